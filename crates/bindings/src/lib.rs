@@ -1,0 +1,1 @@
+//! The Python module pyrmq._core: the only crate that knows pyo3.

@@ -1,0 +1,1 @@
+//! The broker: send, pull, offsets, clients, topics, over the store.

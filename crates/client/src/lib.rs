@@ -1,0 +1,1 @@
+//! Producer and puller over the wire; pulled records as column buffers.

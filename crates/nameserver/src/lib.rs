@@ -1,0 +1,1 @@
+//! The name server: registration, routes, liveness.

@@ -1,0 +1,1 @@
+//! The RocketMQ wire: frames, headers, bodies, message records; the transport behind the feature net.

@@ -1,0 +1,1 @@
+//! The message log on disk in the formats of Apache RocketMQ.
