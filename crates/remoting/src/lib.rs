@@ -1,1 +1,20 @@
-//! The RocketMQ wire: frames, headers, bodies, message records; the transport behind the feature net.
+//! The RocketMQ wire: frames, headers, bodies and message records.
+//!
+//! This half has no I/O, no async and no runtime: bytes in, values out. The transport lives in `net`, behind the
+//! feature of the same name.
+
+pub mod body;
+pub mod clock;
+pub mod codes;
+pub mod command;
+pub mod error;
+pub mod fields;
+pub mod frame;
+pub mod header;
+pub mod message;
+#[cfg(feature = "net")]
+pub mod net;
+
+pub use command::{Command, Language, SerializeType};
+pub use error::WireError;
+pub use fields::Fields;

@@ -1,0 +1,1 @@
+//! Bodies: lenient JSON in, exact fastjson out, and the typed bodies over it.

@@ -1,0 +1,97 @@
+//! How a Rust value reads from and writes to one header field: text, decimal numbers, `true` and `false`.
+
+use crate::error::WireError;
+use crate::fields::Fields;
+use std::fmt::Write;
+
+/// A type that a header field can have.
+pub trait FieldValue<'a>: Sized {
+    /// From the field's text, or from its absence.
+    fn read(text: Option<&'a str>, key: &'static str) -> Result<Self, WireError>;
+    /// Into the fields; an absent option writes nothing.
+    fn write(&self, key: &'static str, fields: &mut Fields);
+}
+
+impl<'a> FieldValue<'a> for &'a str {
+    fn read(text: Option<&'a str>, key: &'static str) -> Result<Self, WireError> {
+        text.ok_or(WireError::MissingField(key))
+    }
+    fn write(&self, key: &'static str, fields: &mut Fields) {
+        fields.push(key, self);
+    }
+}
+
+impl<'a> FieldValue<'a> for Option<&'a str> {
+    fn read(text: Option<&'a str>, _key: &'static str) -> Result<Self, WireError> {
+        Ok(text)
+    }
+    fn write(&self, key: &'static str, fields: &mut Fields) {
+        if let Some(text) = self {
+            fields.push(key, text);
+        }
+    }
+}
+
+macro_rules! parsed {
+    ($($type:ty, $expected:literal;)*) => {$(
+        impl<'a> FieldValue<'a> for $type {
+            fn read(text: Option<&'a str>, key: &'static str) -> Result<Self, WireError> {
+                let text = text.ok_or(WireError::MissingField(key))?;
+                text.parse().map_err(|_| bad(key, $expected, text))
+            }
+            fn write(&self, key: &'static str, fields: &mut Fields) {
+                // Writing into a String cannot fail.
+                fields.push_with(key, |out| write!(out, "{self}").unwrap_or_default());
+            }
+        }
+
+        impl<'a> FieldValue<'a> for Option<$type> {
+            fn read(text: Option<&'a str>, key: &'static str) -> Result<Self, WireError> {
+                match text {
+                    None | Some("") => Ok(None),
+                    Some(text) => <$type>::read(Some(text), key).map(Some),
+                }
+            }
+            fn write(&self, key: &'static str, fields: &mut Fields) {
+                if let Some(value) = self {
+                    value.write(key, fields);
+                }
+            }
+        }
+    )*};
+}
+
+parsed! {
+    i32, "a 32 bit number";
+    i64, "a 64 bit number";
+}
+
+/// Java's `Boolean.parseBoolean`: "true" in any case is true, everything else false.
+impl<'a> FieldValue<'a> for bool {
+    fn read(text: Option<&'a str>, key: &'static str) -> Result<Self, WireError> {
+        text.map(|text| text.eq_ignore_ascii_case("true"))
+            .ok_or(WireError::MissingField(key))
+    }
+    fn write(&self, key: &'static str, fields: &mut Fields) {
+        fields.push(key, if *self { "true" } else { "false" });
+    }
+}
+
+impl<'a> FieldValue<'a> for Option<bool> {
+    fn read(text: Option<&'a str>, _key: &'static str) -> Result<Self, WireError> {
+        Ok(text.map(|text| text.eq_ignore_ascii_case("true")))
+    }
+    fn write(&self, key: &'static str, fields: &mut Fields) {
+        if let Some(value) = self {
+            value.write(key, fields);
+        }
+    }
+}
+
+fn bad(field: &'static str, expected: &'static str, value: &str) -> WireError {
+    WireError::BadField {
+        field,
+        expected,
+        value: value.chars().take(64).collect(),
+    }
+}

@@ -1,0 +1,1 @@
+//! Messages as they lie on disk and travel on the wire.

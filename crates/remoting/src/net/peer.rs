@@ -1,0 +1,157 @@
+//! One connection as a processor sees it, and the right to answer one request.
+
+use crate::command::{Command, FLAG_RESPONSE};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Where a connection's outgoing frames go. The server and the client implement it; tests may.
+pub trait Outbox: Send + Sync + 'static {
+    /// Queues a frame and wakes the connection's task if it sleeps. A closed connection drops it.
+    fn push(&self, command: Command);
+    /// True once the connection is gone.
+    fn is_closed(&self) -> bool;
+    /// Closes the connection after what is queued has been written.
+    fn close(&self);
+}
+
+/// A live connection. Cloning is cheap; equality is by id, which is never used twice in a process.
+#[derive(Clone)]
+pub struct Peer {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    id: u64,
+    remote: SocketAddr,
+    local: SocketAddr,
+    outbox: Arc<dyn Outbox>,
+}
+
+impl Peer {
+    /// A peer over an outbox.
+    pub fn new(id: u64, remote: SocketAddr, local: SocketAddr, outbox: Arc<dyn Outbox>) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                id,
+                remote,
+                local,
+                outbox,
+            }),
+        }
+    }
+
+    /// The connection's number in this process.
+    pub fn id(&self) -> u64 {
+        self.inner.id
+    }
+
+    /// The other side's address.
+    pub fn remote(&self) -> SocketAddr {
+        self.inner.remote
+    }
+
+    /// Our side's address.
+    pub fn local(&self) -> SocketAddr {
+        self.inner.local
+    }
+
+    /// Queues a frame as it is: for notices (oneway requests) to the peer.
+    pub fn send(&self, command: Command) {
+        self.inner.outbox.push(command);
+    }
+
+    /// True once the connection is gone.
+    pub fn is_closed(&self) -> bool {
+        self.inner.outbox.is_closed()
+    }
+
+    /// Closes the connection after what is queued has been written.
+    pub fn close(&self) {
+        self.inner.outbox.close();
+    }
+}
+
+impl PartialEq for Peer {
+    fn eq(&self, other: &Self) -> bool {
+        self.id() == other.id()
+    }
+}
+
+impl Eq for Peer {}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peer")
+            .field("id", &self.id())
+            .field("remote", &self.remote())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The right and duty to answer one request, once.
+#[derive(Debug)]
+pub struct Reply {
+    peer: Peer,
+    opaque: i32,
+    oneway: bool,
+    open: bool,
+}
+
+impl Reply {
+    /// For this request on this connection.
+    pub fn new(peer: Peer, request: &Command) -> Self {
+        Self {
+            peer,
+            opaque: request.opaque,
+            oneway: request.is_oneway(),
+            open: true,
+        }
+    }
+
+    /// True when nobody waits for the answer.
+    pub fn is_oneway(&self) -> bool {
+        self.oneway
+    }
+
+    /// True once the connection is gone: what is held for it may be dropped.
+    pub fn is_closed(&self) -> bool {
+        self.peer.is_closed()
+    }
+
+    /// The connection that asked.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Answers. Opaque number and response bit are filled here; an answer to a oneway request vanishes.
+    pub fn send(mut self, response: Command) {
+        self.answer(response);
+    }
+
+    /// Ends the request without an answer, on purpose (the peer protocol wants silence).
+    pub fn silence(mut self) {
+        self.open = false;
+    }
+
+    fn answer(&mut self, mut response: Command) {
+        self.open = false;
+        if self.oneway {
+            return;
+        }
+        response.opaque = self.opaque;
+        response.flag |= FLAG_RESPONSE;
+        self.peer.send(response);
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if self.open {
+            self.answer(Command::error(
+                crate::codes::response::SYSTEM_ERROR,
+                "not set any response code",
+            ));
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The processor table: which code is answered by what (Apache `NettyRemotingAbstract.processorTable`).
+
+use super::{Peer, Reply, Requests};
+use crate::command::Command;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Answers requests of one family, on the connection's own task: it must not block for long.
+pub trait Processor: Send + Sync + 'static {
+    /// Handles one request. `reply` may be answered at once, or kept and answered later from any thread; dropped
+    /// unanswered it says so to the peer.
+    fn process(&self, request: Command, peer: &Peer, reply: Reply);
+}
+
+impl<F: Fn(Command, &Peer, Reply) + Send + Sync + 'static> Processor for F {
+    fn process(&self, request: Command, peer: &Peer, reply: Reply) {
+        self(request, peer, reply);
+    }
+}
+
+/// What answers a request code.
+#[derive(Clone)]
+pub enum Row {
+    /// Rust, on the connection's task.
+    Native(Arc<dyn Processor>),
+    /// A Python worker that pulls from the queue.
+    Python(Arc<Requests>),
+    /// Answered with REQUEST_CODE_NOT_SUPPORTED and this remark.
+    Refused(&'static str),
+}
+
+impl fmt::Debug for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Native(_) => "Native",
+            Self::Python(_) => "Python",
+            Self::Refused(_) => "Refused",
+        })
+    }
+}
+
+/// Request code to row. Fixed once the server runs.
+#[derive(Debug, Default)]
+pub struct Table {
+    rows: HashMap<i32, Row>,
+}
+
+impl Table {
+    /// An empty table: every code is refused.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A native row for each of these codes.
+    pub fn native(&mut self, codes: &[i32], processor: &Arc<dyn Processor>) -> &mut Self {
+        for code in codes {
+            self.rows.insert(*code, Row::Native(processor.clone()));
+        }
+        self
+    }
+
+    /// Python rows. A code that has a native row keeps it.
+    pub fn python(&mut self, codes: &[i32], requests: &Arc<Requests>) -> &mut Self {
+        for code in codes {
+            self.rows
+                .entry(*code)
+                .or_insert_with(|| Row::Python(requests.clone()));
+        }
+        self
+    }
+
+    /// A row that says why this code is not served.
+    pub fn refused(&mut self, code: i32, remark: &'static str) -> &mut Self {
+        self.rows.insert(code, Row::Refused(remark));
+        self
+    }
+
+    /// The row of a code.
+    pub fn get(&self, code: i32) -> Option<&Row> {
+        self.rows.get(&code)
+    }
+}
