@@ -1,0 +1,92 @@
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import org.apache.rocketmq.client.QueryResult;
+import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
+import org.apache.rocketmq.tools.command.MQAdminStartup;
+
+/** The {@code admin.*} commands: the admin client's calls and whole mqadmin commands inside this process. */
+final class Admin {
+    private final Map<String, DefaultMQAdminExt> open = new HashMap<>();
+
+    private DefaultMQAdminExt client(Args args) throws Exception {
+        String namesrv = args.get("namesrv");
+        DefaultMQAdminExt admin = open.get(namesrv);
+        if (admin == null) {
+            admin = new DefaultMQAdminExt(args.integer("timeout", 10000));
+            admin.setNamesrvAddr(namesrv);
+            admin.setClientIP("127.0.0.1");
+            admin.setInstanceName("admin-" + namesrv);
+            admin.start();
+            open.put(namesrv, admin);
+        }
+        return admin;
+    }
+
+    Object createTopic(Args args) throws Exception {
+        int queues = args.integer("queues", 4);
+        TopicConfig config = new TopicConfig(args.get("topic"), queues, queues, args.integer("perm", 6));
+        config.setOrder(args.flag("order"));
+        client(args).createAndUpdateTopicConfig(args.get("broker"), config);
+        return Collections.emptyMap();
+    }
+
+    Object queryKey(Args args) throws Exception {
+        QueryResult result = client(args).queryMessage(args.get("topic"), args.get("key"), args.integer("most", 32), args.number("begin", 0),
+            args.number("end", Long.MAX_VALUE));
+        Map<String, Object> out = new LinkedHashMap<>();
+        out.put("indexLastUpdateTimestamp", result.getIndexLastUpdateTimestamp());
+        out.put("messages", Messages.describe(result.getMessageList()));
+        return out;
+    }
+
+    Object view(Args args) throws Exception {
+        return Messages.describe(client(args).viewMessage(args.get("topic"), args.get("msgId")));
+    }
+
+    Object offsets(Args args) throws Exception {
+        MessageQueue queue = new MessageQueue(args.get("topic"), args.get("brokerName"), args.integer("queue", 0));
+        DefaultMQAdminExt admin = client(args);
+        Map<String, Object> out = new LinkedHashMap<>();
+        out.put("min", admin.minOffset(queue));
+        out.put("max", admin.maxOffset(queue));
+        out.put("earliest", admin.earliestMsgStoreTime(queue));
+        if (args.has("time")) {
+            out.put("searched", admin.searchOffset(queue, args.number("time", 0)));
+        }
+        return out;
+    }
+
+    /** Run one mqadmin command: {@code 0=topicList}, {@code 1=-n} and so on; what it prints is the answer. */
+    Object mqadmin(Args args) {
+        String[] words = new String[args.integer("words", 0)];
+        for (int i = 0; i < words.length; i++) {
+            words[i] = args.get(Integer.toString(i));
+        }
+        PrintStream before = System.out;
+        ByteArrayOutputStream printed = new ByteArrayOutputStream();
+        PrintStream capture = new PrintStream(printed, true);
+        PrintStream errorsBefore = System.err;
+        System.setOut(capture);
+        System.setErr(capture);
+        try {
+            MQAdminStartup.main0(words, null);
+        } finally {
+            capture.flush();
+            System.setOut(before);
+            System.setErr(errorsBefore);
+            System.clearProperty("rocketmq.namesrv.addr");
+        }
+        return Collections.singletonMap("output", printed.toString());
+    }
+
+    void close() {
+        open.values().forEach(DefaultMQAdminExt::shutdown);
+        open.clear();
+    }
+}

@@ -1,0 +1,156 @@
+import java.lang.management.ManagementFactory;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+
+/** The {@code bench.*} commands: loads with counts, seconds, latencies and the CPU time of this process. */
+final class Bench {
+    private static final int SAMPLES_PER_THREAD = 1 << 16;
+
+    /** Threads that send synchronously for some seconds, one message or one batch at a time. */
+    Object send(Args args) throws Exception {
+        int threads = args.integer("threads", 64);
+        int batch = args.integer("batch", 1);
+        DefaultMQProducer producer = new DefaultMQProducer(args.get("group", "bench-producer"));
+        producer.setNamesrvAddr(args.get("namesrv"));
+        producer.setInstanceName("bench-" + System.nanoTime());
+        producer.setSendMsgTimeout(10000);
+        producer.setCompressMsgBodyOverHowmuch(Integer.MAX_VALUE);
+        producer.start();
+        try {
+            load(producer, args, threads, batch, args.number("warmup", 1));
+            return load(producer, args, threads, batch, args.number("seconds", 5));
+        } finally {
+            producer.shutdown();
+        }
+    }
+
+    private static Map<String, Object> load(DefaultMQProducer producer, Args args, int threads, int batch, long seconds) throws Exception {
+        byte[] body = new byte[args.integer("size", 128)];
+        new Random(7).nextBytes(body);
+        String topic = args.get("topic");
+        long most = args.number("count", Long.MAX_VALUE);
+        AtomicLong sent = new AtomicLong();
+        AtomicLong failed = new AtomicLong();
+        AtomicLong claimed = new AtomicLong();
+        List<long[]> samples = new ArrayList<>();
+        CountDownLatch done = new CountDownLatch(threads);
+        double cpuBefore = cpuSeconds();
+        long start = System.nanoTime();
+        long end = start + TimeUnit.SECONDS.toNanos(seconds);
+        for (int thread = 0; thread < threads; thread++) {
+            new Thread(() -> {
+                long[] mine = new long[SAMPLES_PER_THREAD];
+                int taken = 0;
+                while (System.nanoTime() < end && claimed.getAndAdd(batch) < most) {
+                    long before = System.nanoTime();
+                    try {
+                        boolean stored = sendOnce(producer, topic, body, batch);
+                        (stored ? sent : failed).addAndGet(batch);
+                    } catch (Exception failure) {
+                        failed.addAndGet(batch);
+                    }
+                    mine[taken++ % SAMPLES_PER_THREAD] = System.nanoTime() - before;
+                }
+                synchronized (samples) {
+                    samples.add(Arrays.copyOf(mine, Math.min(taken, SAMPLES_PER_THREAD)));
+                }
+                done.countDown();
+            }).start();
+        }
+        done.await();
+        double elapsed = (System.nanoTime() - start) / 1e9;
+        Map<String, Object> out = figures(sent.get(), elapsed, cpuSeconds() - cpuBefore);
+        out.put("failed", failed.get());
+        latencies(out, samples);
+        return out;
+    }
+
+    private static boolean sendOnce(DefaultMQProducer producer, String topic, byte[] body, int batch) throws Exception {
+        if (batch == 1) {
+            return producer.send(new Message(topic, body)).getSendStatus() == SendStatus.SEND_OK;
+        }
+        List<Message> messages = new ArrayList<>(batch);
+        for (int i = 0; i < batch; i++) {
+            messages.add(new Message(topic, body));
+        }
+        return producer.send(messages).getSendStatus() == SendStatus.SEND_OK;
+    }
+
+    /** A push consumer of a new group that reads a topic from the beginning until {@code count} messages came. */
+    Object drain(Args args) throws Exception {
+        long count = args.number("count", 1);
+        AtomicLong seen = new AtomicLong();
+        AtomicLong bytes = new AtomicLong();
+        AtomicLong first = new AtomicLong();
+        CountDownLatch done = new CountDownLatch(1);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args.get("group"));
+        consumer.setNamesrvAddr(args.get("namesrv"));
+        consumer.setInstanceName("bench-" + System.nanoTime());
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeThreadMin(args.integer("threads", 20));
+        consumer.setConsumeThreadMax(args.integer("threads", 20));
+        consumer.setPullBatchSize(args.integer("pullBatch", 32));
+        consumer.setConsumeMessageBatchMaxSize(args.integer("batch", 1));
+        consumer.subscribe(args.get("topic"), args.get("expression", "*"));
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            first.compareAndSet(0, System.nanoTime());
+            messages.forEach(message -> bytes.addAndGet(message.getBody().length));
+            if (seen.addAndGet(messages.size()) >= count) {
+                done.countDown();
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        double cpuBefore = cpuSeconds();
+        long start = System.nanoTime();
+        consumer.start();
+        try {
+            boolean whole = done.await(args.integer("timeout", 120), TimeUnit.SECONDS);
+            long end = System.nanoTime();
+            Map<String, Object> out = figures(seen.get(), (end - first.get()) / 1e9, cpuSeconds() - cpuBefore);
+            out.put("whole", whole);
+            out.put("bytes", bytes.get());
+            out.put("secondsWithStart", (end - start) / 1e9);
+            return out;
+        } finally {
+            consumer.shutdown();
+        }
+    }
+
+    private static Map<String, Object> figures(long messages, double seconds, double cpu) {
+        Map<String, Object> out = new LinkedHashMap<>();
+        out.put("messages", messages);
+        out.put("seconds", seconds);
+        out.put("perSecond", messages / seconds);
+        out.put("clientCpuSeconds", cpu);
+        return out;
+    }
+
+    private static void latencies(Map<String, Object> out, List<long[]> samples) {
+        long[] all = samples.stream().flatMapToLong(Arrays::stream).sorted().toArray();
+        if (all.length == 0) {
+            return;
+        }
+        for (double share : new double[] {0.5, 0.99, 0.999}) {
+            out.put("p" + String.valueOf(share * 100).replace(".0", "") + "Ms",
+                all[(int) Math.min(all.length - 1, (long) (all.length * share))] / 1e6);
+        }
+    }
+
+    private static double cpuSeconds() {
+        return ((com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime() / 1e9;
+    }
+}

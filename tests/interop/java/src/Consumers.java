@@ -1,0 +1,264 @@
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
+import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** The commands {@code push.*}, {@code pull.*} (DefaultMQPullConsumer) and {@code lite.*} (DefaultLitePullConsumer). */
+final class Consumers {
+    private final Map<String, Push> pushes = new HashMap<>();
+    private final Map<String, DefaultMQPullConsumer> pulls = new HashMap<>();
+    private final Map<String, DefaultLitePullConsumer> lites = new HashMap<>();
+
+    Object startPush(Args args) throws Exception {
+        Push push = new Push(args);
+        push.consumer.start();
+        pushes.put(args.get("id"), push);
+        return Collections.emptyMap();
+    }
+
+    Object pushMessages(Args args) throws Exception {
+        return Collections.singletonMap("messages",
+            pushes.get(args.get("id")).await(args.integer("count", 1), args.integer("timeout", 20000)));
+    }
+
+    Object pushState(Args args) {
+        Push push = pushes.get(args.get("id"));
+        Map<String, Object> out = new LinkedHashMap<>();
+        out.put("seen", push.size());
+        return out;
+    }
+
+    Object stopPush(Args args) {
+        Push push = pushes.remove(args.get("id"));
+        if (push != null) {
+            push.consumer.shutdown();
+        }
+        return Collections.emptyMap();
+    }
+
+    Object startPull(Args args) throws Exception {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(args.get("group"));
+        consumer.setNamesrvAddr(args.get("namesrv"));
+        consumer.setClientIP("127.0.0.1");
+        consumer.setInstanceName(args.get("id"));
+        consumer.start();
+        pulls.put(args.get("id"), consumer);
+        return Collections.emptyMap();
+    }
+
+    /** One pull of every queue of a topic, or of one, from the given offset; {@code block} waits on the broker. */
+    Object pull(Args args) throws Exception {
+        DefaultMQPullConsumer consumer = pulls.get(args.get("id"));
+        List<Object> rows = new ArrayList<>();
+        for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(args.get("topic"))) {
+            if (args.has("queue") && queue.getQueueId() != args.integer("queue", 0)) {
+                continue;
+            }
+            String expression = args.get("expression", "*");
+            long offset = args.number("offset", 0);
+            int most = args.integer("most", 32);
+            PullResult result = args.flag("block")
+                ? consumer.pullBlockIfNotFound(queue, expression, offset, most)
+                : consumer.pull(queue, expression, offset, most);
+            Map<String, Object> row = new LinkedHashMap<>();
+            row.put("broker", queue.getBrokerName());
+            row.put("queueId", queue.getQueueId());
+            row.put("status", result.getPullStatus().name());
+            row.put("next", result.getNextBeginOffset());
+            row.put("min", result.getMinOffset());
+            row.put("max", result.getMaxOffset());
+            row.put("messages", Messages.describe(found(result)));
+            rows.add(row);
+            if (args.flag("commit")) {
+                consumer.updateConsumeOffset(queue, result.getNextBeginOffset());
+            }
+        }
+        return Collections.singletonMap("queues", rows);
+    }
+
+    private static List<MessageExt> found(PullResult result) {
+        return result.getMsgFoundList() == null ? Collections.emptyList() : result.getMsgFoundList();
+    }
+
+    Object committed(Args args) throws Exception {
+        DefaultMQPullConsumer consumer = pulls.get(args.get("id"));
+        Map<String, Object> offsets = new LinkedHashMap<>();
+        for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(args.get("topic"))) {
+            offsets.put(String.valueOf(queue.getQueueId()), consumer.fetchConsumeOffset(queue, true));
+        }
+        return Collections.singletonMap("offsets", offsets);
+    }
+
+    Object sendBack(Args args) throws Exception {
+        DefaultMQPullConsumer consumer = pulls.get(args.get("id"));
+        for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(args.get("topic"))) {
+            for (MessageExt message : found(consumer.pull(queue, "*", 0, 32))) {
+                consumer.sendMessageBack(message, args.integer("delay", 1), queue.getBrokerName());
+            }
+        }
+        return Collections.emptyMap();
+    }
+
+    Object stopPull(Args args) {
+        DefaultMQPullConsumer consumer = pulls.remove(args.get("id"));
+        if (consumer != null) {
+            consumer.shutdown();
+        }
+        return Collections.emptyMap();
+    }
+
+    Object startLite(Args args) throws Exception {
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(args.get("group"));
+        consumer.setNamesrvAddr(args.get("namesrv"));
+        consumer.setClientIP("127.0.0.1");
+        consumer.setInstanceName(args.get("id"));
+        consumer.setAutoCommit(!args.has("autoCommit") || args.flag("autoCommit"));
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        if (args.get("mode", "assign").equals("subscribe")) {
+            consumer.subscribe(args.get("topic"), args.get("expression", "*"));
+            consumer.start();
+        } else {
+            consumer.start();
+            Collection<MessageQueue> queues = consumer.fetchMessageQueues(args.get("topic"));
+            consumer.assign(queues);
+            for (MessageQueue queue : queues) {
+                consumer.seek(queue, args.number("offset", 0));
+            }
+        }
+        lites.put(args.get("id"), consumer);
+        return Collections.emptyMap();
+    }
+
+    Object pollLite(Args args) throws Exception {
+        DefaultLitePullConsumer consumer = lites.get(args.get("id"));
+        List<Object> out = new ArrayList<>();
+        long end = System.currentTimeMillis() + args.integer("timeout", 20000);
+        while (out.size() < args.integer("count", 1) && System.currentTimeMillis() < end) {
+            out.addAll(Messages.describe(consumer.poll(500)));
+        }
+        if (args.flag("commit")) {
+            consumer.commitSync();
+        }
+        return Collections.singletonMap("messages", out);
+    }
+
+    Object stopLite(Args args) {
+        DefaultLitePullConsumer consumer = lites.remove(args.get("id"));
+        if (consumer != null) {
+            consumer.shutdown();
+        }
+        return Collections.emptyMap();
+    }
+
+    void close() {
+        pushes.values().forEach(push -> push.consumer.shutdown());
+        pulls.values().forEach(DefaultMQPullConsumer::shutdown);
+        lites.values().forEach(DefaultLitePullConsumer::shutdown);
+        pushes.clear();
+        pulls.clear();
+        lites.clear();
+    }
+
+    /** A push consumer that keeps what it was given; with {@code later} it refuses each message once. */
+    private static final class Push {
+        final DefaultMQPushConsumer consumer;
+        private final List<Object> taken = new ArrayList<>();
+        private final Set<String> refused = new HashSet<>();
+        private final boolean later;
+
+        Push(Args args) throws Exception {
+            later = args.flag("later");
+            consumer = new DefaultMQPushConsumer(args.get("group"));
+            consumer.setNamesrvAddr(args.get("namesrv"));
+            consumer.setClientIP("127.0.0.1");
+            consumer.setInstanceName(args.get("id"));
+            consumer.setVipChannelEnabled(args.flag("vip"));
+            consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf("CONSUME_FROM_" + args.get("from", "FIRST_OFFSET")));
+            consumer.setConsumeThreadMin(args.integer("threads", 4));
+            consumer.setConsumeThreadMax(args.integer("threads", 4));
+            consumer.setMaxReconsumeTimes(args.integer("maxReconsume", -1));
+            consumer.setConsumeMessageBatchMaxSize(args.integer("batch", 1));
+            consumer.setSuspendCurrentQueueTimeMillis(args.integer("suspend", 200));
+            if (args.flag("broadcast")) {
+                Reflect.setEnum(consumer, "setMessageModel", messageModel(), "BROADCASTING");
+            }
+            if (args.flag("pop")) {
+                Reflect.setIfThere(consumer, "setClientRebalance", boolean.class, false);
+            }
+            if (args.has("sql")) {
+                consumer.subscribe(args.get("topic"), MessageSelector.bySql(args.get("sql")));
+            } else {
+                consumer.subscribe(args.get("topic"), args.get("expression", "*"));
+            }
+            if (args.flag("orderly")) {
+                consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> take(messages)
+                    ? ConsumeOrderlyStatus.SUCCESS : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT);
+            } else {
+                consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> take(messages)
+                    ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS : ConsumeConcurrentlyStatus.RECONSUME_LATER);
+            }
+        }
+
+        private static String messageModel() {
+            for (String name : new String[] {"org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel",
+                "org.apache.rocketmq.common.protocol.heartbeat.MessageModel"}) {
+                try {
+                    return Class.forName(name).getName();
+                } catch (ClassNotFoundException missing) {
+                    continue;
+                }
+            }
+            throw new IllegalStateException("no MessageModel");
+        }
+
+        private synchronized boolean take(List<MessageExt> messages) {
+            boolean accepted = true;
+            for (MessageExt message : messages) {
+                try {
+                    Map<String, Object> row = Messages.describe(message);
+                    boolean refuse = later && refused.add(message.getKeys() + "/" + message.getMsgId());
+                    row.put("accepted", !refuse);
+                    taken.add(row);
+                    accepted &= !refuse;
+                } catch (Exception failure) {
+                    throw new IllegalStateException(failure);
+                }
+            }
+            notifyAll();
+            return accepted;
+        }
+
+        synchronized int size() {
+            return taken.size();
+        }
+
+        synchronized List<Object> await(int count, long timeoutMs) throws InterruptedException {
+            long end = System.currentTimeMillis() + timeoutMs;
+            while (taken.size() < count) {
+                long left = end - System.currentTimeMillis();
+                if (left <= 0) {
+                    break;
+                }
+                wait(left);
+            }
+            return new ArrayList<>(taken);
+        }
+    }
+}

@@ -1,0 +1,30 @@
+import java.lang.reflect.Method;
+
+/** Calls of what exists in some versions of the client only. */
+final class Reflect {
+    private Reflect() {
+    }
+
+    /** Call a setter that takes one constant of an enum, named as text. */
+    static void setEnum(Object target, String setter, String enumClass, String constant) throws Exception {
+        Class<?> type = Class.forName(enumClass);
+        for (Object candidate : type.getEnumConstants()) {
+            if (((Enum<?>) candidate).name().equals(constant)) {
+                target.getClass().getMethod(setter, type).invoke(target, candidate);
+                return;
+            }
+        }
+        throw new IllegalArgumentException("no constant of " + enumClass + ": " + constant);
+    }
+
+    /** Call a setter of one primitive argument when the client has it; say whether it had. */
+    static boolean setIfThere(Object target, String setter, Class<?> type, Object value) throws Exception {
+        try {
+            Method method = target.getClass().getMethod(setter, type);
+            method.invoke(target, value);
+            return true;
+        } catch (NoSuchMethodException missing) {
+            return false;
+        }
+    }
+}
