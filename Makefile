@@ -1,0 +1,80 @@
+# `make` alone lists the targets. Everything a target needs is set up by it: virtual environment, native module,
+# packages. Nothing is installed outside .venv, target/ and the user's ordinary package caches.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ROWS ?= 336776
+PYTEST := $(BIN)/python -m pytest
+export PYO3_PYTHON := $(abspath $(BIN)/python)
+unexport CONDA_PREFIX
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test gate fmt lint types dev deps unit rust interop bench faults wheel docs clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+demo: dev ## 336,776 flights from Python through our broker into Spark, the broker killed on the way (ROWS=n)
+	@$(PYTHON) tools/need.py java
+	$(BIN)/python -m examples.flights --rows $(ROWS) --out demo-out
+
+test: dev rust ## every test: Rust, Python, real RocketMQ 5.5.0, Spark
+	@$(PYTHON) tools/need.py --soft java maven
+	$(PYTEST) -rs
+
+gate: fmt lint types test ## what CI runs: format, lints, types, then `make test`
+
+fmt: deps ## check the format of Rust and Python
+	cargo fmt --all --check
+	$(BIN)/ruff format --check .
+
+lint: deps ## clippy and ruff, warnings are errors
+	cargo clippy --workspace --all-targets --all-features -- -D warnings
+	cargo check -p pyrmq-remoting --no-default-features
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
+	$(BIN)/ruff check .
+
+types: dev ## mypy strict, and the stubs against the built module
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest pyrmq._core --allowlist tools/stubtest-allowlist.txt
+
+dev: deps ## a release build, importable in .venv
+	@$(PYTHON) tools/need.py rust
+	$(BIN)/maturin develop --release --quiet
+
+deps: $(VENV)/.deps
+
+$(VENV)/.deps: pyproject.toml tools/requirements.py
+	@$(PYTHON) tools/need.py python
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python tools/requirements.py dev spark-local > $(VENV)/requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement $(VENV)/requirements.txt
+	@touch $@
+
+unit: dev ## the quick rings only: no Java, no Spark
+	$(PYTEST) -m "not interop and not interop_all and not spark and not faults and not slow"
+
+rust: deps ## the Rust tests
+	@$(PYTHON) tools/need.py rust
+	cargo test --workspace --exclude pyrmq-bindings --all-features --quiet
+
+interop: dev ## real RocketMQ 5.5.0, 4.9.7 and 4.6.1, servers and clients
+	@$(PYTHON) tools/need.py java maven
+	$(PYTEST) -rs tests/interop --rocketmq-versions=5.5.0,4.9.7,4.6.1
+
+bench: dev ## ours and Apache's beside each other, the figures of the README
+	@$(PYTHON) tools/need.py java maven
+	$(BIN)/python -m benches.e2e --out benches/results
+
+wheel: deps ## one abi3 wheel in dist/
+	@$(PYTHON) tools/need.py rust
+	$(BIN)/maturin build --release --quiet --out dist
+	@ls -l dist/*.whl
+
+docs: dev ## write the generated pages again
+	$(BIN)/python tools/gen_codes.py
+	$(BIN)/python tools/gen_compat.py
+
+clean: ## remove what was built
+	cargo clean
+	rm -rf $(VENV) dist demo-out

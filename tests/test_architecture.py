@@ -1,0 +1,194 @@
+"""The written graph of ARCHITECTURE.md, held: crate edges, Python imports, file sizes."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import warnings
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+CRATES: dict[str, set[str]] = {
+    "remoting": set(),
+    "routing": {"remoting"},
+    "store": {"remoting"},
+    "nameserver": {"routing", "remoting"},
+    "broker": {"store", "routing", "remoting"},
+    "client": {"routing", "remoting"},
+    "bindings": {"nameserver", "broker", "client", "remoting", "routing", "store"},
+    "testkit": {"remoting", "store"},
+}
+
+DATA = {"errors", "message", "config", "codes", "_core"}
+CLIENTS = {"producer", "consumer", "admin", "aio", "remoting", "routing"}
+PYTHON: dict[str, set[str]] = {
+    "_core": set(),
+    "codes": set(),
+    "errors": {"codes"},
+    "message": {"errors", "codes"},
+    "config": {"errors", "codes"},
+    "remoting": DATA,
+    "routing": DATA,
+    "server": DATA,
+    "nameserver": DATA | {"server", "remoting"},
+    "broker": DATA | {"server", "remoting"},
+    "producer": DATA | {"remoting", "routing"},
+    "consumer": DATA | {"remoting", "routing"},
+    "admin": DATA | {"remoting"},
+    "aio": DATA | CLIENTS,
+    "spark": DATA | CLIENTS,
+    "testing": DATA | CLIENTS | {"server", "nameserver", "broker"},
+    "cli": DATA | CLIENTS | {"server", "nameserver", "broker", "testing", "spark"},
+}
+
+RUST_LINES, PYTHON_LINES, FUNCTION_LINES = 400, 300, 60
+
+
+def _metadata() -> list[dict[str, object]]:
+    done = subprocess.run(
+        ["cargo", "metadata", "--format-version", "1", "--no-deps"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    packages: list[dict[str, object]] = json.loads(done.stdout)["packages"]
+    return packages
+
+
+def test_a_crate_uses_only_the_crates_below_it() -> None:
+    packages = _metadata()
+    assert {str(package["name"]).removeprefix("pyrmq-") for package in packages} == set(CRATES)
+    wrong = []
+    for package in packages:
+        name = str(package["name"]).removeprefix("pyrmq-")
+        dependencies = package["dependencies"]
+        assert isinstance(dependencies, list)
+        for dependency in dependencies:
+            used = str(dependency["name"])
+            if not used.startswith("pyrmq-"):
+                continue
+            used = used.removeprefix("pyrmq-")
+            if dependency["kind"] == "dev" and used in {"testkit", "remoting"}:
+                continue
+            if used not in CRATES[name]:
+                wrong.append(f"{name} -> {used}")
+    assert not wrong, f"forbidden crate edges: {wrong}"
+
+
+def test_only_bindings_knows_pyo3() -> None:
+    users = {
+        str(package["name"])
+        for package in _metadata()
+        for dependency in package["dependencies"]  # type: ignore[attr-defined]
+        if dependency["name"] == "pyo3"
+    }
+    assert users == {"pyrmq-bindings"}
+
+
+def _python_edges() -> dict[str, set[str]]:
+    edges: dict[str, set[str]] = {}
+    base = ROOT / "python" / "pyrmq"
+    for path in base.rglob("*.py"):
+        relative = path.relative_to(base)
+        place = relative.parts[0].removesuffix(".py")
+        if place in {"__init__", "__main__"}:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"relative import in {relative}"
+                module = node.module or ""
+                names = [f"pyrmq.{alias.name}" for alias in node.names] if module == "pyrmq" else [module]
+            for name in names:
+                match = re.match(r"pyrmq\.(\w+)", name)
+                if match and match.group(1) != place:
+                    edges.setdefault(place, set()).add(match.group(1))
+    return edges
+
+
+def _is_module(name: str) -> bool:
+    base = ROOT / "python" / "pyrmq"
+    return name == "_core" or (base / f"{name}.py").exists() or (base / name).is_dir()
+
+
+def test_a_python_package_imports_only_what_stands_below_it() -> None:
+    wrong = []
+    for place, used in _python_edges().items():
+        if place not in PYTHON:
+            wrong.append(f"{place} (not in the graph: name it in ARCHITECTURE.md and here)")
+            continue
+        wrong += [
+            f"{place} -> {name}"
+            for name in sorted(used)
+            if _is_module(name) and name not in PYTHON[place]
+        ]
+    assert not wrong, f"forbidden imports: {wrong}"
+
+
+def test_the_scan_sees_a_forbidden_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "python" / "pyrmq" / "server"
+    package.mkdir(parents=True)
+    (package / "wrong.py").write_text("from pyrmq.broker import Broker\n")
+    (package.parent / "broker.py").write_text("")
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    assert _python_edges() == {"server": {"broker"}}
+    with pytest.raises(AssertionError, match="server -> broker"):
+        test_a_python_package_imports_only_what_stands_below_it()
+
+
+def _sources() -> list[Path]:
+    done = subprocess.run(
+        ["git", "ls-files", "--", "*.rs", "*.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return [path for line in done.stdout.splitlines() if (path := ROOT / line).exists()]
+
+
+def _code_lines(path: Path) -> int:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".rs":
+        text = re.split(r"^#\[cfg\(test\)\]\nmod ", text, maxsplit=1, flags=re.MULTILINE)[0]
+    return text.count("\n")
+
+
+@pytest.mark.filterwarnings("default::UserWarning")
+def test_files_keep_to_one_screenful_of_reasons() -> None:
+    for path in _sources():
+        signal = RUST_LINES if path.suffix == ".rs" else PYTHON_LINES
+        if "tests" in path.parts or "benches" in path.parts:
+            signal *= 2
+        lines = _code_lines(path)
+        name = path.relative_to(ROOT)
+        assert lines <= 2 * signal, f"{name} has {lines} lines, twice the signal of {signal}: split it by noun"
+        if lines > signal:
+            warnings.warn(f"{name} has {lines} lines, the signal is {signal}", UserWarning, stacklevel=1)
+
+
+def test_python_functions_fit_on_a_page() -> None:
+    for path in _sources():
+        if path.suffix != ".py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                name = f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+                assert lines <= 2 * FUNCTION_LINES, f"{name} has {lines} lines: split it"
+
+
+def test_names_files_hold_names_only() -> None:
+    for path in (ROOT / "crates").glob("*/src/lib.rs"):
+        bodies = re.findall(r"^(?:pub )?(?:async )?fn ", path.read_text(encoding="utf-8"), re.MULTILINE)
+        assert not bodies, f"{path.relative_to(ROOT)} defines functions: lib.rs holds names only"

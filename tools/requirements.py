@@ -1,0 +1,23 @@
+"""Print the requirements of some extras of pyproject.toml, one a line: `requirements.py dev spark-local`."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+
+def requirements(extras: list[str]) -> list[str]:
+    """Resolve extras, also those that name other extras of this project."""
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    found: list[str] = list(project.get("dependencies", []))
+    for extra in extras:
+        for line in project["optional-dependencies"][extra]:
+            own = re.fullmatch(rf"{re.escape(project['name'])}\[(.+)\]", line)
+            found += requirements(own.group(1).split(",")) if own else [line]
+    return list(dict.fromkeys(found))
+
+
+if __name__ == "__main__":
+    print("\n".join(requirements(sys.argv[1:])))
