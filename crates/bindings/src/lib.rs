@@ -1,1 +1,22 @@
-//! The Python module pyrmq._core: the only crate that knows pyo3.
+//! The Python module `pyrmq._core`: the only crate that knows pyo3.
+//!
+//! Rules (ARCHITECTURE.md, "boundary"): Rust never calls Python on a thread of its own; a call that may block goes
+//! through [`enter`]; one error enum reaches [`errors`]; nothing starts at import. A file adds its classes and
+//! functions in its own `register`.
+
+mod enter;
+mod errors;
+mod runtime;
+
+use pyo3::prelude::*;
+
+/// Names only: each file registers what it defines.
+#[pymodule(gil_used = false)]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add(
+        "BUILD_PROFILE",
+        if cfg!(debug_assertions) { "debug" } else { "release" },
+    )?;
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! Every error that can reach Python, and the class of `pyrmq.errors` that it becomes.
+//!
+//! One enum, one match without a catch-all: a new variant does not compile until somebody says what Python gets. The
+//! classes themselves are Python's (fields, docstrings, tree); they are looked up when an error is raised.
+
+use pyo3::exceptions::PyImportError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyModule};
+use pyrmq_remoting::WireError;
+use thiserror::Error;
+
+/// What can go wrong on the way through this crate.
+#[derive(Debug, Error)]
+pub(crate) enum Error {
+    /// A handle of the parent process was used in a forked child.
+    #[error(
+        "{what} was opened in process {opened} and cannot be used in its forked child {pid}: open a new one there"
+    )]
+    Forked {
+        what: &'static str,
+        opened: u32,
+        pid: u32,
+    },
+    /// A handle was used after it was closed.
+    #[error("{what} is closed")]
+    Closed { what: &'static str },
+    /// The runtime could not be started.
+    #[error("cannot start the runtime's threads: {cause}")]
+    Runtime { cause: std::io::Error },
+    /// An argument or option that cannot be used.
+    #[error("{text}")]
+    Config { text: String },
+    /// Bytes that do not follow the format.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+}
+
+impl Error {
+    /// The Python exception, ready to raise.
+    pub(crate) fn into_py(self, py: Python<'_>) -> PyErr {
+        let text = self.to_string();
+        let made = match self {
+            Self::Forked { .. } => raise(py, "ForkError", &text, &[]),
+            Self::Closed { .. } => raise(py, "ClosedError", &text, &[]),
+            Self::Runtime { .. } => raise(py, "RmqError", &text, &[]),
+            Self::Config { .. } => raise(py, "ConfigError", &text, &[]),
+            Self::Wire(_) => raise(py, "ProtocolError", &text, &[]),
+        };
+        made.unwrap_or_else(|failed| failed)
+    }
+}
+
+/// A value for a keyword of an exception class.
+pub(crate) enum Value<'a> {
+    Int(i64),
+    Bool(bool),
+    Text(&'a str),
+}
+
+fn raise(py: Python<'_>, class: &str, text: &str, fields: &[(&str, Value<'_>)]) -> PyResult<PyErr> {
+    let module = PyModule::import(py, "pyrmq.errors").map_err(|cause| {
+        let broken = PyImportError::new_err(format!(
+            "pyrmq.errors cannot be imported to raise {class}: {text}"
+        ));
+        broken.set_cause(py, Some(cause));
+        broken
+    })?;
+    let keywords = PyDict::new(py);
+    for (name, value) in fields {
+        match value {
+            Value::Int(number) => keywords.set_item(name, number)?,
+            Value::Bool(truth) => keywords.set_item(name, truth)?,
+            Value::Text(text) => keywords.set_item(name, text)?,
+        }
+    }
+    let exception = module.getattr(class)?.call((text,), Some(&keywords))?;
+    Ok(PyErr::from_value(exception))
+}

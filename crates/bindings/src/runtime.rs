@@ -1,0 +1,100 @@
+//! One tokio runtime per process, started by the first call that needs it.
+//!
+//! A runtime's threads do not survive a fork, so a runtime belongs to the process id that built it. A forked child
+//! builds its own on first need; what its parent opened is refused by [`Owner::check`] with a clear error. The
+//! parent's runtime is never dropped in the child (its threads are not there to be joined), and no lock is held while
+//! it is looked up (a lock that another thread held during the fork would stay locked for ever).
+
+use crate::errors::Error;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use tokio::runtime::{Builder, Runtime};
+
+/// A runtime and the process that it belongs to. Lives until the process ends.
+struct Entry {
+    pid: u32,
+    runtime: Runtime,
+}
+
+static CURRENT: AtomicPtr<Entry> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Worker threads: enough for a server beside a client in one process, few enough for a notebook.
+fn worker_threads() -> usize {
+    std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 4))
+}
+
+/// This process's runtime.
+pub(crate) fn current() -> Result<&'static Runtime, Error> {
+    let pid = std::process::id();
+    let old = CURRENT.load(Ordering::Acquire);
+    if let Some(entry) = leaked(old)
+        && entry.pid == pid
+    {
+        return Ok(&entry.runtime);
+    }
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(worker_threads())
+        .thread_name("pyrmq")
+        .enable_all()
+        .build()
+        .map_err(|cause| Error::Runtime { cause })?;
+    let new = Box::into_raw(Box::new(Entry { pid, runtime }));
+    match CURRENT.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => leaked(new),
+        Err(winner) => {
+            discard(new);
+            leaked(winner)
+        }
+    }
+    .map(|entry| &entry.runtime)
+    .ok_or(Error::Closed { what: "the runtime" })
+}
+
+#[expect(
+    unsafe_code,
+    reason = "a pointer is the only cell that a forked child can read without a lock"
+)]
+fn leaked(entry: *mut Entry) -> Option<&'static Entry> {
+    // SAFETY: `CURRENT` only ever holds null or a pointer from `Box::into_raw` that is never freed once published.
+    unsafe { entry.as_ref() }
+}
+
+#[expect(unsafe_code, reason = "takes back the box that was never published")]
+fn discard(entry: *mut Entry) {
+    // SAFETY: `entry` came from `Box::into_raw` in `current` and lost the exchange, so nobody else has seen it.
+    drop(unsafe { Box::from_raw(entry) });
+}
+
+/// The process that opened a handle.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Owner {
+    pid: u32,
+    what: &'static str,
+}
+
+impl Owner {
+    /// This process, for a handle that is called `what` in error texts.
+    pub(crate) fn new(what: &'static str) -> Self {
+        Self {
+            pid: std::process::id(),
+            what,
+        }
+    }
+
+    /// Refuses in a forked child.
+    pub(crate) fn check(self) -> Result<(), Error> {
+        let pid = std::process::id();
+        if pid == self.pid {
+            return Ok(());
+        }
+        Err(Error::Forked {
+            what: self.what,
+            opened: self.pid,
+            pid,
+        })
+    }
+
+    /// True in the process that opened the handle: only there may it be closed or waited for.
+    pub(crate) fn is_here(self) -> bool {
+        self.pid == std::process::id()
+    }
+}

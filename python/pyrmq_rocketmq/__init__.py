@@ -1,0 +1,102 @@
+"""The guard of the import name: says what is wrong when another ``pyrmq`` shadows ours.
+
+The package index has a RabbitMQ library called PyRMQ that imports as ``pyrmq`` too. Both cannot
+live in one environment. Where its ``pyrmq`` is found first, none of our modules inside ``pyrmq``
+gets a say; this module lies outside, is what the ``pyrmq`` command starts from, and tells.
+
+Example:
+    >>> import pyrmq_rocketmq
+    >>> pyrmq_rocketmq.check()
+"""
+
+import sys
+from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
+
+__all__ = ["check", "main", "native_module_missing"]
+
+_FIX = (
+    "Fix: `pip uninstall pyrmq` and `pip install --force-reinstall pyrmq-rocketmq`, "
+    "or give each its own environment."
+)
+
+
+def _is_foreign(folder: Path) -> bool:
+    # publisher.py is RabbitMQ's word and file; remoting.py is RocketMQ's and ours.
+    return (folder / "publisher.py").is_file() or not (folder / "remoting.py").is_file()
+
+
+def _shadowed(folder: Path) -> ImportError:
+    return ImportError(
+        f"`import pyrmq` finds another package at {folder}: the RabbitMQ library PyRMQ has the "
+        f"same import name as pyrmq-rocketmq, and both cannot live in one environment. {_FIX}",
+        name="pyrmq",
+        path=str(folder),
+    )
+
+
+def native_module_missing(path: Iterable[str], cause: ImportError) -> ImportError:
+    """Explain why ``pyrmq._core`` cannot be imported.
+
+    Args:
+        path: Folders of the package ``pyrmq`` as it was found.
+        cause: What Python said.
+
+    Returns:
+        The error to raise: another package in the way, a source tree that was not built, or a
+        wheel that does not fit this interpreter.
+    """
+    folders = [Path(entry) for entry in path]
+    for folder in folders:
+        if _is_foreign(folder):
+            return _shadowed(folder)
+    places = ", ".join(map(str, folders))
+    if any(
+        native.suffix in {".so", ".pyd"} for folder in folders for native in folder.glob("_core*")
+    ):
+        return ImportError(
+            f"pyrmq's native module in {places} cannot be loaded: {cause}. It was built for "
+            "another platform or Python. Fix: `pip install --force-reinstall pyrmq-rocketmq`.",
+            name="pyrmq._core",
+        )
+    return ImportError(
+        f"pyrmq's native module `_core` is missing in {places}. In a source tree: `make dev` "
+        "builds it. Else: the installation is incomplete, or partly overwritten by the RabbitMQ library "
+        f"PyRMQ. {_FIX}",
+        name="pyrmq._core",
+    )
+
+
+def check() -> None:
+    """Make sure that ``import pyrmq`` means ours, without importing it.
+
+    Raises:
+        ImportError: Another package of that name is found first, or none at all; the text says
+            how to mend it.
+
+    Example:
+        >>> check()
+    """
+    spec = sys.modules["pyrmq"].__spec__ if "pyrmq" in sys.modules else find_spec("pyrmq")
+    if spec is None:
+        raise ImportError(f"package `pyrmq` is missing, so the installation is. {_FIX}")
+    for folder in map(Path, spec.submodule_search_locations or [str(spec.origin)]):
+        if _is_foreign(folder):
+            raise _shadowed(folder)
+
+
+def main() -> int:
+    """Run the ``pyrmq`` command line after :func:`check`.
+
+    Returns:
+        The exit status.
+    """
+    try:
+        check()
+    except ImportError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    from pyrmq.cli import main as run
+
+    return run()
