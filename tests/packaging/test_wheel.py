@@ -1,0 +1,106 @@
+"""The wheel alone is enough: an empty environment, no sources, the README's first program."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def run(*command: str, cwd: Path, **environment: str) -> str:
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, f"{' '.join(command)} failed:\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    maturin = Path(sys.executable).parent / "maturin"
+    run(str(maturin), "build", "--release", "--quiet", "--out", str(out), cwd=ROOT)
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty environment with nothing but the wheel; its Python."""
+    home = tmp_path_factory.mktemp("environment")
+    run(sys.executable, "-m", "venv", str(home / "venv"), cwd=home)
+    python = home / "venv" / "bin" / "python"
+    run(str(python), "-m", "pip", "install", "--quiet", "--no-index", str(wheel), cwd=home)
+    return python
+
+
+@pytest.fixture(scope="module")
+def name_server(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """`pyrmq server` of the installed wheel."""
+    home = tmp_path_factory.mktemp("server")
+    command = [str(installed.parent / "pyrmq"), "server", "--listen-port", "0", "--name-server-port", "0"]
+    with subprocess.Popen(
+        [*command, "--store", str(home / "store"), "--json"], cwd=home, stdout=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            yield str(json.loads(server.stdout.readline())["name_server"])
+        finally:
+            server.terminate()
+            server.wait(timeout=30)
+
+
+def test_there_is_one_small_abi3_wheel_without_dependencies(wheel: Path) -> None:
+    assert re.match(r"pyrmq_rocketmq-.*-cp311-abi3-.*\.whl", wheel.name)
+    assert wheel.stat().st_size < 15_000_000
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (metadata,) = (name for name in names if name.endswith("METADATA"))
+        text = archive.read(metadata).decode()
+    assert "pyrmq/py.typed" in names
+    assert "pyspark_rocketmq/__init__.py" in names
+    required = [line for line in text.splitlines() if line.startswith("Requires-Dist") and "extra ==" not in line]
+    assert required == []
+
+
+def test_the_first_program_of_the_readme_runs_from_the_wheel(installed: Path, name_server: str, tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    program = next(block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL))
+    out = run(str(installed), "-c", program.replace("127.0.0.1:9876", name_server), cwd=tmp_path)
+    assert "b'two coffees'" in out
+
+
+def test_the_other_pyrmq_in_our_place_is_named(wheel: Path, installed: Path, tmp_path: Path) -> None:
+    """What is left of us under a package of the same name still says what happened."""
+    site = tmp_path / "site"
+    run(str(installed), "-m", "pip", "install", "--quiet", "--no-index", "--target", str(site), str(wheel), cwd=tmp_path)
+    (site / "pyrmq" / "__init__.py").write_text("from .consumer import Consumer\n")
+    (site / "pyrmq" / "consumer.py").write_text("class Consumer: ...\n")
+    done = subprocess.run(
+        [str(installed), "-S", "-m", "pyrmq.cli", "--version"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "RabbitMQ" in done.stderr
+    assert "pip uninstall pyrmq" in done.stderr
