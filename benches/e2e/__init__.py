@@ -1,0 +1,1 @@
+"""Ours and Apache's by one driver, in one run, interleaved."""

@@ -1,0 +1,172 @@
+"""The rows of `make bench`: each runs both sides in turns and keeps every single figure."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benches.e2e.servers import Side, cpu_seconds, ours, resident_mib
+from tests.interop.driver import Driver
+
+Sample = dict[str, float]
+
+
+@dataclass(kw_only=True)
+class Row:
+    """One line of the report.
+
+    Attributes:
+        what: what was measured, for people.
+        unit: of the figures.
+        target: what it must reach, for people.
+        figures: side name to the single figures, in the order they were taken.
+        cpu_us: side name to microseconds of server CPU per message.
+    """
+
+    what: str
+    unit: str
+    target: str
+    figures: dict[str, list[float]] = field(default_factory=dict)
+    cpu_us: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, side: str, value: float, cpu_us: float | None = None) -> None:
+        """Keep one figure."""
+        self.figures.setdefault(side, []).append(value)
+        if cpu_us is not None:
+            self.cpu_us.setdefault(side, []).append(cpu_us)
+
+    def median(self, side: str) -> float:
+        """Median of a side's figures."""
+        return statistics.median(self.figures[side])
+
+    def ratio(self) -> float | None:
+        """Ours over Apache's, of the medians; None where only one side was measured."""
+        if {"ours", "apache"} <= self.figures.keys():
+            return self.median("ours") / self.median("apache")
+        return None
+
+
+def _with_cpu(side: Side, call: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], float]:
+    before = cpu_seconds(side.broker_pid)
+    result = call()
+    spent = cpu_seconds(side.broker_pid) - before
+    return result, spent * 1e6 / max(1.0, float(result["messages"]))
+
+
+def java_sends(
+    sides: list[Side], driver: Driver, *, rounds: int, seconds: int, threads: int, batch: int, row: Row
+) -> Row:
+    """The Java client sends synchronously, one message or one batch at a time; server CPU includes the warm-up."""
+    for turn in range(rounds):
+        for side in sides:
+            result, cpu = _with_cpu(
+                side,
+                lambda side=side: driver.call(  # type: ignore[misc]
+                    "bench.send",
+                    namesrv=side.name_server,
+                    topic=f"bench-{threads}-{batch}",
+                    threads=threads,
+                    batch=batch,
+                    seconds=seconds,
+                    warmup=0 if turn else 2,
+                    wait=seconds + 60.0,
+                ),
+            )
+            if result["failed"]:
+                print(f"  {side.name}: {result['failed']} sends failed", file=sys.stderr)
+            row.add(side.name, result["perSecond"], cpu if turn else None)
+    return row
+
+
+def java_drains(sides: list[Side], driver: Driver, *, rounds: int, count: int, row: Row) -> Row:
+    """The Java push consumer of a new group reads a backlog that the Java client wrote in batches."""
+    for side in sides:
+        written = 0
+        while written < count:
+            result = driver.call(
+                "bench.send",
+                namesrv=side.name_server,
+                topic="bench-drain",
+                threads=8,
+                batch=32,
+                seconds=60,
+                warmup=0,
+                count=count - written,
+                wait=120.0,
+            )
+            written += int(result["messages"])
+    for turn in range(rounds):
+        for side in sides:
+            result, cpu = _with_cpu(
+                side,
+                lambda side=side: driver.call(  # type: ignore[misc]
+                    "bench.drain",
+                    namesrv=side.name_server,
+                    topic="bench-drain",
+                    group=f"drain-{turn}",
+                    count=count,
+                    timeout=120,
+                    wait=180.0,
+                ),
+            )
+            if not result["whole"]:
+                print(f"  {side.name}: only {result['messages']} of {count} came", file=sys.stderr)
+            row.add(side.name, result["perSecond"], cpu)
+    return row
+
+
+def starts(rounds: int) -> tuple[Row, Row]:
+    """Name server and broker in one process: time to ready and memory at rest."""
+    ready = Row(what="name server + broker in one process: ready", unit="ms", target="<= 100 ms")
+    rest = Row(what="the same: resident at rest", unit="MiB", target="<= 60 MiB")
+    for _ in range(rounds):
+        with ours() as (side, took):
+            ready.add("ours", took)
+            time.sleep(1.0)
+            rest.add("ours", resident_mib(side.broker_pid))
+    return ready, rest
+
+
+def import_time(rounds: int) -> Row:
+    """`import pyrmq` over an interpreter that imports nothing."""
+    row = Row(what="`import pyrmq`", unit="ms", target="<= 100 ms")
+    for _ in range(rounds):
+        spent = []
+        for program in ("pass", "import pyrmq; pyrmq.Producer; pyrmq.PullConsumer"):
+            started = time.perf_counter()
+            subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+            spent.append((time.perf_counter() - started) * 1000)
+        row.add("ours", spent[1] - spent[0])
+    return row
+
+
+def wheel_size(root: Path) -> Row | None:
+    """Size of the wheel that `make wheel` left in dist/, if it is there."""
+    wheels = sorted((root / "dist").glob("*.whl"), key=lambda path: path.stat().st_mtime)
+    if not wheels:
+        return None
+    row = Row(what="wheel", unit="MB", target="<= 15 MB")
+    row.add("ours", wheels[-1].stat().st_size / 1e6)
+    return row
+
+
+def python_sends(sides: list[Side], *, rounds: int, count: int, size: int) -> Row:
+    """Our Python producer, batches of its own making, on both brokers."""
+    from pyrmq import Producer
+
+    row = Row(what=f"pyrmq producer, send_batch, {size} B", unit="msg/s", target="(goal: 600,000)")
+    body = bytes(size)
+    for turn in range(rounds):
+        for side in sides:
+            with Producer(name_server=side.name_server, group=f"bench-python-{turn}") as producer:
+                producer.send("bench-python", body)
+                started = time.perf_counter()
+                producer.send_batch("bench-python", [body] * count)
+                row.add(side.name, count / (time.perf_counter() - started))
+    return row

@@ -1,0 +1,87 @@
+"""The two sides of a comparison: our server process and the real name server and broker, with what they cost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.interop.rocketmq import JavaBroker, JavaNameServer
+
+VERSION = "5.5.0"
+MEASURED_STORE = {
+    "mappedFileSizeCommitLog": 134217728,
+    "mappedFileSizeConsumeQueue": 6000000,
+    "maxHashSlotNum": 5000000,
+    "maxIndexNum": 20000000,
+    "messageIndexSafe": "false",
+    "timerWheelEnable": "true",
+}
+"""Apache's own sizes but for the segment, which is 128 MiB on both sides."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One running cluster.
+
+    Attributes:
+        name: `ours` or `apache`.
+        name_server: address for clients, `host:port`.
+        broker_pid: the process whose CPU time counts as the broker's.
+    """
+
+    name: str
+    name_server: str
+    broker_pid: int
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_mib(pid: int) -> float:
+    """Resident memory of a process, in MiB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+@contextmanager
+def ours(root: Path | None = None) -> Iterator[tuple[Side, float]]:
+    """Run `pyrmq server` and yield it with the milliseconds from start to the line that says ready."""
+    with tempfile.TemporaryDirectory(prefix="pyrmq-bench-", dir=root) as home:
+        command = [sys.executable, "-m", "pyrmq.cli", "server", "--json", "--store", f"{home}/store"]
+        command += ["--listen-port", "0", "--name-server-port", "0"]
+        started = time.perf_counter()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            try:
+                assert server.stdout is not None
+                ready = json.loads(server.stdout.readline())
+                took = (time.perf_counter() - started) * 1000
+                yield Side(name="ours", name_server=ready["name_server"], broker_pid=server.pid), took
+            finally:
+                server.terminate()
+                server.wait(timeout=60)
+
+
+@contextmanager
+def apache() -> Iterator[tuple[Side, float]]:
+    """Run the real name server and broker and yield them with the milliseconds until both were ready."""
+    with ExitStack() as stack:
+        started = time.perf_counter()
+        names = stack.enter_context(JavaNameServer(VERSION, quick=False))
+        broker = stack.enter_context(
+            JavaBroker(VERSION, names.address, quick=False, heap_mb=1024, properties=MEASURED_STORE)
+        )
+        took = (time.perf_counter() - started) * 1000
+        yield Side(name="apache", name_server=names.address, broker_pid=broker.pid), took
