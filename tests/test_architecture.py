@@ -107,7 +107,11 @@ def _python_edges() -> dict[str, set[str]]:
             elif isinstance(node, ast.ImportFrom):
                 assert node.level == 0, f"relative import in {relative}"
                 module = node.module or ""
-                names = [f"pyrmq.{alias.name}" for alias in node.names] if module == "pyrmq" else [module]
+                names = (
+                    [f"pyrmq.{alias.name}" for alias in node.names]
+                    if module == "pyrmq"
+                    else [module]
+                )
             for name in names:
                 match = re.match(r"pyrmq\.(\w+)", name)
                 if match and match.group(1) != place:
@@ -172,9 +176,13 @@ def test_files_keep_to_one_screenful_of_reasons() -> None:
             signal *= 2
         lines = _code_lines(path)
         name = path.relative_to(ROOT)
-        assert lines <= 2 * signal, f"{name} has {lines} lines, twice the signal of {signal}: split it by noun"
+        assert lines <= 2 * signal, (
+            f"{name} has {lines} lines, twice the signal of {signal}: split it by noun"
+        )
         if lines > signal:
-            warnings.warn(f"{name} has {lines} lines, the signal is {signal}", UserWarning, stacklevel=1)
+            warnings.warn(
+                f"{name} has {lines} lines, the signal is {signal}", UserWarning, stacklevel=1
+            )
 
 
 def test_python_functions_fit_on_a_page() -> None:
@@ -190,5 +198,7 @@ def test_python_functions_fit_on_a_page() -> None:
 
 def test_names_files_hold_names_only() -> None:
     for path in (ROOT / "crates").glob("*/src/lib.rs"):
-        bodies = re.findall(r"^(?:pub )?(?:async )?fn ", path.read_text(encoding="utf-8"), re.MULTILINE)
+        bodies = re.findall(
+            r"^(?:pub )?(?:async )?fn ", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
         assert not bodies, f"{path.relative_to(ROOT)} defines functions: lib.rs holds names only"

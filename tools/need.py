@@ -1,7 +1,7 @@
 """Say in one line what a machine lacks for a make target.
 
-`need.py rust java` ends with status 1 and names what is missing. With `--soft` it only tells what will be left out,
-except under CI=true, where a missing part is a failure.
+`need.py rust java` ends with status 1 and names what is missing. With `--soft` it only tells what
+will be left out, except under CI=true, where a missing part is a failure.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ def _version(command: list[str], pattern: str) -> int | None:
 def lacks(part: str) -> str | None:
     """Return what is missing for one part, or None."""
     if part == "python":
-        if sys.version_info < (3, 11):
-            return f"Python 3.11 or newer (this is {sys.version.split()[0]}; choose one with PYTHON=...)"
+        if sys.version_info < (3, 11):  # noqa: UP036 - it runs before anything is checked
+            found = sys.version.split()[0]
+            return f"Python 3.11 or newer (this is {found}; choose one with PYTHON=...)"
     elif part == "rust":
         if shutil.which("cargo") is None:
             return "a Rust toolchain (`cargo`; rustup installs it)"
@@ -47,13 +48,14 @@ def lacks(part: str) -> str | None:
 
 
 def main(arguments: list[str]) -> int:
+    """Check every part that is named."""
     soft = "--soft" in arguments and os.environ.get("CI") != "true"
     missing = [text for part in arguments if part != "--soft" and (text := lacks(part))]
     if not missing:
         return 0
     text = "; ".join(missing)
     if soft:
-        print(f"left out, because this machine lacks {text}: the tests that need it are skipped and listed")
+        print(f"left out: this machine lacks {text}; tests that need it are skipped and listed")
         return 0
     print(f"missing: {text}", file=sys.stderr)
     return 1

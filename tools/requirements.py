@@ -1,4 +1,4 @@
-"""Print the requirements of some extras of pyproject.toml, one a line: `requirements.py dev spark-local`."""
+"""Print requirements of extras of pyproject.toml, one a line: `requirements.py dev spark`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pathlib import Path
 
 def requirements(extras: list[str]) -> list[str]:
     """Resolve extras, also those that name other extras of this project."""
-    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())[
+        "project"
+    ]
     found: list[str] = list(project.get("dependencies", []))
     for extra in extras:
         for line in project["optional-dependencies"][extra]:

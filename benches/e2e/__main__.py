@@ -1,7 +1,7 @@
 """`python -m benches.e2e`: measure, print a table, keep the raw figures as JSON.
 
-Both sides run at the same time on the same machine and take turns, so a ratio is of one run; single figures are only
-good beside each other.
+Both sides run at the same time on the same machine and take turns, so a ratio is of one run;
+single figures are only good beside each other.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.interop.driver import Driver
+
 from benches.e2e import rows
 from benches.e2e.codec import codec_rows
 from benches.e2e.servers import VERSION, apache, ours
-from tests.interop.driver import Driver
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -46,33 +47,66 @@ def measure(arguments: argparse.Namespace) -> list[rows.Row]:
             sides = [stack.enter_context(side())[0] for side in (ours, apache)]
             driver = stack.enter_context(Driver(VERSION, quick=False, heap_mb=1024))
             if wanted("sync"):
-                row = rows.Row(what="Java client, sync, 64 threads, 128 B", unit="msg/s", target=">= 1.8 times")
+                row = rows.Row(
+                    what="Java client, sync, 64 threads, 128 B", unit="msg/s", target=">= 1.8 times"
+                )
                 done.append(
                     rows.java_sends(
-                        sides, driver, rounds=arguments.rounds, seconds=arguments.seconds, threads=64, batch=1, row=row
+                        sides,
+                        driver,
+                        rounds=arguments.rounds,
+                        seconds=arguments.seconds,
+                        threads=64,
+                        batch=1,
+                        row=row,
                     )
                 )
             if wanted("batch"):
-                row = rows.Row(what="Java client, batches of 32, 8 threads", unit="msg/s", target=">= 1.8 times")
+                row = rows.Row(
+                    what="Java client, batches of 32, 8 threads",
+                    unit="msg/s",
+                    target=">= 1.8 times",
+                )
                 done.append(
                     rows.java_sends(
-                        sides, driver, rounds=arguments.rounds, seconds=arguments.seconds, threads=8, batch=32, row=row
+                        sides,
+                        driver,
+                        rounds=arguments.rounds,
+                        seconds=arguments.seconds,
+                        threads=8,
+                        batch=32,
+                        row=row,
                     )
                 )
             if wanted("drain"):
-                row = rows.Row(what="Java push consumer draining a backlog", unit="msg/s", target=">= 1.3 times")
-                done.append(rows.java_drains(sides, driver, rounds=arguments.rounds, count=arguments.backlog, row=row))
+                row = rows.Row(
+                    what="Java push consumer draining a backlog",
+                    unit="msg/s",
+                    target=">= 1.3 times",
+                )
+                done.append(
+                    rows.java_drains(
+                        sides, driver, rounds=arguments.rounds, count=arguments.backlog, row=row
+                    )
+                )
             if wanted("python"):
-                done.append(rows.python_sends(sides, rounds=arguments.rounds, count=200_000, size=128))
+                done.append(
+                    rows.python_sends(sides, rounds=arguments.rounds, count=200_000, size=128)
+                )
     return done
 
 
 def table(done: list[rows.Row]) -> str:
     """The figures as a Markdown table: medians, ratio, server CPU."""
-    lines = ["| what | ours | Apache | ratio | server CPU per message, ours / Apache | target |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| what | ours | Apache | ratio | server CPU per message, ours / Apache | target |",
+        "|---|---|---|---|---|---|",
+    ]
     for row in done:
         cells = [
-            f"{row.median(side):,.4g} {row.unit}" if row.median(side) < 1000 else f"{row.median(side):,.0f} {row.unit}"
+            f"{row.median(side):,.4g} {row.unit}"
+            if row.median(side) < 1000
+            else f"{row.median(side):,.0f} {row.unit}"
             if side in row.figures
             else "-"
             for side in ("ours", "apache")
@@ -83,7 +117,9 @@ def table(done: list[rows.Row]) -> str:
         ratio = f"{row.ratio():.2f}" if row.ratio() is not None else "-"
         cpu = "-"
         if {"ours", "apache"} <= row.cpu_us.keys():
-            own, theirs = (sum(row.cpu_us[side]) / len(row.cpu_us[side]) for side in ("ours", "apache"))
+            own, theirs = (
+                sum(row.cpu_us[side]) / len(row.cpu_us[side]) for side in ("ours", "apache")
+            )
             cpu = f"{own:.1f} / {theirs:.1f} µs ({own / theirs:.2f})"
         lines.append(f"| {row.what} | {cells[0]} | {cells[1]} | {ratio} | {cpu} | {row.target} |")
     return "\n".join(lines)
@@ -92,23 +128,38 @@ def table(done: list[rows.Row]) -> str:
 def main() -> int:
     """Parse the command line, measure, report."""
     parser = argparse.ArgumentParser(prog="benches.e2e", description=__doc__)
-    parser.add_argument("--out", type=Path, default=ROOT / "benches" / "results", help="directory of the raw JSON")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "benches" / "results", help="directory of the raw JSON"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="turns of each side")
     parser.add_argument("--seconds", type=int, default=5, help="seconds of each turn of a load")
-    parser.add_argument("--backlog", type=int, default=400_000, help="messages that the drain reads")
-    parser.add_argument("--rows", help="comma list of: start,import,codec,sync,batch,drain,python (default: all)")
+    parser.add_argument(
+        "--backlog", type=int, default=400_000, help="messages that the drain reads"
+    )
+    parser.add_argument(
+        "--rows", help="comma list of: start,import,codec,sync,batch,drain,python (default: all)"
+    )
     arguments = parser.parse_args()
     done = measure(arguments)
     print(table(done))
     commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=30
+        ["git", "rev-parse", "HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
     ).stdout.strip()
     arguments.out.mkdir(parents=True, exist_ok=True)
     now = datetime.datetime.now(tz=datetime.UTC)
     raw = {
         "taken": now.isoformat(timespec="seconds"),
         "commit": commit,
-        "machine": {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()},
+        "machine": {
+            "cores": os.cpu_count(),
+            "system": platform.platform(),
+            "python": platform.python_version(),
+        },
         "rows": [{**vars(row), "ratio": row.ratio()} for row in done],
     }
     path = arguments.out / f"{now:%Y%m%dT%H%M%S}.json"

@@ -6,13 +6,15 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benches.e2e.servers import Side, cpu_seconds, ours, resident_mib
-from tests.interop.driver import Driver
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.interop.driver import Driver
 
 Sample = dict[str, float]
 
@@ -52,31 +54,39 @@ class Row:
         return None
 
 
-def _with_cpu(side: Side, call: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], float]:
+def _with_cpu(
+    side: Side, driver: Driver, command: str, **arguments: Any
+) -> tuple[dict[str, Any], float]:
+    """Run a driver command on a side; the result, and microseconds of server CPU per message."""
     before = cpu_seconds(side.broker_pid)
-    result = call()
+    result: dict[str, Any] = driver.call(command, namesrv=side.name_server, **arguments)  # type: ignore[arg-type]
     spent = cpu_seconds(side.broker_pid) - before
     return result, spent * 1e6 / max(1.0, float(result["messages"]))
 
 
 def java_sends(
-    sides: list[Side], driver: Driver, *, rounds: int, seconds: int, threads: int, batch: int, row: Row
+    sides: list[Side],
+    driver: Driver,
+    *,
+    rounds: int,
+    seconds: int,
+    threads: int,
+    batch: int,
+    row: Row,
 ) -> Row:
-    """The Java client sends synchronously, one message or one batch at a time; server CPU includes the warm-up."""
+    """The Java client sends synchronously, one message or one batch at a time."""
     for turn in range(rounds):
         for side in sides:
             result, cpu = _with_cpu(
                 side,
-                lambda side=side: driver.call(  # type: ignore[misc]
-                    "bench.send",
-                    namesrv=side.name_server,
-                    topic=f"bench-{threads}-{batch}",
-                    threads=threads,
-                    batch=batch,
-                    seconds=seconds,
-                    warmup=0 if turn else 2,
-                    wait=seconds + 60.0,
-                ),
+                driver,
+                "bench.send",
+                topic=f"bench-{threads}-{batch}",
+                threads=threads,
+                batch=batch,
+                seconds=seconds,
+                warmup=0 if turn else 2,
+                wait=seconds + 60.0,
             )
             if result["failed"]:
                 print(f"  {side.name}: {result['failed']} sends failed", file=sys.stderr)
@@ -85,7 +95,7 @@ def java_sends(
 
 
 def java_drains(sides: list[Side], driver: Driver, *, rounds: int, count: int, row: Row) -> Row:
-    """The Java push consumer of a new group reads a backlog that the Java client wrote in batches."""
+    """The Java push consumer of a new group reads a backlog written in batches."""
     for side in sides:
         written = 0
         while written < count:
@@ -105,15 +115,13 @@ def java_drains(sides: list[Side], driver: Driver, *, rounds: int, count: int, r
         for side in sides:
             result, cpu = _with_cpu(
                 side,
-                lambda side=side: driver.call(  # type: ignore[misc]
-                    "bench.drain",
-                    namesrv=side.name_server,
-                    topic="bench-drain",
-                    group=f"drain-{turn}",
-                    count=count,
-                    timeout=120,
-                    wait=180.0,
-                ),
+                driver,
+                "bench.drain",
+                topic="bench-drain",
+                group=f"drain-{turn}",
+                count=count,
+                timeout=120,
+                wait=180.0,
             )
             if not result["whole"]:
                 print(f"  {side.name}: only {result['messages']} of {count} came", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The two sides of a comparison: our server process and the real name server and broker, with what they cost."""
+"""The two sides of a comparison: our server process, and the real name server and broker."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.interop.rocketmq import JavaBroker, JavaNameServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 VERSION = "5.5.0"
 MEASURED_STORE = {
@@ -58,9 +61,17 @@ def resident_mib(pid: int) -> float:
 
 @contextmanager
 def ours(root: Path | None = None) -> Iterator[tuple[Side, float]]:
-    """Run `pyrmq server` and yield it with the milliseconds from start to the line that says ready."""
+    """Run `pyrmq server`; yields it with the milliseconds until it was ready."""
     with tempfile.TemporaryDirectory(prefix="pyrmq-bench-", dir=root) as home:
-        command = [sys.executable, "-m", "pyrmq.cli", "server", "--json", "--store", f"{home}/store"]
+        command = [
+            sys.executable,
+            "-m",
+            "pyrmq.cli",
+            "server",
+            "--json",
+            "--store",
+            f"{home}/store",
+        ]
         command += ["--listen-port", "0", "--name-server-port", "0"]
         started = time.perf_counter()
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
@@ -68,7 +79,10 @@ def ours(root: Path | None = None) -> Iterator[tuple[Side, float]]:
                 assert server.stdout is not None
                 ready = json.loads(server.stdout.readline())
                 took = (time.perf_counter() - started) * 1000
-                yield Side(name="ours", name_server=ready["name_server"], broker_pid=server.pid), took
+                yield (
+                    Side(name="ours", name_server=ready["name_server"], broker_pid=server.pid),
+                    took,
+                )
             finally:
                 server.terminate()
                 server.wait(timeout=60)
@@ -76,7 +90,7 @@ def ours(root: Path | None = None) -> Iterator[tuple[Side, float]]:
 
 @contextmanager
 def apache() -> Iterator[tuple[Side, float]]:
-    """Run the real name server and broker and yield them with the milliseconds until both were ready."""
+    """Run the real servers; yields them with the milliseconds until both were ready."""
     with ExitStack() as stack:
         started = time.perf_counter()
         names = stack.enter_context(JavaNameServer(VERSION, quick=False))

@@ -8,10 +8,13 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -54,9 +57,19 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def name_server(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """`pyrmq server` of the installed wheel."""
     home = tmp_path_factory.mktemp("server")
-    command = [str(installed.parent / "pyrmq"), "server", "--listen-port", "0", "--name-server-port", "0"]
+    command = [
+        str(installed.parent / "pyrmq"),
+        "server",
+        "--listen-port",
+        "0",
+        "--name-server-port",
+        "0",
+    ]
     with subprocess.Popen(
-        [*command, "--store", str(home / "store"), "--json"], cwd=home, stdout=subprocess.PIPE, text=True
+        [*command, "--store", str(home / "store"), "--json"],
+        cwd=home,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as server:
         try:
             assert server.stdout is not None
@@ -75,21 +88,40 @@ def test_there_is_one_small_abi3_wheel_without_dependencies(wheel: Path) -> None
         text = archive.read(metadata).decode()
     assert "pyrmq/py.typed" in names
     assert "pyspark_rocketmq/__init__.py" in names
-    required = [line for line in text.splitlines() if line.startswith("Requires-Dist") and "extra ==" not in line]
+    required = [
+        line
+        for line in text.splitlines()
+        if line.startswith("Requires-Dist") and "extra ==" not in line
+    ]
     assert required == []
 
 
-def test_the_first_program_of_the_readme_runs_from_the_wheel(installed: Path, name_server: str, tmp_path: Path) -> None:
+def test_the_first_program_of_the_readme_runs_from_the_wheel(
+    installed: Path, name_server: str, tmp_path: Path
+) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     program = next(block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL))
     out = run(str(installed), "-c", program.replace("127.0.0.1:9876", name_server), cwd=tmp_path)
     assert "b'two coffees'" in out
 
 
-def test_the_other_pyrmq_in_our_place_is_named(wheel: Path, installed: Path, tmp_path: Path) -> None:
+def test_the_other_pyrmq_in_our_place_is_named(
+    wheel: Path, installed: Path, tmp_path: Path
+) -> None:
     """What is left of us under a package of the same name still says what happened."""
     site = tmp_path / "site"
-    run(str(installed), "-m", "pip", "install", "--quiet", "--no-index", "--target", str(site), str(wheel), cwd=tmp_path)
+    run(
+        str(installed),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-index",
+        "--target",
+        str(site),
+        str(wheel),
+        cwd=tmp_path,
+    )
     (site / "pyrmq" / "__init__.py").write_text("from .consumer import Consumer\n")
     (site / "pyrmq" / "consumer.py").write_text("class Consumer: ...\n")
     done = subprocess.run(
