@@ -1,4 +1,12 @@
 //! The unit of the protocol: one request or response (Apache `RemotingCommand`).
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::indexing_slicing,
+    clippy::string_slice
+)]
 
 use crate::fields::Fields;
 use bytes::Bytes;

@@ -118,6 +118,16 @@ pub enum WireError {
         /// What the format can hold.
         limit: usize,
     },
+    /// A number that does not fit its field on the wire.
+    #[error("{what} does not fit the wire: {value}, limit {limit}")]
+    OutOfRange {
+        /// What was being written.
+        what: &'static str,
+        /// The number.
+        value: i64,
+        /// What the format can hold.
+        limit: i64,
+    },
     /// Compressed data that cannot be read, or grows beyond the bound.
     #[error("cannot decompress {what}: {reason}")]
     Compression {

@@ -1,24 +1,56 @@
 //! `extFields`: the string pairs of a header (Apache `RemotingCommand.extFields`).
 //!
 //! ```text
-//! text     consumerGroupGtopicTqueueId0...      one String for all keys and values
-//! entries  [(0,13,14) (14,19,20) (20,27,28) ...]  key start, key end = value start, value end
+//! text     consumerGroupGtopicTqueueId0...      one String holds the text of all keys and values
+//! entries  [(0..13, 13..14) (14..19, 19..20) ...]  where a key and its value lie in it
 //! ```
 //! One arena instead of a map of strings: a decoded header costs two allocations however many fields it has, and
-//! header structures borrow their text from it.
+//! header structures borrow their text from it. A reader may hand over the header's own text as the arena, so entries
+//! need not be contiguous.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::indexing_slicing,
+    clippy::string_slice
+)]
 
 /// Ordered string pairs in one arena. A later pair with the same key hides an earlier one.
 #[derive(Debug, Clone, Default)]
 pub struct Fields {
     text: String,
     entries: Vec<Entry>,
+    present: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    key: u32,
-    value: u32,
-    end: u32,
+/// Byte positions of one pair in the arena.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Entry {
+    pub(crate) key: Span,
+    pub(crate) value: Span,
+}
+
+/// A range of bytes in the arena. A header's text is capped far below 4 GiB, so positions fit 32 bits.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Span {
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+}
+
+impl Span {
+    /// From positions; `None` beyond 32 bits.
+    pub(crate) fn new(start: usize, end: usize) -> Option<Self> {
+        Some(Self {
+            start: u32::try_from(start).ok()?,
+            end: u32::try_from(end).ok()?,
+        })
+    }
+
+    fn of(self, text: &str) -> &str {
+        text.get(self.start as usize..self.end as usize)
+            .unwrap_or_default()
+    }
 }
 
 impl Fields {
@@ -32,6 +64,16 @@ impl Fields {
         Self {
             text: String::with_capacity(bytes),
             entries: Vec::with_capacity(count),
+            present: false,
+        }
+    }
+
+    /// Over a text that already holds every pair.
+    pub(crate) fn from_parts(text: String, entries: Vec<Entry>) -> Self {
+        Self {
+            text,
+            entries,
+            present: true,
         }
     }
 
@@ -45,9 +87,26 @@ impl Fields {
         self.entries.is_empty()
     }
 
+    /// True when a JSON header has the member `extFields`, if only as `{}`. Apache writes the empty object for a
+    /// command whose header structure had nothing to say, and no member for one without a header structure.
+    pub fn is_present(&self) -> bool {
+        self.present || !self.entries.is_empty()
+    }
+
+    /// Makes a JSON header carry the member `extFields` even without any pair.
+    pub fn set_present(&mut self) {
+        self.present = true;
+    }
+
+    /// Bytes that keys and values may need, escapes aside: what a writer should reserve.
+    pub(crate) fn text_len(&self) -> usize {
+        self.text.len()
+    }
+
     /// Appends a pair. A header's text is capped far below 4 GiB, so positions fit 32 bits; beyond that the pair is
     /// left out rather than stored wrongly.
     pub fn push(&mut self, key: &str, value: &str) {
+        self.text.reserve(key.len().saturating_add(value.len()));
         self.push_with(key, |text| text.push_str(value));
     }
 
@@ -55,17 +114,13 @@ impl Fields {
     pub fn push_with(&mut self, key: &str, write: impl FnOnce(&mut String)) {
         let start = self.text.len();
         self.text.push_str(key);
-        let value = self.text.len();
+        let middle = self.text.len();
         write(&mut self.text);
-        let (Ok(key), Ok(value), Ok(end)) = (
-            u32::try_from(start),
-            u32::try_from(value),
-            u32::try_from(self.text.len()),
-        ) else {
+        let (Some(key), Some(value)) = (Span::new(start, middle), Span::new(middle, self.text.len())) else {
             self.text.truncate(start);
             return;
         };
-        self.entries.push(Entry { key, value, end });
+        self.entries.push(Entry { key, value });
     }
 
     /// The value of the last pair with this key.
@@ -73,16 +128,14 @@ impl Fields {
         self.entries
             .iter()
             .rev()
-            .map(|entry| self.pair(*entry))
-            .find(|(name, _)| *name == key)
-            .map(|(_, value)| value)
+            .find(|entry| entry.key.of(&self.text) == key)
+            .map(|entry| entry.value.of(&self.text))
     }
 
     /// Takes a key out, every pair of it.
     pub fn remove(&mut self, key: &str) {
         let text = &self.text;
-        self.entries
-            .retain(|entry| text.get(entry.key as usize..entry.value as usize) != Some(key));
+        self.entries.retain(|entry| entry.key.of(text) != key);
     }
 
     /// Sets a key to one value, replacing what it had.
@@ -93,19 +146,9 @@ impl Fields {
 
     /// All pairs in the order they came.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&str, &str)> + ExactSizeIterator {
-        self.entries.iter().map(|entry| self.pair(*entry))
-    }
-
-    fn pair(&self, entry: Entry) -> (&str, &str) {
-        let key = self
-            .text
-            .get(entry.key as usize..entry.value as usize)
-            .unwrap_or_default();
-        let value = self
-            .text
-            .get(entry.value as usize..entry.end as usize)
-            .unwrap_or_default();
-        (key, value)
+        self.entries
+            .iter()
+            .map(|entry| (entry.key.of(&self.text), entry.value.of(&self.text)))
     }
 }
 

@@ -7,10 +7,27 @@
 //! offset 8  h  header
 //! 8 + h     .. body, to the end of the frame
 //! ```
+//! All caps are checked before anything is allocated, and as soon as the bytes that decide them are there.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::indexing_slicing,
+    clippy::string_slice
+)]
 
-use crate::command::Command;
+use crate::command::{Command, SerializeType};
 use crate::error::WireError;
-use bytes::BytesMut;
+use crate::header::{binary, json};
+use bytes::{Buf, BytesMut};
+
+/// Bytes of the length word.
+const LENGTH_WORD: usize = 4;
+/// Bytes of the length word and the header word.
+const PREFIX: usize = 8;
+/// What 24 bits can say.
+const HEADER_MAX: usize = 0x00FF_FFFF;
 
 /// Caps that the decoder holds; a peer can never make it allocate more.
 #[derive(Debug, Clone, Copy)]
@@ -33,18 +50,135 @@ impl Default for Limits {
     }
 }
 
+/// What the first eight bytes of a frame say, checked against the caps.
+struct Prefix {
+    serialize_type: SerializeType,
+    header: usize,
+    body: usize,
+}
+
+/// Total bytes of the frame that begins here, length word included, once its first four bytes are there. A reader may
+/// reserve that much; it is checked against the cap.
+pub fn announced(input: &[u8], limits: &Limits) -> Result<Option<usize>, WireError> {
+    let Some(word) = input.first_chunk::<LENGTH_WORD>() else {
+        return Ok(None);
+    };
+    let length = i32::from_be_bytes(*word);
+    let total = usize::try_from(length)
+        .ok()
+        .filter(|length| *length >= LENGTH_WORD)
+        .and_then(|length| length.checked_add(LENGTH_WORD))
+        .ok_or(WireError::FrameLength { length })?;
+    if total > limits.frame_bytes {
+        return Err(WireError::FrameTooLarge {
+            length: total,
+            limit: limits.frame_bytes,
+        });
+    }
+    Ok(Some(total))
+}
+
+fn prefix(input: &[u8], limits: &Limits) -> Result<Option<Prefix>, WireError> {
+    let Some(total) = announced(input, limits)? else {
+        return Ok(None);
+    };
+    let Some(&[_, _, _, _, kind, high, middle, low]) = input.first_chunk::<PREFIX>() else {
+        return Ok(None);
+    };
+    let serialize_type = match kind {
+        0 => SerializeType::Json,
+        1 => SerializeType::RocketMq,
+        other => return Err(WireError::SerializeType(other)),
+    };
+    let header = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+    let room = total.saturating_sub(PREFIX);
+    let Some(body) = room.checked_sub(header) else {
+        return Err(WireError::HeaderLength { header, frame: room });
+    };
+    if header > limits.header_bytes {
+        return Err(WireError::HeaderTooLarge {
+            length: header,
+            limit: limits.header_bytes,
+        });
+    }
+    Ok(Some(Prefix {
+        serialize_type,
+        header,
+        body,
+    }))
+}
+
 /// Takes the next whole frame off the front of `input`. `Ok(None)`: more bytes are needed (and nothing is consumed).
-/// The body is a slice of `input`'s own memory, not a copy.
+/// The body is a slice of `input`'s own memory, not a copy. After an error the stream has no known frame boundary any
+/// more: close it.
 pub fn decode(input: &mut BytesMut, limits: &Limits) -> Result<Option<Command>, WireError> {
-    let _ = (input, limits);
-    Err(WireError::FrameLength { length: 0 })
+    let Some(prefix) = prefix(input, limits)? else {
+        return Ok(None);
+    };
+    let head = PREFIX.saturating_add(prefix.header);
+    if input.len() < head.saturating_add(prefix.body) {
+        return Ok(None);
+    }
+    let header = input.get(PREFIX..head).unwrap_or_default();
+    let mut command = match prefix.serialize_type {
+        SerializeType::Json => json::decode(header, limits.fields)?,
+        SerializeType::RocketMq => binary::decode(header, limits.fields)?,
+    };
+    input.advance(head);
+    if prefix.body > 0 {
+        command.body = Some(input.split_to(prefix.body).freeze());
+    }
+    Ok(Some(command))
 }
 
 /// Appends everything of a frame but its body: length word, header word, header. The caller writes
-/// `command.body` behind it, so that a body is never copied.
+/// `command.body` behind it, so that a body is never copied. An error leaves `out` as it was.
 pub fn encode_head(command: &Command, out: &mut Vec<u8>) -> Result<(), WireError> {
-    let _ = (command, out);
-    Err(WireError::FrameLength { length: 0 })
+    let start = out.len();
+    let written = append_head(command, out);
+    if written.is_err() {
+        out.truncate(start);
+    }
+    written
+}
+
+fn append_head(command: &Command, out: &mut Vec<u8>) -> Result<(), WireError> {
+    let start = out.len();
+    out.extend_from_slice(&[0; PREFIX]);
+    let kind = match command.serialize_type {
+        SerializeType::Json => {
+            json::encode(command, out);
+            0
+        }
+        SerializeType::RocketMq => {
+            binary::encode(command, out)?;
+            1
+        }
+    };
+    let header = out.len().saturating_sub(start).saturating_sub(PREFIX);
+    if header > HEADER_MAX {
+        return Err(WireError::TooLarge {
+            what: "header",
+            length: header,
+            limit: HEADER_MAX,
+        });
+    }
+    let body = command.body.as_ref().map_or(0, bytes::Bytes::len);
+    let total = body.saturating_add(header).saturating_add(LENGTH_WORD);
+    let length = i32::try_from(total).map_err(|_| WireError::TooLarge {
+        what: "frame",
+        length: total,
+        limit: i32::MAX.unsigned_abs() as usize,
+    })?;
+    let [_, high, middle, low] = u32::try_from(header).unwrap_or(u32::MAX).to_be_bytes();
+    if let Some(word) = out
+        .get_mut(start..)
+        .and_then(|head| head.first_chunk_mut::<PREFIX>())
+    {
+        let [a, b, c, d] = length.to_be_bytes();
+        *word = [a, b, c, d, kind, high, middle, low];
+    }
+    Ok(())
 }
 
 /// The whole frame in one buffer: for tests, tools and small commands.

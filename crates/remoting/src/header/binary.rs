@@ -1,20 +1,179 @@
 //! The ROCKETMQ binary header (Apache `RocketMQSerializable`).
+//!
+//! ```text
+//!  2      code, signed
+//!  1      language number
+//!  2      version, signed
+//!  4      opaque
+//!  4      flag
+//!  4 + n  remark length, UTF-8 bytes; 0 = none
+//!  4 + n  length of all fields, then per field: 2 + n key, 4 + n value
+//! ```
+//! Code and version have 16 bits, so POP requests need the JSON form. Empty text is the same as none: an empty remark
+//! or value is written with length 0 and read as missing, as Apache reads it. A negative length of all fields reads as
+//! none.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::indexing_slicing,
+    clippy::string_slice
+)]
 
-use crate::command::Command;
+use crate::command::{Command, Language, SerializeType};
 use crate::error::WireError;
+use crate::fields::Fields;
+
+const FIXED: usize = 21;
+
+/// What is left of a header.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], WireError> {
+        let (head, tail) = self.0.split_first_chunk::<N>().ok_or(WireError::Truncated {
+            what,
+            needed: N,
+            left: self.0.len(),
+        })?;
+        self.0 = tail;
+        Ok(*head)
+    }
+
+    fn take(&mut self, length: usize, what: &'static str) -> Result<&'a [u8], WireError> {
+        let (head, tail) = self.0.split_at_checked(length).ok_or(WireError::Truncated {
+            what,
+            needed: length,
+            left: self.0.len(),
+        })?;
+        self.0 = tail;
+        Ok(head)
+    }
+
+    fn i16(&mut self, what: &'static str) -> Result<i16, WireError> {
+        self.array(what).map(i16::from_be_bytes)
+    }
+
+    fn i32(&mut self, what: &'static str) -> Result<i32, WireError> {
+        self.array(what).map(i32::from_be_bytes)
+    }
+
+    fn text(&mut self, length: i32, what: &'static str) -> Result<&'a str, WireError> {
+        let bytes = usize::try_from(length).map_err(|_| WireError::Length {
+            what,
+            length: i64::from(length),
+        })?;
+        std::str::from_utf8(self.take(bytes, what)?).map_err(|_| WireError::Utf8 { what })
+    }
+}
 
 /// Reads a binary header into a command without a body.
 pub fn decode(bytes: &[u8], max_fields: usize) -> Result<Command, WireError> {
-    let _ = (bytes, max_fields);
-    Err(WireError::Truncated {
-        what: "binary header",
-        needed: 21,
-        left: 0,
+    let mut rest = Rest(bytes);
+    let code = i32::from(rest.i16("code")?);
+    let [language] = rest.array("language")?;
+    let version = i32::from(rest.i16("version")?);
+    let opaque = rest.i32("opaque")?;
+    let flag = rest.i32("flag")?;
+    let remark = rest.i32("remark length")?;
+    let remark = rest.text(remark, "remark")?;
+    let fields = rest.i32("fields length")?;
+    let fields = rest.take(usize::try_from(fields).unwrap_or(0), "fields")?;
+    Ok(Command {
+        code,
+        language: Language::from_number(language),
+        version,
+        opaque,
+        flag,
+        remark: (!remark.is_empty()).then(|| remark.to_owned()),
+        fields: decode_fields(fields, max_fields)?,
+        serialize_type: SerializeType::RocketMq,
+        body: None,
     })
+}
+
+fn decode_fields(bytes: &[u8], max_fields: usize) -> Result<Fields, WireError> {
+    if bytes.is_empty() {
+        return Ok(Fields::new());
+    }
+    // A pair takes six bytes besides its text.
+    let mut fields = Fields::with_capacity(bytes.len().div_euclid(6).min(16), bytes.len());
+    let mut rest = Rest(bytes);
+    while !rest.0.is_empty() {
+        let key = i32::from(rest.i16("field key length")?);
+        let key = rest.text(key, "field key")?;
+        let value = rest.i32("field value length")?;
+        let value = rest.text(value, "field value")?;
+        if fields.len() >= max_fields {
+            return Err(WireError::TooManyFields { limit: max_fields });
+        }
+        if !key.is_empty() && !value.is_empty() {
+            fields.push(key, value);
+        }
+    }
+    Ok(fields)
 }
 
 /// Appends the binary header of a command.
 pub fn encode(command: &Command, out: &mut Vec<u8>) -> Result<(), WireError> {
-    let _ = (command, out);
+    let remark = command.remark.as_deref().unwrap_or_default();
+    out.reserve(
+        command
+            .fields
+            .len()
+            .saturating_mul(6)
+            .saturating_add(command.fields.text_len())
+            .saturating_add(remark.len())
+            .saturating_add(FIXED),
+    );
+    out.extend_from_slice(&short(command.code, "code")?);
+    out.push(command.language.number());
+    out.extend_from_slice(&short(command.version, "version")?);
+    out.extend_from_slice(&command.opaque.to_be_bytes());
+    out.extend_from_slice(&command.flag.to_be_bytes());
+    push_text(remark, "remark", out)?;
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    for (key, value) in command.fields.iter() {
+        let length = i16::try_from(key.len()).map_err(|_| WireError::TooLarge {
+            what: "field key",
+            length: key.len(),
+            limit: i16::MAX.unsigned_abs().into(),
+        })?;
+        out.extend_from_slice(&length.to_be_bytes());
+        out.extend_from_slice(key.as_bytes());
+        push_text(value, "field value", out)?;
+    }
+    let length = word(out.len().saturating_sub(start).saturating_sub(4), "fields")?;
+    if let Some(place) = out.get_mut(start..).and_then(|tail| tail.first_chunk_mut::<4>()) {
+        *place = length;
+    }
+    Ok(())
+}
+
+fn short(value: i32, what: &'static str) -> Result<[u8; 2], WireError> {
+    i16::try_from(value)
+        .map(i16::to_be_bytes)
+        .map_err(|_| WireError::OutOfRange {
+            what,
+            value: i64::from(value),
+            limit: i64::from(i16::MAX),
+        })
+}
+
+fn word(length: usize, what: &'static str) -> Result<[u8; 4], WireError> {
+    i32::try_from(length)
+        .map(i32::to_be_bytes)
+        .map_err(|_| WireError::TooLarge {
+            what,
+            length,
+            limit: i32::MAX.unsigned_abs() as usize,
+        })
+}
+
+fn push_text(text: &str, what: &'static str, out: &mut Vec<u8>) -> Result<(), WireError> {
+    out.extend_from_slice(&word(text.len(), what)?);
+    out.extend_from_slice(text.as_bytes());
     Ok(())
 }

@@ -2,9 +2,18 @@
 //!
 //! A structure borrows its text from the fields it was read from. Reading is lenient as Apache's is: unknown keys are
 //! ignored; a missing required field is an error that the server answers, never a crash.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::indexing_slicing,
+    clippy::string_slice
+)]
 
 pub mod binary;
 pub mod json;
+mod scan;
 mod value;
 
 pub use value::FieldValue;

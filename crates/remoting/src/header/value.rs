@@ -1,4 +1,12 @@
 //! How a Rust value reads from and writes to one header field: text, decimal numbers, `true` and `false`.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::indexing_slicing,
+    clippy::string_slice
+)]
 
 use crate::error::WireError;
 use crate::fields::Fields;

@@ -1,0 +1,107 @@
+//! Text as fastjson writes it: decimal numbers and escaped strings, shared by headers and bodies.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::indexing_slicing,
+    clippy::string_slice
+)]
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+/// True for the bytes that must be escaped: controls, the quote and the backslash (fastjson2, since 5.5.0; fastjson of
+/// 4.x reads the same).
+#[expect(
+    clippy::indexing_slicing,
+    reason = "evaluated by the compiler, where an index out of range is an error"
+)]
+const ESCAPED: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 0x20 {
+        table[byte] = true;
+        byte += 1;
+    }
+    table[b'"' as usize] = true;
+    table[b'\\' as usize] = true;
+    table
+};
+
+/// Appends a string's content, escaped, without the quotes around it.
+pub(crate) fn push_escaped(text: &str, out: &mut Vec<u8>) {
+    let mut rest = text.as_bytes();
+    loop {
+        let plain = rest
+            .iter()
+            .position(|byte| ESCAPED.get(usize::from(*byte)).copied().unwrap_or_default())
+            .unwrap_or(rest.len());
+        let (head, tail) = rest.split_at_checked(plain).unwrap_or((rest, &[]));
+        out.extend_from_slice(head);
+        let Some((byte, after)) = tail.split_first() else {
+            return;
+        };
+        push_escape(*byte, out);
+        rest = after;
+    }
+}
+
+/// Appends the escape of one byte below 0x80.
+pub(crate) fn push_escape(byte: u8, out: &mut Vec<u8>) {
+    match byte {
+        b'"' => out.extend_from_slice(b"\\\""),
+        b'\\' => out.extend_from_slice(b"\\\\"),
+        0x08 => out.extend_from_slice(b"\\b"),
+        b'\t' => out.extend_from_slice(b"\\t"),
+        b'\n' => out.extend_from_slice(b"\\n"),
+        0x0C => out.extend_from_slice(b"\\f"),
+        b'\r' => out.extend_from_slice(b"\\r"),
+        _ => {
+            let digit = |nibble: u8| HEX.get(usize::from(nibble & 15)).copied().unwrap_or(b'0');
+            out.extend_from_slice(&[b'\\', b'u', b'0', b'0', digit(byte >> 4), digit(byte)]);
+        }
+    }
+}
+
+/// The number that four hexadecimal digits stand for.
+pub(crate) fn hex4(digits: [u8; 4]) -> Option<u32> {
+    let mut value = 0;
+    for digit in digits {
+        value = value << 4 | char::from(digit).to_digit(16)?;
+    }
+    Some(value)
+}
+
+/// Appends a number in decimal.
+pub(crate) fn push_i32(value: i32, out: &mut Vec<u8>) {
+    push_i64(i64::from(value), out);
+}
+
+/// Appends a number in decimal.
+pub(crate) fn push_i64(value: i64, out: &mut Vec<u8>) {
+    let mut digits = [0; 20];
+    out.extend_from_slice(decimal(value, &mut digits));
+}
+
+/// A number in decimal, at the end of a buffer that holds any 64 bit number with its sign.
+pub(crate) fn decimal(value: i64, digits: &mut [u8; 20]) -> &[u8] {
+    let mut left = value.unsigned_abs();
+    let mut at = digits.len();
+    loop {
+        at = at.wrapping_sub(1);
+        if let Some(place) = digits.get_mut(at) {
+            *place = b'0' | u8::try_from(left % 10).unwrap_or_default();
+        }
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    if value < 0 {
+        at = at.wrapping_sub(1);
+        if let Some(place) = digits.get_mut(at) {
+            *place = b'-';
+        }
+    }
+    digits.get(at..).unwrap_or_default()
+}
