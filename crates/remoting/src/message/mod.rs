@@ -1,1 +1,15 @@
-//! Messages as they lie on disk and travel on the wire.
+//! Messages as they lie on disk and travel on the wire: the same bytes in both places.
+
+pub mod batch;
+pub mod compress;
+pub mod id;
+pub mod java_hash;
+pub mod properties;
+pub mod record;
+pub mod sys_flag;
+
+mod read;
+
+pub use batch::BatchItem;
+pub use properties::Properties;
+pub use record::{NewRecord, Record};

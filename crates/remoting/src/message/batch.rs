@@ -1,0 +1,126 @@
+//! The plain batch: the body of request 320 and of a batch sent by 310 (Apache `MessageDecoder.encodeMessages`).
+//!
+//! ```text
+//! item   4  item size, counts itself
+//!        4  magic, 0
+//!        4  body CRC, 0
+//!        4  flag
+//!        4  body length      b  body
+//!        2  properties length  p  properties
+//! ```
+//! Items stand back to back; magic and CRC are ignored by every reader.
+
+use super::properties::{self, Properties};
+use super::read::Cursor;
+use crate::error::WireError;
+
+/// Bytes of an item besides body and properties.
+pub const ITEM_OVERHEAD: usize = 4 + 4 + 4 + 4 + 4 + 2;
+const WHAT: &str = "batch item";
+
+/// One message inside a batch.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BatchItem<'a> {
+    /// The user's flag.
+    pub flag: i32,
+    /// The body.
+    pub body: &'a [u8],
+    /// The properties in wire form.
+    pub properties: &'a [u8],
+}
+
+impl<'a> BatchItem<'a> {
+    /// The properties, to look into.
+    pub fn properties(&self) -> Properties<'a> {
+        Properties::from_bytes(self.properties)
+    }
+
+    /// Exact number of bytes that [`encode`] appends.
+    pub fn encoded_size(&self) -> usize {
+        ITEM_OVERHEAD + self.body.len() + self.properties.len()
+    }
+}
+
+/// Appends an item; nothing is written when it cannot be.
+pub fn encode(item: &BatchItem<'_>, out: &mut Vec<u8>) -> Result<(), WireError> {
+    let too_large = |what, length, limit| WireError::TooLarge { what, length, limit };
+    let limit = i32::MAX as usize;
+    let size = item.encoded_size();
+    let whole = i32::try_from(size).map_err(|_| too_large(WHAT, size, limit))?;
+    let body = i32::try_from(item.body.len()).map_err(|_| too_large(WHAT, size, limit))?;
+    let props = i16::try_from(item.properties.len())
+        .map_err(|_| too_large("properties", item.properties.len(), properties::MAX_BYTES))?;
+    out.reserve(size);
+    out.extend_from_slice(&whole.to_be_bytes());
+    out.extend_from_slice(&[0; 8]);
+    out.extend_from_slice(&item.flag.to_be_bytes());
+    out.extend_from_slice(&body.to_be_bytes());
+    out.extend_from_slice(item.body);
+    out.extend_from_slice(&props.to_be_bytes());
+    out.extend_from_slice(item.properties);
+    Ok(())
+}
+
+/// The items of a batch body. After an error the iterator ends.
+pub fn items(body: &[u8]) -> Items<'_> {
+    Items { left: body }
+}
+
+/// Iterator over a batch body.
+#[derive(Debug, Clone)]
+pub struct Items<'a> {
+    left: &'a [u8],
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = Result<BatchItem<'a>, WireError>;
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left.is_empty() {
+            return None;
+        }
+        match decode(self.left) {
+            Ok((item, used)) => {
+                self.left = self.left.get(used..).unwrap_or_default();
+                Some(Ok(item))
+            }
+            Err(error) => {
+                self.left = &[];
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+/// Takes one item off the front: the item and the bytes it used, which is its announced size.
+pub fn decode(bytes: &[u8]) -> Result<(BatchItem<'_>, usize), WireError> {
+    let mut outer = Cursor::new(bytes, WHAT);
+    let announced = outer.i32()?;
+    let size = outer.length(i64::from(announced))?;
+    if size < ITEM_OVERHEAD {
+        return Err(WireError::Length {
+            what: WHAT,
+            length: i64::from(announced),
+        });
+    }
+    let mut inner = Cursor::new(outer.take(size - 4)?, WHAT);
+    inner.take(8)?;
+    let flag = inner.i32()?;
+    let length = i64::from(inner.i32()?);
+    let body = inner.take(inner.length(length)?)?;
+    let length = i64::from(inner.i16()?);
+    let properties = inner.take(inner.length(length)?)?;
+    if inner.remaining() != 0 {
+        return Err(WireError::Length {
+            what: WHAT,
+            length: i64::from(announced),
+        });
+    }
+    Ok((
+        BatchItem {
+            flag,
+            body,
+            properties,
+        },
+        size,
+    ))
+}

@@ -1,0 +1,416 @@
+//! The message record (Apache `CommitLog.calMsgLength`, `MessageExtEncoder`, `MessageDecoder.decode`): what lies in the
+//! commit log is what travels in pull, query and view answers.
+//!
+//! ```text
+//! at  bytes  field                          at  bytes  field
+//!  0  4      total size                     48  8|20   born host: address, port as int32
+//!  4  4      magic (V1 or V2)               56* 8      store timestamp, ms
+//!  8  4      CRC-32 of body & 0x7FFFFFFF    64* 8|20   store host
+//! 12  4      queue id                       72* 4      reconsume times
+//! 16  4      flag                           76* 8      prepared transaction offset
+//! 20  8      queue offset                   84* 4 + n  body
+//! 28  8      physical offset                    1|2+n  topic; the length has 1 byte in V1, 2 in V2
+//! 36  4      sys flag                           2 + n  properties
+//! 40  8      born timestamp, ms             * with IPv4 hosts; an IPv6 host adds 12
+//! ```
+//! Queue offset, physical offset and store timestamp are outside of the CRC, so that [`Patch`] can set them under the append lock.
+//! A blank record (bytes left in the file, blank magic) ends a file early; any other magic ends the valid data.
+
+use super::properties::{self, Properties};
+use super::read::Cursor;
+use super::sys_flag;
+use crate::error::WireError;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Magic of a record whose topic length takes one byte.
+pub const MAGIC_V1: u32 = 0xDAA3_20A7;
+/// Magic of a record whose topic length takes two bytes.
+pub const MAGIC_V2: u32 = 0xDAA3_20AB;
+/// Magic of the blank record that ends a file.
+pub const MAGIC_BLANK: u32 = 0xCBD4_3194;
+/// Bytes of the blank record's head, which a file keeps free behind every record.
+pub const BLANK_SIZE: usize = 8;
+/// Bytes of everything up to and including the body length, with IPv4 hosts: no record is shorter than this and 3.
+pub const FIXED_V4: usize = 88;
+/// Where the queue offset stands.
+pub const QUEUE_OFFSET_AT: usize = 20;
+/// Where the physical offset stands.
+pub const PHYSICAL_OFFSET_AT: usize = 28;
+/// Where the sys flag stands.
+pub const SYS_FLAG_AT: usize = 36;
+/// Longest topic of a V1 record, in bytes.
+pub const MAX_TOPIC_V1: usize = 127;
+const WHAT: &str = "message record";
+
+/// A message about to become a record.
+#[derive(Debug, Clone, Copy)]
+pub struct NewRecord<'a> {
+    /// Topic; over 127 bytes the record becomes V2.
+    pub topic: &'a str,
+    /// Queue inside the topic.
+    pub queue_id: i32,
+    /// The user's flag.
+    pub flag: i32,
+    /// Index in the consume queue.
+    pub queue_offset: i64,
+    /// Position in the commit log.
+    pub physical_offset: i64,
+    /// See [`sys_flag`]; the two host bits are set from the hosts.
+    pub sys_flag: i32,
+    /// When the producer made it, ms.
+    pub born_timestamp_ms: i64,
+    /// Who sent it.
+    pub born_host: SocketAddr,
+    /// When the broker stored it, ms.
+    pub store_timestamp_ms: i64,
+    /// Who stored it.
+    pub store_host: SocketAddr,
+    /// How often it came back from consumers.
+    pub reconsume_times: i32,
+    /// Where the prepared message of a transaction stands.
+    pub prepared_transaction_offset: i64,
+    /// The body, compressed if the sys flag says so.
+    pub body: &'a [u8],
+    /// The properties in wire form.
+    pub properties: &'a [u8],
+}
+
+/// Bytes that a host takes: address and port.
+const fn host_size(host: SocketAddr) -> usize {
+    if host.is_ipv4() { 8 } else { 20 }
+}
+
+fn too_large(what: &'static str, length: usize, limit: usize) -> WireError {
+    WireError::TooLarge { what, length, limit }
+}
+
+impl NewRecord<'_> {
+    /// Exact number of bytes that [`NewRecord::encode`] appends.
+    pub fn encoded_size(&self) -> usize {
+        let topic_length = if self.topic.len() > MAX_TOPIC_V1 { 2 } else { 1 };
+        FIXED_V4 - 16
+            + host_size(self.born_host)
+            + host_size(self.store_host)
+            + self.body.len()
+            + topic_length
+            + self.topic.len()
+            + 2
+            + self.properties.len()
+    }
+
+    /// Appends the record; nothing is written when a part does not fit its length field.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
+        let size = self.encoded_size();
+        let whole = i32::try_from(size).map_err(|_| too_large(WHAT, size, i32::MAX as usize))?;
+        let body = i32::try_from(self.body.len()).map_err(|_| too_large(WHAT, size, i32::MAX as usize))?;
+        let topic = i16::try_from(self.topic.len())
+            .map_err(|_| too_large("topic", self.topic.len(), i16::MAX as usize))?;
+        let properties = i16::try_from(self.properties.len())
+            .map_err(|_| too_large("properties", self.properties.len(), properties::MAX_BYTES))?;
+        let v1 = u8::try_from(topic)
+            .ok()
+            .filter(|length| usize::from(*length) <= MAX_TOPIC_V1);
+        out.reserve(size);
+        out.extend_from_slice(&whole.to_be_bytes());
+        out.extend_from_slice(&if v1.is_some() { MAGIC_V1 } else { MAGIC_V2 }.to_be_bytes());
+        out.extend_from_slice(&body_crc(self.body).to_be_bytes());
+        out.extend_from_slice(&self.queue_id.to_be_bytes());
+        out.extend_from_slice(&self.flag.to_be_bytes());
+        out.extend_from_slice(&self.queue_offset.to_be_bytes());
+        out.extend_from_slice(&self.physical_offset.to_be_bytes());
+        out.extend_from_slice(&self.flags().to_be_bytes());
+        out.extend_from_slice(&self.born_timestamp_ms.to_be_bytes());
+        put_host(self.born_host, out);
+        out.extend_from_slice(&self.store_timestamp_ms.to_be_bytes());
+        put_host(self.store_host, out);
+        out.extend_from_slice(&self.reconsume_times.to_be_bytes());
+        out.extend_from_slice(&self.prepared_transaction_offset.to_be_bytes());
+        out.extend_from_slice(&body.to_be_bytes());
+        out.extend_from_slice(self.body);
+        match v1 {
+            Some(length) => out.push(length),
+            None => out.extend_from_slice(&topic.to_be_bytes()),
+        }
+        out.extend_from_slice(self.topic.as_bytes());
+        out.extend_from_slice(&properties.to_be_bytes());
+        out.extend_from_slice(self.properties);
+        Ok(())
+    }
+
+    fn flags(&self) -> i32 {
+        let mut flags = self.sys_flag & !(sys_flag::BORN_HOST_V6 | sys_flag::STORE_HOST_V6);
+        if self.born_host.is_ipv6() {
+            flags |= sys_flag::BORN_HOST_V6;
+        }
+        if self.store_host.is_ipv6() {
+            flags |= sys_flag::STORE_HOST_V6;
+        }
+        flags
+    }
+}
+
+/// What is known only inside the append lock.
+#[derive(Debug, Clone, Copy)]
+pub struct Patch {
+    /// Index in the consume queue.
+    pub queue_offset: i64,
+    /// Position in the commit log.
+    pub physical_offset: i64,
+    /// When the broker stored it, ms.
+    pub store_timestamp_ms: i64,
+}
+
+impl Patch {
+    /// Writes the three fields into an encoded record.
+    pub fn apply(&self, record: &mut [u8]) -> Result<(), WireError> {
+        let left = record.len();
+        let timestamp_at = store_timestamp_at(flags_of(record).unwrap_or_default());
+        for (at, value) in [
+            (QUEUE_OFFSET_AT, self.queue_offset),
+            (PHYSICAL_OFFSET_AT, self.physical_offset),
+            (timestamp_at, self.store_timestamp_ms),
+        ] {
+            let place = record.get_mut(at..at + 8).ok_or(WireError::Truncated {
+                what: WHAT,
+                needed: at + 8,
+                left,
+            })?;
+            place.copy_from_slice(&value.to_be_bytes());
+        }
+        Ok(())
+    }
+}
+
+/// The sys flag of an encoded record.
+pub fn flags_of(record: &[u8]) -> Option<i32> {
+    record
+        .get(SYS_FLAG_AT..)?
+        .first_chunk()
+        .map(|bytes| i32::from_be_bytes(*bytes))
+}
+
+/// Where the store timestamp stands in a record with this sys flag.
+pub const fn store_timestamp_at(flags: i32) -> usize {
+    if flags & sys_flag::BORN_HOST_V6 == 0 {
+        56
+    } else {
+        68
+    }
+}
+
+/// The store timestamp of an encoded record, or of at least its first 76 bytes.
+pub fn store_timestamp_of(record: &[u8]) -> Option<i64> {
+    let at = store_timestamp_at(flags_of(record)?);
+    record
+        .get(at..)?
+        .first_chunk()
+        .map(|bytes| i64::from_be_bytes(*bytes))
+}
+
+/// The checksum that a record carries for its body.
+pub fn body_crc(body: &[u8]) -> u32 {
+    crc32fast::hash(body) & 0x7FFF_FFFF
+}
+
+fn put_host(host: SocketAddr, out: &mut Vec<u8>) {
+    match host.ip() {
+        IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
+        IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
+    }
+    out.extend_from_slice(&u32::from(host.port()).to_be_bytes());
+}
+
+/// What the first eight bytes say: for walking from record to record without looking inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hop {
+    /// A record of so many bytes.
+    Record(usize),
+    /// The rest of the file, so many bytes, is unused.
+    Blank(usize),
+    /// Neither: the valid data ends here.
+    End,
+}
+
+/// Reads size and magic.
+pub fn hop(bytes: &[u8]) -> Hop {
+    let mut cursor = Cursor::new(bytes, WHAT);
+    let (Ok(size), Ok(magic)) = (cursor.i32(), cursor.u32()) else {
+        return Hop::End;
+    };
+    match (usize::try_from(size), magic) {
+        (Ok(size), MAGIC_V1 | MAGIC_V2) if size > FIXED_V4 => Hop::Record(size),
+        (Ok(left), MAGIC_BLANK) if left >= BLANK_SIZE => Hop::Blank(left),
+        _ => Hop::End,
+    }
+}
+
+/// A record as it lies in someone's buffer.
+#[derive(Debug, Clone, Copy)]
+pub struct Record<'a> {
+    /// Bytes of the whole record.
+    pub size: usize,
+    /// Checksum of the body as stored; [`Record::check_body`] compares it.
+    pub body_crc: u32,
+    /// Queue inside the topic.
+    pub queue_id: i32,
+    /// The user's flag.
+    pub flag: i32,
+    /// Index in the consume queue.
+    pub queue_offset: i64,
+    /// Position in the commit log.
+    pub physical_offset: i64,
+    /// See [`sys_flag`].
+    pub sys_flag: i32,
+    /// When the producer made it, ms.
+    pub born_timestamp_ms: i64,
+    /// Who sent it.
+    pub born_host: SocketAddr,
+    /// When the broker stored it, ms.
+    pub store_timestamp_ms: i64,
+    /// Who stored it.
+    pub store_host: SocketAddr,
+    /// How often it came back from consumers.
+    pub reconsume_times: i32,
+    /// Where the prepared message of a transaction stands.
+    pub prepared_transaction_offset: i64,
+    /// The body as stored, compressed if the sys flag says so.
+    pub body: &'a [u8],
+    /// Topic.
+    pub topic: &'a str,
+    /// Properties, to look into.
+    pub properties: Properties<'a>,
+}
+
+impl<'a> Record<'a> {
+    /// Takes one record off the front of `bytes`; `size` says how many it used. Bodies are not checked against their CRC.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
+        let mut head = Cursor::new(bytes, WHAT);
+        let announced = head.i32()?;
+        let magic = head.u32()?;
+        if magic != MAGIC_V1 && magic != MAGIC_V2 {
+            return Err(WireError::Magic { what: WHAT, magic });
+        }
+        let bad_size = WireError::Length {
+            what: WHAT,
+            length: i64::from(announced),
+        };
+        let size = usize::try_from(announced).map_err(|_| bad_size.clone())?;
+        let rest = size.checked_sub(8).ok_or_else(|| bad_size.clone())?;
+        let mut cursor = Cursor::new(head.take(rest)?, WHAT);
+        let body_crc = cursor.u32()?;
+        let queue_id = cursor.i32()?;
+        let flag = cursor.i32()?;
+        let queue_offset = cursor.i64()?;
+        let physical_offset = cursor.i64()?;
+        let flags = cursor.i32()?;
+        let born_timestamp_ms = cursor.i64()?;
+        let born_host = take_host(&mut cursor, flags & sys_flag::BORN_HOST_V6 != 0)?;
+        let store_timestamp_ms = cursor.i64()?;
+        let store_host = take_host(&mut cursor, flags & sys_flag::STORE_HOST_V6 != 0)?;
+        let reconsume_times = cursor.i32()?;
+        let prepared_transaction_offset = cursor.i64()?;
+        let length = i64::from(cursor.i32()?);
+        let body = cursor.take(cursor.length(length)?)?;
+        let length = if magic == MAGIC_V2 {
+            i64::from(cursor.i16()?)
+        } else {
+            i64::from(cursor.u8()?)
+        };
+        let topic = cursor.take(cursor.length(length)?)?;
+        let length = i64::from(cursor.i16()?);
+        let properties = cursor.take(cursor.length(length)?)?;
+        if cursor.remaining() != 0 {
+            return Err(bad_size);
+        }
+        Ok(Self {
+            size,
+            body_crc,
+            queue_id,
+            flag,
+            queue_offset,
+            physical_offset,
+            sys_flag: flags,
+            born_timestamp_ms,
+            born_host,
+            store_timestamp_ms,
+            store_host,
+            reconsume_times,
+            prepared_transaction_offset,
+            body,
+            topic: std::str::from_utf8(topic).map_err(|_| WireError::Utf8 { what: "topic" })?,
+            properties: Properties::from_bytes(properties),
+        })
+    }
+
+    /// Compares the body with its checksum.
+    pub fn check_body(&self) -> Result<(), WireError> {
+        let actual = body_crc(self.body);
+        if actual == self.body_crc {
+            Ok(())
+        } else {
+            Err(WireError::Checksum {
+                what: "message body",
+                expected: self.body_crc,
+                actual,
+            })
+        }
+    }
+
+    /// The message that would encode to this record again.
+    pub fn to_new(&self) -> NewRecord<'a> {
+        NewRecord {
+            topic: self.topic,
+            queue_id: self.queue_id,
+            flag: self.flag,
+            queue_offset: self.queue_offset,
+            physical_offset: self.physical_offset,
+            sys_flag: self.sys_flag,
+            born_timestamp_ms: self.born_timestamp_ms,
+            born_host: self.born_host,
+            store_timestamp_ms: self.store_timestamp_ms,
+            store_host: self.store_host,
+            reconsume_times: self.reconsume_times,
+            prepared_transaction_offset: self.prepared_transaction_offset,
+            body: self.body,
+            properties: self.properties.as_bytes(),
+        }
+    }
+}
+
+/// A port that does not fit 16 bits is cut, as Java's own socket address would refuse it.
+fn take_host(cursor: &mut Cursor<'_>, v6: bool) -> Result<SocketAddr, WireError> {
+    let ip = if v6 {
+        let bytes = cursor.take(16)?;
+        IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).unwrap_or_default()))
+    } else {
+        IpAddr::V4(Ipv4Addr::from(cursor.u32()?))
+    };
+    let [_, _, high, low] = cursor.u32()?.to_be_bytes();
+    Ok(SocketAddr::new(ip, u16::from_be_bytes([high, low])))
+}
+
+/// Records that stand back to back, as in the body of a pull answer. After an error the iterator ends.
+pub fn records(bytes: &[u8]) -> Records<'_> {
+    Records { left: bytes }
+}
+
+/// Iterator over records back to back.
+#[derive(Debug, Clone)]
+pub struct Records<'a> {
+    left: &'a [u8],
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<Record<'a>, WireError>;
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left.is_empty() {
+            return None;
+        }
+        let next = Record::decode(self.left);
+        self.left = match &next {
+            Ok(record) => self.left.get(record.size..).unwrap_or_default(),
+            Err(_) => &[],
+        };
+        Some(next)
+    }
+}
