@@ -1,0 +1,102 @@
+//! Configuration files (`config/*.json`) that a crash cannot take away (Apache `ConfigManager`, `MixAll.string2File`).
+//!
+//! ```text
+//! save   write NAME.tmp, fsync; move NAME to NAME.bak; move NAME.tmp to NAME; fsync the directory
+//! load   NAME; when it is missing, empty or not whole: NAME.bak, and say so
+//! ```
+//! At every moment one of the two is whole.
+
+use crate::error::StoreError;
+use crate::fs::{Context, Fs, with_suffix};
+use std::io;
+use std::path::Path;
+
+/// Where a configuration came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Loaded {
+    /// From the file itself.
+    Main(String),
+    /// From the backup.
+    Backup {
+        /// Its text.
+        text: String,
+        /// Why the file itself was not taken.
+        reason: String,
+    },
+    /// There is neither file nor backup.
+    Missing,
+}
+
+impl Loaded {
+    /// The text, if there was any.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Main(text) | Self::Backup { text, .. } => Some(text),
+            Self::Missing => None,
+        }
+    }
+}
+
+/// Writes `text` so that either the old or the new content survives whatever happens.
+pub fn save(fs: &dyn Fs, path: &Path, text: &str) -> Result<(), StoreError> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    fs.create_directories(directory).at("create", directory)?;
+    let new = with_suffix(path, ".tmp");
+    let file = fs.create(&new).at("create", &new)?;
+    file.write_all_at(text.as_bytes(), 0).at("write", &new)?;
+    file.sync().at("flush", &new)?;
+    if fs.exists(path) {
+        let backup = with_suffix(path, ".bak");
+        fs.rename(path, &backup).at("rename", path)?;
+    }
+    fs.rename(&new, path).at("rename", &new)?;
+    fs.sync_directory(directory).at("flush", directory)
+}
+
+/// Reads the file; `check` says what is wrong with a text (a parser's error), so that half a file is not taken.
+pub fn load(
+    fs: &dyn Fs,
+    path: &Path,
+    check: impl Fn(&str) -> Result<(), String>,
+) -> Result<Loaded, StoreError> {
+    let reason = match read(fs, path, &check)? {
+        Ok(text) => return Ok(Loaded::Main(text)),
+        Err(reason) => reason,
+    };
+    let backup = with_suffix(path, ".bak");
+    match read(fs, &backup, &check)? {
+        Ok(text) => {
+            let reason = reason.unwrap_or_else(|| "missing".to_owned());
+            tracing::warn!(file = %path.display(), %reason, "configuration taken from the backup");
+            Ok(Loaded::Backup { text, reason })
+        }
+        Err(other) => match reason.or(other) {
+            None => Ok(Loaded::Missing),
+            Some(reason) => Err(StoreError::BadConfigFile {
+                path: path.to_owned(),
+                reason,
+            }),
+        },
+    }
+}
+
+/// The inner error is why the text cannot be taken; `None` when there is no file.
+type Text = Result<String, Option<String>>;
+
+fn read(fs: &dyn Fs, path: &Path, check: impl Fn(&str) -> Result<(), String>) -> Result<Text, StoreError> {
+    let bytes = match fs.read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Err(None)),
+        Err(error) => return Err(StoreError::io("read", path, &error)),
+    };
+    let Ok(text) = String::from_utf8(bytes) else {
+        return Ok(Err(Some("not UTF-8".to_owned())));
+    };
+    if text.trim().is_empty() {
+        return Ok(Err(Some("empty".to_owned())));
+    }
+    Ok(match check(&text) {
+        Ok(()) => Ok(text),
+        Err(reason) => Err(Some(reason)),
+    })
+}

@@ -1,0 +1,175 @@
+//! What can go wrong in the store: the caller's fault, the directory's state, the machine's fault, each by its own variant.
+//!
+//! Errors are `Clone`, because one failed fsync answers everyone who waits for it.
+
+use pyrmq_remoting::WireError;
+use std::io;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// An error of the store.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// A file operation failed.
+    #[error("cannot {operation} {}: {reason}", path.display())]
+    Io {
+        /// What was tried, such as "write".
+        operation: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// The system's kind of error.
+        kind: io::ErrorKind,
+        /// The system's text.
+        reason: String,
+    },
+    /// The directory belongs to a running store.
+    #[error("the store is in use by another broker: {} is locked", path.display())]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// The directory cannot be written to.
+    #[error("the store directory cannot be written: {}: {reason}", path.display())]
+    NotWritable {
+        /// The directory.
+        path: PathBuf,
+        /// The system's text.
+        reason: String,
+    },
+    /// The directory holds data of a kind that this store does not write.
+    #[error("{} holds {what}, which this store does not write: nothing was changed", path.display())]
+    Foreign {
+        /// The file or directory.
+        path: PathBuf,
+        /// What it is, by name.
+        what: &'static str,
+    },
+    /// An option has a value that cannot be.
+    #[error("{key}={value} is not valid: {range}")]
+    BadOption {
+        /// Apache's name of the option.
+        key: &'static str,
+        /// As given.
+        value: String,
+        /// What is valid.
+        range: String,
+    },
+    /// A file's length is not the configured one.
+    #[error("{} has {length} bytes, but {key} is {expected}: set {key} to the length the store was made with", path.display())]
+    FileLength {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        length: u64,
+        /// The configured length.
+        expected: u64,
+        /// The option that sets it.
+        key: &'static str,
+    },
+    /// A file is missing between two others.
+    #[error("the file before {} is missing: expected one that starts at {expected}", path.display())]
+    Gap {
+        /// The file after the gap.
+        path: PathBuf,
+        /// The start offset that should follow.
+        expected: i64,
+    },
+    /// The log is damaged in front of data that was already durable.
+    #[error("the commit log is damaged in {} at position {position}: {reason}; good records follow, so nothing was cut", path.display())]
+    Damaged {
+        /// The segment.
+        path: PathBuf,
+        /// Position in the commit log.
+        position: i64,
+        /// What is wrong there.
+        reason: String,
+    },
+    /// A configuration file and its backup are both unreadable.
+    #[error("{} cannot be read and neither can its backup: {reason}", path.display())]
+    BadConfigFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The message (or batch) is larger than allowed.
+    #[error("the message has {size} bytes, the limit is {limit} (maxMessageSize)")]
+    MessageTooLarge {
+        /// Bytes of the message body or of the whole batch.
+        size: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The properties do not fit a record.
+    #[error("the properties have {size} bytes, the limit is {limit}")]
+    PropertiesTooLarge {
+        /// Their bytes.
+        size: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A topic or queue that cannot be stored.
+    #[error("illegal topic or queue: {topic:?} queue {queue_id}: {reason}")]
+    IllegalQueue {
+        /// The topic, cut to a readable length.
+        topic: String,
+        /// The queue.
+        queue_id: i32,
+        /// Why.
+        reason: &'static str,
+    },
+    /// A batch without items.
+    #[error("the batch is empty")]
+    EmptyBatch,
+    /// A message that cannot be laid out as a record, or a record that cannot be read.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// A write or fsync failed earlier; the log takes nothing more.
+    #[error("the store is read-only: {reason}")]
+    ReadOnly {
+        /// What failed.
+        reason: String,
+    },
+    /// The file system is nearly full.
+    #[error("the disk of {} is {used_percent} % full ({free_bytes} bytes free): no writes above diskSpaceWarningLevelRatio={limit_percent}", path.display())]
+    DiskFull {
+        /// Where.
+        path: PathBuf,
+        /// How full it is.
+        used_percent: u8,
+        /// Bytes left.
+        free_bytes: u64,
+        /// From where on writes are refused.
+        limit_percent: u8,
+    },
+    /// An fsync did not finish in time; the message is stored all the same.
+    #[error("the flush took longer than {waited_ms} ms (syncFlushTimeout)")]
+    FlushTimeout {
+        /// How long it was waited for.
+        waited_ms: u64,
+    },
+    /// The store was closed.
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl StoreError {
+    /// Wraps a system error with what was tried on which file.
+    pub fn io(operation: &'static str, path: &Path, error: &io::Error) -> Self {
+        Self::Io {
+            operation,
+            path: path.to_owned(),
+            kind: error.kind(),
+            reason: error.to_string(),
+        }
+    }
+
+    pub(crate) fn illegal_queue(topic: &str, queue_id: i32, reason: &'static str) -> Self {
+        Self::IllegalQueue {
+            topic: topic.chars().take(64).collect(),
+            queue_id,
+            reason,
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The only door to files. Everything the store does on a disk goes through [`Fs`] and [`File`], so that tests can
+//! inject lost, torn and failed writes and replay every crash point.
+//!
+//! Reads and writes are positional: no seek, no shared cursor, no map. Nothing here retries over a failed fsync.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+mod real;
+
+pub use real::RealFs;
+
+/// An open file.
+pub trait File: Send + Sync + fmt::Debug {
+    /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the file.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes all of `bytes` at `offset`.
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Makes the data durable (fdatasync).
+    fn sync(&self) -> io::Result<()>;
+    /// Sets the length; new bytes read as zero.
+    fn set_length(&self, length: u64) -> io::Result<()>;
+    /// The length now.
+    fn length(&self) -> io::Result<u64>;
+
+    /// Reads exactly `buffer.len()` bytes.
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let wanted = buffer.len();
+        let got = self.read_at(buffer, offset)?;
+        if got == wanted {
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            format!("{wanted} bytes wanted at {offset}, {got} there"),
+        ))
+    }
+}
+
+/// What [`Fs::list`] says about one entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// True for a directory.
+    pub is_directory: bool,
+    /// Bytes of a file.
+    pub length: u64,
+    /// When it was last written, ms.
+    pub modified_ms: i64,
+}
+
+/// The space of a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// All bytes.
+    pub total: u64,
+    /// Bytes that we may still use.
+    pub free: u64,
+}
+
+/// Held as long as a lock file is locked.
+pub trait LockGuard: Send + Sync + fmt::Debug {}
+
+/// A file system.
+pub trait Fs: Send + Sync + fmt::Debug {
+    /// Opens an existing file for reading and writing.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+    /// Opens an existing file for reading only.
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+    /// Makes a file, or empties an existing one.
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+    /// A whole small file.
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+    /// Moves a file over another; durable only after [`Fs::sync_directory`].
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Deletes a file; durable only after [`Fs::sync_directory`].
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Deletes an empty directory.
+    fn remove_directory(&self, path: &Path) -> io::Result<()>;
+    /// Makes a directory and its parents.
+    fn create_directories(&self, path: &Path) -> io::Result<()>;
+    /// Makes creations, renames and removals in a directory durable.
+    fn sync_directory(&self, path: &Path) -> io::Result<()>;
+    /// The entries of a directory, sorted by name; empty when there is no such directory.
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
+    /// True when there is a file or directory.
+    fn exists(&self, path: &Path) -> bool;
+    /// The space of the file system that holds a directory.
+    fn space(&self, path: &Path) -> io::Result<Space>;
+    /// Takes a lock that other processes (a Java broker's too) respect; `WouldBlock` when it is taken.
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>>;
+}
+
+/// Adds what was tried and on which file to a system error.
+pub(crate) trait Context<T> {
+    fn at(self, operation: &'static str, path: &Path) -> Result<T, crate::StoreError>;
+}
+
+impl<T> Context<T> for io::Result<T> {
+    fn at(self, operation: &'static str, path: &Path) -> Result<T, crate::StoreError> {
+        self.map_err(|error| crate::StoreError::io(operation, path, &error))
+    }
+}
+
+/// A path with something appended to its last component.
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut text = path.as_os_str().to_owned();
+    text.push(suffix);
+    PathBuf::from(text)
+}

@@ -1,0 +1,230 @@
+//! The operating system's files.
+
+use super::{Entry, File, Fs, LockGuard, Space};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::UNIX_EPOCH;
+
+/// The file system of this machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RealFs;
+
+#[derive(Debug)]
+struct RealFile(fs::File);
+
+impl File for RealFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match self.0.read_at(rest, offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        self.0.set_len(length)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        self.0.metadata().map(|data| data.len())
+    }
+}
+
+fn modified_ms(data: &fs::Metadata) -> i64 {
+    data.modified()
+        .ok()
+        .and_then(|time| time.duration_since(UNIX_EPOCH).ok())
+        .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the one file that opens files")]
+impl Fs for RealFs {
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
+        Ok(Arc::new(RealFile(file)))
+    }
+
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(RealFile(fs::File::open(path)?)))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)?;
+        Ok(Arc::new(RealFile(file)))
+    }
+
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        fs::read(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
+    fn create_directories(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        fs::File::open(path)?.sync_all()
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        let directory = match fs::read_dir(path) {
+            Ok(directory) => directory,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut entries = Vec::new();
+        for entry in directory {
+            let entry = entry?;
+            let data = entry.metadata()?;
+            entries.push(Entry {
+                name: entry.file_name().to_string_lossy().into_owned(),
+                is_directory: data.is_dir(),
+                length: data.len(),
+                modified_ms: modified_ms(&data),
+            });
+        }
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(entries)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        statvfs(path)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>> {
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
+        // The system's record locks belong to a process; the list keeps two stores of one process apart.
+        let held = Held::new(path.canonicalize()?)?;
+        lock_record(&file)?;
+        file.write_all_at(b"lock", 0)?;
+        Ok(Box::new(RealLock {
+            _held: held,
+            _file: file,
+        }))
+    }
+}
+
+/// Lock files that this process holds.
+static HELD: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+#[derive(Debug)]
+struct Held(PathBuf);
+
+impl Held {
+    fn new(path: PathBuf) -> io::Result<Self> {
+        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.insert(path.clone()) {
+            Ok(Self(path))
+        } else {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        HELD.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.0);
+    }
+}
+
+#[derive(Debug)]
+struct RealLock {
+    _held: Held,
+    _file: fs::File,
+}
+
+impl LockGuard for RealLock {}
+
+/// Java's `FileChannel.tryLock(0, 1, false)`: a POSIX record lock on the first byte.
+#[expect(
+    unsafe_code,
+    reason = "the standard library has no record locks, and Java's are such"
+)]
+fn lock_record(file: &fs::File) -> io::Result<()> {
+    #[expect(clippy::cast_possible_truncation, reason = "the constants are small")]
+    let request = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 1,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open as long as `file` is, and `request` outlives the call.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const request) };
+    if result == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EAGAIN) => Err(io::ErrorKind::WouldBlock.into()),
+        _ => Err(error),
+    }
+}
+
+#[expect(unsafe_code, reason = "the standard library cannot tell the free space")]
+fn statvfs(path: &Path) -> io::Result<Space> {
+    let name = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    let mut answer = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
+    // SAFETY: `name` ends with a zero byte and `answer` is a writable statvfs.
+    let result = unsafe { libc::statvfs(name.as_ptr(), answer.as_mut_ptr()) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the structure consists of integers, for which zero bytes are valid, and the call has filled it.
+    let answer = unsafe { answer.assume_init() };
+    #[allow(
+        clippy::useless_conversion,
+        clippy::unnecessary_cast,
+        reason = "the widths differ between systems"
+    )]
+    Ok(Space {
+        total: (answer.f_blocks as u64).saturating_mul(answer.f_frsize as u64),
+        free: (answer.f_bavail as u64).saturating_mul(answer.f_frsize as u64),
+    })
+}

@@ -1,0 +1,146 @@
+//! What goes into the store.
+
+use std::net::SocketAddr;
+
+/// One message to store. Everything is borrowed; the caller has checked the topic against its table.
+#[derive(Debug, Clone, Copy)]
+pub struct Message<'a> {
+    /// Topic.
+    pub topic: &'a str,
+    /// Queue inside the topic, from 0.
+    pub queue_id: i32,
+    /// The user's flag.
+    pub flag: i32,
+    /// See `pyrmq_remoting::message::sys_flag`; the two host bits are set from the hosts.
+    pub sys_flag: i32,
+    /// When the producer made it, ms.
+    pub born_timestamp_ms: i64,
+    /// The producer's socket address.
+    pub born_host: SocketAddr,
+    /// The broker's advertised address.
+    pub store_host: SocketAddr,
+    /// How often it came back from consumers.
+    pub reconsume_times: i32,
+    /// Where the prepared message of a transaction stands.
+    pub prepared_transaction_offset: i64,
+    /// The body, compressed if the sys flag says so.
+    pub body: &'a [u8],
+    /// The properties in wire form.
+    pub properties: &'a str,
+    /// What the consume queue keeps: the tag's Java hash, or a delivery time in the schedule topic.
+    pub tags_code: i64,
+    /// `UNIQ_KEY`, for the key index.
+    pub unique_key: Option<&'a str>,
+    /// `KEYS`, separated by spaces, for the key index.
+    pub keys: Option<&'a str>,
+    /// `TAGS`, for the key index.
+    pub tag: Option<&'a str>,
+}
+
+/// One message of a batch.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchItem<'a> {
+    /// The user's flag.
+    pub flag: i32,
+    /// The body.
+    pub body: &'a [u8],
+    /// The properties in wire form.
+    pub properties: &'a str,
+    /// As in [`Message`].
+    pub tags_code: i64,
+    /// As in [`Message`].
+    pub unique_key: Option<&'a str>,
+    /// As in [`Message`].
+    pub keys: Option<&'a str>,
+    /// As in [`Message`].
+    pub tag: Option<&'a str>,
+}
+
+/// Messages for one queue that become consecutive records in one file.
+#[derive(Debug, Clone, Copy)]
+pub struct Batch<'a> {
+    /// Topic.
+    pub topic: &'a str,
+    /// Queue inside the topic, from 0.
+    pub queue_id: i32,
+    /// As in [`Message`].
+    pub sys_flag: i32,
+    /// As in [`Message`].
+    pub born_timestamp_ms: i64,
+    /// As in [`Message`].
+    pub born_host: SocketAddr,
+    /// As in [`Message`].
+    pub store_host: SocketAddr,
+    /// As in [`Message`].
+    pub reconsume_times: i32,
+    /// The messages, at least one.
+    pub items: &'a [BatchItem<'a>],
+}
+
+impl<'a> Batch<'a> {
+    /// The message that item makes with what the batch shares.
+    pub fn message(&self, item: &BatchItem<'a>) -> Message<'a> {
+        Message {
+            topic: self.topic,
+            queue_id: self.queue_id,
+            flag: item.flag,
+            sys_flag: self.sys_flag,
+            born_timestamp_ms: self.born_timestamp_ms,
+            born_host: self.born_host,
+            store_host: self.store_host,
+            reconsume_times: self.reconsume_times,
+            prepared_transaction_offset: 0,
+            body: item.body,
+            properties: item.properties,
+            tags_code: item.tags_code,
+            unique_key: item.unique_key,
+            keys: item.keys,
+            tag: item.tag,
+        }
+    }
+}
+
+/// Where a message, or the first one of a batch, went. It is in the page cache; see `Store::when_durable` for more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// Position of the (first) record in the commit log.
+    pub physical_offset: i64,
+    /// Position behind the (last) record: what `when_durable` takes.
+    pub end_position: i64,
+    /// Index of the (first) record in its consume queue.
+    pub queue_offset: i64,
+    /// When it was stored, ms.
+    pub store_timestamp_ms: i64,
+    /// Number of records.
+    pub count: u32,
+    /// Positions of all records of a batch; empty for a single message.
+    pub batch_offsets: Vec<i64>,
+}
+
+impl Stored {
+    /// The positions of all records.
+    pub fn physical_offsets(&self) -> &[i64] {
+        if self.batch_offsets.is_empty() {
+            std::slice::from_ref(&self.physical_offset)
+        } else {
+            &self.batch_offsets
+        }
+    }
+}
+
+/// A message that became readable. For a batch there is one, of its last message.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival<'a> {
+    /// Topic.
+    pub topic: &'a str,
+    /// Queue inside the topic.
+    pub queue_id: i32,
+    /// Index behind the newest readable message.
+    pub next_offset: i64,
+    /// How many became readable at once.
+    pub count: u32,
+    /// The message's code, or `None` for several with different codes.
+    pub tags_code: Option<i64>,
+    /// When it was stored, ms.
+    pub store_timestamp_ms: i64,
+}

@@ -1,0 +1,287 @@
+//! The store's settings under Apache's names (Apache `MessageStoreConfig`), with Apache's defaults.
+
+use crate::error::StoreError;
+use std::path::PathBuf;
+
+/// When a message is answered for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FlushDiskType {
+    /// As soon as it is in the page cache; an fsync follows within the interval.
+    #[default]
+    Async,
+    /// After an fsync.
+    Sync,
+}
+
+/// Settings of a store. A field's comment gives Apache's key, default and range.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// `storePathRootDir`: the directory. Default `$HOME/store` is the broker's business; required here.
+    pub root: PathBuf,
+    /// `storePathCommitLog`: default `<root>/commitlog`.
+    pub commit_log: Option<PathBuf>,
+    /// `mappedFileSizeCommitLog`: bytes of a segment; 1 GiB; at least 4096, at most 2 GiB - 1.
+    pub segment_bytes: u64,
+    /// `mappedFileSizeConsumeQueue`: bytes of a queue file; 6,000,000; a multiple of 20.
+    pub queue_file_bytes: u64,
+    /// `flushDiskType`: `ASYNC_FLUSH`.
+    pub flush: FlushDiskType,
+    /// `flushIntervalCommitLog`: 500 ms; 1 to 60,000.
+    pub flush_interval_ms: u64,
+    /// `flushIntervalConsumeQueue`: 1000 ms; 1 to 600,000.
+    pub flush_queue_interval_ms: u64,
+    /// `syncFlushTimeout`: 5000 ms; at least 1.
+    pub sync_flush_timeout_ms: u64,
+    /// `maxMessageSize`: bytes of a body; 4 MiB; must fit into a segment.
+    pub max_message_bytes: usize,
+    /// `fileReservedTime`: hours that a segment is kept; 72.
+    pub file_reserved_hours: u32,
+    /// `deleteWhen`: hours of the day for deletion, `04` or `04;16`.
+    pub delete_when: Vec<u8>,
+    /// `diskMaxUsedSpaceRatio`: percent from which old segments go at any hour; 75; 10 to 95.
+    pub disk_max_used_percent: u8,
+    /// `diskSpaceCleanForciblyRatio`: percent from which they go whatever their age; 85.
+    pub disk_clean_forcibly_percent: u8,
+    /// `diskSpaceWarningLevelRatio`: percent from which writes are refused; 90.
+    pub disk_warning_percent: u8,
+    /// `cleanResourceInterval`: 10,000 ms.
+    pub clean_interval_ms: u64,
+    /// `messageIndexEnable`: true.
+    pub index: bool,
+    /// `maxHashSlotNum`: 5,000,000; at least 1.
+    pub index_slots: u32,
+    /// `maxIndexNum`: 20,000,000; at least 2.
+    pub index_entries: u32,
+    /// `maxMsgsNumBatch`: most messages that a key query answers with; 64.
+    pub max_query_count: usize,
+    /// `maxTransferCountOnMessageInMemory`: most messages of a pull; 32.
+    pub max_transfer_count: usize,
+    /// `maxTransferBytesOnMessageInMemory`: most bytes of a pull; 262,144.
+    pub max_transfer_bytes: usize,
+    /// `checkCRCOnRecover`: true.
+    pub check_crc_on_recover: bool,
+}
+
+impl Options {
+    /// Apache's defaults for a directory.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self {
+            root: root.into(),
+            commit_log: None,
+            segment_bytes: 1 << 30,
+            queue_file_bytes: 6_000_000,
+            flush: FlushDiskType::Async,
+            flush_interval_ms: 500,
+            flush_queue_interval_ms: 1000,
+            sync_flush_timeout_ms: 5000,
+            max_message_bytes: 4 << 20,
+            file_reserved_hours: 72,
+            delete_when: vec![4],
+            disk_max_used_percent: 75,
+            disk_clean_forcibly_percent: 85,
+            disk_warning_percent: 90,
+            clean_interval_ms: 10_000,
+            index: true,
+            index_slots: 5_000_000,
+            index_entries: 20_000_000,
+            max_query_count: 64,
+            max_transfer_count: 32,
+            max_transfer_bytes: 256 << 10,
+            check_crc_on_recover: true,
+        }
+    }
+
+    /// The names that [`Options::set`] knows.
+    pub const KEYS: &'static [&'static str] = &[
+        "storePathRootDir",
+        "storePathCommitLog",
+        "mappedFileSizeCommitLog",
+        "mappedFileSizeConsumeQueue",
+        "flushDiskType",
+        "flushIntervalCommitLog",
+        "flushIntervalConsumeQueue",
+        "syncFlushTimeout",
+        "maxMessageSize",
+        "fileReservedTime",
+        "deleteWhen",
+        "diskMaxUsedSpaceRatio",
+        "diskSpaceCleanForciblyRatio",
+        "diskSpaceWarningLevelRatio",
+        "cleanResourceInterval",
+        "messageIndexEnable",
+        "maxHashSlotNum",
+        "maxIndexNum",
+        "maxMsgsNumBatch",
+        "maxTransferCountOnMessageInMemory",
+        "maxTransferBytesOnMessageInMemory",
+        "checkCRCOnRecover",
+    ];
+
+    /// Sets one option by Apache's name from text. `Ok(false)`: the name is not one of the store's.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<bool, StoreError> {
+        let Some(key) = Self::KEYS.iter().find(|name| **name == key).copied() else {
+            return Ok(false);
+        };
+        let value = value.trim();
+        match key {
+            "storePathRootDir" => self.root = PathBuf::from(value),
+            "storePathCommitLog" => {
+                self.commit_log = Some(PathBuf::from(value)).filter(|_| !value.is_empty())
+            }
+            "mappedFileSizeCommitLog" => self.segment_bytes = number(key, value)?,
+            "mappedFileSizeConsumeQueue" => self.queue_file_bytes = number(key, value)?,
+            "flushDiskType" => {
+                self.flush = match value {
+                    "ASYNC_FLUSH" => FlushDiskType::Async,
+                    "SYNC_FLUSH" => FlushDiskType::Sync,
+                    _ => return Err(bad(key, value, "ASYNC_FLUSH or SYNC_FLUSH")),
+                }
+            }
+            "flushIntervalCommitLog" => self.flush_interval_ms = number(key, value)?,
+            "flushIntervalConsumeQueue" => self.flush_queue_interval_ms = number(key, value)?,
+            "syncFlushTimeout" => self.sync_flush_timeout_ms = number(key, value)?,
+            "maxMessageSize" => self.max_message_bytes = number(key, value)?,
+            "fileReservedTime" => self.file_reserved_hours = number(key, value)?,
+            "deleteWhen" => self.delete_when = hours(key, value)?,
+            "diskMaxUsedSpaceRatio" => self.disk_max_used_percent = number(key, value)?,
+            "diskSpaceCleanForciblyRatio" => self.disk_clean_forcibly_percent = percent(key, value)?,
+            "diskSpaceWarningLevelRatio" => self.disk_warning_percent = percent(key, value)?,
+            "cleanResourceInterval" => self.clean_interval_ms = number(key, value)?,
+            "messageIndexEnable" => self.index = flag(key, value)?,
+            "maxHashSlotNum" => self.index_slots = number(key, value)?,
+            "maxIndexNum" => self.index_entries = number(key, value)?,
+            "maxMsgsNumBatch" => self.max_query_count = number(key, value)?,
+            "maxTransferCountOnMessageInMemory" => self.max_transfer_count = number(key, value)?,
+            "maxTransferBytesOnMessageInMemory" => self.max_transfer_bytes = number(key, value)?,
+            "checkCRCOnRecover" => self.check_crc_on_recover = flag(key, value)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Where the commit log's segments are.
+    pub fn commit_log_dir(&self) -> PathBuf {
+        self.commit_log
+            .clone()
+            .unwrap_or_else(|| self.root.join("commitlog"))
+    }
+
+    /// Refuses what cannot work, with key, value and range.
+    pub fn validate(&self) -> Result<(), StoreError> {
+        let log = self.commit_log_dir();
+        if log.to_string_lossy().contains(',') {
+            let range = "one directory: several commit log roots are not supported";
+            return Err(bad("storePathCommitLog", &log.to_string_lossy(), range));
+        }
+        if self.root.as_os_str().is_empty() {
+            return Err(bad("storePathRootDir", "", "a directory"));
+        }
+        let range = |key, value: u64, least: u64, most: u64| {
+            if (least..=most).contains(&value) {
+                return Ok(());
+            }
+            Err(bad(key, &value.to_string(), &format!("{least} to {most}")))
+        };
+        range("mappedFileSizeCommitLog", self.segment_bytes, 4096, (1 << 31) - 1)?;
+        range(
+            "mappedFileSizeConsumeQueue",
+            self.queue_file_bytes,
+            20,
+            (1 << 31) - 1,
+        )?;
+        if !self.queue_file_bytes.is_multiple_of(20) {
+            let value = self.queue_file_bytes.to_string();
+            return Err(bad("mappedFileSizeConsumeQueue", &value, "a multiple of 20"));
+        }
+        let most_body = self.segment_bytes.saturating_sub(1024).min(128 << 20);
+        range(
+            "maxMessageSize",
+            self.max_message_bytes as u64,
+            1,
+            (most_body).max(1),
+        )?;
+        range("flushIntervalCommitLog", self.flush_interval_ms, 1, 60_000)?;
+        range(
+            "flushIntervalConsumeQueue",
+            self.flush_queue_interval_ms,
+            1,
+            600_000,
+        )?;
+        range("syncFlushTimeout", self.sync_flush_timeout_ms, 1, 600_000)?;
+        range("cleanResourceInterval", self.clean_interval_ms, 10, 86_400_000)?;
+        range("diskMaxUsedSpaceRatio", self.disk_max_used_percent.into(), 10, 95)?;
+        range(
+            "diskSpaceCleanForciblyRatio",
+            self.disk_clean_forcibly_percent.into(),
+            10,
+            99,
+        )?;
+        range(
+            "diskSpaceWarningLevelRatio",
+            self.disk_warning_percent.into(),
+            10,
+            100,
+        )?;
+        range("maxHashSlotNum", self.index_slots.into(), 1, 500_000_000)?;
+        range("maxIndexNum", self.index_entries.into(), 2, 100_000_000)?;
+        range("maxMsgsNumBatch", self.max_query_count as u64, 1, 10_000)?;
+        range(
+            "maxTransferCountOnMessageInMemory",
+            self.max_transfer_count as u64,
+            1,
+            65_536,
+        )?;
+        range(
+            "maxTransferBytesOnMessageInMemory",
+            self.max_transfer_bytes as u64,
+            1,
+            1 << 30,
+        )
+    }
+}
+
+fn bad(key: &'static str, value: &str, range: &str) -> StoreError {
+    StoreError::BadOption {
+        key,
+        value: value.to_owned(),
+        range: range.to_owned(),
+    }
+}
+
+fn number<T: std::str::FromStr>(key: &'static str, value: &str) -> Result<T, StoreError> {
+    value
+        .parse()
+        .map_err(|_| bad(key, value, "a whole number that is not negative"))
+}
+
+fn flag(key: &'static str, value: &str) -> Result<bool, StoreError> {
+    match value {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(bad(key, value, "true or false")),
+    }
+}
+
+/// Apache writes these two as a share of one (0.85); percent is taken too.
+fn percent(key: &'static str, value: &str) -> Result<u8, StoreError> {
+    if let Ok(whole) = value.parse::<u8>()
+        && whole > 1
+    {
+        return Ok(whole);
+    }
+    let share: f64 = value.parse().map_err(|_| bad(key, value, "0.10 to 1.00"))?;
+    (1..=100u8)
+        .find(|whole| (f64::from(*whole) / 100.0 - share).abs() < 0.005)
+        .ok_or_else(|| bad(key, value, "0.10 to 1.00"))
+}
+
+fn hours(key: &'static str, value: &str) -> Result<Vec<u8>, StoreError> {
+    value
+        .split(';')
+        .filter(|hour| !hour.trim().is_empty())
+        .map(|hour| match hour.trim().parse::<u8>() {
+            Ok(hour) if hour < 24 => Ok(hour),
+            _ => Err(bad(key, value, "hours 00 to 23, separated by ;")),
+        })
+        .collect()
+}

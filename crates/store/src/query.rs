@@ -1,0 +1,134 @@
+//! What is asked of the store, and its answers.
+
+use bytes::Bytes;
+
+/// Which messages of a queue a reader wants, by the code in the consume queue.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum TagFilter<'a> {
+    /// All.
+    #[default]
+    All,
+    /// Those whose tag has one of these Java hashes. Hashes collide: the reader compares the tag itself.
+    Codes(&'a [i32]),
+}
+
+impl TagFilter<'_> {
+    /// True when a message with this code is wanted.
+    pub fn matches(&self, tags_code: i64) -> bool {
+        match self {
+            Self::All => true,
+            Self::Codes(codes) => codes.iter().any(|code| i64::from(*code) == tags_code),
+        }
+    }
+}
+
+/// A pull.
+#[derive(Debug, Clone, Copy)]
+pub struct Get<'a> {
+    /// Topic.
+    pub topic: &'a str,
+    /// Queue inside the topic.
+    pub queue_id: i32,
+    /// Index of the first message wanted.
+    pub offset: i64,
+    /// Most messages to answer with.
+    pub max_count: usize,
+    /// Most bytes to answer with; the first message is answered whatever its size.
+    pub max_bytes: usize,
+    /// Which messages.
+    pub tags: TagFilter<'a>,
+}
+
+/// How a pull went (Apache `GetMessageStatus`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GetStatus {
+    /// There are messages.
+    Found,
+    /// There are messages but none that the filter lets through; `next_offset` is behind them.
+    NoMatchedMessage,
+    /// The messages at this offset were deleted from the log a moment ago.
+    MessageWasRemoving,
+    /// The consume queue has no entry there although it should.
+    OffsetFoundNull,
+    /// The offset is exactly behind the newest message.
+    OffsetOverflowOne,
+    /// The offset is further behind.
+    OffsetOverflowBadly,
+    /// The offset is before the oldest message.
+    OffsetTooSmall,
+    /// There is no such queue.
+    NoMatchedLogicQueue,
+    /// The queue never had a message.
+    NoMessageInQueue,
+}
+
+/// The answer to a pull.
+#[derive(Debug, Clone)]
+pub struct Got {
+    /// How it went.
+    pub status: GetStatus,
+    /// Where to go on.
+    pub next_offset: i64,
+    /// Index of the oldest message.
+    pub min_offset: i64,
+    /// Index behind the newest readable message.
+    pub max_offset: i64,
+    /// Records back to back, as stored: the body of the answer as it is.
+    pub body: Bytes,
+    /// Number of records in `body`.
+    pub count: usize,
+    /// Distance of the last record read from the end of the log, in bytes.
+    pub behind_bytes: i64,
+}
+
+/// Which of two neighbours a time between them means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Boundary {
+    /// The first message at or after the time.
+    #[default]
+    Lower,
+    /// The last message at or before the time.
+    Upper,
+}
+
+/// Which entries of the key index are meant (5.5 `indexType`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KeyKind {
+    /// `KEYS` and `UNIQ_KEY`.
+    #[default]
+    Key,
+    /// `UNIQ_KEY` only.
+    Unique,
+    /// `TAGS`.
+    Tag,
+}
+
+/// A search by key.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyQuery<'a> {
+    /// Topic.
+    pub topic: &'a str,
+    /// The key, the unique id or the tag.
+    pub key: &'a str,
+    /// Which of them it is.
+    pub kind: KeyKind,
+    /// Most messages to answer with; the store caps it.
+    pub max_count: usize,
+    /// Oldest store time, ms.
+    pub begin_ms: i64,
+    /// Newest store time, ms.
+    pub end_ms: i64,
+}
+
+/// The answer to a search by key, newest message first.
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    /// Records back to back.
+    pub body: Bytes,
+    /// Number of records in `body`.
+    pub count: usize,
+    /// Store time of the newest message in the index, ms.
+    pub index_last_update_ms: i64,
+    /// Position of the newest message in the index.
+    pub index_last_update_offset: i64,
+}
