@@ -4,6 +4,7 @@
 //! through [`enter`]; one error enum reaches [`errors`]; nothing starts at import. A file adds its classes and
 //! functions in its own `register`.
 
+mod command;
 mod enter;
 mod errors;
 mod runtime;
@@ -12,11 +13,21 @@ use pyo3::prelude::*;
 
 /// Names only: each file registers what it defines.
 #[pymodule(gil_used = false)]
-fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add(
-        "BUILD_PROFILE",
-        if cfg!(debug_assertions) { "debug" } else { "release" },
-    )?;
-    Ok(())
+mod _core {
+    use super::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add(
+            "BUILD_PROFILE",
+            if cfg!(debug_assertions) {
+                "debug"
+            } else {
+                "release"
+            },
+        )?;
+        command::register(module)?;
+        Ok(())
+    }
 }

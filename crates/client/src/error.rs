@@ -1,0 +1,165 @@
+//! What a producer or puller can fail with. The caller's fault, the peer's and the machine's are apart; whether a
+//! message may have been stored is a field, never a guess from the text.
+
+use pyrmq_remoting::WireError;
+use pyrmq_remoting::net::NetError;
+use thiserror::Error;
+
+/// A client call that did not do what was asked.
+#[derive(Debug, Clone, Error)]
+pub enum ClientError {
+    /// An option out of its range.
+    #[error("option `{option}` is `{value}`, it must be {range}")]
+    Option {
+        /// The option's name.
+        option: &'static str,
+        /// As given.
+        value: String,
+        /// What it may be.
+        range: &'static str,
+    },
+    /// A topic name that no broker takes.
+    #[error("topic `{topic}` is illegal: {reason}")]
+    Topic {
+        /// As given.
+        topic: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A body larger than the producer's limit.
+    #[error("message for topic `{topic}` has {size} bytes, the limit is {limit}: raise `max_message_bytes` here and `maxMessageSize` on the broker, or split it")]
+    BodyTooLarge {
+        /// Where it should go.
+        topic: String,
+        /// Bytes of the body.
+        size: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A property that cannot be written.
+    #[error("property `{name}` of a message for topic `{topic}` is illegal: {reason}")]
+    Property {
+        /// Where it should go.
+        topic: String,
+        /// The property.
+        name: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// No name server answered.
+    #[error("no name server answered; tried {tried}. Fix: start one (`pyrmq nameserver`) or correct `name_server` (or NAMESRV_ADDR)")]
+    NameServers {
+        /// The addresses, with `;` between them.
+        addresses: String,
+        /// Each with what happened there.
+        tried: String,
+    },
+    /// The name servers do not know the topic and no broker may create it.
+    #[error("topic `{topic}` does not exist and no broker creates topics by itself. Fix: `pyrmq topic create {topic}`, or autoCreateTopicEnable=true on the broker")]
+    NoTopic {
+        /// The topic.
+        topic: String,
+    },
+    /// The topic has no queue that can be used.
+    #[error("topic `{topic}` has no queue to {what}: {reason}")]
+    NoQueue {
+        /// The topic.
+        topic: String,
+        /// "write to" or "read from".
+        what: &'static str,
+        /// Why there is none.
+        reason: &'static str,
+    },
+    /// A broker or name server answered with an error.
+    #[error("{address} answered {what} with {name} ({code}): {remark}")]
+    Answer {
+        /// What was asked.
+        what: &'static str,
+        /// Response code.
+        code: i32,
+        /// Apache's name of the code.
+        name: &'static str,
+        /// The other side's text.
+        remark: String,
+        /// Who answered.
+        address: String,
+    },
+    /// The transport failed.
+    #[error("{what} failed: {source}")]
+    Net {
+        /// What was asked.
+        what: &'static str,
+        /// Who was asked.
+        address: String,
+        /// What happened.
+        source: NetError,
+    },
+    /// A send was given up after its attempts or its time.
+    #[error("message for topic `{topic}` was not confirmed after {attempts} of {allowed} attempts in {elapsed_ms} ms ({}); last: {last}",
+            if *.may_exist { "it may have been stored: the outcome is unknown" } else { "it was not stored" })]
+    NotConfirmed {
+        /// The topic.
+        topic: String,
+        /// Attempts made.
+        attempts: u32,
+        /// Attempts allowed.
+        allowed: u32,
+        /// Time spent.
+        elapsed_ms: u64,
+        /// True when at least one attempt left and was not answered.
+        may_exist: bool,
+        /// True when time ran out, false when the attempts did.
+        in_time: bool,
+        /// The last attempt's failure.
+        last: Box<ClientError>,
+    },
+    /// As many messages are on their way as may be.
+    #[error("{waiting} messages are on their way, the limit is {limit}: wait for results or raise `max_in_flight`")]
+    TooManyInFlight {
+        /// How many wait.
+        waiting: usize,
+        /// The cap.
+        limit: usize,
+    },
+    /// A queue that is not assigned to this consumer.
+    #[error("queue {queue_id} of topic `{topic}` on broker `{broker}` is not assigned to this consumer")]
+    NotAssigned {
+        /// The topic.
+        topic: String,
+        /// The broker's name.
+        broker: String,
+        /// The queue.
+        queue_id: i32,
+    },
+    /// Bytes of the other side that do not follow the format.
+    #[error("cannot read the answer of {address} to {what}: {source}")]
+    Answered {
+        /// What was asked.
+        what: &'static str,
+        /// Who answered.
+        address: String,
+        /// What is wrong.
+        source: WireError,
+    },
+    /// Used after it was closed.
+    #[error("the {what} is closed")]
+    Closed {
+        /// producer or consumer.
+        what: &'static str,
+    },
+}
+
+impl ClientError {
+    /// An answer with an error code.
+    pub fn answer(what: &'static str, address: &str, code: i32, remark: Option<String>) -> Self {
+        let known = pyrmq_remoting::codes::response::RESPONSE_CODES;
+        let name = known.iter().find(|(_, value)| *value == code);
+        Self::Answer {
+            what,
+            code,
+            name: name.map_or("an unknown code", |(name, _)| *name),
+            remark: remark.unwrap_or_default(),
+            address: address.to_owned(),
+        }
+    }
+}

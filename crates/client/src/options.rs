@@ -1,0 +1,218 @@
+//! The settings of a client, with Apache's names and defaults (`ClientConfig`, `DefaultMQProducer`).
+
+use crate::error::ClientError;
+use std::time::Duration;
+
+/// Longest group name (Apache `Validators.CHARACTER_MAX_LENGTH` of groups is 255; brokers take 120).
+const GROUP_BYTES: usize = 120;
+
+/// What producers and pullers share.
+#[derive(Debug, Clone)]
+pub struct ClientOptions {
+    /// Name servers as `host:port`, without duplicates. Apache `namesrvAddr`.
+    pub name_servers: Vec<String>,
+    /// Group name. Apache `producerGroup`, `consumerGroup`.
+    pub group: String,
+    /// Distinguishes clients of one process. Empty: process id and a counter, as Apache's `DEFAULT` becomes.
+    pub instance_name: String,
+    /// Time for one control request (route, offset, heartbeat). Apache `mqClientApiTimeout`: 3 s.
+    pub request_timeout: Duration,
+    /// How often a known route is asked for again. Apache `pollNameServerInterval`: 30 s.
+    pub route_interval: Duration,
+    /// How often brokers get a heartbeat. Apache `heartbeatBrokerInterval`: 30 s.
+    pub heartbeat_interval: Duration,
+}
+
+impl ClientOptions {
+    /// Defaults for these name servers and this group.
+    pub fn new(name_servers: Vec<String>, group: impl Into<String>) -> Self {
+        Self {
+            name_servers,
+            group: group.into(),
+            instance_name: String::new(),
+            request_timeout: Duration::from_secs(3),
+            route_interval: Duration::from_secs(30),
+            heartbeat_interval: Duration::from_secs(30),
+        }
+    }
+
+    /// Refuses what cannot work.
+    pub fn validate(&self) -> Result<(), ClientError> {
+        if self.name_servers.is_empty() {
+            return Err(ClientError::Option {
+                option: "name_server",
+                value: String::new(),
+                range: "at least one `host:port`",
+            });
+        }
+        for address in &self.name_servers {
+            let port = address.rsplit_once(':').and_then(|(host, port)| {
+                let port = port.parse::<u16>().ok()?;
+                (!host.is_empty() && port > 0).then_some(port)
+            });
+            if port.is_none() {
+                return Err(ClientError::Option {
+                    option: "name_server",
+                    value: address.clone(),
+                    range: "`host:port;host:port`",
+                });
+            }
+        }
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"%|_-".contains(&byte);
+        if self.group.is_empty() || self.group.len() > GROUP_BYTES || !self.group.bytes().all(legal) {
+            return Err(ClientError::Option {
+                option: "group",
+                value: self.group.clone(),
+                range: "1 to 120 of the characters a-z A-Z 0-9 % | _ -",
+            });
+        }
+        Ok(())
+    }
+}
+
+/// How long bodies get smaller on the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compression {
+    /// Bodies of at least this many bytes are compressed. Apache `compressMsgBodyOverHowmuch`: 4096.
+    pub over_bytes: usize,
+    /// zlib's level. Apache `rocketmq.message.compressLevel`: 5.
+    pub level: u32,
+}
+
+impl Default for Compression {
+    fn default() -> Self {
+        Self {
+            over_bytes: 4096,
+            level: 5,
+        }
+    }
+}
+
+/// Settings of a producer.
+#[derive(Debug, Clone)]
+pub struct ProducerOptions {
+    /// What every client has.
+    pub client: ClientOptions,
+    /// Time for a whole send with its retries. Apache `sendMsgTimeout`: 3 s.
+    pub send_timeout: Duration,
+    /// Further attempts after the first. Apache `retryTimesWhenSendFailed`: 2.
+    pub retries: u32,
+    /// Try another broker when a message was stored but not to the level asked for. Apache
+    /// `retryAnotherBrokerWhenNotStoreOK`: off, because it makes duplicates.
+    pub retry_not_stored_ok: bool,
+    /// `None`: bodies go as they are.
+    pub compression: Option<Compression>,
+    /// Largest body. Apache `maxMessageSize`: 4 MiB.
+    pub max_message_bytes: usize,
+    /// Queues of a topic that the first send creates. Apache `defaultTopicQueueNums`: 4.
+    pub default_queues: i32,
+    /// The topic whose brokers may create others. Apache `createTopicKey`: TBW102.
+    pub create_topic_key: String,
+    /// Leave out brokers that were slow or failed. Apache `sendLatencyFaultEnable`: off.
+    pub latency_fault: bool,
+    /// Messages that may be on their way; one more waits.
+    pub max_in_flight: usize,
+    /// Bytes of bodies that may be on their way; one more waits (a single larger body still goes).
+    pub max_in_flight_bytes: usize,
+}
+
+impl ProducerOptions {
+    /// Defaults for these name servers and this group.
+    pub fn new(name_servers: Vec<String>, group: impl Into<String>) -> Self {
+        Self {
+            client: ClientOptions::new(name_servers, group),
+            send_timeout: Duration::from_secs(3),
+            retries: 2,
+            retry_not_stored_ok: false,
+            compression: Some(Compression::default()),
+            max_message_bytes: 4 * 1024 * 1024,
+            default_queues: 4,
+            create_topic_key: "TBW102".to_owned(),
+            latency_fault: false,
+            max_in_flight: 32_768,
+            max_in_flight_bytes: 64 * 1024 * 1024,
+        }
+    }
+
+    /// Refuses what cannot work.
+    pub fn validate(&self) -> Result<(), ClientError> {
+        self.client.validate()?;
+        let refuse = |option, value: String, range| Err(ClientError::Option { option, value, range });
+        if self.send_timeout.is_zero() {
+            return refuse("send_timeout_ms", "0".to_owned(), "at least 1");
+        }
+        if self.max_message_bytes == 0 || self.max_message_bytes > 16 * 1024 * 1024 - 65_536 {
+            return refuse(
+                "max_message_bytes",
+                self.max_message_bytes.to_string(),
+                "1 to 16711680 (a frame holds 16 MiB)",
+            );
+        }
+        if self.max_in_flight == 0 || self.max_in_flight > 65_535 {
+            return refuse("max_in_flight", self.max_in_flight.to_string(), "1 to 65535");
+        }
+        if self.max_in_flight_bytes == 0 {
+            return refuse("max_in_flight_bytes", "0".to_owned(), "at least 1");
+        }
+        if self.default_queues < 1 {
+            return refuse(
+                "default_queues",
+                self.default_queues.to_string(),
+                "at least 1",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Settings of a puller.
+#[derive(Debug, Clone)]
+pub struct PullerOptions {
+    /// What every client has.
+    pub client: ClientOptions,
+    /// Messages asked for at once. Apache `pullBatchSize`: 32, which is also what brokers give at most by default;
+    /// brokers of ours give more.
+    pub batch: i32,
+    /// How long a broker may hold a pull without a message. Apache `brokerSuspendMaxTimeMillis`: 15 s.
+    pub suspend: Duration,
+    /// Bytes fetched ahead for one queue before its next pull waits. Apache `pullThresholdSizeForQueue`: 100 MiB.
+    pub ahead_bytes: usize,
+    /// How often changed positions go to the broker; zero: only on `commit`. Apache `autoCommitIntervalMillis`: 5 s.
+    pub commit_interval: Duration,
+    /// How often the share of the queues is looked at again. Apache `rebalanceInterval`: 20 s.
+    pub rebalance_interval: Duration,
+}
+
+impl PullerOptions {
+    /// Defaults for these name servers and this group.
+    pub fn new(name_servers: Vec<String>, group: impl Into<String>) -> Self {
+        Self {
+            client: ClientOptions::new(name_servers, group),
+            batch: 1024,
+            suspend: Duration::from_secs(15),
+            ahead_bytes: 8 * 1024 * 1024,
+            commit_interval: Duration::from_secs(5),
+            rebalance_interval: Duration::from_secs(20),
+        }
+    }
+
+    /// Refuses what cannot work.
+    pub fn validate(&self) -> Result<(), ClientError> {
+        self.client.validate()?;
+        if !(1..=65_535).contains(&self.batch) {
+            return Err(ClientError::Option {
+                option: "batch",
+                value: self.batch.to_string(),
+                range: "1 to 65535",
+            });
+        }
+        if self.ahead_bytes == 0 {
+            return Err(ClientError::Option {
+                option: "ahead_bytes",
+                value: "0".to_owned(),
+                range: "at least 1",
+            });
+        }
+        Ok(())
+    }
+}
