@@ -1,1 +1,10 @@
 //! Development only: raw frames, a scripted peer, faulty disk and link, temporary directories.
+
+pub mod frame;
+pub mod link;
+pub mod peer;
+pub mod wait;
+
+pub use link::FaultyLink;
+pub use peer::{RawPeer, ScriptedServer};
+pub use wait::{eventually, soon};
