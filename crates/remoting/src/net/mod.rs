@@ -9,12 +9,27 @@
 //!           then write everything that is ready in one vectored write
 //! ```
 
+mod client;
+mod connection;
+mod dispatch;
+mod error;
+mod link;
+mod options;
+mod outgoing;
+mod peer;
+mod pending;
+mod requests;
+mod server;
+pub mod shutdown;
+mod stats;
 pub mod table;
 
-pub use table::{Processor, Row, Table};
-
-mod peer;
-mod requests;
-
-pub use peer::{Peer, Reply};
+pub use client::{Call, Client};
+pub use error::{CloseReason, NetError, Retry};
+pub use options::{ClientOptions, ConnectionOptions, ServerOptions};
+pub use peer::{Outbox, Peer, Reply};
 pub use requests::{PythonRequest, Requests};
+pub use server::{Drained, Events, Server};
+pub use shutdown::{Shutdown, Tracker};
+pub use stats::{Snapshot, Stats};
+pub use table::{Processor, Row, Table};

@@ -1,14 +1,30 @@
 //! One connection as a processor sees it, and the right to answer one request.
 
-use crate::command::{Command, FLAG_RESPONSE};
+use super::NetError;
+use super::pending::Callback;
+use crate::codes::response;
+use crate::command::{Command, FLAG_RESPONSE, SerializeType};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Where a connection's outgoing frames go. The server and the client implement it; tests may.
 pub trait Outbox: Send + Sync + 'static {
     /// Queues a frame and wakes the connection's task if it sleeps. A closed connection drops it.
     fn push(&self, command: Command);
+    /// Queues the answer to a request of the peer.
+    fn reply(&self, command: Command) {
+        self.push(command);
+    }
+    /// A request of the peer ends without an answer.
+    fn silence(&self) {}
+    /// Queues a request to the peer and calls back with its outcome, from the connection's task: the callback must
+    /// not block.
+    fn request(&self, command: Command, timeout: Duration, callback: Callback) {
+        let _ = (command, timeout);
+        callback(Err(NetError::Closed));
+    }
     /// True once the connection is gone.
     fn is_closed(&self) -> bool;
     /// Closes the connection after what is queued has been written.
@@ -61,6 +77,24 @@ impl Peer {
         self.inner.outbox.push(command);
     }
 
+    /// Asks the peer something. The callback gets the answer, or why there is none, from the connection's task: it
+    /// must not block.
+    pub fn request_with(
+        &self,
+        command: Command,
+        timeout: Duration,
+        callback: impl FnOnce(Result<Command, NetError>) + Send + 'static,
+    ) {
+        self.inner.outbox.request(command, timeout, Box::new(callback));
+    }
+
+    /// Asks the peer something and waits for the answer.
+    pub async fn request(&self, command: Command, timeout: Duration) -> Result<Command, NetError> {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        self.request_with(command, timeout, |result| drop(sender.send(result)));
+        receiver.await.unwrap_or(Err(NetError::Closed))
+    }
+
     /// True once the connection is gone.
     pub fn is_closed(&self) -> bool {
         self.inner.outbox.is_closed()
@@ -94,6 +128,7 @@ impl fmt::Debug for Peer {
 pub struct Reply {
     peer: Peer,
     opaque: i32,
+    serialize_type: SerializeType,
     oneway: bool,
     open: bool,
 }
@@ -104,6 +139,7 @@ impl Reply {
         Self {
             peer,
             opaque: request.opaque,
+            serialize_type: request.serialize_type,
             oneway: request.is_oneway(),
             open: true,
         }
@@ -124,7 +160,8 @@ impl Reply {
         &self.peer
     }
 
-    /// Answers. Opaque number and response bit are filled here; an answer to a oneway request vanishes.
+    /// Answers. Opaque number, response bit and header form (the request's) are filled here; an answer to a oneway
+    /// request vanishes.
     pub fn send(mut self, response: Command) {
         self.answer(response);
     }
@@ -132,6 +169,9 @@ impl Reply {
     /// Ends the request without an answer, on purpose (the peer protocol wants silence).
     pub fn silence(mut self) {
         self.open = false;
+        if !self.oneway {
+            self.peer.inner.outbox.silence();
+        }
     }
 
     fn answer(&mut self, mut response: Command) {
@@ -141,17 +181,20 @@ impl Reply {
         }
         response.opaque = self.opaque;
         response.flag |= FLAG_RESPONSE;
-        self.peer.send(response);
+        response.serialize_type = self.serialize_type;
+        self.peer.inner.outbox.reply(response);
     }
 }
 
 impl Drop for Reply {
     fn drop(&mut self) {
         if self.open {
-            self.answer(Command::error(
-                crate::codes::response::SYSTEM_ERROR,
-                "not set any response code",
-            ));
+            let remark = if std::thread::panicking() {
+                "the server failed while it handled this request; its log has the details"
+            } else {
+                "not set any response code"
+            };
+            self.answer(Command::error(response::SYSTEM_ERROR, remark));
         }
     }
 }

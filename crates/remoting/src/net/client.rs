@@ -1,0 +1,402 @@
+//! The client: one connection for each address, opened when first needed (Apache `NettyRemotingClient`).
+//!
+//! A request costs no task and no timer: it is queued at its connection, whose task writes whatever is queued in one
+//! go, finds the answer's callback by opaque number, and ends the waits whose time has come.
+
+use super::connection::{Connection, Setting};
+use super::link::{Link, Phase};
+use super::pending::Callback;
+use super::server::{Events, next_peer_id};
+use super::stats::Stats;
+use super::{ClientOptions, CloseReason, NetError, Outbox, Peer, Table, Tracker};
+use crate::codes::response;
+use crate::command::{Command, FLAG_ONEWAY, FLAG_RESPONSE};
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout_at};
+
+/// Asks servers. Clones share connections; the last one that is dropped closes them.
+#[derive(Clone)]
+pub struct Client {
+    owner: Arc<Owner>,
+}
+
+struct Owner {
+    shared: Arc<Shared>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.shared.shut();
+    }
+}
+
+struct Shared {
+    options: ClientOptions,
+    setting: Arc<Setting>,
+    events: Arc<dyn Events>,
+    tracker: Tracker,
+    opaque: Arc<AtomicI32>,
+    closed: AtomicBool,
+    // Guards which connection an address has now.
+    links: Mutex<HashMap<Box<str>, Arc<Link>>>,
+}
+
+impl Client {
+    /// A client whose connections run on this runtime. `table` answers what servers ask of us.
+    pub fn new(handle: &Handle, options: ClientOptions, table: Arc<Table>) -> Result<Self, NetError> {
+        Self::with_events(handle, options, table, Arc::new(()))
+    }
+
+    /// The same, told of every connection.
+    pub fn with_events(
+        handle: &Handle,
+        options: ClientOptions,
+        table: Arc<Table>,
+        events: Arc<dyn Events>,
+    ) -> Result<Self, NetError> {
+        options.validate()?;
+        let shared = Arc::new(Shared {
+            options,
+            setting: Arc::new(Setting {
+                options: options.connection,
+                drain_quiet: Duration::ZERO,
+                table,
+                stats: Arc::default(),
+            }),
+            events,
+            tracker: Tracker::new(handle.clone()),
+            opaque: Arc::default(),
+            closed: AtomicBool::new(false),
+            links: Mutex::default(),
+        });
+        let owner = Arc::new(Owner { shared });
+        Ok(Self { owner })
+    }
+
+    /// Asks `address` (`host:port`) and waits for the answer. A wait that is dropped ends at its timeout.
+    pub async fn request(
+        &self,
+        address: &str,
+        command: Command,
+        timeout: Duration,
+    ) -> Result<Command, NetError> {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        self.request_with(address, command, timeout, |result| drop(sender.send(result)));
+        receiver.await.unwrap_or(Err(NetError::Closed))
+    }
+
+    /// Asks `address`. The callback gets the outcome exactly once: from the connection's task, or from this call when
+    /// nothing could be queued. It must not block.
+    pub fn request_with(
+        &self,
+        address: &str,
+        mut command: Command,
+        timeout: Duration,
+        callback: impl FnOnce(Result<Command, NetError>) + Send + 'static,
+    ) {
+        command.flag &= !(FLAG_RESPONSE | FLAG_ONEWAY);
+        let shared = Arc::downgrade(&self.owner.shared);
+        let at: Box<str> = address.into();
+        let callback: Callback = Box::new(move |result| {
+            callback(result.and_then(|response| refuse_go_away(&shared, &at, response)));
+        });
+        self.owner.shared.submit(address, command, timeout, callback);
+    }
+
+    /// Asks `address`; the answer is waited for in slices of the caller's choice, by a thread without a runtime.
+    pub fn call(&self, address: &str, command: Command, timeout: Duration) -> Call {
+        let call = Call { slot: Arc::default() };
+        let slot = call.slot.clone();
+        self.request_with(address, command, timeout, move |result| {
+            *slot.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            slot.ready.notify_all();
+        });
+        call
+    }
+
+    /// Asks `address` and blocks the thread until the answer or the timeout. Never from a task of the runtime.
+    pub fn request_blocking(
+        &self,
+        address: &str,
+        command: Command,
+        timeout: Duration,
+    ) -> Result<Command, NetError> {
+        let call = self.call(address, command, timeout);
+        loop {
+            if let Some(result) = call.wait(timeout) {
+                return result;
+            }
+        }
+    }
+
+    /// Sends a request that nobody answers. `Ok` means queued: whether it arrives is not known.
+    pub fn oneway(&self, address: &str, mut command: Command) -> Result<(), NetError> {
+        loop {
+            let link = self.owner.shared.link(address)?;
+            match link.oneway(command) {
+                Ok(()) => return Ok(()),
+                Err(rejected) if matches!(rejected.0, NetError::NotSent { .. }) => {
+                    self.owner.shared.forget(&link);
+                    command = rejected.1;
+                }
+                Err(rejected) => return Err(rejected.0),
+            }
+        }
+    }
+
+    /// Connects if there is no connection yet.
+    pub async fn warm(&self, address: &str) -> Result<(), NetError> {
+        let link = self.owner.shared.link(address)?;
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        link.when_connected(Box::new(|result| drop(sender.send(result))));
+        receiver.await.unwrap_or(Err(NetError::Closed))
+    }
+
+    /// The addresses with a live connection.
+    pub fn connected(&self) -> Vec<String> {
+        let links = self.owner.shared.links();
+        let live = links.iter().filter(|(_, link)| link.is_connected());
+        live.map(|(address, _)| address.to_string()).collect()
+    }
+
+    /// Closes the connection to an address, if there is one, once what is queued is written. The next request opens
+    /// a new one.
+    pub fn disconnect(&self, address: &str) {
+        let link = self.owner.shared.links().remove(address);
+        if let Some(link) = link {
+            link.close();
+        }
+    }
+
+    /// The counters.
+    pub fn stats(&self) -> Arc<Stats> {
+        self.owner.shared.setting.stats.clone()
+    }
+
+    /// Ends every wait and connection at once. Further requests answer [`NetError::Closed`]. Idempotent.
+    pub fn shut(&self) {
+        self.owner.shared.shut();
+    }
+
+    /// The same, and waits until every connection's task has ended.
+    pub async fn close(&self) {
+        self.shut();
+        self.owner.shared.tracker.wait(Duration::from_secs(1)).await;
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("connected", &self.connected())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A request under way, for threads.
+#[derive(Debug)]
+pub struct Call {
+    slot: Arc<Slot>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    outcome: Mutex<Option<Result<Command, NetError>>>,
+    ready: Condvar,
+}
+
+impl Call {
+    /// Waits up to `slice` for the outcome, which is handed out once. `None`: not yet.
+    pub fn wait(&self, slice: Duration) -> Option<Result<Command, NetError>> {
+        let outcome = self.slot.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut outcome, _) = self
+            .slot
+            .ready
+            .wait_timeout_while(outcome, slice, |outcome| outcome.is_none())
+            .unwrap_or_else(PoisonError::into_inner);
+        outcome.take()
+    }
+}
+
+impl Shared {
+    fn links(&self) -> MutexGuard<'_, HashMap<Box<str>, Arc<Link>>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shut(&self) {
+        self.closed.store(true, Ordering::Release);
+        let links: Vec<_> = self.links().drain().collect();
+        for (_, link) in links {
+            link.advance_because(Phase::Cut, CloseReason::Here);
+        }
+    }
+
+    fn submit(
+        self: &Arc<Self>,
+        address: &str,
+        mut command: Command,
+        timeout: Duration,
+        mut callback: Callback,
+    ) {
+        loop {
+            let link = match self.link(address) {
+                Ok(link) => link,
+                Err(error) => return callback(Err(error)),
+            };
+            match link.request(command, timeout, callback) {
+                Ok(()) => return,
+                // The connection ended since it was looked up: the next one is new.
+                Err(rejected) if matches!(rejected.error, NetError::NotSent { .. }) => {
+                    self.forget(&link);
+                    (command, callback) = (rejected.command, rejected.callback);
+                }
+                Err(rejected) => return (rejected.callback)(Err(rejected.error)),
+            }
+        }
+    }
+
+    /// The connection to an address; a new one connects in its own task, and takes requests meanwhile.
+    fn link(self: &Arc<Self>, address: &str) -> Result<Arc<Link>, NetError> {
+        let mut links = self.links();
+        // Under the lock, so that `shut` finds every connection.
+        if self.closed.load(Ordering::Acquire) {
+            return Err(NetError::Closed);
+        }
+        if let Some(link) = links.get(address) {
+            return Ok(link.clone());
+        }
+        let options = &self.options.connection;
+        let link = Arc::new(Link::new(address.to_owned(), options, self.opaque.clone(), false));
+        links.insert(address.into(), link.clone());
+        drop(links);
+        let presence = Presence {
+            link: link.clone(),
+            shared: self.clone(),
+            peer: None,
+        };
+        self.tracker.spawn(serve(presence));
+        Ok(link)
+    }
+
+    /// Takes a connection out, unless its address has a newer one.
+    fn forget(&self, link: &Arc<Link>) {
+        let mut links = self.links();
+        if links
+            .get(link.address())
+            .is_some_and(|current| Arc::ptr_eq(current, link))
+        {
+            links.remove(link.address());
+        }
+    }
+}
+
+/// A server that stops is left: the next request opens a new connection, which fails or finds its successor.
+fn refuse_go_away(shared: &Weak<Shared>, address: &str, response: Command) -> Result<Command, NetError> {
+    if response.code != response::GO_AWAY {
+        return Ok(response);
+    }
+    if let Some(shared) = shared.upgrade() {
+        let link = shared.links().remove(address);
+        if let Some(link) = link {
+            // What else is under way on it may still be answered.
+            link.advance(Phase::Draining);
+        }
+    }
+    Err(NetError::GoAway {
+        address: address.to_owned(),
+    })
+}
+
+/// A connection's life: connect, serve, end.
+async fn serve(mut presence: Presence) {
+    let link = presence.link.clone();
+    let stream = match connect(&link, presence.shared.options.connect_timeout).await {
+        Ok(stream) => stream,
+        Err(source) => {
+            let error = NetError::Connect {
+                address: link.address().to_owned(),
+                source: Arc::new(source),
+            };
+            presence.shared.forget(&link);
+            link.end(VecDeque::new(), &CloseReason::Here, Some(&error));
+            return;
+        }
+    };
+    // Both fail only when the peer has gone again; the first read will say so.
+    drop(stream.set_nodelay(true));
+    let (Ok(remote), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
+        link.end(VecDeque::new(), &CloseReason::ByPeer, None);
+        return;
+    };
+    let setting = presence.shared.setting.clone();
+    let peer = Peer::new(next_peer_id(), remote, local, link.clone());
+    setting.stats.connections.fetch_add(1, Ordering::Relaxed);
+    setting.stats.opened.fetch_add(1, Ordering::Relaxed);
+    presence.shared.events.opened(&peer);
+    presence.peer = Some(peer.clone());
+    let connection = Connection::new(stream, link.clone(), peer, setting);
+    link.connected();
+    let reason = connection.run().await;
+    tracing::debug!(address = link.address(), %reason, "connection closed");
+    drop(presence);
+}
+
+/// Connects in time, ending the waits whose time comes first; a client that closes ends it.
+async fn connect(link: &Link, limit: Duration) -> io::Result<TcpStream> {
+    let by = Instant::now() + limit;
+    let mut connecting = pin!(timeout_at(by, TcpStream::connect(link.address())));
+    let mut tick = tokio::time::interval(Duration::from_millis(20));
+    poll_fn(|cx| {
+        if let Poll::Ready(result) = connecting.as_mut().poll(cx) {
+            let late = |_| {
+                let text = format!("no answer within {} ms", limit.as_millis());
+                io::Error::new(io::ErrorKind::TimedOut, text)
+            };
+            return Poll::Ready(result.unwrap_or_else(|elapsed| Err(late(elapsed))));
+        }
+        if link.phase() >= Phase::Cut {
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::Interrupted,
+                "the client was closed",
+            )));
+        }
+        while tick.poll_tick(cx).is_ready() {
+            link.expire(Instant::now(), &mut VecDeque::new());
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// A connection's place in the client: however its task ends, it is taken out and told of.
+struct Presence {
+    link: Arc<Link>,
+    shared: Arc<Shared>,
+    peer: Option<Peer>,
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.shared.forget(&self.link);
+        let reason = self.link.reason().unwrap_or(CloseReason::Here);
+        self.link.end(VecDeque::new(), &reason, None);
+        if let Some(peer) = &self.peer {
+            self.shared
+                .setting
+                .stats
+                .connections
+                .fetch_sub(1, Ordering::Relaxed);
+            self.shared.events.closed(peer, &reason);
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! One connection, one task: it reads, decodes, dispatches and writes.
+//!
+//! ```text
+//! turn:  read what is there -> every whole frame -> response: the one who waits; request: its row in the table
+//!        write everything queued, vectored, until the socket is full or the queue empty
+//!        again while there was progress, at most TURN_FRAMES frames; then let other tasks run
+//! sleep: until the socket, a push or the earliest of idle, stall, deadline
+//! ```
+//! What a peer can cost: one partial frame up to the decoder's cap, `outgoing_bytes` of waiting answers before it is
+//! no longer read (`outgoing_close_bytes` before it is closed), `in_flight` unanswered requests.
+
+use super::link::{Link, Park, Phase};
+use super::outgoing::Batch;
+use super::pending::Waiter;
+use super::stats::{Snapshot, Stats};
+use super::{CloseReason, ConnectionOptions, Outbox, Peer, Table};
+use crate::codes::response;
+use crate::command::Command;
+use bytes::BytesMut;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Frames that one turn handles before other tasks run.
+const TURN_FRAMES: usize = 512;
+/// Bytes asked of the socket at first; doubled while reads fill it, halved while they do not.
+const READ_MIN: usize = 4 * 1024;
+const READ_MAX: usize = 256 * 1024;
+/// Progress that a slow peer must make to be no stalled one.
+const PROGRESS_BYTES: usize = 64 * 1024;
+
+/// What all connections of one server or client share.
+#[derive(Debug)]
+pub(super) struct Setting {
+    pub(super) options: ConnectionOptions,
+    pub(super) drain_quiet: Duration,
+    pub(super) table: Arc<Table>,
+    pub(super) stats: Arc<Stats>,
+}
+
+/// Since when something hangs, and how many bytes have moved since.
+#[derive(Debug, Default)]
+struct Hang {
+    since: Option<Instant>,
+    moved: usize,
+}
+
+impl Hang {
+    fn moved(&mut self, bytes: usize) {
+        self.moved += bytes;
+        if self.moved >= PROGRESS_BYTES {
+            *self = Self::default();
+        }
+    }
+
+    fn due(&mut self, hangs: bool, now: Instant, limit: Duration) -> Option<Instant> {
+        if !hangs {
+            *self = Self::default();
+            return None;
+        }
+        Some(*self.since.get_or_insert(now) + limit)
+    }
+}
+
+#[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "four independent facts about a socket, not one state"
+)]
+pub(super) struct Connection {
+    stream: TcpStream,
+    pub(super) link: Arc<Link>,
+    pub(super) peer: Peer,
+    pub(super) setting: Arc<Setting>,
+    pub(super) input: BytesMut,
+    read_size: usize,
+    small_reads: u8,
+    /// Whole frames may be left in `input`.
+    pub(super) unread: bool,
+    /// No frame was read yet: a stranger's first bytes get a better explanation.
+    pub(super) fresh: bool,
+    ended: bool,
+    ready: VecDeque<Command>,
+    batch: Batch,
+    blocked: bool,
+    timer: Pin<Box<Sleep>>,
+    armed: Instant,
+    now: Instant,
+    last_active: Instant,
+    write_hang: Hang,
+    read_hang: Hang,
+    pub(super) responses: Vec<Command>,
+    pub(super) answered: Vec<(Waiter, Command)>,
+    pub(super) tally: Snapshot,
+}
+
+impl Connection {
+    pub(super) fn new(stream: TcpStream, link: Arc<Link>, peer: Peer, setting: Arc<Setting>) -> Self {
+        let now = Instant::now();
+        let armed = now + setting.options.idle;
+        Self {
+            stream,
+            link,
+            peer,
+            setting,
+            input: BytesMut::new(),
+            read_size: READ_MIN,
+            small_reads: 0,
+            unread: false,
+            fresh: true,
+            ended: false,
+            ready: VecDeque::new(),
+            batch: Batch::default(),
+            blocked: false,
+            timer: Box::pin(sleep_until(armed)),
+            armed,
+            now,
+            last_active: now,
+            write_hang: Hang::default(),
+            read_hang: Hang::default(),
+            responses: Vec::new(),
+            answered: Vec::new(),
+            tally: Snapshot::default(),
+        }
+    }
+
+    /// Serves the connection to its end, and ends every wait on it.
+    pub(super) async fn run(mut self) -> CloseReason {
+        // The timer must know its task before the first turn may rely on it.
+        let _elapsed = poll_fn(|cx| Poll::Ready(self.timer.as_mut().poll(cx).is_ready())).await;
+        let reason = poll_fn(|cx| {
+            let polled = self.turn(cx);
+            self.setting.stats.add(&mut self.tally);
+            polled
+        })
+        .await;
+        self.link.end(std::mem::take(&mut self.ready), &reason, None);
+        reason
+    }
+
+    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<CloseReason> {
+        self.link.unpark();
+        self.now = Instant::now();
+        let mut work = TURN_FRAMES;
+        loop {
+            let phase = self.link.phase();
+            match self.step(cx, phase, &mut work) {
+                Err(reason) => {
+                    self.count(&reason);
+                    return Poll::Ready(reason);
+                }
+                Ok(true) if work == 0 => {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Ok(true) => continue,
+                Ok(false) => {}
+            }
+            let Park::Asleep(deadline) = self.link.park(cx.waker(), phase, self.blocked) else {
+                continue;
+            };
+            match self.rest(cx, phase, deadline) {
+                Ok(true) => return Poll::Pending,
+                Ok(false) => self.link.unpark(),
+                Err(reason) => {
+                    self.count(&reason);
+                    return Poll::Ready(reason);
+                }
+            }
+        }
+    }
+
+    /// Reads and writes what can be. True: there was progress.
+    fn step(&mut self, cx: &mut Context<'_>, phase: Phase, work: &mut usize) -> Result<bool, CloseReason> {
+        if phase >= Phase::Cut {
+            return Err(self.link.reason().unwrap_or(CloseReason::Here));
+        }
+        let mut progress = false;
+        if phase < Phase::Closing && self.link.takes_more() {
+            if !self.unread && !self.ended {
+                progress |= self.read(cx)?;
+            }
+            if self.unread {
+                progress = true;
+                self.dispatch(work)?;
+            }
+        }
+        progress |= self.write(cx)?;
+        if self.ended && !self.unread {
+            return Err(CloseReason::ByPeer);
+        }
+        if phase == Phase::Closing && self.is_flushed() {
+            return Err(self.link.reason().unwrap_or(CloseReason::Here));
+        }
+        Ok(progress)
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.batch.is_empty() && self.ready.is_empty()
+    }
+
+    fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, CloseReason> {
+        if self.input.capacity() - self.input.len() < self.read_size / 2 {
+            self.input.reserve(self.read_size);
+        }
+        let room = self.input.capacity() - self.input.len();
+        let Poll::Ready(read) = pin!(self.stream.read_buf(&mut self.input)).poll(cx) else {
+            return Ok(false);
+        };
+        let read = read?;
+        if read == 0 {
+            self.ended = true;
+            return Ok(true);
+        }
+        self.tally.reads += 1;
+        self.tally.bytes_in += read as u64;
+        self.last_active = self.now;
+        self.read_hang.moved(read);
+        self.unread = true;
+        if read >= room.min(self.read_size) {
+            self.read_size = (self.read_size * 2).min(READ_MAX);
+            self.small_reads = 0;
+        } else if read < self.read_size / 4 {
+            self.small_reads += 1;
+            if self.small_reads >= 16 {
+                self.read_size = (self.read_size / 2).max(READ_MIN);
+                self.small_reads = 0;
+            }
+        }
+        Ok(true)
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>) -> Result<bool, CloseReason> {
+        let mut progress = false;
+        self.blocked = false;
+        loop {
+            if self.batch.is_empty() && !self.fill() {
+                return Ok(progress);
+            }
+            let Poll::Ready(written) = self.batch.poll_write(Pin::new(&mut self.stream), cx) else {
+                self.blocked = true;
+                return Ok(progress);
+            };
+            let written = written?;
+            if written == 0 {
+                return Err(CloseReason::ByPeer);
+            }
+            progress = true;
+            self.tally.writes += 1;
+            self.tally.bytes_out += written as u64;
+            self.last_active = self.now;
+            self.write_hang.moved(written);
+            if self.batch.is_empty() {
+                self.link.written(self.batch.take_cost());
+            }
+        }
+    }
+
+    /// Gets the next batch ready. False: there is none.
+    fn fill(&mut self) -> bool {
+        loop {
+            if self.ready.is_empty() {
+                self.link.take_queue(&mut self.ready);
+            }
+            if self.ready.is_empty() {
+                return false;
+            }
+            let mut refused = Vec::new();
+            self.batch.fill(&mut self.ready, &mut refused);
+            for (command, error) in refused {
+                tracing::error!(code = command.code, %error, "a command cannot be written as a frame");
+                if command.is_response() {
+                    let mut answer = Command::error(response::SYSTEM_ERROR, error.to_string());
+                    (answer.opaque, answer.serialize_type) = (command.opaque, command.serialize_type);
+                    Outbox::push(&*self.link, answer);
+                } else {
+                    self.link.refuse(command.opaque, error);
+                }
+            }
+            if !self.batch.is_empty() {
+                return true;
+            }
+            self.link.written(self.batch.take_cost());
+        }
+    }
+
+    /// Nothing to do for now: looks at the clock and arms the timer. True: sleep; false: there is work again.
+    fn rest(
+        &mut self,
+        cx: &mut Context<'_>,
+        phase: Phase,
+        deadline: Option<Instant>,
+    ) -> Result<bool, CloseReason> {
+        let options = &self.setting.options;
+        let idle = self.last_active + options.idle;
+        let half = !self.input.is_empty() && self.link.takes_more();
+        let stalled = self.write_hang.due(self.blocked, self.now, options.write_timeout);
+        let half = self.read_hang.due(half, self.now, options.idle);
+        if self.now >= idle {
+            return Err(CloseReason::Idle);
+        }
+        if stalled.is_some_and(|due| self.now >= due) {
+            return Err(CloseReason::Stalled);
+        }
+        if half.is_some_and(|due| self.now >= due) {
+            return Err(CloseReason::HalfFrame);
+        }
+        if deadline.is_some_and(|due| self.now >= due) {
+            self.link.expire(self.now, &mut self.ready);
+            return Ok(false);
+        }
+        let mut due = [stalled, half, deadline]
+            .into_iter()
+            .flatten()
+            .fold(idle, Instant::min);
+        if phase == Phase::Draining {
+            let quiet = self.last_active + self.setting.drain_quiet;
+            let done = self.input.is_empty() && self.is_flushed() && self.link.is_quiet();
+            if done && self.now >= quiet {
+                return Err(CloseReason::Drained);
+            }
+            due = due.min(quiet.max(self.now + Duration::from_millis(5)));
+        }
+        Ok(self.arm(cx, due))
+    }
+
+    /// The timer is only moved when it would come too late; when it comes too early it is armed again.
+    fn arm(&mut self, cx: &mut Context<'_>, due: Instant) -> bool {
+        if due < self.armed || self.now >= self.armed {
+            self.armed = due;
+            self.timer.as_mut().reset(due);
+            if self.timer.as_mut().poll(cx).is_ready() {
+                self.now = Instant::now().max(due);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn count(&mut self, reason: &CloseReason) {
+        match reason {
+            CloseReason::Tls | CloseReason::ProxyProtocol => self.tally.refused += 1,
+            CloseReason::Wire(_) | CloseReason::HalfFrame => self.tally.malformed += 1,
+            CloseReason::Stalled | CloseReason::Overflow { .. } => self.tally.stalled += 1,
+            CloseReason::ByPeer
+            | CloseReason::Here
+            | CloseReason::Idle
+            | CloseReason::Drained
+            | CloseReason::Io(_) => {}
+        }
+    }
+}

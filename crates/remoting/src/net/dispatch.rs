@@ -1,0 +1,110 @@
+//! A connection's incoming frames on their way: responses to those who wait, requests to their row of the table.
+
+use super::connection::Connection;
+use super::link::Phase;
+use super::{CloseReason, PythonRequest, Reply, Row};
+use crate::codes::response;
+use crate::command::Command;
+use crate::error::WireError;
+use crate::frame;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Peers newer than this know GO_AWAY (Apache `MQVersion.V5_3_1`).
+const GO_AWAY_ABOVE: i32 = 475;
+
+impl Connection {
+    /// Decodes and hands out the whole frames in `input`, while there is work left and room for answers.
+    pub(super) fn dispatch(&mut self, work: &mut usize) -> Result<(), CloseReason> {
+        let result = loop {
+            if *work == 0 || !self.link.takes_more() {
+                break Ok(());
+            }
+            match frame::decode(&mut self.input, &self.setting.options.limits) {
+                Ok(Some(command)) => {
+                    *work -= 1;
+                    self.fresh = false;
+                    if command.is_response() {
+                        self.responses.push(command);
+                    } else {
+                        self.request(command);
+                    }
+                }
+                Ok(None) => {
+                    self.unread = false;
+                    break Ok(());
+                }
+                Err(error) => break Err(self.refuse_bytes(error)),
+            }
+        };
+        if !self.responses.is_empty() {
+            self.responses(self.responses.len() as u64);
+        }
+        result
+    }
+
+    fn responses(&mut self, count: u64) {
+        self.tally.responses += count;
+        self.tally.late += self.link.complete(&mut self.responses, &mut self.answered);
+    }
+
+    fn refuse_bytes(&self, error: WireError) -> CloseReason {
+        match self.input.first() {
+            Some(0x16) if self.fresh => CloseReason::Tls,
+            Some(b'P' | b'\r') if self.fresh => CloseReason::ProxyProtocol,
+            _ => CloseReason::Wire(error),
+        }
+    }
+
+    fn request(&mut self, request: Command) {
+        self.tally.requests += 1;
+        let reply = Reply::new(self.peer.clone(), &request);
+        if !reply.is_oneway() && self.link.begin_request() > self.setting.options.in_flight {
+            self.tally.busy += 1;
+            reply.send(busy("too many requests of this connection wait for their answer"));
+            return;
+        }
+        if self.link.phase() == Phase::Draining && request.version > GO_AWAY_ABOVE {
+            reply.send(Command::error(response::GO_AWAY, "the server is shutting down"));
+            return;
+        }
+        let code = request.code;
+        match self.setting.table.get(code) {
+            Some(Row::Native(processor)) => {
+                let peer = &self.peer;
+                let run = AssertUnwindSafe(|| processor.process(request, peer, reply));
+                if catch_unwind(run).is_err() {
+                    self.tally.panics += 1;
+                    tracing::error!(code, peer = %self.peer.remote(), "a processor panicked");
+                }
+            }
+            Some(Row::Python(requests)) => {
+                let command = request;
+                let peer = self.peer.clone();
+                if let Err(back) = requests.push(PythonRequest { command, peer, reply }) {
+                    self.tally.busy += 1;
+                    back.reply.send(busy("the queue of the control plane is full"));
+                }
+            }
+            Some(Row::Refused(why)) => {
+                self.tally.unsupported += 1;
+                reply.send(unsupported(code, &format!(": {why}")));
+            }
+            None => {
+                self.tally.unsupported += 1;
+                reply.send(unsupported(code, ""));
+            }
+        }
+    }
+}
+
+fn busy(why: &str) -> Command {
+    Command::error(
+        response::SYSTEM_BUSY,
+        format!("[OVERLOAD] {why}, try again later"),
+    )
+}
+
+fn unsupported(code: i32, why: &str) -> Command {
+    let remark = format!("request type {code} not supported{why}");
+    Command::error(response::REQUEST_CODE_NOT_SUPPORTED, remark)
+}

@@ -1,0 +1,493 @@
+//! What a connection's task shares with everybody else: the queue of outgoing frames, the requests that wait for an
+//! answer, and how far the connection is on its way to its end.
+//!
+//! One lock guards queue, waits and the sleeping task's waker, so that a request costs one lock on its way out. A
+//! push wakes the task only when it sleeps: whatever it queues itself while it works costs no wake-up.
+
+use super::pending::{Callback, Pending, Waiter};
+use super::{CloseReason, NetError, Outbox};
+use crate::command::Command;
+use crate::error::WireError;
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Head bytes assumed for a frame that is not written yet.
+const HEAD_ESTIMATE: usize = 256;
+
+/// What a waiting frame costs its connection, in bytes.
+pub(super) fn cost(command: &Command) -> usize {
+    command.body.as_ref().map_or(0, bytes::Bytes::len) + HEAD_ESTIMATE
+}
+
+/// How far a connection is on its way to its end. It only ever goes down this list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Phase {
+    Open,
+    /// The server stops: end as soon as nothing is under way.
+    Draining,
+    /// End once everything queued is written; nothing more is queued.
+    Closing,
+    /// End now.
+    Cut,
+    /// Ended.
+    Gone,
+}
+
+impl Phase {
+    fn from_number(number: u8) -> Self {
+        match number {
+            0 => Self::Open,
+            1 => Self::Draining,
+            2 => Self::Closing,
+            3 => Self::Cut,
+            _ => Self::Gone,
+        }
+    }
+}
+
+/// Whether the task may sleep.
+pub(super) enum Park {
+    /// There is new work.
+    Awake,
+    /// It may, until this moment at the latest.
+    Asleep(Option<Instant>),
+}
+
+/// Called with the outcome of connecting.
+pub(super) type Opened = Box<dyn FnOnce(Result<(), NetError>) + Send>;
+
+/// A request that was not queued, given back.
+pub(super) struct Rejected {
+    pub(super) error: NetError,
+    pub(super) command: Command,
+    pub(super) callback: Callback,
+}
+
+impl Rejected {
+    fn new(error: NetError, command: Command, callback: Callback) -> Box<Self> {
+        Box::new(Self {
+            error,
+            command,
+            callback,
+        })
+    }
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Command>,
+    pending: Pending,
+    parked: Option<Waker>,
+    connected: bool,
+    opened: Vec<Opened>,
+    reason: Option<CloseReason>,
+}
+
+pub(super) struct Link {
+    /// As the caller wrote it, or the remote address: for errors.
+    address: String,
+    // Guards all that more than one thread changes; see the file's head.
+    state: Mutex<State>,
+    phase: AtomicU8,
+    /// Bytes that wait in the queue or in the task's current batch.
+    queued: AtomicUsize,
+    /// Requests of the peer that are not answered yet.
+    in_flight: AtomicUsize,
+    opaque: Arc<AtomicI32>,
+    outgoing_bytes: usize,
+    outgoing_close_bytes: usize,
+    pending_limit: usize,
+}
+
+impl Link {
+    pub(super) fn new(
+        address: String,
+        options: &super::ConnectionOptions,
+        opaque: Arc<AtomicI32>,
+        connected: bool,
+    ) -> Self {
+        Self {
+            address,
+            state: Mutex::new(State {
+                connected,
+                ..State::default()
+            }),
+            phase: AtomicU8::new(0),
+            queued: AtomicUsize::new(0),
+            in_flight: AtomicUsize::new(0),
+            opaque,
+            outgoing_bytes: options.outgoing_bytes,
+            outgoing_close_bytes: options.outgoing_close_bytes,
+            pending_limit: options.pending,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        Phase::from_number(self.phase.load(Ordering::Acquire))
+    }
+
+    /// Moves on towards the end and wakes the task.
+    pub(super) fn advance(&self, phase: Phase) {
+        let mut state = self.lock();
+        self.phase.fetch_max(phase as u8, Ordering::AcqRel);
+        let waker = state.parked.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Moves on towards the end and says why.
+    pub(super) fn advance_because(&self, phase: Phase, reason: CloseReason) {
+        self.lock().reason.get_or_insert(reason);
+        self.advance(phase);
+    }
+
+    pub(super) fn reason(&self) -> Option<CloseReason> {
+        self.lock().reason.clone()
+    }
+
+    /// True while this side should read: what waits for the peer is within its bound.
+    pub(super) fn takes_more(&self) -> bool {
+        self.queued.load(Ordering::Relaxed) < self.outgoing_bytes
+    }
+
+    pub(super) fn written(&self, cost: usize) {
+        self.queued.fetch_sub(cost, Ordering::Relaxed);
+    }
+
+    /// Counts one more unanswered request and says how many there are now.
+    pub(super) fn begin_request(&self) -> usize {
+        self.in_flight.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Acquire)
+    }
+
+    /// Nothing under way in either direction: no request unanswered, nothing queued, no wait.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.in_flight() == 0 && self.queued.load(Ordering::Relaxed) == 0 && self.lock().pending.len() == 0
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.lock().connected && self.phase() < Phase::Closing
+    }
+
+    /// The task works again: pushes need not wake it.
+    pub(super) fn unpark(&self) {
+        self.lock().parked = None;
+    }
+
+    /// The task wants to sleep. It may unless the phase has moved on from `seen`, or something was queued that it
+    /// could write (it is not `blocked` by a full socket).
+    pub(super) fn park(&self, waker: &Waker, seen: Phase, blocked: bool) -> Park {
+        let mut state = self.lock();
+        if self.phase() != seen || (!blocked && !state.queue.is_empty()) {
+            return Park::Awake;
+        }
+        if state.queue.capacity() > 1024 {
+            state.queue.shrink_to(64);
+        }
+        state.parked = Some(waker.clone());
+        Park::Asleep(state.pending.earliest())
+    }
+
+    /// Moves everything queued to `ready`, which is empty.
+    pub(super) fn take_queue(&self, ready: &mut VecDeque<Command>) {
+        std::mem::swap(&mut self.lock().queue, ready);
+    }
+
+    fn enqueue(&self, command: Command) {
+        let cost = cost(&command);
+        let mut state = self.lock();
+        if self.phase() >= Phase::Closing {
+            return;
+        }
+        let queued = self.queued.fetch_add(cost, Ordering::Relaxed) + cost;
+        state.queue.push_back(command);
+        if queued > self.outgoing_close_bytes {
+            let limit = self.outgoing_close_bytes;
+            state
+                .reason
+                .get_or_insert(CloseReason::Overflow { queued, limit });
+            self.phase.fetch_max(Phase::Cut as u8, Ordering::AcqRel);
+        }
+        let waker = state.parked.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Queues a request and its wait. Nothing was queued when an error comes back, with command and callback.
+    pub(super) fn request(
+        &self,
+        mut command: Command,
+        timeout: Duration,
+        callback: Callback,
+    ) -> Result<(), Box<Rejected>> {
+        let cost = cost(&command);
+        let deadline = Instant::now() + timeout;
+        let mut state = self.lock();
+        if self.phase() >= Phase::Closing {
+            let reason = state.reason.clone().unwrap_or(CloseReason::Here);
+            drop(state);
+            let address = self.address.clone();
+            return Err(Rejected::new(
+                NetError::NotSent { address, reason },
+                command,
+                callback,
+            ));
+        }
+        let queued = self.queued.load(Ordering::Relaxed);
+        let pending = state.pending.len();
+        if queued >= self.outgoing_bytes || pending >= self.pending_limit {
+            drop(state);
+            let (waiting, unit, limit) = if pending >= self.pending_limit {
+                (pending, "requests", self.pending_limit)
+            } else {
+                (queued, "bytes", self.outgoing_bytes)
+            };
+            let address = self.address.clone();
+            let busy = NetError::Busy {
+                address,
+                waiting,
+                unit,
+                limit,
+            };
+            return Err(Rejected::new(busy, command, callback));
+        }
+        command.opaque = self.next_opaque();
+        // After 2^32 requests a number may still be waited for.
+        while state.pending.contains(command.opaque) {
+            command.opaque = self.next_opaque();
+        }
+        self.queued.fetch_add(cost, Ordering::Relaxed);
+        state.pending.insert(
+            command.opaque,
+            Waiter {
+                deadline,
+                timeout,
+                callback,
+            },
+        );
+        state.queue.push_back(command);
+        let waker = state.parked.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Ok(())
+    }
+
+    /// Queues a request that nobody answers.
+    pub(super) fn oneway(&self, mut command: Command) -> Result<(), Box<(NetError, Command)>> {
+        let address = || self.address.clone();
+        if self.phase() >= Phase::Closing {
+            let reason = self.reason().unwrap_or(CloseReason::Here);
+            let error = NetError::NotSent {
+                address: address(),
+                reason,
+            };
+            return Err(Box::new((error, command)));
+        }
+        let waiting = self.queued.load(Ordering::Relaxed);
+        if waiting >= self.outgoing_bytes {
+            let error = NetError::Busy {
+                address: address(),
+                waiting,
+                unit: "bytes",
+                limit: self.outgoing_bytes,
+            };
+            return Err(Box::new((error, command)));
+        }
+        command.opaque = self.next_opaque();
+        command.flag |= crate::command::FLAG_ONEWAY;
+        self.enqueue(command);
+        Ok(())
+    }
+
+    pub(super) fn next_opaque(&self) -> i32 {
+        self.opaque.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Hands responses to those who wait; returns how many nobody waited for.
+    pub(super) fn complete(&self, responses: &mut Vec<Command>, scratch: &mut Vec<(Waiter, Command)>) -> u64 {
+        let mut late = 0;
+        let mut state = self.lock();
+        for response in responses.drain(..) {
+            match state.pending.take(response.opaque) {
+                Some(waiter) => scratch.push((waiter, response)),
+                None => late += 1,
+            }
+        }
+        drop(state);
+        for (waiter, response) in scratch.drain(..) {
+            call(waiter.callback, Ok(response));
+        }
+        late
+    }
+
+    /// Ends the waits whose time has come, and takes back those of their requests that have not left.
+    pub(super) fn expire(&self, now: Instant, ready: &mut VecDeque<Command>) {
+        let mut state = self.lock();
+        let expired = state.pending.expire(now);
+        let mut unsent = HashSet::new();
+        if !expired.is_empty() {
+            let opaques: HashSet<i32> = expired.iter().map(|(opaque, _)| *opaque).collect();
+            let mut keep = |command: &Command| {
+                let drop = !command.is_response() && opaques.contains(&command.opaque);
+                if drop {
+                    self.queued.fetch_sub(cost(command), Ordering::Relaxed);
+                    unsent.insert(command.opaque);
+                }
+                !drop
+            };
+            ready.retain(&mut keep);
+            state.queue.retain(&mut keep);
+        }
+        drop(state);
+        for (opaque, waiter) in expired {
+            let error = NetError::Timeout {
+                address: self.address.clone(),
+                timeout: waiter.timeout,
+                sent: !unsent.contains(&opaque),
+            };
+            call(waiter.callback, Err(error));
+        }
+    }
+
+    /// Ends one wait because its request cannot be written.
+    pub(super) fn refuse(&self, opaque: i32, error: WireError) {
+        let waiter = self.lock().pending.take(opaque);
+        if let Some(waiter) = waiter {
+            call(waiter.callback, Err(NetError::Frame(error)));
+        }
+    }
+
+    /// The connection stands.
+    pub(super) fn connected(&self) {
+        let mut state = self.lock();
+        state.connected = true;
+        let opened = std::mem::take(&mut state.opened);
+        drop(state);
+        for callback in opened {
+            callback(Ok(()));
+        }
+    }
+
+    /// Calls back once the connection stands or has failed to.
+    pub(super) fn when_connected(&self, callback: Opened) {
+        let mut state = self.lock();
+        let result = if self.phase() >= Phase::Closing {
+            Err(NetError::NotSent {
+                address: self.address.clone(),
+                reason: state.reason.clone().unwrap_or(CloseReason::Here),
+            })
+        } else if state.connected {
+            Ok(())
+        } else {
+            state.opened.push(callback);
+            return;
+        };
+        drop(state);
+        callback(result);
+    }
+
+    /// The end: every wait ends now. Requests in `ready` or still queued are known not to have left.
+    pub(super) fn end(&self, mut ready: VecDeque<Command>, reason: &CloseReason, connect: Option<&NetError>) {
+        let mut state = self.lock();
+        state.reason.get_or_insert_with(|| reason.clone());
+        self.phase.fetch_max(Phase::Gone as u8, Ordering::AcqRel);
+        ready.append(&mut state.queue);
+        let pending = state.pending.drain();
+        let opened = std::mem::take(&mut state.opened);
+        state.parked = None;
+        drop(state);
+        self.queued.store(0, Ordering::Relaxed);
+        let unsent: HashSet<i32> = ready
+            .iter()
+            .filter(|command| !command.is_response())
+            .map(|command| command.opaque)
+            .collect();
+        let (address, reason) = (&self.address, reason.clone());
+        for (opaque, waiter) in pending {
+            let error = match connect {
+                Some(error) => error.clone(),
+                None if unsent.contains(&opaque) => NetError::NotSent {
+                    address: address.clone(),
+                    reason: reason.clone(),
+                },
+                None => NetError::ConnectionLost {
+                    address: address.clone(),
+                    reason: reason.clone(),
+                },
+            };
+            call(waiter.callback, Err(error));
+        }
+        for callback in opened {
+            callback(Err(connect.cloned().unwrap_or(NetError::Closed)));
+        }
+    }
+}
+
+/// A callback that panics must not take the connection with it.
+fn call(callback: Callback, result: Result<Command, NetError>) {
+    if catch_unwind(AssertUnwindSafe(|| callback(result))).is_err() {
+        tracing::error!("a response's callback panicked");
+    }
+}
+
+impl Outbox for Link {
+    fn push(&self, command: Command) {
+        self.enqueue(command);
+    }
+
+    fn reply(&self, command: Command) {
+        // Queued first: who sees no request in flight sees its answer in the queue.
+        self.enqueue(command);
+        self.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn silence(&self) {
+        self.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn request(&self, command: Command, timeout: Duration, callback: Callback) {
+        if let Err(rejected) = Link::request(self, command, timeout, callback) {
+            call(rejected.callback, Err(rejected.error));
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.phase() >= Phase::Closing
+    }
+
+    fn close(&self) {
+        self.advance_because(Phase::Closing, CloseReason::Here);
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link")
+            .field("address", &self.address)
+            .field("phase", &self.phase())
+            .finish_non_exhaustive()
+    }
+}

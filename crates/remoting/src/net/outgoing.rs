@@ -1,0 +1,148 @@
+//! One batch of frames on its way into the socket.
+//!
+//! ```text
+//! heads     [head 0][head 1][small body 1][head 2]...          one buffer for the whole batch
+//! segments  Heads(0..h0) Body(b0) Heads(h0..h2) Body(b2) ...   one slice of the vectored write each
+//! ```
+//! A body goes out from the memory it lies in. Only bodies up to [`INLINE_BODY`] bytes are copied behind their head:
+//! a slice of its own costs the kernel more than copying so few bytes.
+
+use super::link::cost;
+use crate::command::Command;
+use crate::error::WireError;
+use crate::frame;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::AsyncWrite;
+
+/// Bodies up to this size are copied behind their head.
+const INLINE_BODY: usize = 512;
+/// A batch takes frames until it has this many bytes.
+const BATCH_BYTES: usize = 256 * 1024;
+/// Slices of one vectored write.
+const SLICES: usize = 64;
+/// A head buffer that has grown beyond this is not kept.
+const KEEP_BYTES: usize = 64 * 1024;
+
+#[derive(Debug)]
+enum Segment {
+    /// Up to this position of `heads`.
+    Heads(usize),
+    Body(Bytes),
+}
+
+/// A frame that could not be written, and its opaque number.
+pub(super) type Refused = (Command, WireError);
+
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    heads: Vec<u8>,
+    segments: VecDeque<Segment>,
+    /// Where the first unwritten byte of `heads` is.
+    at: usize,
+    /// Written bytes of the first segment if it is a body.
+    body_at: usize,
+    cost: usize,
+}
+
+impl Batch {
+    pub(super) fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// Takes frames off the front of `ready`. The batch was empty. A frame that the wire cannot carry is put into
+    /// `refused`.
+    pub(super) fn fill(&mut self, ready: &mut VecDeque<Command>, refused: &mut Vec<Refused>) {
+        self.at = 0;
+        self.body_at = 0;
+        if self.heads.capacity() > KEEP_BYTES {
+            self.heads = Vec::new();
+        }
+        self.heads.clear();
+        let mut bodies = 0;
+        while self.heads.len() + bodies < BATCH_BYTES {
+            let Some(mut command) = ready.pop_front() else {
+                break;
+            };
+            self.cost += cost(&command);
+            let start = self.heads.len();
+            if let Err(error) = frame::encode_head(&command, &mut self.heads) {
+                self.heads.truncate(start);
+                refused.push((command, error));
+                continue;
+            }
+            match command.body.take() {
+                Some(body) if body.len() <= INLINE_BODY => self.heads.extend_from_slice(&body),
+                Some(body) => {
+                    bodies += body.len();
+                    self.segments.push_back(Segment::Heads(self.heads.len()));
+                    self.segments.push_back(Segment::Body(body));
+                }
+                None => {}
+            }
+        }
+        let ended = match self.segments.iter().rev().nth(1) {
+            Some(Segment::Heads(end)) => *end,
+            _ => 0,
+        };
+        if self.heads.len() > ended {
+            self.segments.push_back(Segment::Heads(self.heads.len()));
+        }
+    }
+
+    /// What the batch cost its connection; asked once, when it is written.
+    pub(super) fn take_cost(&mut self) -> usize {
+        std::mem::take(&mut self.cost)
+    }
+
+    /// One vectored write. Returns the bytes that the socket took.
+    pub(super) fn poll_write<S: AsyncWrite>(
+        &mut self,
+        stream: Pin<&mut S>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let mut used = 0;
+        let mut at = self.at;
+        let mut body_at = self.body_at;
+        for (slice, segment) in slices.iter_mut().zip(&self.segments) {
+            *slice = IoSlice::new(match segment {
+                Segment::Heads(end) => {
+                    let heads = self.heads.get(at..*end).unwrap_or_default();
+                    at = *end;
+                    heads
+                }
+                Segment::Body(body) => body.get(std::mem::take(&mut body_at)..).unwrap_or_default(),
+            });
+            used += 1;
+        }
+        let written = ready!(stream.poll_write_vectored(cx, slices.get(..used).unwrap_or_default()))?;
+        self.advance(written);
+        Poll::Ready(Ok(written))
+    }
+
+    fn advance(&mut self, mut written: usize) {
+        while let Some(segment) = self.segments.front() {
+            let left = match segment {
+                Segment::Heads(end) => end.saturating_sub(self.at),
+                Segment::Body(body) => body.len().saturating_sub(self.body_at),
+            };
+            let took = left.min(written);
+            written -= took;
+            match segment {
+                Segment::Heads(_) => self.at += took,
+                Segment::Body(_) => self.body_at += took,
+            }
+            if took < left {
+                break;
+            }
+            if matches!(segment, Segment::Body(_)) {
+                self.body_at = 0;
+            }
+            self.segments.pop_front();
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The requests that wait for the peer's answer, by opaque number.
+//!
+//! Deadlines are found by scanning, not by a timer for each request: only the earliest deadline that was ever added
+//! since the last scan is kept, so a busy connection scans once per timeout length, whatever its rate.
+
+use super::NetError;
+use crate::command::Command;
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Gets a request's answer, once.
+pub(super) type Callback = Box<dyn FnOnce(Result<Command, NetError>) + Send>;
+
+/// One request that waits.
+pub(super) struct Waiter {
+    pub(super) deadline: Instant,
+    pub(super) timeout: Duration,
+    pub(super) callback: Callback,
+}
+
+impl fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiter")
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Opaque numbers are ours and consecutive: spreading them needs no keyed hash.
+#[derive(Debug, Default)]
+pub(super) struct OpaqueHasher(u64);
+
+impl Hasher for OpaqueHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_i32(i32::from(*byte));
+        }
+    }
+    fn write_i32(&mut self, number: i32) {
+        // Fibonacci hashing: 2^64 divided by the golden ratio.
+        self.0 = (self.0 ^ u64::from(number.cast_unsigned())).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    waiters: HashMap<i32, Waiter, BuildHasherDefault<OpaqueHasher>>,
+    earliest: Option<Instant>,
+}
+
+impl Pending {
+    pub(super) fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    pub(super) fn contains(&self, opaque: i32) -> bool {
+        self.waiters.contains_key(&opaque)
+    }
+
+    pub(super) fn insert(&mut self, opaque: i32, waiter: Waiter) {
+        self.earliest = Some(
+            self.earliest
+                .map_or(waiter.deadline, |earliest| earliest.min(waiter.deadline)),
+        );
+        self.waiters.insert(opaque, waiter);
+    }
+
+    pub(super) fn take(&mut self, opaque: i32) -> Option<Waiter> {
+        self.waiters.remove(&opaque)
+    }
+
+    /// When [`Pending::expire`] should run next: never later than the first deadline.
+    pub(super) fn earliest(&self) -> Option<Instant> {
+        self.earliest
+    }
+
+    /// Takes out every request whose deadline has come.
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<(i32, Waiter)> {
+        let expired = self
+            .waiters
+            .extract_if(|_, waiter| waiter.deadline <= now)
+            .collect();
+        self.earliest = self.waiters.values().map(|waiter| waiter.deadline).min();
+        expired
+    }
+
+    /// Takes out all.
+    pub(super) fn drain(&mut self) -> Vec<(i32, Waiter)> {
+        self.earliest = None;
+        std::mem::take(&mut self.waiters).into_iter().collect()
+    }
+}

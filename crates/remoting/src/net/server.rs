@@ -1,0 +1,270 @@
+//! The server: accepts, counts, stops cleanly (Apache `NettyRemotingServer`).
+//!
+//! A clean stop: the port closes; peers that know GO_AWAY get it for every new request, others are served; a
+//! connection ends once nothing is under way on it; at the deadline the rest is cut.
+
+use super::connection::{Connection, Setting};
+use super::link::{Link, Phase};
+use super::stats::{Snapshot, Stats};
+use super::{CloseReason, NetError, Peer, ServerOptions, Shutdown, Table, Tracker};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+
+/// After an accept that failed for want of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+static NEXT_PEER: AtomicU64 = AtomicU64::new(1);
+
+/// A number that no other connection of this process has.
+pub(super) fn next_peer_id() -> u64 {
+    NEXT_PEER.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Told of every connection, on the connection's own task: implementations must not block.
+pub trait Events: Send + Sync + 'static {
+    /// A peer has connected; nothing was read yet.
+    fn opened(&self, peer: &Peer) {
+        let _ = peer;
+    }
+    /// A peer is gone. Called exactly once for each `opened`.
+    fn closed(&self, peer: &Peer, reason: &CloseReason) {
+        let _ = (peer, reason);
+    }
+}
+
+/// For those who need to know of no connection.
+impl Events for () {}
+
+/// How a server's connections ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drained {
+    /// Connections that were still busy at the deadline and were cut.
+    pub cut: usize,
+}
+
+/// A bound port. It takes connections from [`Server::run`] on; until then the system queues them.
+pub struct Server {
+    listener: std::net::TcpListener,
+    address: SocketAddr,
+    options: ServerOptions,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    setting: Arc<Setting>,
+    events: Arc<dyn Events>,
+    opaque: Arc<AtomicI32>,
+    // Guards which connections live: a stop must reach each of them.
+    links: Mutex<HashMap<u64, Arc<Link>>>,
+}
+
+impl Server {
+    /// Opens the port. Several servers may share one table.
+    pub fn bind(
+        address: SocketAddr,
+        options: ServerOptions,
+        table: Arc<Table>,
+        events: Arc<dyn Events>,
+    ) -> Result<Self, NetError> {
+        options.validate()?;
+        let listener = listen(address, options.backlog).map_err(|source| NetError::Bind {
+            address: address.to_string(),
+            fix: fix(&source),
+            source: Arc::new(source),
+        })?;
+        let local = listener.local_addr().unwrap_or(address);
+        Ok(Self {
+            listener,
+            address: local,
+            options,
+            shared: Arc::new(Shared {
+                setting: Arc::new(Setting {
+                    options: options.connection,
+                    drain_quiet: options.drain_quiet,
+                    table,
+                    stats: Arc::default(),
+                }),
+                events,
+                opaque: Arc::default(),
+                links: Mutex::default(),
+            }),
+        })
+    }
+
+    /// Where it listens, with the port that the system chose for port 0.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The counters, which outlive the server.
+    pub fn stats(&self) -> Arc<Stats> {
+        self.shared.setting.stats.clone()
+    }
+
+    /// Serves until `shutdown`, then stops cleanly within the options' `drain` time (at once after `stop_now`).
+    pub async fn run(self, shutdown: Shutdown) -> Result<Drained, NetError> {
+        let tracker = Tracker::current();
+        {
+            let listener = TcpListener::from_std(self.listener).map_err(|source| NetError::Bind {
+                address: self.address.to_string(),
+                fix: fix(&source),
+                source: Arc::new(source),
+            })?;
+            tokio::select! {
+                () = shutdown.stopped() => {}
+                () = accept(&listener, &self.shared, &tracker, &shutdown, self.options.max_connections) => {}
+            }
+        }
+        self.shared.advance(Phase::Draining);
+        let cut = tokio::select! {
+            biased;
+            () = shutdown.stopped_now() => tracker.running(),
+            () = tokio::time::sleep(self.options.drain) => tracker.running(),
+            () = tracker.idle() => 0,
+        };
+        self.shared.advance(Phase::Cut);
+        tracker.wait(Duration::from_secs(1)).await;
+        Ok(Drained { cut })
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn links(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Link>>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn advance(&self, phase: Phase) {
+        for link in self.links().values() {
+            link.advance(phase);
+        }
+    }
+
+    fn add(&self, tally: Snapshot) {
+        let mut tally = tally;
+        self.setting.stats.add(&mut tally);
+    }
+}
+
+async fn accept(
+    listener: &TcpListener,
+    shared: &Arc<Shared>,
+    tracker: &Tracker,
+    shutdown: &Shutdown,
+    max: usize,
+) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, remote)) => {
+                if tracker.running() >= max {
+                    tracing::warn!(peer = %remote, max, "refused a connection: too many are open");
+                    shared.add(Snapshot {
+                        refused: 1,
+                        ..Snapshot::default()
+                    });
+                    continue;
+                }
+                admit(stream, remote, shared, tracker);
+            }
+            // The peer gave up while it waited.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                tracing::error!(%error, "cannot accept a connection");
+                if shutdown.sleep_or_stop(ACCEPT_PAUSE).await {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn admit(stream: TcpStream, remote: SocketAddr, shared: &Arc<Shared>, tracker: &Tracker) {
+    // Both fail only when the peer has gone again; its first read will say so.
+    drop(stream.set_nodelay(true));
+    let local = stream.local_addr().unwrap_or(remote);
+    let setting = shared.setting.clone();
+    let link = Arc::new(Link::new(
+        remote.to_string(),
+        &setting.options,
+        shared.opaque.clone(),
+        true,
+    ));
+    let id = next_peer_id();
+    let peer = Peer::new(id, remote, local, link.clone());
+    shared.links().insert(id, link.clone());
+    setting.stats.connections.fetch_add(1, Ordering::Relaxed);
+    setting.stats.opened.fetch_add(1, Ordering::Relaxed);
+    let presence = Presence {
+        peer: peer.clone(),
+        link: link.clone(),
+        shared: shared.clone(),
+    };
+    let connection = Connection::new(stream, link, peer, setting);
+    tracker.spawn(async move {
+        presence.shared.events.opened(&presence.peer);
+        let reason = connection.run().await;
+        tracing::debug!(peer = %presence.peer.remote(), %reason, "connection closed");
+        drop(presence);
+    });
+}
+
+/// A connection's place among the others: however its task ends, it is taken out and told of.
+struct Presence {
+    peer: Peer,
+    link: Arc<Link>,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.shared.links().remove(&self.peer.id());
+        let reason = self.link.reason().unwrap_or(CloseReason::Here);
+        self.link.end(std::collections::VecDeque::new(), &reason, None);
+        self.shared
+            .setting
+            .stats
+            .connections
+            .fetch_sub(1, Ordering::Relaxed);
+        self.shared.events.closed(&self.peer, &reason);
+    }
+}
+
+fn listen(address: SocketAddr, backlog: u32) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM.nonblocking(),
+        Some(Protocol::TCP),
+    )?;
+    // A port in TIME_WAIT after a restart may be taken; one that somebody listens on may not.
+    socket.set_reuse_address(true)?;
+    socket.bind(&SockAddr::from(address))?;
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    Ok(socket.into())
+}
+
+fn fix(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "stop the program that has the port, or choose another port (0: any free one)"
+        }
+        io::ErrorKind::AddrNotAvailable => "choose an address of this machine, or 0.0.0.0 for all of them",
+        io::ErrorKind::PermissionDenied => {
+            "choose a port from 1024 up, or start with the right to use lower ones"
+        }
+        _ => "check the address, and how many sockets this process may open",
+    }
+}

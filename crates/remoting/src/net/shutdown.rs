@@ -1,0 +1,172 @@
+//! Stopping: a token that tells tasks to stop, and a tracker that knows when they have.
+//!
+//! Order of a clean stop: the owner calls [`Shutdown::stop`]; loops end at their next `stopped` or `sleep_or_stop`;
+//! the owner waits with [`Tracker::wait`] up to a deadline, after which the tracker drops what is left. This is the
+//! only file that spawns.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Level {
+    Running,
+    Stopping,
+    Now,
+}
+
+/// A token to observe. Clones share one state; stopping is for good and may be asked any number of times, from any
+/// thread.
+#[derive(Debug, Clone)]
+pub struct Shutdown {
+    level: Arc<watch::Sender<Level>>,
+}
+
+impl Default for Shutdown {
+    fn default() -> Self {
+        Self {
+            level: Arc::new(watch::Sender::new(Level::Running)),
+        }
+    }
+}
+
+impl Shutdown {
+    /// A token that nobody has stopped yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Asks for a clean stop.
+    pub fn stop(&self) {
+        self.raise(Level::Stopping);
+    }
+
+    /// Asks for a stop that skips the drain.
+    pub fn stop_now(&self) {
+        self.raise(Level::Now);
+    }
+
+    /// True once a stop was asked for.
+    pub fn is_stopped(&self) -> bool {
+        *self.level.borrow() >= Level::Stopping
+    }
+
+    /// Waits for a stop.
+    pub async fn stopped(&self) {
+        self.reached(Level::Stopping).await;
+    }
+
+    /// Waits for a stop that skips the drain.
+    pub async fn stopped_now(&self) {
+        self.reached(Level::Now).await;
+    }
+
+    /// Sleeps. True: a stop came first.
+    pub async fn sleep_or_stop(&self, duration: Duration) -> bool {
+        tokio::select! {
+            biased;
+            () = self.stopped() => true,
+            () = sleep(duration) => false,
+        }
+    }
+
+    fn raise(&self, to: Level) {
+        self.level.send_if_modified(|level| {
+            let raised = *level < to;
+            *level = (*level).max(to);
+            raised
+        });
+    }
+
+    async fn reached(&self, level: Level) {
+        // The sender lives in `self`, so waiting ends only by the level.
+        let mut watch = self.level.subscribe();
+        drop(watch.wait_for(|now| *now >= level).await);
+    }
+}
+
+/// Spawns tasks and knows how many still run. Clones share one count.
+#[derive(Debug, Clone)]
+pub struct Tracker {
+    handle: Handle,
+    running: Arc<watch::Sender<usize>>,
+    cut: Shutdown,
+}
+
+impl Tracker {
+    /// A tracker whose tasks run on this runtime.
+    pub fn new(handle: Handle) -> Self {
+        Self {
+            handle,
+            running: Arc::new(watch::Sender::new(0)),
+            cut: Shutdown::new(),
+        }
+    }
+
+    /// A tracker on the runtime of the calling task.
+    pub fn current() -> Self {
+        Self::new(Handle::current())
+    }
+
+    /// The runtime that the tasks run on.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Starts a task. It ends by itself, or is dropped at an await point when [`Tracker::wait`] runs out of time.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.running.send_modify(|running| *running += 1);
+        let guard = Running(self.running.clone());
+        let cut = self.cut.clone();
+        // Dropping the handle detaches the task; the count keeps track of it.
+        drop(self.handle.spawn(async move {
+            let _guard = guard;
+            let mut task = pin!(task);
+            let mut cut = pin!(cut.stopped());
+            tokio::select! {
+                biased;
+                () = task.as_mut() => {}
+                () = cut.as_mut() => {}
+            }
+        }));
+    }
+
+    /// Number of tasks that still run.
+    pub fn running(&self) -> usize {
+        *self.running.borrow()
+    }
+
+    /// Waits until no task runs.
+    pub async fn idle(&self) {
+        drop(self.running.subscribe().wait_for(|running| *running == 0).await);
+    }
+
+    /// Waits until no task runs, at most `deadline`; then drops those that still do and says how many they were.
+    pub async fn wait(&self, deadline: Duration) -> usize {
+        let mut watch = self.running.subscribe();
+        if timeout(deadline, watch.wait_for(|running| *running == 0))
+            .await
+            .is_ok()
+        {
+            return 0;
+        }
+        let left = self.running();
+        self.cut.stop();
+        // A task that is dropped at an await point is gone at the next turn; one that blocks its thread never is.
+        drop(timeout(Duration::from_secs(1), watch.wait_for(|running| *running == 0)).await);
+        left
+    }
+}
+
+#[derive(Debug)]
+struct Running(Arc<watch::Sender<usize>>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.send_modify(|running| *running = running.saturating_sub(1));
+    }
+}
