@@ -51,6 +51,7 @@ class Driver(JavaProcess):
             "-Drocketmq.client.rebalance.minInterval=200",
             "-Drocketmq.client.rebalance.waitInterval=1000",
             "-Drocketmq.client.logLevel=WARN",
+            "-Djava.security.manager=allow",
         ]
         super().__init__(
             "driver", version, "Driver", jvm=flags, ready='{"ready":true}', quick=quick, heap_mb=heap_mb
@@ -75,12 +76,12 @@ class Driver(JavaProcess):
         self._ready.set()
         self._answers.put('{"ok":false,"error":"the driver process ended"}')
 
-    def call(self, command: str, *, wait: float = 120.0, **arguments: object) -> Any:
+    def call(self, command: str, *, patience: float = 120.0, **arguments: object) -> Any:
         """Run one command and return its result.
 
         Args:
             command: such as ``producer.send``; see ``Driver.java``.
-            wait: seconds until the answer must be there.
+            patience: seconds until the answer must be there.
             arguments: sent as text; None is left out, booleans as ``true`` and ``false``; write ``prop__name``
                 for the argument ``prop.name``.
 
@@ -97,7 +98,7 @@ class Driver(JavaProcess):
             assert stdin is not None
             stdin.write("\t".join(parts) + "\n")
             stdin.flush()
-            answer: Row = json.loads(self._answers.get(timeout=wait))
+            answer: Row = json.loads(self._answers.get(timeout=patience))
         if not answer["ok"]:
             raise DriverError(answer)
         return answer["result"]
@@ -136,7 +137,7 @@ class Driver(JavaProcess):
     def pushed(self, consumer: str, count: int, *, timeout: float = 30.0) -> list[Row]:
         """Wait until a push consumer was given ``count`` messages (or the time is up) and return all."""
         rows: list[Row] = self.call(
-            "push.messages", id=consumer, count=count, timeout=int(timeout * 1000), wait=timeout + 30
+            "push.messages", id=consumer, count=count, timeout=int(timeout * 1000), patience=timeout + 30
         )["messages"]
         return rows
 
@@ -167,6 +168,8 @@ class Driver(JavaProcess):
         split = words(text)
         numbered = {str(at): word for at, word in enumerate(split)}
         output: str = self.call("admin.mqadmin", words=len(split), **numbered)["output"]
+        with self.log.open("a") as log:
+            log.write(f"mqadmin {' '.join(split)}\n{output}\n")
         return output
 
     def stop(self, timeout: float = 30.0) -> int:

@@ -117,6 +117,7 @@ class JavaProcess:
             f"-Drocketmq.home.dir={self.work_dir}",
             f"-Duser.home={self.work_dir}",
             f"-Dlogback.configurationFile={conf / LOGBACK_FILES[0]}",
+            f"-Drmq.logback.configurationFile={conf / LOGBACK_FILES[0]}",
             *("-cp", artifacts.class_path(self.version), self._main, *self._arguments),
         ]
 

@@ -1,5 +1,6 @@
 import java.io.ByteArrayOutputStream;
 import java.io.PrintStream;
+import java.lang.reflect.InvocationTargetException;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
@@ -28,12 +29,28 @@ final class Admin {
         return admin;
     }
 
+    /** Create a topic on one broker and wait until the name server knows its route. */
     Object createTopic(Args args) throws Exception {
         int queues = args.integer("queues", 4);
         TopicConfig config = new TopicConfig(args.get("topic"), queues, queues, args.integer("perm", 6));
         config.setOrder(args.flag("order"));
-        client(args).createAndUpdateTopicConfig(args.get("broker"), config);
-        return Collections.emptyMap();
+        DefaultMQAdminExt admin = client(args);
+        admin.createAndUpdateTopicConfig(args.get("broker"), config);
+        return Collections.singletonMap("routed", awaitRoute(admin, args));
+    }
+
+    private static boolean awaitRoute(DefaultMQAdminExt admin, Args args) throws Exception {
+        long end = System.currentTimeMillis() + args.integer("routeTimeout", 15000);
+        while (System.currentTimeMillis() < end) {
+            try {
+                // The return type moved between 4.x and 5.x, so a direct call would not compile against both.
+                DefaultMQAdminExt.class.getMethod("examineTopicRouteInfo", String.class).invoke(admin, args.get("topic"));
+                return true;
+            } catch (InvocationTargetException noRouteYet) {
+                Thread.sleep(20);
+            }
+        }
+        throw new IllegalStateException("no route of the new topic: " + args.get("topic"));
     }
 
     Object queryKey(Args args) throws Exception {
@@ -74,15 +91,39 @@ final class Admin {
         PrintStream errorsBefore = System.err;
         System.setOut(capture);
         System.setErr(capture);
+        forbidExit(true);
         try {
             MQAdminStartup.main0(words, null);
+        } catch (SecurityException exit) {
+            capture.println(exit.getMessage());
         } finally {
+            forbidExit(false);
             capture.flush();
             System.setOut(before);
             System.setErr(errorsBefore);
             System.clearProperty("rocketmq.namesrv.addr");
         }
         return Collections.singletonMap("output", printed.toString());
+    }
+
+    /** mqadmin ends the process on a wrong command line; this one has to live on. */
+    @SuppressWarnings("removal")
+    private static void forbidExit(boolean forbid) {
+        try {
+            System.setSecurityManager(!forbid ? null : new SecurityManager() {
+                @Override
+                public void checkExit(int status) {
+                    throw new SecurityException("mqadmin wanted to exit with status " + status);
+                }
+
+                @Override
+                public void checkPermission(java.security.Permission permission) {
+                    // Only the exit is of interest.
+                }
+            });
+        } catch (UnsupportedOperationException newerJava) {
+            return;
+        }
     }
 
     void close() {

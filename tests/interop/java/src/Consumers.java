@@ -1,3 +1,4 @@
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Collections;
@@ -16,6 +17,8 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -26,8 +29,8 @@ final class Consumers {
     private final Map<String, DefaultMQPullConsumer> pulls = new HashMap<>();
     private final Map<String, DefaultLitePullConsumer> lites = new HashMap<>();
 
-    Object startPush(Args args) throws Exception {
-        Push push = new Push(args);
+    Object startPush(Args args, DefaultMQProducer replier) throws Exception {
+        Push push = new Push(args, replier);
         push.consumer.start();
         pushes.put(args.get("id"), push);
         return Collections.emptyMap();
@@ -138,8 +141,10 @@ final class Consumers {
             consumer.start();
             Collection<MessageQueue> queues = consumer.fetchMessageQueues(args.get("topic"));
             consumer.assign(queues);
-            for (MessageQueue queue : queues) {
-                consumer.seek(queue, args.number("offset", 0));
+            if (args.has("offset")) {
+                for (MessageQueue queue : queues) {
+                    consumer.seek(queue, args.number("offset", 0));
+                }
             }
         }
         lites.put(args.get("id"), consumer);
@@ -176,14 +181,16 @@ final class Consumers {
         lites.clear();
     }
 
-    /** A push consumer that keeps what it was given; with {@code later} it refuses each message once. */
+    /** A push consumer that keeps what it was given; {@code later}: refuses each message once; {@code replier}: answers each. */
     private static final class Push {
         final DefaultMQPushConsumer consumer;
         private final List<Object> taken = new ArrayList<>();
         private final Set<String> refused = new HashSet<>();
         private final boolean later;
+        private final DefaultMQProducer replier;
 
-        Push(Args args) throws Exception {
+        Push(Args args, DefaultMQProducer replier) throws Exception {
+            this.replier = replier;
             later = args.flag("later");
             consumer = new DefaultMQPushConsumer(args.get("group"));
             consumer.setNamesrvAddr(args.get("namesrv"));
@@ -237,6 +244,10 @@ final class Consumers {
                     row.put("accepted", !refuse);
                     taken.add(row);
                     accepted &= !refuse;
+                    if (replier != null) {
+                        byte[] answer = ("reply to " + message.getKeys()).getBytes(StandardCharsets.UTF_8);
+                        replier.send(MessageUtil.createReplyMessage(message, answer), 3000);
+                    }
                 } catch (Exception failure) {
                     throw new IllegalStateException(failure);
                 }

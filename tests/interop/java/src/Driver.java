@@ -54,12 +54,14 @@ public final class Driver {
                 return producers.start(args);
             case "producer.send":
                 return producers.send(args);
+            case "producer.request":
+                return producers.request(args);
             case "producer.queues":
                 return producers.queues(args);
             case "producer.stop":
                 return producers.stop(args);
             case "push.start":
-                return consumers.startPush(args);
+                return consumers.startPush(args, args.has("replier") ? producers.find(args.get("replier")) : null);
             case "push.messages":
                 return consumers.pushMessages(args);
             case "push.state":

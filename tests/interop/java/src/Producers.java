@@ -1,3 +1,4 @@
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
@@ -55,6 +56,12 @@ final class Producers {
         return Collections.emptyMap();
     }
 
+    /** Send a request and wait for the reply of a push consumer that was started with {@code reply}. */
+    Object request(Args args) throws Exception {
+        Message reply = find(args).request(Messages.make(args, args.integer("start", 0)), args.integer("timeout", 10000));
+        return Collections.singletonMap("reply", new String(reply.getBody(), StandardCharsets.UTF_8));
+    }
+
     Object stop(Args args) {
         DefaultMQProducer producer = open.remove(args.get("id"));
         if (producer != null) {
@@ -63,12 +70,16 @@ final class Producers {
         return Collections.emptyMap();
     }
 
-    DefaultMQProducer find(Args args) {
-        DefaultMQProducer producer = open.get(args.get("id"));
+    DefaultMQProducer find(String id) {
+        DefaultMQProducer producer = open.get(id);
         if (producer == null) {
-            throw new IllegalArgumentException("no such producer: " + args.get("id"));
+            throw new IllegalArgumentException("no such producer: " + id);
         }
         return producer;
+    }
+
+    private DefaultMQProducer find(Args args) {
+        return find(args.get("id"));
     }
 
     Object queues(Args args) throws Exception {
