@@ -59,7 +59,7 @@ def _with_cpu(
 ) -> tuple[dict[str, Any], float]:
     """Run a driver command on a side; the result, and microseconds of server CPU per message."""
     before = cpu_seconds(side.broker_pid)
-    result: dict[str, Any] = driver.call(command, namesrv=side.name_server, **arguments)  # type: ignore[arg-type]
+    result: dict[str, Any] = driver.call(command, namesrv=side.name_server, **arguments)
     spent = cpu_seconds(side.broker_pid) - before
     return result, spent * 1e6 / max(1.0, float(result["messages"]))
 

@@ -1,0 +1,1 @@
+"""Tests against the real Apache RocketMQ, and what starts and drives it."""

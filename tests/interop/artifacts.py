@@ -2,9 +2,9 @@
 
 Everything lands in ``${XDG_CACHE_HOME:-~/.cache}/pyrmq-tests``, outside the work tree::
 
-    rocketmq-5.5.0/lib/*.jar         the jars of one version; complete when ``rocketmq-5.5.0/complete`` exists
-    classes/5.5.0-<hash>/*.class     our programs compiled against them; the hash is over the sources
-    *.lock                           one lock file per thing that is being made
+    rocketmq-5.5.0/lib/*.jar      the jars of one version; whole once ``complete`` is beside it
+    classes/5.5.0-<hash>/*.class  our programs compiled against them; the hash is over the sources
+    *.lock                        one lock file per thing that is being made
 
 A second run fetches nothing and compiles nothing. Several processes may ask at once: one makes the
 thing, the others wait for its lock.
@@ -18,12 +18,15 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 VERSIONS = ("5.5.0", "4.9.7", "4.6.1")
 """The RocketMQ versions that the tests know, newest first."""
@@ -65,14 +68,18 @@ def java_missing() -> str | None:
             )
     major = java_major()
     if major < MIN_JAVA:
-        return f"java is version {major}: the tests against the real RocketMQ need {MIN_JAVA} or newer"
+        return (
+            f"java is version {major}: the tests against the real RocketMQ need {MIN_JAVA} or newer"
+        )
     return None
 
 
 @cache
 def java_major() -> int:
     """Return the major version of the ``java`` on PATH."""
-    text = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True, timeout=60).stderr
+    text = subprocess.run(
+        ["java", "-version"], capture_output=True, text=True, check=True, timeout=60
+    ).stderr
     number = text.split('"')[1] if '"' in text else "0"
     first = number.split(".")[0].split("-")[0]
     return int(first) if first.isdigit() else 0
@@ -106,7 +113,9 @@ def jars(version: str) -> Path:
             *("mvn", "-q", "-B", "-f", str(home / "pom.xml"), f"-Drocketmq.version={version}"),
             *("dependency:copy-dependencies", f"-DoutputDirectory={lib}", "-DincludeScope=runtime"),
         ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=MAVEN_TIMEOUT_S)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=MAVEN_TIMEOUT_S
+        )
         if done.returncode != 0 or not any(lib.glob(f"rocketmq-broker-{version}.jar")):
             tail = " / ".join((done.stdout + done.stderr).strip().splitlines()[:3])
             raise ArtifactError(f"Maven could not fetch RocketMQ {version}: {tail}")

@@ -1,7 +1,7 @@
 """The real Java client behind one method: ``driver.call("producer.send", topic="T", count=3)``.
 
-One JVM (``tests/interop/java/src/Driver.java``) serves a whole test session: each command is a line on
-its standard input, each answer a JSON line on its standard output.
+One JVM (``tests/interop/java/src/Driver.java``) serves a whole test session: each command is a line
+on its standard input, each answer a JSON line on its standard output.
 """
 
 from __future__ import annotations
@@ -12,20 +12,24 @@ import itertools
 import json
 import queue
 import threading
-from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tests.interop.jvm import JavaProcess, close_quietly
 from tests.interop.rocketmq import serialize_flag, words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PATIENCE_S = 120.0
 
 Row = dict[str, Any]
 """One JSON object of the driver."""
 
 
 class DriverError(RuntimeError):
-    """The Java client raised; ``code`` and ``remark`` are the server's when it answered with an error."""
+    """The Java client raised; ``code`` and ``remark`` are the server's when it answered."""
 
     def __init__(self, answer: Mapping[str, Any]) -> None:
         """Take the driver's answer."""
@@ -44,7 +48,9 @@ class Driver(JavaProcess):
         heap_mb: the largest heap, in MiB.
     """
 
-    def __init__(self, version: str, serialize: str = "JSON", *, quick: bool = True, heap_mb: int = 400) -> None:
+    def __init__(
+        self, version: str, serialize: str = "JSON", *, quick: bool = True, heap_mb: int = 400
+    ) -> None:
         """Keep what to start; ``start`` or ``with`` runs it."""
         flags = [
             serialize_flag(serialize),
@@ -54,7 +60,13 @@ class Driver(JavaProcess):
             "-Djava.security.manager=allow",
         ]
         super().__init__(
-            "driver", version, "Driver", jvm=flags, ready='{"ready":true}', quick=quick, heap_mb=heap_mb
+            "driver",
+            version,
+            "Driver",
+            jvm=flags,
+            ready='{"ready":true}',
+            quick=quick,
+            heap_mb=heap_mb,
         )
         self.serialize = serialize
         self._answers: queue.Queue[str] = queue.Queue()
@@ -76,14 +88,18 @@ class Driver(JavaProcess):
         self._ready.set()
         self._answers.put('{"ok":false,"error":"the driver process ended"}')
 
-    def call(self, command: str, *, patience: float = 120.0, **arguments: object) -> Any:
+    def call(self, command: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
+        """Run one command and return its result; see ``call_within``."""
+        return self.call_within(PATIENCE_S, command, **arguments)
+
+    def call_within(self, seconds: float, command: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
         """Run one command and return its result.
 
         Args:
+            seconds: time in which the answer must be there.
             command: such as ``producer.send``; see ``Driver.java``.
-            patience: seconds until the answer must be there.
-            arguments: sent as text; None is left out, booleans as ``true`` and ``false``; write ``prop__name``
-                for the argument ``prop.name``.
+            arguments: sent as text; None is left out, booleans as ``true`` and ``false``; write
+                ``prop__name`` for the argument ``prop.name``.
 
         Raises:
             DriverError: the Java side raised.
@@ -98,7 +114,7 @@ class Driver(JavaProcess):
             assert stdin is not None
             stdin.write("\t".join(parts) + "\n")
             stdin.flush()
-            answer: Row = json.loads(self._answers.get(timeout=patience))
+            answer: Row = json.loads(self._answers.get(timeout=seconds))
         if not answer["ok"]:
             raise DriverError(answer)
         return answer["result"]
@@ -108,7 +124,9 @@ class Driver(JavaProcess):
         return f"{what}-{next(self._ids)}"
 
     @contextmanager
-    def producer(self, namesrv: str, *, group: str = "driver-producer", **options: object) -> Iterator[str]:
+    def producer(
+        self, namesrv: str, *, group: str = "driver-producer", **options: object
+    ) -> Iterator[str]:
         """Run a producer; the value is its id for ``send``."""
         name = self.new_id("producer")
         self.call("producer.start", id=name, group=group, namesrv=namesrv, **options)
@@ -120,7 +138,9 @@ class Driver(JavaProcess):
 
     def send(self, producer: str, topic: str, **options: object) -> list[Row]:
         """Send by a running producer and return the send results, one a message (or a batch)."""
-        results: list[Row] = self.call("producer.send", id=producer, topic=topic, **options)["results"]
+        results: list[Row] = self.call("producer.send", id=producer, topic=topic, **options)[
+            "results"
+        ]
         return results
 
     @contextmanager
@@ -135,9 +155,9 @@ class Driver(JavaProcess):
                 self.call("push.stop", id=name)
 
     def pushed(self, consumer: str, count: int, *, timeout: float = 30.0) -> list[Row]:
-        """Wait until a push consumer was given ``count`` messages (or the time is up) and return all."""
-        rows: list[Row] = self.call(
-            "push.messages", id=consumer, count=count, timeout=int(timeout * 1000), patience=timeout + 30
+        """Wait until a push consumer has ``count`` messages, or the time is up; return all."""
+        rows: list[Row] = self.call_within(
+            timeout + 30, "push.messages", id=consumer, count=count, timeout=int(timeout * 1000)
         )["messages"]
         return rows
 

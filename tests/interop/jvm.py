@@ -8,11 +8,13 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, TYPE_CHECKING, Self
 
 from tests.interop import artifacts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 JAVA_17 = (
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
@@ -26,7 +28,7 @@ JAVA_17 = (
 QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 """Flags that make a JVM start fast and small; leave them out to measure speed."""
 
-EMPTY_LOGBACK = '<configuration><statusListener class="ch.qos.logback.core.status.NopStatusListener"/></configuration>\n'
+EMPTY_LOGBACK = "<configuration/>\n"
 LOGBACK_FILES = (
     *("logback_namesrv.xml", "logback_broker.xml", "logback_tools.xml"),
     *("rmq.namesrv.logback.xml", "rmq.broker.logback.xml", "rmq.tools.logback.xml"),
@@ -58,7 +60,7 @@ def is_free(port: int) -> bool:
 
 
 def free_broker_port() -> int:
-    """Return a port that is free together with the one two below (the VIP channel of a Java broker)."""
+    """Return a port that is free together with the one two below, a Java broker's VIP channel."""
     while True:
         port = free_port()
         if port > 10_000 and is_free(port - 2):
@@ -100,7 +102,12 @@ class JavaProcess:
         self.log = self.work_dir / f"{name}.log"
         self._main = main
         self._arguments = list(arguments)
-        self._jvm = [*(QUICK_START if quick else ()), f"-Xmx{heap_mb}m", "-XX:MaxDirectMemorySize=512m", *jvm]
+        self._jvm = [
+            *(QUICK_START if quick else ()),
+            f"-Xmx{heap_mb}m",
+            "-XX:MaxDirectMemorySize=512m",
+            *jvm,
+        ]
         self._ready_text = ready
         self._ready = threading.Event()
         self._process: subprocess.Popen[str] | None = None
@@ -135,10 +142,14 @@ class JavaProcess:
         """Start it and wait until it says that it is ready.
 
         Raises:
-            StartError: it ended or was silent for ``timeout`` seconds; the text has the end of its log.
+            StartError: it ended or was silent for ``timeout`` seconds; the text has its log.
         """
         artifacts.require_java()
-        environment = {key: value for key, value in os.environ.items() if key not in ("NAMESRV_ADDR", "ROCKETMQ_HOME")}
+        environment = {
+            key: value
+            for key, value in os.environ.items()
+            if key not in ("NAMESRV_ADDR", "ROCKETMQ_HOME")
+        }
         self._ready.clear()
         self._process = subprocess.Popen(
             self.command(),
@@ -149,7 +160,9 @@ class JavaProcess:
             cwd=self.work_dir,
             env=environment,
         )
-        self._reader = threading.Thread(target=self._copy_output, name=f"{self.name}-log", daemon=True)
+        self._reader = threading.Thread(
+            target=self._copy_output, name=f"{self.name}-log", daemon=True
+        )
         self._reader.start()
         if not self._ready.wait(timeout) or not self.alive:
             self.kill()
@@ -212,7 +225,9 @@ class JavaProcess:
         """Start it unless it runs already."""
         return self if self.alive else self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
         """Stop it; when the block failed, show the end of its log."""
         if error is not None:
             error.add_note(f"{self.name} ({self.version}) said:\n{self.log_tail()}")

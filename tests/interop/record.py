@@ -1,9 +1,9 @@
 """Record golden frames: a loopback proxy between the real clients, brokers and name servers.
 
-``python -m tests.interop.record`` runs the real servers and clients of every version with both header
-forms through the proxy and rewrites ``tests/golden/frames`` and ``tests/golden/manifest.json``. Run it
-in an empty network (``unshare -n``, then ``ip link set lo up``) so that no address of the machine stands
-in client ids.
+``python -m tests.interop.record`` runs the real servers and clients of every version with both
+header forms through the proxy and rewrites ``tests/golden/frames`` and its manifest.
+Run it in an empty network (``unshare -n``, then ``ip link set lo up``) so that no address of the
+machine stands in client ids.
 
 A frame is kept exactly as its sender wrote it. Only on its way on, route answers are changed: the
 broker's port becomes the proxy's (same number of digits), so that clients come through the proxy.
@@ -19,11 +19,10 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tests.interop.artifacts import VERSIONS
 from tests.interop.driver import Driver
@@ -31,16 +30,33 @@ from tests.interop.rocketmq import JavaBroker, JavaNameServer
 from tests.interop.scenario import Place, run
 from tests.reference import frame as wire
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 GOLDEN = Path(__file__).parent.parent / "golden"
 FRAMES = GOLDEN / "frames"
 MANIFEST = GOLDEN / "manifest.json"
 
-RECORDED_BROKER = {"transactionTimeOut": 1000, "transactionCheckInterval": 1000, "timerWheelEnable": "true"}
+RECORDED_BROKER = {
+    "transactionTimeOut": 1000,
+    "transactionCheckInterval": 1000,
+    "timerWheelEnable": "true",
+}
 MAX_KEPT_BYTES = 24 * 1024
 BY_OCCASION = (11, 310, 320, 361)
 """Codes whose bodies differ by what was sent, so that one frame is kept for every occasion."""
 FORBIDDEN = (
-    *(b"/tmp", b"/home", b"/root", b"/work", b"/usr", b"/var", b"/opt", b"java.class.path", b"os.name"),
+    *(
+        b"/tmp",
+        b"/home",
+        b"/root",
+        b"/work",
+        b"/usr",
+        b"/var",
+        b"/opt",
+        b"java.class.path",
+        b"os.name",
+    ),
     socket.gethostname().encode() + b"@",
 )
 """Texts that show where a frame was recorded; a frame with one of them is not kept."""
@@ -64,7 +80,13 @@ class Kept:
         carries_messages = self.request in BY_OCCASION and (self.frame.body is not None)
         return (
             self.what if carries_messages else None,
-            *(self.frame.serialize_type, self.frame.is_response, self.frame.is_oneway, self.request, self.frame.code),
+            *(
+                self.frame.serialize_type,
+                self.frame.is_response,
+                self.frame.is_oneway,
+                self.request,
+                self.frame.code,
+            ),
             *(self.frame.language, names, self.frame.body is None, self.frame.remark is None),
         )
 
@@ -83,7 +105,7 @@ class Recorder:
         self.what = what
 
     def add(self, link: str, sender: str, raw: bytes, opaques: dict[int, int]) -> None:
-        """Take one frame; ``opaques`` maps the open requests that this sender answers to their codes."""
+        """Take one frame; ``opaques`` maps the requests that this sender answers to their codes."""
         frame = wire.decode(raw)
         request = opaques.get(frame.opaque, -1) if frame.is_response else frame.code
         kept = Kept(link, sender, self.what, request, frame, raw)
@@ -95,7 +117,7 @@ class Recorder:
 
 
 class Proxy:
-    """Listens on 127.0.0.1, connects each client to one server and shows every frame to the recorder.
+    """Listens on 127.0.0.1, leads each client to one server and shows the recorder every frame.
 
     Args:
         link: name of the link, such as ``namesrv``.
@@ -105,7 +127,11 @@ class Proxy:
     """
 
     def __init__(
-        self, link: str, target: int, recorder: Recorder, rewrite: Callable[[bytes], bytes] | None = None
+        self,
+        link: str,
+        target: int,
+        recorder: Recorder,
+        rewrite: Callable[[bytes], bytes] | None = None,
     ) -> None:
         """Listen at once; connections are served from threads."""
         self.link = link
@@ -136,10 +162,17 @@ class Proxy:
                 (client, server, "client", asked, called),
                 (server, client, "server", called, asked),
             ):
-                threading.Thread(target=self._pump, args=(source, sink, sender, mine, theirs), daemon=True).start()
+                threading.Thread(
+                    target=self._pump, args=(source, sink, sender, mine, theirs), daemon=True
+                ).start()
 
     def _pump(
-        self, source: socket.socket, sink: socket.socket, sender: str, mine: dict[int, int], theirs: dict[int, int]
+        self,
+        source: socket.socket,
+        sink: socket.socket,
+        sender: str,
+        mine: dict[int, int],
+        theirs: dict[int, int],
     ) -> None:
         with contextlib.suppress(OSError, EOFError), source.makefile("rb") as stream:
             while True:
@@ -184,7 +217,9 @@ def record_version(version: str, serialize: str) -> Recorder:
             return raw
 
         name_proxy = stack.enter_context(Proxy("namesrv", names.port, recorder, reroute))
-        broker = JavaBroker(version, name_proxy.address, serialize=serialize, properties=RECORDED_BROKER)
+        broker = JavaBroker(
+            version, name_proxy.address, serialize=serialize, properties=RECORDED_BROKER
+        )
         proxy = stack.enter_context(Proxy("broker", broker.port, recorder))
         ports[broker.port] = proxy.port
         if len(str(broker.port)) != len(str(proxy.port)):
@@ -212,13 +247,17 @@ def record_version(version: str, serialize: str) -> Recorder:
 def write_frames(version: str, serialize: str, recorder: Recorder) -> dict[str, Any]:
     """Write one file of frames, back to back, and return its part of the manifest."""
     FRAMES.mkdir(parents=True, exist_ok=True)
-    kept = sorted(recorder.kept.values(), key=lambda row: (row.request, row.frame.is_response, row.frame.code))
+    kept = sorted(
+        recorder.kept.values(), key=lambda row: (row.request, row.frame.is_response, row.frame.code)
+    )
     path = FRAMES / f"{version}-{serialize.lower()}.bin"
     path.write_bytes(b"".join(row.raw for row in kept))
     entries = []
     at = 0
     for row in kept:
-        kind = "response" if row.frame.is_response else "oneway" if row.frame.is_oneway else "request"
+        kind = (
+            "response" if row.frame.is_response else "oneway" if row.frame.is_oneway else "request"
+        )
         entries.append(
             {
                 "offset": at,
@@ -249,7 +288,9 @@ def update_manifest(part: str, rows: list[dict[str, Any]]) -> None:
     files = {row["file"]: row for row in tree.get(part, [])} | {row["file"]: row for row in rows}
     tree[part] = [files[name] for name in sorted(files)]
     text = json.dumps(tree, indent=1, ensure_ascii=False)
-    text = re.sub(r"\{\n +(\"offset\"[^}]*?)\n +\}", lambda m: "{" + re.sub(r"\n +", " ", m[1]) + "}", text)
+    text = re.sub(
+        r"\{\n +(\"offset\"[^}]*?)\n +\}", lambda m: "{" + re.sub(r"\n +", " ", m[1]) + "}", text
+    )
     MANIFEST.write_text(text + "\n")
 
 
@@ -264,7 +305,9 @@ def main() -> None:
             recorder = record_version(version, serialize)
             row = write_frames(version, serialize, recorder)
             update_manifest("frames", [row])
-            sys.stdout.write(f"{row['file']}: {len(row['frames'])} frames, {recorder.dropped} dropped\n")
+            sys.stdout.write(
+                f"{row['file']}: {len(row['frames'])} frames, {recorder.dropped} dropped\n"
+            )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Record store samples: small directories written by the real broker, with what was sent into them.
+"""Record store samples: small directories written by the real broker, with what was sent.
 
-``python -m tests.interop.record_stores`` rewrites ``tests/golden/stores``: for each version one store
-after a clean stop and one after kill -9, each as ``<version>-<end>.tar.xz`` (sparse and empty parts
-pack to nothing) beside ``<version>-<end>.json`` (settings, messages, committed offsets). Run it in an
+``python -m tests.interop.record_stores`` rewrites ``tests/golden/stores``: for each version one
+store after a clean stop and one after kill -9, each as ``<version>-<end>.tar.xz`` (empty parts pack
+to nothing) beside ``<version>-<end>.json`` (settings, messages, committed offsets). Run it in an
 empty network, as ``tests.interop.record``.
 """
 
@@ -39,8 +39,28 @@ SETTINGS: dict[str, object] = {
 }
 TOPICS = {"Plain": 4, "Single": 1, "Tagged": 2}
 KEPT_KEYS = (
-    *("topic", "queueId", "queueOffset", "commitLogOffset", "msgId", "keys", "tags", "flag", "sysFlag", "bodyCrc"),
-    *("storeSize", "bornTimestamp", "storeTimestamp", "bornHost", "storeHost", "properties", "bodyLength", "bodyMd5"),
+    *(
+        "topic",
+        "queueId",
+        "queueOffset",
+        "commitLogOffset",
+        "msgId",
+        "keys",
+        "tags",
+        "flag",
+        "sysFlag",
+        "bodyCrc",
+    ),
+    *(
+        "storeSize",
+        "bornTimestamp",
+        "storeTimestamp",
+        "bornHost",
+        "storeHost",
+        "properties",
+        "bodyLength",
+        "bodyMd5",
+    ),
     "reconsumeTimes",
 )
 
@@ -49,18 +69,26 @@ def fill(driver: Driver, names: JavaNameServer, broker: JavaBroker) -> dict[str,
     """Send and consume, and return what a reader of the store must find."""
     address = names.address
     for topic, queues in TOPICS.items():
-        driver.call("admin.createTopic", namesrv=address, topic=topic, broker=broker.address, queues=queues)
+        driver.call(
+            "admin.createTopic", namesrv=address, topic=topic, broker=broker.address, queues=queues
+        )
     with driver.producer(address, group="store-producer") as producer:
         driver.send(producer, "Plain", count=300, key="plain-", prop__number=7)
         driver.send(producer, "Plain", count=40, start=300, mode="batch", key="batch-", tag="B")
         driver.send(producer, "Single", count=150, key="single-", size=300)
-        driver.send(producer, "Single", count=3, start=150, size=30_000, key="big-", tag="compressed")
+        driver.send(
+            producer, "Single", count=3, start=150, size=30_000, key="big-", tag="compressed"
+        )
         driver.send(producer, "Tagged", count=50, tag="Ungerade", key="größe-")
         driver.send(producer, "Tagged", count=50, start=50, tag="Gerade", keys="one two three")
         driver.send(producer, "Tagged", delay=18, prefix="in two hours")
-    with driver.producer(address, group="store-transactions", transaction=True, local="unknown") as producer:
+    with driver.producer(
+        address, group="store-transactions", transaction=True, local="unknown"
+    ) as producer:
         driver.send(producer, "Plain", mode="transaction", prefix="half", key="half-")
-    with driver.producer(address, group="store-committed", transaction=True, local="commit") as producer:
+    with driver.producer(
+        address, group="store-committed", transaction=True, local="commit"
+    ) as producer:
         driver.send(producer, "Single", mode="transaction", prefix="committed", key="committed-")
     messages = [row for topic in TOPICS for row in read_all(driver, address, topic)]
     with driver.push(address, "Tagged", group="tagged-group", expression="Gerade") as consumer:
@@ -70,7 +98,9 @@ def fill(driver: Driver, names: JavaNameServer, broker: JavaBroker) -> dict[str,
     committed = {}
     for group, topic in (("tagged-group", "Tagged"), ("single-group", "Single")):
         with driver.pull(address, group=group) as consumer:
-            committed[group] = {topic: driver.call("pull.committed", id=consumer, topic=topic)["offsets"]}
+            committed[group] = {
+                topic: driver.call("pull.committed", id=consumer, topic=topic)["offsets"]
+            }
     return {"topics": TOPICS, "committed": committed, "messages": messages}
 
 
@@ -81,7 +111,9 @@ def read_all(driver: Driver, namesrv: str, topic: str) -> list[Row]:
         for queue in range(TOPICS[topic]):
             at, largest = 0, 1
             while at < largest:
-                answer = driver.call("pull.pull", id=consumer, topic=topic, queue=queue, offset=at)["queues"][0]
+                answer = driver.call("pull.pull", id=consumer, topic=topic, queue=queue, offset=at)[
+                    "queues"
+                ][0]
                 rows += answer["messages"]
                 at, largest = answer["next"], answer["max"]
     return [{key: row[key] for key in KEPT_KEYS} for row in rows]
@@ -117,7 +149,9 @@ def record_store(version: str, end: str) -> dict[str, Any]:
     pack(store, archive)
     found["settings"] = SETTINGS
     found["files"] = {
-        str(path.relative_to(store)): path.stat().st_size for path in sorted(store.rglob("*")) if path.is_file()
+        str(path.relative_to(store)): path.stat().st_size
+        for path in sorted(store.rglob("*"))
+        if path.is_file()
     }
     (STORES / f"{name}.json").write_text(compact(found))
     shutil.rmtree(store.parent)

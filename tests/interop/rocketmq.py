@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.interop import artifacts
 from tests.interop.jvm import JavaProcess, free_broker_port, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 MAIN_NAMESRV = "org.apache.rocketmq.namesrv.NamesrvStartup"
 MAIN_BROKER = "org.apache.rocketmq.broker.BrokerStartup"
@@ -30,7 +33,7 @@ SMALL_STORE: Mapping[str, object] = {
     "messageIndexSafe": "true",
     "timerWheelEnable": "false",
 }
-"""Broker properties that keep a store directory small: 4 MiB segments, small queues and index files."""
+"""Broker properties that keep a store small: 4 MiB segments, small queues and index files."""
 
 
 def write_properties(path: Path, properties: Mapping[str, object]) -> Path:
@@ -66,7 +69,9 @@ class JavaNameServer(JavaProcess):
     ) -> None:
         """Write its property file; ``start`` or ``with`` runs it."""
         self.port = port or free_port()
-        super().__init__("namesrv", version, MAIN_NAMESRV, jvm=[serialize_flag(serialize)], quick=quick)
+        super().__init__(
+            "namesrv", version, MAIN_NAMESRV, jvm=[serialize_flag(serialize)], quick=quick
+        )
         config = write_properties(
             self.work_dir / "namesrv.conf", {"listenPort": self.port, **(properties or {})}
         )
@@ -113,7 +118,12 @@ class JavaBroker(JavaProcess):
         self.broker_name = name
         self.cluster = cluster
         super().__init__(
-            "broker", version, MAIN_BROKER, jvm=[serialize_flag(serialize)], heap_mb=heap_mb, quick=quick
+            "broker",
+            version,
+            MAIN_BROKER,
+            jvm=[serialize_flag(serialize)],
+            heap_mb=heap_mb,
+            quick=quick,
         )
         self.store_dir = store_dir or self.work_dir / "store"
         config = write_properties(
@@ -152,9 +162,16 @@ def mqadmin(version: str, *words: str, timeout: float = 60.0) -> str:
     """
     artifacts.require_java()
     with tempfile.TemporaryDirectory(prefix="pyrmq-mqadmin-") as home:
-        process = JavaProcess("mqadmin", version, MAIN_MQADMIN, arguments=list(words), work_dir=Path(home))
+        process = JavaProcess(
+            "mqadmin", version, MAIN_MQADMIN, arguments=list(words), work_dir=Path(home)
+        )
         done = subprocess.run(
-            process.command(), capture_output=True, text=True, check=False, timeout=timeout, cwd=home
+            process.command(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout,
+            cwd=home,
         )
     return done.stdout + done.stderr
 

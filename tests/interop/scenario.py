@@ -5,30 +5,86 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tests.interop.driver import Driver, DriverError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 ADMIN_COMMANDS = (
-    *("clusterList", "clusterList -m", "topicList", "topicList -c", "topicRoute -t {topic}", "topicStatus -t {topic}"),
-    *("topicClusterList -t {topic}", "statsAll -t {topic}", "updateTopicPerm -c {cluster} -t {topic} -p 6"),
-    *("updateTopic -c {cluster} -t FromAdmin -r 3 -w 3", "updateTopic -b {broker} -t FromAdminToo -r 1 -w 1"),
+    *(
+        "clusterList",
+        "clusterList -m",
+        "topicList",
+        "topicList -c",
+        "topicRoute -t {topic}",
+        "topicStatus -t {topic}",
+    ),
+    *(
+        "topicClusterList -t {topic}",
+        "statsAll -t {topic}",
+        "updateTopicPerm -c {cluster} -t {topic} -p 6",
+    ),
+    *(
+        "updateTopic -c {cluster} -t FromAdmin -r 3 -w 3",
+        "updateTopic -b {broker} -t FromAdminToo -r 1 -w 1",
+    ),
     *("updateSubGroup -c {cluster} -g MadeByAdmin", "deleteSubGroup -c {cluster} -g MadeByAdmin"),
-    *("consumerProgress", "consumerProgress -g {group}", "consumerConnection -g {group}", "consumerStatus -g {group}"),
-    *("producerConnection -g recorded-producer -t {topic}", "brokerStatus -b {broker}", "brokerConsumeStats -b {broker}"),
-    *("queryMsgByKey -t {topic} -k key-1", "queryMsgByUniqueKey -t {topic} -i {unique}", "queryMsgById -i {offset_id}"),
+    *(
+        "consumerProgress",
+        "consumerProgress -g {group}",
+        "consumerConnection -g {group}",
+        "consumerStatus -g {group}",
+    ),
+    *(
+        "producerConnection -g recorded-producer -t {topic}",
+        "brokerStatus -b {broker}",
+        "brokerConsumeStats -b {broker}",
+    ),
+    *(
+        "queryMsgByKey -t {topic} -k key-1",
+        "queryMsgByUniqueKey -t {topic} -i {unique}",
+        "queryMsgById -i {offset_id}",
+    ),
     *("queryMsgById -t {topic} -i {offset_id}", "queryMsgByOffset -t {topic} -b {name} -i 0 -o 0"),
     *("printMsg -t {topic} -d true", "queryCq -b {broker} -t {topic} -q 0 -i 0 -c 3 -g {group}"),
     *("sendMessage -t {topic} -p hello -k admin -c TagZ", "checkMsgSendRT -t {topic} -a 2 -s 16"),
-    *("resetOffsetByTime -g {group} -t {topic} -s now", "resetOffsetByTime -g offline -t {topic} -s 0"),
-    *("cloneGroupOffset -s {group} -d cloned -t {topic} -o false", "allocateMQ -t {topic} -i 10.0.0.1,10.0.0.2"),
+    *(
+        "resetOffsetByTime -g {group} -t {topic} -s now",
+        "resetOffsetByTime -g offline -t {topic} -s 0",
+    ),
+    *(
+        "cloneGroupOffset -s {group} -d cloned -t {topic} -o false",
+        "allocateMQ -t {topic} -i 10.0.0.1,10.0.0.2",
+    ),
     *("updateOrderConf -t {topic} -m put -v {name}:4", "updateOrderConf -t {topic} -m get"),
-    *("updateOrderConf -t {topic} -m delete", "updateKvConfig -s ns -k a -v b", "deleteKvConfig -s ns -k a"),
-    *("updateBrokerConfig -b {broker} -k flushConsumeQueueThoroughInterval -v 60000", "getBrokerConfig -b {broker}"),
-    *("wipeWritePerm -b {name}", "addWritePerm -b {name}", "cleanExpiredCQ -b {broker}", "cleanUnusedTopic -b {broker}"),
-    *("setConsumeMode -c {cluster} -t {topic} -g popping -m POP -q 1", "getConsumerConfig -g {group}"),
-    *("haStatus -b {broker}", "producer -b {broker}", "getNamesrvConfig", "updateNamesrvConfig -k testKey -v 1"),
+    *(
+        "updateOrderConf -t {topic} -m delete",
+        "updateKvConfig -s ns -k a -v b",
+        "deleteKvConfig -s ns -k a",
+    ),
+    *(
+        "updateBrokerConfig -b {broker} -k flushConsumeQueueThoroughInterval -v 60000",
+        "getBrokerConfig -b {broker}",
+    ),
+    *(
+        "wipeWritePerm -b {name}",
+        "addWritePerm -b {name}",
+        "cleanExpiredCQ -b {broker}",
+        "cleanUnusedTopic -b {broker}",
+    ),
+    *(
+        "setConsumeMode -c {cluster} -t {topic} -g popping -m POP -q 1",
+        "getConsumerConfig -g {group}",
+    ),
+    *(
+        "haStatus -b {broker}",
+        "producer -b {broker}",
+        "getNamesrvConfig",
+        "updateNamesrvConfig -k testKey -v 1",
+    ),
     *("deleteTopic -c {cluster} -t FromAdmin",),
 )
 """mqadmin commands; those that a version lacks print so and change nothing."""
@@ -72,7 +128,14 @@ def sends(place: Place) -> None:
             driver.send(producer, "Recorded", mode=mode, count=2)
             note(f"send {mode} with key, tag and properties")
             driver.send(
-                producer, "Recorded", mode=mode, count=3, key="key-", tag="TagA", prop__colour="blau", prop__größe="6 €"
+                producer,
+                "Recorded",
+                mode=mode,
+                count=3,
+                key="key-",
+                tag="TagA",
+                prop__colour="blau",
+                prop__größe="6 €",
             )
         note("send with a flag, without waiting for the store")
         driver.send(producer, "Recorded", flag=7, wait=False)
@@ -137,12 +200,21 @@ def queries(place: Place) -> None:
     with contextlib.suppress(DriverError):
         driver.call("admin.queryKey", namesrv=names, topic="Recorded", key="no-such-key")
     note("view by offset id")
-    driver.call("admin.view", namesrv=names, topic="Recorded", msgId=place.through(sent["offsetMsgId"]))
+    driver.call(
+        "admin.view", namesrv=names, topic="Recorded", msgId=place.through(sent["offsetMsgId"])
+    )
     note("view by unique id")
     driver.call("admin.view", namesrv=names, topic="Recorded", msgId=sent["msgId"])
     note("smallest, largest and searched offset")
     now = int(time.time() * 1000)
-    driver.call("admin.offsets", namesrv=names, topic="Recorded", brokerName=place.broker_name, queue=0, time=now)
+    driver.call(
+        "admin.offsets",
+        namesrv=names,
+        topic="Recorded",
+        brokerName=place.broker_name,
+        queue=0,
+        time=now,
+    )
 
 
 def transactions(place: Place) -> None:
@@ -158,7 +230,9 @@ def transactions(place: Place) -> None:
             note("transaction: checked by the broker")
             end = time.monotonic() + 20
             while time.monotonic() < end:
-                answer = driver.call("producer.send", id=producer, topic="Recorded", mode="oneway", count=0)
+                answer = driver.call(
+                    "producer.send", id=producer, topic="Recorded", mode="oneway", count=0
+                )
                 if answer["checks"]:
                     break
 
@@ -175,7 +249,9 @@ def replies(place: Place) -> None:
     ):
         for attempt in range(3):
             with contextlib.suppress(DriverError):
-                driver.call("producer.request", id=producer, topic="Asked", key="question-", start=attempt)
+                driver.call(
+                    "producer.request", id=producer, topic="Asked", key="question-", start=attempt
+                )
                 return
     raise AssertionError("no reply came")
 
@@ -203,7 +279,9 @@ def pops(place: Place) -> None:
     if not driver.version.startswith("5") or driver.serialize != "JSON":
         return
     place.note("push by POP")
-    driver.mqadmin(f"setConsumeMode -n {place.namesrv} -c {place.cluster} -t Ordered -g popped -m POP -q 1")
+    driver.mqadmin(
+        f"setConsumeMode -n {place.namesrv} -c {place.cluster} -t Ordered -g popped -m POP -q 1"
+    )
     with driver.push(place.namesrv, "Ordered", group="popped", pop=True) as consumer:
         driver.pushed(consumer, 6, timeout=15)
 

@@ -29,7 +29,15 @@ LANGUAGES = (
 RESPONSE = 1
 ONEWAY = 2
 
-SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+SHORT_ESCAPES = {
+    '"': '\\"',
+    "\\": "\\\\",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+}
 
 
 class FrameError(ValueError):
@@ -40,7 +48,7 @@ class FrameError(ValueError):
 class Frame:
     """One remoting command.
 
-    ``fields`` is None when the command has no ``extFields`` member, and keeps the order of the wire.
+    ``fields`` is None without an ``extFields`` member, and keeps the order of the wire.
     ``language`` is a name of ``LANGUAGES``; an unknown number is kept as a decimal text.
     """
 
@@ -106,7 +114,13 @@ def encode(frame: Frame) -> bytes:
     header = _encode_json(frame) if frame.serialize_type == JSON else _encode_binary(frame)
     body = frame.body or b""
     length = 4 + len(header) + len(body)
-    return length.to_bytes(4, "big") + bytes([frame.serialize_type]) + len(header).to_bytes(3, "big") + header + body
+    return (
+        length.to_bytes(4, "big")
+        + bytes([frame.serialize_type])
+        + len(header).to_bytes(3, "big")
+        + header
+        + body
+    )
 
 
 def _decode_json(header: bytes, body: bytes | None) -> Frame:
@@ -122,7 +136,9 @@ def _decode_json(header: bytes, body: bytes | None) -> Frame:
         opaque=tree.get("opaque", 0),
         flag=tree.get("flag", 0),
         remark=tree.get("remark"),
-        fields=None if fields is None else {key: text for key, text in fields.items() if text is not None},
+        fields=None
+        if fields is None
+        else {key: text for key, text in fields.items() if text is not None},
         body=body,
         serialize_type=JSON,
     )
@@ -133,7 +149,11 @@ def _encode_json(frame: Frame) -> bytes:
     if frame.fields is not None:
         pairs = ",".join(f"{quoted(key)}:{quoted(value)}" for key, value in frame.fields.items())
         members.append(f'"extFields":{{{pairs}}}')
-    members += [f'"flag":{frame.flag}', f'"language":{quoted(frame.language)}', f'"opaque":{frame.opaque}']
+    members += [
+        f'"flag":{frame.flag}',
+        f'"language":{quoted(frame.language)}',
+        f'"opaque":{frame.opaque}',
+    ]
     if frame.remark is not None:
         members.append(f'"remark":{quoted(frame.remark)}')
     members += ['"serializeTypeCurrentRPC":"JSON"', f'"version":{frame.version}']
@@ -141,7 +161,7 @@ def _encode_json(frame: Frame) -> bytes:
 
 
 def quoted(text: str) -> str:
-    """Write a JSON string as fastjson does: only quotes, backslashes and control characters are escaped."""
+    """Write a JSON string: only quotes, backslashes and control characters are escaped."""
     out = ['"']
     for char in text:
         if char in SHORT_ESCAPES:
@@ -188,7 +208,9 @@ def _decode_binary(header: bytes, body: bytes | None) -> Frame:
 
 
 def _encode_binary(frame: Frame) -> bytes:
-    language = LANGUAGES.index(frame.language) if frame.language in LANGUAGES else int(frame.language)
+    language = (
+        LANGUAGES.index(frame.language) if frame.language in LANGUAGES else int(frame.language)
+    )
     remark = (frame.remark or "").encode()
     fields = b""
     for key, value in (frame.fields or {}).items():

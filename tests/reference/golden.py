@@ -48,7 +48,10 @@ def frames() -> tuple[GoldenFrame, ...]:
             names = ("link", "sender", "kind", "request", "code", "what")
             found.append(
                 GoldenFrame(
-                    version=row["version"], serialize=entry["serialize"], raw=raw, **{name: entry[name] for name in names}
+                    version=row["version"],
+                    serialize=entry["serialize"],
+                    raw=raw,
+                    **{name: entry[name] for name in names},
                 )
             )
     return tuple(found)

@@ -2,9 +2,9 @@
 
 ::
 
-    offset id   store host IP (4 or 16), port int32, commit log offset int64            32 or 56 digits
+    offset id   store host IP (4 or 16), port int32, commit log offset int64       32 or 56 digits
     unique id   IP (4 or 16), process id int16, class loader hash int32,
-                milliseconds since the start of the month int32, counter int16         32 or 56 digits
+                milliseconds since the start of the month int32, counter int16    32 or 56 digits
 """
 
 from __future__ import annotations

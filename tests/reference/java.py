@@ -13,7 +13,7 @@ def string_hash(text: str) -> int:
 
 
 def index_hash(key: str) -> int:
-    """Return the hash of ``topic#key`` in the key index: its absolute value, 0 for the smallest number."""
+    """Return the key index hash of ``topic#key``: the absolute value, 0 for the smallest number."""
     value = abs(string_hash(key))
     return 0 if value == 1 << 31 else value
 

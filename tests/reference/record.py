@@ -14,8 +14,10 @@ import struct
 import zlib
 from dataclasses import dataclass
 from ipaddress import IPv4Address, ip_address
+from typing import TYPE_CHECKING
 
-from tests.reference.ids import Address
+if TYPE_CHECKING:
+    from tests.reference.ids import Address
 
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
@@ -72,7 +74,12 @@ def encode(record: Record) -> bytes:
             struct.pack(">qqi", record.queue_offset, record.physical_offset, record.sys_flag),
             struct.pack(">q", record.born_timestamp) + record.born_host.packed,
             struct.pack(">iq", record.born_port, record.store_timestamp) + record.store_host.packed,
-            struct.pack(">iiq", record.store_port, record.reconsume_times, record.prepared_transaction_offset),
+            struct.pack(
+                ">iiq",
+                record.store_port,
+                record.reconsume_times,
+                record.prepared_transaction_offset,
+            ),
             struct.pack(">i", len(record.body)) + record.body,
             struct.pack(">B" if record.magic == MAGIC_V1 else ">H", len(topic)) + topic,
             struct.pack(">H", len(properties)) + properties,
@@ -142,7 +149,7 @@ def decode_all(data: bytes) -> list[Record]:
 
 
 def scan_segment(data: bytes) -> list[Record]:
-    """Read a commit log file from its beginning to the blank record or the first bytes that are none."""
+    """Read a commit log file up to the blank record or the first bytes that are none."""
     records = []
     at = 0
     while at + 8 <= len(data):
@@ -185,7 +192,9 @@ def decode_batch(data: bytes) -> list[BatchItem]:
         body = reader.take(reader.number(">i"))
         items.append(BatchItem(body, reader.take(reader.number(">h")).decode(), flag))
         if reader.at - start != size:
-            raise RecordError(f"batch item at byte {start} says {size} bytes but has {reader.at - start}")
+            raise RecordError(
+                f"batch item at byte {start} says {size} bytes but has {reader.at - start}"
+            )
     return items
 
 

@@ -45,7 +45,11 @@ def test_the_manifest_describes_its_file(row: dict[str, object]) -> None:
 @pytest.mark.parametrize("version", ["5.5.0", "4.9.7", "4.6.1"])
 @pytest.mark.parametrize("serialize", ["JSON", "ROCKETMQ"])
 def test_every_version_has_frames_of_both_header_forms(version: str, serialize: str) -> None:
-    codes = {row.request for row in golden.frames() if (row.version, row.serialize) == (version, serialize)}
+    codes = {
+        row.request
+        for row in golden.frames()
+        if (row.version, row.serialize) == (version, serialize)
+    }
     assert codes >= {11, 14, 15, 34, 103, 105, 310, 320}
 
 
@@ -66,7 +70,11 @@ def test_recorded_records_encode_back_to_their_bytes_and_their_crc_holds() -> No
 def test_recorded_properties_encode_back_to_their_text() -> None:
     for body in pulled_bodies():
         for one in record.decode_all(body):
-            assert properties.encode(properties.decode(one.properties)) == one.properties
+            # What came as a batch has WAIT twice and no last separator when a 4.x broker stored it.
+            text = properties.encode(properties.decode(one.properties))
+            assert set(text.split("\x02")) - {""} == set(one.properties.split("\x02")) - {""}
+            if one.properties.endswith("\x02"):
+                assert text == one.properties
 
 
 def test_recorded_compressed_bodies_unpack_with_zlib() -> None:
@@ -82,7 +90,9 @@ def test_recorded_compressed_bodies_unpack_with_zlib() -> None:
 
 def test_recorded_unique_ids_encode_back_to_their_text() -> None:
     found = [
-        properties.decode(one.properties)["UNIQ_KEY"] for body in pulled_bodies() for one in record.decode_all(body)
+        properties.decode(one.properties)["UNIQ_KEY"]
+        for body in pulled_bodies()
+        for one in record.decode_all(body)
     ]
     assert found
     for text in found:
@@ -92,7 +102,11 @@ def test_recorded_unique_ids_encode_back_to_their_text() -> None:
 
 
 def test_recorded_offset_ids_name_the_host_and_offset_of_the_record() -> None:
-    answers = [wire.decode(row.raw) for row in golden.frames() if row.request == 310 and row.kind == "response"]
+    answers = [
+        wire.decode(row.raw)
+        for row in golden.frames()
+        if row.request == 310 and row.kind == "response"
+    ]
     texts = [answer.fields["msgId"] for answer in answers if answer.code == 0 and answer.fields]
     assert texts
     for text in texts:
@@ -102,7 +116,11 @@ def test_recorded_offset_ids_name_the_host_and_offset_of_the_record() -> None:
 
 
 def test_recorded_batches_encode_back_to_their_bytes() -> None:
-    bodies = [wire.decode(row.raw).body for row in golden.frames() if row.request == BATCH and row.kind != "response"]
+    bodies = [
+        wire.decode(row.raw).body
+        for row in golden.frames()
+        if row.request == BATCH and row.kind != "response"
+    ]
     assert bodies
     for body in bodies:
         assert body is not None
@@ -113,7 +131,14 @@ def test_recorded_batches_encode_back_to_their_bytes() -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("", 0), ("a", 97), ("hello", 99162322), ("polygenelubricants", -(2**31)), ("größe", 98762257), ("😀", 1772899)],
+    [
+        ("", 0),
+        ("a", 97),
+        ("hello", 99162322),
+        ("polygenelubricants", -(2**31)),
+        ("größe", 98762257),
+        ("😀", 1772899),
+    ],
 )
 def test_the_string_hash_is_that_of_java(text: str, value: int) -> None:
     assert java.string_hash(text) == value
@@ -159,7 +184,9 @@ def test_a_record_comes_back_as_it_was(
     store: IPv4Address | IPv6Address,
     magic: int,
 ) -> None:
-    flags = (record.BORN_V6 if born.version == 6 else 0) | (record.STORE_V6 if store.version == 6 else 0)
+    flags = (record.BORN_V6 if born.version == 6 else 0) | (
+        record.STORE_V6 if store.version == 6 else 0
+    )
     one = record.Record(
         topic=topic,
         body=body,
@@ -188,7 +215,14 @@ def test_arbitrary_bytes_are_a_record_or_a_record_error(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\0\0\0\0", b"\0\0\0\4\0\0\0\1", b"\0\0\0\4\2\0\0\0", b"\0\0\0\5\0\0\0\1x", b"\0\0\0\5\1\0\0\1x"],
+    [
+        b"",
+        b"\0\0\0\0",
+        b"\0\0\0\4\0\0\0\1",
+        b"\0\0\0\4\2\0\0\0",
+        b"\0\0\0\5\0\0\0\1x",
+        b"\0\0\0\5\1\0\0\1x",
+    ],
 )
 def test_what_is_no_frame_is_refused(data: bytes) -> None:
     with pytest.raises(wire.FrameError):

@@ -21,7 +21,7 @@ final class Admin {
         if (admin == null) {
             admin = new DefaultMQAdminExt(args.integer("timeout", 10000));
             admin.setNamesrvAddr(namesrv);
-            admin.setClientIP("127.0.0.1");
+            Quick.set(admin);
             admin.setInstanceName("admin-" + namesrv);
             admin.start();
             open.put(namesrv, admin);

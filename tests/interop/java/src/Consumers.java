@@ -59,7 +59,7 @@ final class Consumers {
     Object startPull(Args args) throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(args.get("group"));
         consumer.setNamesrvAddr(args.get("namesrv"));
-        consumer.setClientIP("127.0.0.1");
+        Quick.set(consumer);
         consumer.setInstanceName(args.get("id"));
         consumer.start();
         pulls.put(args.get("id"), consumer);
@@ -90,7 +90,8 @@ final class Consumers {
             row.put("messages", Messages.describe(found(result)));
             rows.add(row);
             if (args.flag("commit")) {
-                consumer.updateConsumeOffset(queue, result.getNextBeginOffset());
+                consumer.getDefaultMQPullConsumerImpl().getOffsetStore()
+                    .updateConsumeOffsetToBroker(queue, result.getNextBeginOffset(), false);
             }
         }
         return Collections.singletonMap("queues", rows);
@@ -130,7 +131,7 @@ final class Consumers {
     Object startLite(Args args) throws Exception {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(args.get("group"));
         consumer.setNamesrvAddr(args.get("namesrv"));
-        consumer.setClientIP("127.0.0.1");
+        Quick.set(consumer);
         consumer.setInstanceName(args.get("id"));
         consumer.setAutoCommit(!args.has("autoCommit") || args.flag("autoCommit"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -194,7 +195,7 @@ final class Consumers {
             later = args.flag("later");
             consumer = new DefaultMQPushConsumer(args.get("group"));
             consumer.setNamesrvAddr(args.get("namesrv"));
-            consumer.setClientIP("127.0.0.1");
+            Quick.set(consumer);
             consumer.setInstanceName(args.get("id"));
             consumer.setVipChannelEnabled(args.flag("vip"));
             consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf("CONSUME_FROM_" + args.get("from", "FIRST_OFFSET")));
@@ -218,8 +219,11 @@ final class Consumers {
                 consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> take(messages)
                     ? ConsumeOrderlyStatus.SUCCESS : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT);
             } else {
-                consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> take(messages)
-                    ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS : ConsumeConcurrentlyStatus.RECONSUME_LATER);
+                consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                    context.setDelayLevelWhenNextConsume(args.integer("level", 0));
+                    return take(messages) ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+                        : ConsumeConcurrentlyStatus.RECONSUME_LATER;
+                });
             }
         }
 

@@ -33,7 +33,7 @@ final class Producers {
             producer = new DefaultMQProducer(args.get("group"));
         }
         producer.setNamesrvAddr(args.get("namesrv"));
-        producer.setClientIP("127.0.0.1");
+        Quick.set(producer);
         producer.setInstanceName(args.get("id"));
         producer.setSendMsgTimeout(args.integer("timeout", 10000));
         producer.setRetryTimesWhenSendFailed(args.integer("retries", 2));

@@ -1,0 +1,22 @@
+"""Options that every test shares."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the choice of real RocketMQ versions."""
+    parser.addoption(
+        "--rocketmq-versions",
+        default="5.5.0",
+        help="real RocketMQ versions for the interop tests, comma separated: 5.5.0,4.9.7,4.6.1",
+    )
+    parser.addoption(
+        "--rocketmq-control",
+        action="store_true",
+        help="run the interop tests against the real servers too, to check the tests themselves",
+    )

@@ -1,0 +1,124 @@
+"""A running name server and broker, ours or the real ones in any pairing."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, Self
+
+from tests.interop.ours import OurBroker, OurNameServer
+from tests.interop.rocketmq import JavaBroker, JavaNameServer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+KINDS = {
+    "ours": ("ours", "ours"),
+    "java-broker": ("ours", "java"),
+    "java-names": ("java", "ours"),
+    "java": ("java", "java"),
+}
+"""Kind of cluster to who is the name server and who is the broker."""
+
+
+class Server(Protocol):
+    """What the four kinds of server processes have in common."""
+
+    @property
+    def address(self) -> str:
+        """``host:port`` for clients."""
+
+    def start(self, timeout: float = ...) -> Self:
+        """Start and wait until it serves."""
+
+    def stop(self, timeout: float = ...) -> int:
+        """End it in order."""
+
+    def kill(self, timeout: float = ...) -> int:
+        """End it by SIGKILL."""
+
+    def log_tail(self, lines: int = ...) -> str:
+        """Return the end of its log."""
+
+
+@dataclass
+class Cluster:
+    """One name server and one broker that run.
+
+    Attributes:
+        kind: one of ``KINDS``.
+        namesrv: address of the name server.
+        broker: address of the broker.
+        broker_name: its name.
+        cluster_name: its cluster.
+        store: its store directory.
+        servers: the processes, name server first.
+    """
+
+    kind: str
+    namesrv: str
+    broker: str
+    broker_name: str
+    cluster_name: str
+    store: Path
+    servers: tuple[Server, Server]
+
+
+class Clusters:
+    """Starts clusters at the first use and ends all of them together."""
+
+    def __init__(self, version: str) -> None:
+        """Keep the RocketMQ version of the real servers."""
+        self.version = version
+        self._stack = ExitStack()
+        self._running: dict[tuple[str, str], Cluster] = {}
+
+    def get(self, kind: str, serialize: str = "JSON") -> Cluster:
+        """Return the cluster of a kind; it is started when nobody asked for it before."""
+        key = (kind, serialize if kind != "ours" else "JSON")
+        if key not in self._running:
+            self._running[key] = self._start(*key)
+        return self._running[key]
+
+    def _start(self, kind: str, serialize: str) -> Cluster:
+        who_names, who_broker = KINDS[kind]
+        names = name_server(who_names, self.version, serialize).start()
+        self._stack.callback(names.kill)
+        one = broker(who_broker, self.version, names.address, serialize=serialize).start()
+        self._stack.callback(one.kill)
+        return Cluster(
+            kind=kind,
+            namesrv=names.address,
+            broker=one.address,
+            broker_name=one.broker_name,
+            cluster_name=one.cluster,
+            store=one.store_dir,
+            servers=(names, one),
+        )
+
+    def close(self) -> None:
+        """End every server; the stores are temporary, so nothing has to be flushed."""
+        self._stack.close()
+
+
+def name_server(who: str, version: str, serialize: str = "JSON") -> JavaNameServer | OurNameServer:
+    """Make a name server, ours or the real one."""
+    return OurNameServer() if who == "ours" else JavaNameServer(version, serialize=serialize)
+
+
+def broker(
+    who: str,
+    version: str,
+    namesrv: str,
+    *,
+    serialize: str = "JSON",
+    store_dir: Path | None = None,
+    properties: Mapping[str, object] | None = None,
+) -> JavaBroker | OurBroker:
+    """Make a broker, ours or the real one, that registers at a name server."""
+    if who == "ours":
+        return OurBroker(namesrv, store_dir=store_dir, properties=properties)
+    return JavaBroker(
+        version, namesrv, store_dir=store_dir, serialize=serialize, properties=properties
+    )

@@ -1,0 +1,110 @@
+"""Fixtures of the interop tests: few JVMs, each started at the first use and shared by all."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.interop import artifacts
+from tests.interop.cluster import Cluster, Clusters
+from tests.interop.driver import Driver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+NUMBERS = itertools.count(1)
+
+
+def versions_of(config: pytest.Config) -> list[str]:
+    """Return the RocketMQ versions that the run asks for."""
+    asked = str(config.getoption("--rocketmq-versions")).split(",")
+    unknown = [version for version in asked if version not in artifacts.VERSIONS]
+    if unknown:
+        raise pytest.UsageError(
+            f"unknown RocketMQ versions: {unknown}; known: {artifacts.VERSIONS}"
+        )
+    return asked
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all tests of this directory, and give them the time that a JVM needs."""
+    for item in items:
+        if "interop" in item.path.parts:
+            item.add_marker(pytest.mark.interop)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(120))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test for every version, header form and kind of cluster that it names."""
+    if "version" in metafunc.fixturenames:
+        metafunc.parametrize("version", versions_of(metafunc.config), scope="session")
+    if "serialize" in metafunc.fixturenames:
+        metafunc.parametrize("serialize", ["JSON", "ROCKETMQ"], scope="session")
+    if "kind" in metafunc.fixturenames:
+        kinds = ["ours", "java-broker", "java-names"]
+        if metafunc.config.getoption("--rocketmq-control"):
+            kinds.append("java")
+        metafunc.parametrize("kind", kinds, scope="session")
+
+
+@pytest.fixture(scope="session")
+def drivers() -> Iterator[Callable[[str, str], Driver]]:
+    """Return the Java client of a version and header form; it is started once."""
+    artifacts.require_java()
+    running: dict[tuple[str, str], Driver] = {}
+    with ExitStack() as stack:
+
+        def get(version: str, serialize: str = "JSON") -> Driver:
+            key = (version, serialize)
+            if key not in running:
+                running[key] = stack.enter_context(Driver(version, serialize))
+            return running[key]
+
+        yield get
+
+
+@pytest.fixture(scope="session")
+def clusters() -> Iterator[Callable[[str], Clusters]]:
+    """Return the clusters of a version."""
+    known: dict[str, Clusters] = {}
+
+    def get(version: str) -> Clusters:
+        return known.setdefault(version, Clusters(version))
+
+    yield get
+    for one in known.values():
+        one.close()
+
+
+@pytest.fixture
+def driver(drivers: Callable[[str, str], Driver], version: str, serialize: str) -> Driver:
+    """The Java client of the test's version and header form."""
+    return drivers(version, serialize)
+
+
+@pytest.fixture
+def cluster(
+    clusters: Callable[[str], Clusters], version: str, serialize: str, kind: str
+) -> Iterator[Cluster]:
+    """The cluster of the test's kind; its logs are printed, so that a failing test shows them."""
+    one = clusters(version).get(kind, serialize)
+    yield one
+    for server in one.servers:
+        print(server.log_tail())  # noqa: T201 (pytest shows it for failing tests only)
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test uses, for topics and groups."""
+    return f"Test{next(NUMBERS)}"
+
+
+@pytest.fixture
+def topic(driver: Driver, cluster: Cluster, name: str) -> str:
+    """A new topic of four queues."""
+    driver.call("admin.createTopic", namesrv=cluster.namesrv, topic=name, broker=cluster.broker)
+    return name
