@@ -1,0 +1,37 @@
+"""Options out of a property file, with a word on every key that has no effect."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, TypeVar
+
+from pyrmq.config.option import Options, apache_name
+from pyrmq.server import properties
+from pyrmq.server.unknown import warn_of_unknown
+
+if TYPE_CHECKING:
+    import os
+
+    T = TypeVar("T", bound=Options)
+
+
+def load(role: type[T], path: str | os.PathLike[str]) -> T:
+    """Read the options of a role from a property file.
+
+    Keys that have no effect are named in one warning of the logger `pyrmq.config`, with the nearest
+    key that has.
+
+    Args:
+        role: the data class of the options.
+        path: the file, as `mqbroker -c` takes it.
+
+    Raises:
+        ConfigError: the file cannot be read, or a value in it is wrong.
+
+    Example:
+        >>> from pyrmq.config import BrokerOptions
+        >>> load(BrokerOptions, "broker.conf")  # doctest: +SKIP
+    """
+    pairs = properties.read(path)
+    warn_of_unknown(role.role, pairs, [apache_name(item) for item in fields(role)], str(path))
+    return role.from_properties(pairs)
