@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from pyrmq.codes import RequestCode, ResponseCode
 from tools.gen_codes import render
+
+from pyrmq.codes import RequestCode, ResponseCode
 
 ROOT = Path(__file__).resolve().parents[2]
 

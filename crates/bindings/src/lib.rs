@@ -7,6 +7,8 @@
 mod command;
 mod enter;
 mod errors;
+mod log;
+mod requests;
 mod runtime;
 
 use pyo3::prelude::*;
@@ -28,6 +30,8 @@ mod _core {
             },
         )?;
         command::register(module)?;
+        log::register(module)?;
+        requests::register(module)?;
         Ok(())
     }
 }

@@ -1,0 +1,211 @@
+//! `tracing` events on their way to Python's `logging`: a bounded ring that a Python thread drains.
+//!
+//! Nothing is installed at import: the first server that starts calls [`log_start`], which makes this the process's
+//! subscriber once. An event that finds the ring full, or its lock taken for long (a fork can leave it taken for ever
+//! in the child), is counted as dropped: logging never blocks a connection's task.
+
+use crate::enter;
+use crate::errors::Error;
+use pyo3::prelude::*;
+use std::collections::VecDeque;
+use std::fmt::{self, Write as _};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::span;
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// Events that may wait for Python.
+const CAPACITY: usize = 4096;
+/// Tries to get the lock before an event is dropped.
+const TRIES: u32 = 1000;
+
+/// One event, as Python's `logging` wants it: level number of `logging`, logger's name, text.
+type Record = (u8, String, String);
+
+static RING: Ring = Ring {
+    records: Mutex::new(VecDeque::new()),
+    ready: Condvar::new(),
+    dropped: AtomicU64::new(0),
+    level: AtomicU8::new(u8::MAX),
+};
+
+struct Ring {
+    // Guards the waiting events; held for one push or one take.
+    records: Mutex<VecDeque<Record>>,
+    ready: Condvar,
+    dropped: AtomicU64,
+    // Lowest level number of `logging` that passes.
+    level: AtomicU8,
+}
+
+impl Ring {
+    fn lock(&self) -> Option<MutexGuard<'_, VecDeque<Record>>> {
+        for _ in 0..TRIES {
+            match self.records.try_lock() {
+                Ok(records) => return Some(records),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            }
+        }
+        None
+    }
+
+    fn push(&self, record: Record) {
+        match self.lock() {
+            Some(mut records) if records.len() < CAPACITY => {
+                records.push_back(record);
+                drop(records);
+                self.ready.notify_one();
+            }
+            _ => {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn take(&self, most: usize, timeout: Duration) -> Vec<Record> {
+        let Some(records) = self.lock() else {
+            std::thread::sleep(timeout);
+            return Vec::new();
+        };
+        let (mut records, _) = self
+            .ready
+            .wait_timeout_while(records, timeout, |records| records.is_empty())
+            .unwrap_or_else(PoisonError::into_inner);
+        let count = records.len().min(most);
+        records.drain(..count).collect()
+    }
+}
+
+/// The process's subscriber. Spans carry nothing here: events name topic, queue and peer themselves.
+struct Bridge;
+
+impl Subscriber for Bridge {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event()
+            && metadata.target().starts_with("pyrmq")
+            && number(*metadata.level()) >= RING.level.load(Ordering::Relaxed)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(match RING.level.load(Ordering::Relaxed) {
+            0..=5 => LevelFilter::TRACE,
+            6..=10 => LevelFilter::DEBUG,
+            11..=20 => LevelFilter::INFO,
+            21..=30 => LevelFilter::WARN,
+            31..=40 => LevelFilter::ERROR,
+            _ => LevelFilter::OFF,
+        })
+    }
+
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> tracing::subscriber::Interest {
+        tracing::subscriber::Interest::sometimes()
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text::default();
+        event.record(&mut text);
+        let metadata = event.metadata();
+        let logger = metadata
+            .target()
+            .replacen("pyrmq_", "pyrmq.", 1)
+            .replace("::", ".");
+        RING.push((number(*metadata.level()), logger, text.finish()));
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// The level number of Python's `logging`; trace is below its DEBUG.
+fn number(level: Level) -> u8 {
+    match level {
+        Level::ERROR => 40,
+        Level::WARN => 30,
+        Level::INFO => 20,
+        Level::DEBUG => 10,
+        Level::TRACE => 5,
+    }
+}
+
+/// The message first, then `key=value` for each field.
+#[derive(Default)]
+struct Text {
+    message: String,
+    fields: String,
+}
+
+impl Text {
+    fn finish(mut self) -> String {
+        self.message.push_str(&self.fields);
+        self.message
+    }
+}
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing into a String cannot fail.
+        let written = if field.name() == "message" {
+            write!(self.message, "{value:?}")
+        } else {
+            write!(self.fields, " {}={value:?}", field.name())
+        };
+        debug_assert!(written.is_ok());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "message" {
+            self.message.push_str(value);
+        } else {
+            self.record_debug(field, &format_args!("{value}"));
+        }
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+}
+
+/// Lets events of this level number of `logging` and above into the ring, from now on.
+#[pyfunction]
+fn log_start(level: u8) {
+    RING.level.store(level, Ordering::Relaxed);
+    if tracing::subscriber::set_global_default(Bridge).is_err() {
+        tracing::callsite::rebuild_interest_cache();
+    }
+}
+
+/// Waits for events, then gives at most `most` of them as (level, logger, text), and how many were dropped since
+/// the last call. Meant for a thread of its own: it waits its whole time detached.
+#[pyfunction]
+fn log_take(py: Python<'_>, most: usize, timeout_ms: u64) -> PyResult<(Vec<Record>, u64)> {
+    enter::compute(py, || {
+        let records = RING.take(most, Duration::from_millis(timeout_ms));
+        Ok::<_, Error>((records, RING.dropped.swap(0, Ordering::Relaxed)))
+    })
+}
+
+/// Puts a record into the ring as if Rust had logged it: wakes the thread in [`log_take`], and serves the tests.
+#[pyfunction]
+fn log_put(level: u8, logger: String, text: String) {
+    RING.push((level, logger, text));
+}
+
+/// Adds this file's names to the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(log_start, module)?)?;
+    module.add_function(wrap_pyfunction!(log_take, module)?)?;
+    module.add_function(wrap_pyfunction!(log_put, module)?)
+}

@@ -1,0 +1,287 @@
+"""The life of a server: start, health, a stop that drains, signals.
+
+Order of a stop: the port closes, peers that know it are told to go away, requests under way are
+answered within the timeout, then the core flushes and closes, then the workers end. `stop` may be
+called any number of times, from any thread, from a signal handler and from `atexit`. An interrupt
+during a stop skips the drain, never the flush.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import threading
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+
+from pyrmq.config import Options
+from pyrmq.config.option import check_names
+from pyrmq.errors import ClosedError, ForkError
+from pyrmq.server.processors import Processors, Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType, TracebackType
+
+OptionsT = TypeVar("OptionsT", bound=Options)
+CoreT = TypeVar("CoreT", bound=Any)
+
+DRAIN_SECONDS = 10.0
+_WORKERS = 2
+_WORKER_JOIN_SECONDS = 5.0
+
+
+class Server(Generic[OptionsT, CoreT]):
+    """What the name server and the broker share.
+
+    A stopped server may be started again; it is then a new one on the same options.
+    """
+
+    kind: ClassVar[type[Options]]
+    thread_name: ClassVar[str]
+
+    def __init__(self, options: OptionsT | None = None, **values: object) -> None:
+        if options is None:
+            check_names(self.kind, values)
+            self._options: OptionsT = self.kind(**values)  # type: ignore[assignment]
+        else:
+            self._options = options.with_values(**values) if values else options
+        self.processors = Processors(self.kind.role, native=self._native_rows())
+        self._core: CoreT | None = None
+        self._workers: Workers | None = None
+        self._pid = os.getpid()
+        # Guards start and stop; `_busy` is the thread that is in one of them.
+        self._lock = threading.Lock()
+        self._busy: int | None = None
+        self._stop_wanted = False
+        self._was_stopped = False
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], **values: object) -> Self:
+        """Make a server from one of Apache's property files.
+
+        Args:
+            path: the file, as Apache's `-c` takes it.
+            values: options that override it.
+
+        Raises:
+            ConfigError: the file cannot be read, or a value is wrong.
+        """
+        from pyrmq.server.load import load
+
+        options = load(cls.kind, path)
+        return cls(options.with_values(**values))  # type: ignore[arg-type]
+
+    @property
+    def options(self) -> OptionsT:
+        """The options in force."""
+        return self._options
+
+    @property
+    def address(self) -> str:
+        """Where clients reach it, as `host:port`, with the real port where 0 was asked for.
+
+        Raises:
+            ClosedError: it does not run.
+            ForkError: it runs in the parent process.
+        """
+        address: str = self._running().address
+        return address
+
+    def health(self) -> dict[str, Any]:
+        """How it is: `status` is `new`, `running`, `stopping` or `stopped`; the rest is the core's.
+
+        Raises:
+            ForkError: it runs in the parent process.
+        """
+        core = self._core
+        if core is None:
+            return {"status": "stopped" if self._was_stopped else "new"}
+        self._check_process()
+        stopping = self._busy is not None
+        return {"status": "stopping" if stopping else "running", **core.health()}
+
+    def start(self) -> Self:
+        """Open the port and serve; returns when it is ready.
+
+        Raises:
+            ConfigError: an option cannot be used on this machine.
+            RmqError: the port is taken, the store is locked or cannot be used.
+            ForkError: it runs in the parent process.
+        """
+        with self._lock:
+            if self._core is not None:
+                self._check_process()
+                return self
+            self._busy, self._stop_wanted = threading.get_ident(), False
+            try:
+                self._start()
+            finally:
+                self._busy = None
+        if self._stop_wanted:
+            self.stop(0)
+        return self
+
+    def stop(self, timeout: float = DRAIN_SECONDS) -> None:
+        """Stop serving; returns when everything is flushed and closed.
+
+        Args:
+            timeout: seconds that requests under way get. While another stop runs, a call with 0
+                ends that one's drain; every call waits for it.
+        """
+        if self._pid != os.getpid():
+            return
+        if not self._lock.acquire(blocking=False):
+            # A start or stop is under way: in this very thread when a signal handler came into it.
+            self._stop_wanted = True
+            if timeout <= 0:
+                self.hurry()
+            if self._busy == threading.get_ident():
+                return
+            self._lock.acquire()
+        try:
+            core = self._core
+            if core is not None:
+                self._busy = threading.get_ident()
+                self._stop(core, timeout)
+        finally:
+            self._busy = None
+            self._lock.release()
+
+    def hurry(self) -> None:
+        """End the drain of a stop that is under way; what is acknowledged is still flushed."""
+        core = self._core
+        if core is not None and self._pid == os.getpid():
+            core.hurry()
+
+    def _start(self) -> None:
+        from pyrmq.server import log
+
+        self.processors.seal()
+        log.acquire()
+        try:
+            core = self._start_core()
+        except BaseException:
+            log.release()
+            self.processors.unseal()
+            raise
+        self._core, self._pid = core, os.getpid()
+        self._workers = Workers(
+            core.requests, self.processors, name=self.thread_name, count=_WORKERS
+        )
+        self._workers.start()
+        atexit.register(self.stop)
+
+    def _stop(self, core: CoreT, timeout: float) -> None:
+        from pyrmq.server import log
+
+        interrupt: KeyboardInterrupt | None = None
+        core.begin_stop()
+        wait_ms = max(0, int(timeout * 1000))
+        while True:
+            try:
+                if core.wait_stopped(wait_ms):
+                    break
+            except KeyboardInterrupt as pressed:
+                interrupt = pressed
+            core.hurry()
+            wait_ms = 1000
+        if self._workers is not None:
+            self._workers.stop(_WORKER_JOIN_SECONDS)
+        self._workers = self._core = None
+        self._was_stopped = True
+        self.processors.unseal()
+        log.release()
+        atexit.unregister(self.stop)
+        if interrupt is not None:
+            raise interrupt
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        state = "stopped" if self._core is None else f"on {self._core.address}"
+        return f"<pyrmq.{type(self).__name__} {state}>"
+
+    def _running(self) -> CoreT:
+        core = self._core
+        if core is None:
+            raise ClosedError(f"the {self.kind.role} does not run: call start() first")
+        self._check_process()
+        return core
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            raise ForkError(
+                f"the {self.kind.role} was started in process {self._pid} and cannot be used in "
+                f"its forked child {os.getpid()}: start a new one there"
+            )
+
+    def _native_rows(self) -> dict[int, str]:
+        raise NotImplementedError
+
+    def _start_core(self) -> CoreT:
+        raise NotImplementedError
+
+
+def serve(*servers: Server[Any, Any], ready: Callable[[], None], drain: float) -> None:
+    """Start servers, wait for SIGINT or SIGTERM, stop them in the opposite order.
+
+    Args:
+        servers: in the order of their start.
+        ready: called when all of them serve.
+        drain: seconds that requests under way get; a second signal ends that wait, not the flush.
+
+    Raises:
+        RmqError: one of them cannot start; those before it are stopped.
+    """
+    # Its put may interrupt its own get: the only queue that a signal handler may use.
+    signals: SimpleQueue[int | None] = SimpleQueue()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        del frame
+        signals.put(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    started: list[Server[Any, Any]] = []
+    try:
+        for server in servers:
+            started.append(server)
+            server.start()
+        ready()
+        signals.get()
+    finally:
+        _stop_all(started[::-1], signals, drain)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stop_all(
+    servers: list[Server[Any, Any]], signals: SimpleQueue[int | None], drain: float
+) -> None:
+    def stop() -> None:
+        for server in servers:
+            server.stop(drain)
+        signals.put(None)
+
+    thread = threading.Thread(target=stop, name="pyrmq-stop")
+    thread.start()
+    while thread.is_alive():
+        try:
+            number = signals.get(timeout=1.0)
+        except Empty:
+            continue
+        if number is None:
+            break
+        for server in servers:
+            server.hurry()
+    thread.join()

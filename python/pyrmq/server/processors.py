@@ -1,0 +1,204 @@
+"""The control plane's request codes: which Python function answers which, on which threads.
+
+A request for a Python row waits in a bounded queue of the core (full: SYSTEM_BUSY). A few named
+threads pull from it in batches; Rust never calls Python. Whatever a handler raises becomes an
+answer: `Refused` with its own code, anything else SYSTEM_ERROR with type and message. A server's
+table is fixed once it runs; native rows cannot be replaced.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyrmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyrmq import _core
+
+_log = logging.getLogger("pyrmq.server")
+
+SUCCESS = 0
+SYSTEM_ERROR = 1
+NO_PERMISSION = 16
+QUERY_NOT_FOUND = 22
+
+_BATCH = 32
+_WAIT_MS = 600_000
+_INT_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What a handler answers.
+
+    Attributes:
+        code: response code; 0 is success.
+        remark: text for the one who asked, usually an error's.
+        fields: the header's fields.
+        body: the payload.
+
+    Example:
+        >>> Response(body=b'{"topicList":[]}').code
+        0
+    """
+
+    code: int = SUCCESS
+    remark: str | None = None
+    fields: dict[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+
+
+class Refused(Exception):
+    """Raised in a handler: answer with this code and remark.
+
+    Example:
+        >>> raise Refused(22, "no such key")  # doctest: +SKIP
+    """
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+
+
+Handler = Callable[["_core.Request"], Response | None]
+
+
+class Processors:
+    """Which Python function answers which request code on one server.
+
+    Example:
+        >>> rows = Processors("broker", native={10: "SEND_MESSAGE"})
+        >>> @rows.register(9001)
+        ... def answer(request):
+        ...     return Response(body=b"pong")
+        >>> rows.codes
+        [9001]
+        >>> rows.register(10, answer)
+        Traceback (most recent call last):
+        ...
+        pyrmq.errors.ConfigError: request code 10 (SEND_MESSAGE) is served natively by the broker...
+    """
+
+    def __init__(self, role: str, *, native: Mapping[int, str]) -> None:
+        self._role = role
+        self._native = dict(native)
+        self._handlers: dict[int, Handler] = {}
+        self._sealed = False
+
+    @property
+    def codes(self) -> list[int]:
+        """The codes that have a handler, in ascending order."""
+        return sorted(self._handlers)
+
+    def register(self, code: int, handler: Handler | None = None) -> Callable[[Handler], Handler]:
+        """Let a function answer a request code; without a function it is a decorator.
+
+        The function gets the request (`code`, `version`, `language`, `remote`, `fields`,
+        `get(key)`, `body`) on a worker thread and returns a `Response`, or None
+        for an empty success. To refuse it raises `Refused`. It must be safe to call from several
+        threads at once.
+
+        Args:
+            code: request code; a binary header carries only -32768 to 32767.
+            handler: the function.
+
+        Raises:
+            ConfigError: the code has a row already, is out of its range, or the server runs.
+        """
+        if handler is None:
+
+            def decorate(function: Handler) -> Handler:
+                self.register(code, function)
+                return function
+
+            return decorate
+        if self._sealed:
+            raise ConfigError(
+                f"request code {code}: the {self._role} runs and its table is fixed; register the "
+                "handler before start()"
+            )
+        if not -_INT_MAX - 1 <= code <= _INT_MAX:
+            raise ConfigError(f"request code is {code}: it must fit 32 bits")
+        if code in self._native:
+            raise ConfigError(
+                f"request code {code} ({self._native[code]}) is served natively by the "
+                f"{self._role} and cannot be replaced; take a free code"
+            )
+        if code in self._handlers:
+            raise ConfigError(f"request code {code} has a handler already: take a free code")
+        self._handlers[code] = handler
+        return lambda function: function
+
+    def add(self, handlers: Mapping[int, Handler]) -> None:
+        """Add the server's own rows; a code that has a native row keeps that."""
+        for code, handler in handlers.items():
+            if code not in self._native:
+                self.register(code, handler)
+
+    def seal(self) -> None:
+        """Fix the table: the server starts."""
+        self._sealed = True
+
+    def unseal(self) -> None:
+        """Open the table again: the server has stopped."""
+        self._sealed = False
+
+    def answer(self, request: _core.Request) -> None:
+        """Call the handler of a request and send what it answers."""
+        try:
+            response = self._handlers[request.code](request) or Response()
+            request.reply(response.code, response.remark, response.fields, response.body)
+        except Refused as refused:
+            request.reply(refused.code, str(refused))
+        except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits for an answer
+            _log.exception(
+                "the handler of request code %d failed, asked by %s", request.code, request.remote
+            )
+            request.reply(SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+
+class Workers:
+    """The threads that pull a server's requests and answer them.
+
+    Example:
+        >>> workers = Workers(queue, processors, name="pyrmq-broker", count=2)  # doctest: +SKIP
+        >>> workers.start()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, queue: _core.RequestQueue, processors: Processors, *, name: str, count: int
+    ) -> None:
+        self._queue = queue
+        self._processors = processors
+        # Daemons, because the interpreter joins other threads before it runs atexit, where a
+        # forgotten server stops; a stop joins them itself.
+        self._threads = [
+            threading.Thread(target=self._run, name=f"{name}-worker-{number}", daemon=True)
+            for number in range(count)
+        ]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """Close the queue and wait for the threads, at most `timeout` seconds each."""
+        self._queue.close()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout)
+
+    def _run(self) -> None:
+        while True:
+            batch = self._queue.take(_BATCH, _WAIT_MS)
+            if not batch and self._queue.closed:
+                return
+            for request in batch:
+                self._processors.answer(request)
