@@ -6,6 +6,12 @@ macro_rules! codes {
         $(#[doc = concat!("Code ", stringify!($value), ".")] pub const $name: i32 = $value;)*
         /// Every code with its name, in ascending order.
         pub const $table: &[(&str, i32)] = &[$((stringify!($name), $value),)*];
+
+        /// The name of a code.
+        pub fn name(code: i32) -> Option<&'static str> {
+            let at = $table.binary_search_by_key(&code, |(_, value)| *value).ok()?;
+            $table.get(at).map(|(name, _)| *name)
+        }
     };
 }
 
@@ -15,6 +21,7 @@ pub mod request {
         SEND_MESSAGE = 10,
         PULL_MESSAGE = 11,
         QUERY_MESSAGE = 12,
+        QUERY_BROKER_OFFSET = 13,
         QUERY_CONSUMER_OFFSET = 14,
         UPDATE_CONSUMER_OFFSET = 15,
         UPDATE_AND_CREATE_TOPIC = 17,
@@ -79,6 +86,9 @@ pub mod request {
         GET_TOPICS_BY_CLUSTER = 224,
         UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST = 225,
         QUERY_TOPIC_CONSUME_BY_WHO = 300,
+        REGISTER_FILTER_SERVER = 301,
+        REGISTER_MESSAGE_FILTER_CLASS = 302,
+        QUERY_CONSUME_TIME_SPAN = 303,
         GET_SYSTEM_TOPIC_LIST_FROM_NS = 304,
         GET_SYSTEM_TOPIC_LIST_FROM_BROKER = 305,
         CLEAN_EXPIRED_CONSUMEQUEUE = 306,
@@ -139,6 +149,11 @@ pub mod request {
         CLEAN_BROKER_DATA = 1011,
         CONTROLLER_GET_NEXT_BROKER_ID = 1012,
         CONTROLLER_APPLY_BROKER_ID = 1013,
+        BROKER_CLOSE_CHANNEL_REQUEST = 1014,
+        CHECK_NOT_ACTIVE_BROKER_REQUEST = 1015,
+        GET_BROKER_LIVE_INFO_REQUEST = 1016,
+        GET_SYNC_STATE_DATA_REQUEST = 1017,
+        RAFT_BROKER_HEART_BEAT_EVENT_REQUEST = 1018,
         UPDATE_COLD_DATA_FLOW_CTR_CONFIG = 2001,
         REMOVE_COLD_DATA_FLOW_CTR_CONFIG = 2002,
         GET_COLD_DATA_FLOW_CTR_INFO = 2003,
@@ -153,6 +168,7 @@ pub mod request {
         AUTH_DELETE_ACL = 3008,
         AUTH_GET_ACL = 3009,
         AUTH_LIST_ACL = 3010,
+        SWITCH_TIMER_ENGINE = 5001,
         POP_MESSAGE = 200_050,
         ACK_MESSAGE = 200_051,
         PEEK_MESSAGE = 200_052,
@@ -160,13 +176,27 @@ pub mod request {
         NOTIFICATION = 200_054,
         POLLING_INFO = 200_055,
         POP_ROLLBACK = 200_056,
+        POP_LITE_MESSAGE = 200_070,
+        LITE_SUBSCRIPTION_CTL = 200_071,
+        ACK_LITE_MESSAGE = 200_072,
+        NOTIFY_UNSUBSCRIBE_LITE = 200_073,
+        GET_BROKER_LITE_INFO = 200_074,
+        GET_PARENT_TOPIC_INFO = 200_075,
+        GET_LITE_TOPIC_INFO = 200_076,
+        GET_LITE_CLIENT_INFO = 200_077,
+        GET_LITE_GROUP_INFO = 200_078,
+        TRIGGER_LITE_DISPATCH = 200_079,
         BATCH_ACK_MESSAGE = 200_151,
     });
 }
 
-/// How a peer can answer.
+/// How a peer can answer. Negative codes are local to Apache's RPC client and never on the wire.
 pub mod response {
     codes!(RESPONSE_CODES {
+        RPC_TIME_OUT = -1006,
+        RPC_SEND_TO_CHANNEL_FAILED = -1004,
+        RPC_ADDR_IS_NULL = -1002,
+        RPC_UNKNOWN = -1000,
         SUCCESS = 0,
         SYSTEM_ERROR = 1,
         SYSTEM_BUSY = 2,
@@ -227,6 +257,8 @@ pub mod response {
         CONTROLLER_BROKER_ID_INVALID = 2014,
         CONTROLLER_JRAFT_INTERNAL_ERROR = 2015,
         CONTROLLER_BROKER_LIVE_INFO_NOT_EXISTS = 2016,
+        LMQ_QUOTA_EXCEEDED = 2017,
+        LITE_SUBSCRIPTION_QUOTA_EXCEEDED = 2018,
         USER_NOT_EXIST = 3001,
         POLICY_NOT_EXIST = 3002,
     });

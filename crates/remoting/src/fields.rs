@@ -68,6 +68,12 @@ impl Fields {
         }
     }
 
+    /// Makes room for `count` more pairs of together `bytes` bytes.
+    pub fn reserve(&mut self, count: usize, bytes: usize) {
+        self.entries.reserve(count);
+        self.text.reserve(bytes);
+    }
+
     /// Over a text that already holds every pair.
     pub(crate) fn from_parts(text: String, entries: Vec<Entry>) -> Self {
         Self {

@@ -1,4 +1,5 @@
 //! Frames, and both header forms, from bytes and back.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use bytes::{Bytes, BytesMut};
 use pyrmq_remoting::frame::{self, Limits};

@@ -11,11 +11,49 @@
     clippy::string_slice
 )]
 
+pub mod admin;
+pub mod auth;
+pub mod back;
 pub mod binary;
+pub mod client;
+pub mod controller;
+pub mod group;
 pub mod json;
+pub mod kv;
+pub mod lite;
+pub mod offset;
+pub mod pop;
+pub mod pull;
+pub mod query;
+pub mod registration;
+pub mod replication;
+pub mod reply;
+pub mod route;
 mod scan;
+pub mod send;
+pub mod topic;
+pub mod transaction;
 mod value;
 
+pub use admin::*;
+pub use auth::*;
+pub use back::*;
+pub use client::*;
+pub use controller::*;
+pub use group::*;
+pub use kv::*;
+pub use lite::*;
+pub use offset::*;
+pub use pop::*;
+pub use pull::*;
+pub use query::*;
+pub use registration::*;
+pub use replication::*;
+pub use reply::*;
+pub use route::*;
+pub use send::*;
+pub use topic::*;
+pub use transaction::*;
 pub use value::FieldValue;
 
 use crate::fields::Fields;
@@ -26,13 +64,13 @@ pub trait EncodeHeader {
     fn encode(&self, fields: &mut Fields);
 }
 
-/// Declares header structures: field name, type and wire key. Types: `&'a str`, `i32`, `i64`, `bool` (required) and
-/// `Option` of each.
+/// Declares header structures: field name, type and wire key. Types: `&'a str`, `i32`, `i64` (required), `bool`
+/// (false when missing, as a Java primitive is) and `Option` of each. Reading takes one pass over the fields.
 ///
 /// ```
 /// pyrmq_remoting::header! {
-///     /// Asks for the largest offset of a queue (Apache `GetMaxOffsetRequestHeader`).
-///     pub struct MaxOffsetRequest<'a> {
+///     /// Asks about a queue.
+///     pub struct QueueRequestHeader<'a> {
 ///         /// Topic name.
 ///         pub topic: &'a str => "topic",
 ///         /// Queue number.
@@ -54,12 +92,21 @@ macro_rules! header {
         impl $(<$life>)? $name $(<$life>)? {
             /// Reads the structure out of a header's fields.
             pub fn decode(fields: & $($life)? $crate::Fields) -> Result<Self, $crate::WireError> {
-                Ok(Self { $($field: $crate::header::FieldValue::read(fields.get($key), $key)?,)* })
+                $(let mut $field = None;)*
+                for (key, value) in fields.iter() {
+                    match key {
+                        $($key => $field = Some(value),)*
+                        _ => {}
+                    }
+                }
+                Ok(Self { $($field: $crate::header::FieldValue::read($field, $key)?,)* })
             }
         }
 
         impl $(<$life>)? $crate::header::EncodeHeader for $name $(<$life>)? {
             fn encode(&self, fields: &mut $crate::Fields) {
+                // Apache writes an empty object for a structure whose fields are all absent.
+                fields.set_present();
                 $($crate::header::FieldValue::write(&self.$field, $key, fields);)*
             }
         }

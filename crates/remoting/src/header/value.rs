@@ -10,7 +10,7 @@
 
 use crate::error::WireError;
 use crate::fields::Fields;
-use std::fmt::Write;
+use crate::text::decimal;
 
 /// A type that a header field can have.
 pub trait FieldValue<'a>: Sized {
@@ -48,8 +48,9 @@ macro_rules! parsed {
                 text.parse().map_err(|_| bad(key, $expected, text))
             }
             fn write(&self, key: &'static str, fields: &mut Fields) {
-                // Writing into a String cannot fail.
-                fields.push_with(key, |out| write!(out, "{self}").unwrap_or_default());
+                let mut digits = [0; 20];
+                let digits = decimal((*self).into(), &mut digits);
+                fields.push(key, std::str::from_utf8(digits).unwrap_or_default());
             }
         }
 
@@ -74,11 +75,10 @@ parsed! {
     i64, "a 64 bit number";
 }
 
-/// Java's `Boolean.parseBoolean`: "true" in any case is true, everything else false.
+/// Java's `Boolean.parseBoolean`: "true" in any case is true, everything else false; so is a missing one.
 impl<'a> FieldValue<'a> for bool {
-    fn read(text: Option<&'a str>, key: &'static str) -> Result<Self, WireError> {
-        text.map(|text| text.eq_ignore_ascii_case("true"))
-            .ok_or(WireError::MissingField(key))
+    fn read(text: Option<&'a str>, _key: &'static str) -> Result<Self, WireError> {
+        Ok(text.is_some_and(|text| text.eq_ignore_ascii_case("true")))
     }
     fn write(&self, key: &'static str, fields: &mut Fields) {
         fields.push(key, if *self { "true" } else { "false" });

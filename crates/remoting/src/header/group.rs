@@ -1,0 +1,130 @@
+//! Consumer groups as administrators see them: requests 201, 207, 208, 222, 223, 303, 308, 314, 317, 343, 345, 352,
+//! 353.
+
+crate::header! {
+    /// Deletes a group (Apache `DeleteSubscriptionGroupRequestHeader`).
+    pub struct DeleteSubscriptionGroupRequestHeader<'a> {
+        /// Consumer group.
+        pub group_name: &'a str => "groupName",
+        /// Also forget its offsets.
+        pub clean_offset: bool => "cleanOffset",
+    }
+
+    /// Asks for a group's settings (Apache `GetSubscriptionGroupConfigRequestHeader`).
+    pub struct GetSubscriptionGroupConfigRequestHeader<'a> {
+        /// Consumer group.
+        pub group: &'a str => "group",
+    }
+
+    /// Asks how far a group has come in all queues (Apache `GetConsumeStatsRequestHeader`).
+    pub struct GetConsumeStatsRequestHeader<'a> {
+        /// Consumer group.
+        pub consumer_group: &'a str => "consumerGroup",
+        /// Topic name.
+        pub topic: Option<&'a str> => "topic",
+        /// Topics, joined by semicolons.
+        pub topic_list: Option<&'a str> => "topicList",
+    }
+
+    /// Asks how far all groups have come (Apache `GetConsumeStatsInBrokerHeader`).
+    pub struct GetConsumeStatsInBrokerHeader {
+        /// Orderly groups only.
+        pub is_order: bool => "isOrder",
+    }
+
+    /// Moves a group to a time or offset (Apache `ResetOffsetRequestHeader`).
+    pub struct ResetOffsetRequestHeader<'a> {
+        /// Consumer group.
+        pub group: &'a str => "group",
+        /// Topic name.
+        pub topic: &'a str => "topic",
+        /// Queue number.
+        pub queue_id: Option<i32> => "queueId",
+        /// Offset.
+        pub offset: Option<i64> => "offset",
+        /// Time, ms since the epoch.
+        pub timestamp: i64 => "timestamp",
+        /// Also forward.
+        pub is_force: bool => "isForce",
+    }
+
+    /// Asks clients for their offsets (Apache `GetConsumerStatusRequestHeader`).
+    pub struct GetConsumerStatusRequestHeader<'a> {
+        /// Topic name.
+        pub topic: &'a str => "topic",
+        /// Consumer group.
+        pub group: &'a str => "group",
+        /// Address of one client; absent for all.
+        pub client_addr: Option<&'a str> => "clientAddr",
+    }
+
+    /// Asks for the smallest offsets of other groups (Apache `QueryCorrectionOffsetHeader`).
+    pub struct QueryCorrectionOffsetHeader<'a> {
+        /// Groups, joined by commas.
+        pub filter_groups: Option<&'a str> => "filterGroups",
+        /// Group to compare with.
+        pub compare_group: &'a str => "compareGroup",
+        /// Topic name.
+        pub topic: &'a str => "topic",
+    }
+
+    /// Copies a group's offsets (Apache `CloneGroupOffsetRequestHeader`).
+    pub struct CloneGroupOffsetRequestHeader<'a> {
+        /// Group to copy from.
+        pub src_group: &'a str => "srcGroup",
+        /// Group to copy to.
+        pub dest_group: &'a str => "destGroup",
+        /// Topic name.
+        pub topic: Option<&'a str> => "topic",
+        /// The target group is offline.
+        pub offline: bool => "offline",
+    }
+
+    /// Asks which times a group has consumed (Apache `QueryConsumeTimeSpanRequestHeader`).
+    pub struct QueryConsumeTimeSpanRequestHeader<'a> {
+        /// Topic name.
+        pub topic: &'a str => "topic",
+        /// Consumer group.
+        pub group: &'a str => "group",
+    }
+
+    /// Asks for a group's subscription (Apache `QuerySubscriptionByConsumerRequestHeader`).
+    pub struct QuerySubscriptionByConsumerRequestHeader<'a> {
+        /// Consumer group.
+        pub group: &'a str => "group",
+        /// Topic name.
+        pub topic: Option<&'a str> => "topic",
+    }
+
+    /// Asks for the topics of a group (Apache `QueryTopicsByConsumerRequestHeader`).
+    pub struct QueryTopicsByConsumerRequestHeader<'a> {
+        /// Consumer group.
+        pub group: &'a str => "group",
+    }
+
+    /// Forbids or allows a topic to a group (Apache `UpdateGroupForbiddenRequestHeader`).
+    pub struct UpdateGroupForbiddenRequestHeader<'a> {
+        /// Consumer group.
+        pub group: &'a str => "group",
+        /// Topic name.
+        pub topic: &'a str => "topic",
+        /// New state; absent only asks.
+        pub readable: Option<bool> => "readable",
+    }
+
+    /// Asks for all groups or a page of them (Apache `GetAllSubscriptionGroupRequestHeader`).
+    pub struct GetAllSubscriptionGroupRequestHeader<'a> {
+        /// First group wanted.
+        pub group_seq: Option<i32> => "groupSeq",
+        /// DataVersion as JSON that the asker has.
+        pub data_version: Option<&'a str> => "dataVersion",
+        /// Groups wanted at most.
+        pub max_group_num: Option<i32> => "maxGroupNum",
+    }
+
+    /// How many groups there are (Apache `GetAllSubscriptionGroupResponseHeader`).
+    pub struct GetAllSubscriptionGroupResponseHeader {
+        /// Groups in all.
+        pub total_group_num: i32 => "totalGroupNum",
+    }
+}
