@@ -1,0 +1,75 @@
+"""What the Spark source raises, each error with what happened, where, and what to do.
+
+They stand under `pyrmq.errors.RmqError`, so one ``except`` catches the whole package. On an executor
+Spark turns them into text, so everything a person needs is in the message.
+"""
+
+from __future__ import annotations
+
+from pyrmq.errors import RmqError
+
+__all__ = ["ClusterError", "DataLossError", "OffsetError", "OptionError", "SchemaError"]
+
+
+class OptionError(RmqError):
+    """An option is unknown, missing, contradictory or has a value it cannot have.
+
+    Example:
+        >>> raise OptionError("topic", "is missing: name the topic to read")
+        Traceback (most recent call last):
+        ...
+        pyrmq.spark.errors.OptionError: option topic: is missing: name the topic to read
+    """
+
+    def __init__(self, option: str, problem: str) -> None:
+        """Keep the option's name beside the text; the value is shown only by `problem`."""
+        super().__init__(f"option {option}: {problem}")
+        self.option = option
+
+
+class SchemaError(RmqError):
+    """A user schema names a column that does not exist, or gives it a type it does not have.
+
+    Example:
+        >>> raise SchemaError("column bdy: unknown, did you mean body?")
+        Traceback (most recent call last):
+        ...
+        pyrmq.spark.errors.SchemaError: column bdy: unknown, did you mean body?
+    """
+
+
+class OffsetError(RmqError):
+    """Offsets do not fit the topic, each other, or the form that offsets are written in.
+
+    Example:
+        >>> raise OffsetError("offsets of topic orders: queue 9 of broker broker-a does not exist")
+        Traceback (most recent call last):
+        ...
+        pyrmq.spark.errors.OffsetError: offsets of topic orders: queue 9 of broker broker-a does not exist
+    """
+
+
+class ClusterError(RmqError):
+    """A name server or broker could not be reached, or refused what was asked of it.
+
+    Example:
+        >>> raise ClusterError("name server 127.0.0.1:9876: connection refused")
+        Traceback (most recent call last):
+        ...
+        pyrmq.spark.errors.ClusterError: name server 127.0.0.1:9876: connection refused
+    """
+
+
+class DataLossError(RmqError):
+    """Messages that a query should have read are gone.
+
+    Raised when a queue's messages expired before they were read, when a queue vanished with unread
+    messages, or when a queue now ends before where the query stood (the topic was created anew).
+    Option ``failOnDataLoss=false`` goes on with what is left instead.
+
+    Example:
+        >>> raise DataLossError("topic orders, broker broker-a, queue 0: 5 to 9 expired")
+        Traceback (most recent call last):
+        ...
+        pyrmq.spark.errors.DataLossError: topic orders, broker broker-a, queue 0: 5 to 9 expired
+    """

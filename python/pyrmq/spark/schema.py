@@ -1,0 +1,131 @@
+"""The columns of a message, their Spark types, and the Arrow schema that Spark expects for them.
+
+Order and types are fixed. A user schema or option ``columns`` picks any of them in any order:
+Spark has no column pruning for Python sources, so this is how a read stays cheap, and what is not
+picked is never built. The Arrow schema is made here because Spark's own conversion is private and
+changed between releases; it must equal Spark's exactly or the read fails.
+
+This file imports neither pyspark nor pyarrow until one of them is needed.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Final
+
+from pyrmq.spark.errors import SchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["COLUMNS", "DEFAULT", "arrow_schema", "ddl", "known", "projection"]
+
+COLUMNS: Final[dict[str, str]] = {
+    "topic": "string",
+    "brokerName": "string",
+    "queueId": "int",
+    "queueOffset": "bigint",
+    "body": "binary",
+    "keys": "string",
+    "tags": "string",
+    "properties": "map<string,string>",
+    "msgId": "string",
+    "bornTimestamp": "timestamp",
+    "storeTimestamp": "timestamp",
+    "bornHost": "string",
+    "storeHost": "string",
+    "flag": "int",
+    "sysFlag": "int",
+    "reconsumeTimes": "int",
+    "commitLogOffset": "bigint",
+}
+"""Every column and its Spark type, in order."""
+
+DEFAULT: Final[tuple[str, ...]] = tuple(COLUMNS)[:11]
+"""The columns of a read that asks for none: all but hosts, flags, retries and log position."""
+
+_BY_LOWER: Final = {name.lower(): name for name in COLUMNS}
+
+
+def known(name: str) -> str:
+    """Return a column's own spelling.
+
+    Raises:
+        SchemaError: there is no such column; the nearest one is named.
+
+    Example:
+        >>> known("QUEUEID")
+        'queueId'
+    """
+    found = _BY_LOWER.get(name.lower())
+    if found is None:
+        near = difflib.get_close_matches(name.lower(), _BY_LOWER, n=1, cutoff=0.5)
+        hint = f"did you mean {_BY_LOWER[near[0]]}?" if near else f"known are: {', '.join(COLUMNS)}"
+        raise SchemaError(f"column {name}: unknown, {hint}")
+    return found
+
+
+def ddl(columns: Sequence[str] = ()) -> str:
+    """Write the schema of these columns, or of the default ones, as Spark reads it.
+
+    Example:
+        >>> ddl(["body", "queueOffset"])
+        'body binary, queueOffset bigint'
+    """
+    return ", ".join(f"{name} {COLUMNS[name]}" for name in (columns or DEFAULT))
+
+
+def projection(schema: StructType) -> tuple[str, ...]:
+    """Return which columns a schema asks for, in its order.
+
+    Args:
+        schema: ours or the user's; names in any case.
+
+    Raises:
+        SchemaError: an unknown column, one that stands twice, or one with another type than ours.
+    """
+    if not schema.fields:
+        raise SchemaError("the schema has no column: name at least one")
+    names: list[str] = []
+    for field in schema.fields:
+        name = known(field.name)
+        if name in names:
+            raise SchemaError(f"column {field.name}: stands twice in the schema")
+        found = field.dataType.simpleString()
+        if found != COLUMNS[name]:
+            raise SchemaError(
+                f"column {field.name}: has type {COLUMNS[name]}, the schema says {found};"
+                " read it as it is and cast it in a select"
+            )
+        names.append(name)
+    return tuple(names)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Build the Arrow schema that Spark expects for a schema that `projection` took.
+
+    Names and nullability are the schema's own; timestamps are microseconds in UTC.
+    """
+    import pyarrow as pa
+    from pyspark.sql.types import MapType
+
+    plain = {
+        "string": pa.string(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "binary": pa.binary(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+    }
+    fields = []
+    for field in schema.fields:
+        kind = field.dataType
+        if isinstance(kind, MapType):
+            value = pa.field("value", pa.string(), nullable=kind.valueContainsNull)
+            arrow = pa.map_(pa.string(), value)
+        else:
+            arrow = plain[kind.simpleString()]
+        fields.append(pa.field(field.name, arrow, nullable=field.nullable))
+    return pa.schema(fields)
