@@ -1,0 +1,23 @@
+"""Topics as Spark tables and streams: ``spark.read.format("rocketmq")``.
+
+With the wheel installed Spark finds the format by itself; :func:`register` is the explicit way.
+Importing this package needs neither pyspark nor pyarrow; using it needs both (extra ``spark`` or
+``spark-local``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyrmq.spark.source import RocketMQDataSource, register
+
+__all__ = ["RocketMQDataSource", "register"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pyrmq.spark import source
+
+    return getattr(source, name)

@@ -1,0 +1,100 @@
+"""What planning asks of a cluster, one method a need, so that planning is tested without one."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Protocol
+
+from pyrmq.spark.errors import OptionError
+from pyrmq.spark.offsets import Bounds, Offsets, Queue, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyrmq.spark.options import Options, Word
+
+__all__ = ["Cluster", "ending", "starting", "topics_of"]
+
+
+class Cluster(Protocol):
+    """Name servers and brokers as the driver needs them.
+
+    Every method raises `ClusterError` when nobody answers in time.
+    """
+
+    def topics(self) -> list[str]:
+        """List every topic that the name server knows."""
+
+    def bounds(self, topics: Iterable[str]) -> dict[Queue, Bounds]:
+        """Say what each readable queue of these topics holds.
+
+        Raises:
+            OptionError: a topic does not exist.
+        """
+
+    def offset_at(self, queue: Queue, timestamp_ms: int) -> int:
+        """Return the first offset stored at or after a time; the queue's end when there is none."""
+
+    def addresses(self) -> dict[str, str]:
+        """Return ``host:port`` of every broker seen by `bounds`, by name."""
+
+    def close(self) -> None:
+        """Give up all connections."""
+
+
+def topics_of(options: Options, cluster: Cluster) -> tuple[str, ...]:
+    """Return the topics that a read is about: those named, or those that match now.
+
+    Raises:
+        OptionError: no topic matches the pattern (only for a read that has no topics yet).
+    """
+    if options.topic_pattern is None:
+        return options.topics
+    pattern = re.compile(options.topic_pattern)
+    return tuple(sorted(topic for topic in cluster.topics() if pattern.fullmatch(topic)))
+
+
+def starting(options: Options, cluster: Cluster) -> Offsets:
+    """Find where a new read begins.
+
+    Raises:
+        OptionError: an unknown topic, or a pattern that matches none.
+        OffsetError: offsets that do not fit the queues.
+    """
+    bounds = _bounds(options, cluster)
+    return _positions(
+        "startingOffsets", options.starting, options.starting_timestamp_ms, bounds, cluster
+    )
+
+
+def ending(options: Options, cluster: Cluster) -> Offsets:
+    """Find where a batch read ends; raises as `starting`."""
+    bounds = _bounds(options, cluster)
+    return _positions("endingOffsets", options.ending, options.ending_timestamp_ms, bounds, cluster)
+
+
+def _bounds(options: Options, cluster: Cluster) -> dict[Queue, Bounds]:
+    topics = topics_of(options, cluster)
+    if not topics:
+        raise OptionError("topicPattern", f"matches no topic: {options.topic_pattern}")
+    return cluster.bounds(topics)
+
+
+def _positions(
+    option: str,
+    wanted: Word | Offsets,
+    timestamp_ms: int | None,
+    bounds: Mapping[Queue, Bounds],
+    cluster: Cluster,
+) -> Offsets:
+    if timestamp_ms is not None:
+        return {
+            queue: min(max(cluster.offset_at(queue, timestamp_ms), held.lowest), held.highest)
+            for queue, held in sorted(bounds.items())
+        }
+    if isinstance(wanted, dict):
+        return resolve(wanted, bounds, option)
+    return {
+        queue: held.lowest if wanted == "earliest" else held.highest
+        for queue, held in sorted(bounds.items())
+    }

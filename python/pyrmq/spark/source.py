@@ -1,0 +1,74 @@
+"""``format("rocketmq")``: the entry that Spark knows, and how it gets to know it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from pyrmq.spark import schema as columns
+from pyrmq.spark.options import Options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from pyrmq.spark.reader import BatchReader
+    from pyrmq.spark.stream import StreamReader
+
+__all__ = ["RocketMQDataSource", "register"]
+
+
+class RocketMQDataSource(DataSource):
+    """Topics of Apache RocketMQ as Spark tables and streams.
+
+    Example:
+        >>> frame = spark.read.format("rocketmq").option(
+        ...     "nameServer", "127.0.0.1:9876").option("topic", "orders").load()  # doctest: +SKIP
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "rocketmq"
+
+    def schema(self) -> str:
+        """Return the columns of option ``columns``, or the default ones."""
+        return columns.ddl(Options.column_names(self.options))
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """Open a batch read of the schema's columns."""
+        from pyrmq.spark.reader import BatchReader
+
+        return BatchReader(Options.parse(self.options, batch=True), schema)
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+        """Open a stream of the schema's columns."""
+        from pyrmq.spark.stream import StreamReader
+
+        return StreamReader(Options.parse(self.options, batch=False), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> None:  # type: ignore[override]  # noqa: FBT001
+        """Refuse: writing comes later."""
+        raise NotImplementedError(_NO_WRITER)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> None:  # type: ignore[override]  # noqa: FBT001, N802
+        """Refuse: writing comes later."""
+        raise NotImplementedError(_NO_WRITER)
+
+
+_NO_WRITER = (
+    "format rocketmq cannot write yet: send from foreachPartition or foreachBatch with pyrmq.Producer"
+)
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("rocketmq")`` known to a session.
+
+    Needed only where automatic registration cannot work: Spark looks for installed modules named
+    ``pyspark_*`` once, and one broken module among them hides all.
+
+    Example:
+        >>> register(spark)  # doctest: +SKIP
+    """
+    spark.dataSource.register(RocketMQDataSource)

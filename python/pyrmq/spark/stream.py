@@ -1,0 +1,106 @@
+"""The streaming read as Spark 4.1 and later drive it; `progress.py` decides, this file translates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader
+
+from pyrmq.spark import worker
+from pyrmq.spark.progress import Progress
+from pyrmq.spark.reader import RangePartition
+from pyrmq.spark.schema import projection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.types import StructType
+
+    from pyrmq.spark.options import Options
+    from pyrmq.spark.remote import RemoteCluster
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # Spark 4.1 has no admission control for Python sources
+    ReadAllAvailable = ReadMaxRows = None
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Stands in for the class that Spark 4.1 does not have."""
+
+
+__all__ = ["StreamReader"]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads topics batch by batch, from a position that Spark's checkpoint keeps."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self.options = options
+        self.schema = schema
+        self._progress: Progress | None = None
+        self._cluster: RemoteCluster | None = None
+        projection(schema)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave connections and progress on the driver: executors only read."""
+        return {**self.__dict__, "_progress": None, "_cluster": None}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where a new query begins."""
+        return self._planning().initial()
+
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: dict[str, Any] | None = None, limit: object = None
+    ) -> dict[str, Any]:
+        """Return the end of the next batch; `start` itself when there is nothing new."""
+        unlimited = ReadAllAvailable is not None and isinstance(limit, ReadAllAvailable)
+        rows = getattr(limit, "max_rows", None)
+        if rows is None:
+            rows = 0 if unlimited else self.options.max_offsets_per_trigger
+        return self._planning().latest(start, limit=rows, wait_for_more=not unlimited)
+
+    def getDefaultReadLimit(self) -> object:  # noqa: N802 - Spark's name
+        """Return the limit of ``maxOffsetsPerTrigger``."""
+        rows = self.options.max_offsets_per_trigger
+        return ReadMaxRows(rows) if rows else ReadAllAvailable()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """Return the true ends of the queues for the query's progress."""
+        return self._planning().report()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Let the query end at what is there now."""
+        self._planning().freeze()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Cut a batch into tasks."""
+        tasks = self._planning().tasks(start, end)
+        assert self._cluster is not None
+        return RangePartition.of(tasks, self._cluster.addresses())
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield one task's messages as Arrow batches."""
+        return worker.batches(self.options, self.schema, partition.value or ())
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: the checkpoint keeps the position, no consumer group does."""
+
+    def stop(self) -> None:
+        """Close the driver's connections."""
+        if self._cluster is not None:
+            self._cluster.close()
+        self._cluster = self._progress = None
+
+    def _planning(self) -> Progress:
+        if self._progress is None:
+            from pyrmq.spark.remote import RemoteCluster
+
+            self._cluster = RemoteCluster(self.options)
+            self._progress = Progress(self.options, self._cluster)
+        return self._progress

@@ -1,0 +1,55 @@
+"""A cluster in a dictionary, and a clock that moves only when told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyrmq.spark.errors import OptionError
+from pyrmq.spark.offsets import Bounds, Queue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass
+class FakeCluster:
+    """Queues with bounds, and the time at which each offset was stored (offset times 1000)."""
+
+    queues: dict[Queue, Bounds] = field(default_factory=dict)
+    calls: int = 0
+
+    def topics(self) -> list[str]:
+        return sorted({queue.topic for queue in self.queues})
+
+    def bounds(self, topics: Iterable[str]) -> dict[Queue, Bounds]:
+        self.calls += 1
+        wanted = set(topics)
+        unknown = wanted - set(self.topics())
+        if unknown:
+            raise OptionError("topic", f"no route to topic {unknown.pop()}")
+        return {queue: held for queue, held in self.queues.items() if queue.topic in wanted}
+
+    def offset_at(self, queue: Queue, timestamp_ms: int) -> int:
+        return timestamp_ms // 1000
+
+    def addresses(self) -> dict[str, str]:
+        return {queue.broker: "127.0.0.1:10911" for queue in self.queues}
+
+    def close(self) -> None:
+        self.queues = {}
+
+
+@dataclass
+class FakeClock:
+    """Seconds that pass by sleeping."""
+
+    now: float = 1000.0
+    slept: list[float] = field(default_factory=list)
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds

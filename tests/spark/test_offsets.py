@@ -1,0 +1,72 @@
+"""The JSON of positions: one spelling, versions, user offsets."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyrmq.spark.errors import OffsetError
+from pyrmq.spark.offsets import Bounds, Position, Queue, parse_user, parse_version, resolve, to_json
+
+QUEUES = st.builds(
+    Queue,
+    st.text("abcXYZ-_%|0123456789", min_size=1, max_size=8),
+    st.text(min_size=1, max_size=8),
+    st.integers(0, 2**31 - 1),
+)
+OFFSETS = st.dictionaries(QUEUES, st.integers(0, 2**63 - 1), max_size=12)
+
+
+@given(OFFSETS, st.none() | OFFSETS)
+def test_positions_survive_json(offsets: dict[Queue, int], start: dict[Queue, int] | None) -> None:
+    written = json.loads(json.dumps(to_json(offsets, start)))
+    assert parse_version(written) == Position(offsets, start)
+
+
+@given(OFFSETS, st.randoms())
+def test_the_same_positions_have_one_spelling(offsets: dict[Queue, int], random: object) -> None:
+    shuffled = list(offsets.items())
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert json.dumps(to_json(dict(shuffled))) == json.dumps(to_json(offsets))
+
+
+def test_queues_stand_in_the_order_of_their_numbers() -> None:
+    offsets = {Queue("t", "b", number): 0 for number in (10, 9, 1)}
+    assert list(to_json(offsets)["t"]["b"]) == ["1", "9", "10"]
+
+
+def test_another_version_is_refused() -> None:
+    with pytest.raises(OffsetError, match="version 2, this release reads version 1"):
+        parse_version({"t": {"b": {"0": 1}}, "@v": 2})
+    with pytest.raises(OffsetError, match="version None"):
+        parse_version({"n": 50})
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("[]", "a JSON object is wanted"),
+        ('{"t": 5}', "topic t: a JSON object is wanted, found: 5"),
+        ('{"t": {"b": {"x": 5}}}', "no queue number: 'x'"),
+        ('{"t": {"b": {"0": -3}}}', "no offset: -3"),
+        ('{"t": {"b": {"0": true}}}', "no offset: True"),
+        ('{"t": {"b": {"0": "5"}}}', "no offset: '5'"),
+        ('{"t": {"b": {"0": 9223372036854775808}}}', "no offset"),
+    ],
+)
+def test_user_offsets_of_another_shape_are_refused(text: str, error: str) -> None:
+    with pytest.raises(OffsetError, match=error):
+        parse_user(text, "startingOffsets")
+
+
+def test_user_offsets_are_held_against_the_queues() -> None:
+    a, b, c = (Queue("t", "b", number) for number in range(3))
+    bounds = {a: Bounds(2, 9), b: Bounds(0, 4)}
+    assert resolve({a: -2, b: -1}, bounds, "x") == {a: 2, b: 4}
+    with pytest.raises(OffsetError, match="option x: does not exist: topic t, broker b, queue 2"):
+        resolve({a: 2, b: 2, c: 2}, bounds, "x")
+    with pytest.raises(OffsetError, match="option x: offsets are missing for: topic t, broker b, queue 1"):
+        resolve({a: 2}, bounds, "x")
