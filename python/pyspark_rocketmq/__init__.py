@@ -1,4 +1,4 @@
-"""Found by Spark because of its name: registers ``format("rocketmq")`` where pyspark and pyarrow are.
+"""Found by Spark because of its name: registers ``format("rocketmq")``.
 
 It must never raise: one broken ``pyspark_*`` module makes Spark forget all of them.
 """

@@ -1,0 +1,1 @@
+"""The Spark source: planning without Spark, then the real thing."""

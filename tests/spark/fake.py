@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyrmq.spark.errors import OptionError
-from pyrmq.spark.offsets import Bounds, Queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from pyrmq.spark.offsets import Bounds, Queue
 
 
 @dataclass
@@ -20,9 +21,11 @@ class FakeCluster:
     calls: int = 0
 
     def topics(self) -> list[str]:
+        """List the topics."""
         return sorted({queue.topic for queue in self.queues})
 
     def bounds(self, topics: Iterable[str]) -> dict[Queue, Bounds]:
+        """Return the queues as they are now."""
         self.calls += 1
         wanted = set(topics)
         unknown = wanted - set(self.topics())
@@ -31,12 +34,15 @@ class FakeCluster:
         return {queue: held for queue, held in self.queues.items() if queue.topic in wanted}
 
     def offset_at(self, queue: Queue, timestamp_ms: int) -> int:
+        """Return the offset stored then."""
         return timestamp_ms // 1000
 
     def addresses(self) -> dict[str, str]:
+        """Return one address for all."""
         return {queue.broker: "127.0.0.1:10911" for queue in self.queues}
 
     def close(self) -> None:
+        """Forget the queues."""
         self.queues = {}
 
 
@@ -51,5 +57,6 @@ class FakeClock:
         return self.now
 
     def sleep(self, seconds: float) -> None:
+        """Let the time pass."""
         self.slept.append(seconds)
         self.now += seconds

@@ -12,7 +12,7 @@ from pyrmq.spark.options import KNOWN, Options
 GIVEN = {"nameserver": "127.0.0.1:9876", "topic": "orders"}
 
 
-def parse(batch: bool = True, **more: str) -> Options:  # noqa: FBT001, FBT002
+def parse(batch: bool = True, **more: str) -> Options:  # noqa: FBT001
     return Options.parse({**GIVEN, **more}, batch=batch)
 
 
@@ -39,12 +39,21 @@ def test_names_come_in_any_case_and_by_alias() -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"startingOfsets": "earliest"}, "option startingOfsets: unknown, did you mean startingOffsets?"),
+        (
+            {"startingOfsets": "earliest"},
+            "option startingOfsets: unknown, did you mean startingOffsets?",
+        ),
         ({"zzz": "1"}, "option zzz: unknown, known are: nameServer, topic"),
         ({"minPartitions": "a"}, "option minPartitions: a whole number is wanted, found: 'a'"),
         ({"minPartitions": "-1"}, "option minPartitions: must lie between 0 and 100000, found: -1"),
-        ({"maxOffsetsPerTrigger": "9223372036854775808"}, "must lie between 0 and 9223372036854775807"),
-        ({"maxTriggerDelay": "soon"}, "option maxTriggerDelay: a duration as 500ms, 30s, 15m or 1h"),
+        (
+            {"maxOffsetsPerTrigger": "9223372036854775808"},
+            "must lie between 0 and 9223372036854775807",
+        ),
+        (
+            {"maxTriggerDelay": "soon"},
+            "option maxTriggerDelay: a duration as 500ms, 30s, 15m or 1h",
+        ),
         ({"failOnDataLoss": "yes"}, "option failOnDataLoss: true or false is wanted, found: 'yes'"),
         ({"startingTimestamp": "noon"}, "option startingTimestamp: milliseconds or ISO 8601"),
         ({"nameServer": "localhost"}, "option nameServer: host:port is wanted, found: 'localhost'"),
@@ -60,7 +69,9 @@ def test_names_come_in_any_case_and_by_alias() -> None:
     ],
 )
 def test_a_wrong_option_says_which_and_what_is_wanted(given: dict[str, str], text: str) -> None:
-    merged = {name: value for name, value in GIVEN.items() if name not in {k.lower() for k in given}}
+    merged = {
+        name: value for name, value in GIVEN.items() if name not in {k.lower() for k in given}
+    }
     with pytest.raises(OptionError) as caught:
         Options.parse({**merged, **given}, batch=True)
     assert text in str(caught.value)
@@ -85,7 +96,10 @@ def test_sparks_own_options_and_switches_that_are_off_pass() -> None:
 
 def test_offsets_come_as_json() -> None:
     options = parse(startingOffsets='{"orders":{"broker-a":{"0":23,"1":-2}}}')
-    assert options.starting == {Queue("orders", "broker-a", 0): 23, Queue("orders", "broker-a", 1): -2}
+    assert options.starting == {
+        Queue("orders", "broker-a", 0): 23,
+        Queue("orders", "broker-a", 1): -2,
+    }
     with pytest.raises(OffsetError, match="option startingOffsets: neither a known word nor JSON"):
         parse(startingOffsets="erliest")
 
@@ -93,7 +107,10 @@ def test_offsets_come_as_json() -> None:
 def test_times_are_milliseconds_or_iso_text_in_utc() -> None:
     assert parse(startingTimestamp="1700000000123").starting_timestamp_ms == 1_700_000_000_123
     assert parse(startingTimestamp="2023-11-14T22:13:20").starting_timestamp_ms == 1_700_000_000_000
-    assert parse(startingTimestamp="2023-11-14T23:13:20+01:00").starting_timestamp_ms == 1_700_000_000_000
+    assert (
+        parse(startingTimestamp="2023-11-14T23:13:20+01:00").starting_timestamp_ms
+        == 1_700_000_000_000
+    )
 
 
 def test_columns_are_named_in_any_case() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,7 +51,9 @@ def test_limits_do_not_overflow_at_the_largest_offsets() -> None:
 
 
 @given(LENGTHS, st.integers(1, 1_000_000))
-def test_a_limit_is_kept_but_for_one_row_a_queue_and_ends_in_time(lengths: list[int], limit: int) -> None:
+def test_a_limit_is_kept_but_for_one_row_a_queue_and_ends_in_time(
+    lengths: list[int], limit: int
+) -> None:
     start = {queue(number): 0 for number in range(len(lengths))}
     end = {queue(number): length for number, length in enumerate(lengths)}
     cut = limit_rows(start, end, limit)
@@ -89,7 +93,7 @@ def test_splitting_and_packing_keep_every_offset_once(
         spans = sorted(read[part.queue])
         assert spans[0][0] == part.start
         assert spans[-1][1] == part.end
-        assert all(left[1] == right[0] for left, right in zip(spans, spans[1:], strict=False))
+        assert all(left[1] == right[0] for left, right in itertools.pairwise(spans))
     if min_partitions and rows(whole) >= min_partitions:
         assert len(tasks) >= min(min_partitions, len(pieces))
 

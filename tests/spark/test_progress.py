@@ -36,11 +36,15 @@ class Stream:
 
     def latest(self, start: dict[str, Any], limit: int = 0) -> dict[str, Any]:
         """What Spark would see: the answer after a trip through text."""
-        return json.loads(json.dumps(self.progress.latest(start, limit=limit)))  # type: ignore[no-any-return]
+        answer: dict[str, Any] = json.loads(json.dumps(self.progress.latest(start, limit=limit)))
+        return answer
 
     def read(self, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[Queue, int, int]]:
+        """What a batch would read."""
         return sorted(
-            (part.queue, part.start, part.end) for task in self.progress.tasks(start, end) for part in task
+            (part.queue, part.start, part.end)
+            for task in self.progress.tasks(start, end)
+            for part in task
         )
 
 
@@ -163,7 +167,7 @@ def test_available_now_ends_at_what_was_there_and_takes_it_in_batches() -> None:
     stream.cluster.queues[A] = Bounds(0, 100)
     stream.cluster.queues[B] = Bounds(0, 100)
     at, read = stream.progress.initial(), []
-    # The second queue came after the freeze, but before the first offsets were asked: it stands at its earliest.
+    # The second queue came after the freeze, before the first offsets: it stands at its earliest.
     for _ in range(10):
         end = stream.latest(at, limit=4)
         if end == at:
@@ -193,7 +197,9 @@ def test_expired_messages_are_an_error_or_are_left_out() -> None:
     end = stream.latest(start)
     stream.again()
     stream.cluster.queues[A] = Bounds(4, 9)
-    with pytest.raises(DataLossError, match=r"queue 0: offsets 0 to 9 were wanted, it holds 4 to 9"):
+    with pytest.raises(
+        DataLossError, match=r"queue 0: offsets 0 to 9 were wanted, it holds 4 to 9"
+    ):
         stream.progress.tasks(start, end)
     lenient = Stream({A: Bounds(4, 9)}, startingOffsets="earliest", failOnDataLoss="false")
     assert lenient.read(start, end) == [(A, 4, 9)]
@@ -248,7 +254,9 @@ def test_a_spark_that_does_not_tell_the_start_is_served_too() -> None:
 
 
 def test_small_queues_share_a_task() -> None:
-    stream = Stream({A: Bounds(0, 10), B: Bounds(0, 20), C: Bounds(0, 30)}, startingOffsets="earliest")
+    stream = Stream(
+        {A: Bounds(0, 10), B: Bounds(0, 20), C: Bounds(0, 30)}, startingOffsets="earliest"
+    )
     start = stream.progress.initial()
     tasks = stream.progress.tasks(start, stream.latest(start))
     assert [rows(task) for task in tasks] == [60]

@@ -7,7 +7,7 @@ Importing this package needs neither pyspark nor pyarrow; using it needs both (e
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyrmq.spark.source import RocketMQDataSource, register
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["RocketMQDataSource", "register"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from pyrmq.spark import source

@@ -1,7 +1,7 @@
 """What the Spark source raises, each error with what happened, where, and what to do.
 
-They stand under `pyrmq.errors.RmqError`, so one ``except`` catches the whole package. On an executor
-Spark turns them into text, so everything a person needs is in the message.
+They stand under `pyrmq.errors.RmqError`, so one ``except`` catches the whole package. On an
+executor Spark turns them into text, so everything a person needs is in the message.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class OffsetError(RmqError):
     """Offsets do not fit the topic, each other, or the form that offsets are written in.
 
     Example:
-        >>> raise OffsetError("offsets of topic orders: queue 9 of broker broker-a does not exist")
+        >>> raise OffsetError("topic orders, broker broker-a, queue 9: does not exist")
         Traceback (most recent call last):
         ...
-        pyrmq.spark.errors.OffsetError: offsets of topic orders: queue 9 of broker broker-a does not exist
+        pyrmq.spark.errors.OffsetError: topic orders, broker broker-a, queue 9: does not exist
     """
 
 

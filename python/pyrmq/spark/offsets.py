@@ -1,14 +1,15 @@
 """Positions in queues, and the JSON in which Spark keeps them.
 
 ```text
-{"orders": {"broker-a": {"0": 120, "1": 118}, "broker-b": {"0": 97}},   topic, broker, queue: next offset to read
- "@start": {"orders": {"broker-a": {"0": 100, ...}}},                   only in the end of a query's first batch
+{"orders": {"broker-a": {"0": 120, "1": 118}, "broker-b": {"0": 97}},   next offset of each queue
+ "@start": {"orders": {"broker-a": {"0": 100, ...}}},                   first batch of a query only
  "@v": 1}
 ```
 
-The same form without the two reserved keys is what options ``startingOffsets`` and ``endingOffsets``
-take, with -2 for the earliest and -1 for the latest. No topic can begin with ``@``. Spark compares
-offsets as text, so one set of positions has exactly one spelling: everything is sorted.
+The same form without the two reserved keys is what options ``startingOffsets`` and
+``endingOffsets`` take, with -2 for the earliest and -1 for the latest. No topic can begin with
+``@``. Spark compares offsets as text, so one set of positions has exactly one spelling: everything
+is sorted.
 
 Why ``@start``: Spark asks a new query's first offsets anew when the first batch was planned but not
 finished, and "latest" has moved by then. With the start recorded in the logged end, the replayed
@@ -18,10 +19,12 @@ batch reads exactly what was planned.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pyrmq.spark.errors import OffsetError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "EARLIEST",
@@ -90,7 +93,9 @@ class Position(NamedTuple):
     start: Offsets | None = None
 
 
-def to_json(offsets: Mapping[Queue, int], start: Mapping[Queue, int] | None = None) -> dict[str, Any]:
+def to_json(
+    offsets: Mapping[Queue, int], start: Mapping[Queue, int] | None = None
+) -> dict[str, Any]:
     """Write positions as the dictionary that Spark stores.
 
     Args:
@@ -181,7 +186,8 @@ def resolve(wanted: Mapping[Queue, int], bounds: Mapping[Queue, Bounds], option:
     missing = sorted(set(bounds) - set(wanted))
     if missing:
         raise OffsetError(
-            f"option {option}: offsets are missing for: {_some(missing)}; -2 means the earliest, -1 the latest"
+            f"option {option}: offsets are missing for: {_some(missing)};"
+            " -2 means the earliest, -1 the latest"
         )
     words = {EARLIEST: 0, LATEST: 1}
     return {
@@ -193,25 +199,33 @@ def resolve(wanted: Mapping[Queue, int], bounds: Mapping[Queue, Bounds], option:
 def _nest(offsets: Mapping[Queue, int]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for queue, offset in sorted(offsets.items()):
-        nested.setdefault(queue.topic, {}).setdefault(queue.broker, {})[str(queue.queue_id)] = offset
+        nested.setdefault(queue.topic, {}).setdefault(queue.broker, {})[str(queue.queue_id)] = (
+            offset
+        )
     return nested
 
 
-def _flatten(topics: Any, where: str, *, lowest: int) -> Offsets:
+def _flatten(topics: object, where: str, *, lowest: int) -> Offsets:
     offsets: Offsets = {}
     for topic, brokers in _members(topics, where):
         for broker, queues in _members(brokers, f"{where}, topic {topic}"):
             for queue_id, offset in _members(queues, f"{where}, topic {topic}, broker {broker}"):
                 if not queue_id.isdecimal():
-                    raise OffsetError(f"{where}, topic {topic}, broker {broker}: no queue number: {queue_id!r}")
+                    raise OffsetError(
+                        f"{where}, topic {topic}, broker {broker}: no queue number: {queue_id!r}"
+                    )
                 queue = Queue(topic, broker, int(queue_id))
-                if isinstance(offset, bool) or not isinstance(offset, int) or not lowest <= offset < 2**63:
+                if (
+                    isinstance(offset, bool)
+                    or not isinstance(offset, int)
+                    or not lowest <= offset < 2**63
+                ):
                     raise OffsetError(f"{where}, {queue}: no offset: {offset!r}")
                 offsets[queue] = offset
     return offsets
 
 
-def _members(value: Any, where: str) -> list[tuple[str, Any]]:
+def _members(value: object, where: str) -> list[tuple[str, Any]]:
     if not isinstance(value, dict):
         raise OffsetError(f"{where}: a JSON object is wanted, found: {value!r}")
     return list(value.items())

@@ -1,22 +1,25 @@
 """The options of ``format("rocketmq")``: names in any case, values checked, secrets never shown.
 
-Spark hands options over as strings with lower-case names, so they are read here once into a frozen
-class; nothing behind this file sees a raw option. An unknown name is an error that names the nearest
-known one. A name whose turn has not come is an error that says so: an option is never ignored.
+Spark hands options over as strings with lower-case names, so they are read here once into a
+frozen class; nothing behind this file sees a raw option. An unknown name is an error that names
+the nearest known one. A name whose turn has not come is an error that says so: an option is never
+ignored.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pyrmq.spark import schema
 from pyrmq.spark.errors import OptionError
 from pyrmq.spark.offsets import Offsets, parse_user
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["KNOWN", "Options", "Word"]
 
@@ -25,8 +28,14 @@ Word: TypeAlias = Literal["earliest", "latest"]
 KNOWN: dict[str, tuple[str, str]] = {
     "nameServer": ("required", "name servers, `host:port;host:port`"),
     "topic": ("required, or topicPattern", "comma list of topics; alias `subscribe`"),
-    "topicPattern": ("", "regular expression that whole topic names match; alias `subscribePattern`"),
-    "startingOffsets": ("latest (stream), earliest (batch)", "earliest, latest, or JSON by topic, broker, queue"),
+    "topicPattern": (
+        "",
+        "regular expression that whole topic names match; alias `subscribePattern`",
+    ),
+    "startingOffsets": (
+        "latest (stream), earliest (batch)",
+        "earliest, latest, or JSON by topic, broker, queue",
+    ),
     "startingTimestamp": ("", "milliseconds or ISO 8601; beats startingOffsets"),
     "endingOffsets": ("latest", "batch only: latest, or JSON"),
     "endingTimestamp": ("", "batch only: milliseconds or ISO 8601; beats endingOffsets"),
@@ -136,13 +145,18 @@ def _known_only(given: Mapping[str, str]) -> dict[str, str]:
         if lower in _SPARKS_OWN:
             continue
         if lower in _LATER:
-            if lower in {"tls", "vipchannel", "committogroup", "filterpushdown"} and value.strip().lower() == "false":
+            if (
+                lower in {"tls", "vipchannel", "committogroup", "filterpushdown"}
+                and value.strip().lower() == "false"
+            ):
                 continue
             raise OptionError(written, f"not built yet: {_LATER[lower]}")
         name = by_lower.get(lower)
         if name is None:
             near = difflib.get_close_matches(lower, by_lower, n=1, cutoff=0.5)
-            hint = f"did you mean {by_lower[near[0]]}?" if near else f"known are: {', '.join(KNOWN)}"
+            hint = (
+                f"did you mean {by_lower[near[0]]}?" if near else f"known are: {', '.join(KNOWN)}"
+            )
             raise OptionError(written, f"unknown, {hint}")
         if name in found:
             raise OptionError(written, f"given twice: it is another name of {name}")
@@ -156,9 +170,15 @@ class _Parser:
 
     def options(self, *, batch: bool) -> Options:
         pattern = self.text("topicPattern")
-        topics = tuple(dict.fromkeys(name.strip() for name in self.text("topic").split(",") if name.strip()))
+        topics = tuple(
+            dict.fromkeys(name.strip() for name in self.text("topic").split(",") if name.strip())
+        )
         if bool(topics) == bool(pattern):
-            problem = "excludes topicPattern: give one of them" if topics else "is missing: name the topic to read"
+            problem = (
+                "excludes topicPattern: give one of them"
+                if topics
+                else "is missing: name the topic to read"
+            )
             raise OptionError("topic", problem)
         for topic in topics:
             if not _NAME.fullmatch(topic):
@@ -167,16 +187,24 @@ class _Parser:
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise OptionError("topicPattern", f"no regular expression: {pattern!r}: {error}") from error
+                raise OptionError(
+                    "topicPattern", f"no regular expression: {pattern!r}: {error}"
+                ) from error
         if not batch:
             for name in ("endingOffsets", "endingTimestamp", "limit"):
                 if name in self.given:
-                    raise OptionError(name, "only a batch read has an end; a stream ends with its trigger")
+                    raise OptionError(
+                        name, "only a batch read has an end; a stream ends with its trigger"
+                    )
         return Options(
             name_server=self.addresses("nameServer"),
             topics=topics,
             topic_pattern=pattern or None,
-            starting=self.position("startingOffsets", "earliest" if batch else "latest", refuse="latest" if batch else ""),
+            starting=self.position(
+                "startingOffsets",
+                "earliest" if batch else "latest",
+                refuse="latest" if batch else "",
+            ),
             starting_timestamp_ms=self.moment("startingTimestamp"),
             ending=self.position("endingOffsets", "latest", refuse="earliest"),
             ending_timestamp_ms=self.moment("endingTimestamp"),
@@ -223,7 +251,9 @@ class _Parser:
         text = self.value(name)
         match = _DURATION.fullmatch(text)
         if match is None:
-            raise OptionError(name, f"a duration as 500ms, 30s, 15m or 1h is wanted, found: {text!r}")
+            raise OptionError(
+                name, f"a duration as 500ms, 30s, 15m or 1h is wanted, found: {text!r}"
+            )
         return int(match[1]) * _DURATION_MS[match[2]]
 
     def moment(self, name: str) -> int | None:
@@ -235,7 +265,9 @@ class _Parser:
         try:
             when = datetime.fromisoformat(text)
         except ValueError:
-            raise OptionError(name, f"milliseconds or ISO 8601 is wanted, found: {text!r}") from None
+            raise OptionError(
+                name, f"milliseconds or ISO 8601 is wanted, found: {text!r}"
+            ) from None
         if when.tzinfo is None:
             when = when.replace(tzinfo=UTC)
         return round(when.timestamp() * 1000)
@@ -248,13 +280,17 @@ class _Parser:
         if word not in {"earliest", "latest"}:
             return parse_user(text, name)
         if word == refuse:
-            raise OptionError(name, f"{word} leaves nothing to read: give offsets, a time, or leave it out")
+            raise OptionError(
+                name, f"{word} leaves nothing to read: give offsets, a time, or leave it out"
+            )
         return "earliest" if word == "earliest" else "latest"
 
     def addresses(self, name: str) -> str:
         given = [part.strip() for part in self.text(name).split(";") if part.strip()]
         if not given:
-            raise OptionError(name, "is missing: name the cluster's name servers as host:port;host:port")
+            raise OptionError(
+                name, "is missing: name the cluster's name servers as host:port;host:port"
+            )
         for address in given:
             match = _ADDRESS.fullmatch(address)
             if match is None or not 0 < int(match[2]) < 65536:
@@ -262,4 +298,6 @@ class _Parser:
         return ";".join(given)
 
     def columns(self) -> tuple[str, ...]:
-        return tuple(schema.known(name.strip()) for name in self.text("columns").split(",") if name.strip())
+        return tuple(
+            schema.known(name.strip()) for name in self.text("columns").split(",") if name.strip()
+        )

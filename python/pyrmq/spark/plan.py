@@ -7,11 +7,14 @@ with much to read is a task of its own (cut further only when asked), small ones
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyrmq.spark.errors import OffsetError
-from pyrmq.spark.offsets import Bounds, Offsets, Queue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pyrmq.spark.offsets import Bounds, Offsets, Queue
 
 __all__ = ["PACK_ROWS", "Range", "limit_rows", "pack", "ranges_between", "rows", "split", "take"]
 
@@ -64,7 +67,11 @@ def limit_rows(start: Mapping[Queue, int], end: Mapping[Queue, int], limit: int)
         >>> [*limit_rows({a: 0, b: 0}, {a: 900, b: 100}, 10).values()]
         [9, 1]
     """
-    waiting = {queue: end[queue] - start[queue] for queue in end if end[queue] > start.get(queue, end[queue])}
+    waiting = {
+        queue: end[queue] - start[queue]
+        for queue in end
+        if end[queue] > start.get(queue, end[queue])
+    }
     total = sum(waiting.values())
     if limit <= 0 or total <= limit:
         return dict(end)
@@ -78,7 +85,9 @@ def limit_rows(start: Mapping[Queue, int], end: Mapping[Queue, int], limit: int)
     }
 
 
-def ranges_between(start: Mapping[Queue, int], end: Mapping[Queue, int], bounds: Mapping[Queue, Bounds]) -> list[Range]:
+def ranges_between(
+    start: Mapping[Queue, int], end: Mapping[Queue, int], bounds: Mapping[Queue, Bounds]
+) -> list[Range]:
     """List what lies between two positions, queue by queue, without the empty ones.
 
     A queue that only `end` knows is new and is read from its earliest message. A queue that only
@@ -133,7 +142,9 @@ def split(ranges: Sequence[Range], *, min_partitions: int = 0, max_records: int 
     return pieces
 
 
-def pack(ranges: Sequence[Range], *, min_partitions: int = 0, max_records: int = 0) -> list[list[Range]]:
+def pack(
+    ranges: Sequence[Range], *, min_partitions: int = 0, max_records: int = 0
+) -> list[list[Range]]:
     """Put ranges into tasks: large ones alone, small ones together, as even as it goes.
 
     Args:

@@ -1,13 +1,13 @@
-"""A stream's way through the queues: which offsets each micro-batch takes. No Spark, no I/O of its own.
+"""A stream's way through the queues: which offsets each micro-batch takes. Neither Spark nor I/O.
 
 Spark drives it from one long-lived process on the driver: `initial` once for a new query, `latest`
 for every batch (and every 10 ms while idle), `tasks` to plan one. What may surprise:
 
-* Spark compares offsets as text, and equal text means "nothing new": then the given start is returned
-  as it is.
+* Spark compares offsets as text, and equal text means "nothing new": then the given start is
+  returned as it is.
 * The end of a query's first batch records where it began (offsets.py says why).
-* A queue that seems to end before where the stream stands is given `GRACE_S` before it counts as lost:
-  a broker that was killed rebuilds its queues from the log and shows less meanwhile.
+* A queue that seems to end before where the stream stands is given `GRACE_S` before it counts as
+  lost: a broker that was killed rebuilds its queues from the log and shows less meanwhile.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Progress:
         return to_json(end, start=begin if first else None)
 
     def report(self) -> dict[str, Any] | None:
-        """Return the true ends of all queues, whatever the limits, or None before they are known."""
+        """Return the true ends of all queues, whatever the limits; None while unknown."""
         if not self._bounds:
             return None
         return to_json({queue: bounds.highest for queue, bounds in self._bounds.items()})
@@ -114,7 +114,7 @@ class Progress:
         """Cut a batch into tasks.
 
         Raises:
-            DataLossError: a part of the batch has expired and the options say that this is an error.
+            DataLossError: a part has expired and the options say that this is an error.
         """
         if start == end:
             return []
@@ -196,13 +196,14 @@ def tasks_of(
         if upper < lower.get(queue, 0) and not options.fail_on_data_loss and queue in bounds:
             lower[queue] = min(bounds[queue].lowest, upper)
     ranges = available(options, ranges_between(lower, end, bounds), bounds)
-    cut = {"min_partitions": options.min_partitions, "max_records": options.max_records_per_partition}
+    cut = {
+        "min_partitions": options.min_partitions,
+        "max_records": options.max_records_per_partition,
+    }
     return pack(split(ranges, **cut), **cut)
 
 
-def available(
-    options: Options, ranges: list[Range], bounds: Mapping[Queue, Bounds]
-) -> list[Range]:
+def available(options: Options, ranges: list[Range], bounds: Mapping[Queue, Bounds]) -> list[Range]:
     """Hold ranges against what the queues still have; the expired part is an error or left out.
 
     Raises:

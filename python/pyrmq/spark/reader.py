@@ -1,4 +1,4 @@
-"""The batch read: offsets are fixed at planning and travel in the tasks, so a retried task reads the same."""
+"""The batch read. Offsets are fixed at planning and travel in the tasks: a retry reads the same."""
 
 from __future__ import annotations
 
@@ -81,7 +81,8 @@ class BatchReader(DataSourceReader):
             highest = bounds[queue].highest if queue in bounds else offset
             if offset > highest and self.options.fail_on_data_loss:
                 raise OffsetError(
-                    f"{queue}: endingOffsets has {offset}, it holds {bounds[queue].lowest} to {highest}"
+                    f"{queue}: endingOffsets has {offset},"
+                    f" it holds {bounds[queue].lowest} to {highest}"
                 )
             held[queue] = min(offset, highest)
         return held

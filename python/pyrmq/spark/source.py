@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.sql.datasource import DataSource
 
@@ -42,23 +42,24 @@ class RocketMQDataSource(DataSource):
 
         return BatchReader(Options.parse(self.options, batch=True), schema)
 
-    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> StreamReader:
         """Open a stream of the schema's columns."""
         from pyrmq.spark.stream import StreamReader
 
         return StreamReader(Options.parse(self.options, batch=False), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> None:  # type: ignore[override]  # noqa: FBT001
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: FBT001
         """Refuse: writing comes later."""
         raise NotImplementedError(_NO_WRITER)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> None:  # type: ignore[override]  # noqa: FBT001, N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: FBT001
         """Refuse: writing comes later."""
         raise NotImplementedError(_NO_WRITER)
 
 
 _NO_WRITER = (
-    "format rocketmq cannot write yet: send from foreachPartition or foreachBatch with pyrmq.Producer"
+    "format rocketmq cannot write yet: send from foreachPartition or foreachBatch with"
+    " pyrmq.Producer"
 )
 
 

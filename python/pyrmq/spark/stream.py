@@ -1,4 +1,4 @@
-"""The streaming read as Spark 4.1 and later drive it; `progress.py` decides, this file translates."""
+"""The streaming read as Spark drives it: `progress.py` decides, this file translates."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Leave connections and progress on the driver: executors only read."""
         return {**self.__dict__, "_progress": None, "_cluster": None}
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins."""
         return self._planning().initial()
 
-    def latestOffset(  # noqa: N802 - Spark's name
+    def latestOffset(
         self, start: dict[str, Any] | None = None, limit: object = None
     ) -> dict[str, Any]:
         """Return the end of the next batch; `start` itself when there is nothing new."""
@@ -65,16 +65,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             rows = 0 if unlimited else self.options.max_offsets_per_trigger
         return self._planning().latest(start, limit=rows, wait_for_more=not unlimited)
 
-    def getDefaultReadLimit(self) -> object:  # noqa: N802 - Spark's name
+    def getDefaultReadLimit(self) -> object:
         """Return the limit of ``maxOffsetsPerTrigger``."""
         rows = self.options.max_offsets_per_trigger
         return ReadMaxRows(rows) if rows else ReadAllAvailable()
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+    def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the true ends of the queues for the query's progress."""
         return self._planning().report()
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+    def prepareForTriggerAvailableNow(self) -> None:
         """Let the query end at what is there now."""
         self._planning().freeze()
 

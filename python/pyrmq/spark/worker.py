@@ -1,8 +1,8 @@
 """What runs in Spark's Python workers: record ranges to Arrow batches, no Python object a row.
 
-A worker serves many tasks, so the connections live in the module (in Rust, by broker address, closed
-after being idle) and the long-lived objects are taken out of the garbage collector's sight once: Spark
-collects after every task, which costs more than a small task does.
+A worker serves many tasks, so the connections live in the module and the long-lived objects are
+taken out of the garbage collector's sight once: Spark collects after every task, which costs more
+than a small task does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import gc
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyrmq.spark.plan import Range
 from pyrmq.spark.schema import arrow_schema, projection
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyrmq.spark.options import Options
+    from pyrmq.spark.plan import Range
 
 __all__ = ["Part", "batches"]
 
@@ -79,7 +79,7 @@ def batches(
 
 
 def _freeze_once() -> None:
-    global _frozen  # noqa: PLW0603 - one flag a process
+    global _frozen
     if not _frozen:
         gc.collect()
         gc.freeze()

@@ -1,0 +1,633 @@
+//! Reads fixed ranges of queues into column blocks, with several pulls on their way.
+//!
+//! ```text
+//! queue    lo ........ lo+s ....... lo+2s ...... lo+3s                  hi
+//! asks     [   ask 0   )[   ask 1   )[   ask 2   )   at most `pulls_in_flight`, answered in any order,
+//! columns  <- front answer, cut? the rest of ask 0 is asked again, in front   taken strictly in this one
+//! ```
+//! Queue offsets are dense, so the next asks need not wait for an answer. How much a broker gives at once differs
+//! (Apache's gives 32 messages from memory and 8 from disk, whatever is asked: `DefaultMessageStore.getMessage`), so
+//! the step follows what comes. With a tag filter the broker walks on over what does not match; then a queue has one ask
+//! at a time, and other queues fill the window.
+//!
+//! A failure that may pass (no connection, busy broker, a queue that is shorter than it was because its broker has
+//! just been started again) is asked again until `timeout`; then it is the read's error. No async: a thread without a
+//! runtime waits in slices.
+
+use crate::columns::{Block, Column, ColumnError, Columns};
+use bytes::Bytes;
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::message::Record;
+use pyrmq_remoting::message::properties::names;
+use pyrmq_remoting::net::{Call, Client, NetError};
+use pyrmq_remoting::{Command, WireError};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// What the first ask wants, to learn how much the broker gives at once.
+const PROBE: i64 = 1024;
+/// The step never exceeds this.
+const MAX_STEP: i64 = 4096;
+/// So many answers in full, and a larger step is tried.
+const GROW_AFTER: u32 = 64;
+/// Longest wait for one answer; the next attempt opens a new connection if need be.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Pull sysFlag: the request carries its subscription (Apache `PullSysFlag.FLAG_SUBSCRIPTION`).
+const WITH_SUBSCRIPTION: &str = "4";
+
+/// Offsets of one queue, from `start` up to, not including, `end`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Range {
+    /// The broker's `host:port`.
+    pub address: String,
+    /// The broker's name.
+    pub broker: String,
+    /// Topic.
+    pub topic: String,
+    /// Queue number.
+    pub queue_id: i32,
+    /// First offset.
+    pub start: i64,
+    /// Offset behind the last.
+    pub end: i64,
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "topic {}, broker {} ({}), queue {}",
+            self.topic, self.broker, self.address, self.queue_id
+        )
+    }
+}
+
+/// How to read.
+#[derive(Debug, Clone)]
+pub struct ReadOptions {
+    /// Consumer group that the requests name; the broker keeps nothing for it.
+    pub group: String,
+    /// `*`, or tags separated by `||`.
+    pub tags: String,
+    /// The columns, in order.
+    pub columns: Vec<Column>,
+    /// A block ends at so many rows,
+    pub max_rows: usize,
+    /// or at about so many bytes.
+    pub max_bytes: usize,
+    /// Requests kept on their way.
+    pub pulls_in_flight: usize,
+    /// How long a failure that may pass is borne.
+    pub timeout: Duration,
+    /// Go on with what is left where messages have expired.
+    pub skip_lost: bool,
+}
+
+/// Why a range could not be read.
+#[derive(Debug, Clone, Error)]
+pub enum RangeError {
+    /// The broker did not answer.
+    #[error("{range}: no answer for {waited_ms} ms: {cause}")]
+    Unreachable {
+        /// What was read.
+        range: Arc<Range>,
+        /// How long it was tried.
+        waited_ms: u128,
+        /// The last failure.
+        cause: NetError,
+    },
+    /// The broker answered with an error.
+    #[error("{range}: the broker refused to give offset {offset}, code {code}: {remark}")]
+    Refused {
+        /// What was read.
+        range: Arc<Range>,
+        /// What was asked for.
+        offset: i64,
+        /// Response code.
+        code: i32,
+        /// The broker's words.
+        remark: String,
+    },
+    /// Messages have expired before they were read.
+    #[error(
+        "{range}: offsets {from} to {} were wanted, it holds {lowest} to {highest}", .range.end
+    )]
+    Expired {
+        /// What was read.
+        range: Arc<Range>,
+        /// First offset that is missing.
+        from: i64,
+        /// The queue's first offset now.
+        lowest: i64,
+        /// The queue's end now.
+        highest: i64,
+    },
+    /// A message cannot be read.
+    #[error("{range}: the message at offset {offset} or behind cannot be read: {cause}")]
+    Message {
+        /// What was read.
+        range: Arc<Range>,
+        /// First offset not read.
+        offset: i64,
+        /// Why.
+        cause: ColumnError,
+    },
+    /// The answer lacks what a pull's answer has.
+    #[error("{range}: the broker's answer cannot be read: {cause}")]
+    Answer {
+        /// What was read.
+        range: Arc<Range>,
+        /// Why.
+        cause: WireError,
+    },
+}
+
+/// Messages that were left out because they are gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    /// Where.
+    pub range: Arc<Range>,
+    /// First offset.
+    pub from: i64,
+    /// Offset behind the last.
+    pub to: i64,
+}
+
+struct Ask {
+    range: usize,
+    from: i64,
+    to: i64,
+    call: Call,
+}
+
+/// An answer that is being taken apart.
+struct Open {
+    range: usize,
+    asked_from: i64,
+    position: i64,
+    to: i64,
+    next_begin: i64,
+    body: Bytes,
+    at: usize,
+}
+
+struct Trouble {
+    since: Instant,
+    again_at: Instant,
+    pause: Duration,
+    asked_again: bool,
+    cause: RangeError,
+}
+
+/// Where a queue begins and ends, and where to go on, as an answer says it.
+struct Position {
+    next_begin: i64,
+    lowest: i64,
+    highest: i64,
+}
+
+/// Reads ranges, in their order, as blocks of columns.
+pub struct RangeReader {
+    client: Client,
+    options: ReadOptions,
+    tags: Vec<String>,
+    ranges: Vec<Arc<Range>>,
+    next: (usize, i64),
+    window: VecDeque<Ask>,
+    step: Option<i64>,
+    full_answers: u32,
+    open: Option<Open>,
+    columns: Columns,
+    trouble: Option<Trouble>,
+    lost: Vec<Lost>,
+}
+
+impl RangeReader {
+    /// Nothing is asked before the first [`RangeReader::poll`].
+    pub fn new(client: Client, ranges: Vec<Range>, options: ReadOptions) -> Self {
+        let tags: Vec<String> = options
+            .tags
+            .split("||")
+            .map(|tag| tag.trim().to_owned())
+            .filter(|tag| !tag.is_empty() && tag != "*")
+            .collect();
+        Self {
+            columns: Columns::new(options.columns.clone()),
+            next: (0, ranges.first().map_or(0, |range| range.start)),
+            ranges: ranges.into_iter().map(Arc::new).collect(),
+            step: if tags.is_empty() { None } else { Some(PROBE) },
+            client,
+            options,
+            tags,
+            window: VecDeque::new(),
+            full_answers: 0,
+            open: None,
+            trouble: None,
+            lost: Vec::new(),
+        }
+    }
+
+    /// Works for up to `slice`. `None`: not done yet. `Some(Ok(None))`: everything was read.
+    pub fn poll(&mut self, slice: Duration) -> Option<Result<Option<Block>, RangeError>> {
+        let until = Instant::now() + slice;
+        loop {
+            match self.advance(until) {
+                Ok(Step::Block) => return Some(Ok(Some(self.columns.finish()))),
+                Ok(Step::Done) => {
+                    let rest = (self.columns.rows() > 0).then(|| self.columns.finish());
+                    return Some(Ok(rest));
+                }
+                Ok(Step::Wait) => return None,
+                Ok(Step::More) => {}
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+
+    /// What was left out since the last call.
+    pub fn take_lost(&mut self) -> Vec<Lost> {
+        std::mem::take(&mut self.lost)
+    }
+
+    fn advance(&mut self, until: Instant) -> Result<Step, RangeError> {
+        if self.open.is_some() {
+            return self.drain();
+        }
+        if let Some(trouble) = &self.trouble
+            && !trouble.asked_again
+        {
+            let wait = trouble.again_at.saturating_duration_since(Instant::now());
+            std::thread::sleep(wait.min(until.saturating_duration_since(Instant::now())));
+            if Instant::now() < trouble.again_at {
+                return Ok(Step::Wait);
+            }
+            self.ask_front_again();
+        }
+        self.fill();
+        let Some(front) = self.window.front() else {
+            return Ok(Step::Done);
+        };
+        match front.call.wait(until.saturating_duration_since(Instant::now())) {
+            None => Ok(Step::Wait),
+            Some(answer) => self.answered(answer).map(|()| Step::More),
+        }
+    }
+
+    fn is_filtered(&self) -> bool {
+        !self.tags.is_empty()
+    }
+
+    fn fill(&mut self) {
+        let most = if self.step.is_some() {
+            self.options.pulls_in_flight
+        } else {
+            1
+        };
+        while self.window.len() < most {
+            let (index, from) = self.next;
+            let Some(range) = self.ranges.get(index) else {
+                return;
+            };
+            if from >= range.end {
+                self.next = (index + 1, self.ranges.get(index + 1).map_or(0, |range| range.start));
+                continue;
+            }
+            let to = if self.is_filtered() {
+                range.end
+            } else {
+                range.end.min(from.saturating_add(self.step.unwrap_or(PROBE)))
+            };
+            self.next = (index, to);
+            if let Some(ask) = self.ask(index, from, to) {
+                self.window.push_back(ask);
+            }
+        }
+    }
+
+    fn ask(&self, index: usize, from: i64, to: i64) -> Option<Ask> {
+        let range = self.ranges.get(index)?;
+        let count = (to - from).min(MAX_STEP);
+        let tags = if self.is_filtered() {
+            self.options.tags.as_str()
+        } else {
+            "*"
+        };
+        let command = Command::request(request::PULL_MESSAGE)
+            .with_field("consumerGroup", &self.options.group)
+            .with_field("topic", &range.topic)
+            .with_field("queueId", &range.queue_id.to_string())
+            .with_field("queueOffset", &from.to_string())
+            .with_field("maxMsgNums", &count.to_string())
+            .with_field("sysFlag", WITH_SUBSCRIPTION)
+            .with_field("commitOffset", "0")
+            .with_field("suspendTimeoutMillis", "0")
+            .with_field("subscription", tags)
+            .with_field("subVersion", "0")
+            .with_field("expressionType", "TAG");
+        let timeout = self.options.timeout.min(REQUEST_TIMEOUT);
+        Some(Ask {
+            range: index,
+            from,
+            to,
+            call: self.client.call(&range.address, command, timeout),
+        })
+    }
+
+    /// Puts an ask in front, or nothing when it is empty.
+    fn ask_first(&mut self, index: usize, from: i64, to: i64) {
+        if from < to
+            && let Some(ask) = self.ask(index, from, to)
+        {
+            self.window.push_front(ask);
+        }
+    }
+
+    fn ask_front_again(&mut self) {
+        if let Some(front) = self.window.pop_front() {
+            self.ask_first(front.range, front.from, front.to);
+        }
+        if let Some(trouble) = &mut self.trouble {
+            trouble.asked_again = true;
+        }
+    }
+
+    fn answered(&mut self, answer: Result<Command, NetError>) -> Result<(), RangeError> {
+        let Some((index, from, to)) = self.window.front().map(|ask| (ask.range, ask.from, ask.to)) else {
+            return Ok(());
+        };
+        let Some(range) = self.ranges.get(index).cloned() else {
+            return Ok(());
+        };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(cause) => {
+                return self.bear(RangeError::Unreachable {
+                    range,
+                    waited_ms: 0,
+                    cause,
+                });
+            }
+        };
+        let refused = |answer: &Command| RangeError::Refused {
+            range: range.clone(),
+            offset: from,
+            code: answer.code,
+            remark: answer.remark.clone().unwrap_or_default(),
+        };
+        match answer.code {
+            response::SUCCESS => {
+                let position = position(&range, &answer)?;
+                self.trouble = None;
+                self.window.pop_front();
+                self.open = Some(Open {
+                    range: index,
+                    asked_from: from,
+                    position: from,
+                    to,
+                    next_begin: position.next_begin,
+                    body: answer.body.unwrap_or_default(),
+                    at: 0,
+                });
+                Ok(())
+            }
+            response::PULL_NOT_FOUND | response::PULL_RETRY_IMMEDIATELY | response::PULL_OFFSET_MOVED => {
+                let position = position(&range, &answer)?;
+                if position.lowest > from {
+                    self.expired(&range, position.lowest, &position)
+                } else if position.next_begin > from && answer.code != response::PULL_OFFSET_MOVED {
+                    if self.is_filtered() {
+                        self.trouble = None;
+                        self.window.pop_front();
+                        self.ask_first(index, position.next_begin, to);
+                        Ok(())
+                    } else {
+                        self.expired(&range, position.next_begin, &position)
+                    }
+                } else {
+                    // A broker that was killed shows less of a queue until it has read its log again.
+                    self.bear(RangeError::Expired {
+                        range,
+                        from,
+                        lowest: position.lowest,
+                        highest: position.highest,
+                    })
+                }
+            }
+            response::SYSTEM_ERROR
+            | response::SYSTEM_BUSY
+            | response::SERVICE_NOT_AVAILABLE
+            | response::FLOW_CONTROL
+            | response::GO_AWAY => self.bear(refused(&answer)),
+            _ => Err(refused(&answer)),
+        }
+    }
+
+    /// Asks again later, unless that went on for too long.
+    fn bear(&mut self, cause: RangeError) -> Result<(), RangeError> {
+        let now = Instant::now();
+        let (since, pause) = match &self.trouble {
+            Some(trouble) => (trouble.since, (trouble.pause * 2).min(LONGEST_PAUSE)),
+            None => (now, FIRST_PAUSE),
+        };
+        let waited = now.duration_since(since);
+        if waited + pause > self.options.timeout {
+            return match cause {
+                RangeError::Unreachable { range, cause, .. } => Err(RangeError::Unreachable {
+                    range,
+                    waited_ms: waited.as_millis(),
+                    cause,
+                }),
+                RangeError::Expired { range, .. } if self.options.skip_lost => {
+                    let to = range.end;
+                    self.leave_out(&range, to);
+                    Ok(())
+                }
+                other => Err(other),
+            };
+        }
+        self.trouble = Some(Trouble {
+            since,
+            again_at: now + pause,
+            pause,
+            asked_again: false,
+            cause,
+        });
+        Ok(())
+    }
+
+    fn expired(&mut self, range: &Arc<Range>, to: i64, position: &Position) -> Result<(), RangeError> {
+        if !self.options.skip_lost {
+            return Err(RangeError::Expired {
+                range: range.clone(),
+                from: self.window.front().map_or(range.start, |ask| ask.from),
+                lowest: position.lowest.max(to),
+                highest: position.highest,
+            });
+        }
+        self.leave_out(range, to);
+        Ok(())
+    }
+
+    /// Goes on behind `to`; the asks behind the front one find out for themselves.
+    fn leave_out(&mut self, range: &Arc<Range>, to: i64) {
+        self.trouble = None;
+        if let Some(front) = self.window.pop_front() {
+            self.lost.push(Lost {
+                range: range.clone(),
+                from: front.from,
+                to: to.min(front.to),
+            });
+            self.ask_first(front.range, to, front.to);
+        }
+    }
+
+    /// Takes records off the open answer until it is empty or a block is full.
+    fn drain(&mut self) -> Result<Step, RangeError> {
+        let Some(mut open) = self.open.take() else {
+            return Ok(Step::More);
+        };
+        let Some(range) = self.ranges.get(open.range).cloned() else {
+            return Ok(Step::More);
+        };
+        while let Some(rest) = open.body.get(open.at..).filter(|rest| !rest.is_empty()) {
+            let unreadable = |cause: ColumnError| RangeError::Message {
+                range: range.clone(),
+                offset: open.position,
+                cause,
+            };
+            let record = Record::decode(rest).map_err(|cause| unreadable(cause.into()))?;
+            open.at += record.size;
+            let offset = record.queue_offset;
+            if offset < open.position {
+                continue;
+            }
+            if offset >= open.to {
+                break;
+            }
+            if offset > open.position && !self.is_filtered() {
+                self.gap(&range, &open, offset)?;
+            }
+            if self.wants(&record) {
+                self.columns.push(&range.broker, &record).map_err(unreadable)?;
+            }
+            open.position = offset + 1;
+            if self.columns.rows() >= self.options.max_rows || self.columns.bytes() >= self.options.max_bytes {
+                self.open = Some(open);
+                return Ok(Step::Block);
+            }
+        }
+        self.close(&range, &open)?;
+        Ok(Step::More)
+    }
+
+    /// The answer is used up: asks for what it lacks, and learns from how much it gave.
+    fn close(&mut self, range: &Arc<Range>, open: &Open) -> Result<(), RangeError> {
+        let mut next = open.position;
+        if open.next_begin > next && next < open.to {
+            next = open.next_begin.min(open.to);
+            if !self.is_filtered() {
+                self.gap(range, open, next)?;
+            }
+        }
+        if next <= open.asked_from {
+            self.ask_first(open.range, open.asked_from, open.to);
+            return self.bear(RangeError::Answer {
+                range: range.clone(),
+                cause: WireError::Truncated {
+                    what: "pull answer",
+                    needed: 1,
+                    left: 0,
+                },
+            });
+        }
+        if !self.is_filtered() {
+            self.learn(next - open.asked_from, open.to - open.asked_from);
+        }
+        self.ask_first(open.range, next, open.to);
+        Ok(())
+    }
+
+    fn learn(&mut self, given: i64, asked: i64) {
+        let Some(step) = self.step else {
+            self.step = Some(if given < asked { given } else { asked.max(PROBE) });
+            return;
+        };
+        if given < asked {
+            self.step = Some(given.min(step));
+            self.full_answers = 0;
+        } else {
+            self.full_answers += 1;
+            if self.full_answers >= GROW_AFTER {
+                self.full_answers = 0;
+                self.step = Some(step.saturating_mul(2).min(MAX_STEP));
+            }
+        }
+    }
+
+    fn gap(&mut self, range: &Arc<Range>, open: &Open, to: i64) -> Result<(), RangeError> {
+        if !self.options.skip_lost {
+            return Err(RangeError::Expired {
+                range: range.clone(),
+                from: open.position,
+                lowest: to,
+                highest: range.end,
+            });
+        }
+        self.lost.push(Lost {
+            range: range.clone(),
+            from: open.position,
+            to,
+        });
+        Ok(())
+    }
+
+    /// The broker compares hashes of tags; two tags may have one.
+    fn wants(&self, record: &Record<'_>) -> bool {
+        !self.is_filtered()
+            || record
+                .properties
+                .get(names::TAGS)
+                .is_some_and(|tag| self.tags.iter().any(|wanted| wanted == tag))
+    }
+}
+
+impl fmt::Debug for RangeReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RangeReader")
+            .field("ranges", &self.ranges)
+            .field("next", &self.next)
+            .field("in_flight", &self.window.len())
+            .field("trouble", &self.trouble.as_ref().map(|trouble| &trouble.cause))
+            .finish_non_exhaustive()
+    }
+}
+
+enum Step {
+    /// A block is full.
+    Block,
+    /// Go on.
+    More,
+    /// The slice is over.
+    Wait,
+    /// Everything was read.
+    Done,
+}
+
+fn position(range: &Arc<Range>, answer: &Command) -> Result<Position, RangeError> {
+    let number = |key| {
+        pyrmq_remoting::header::FieldValue::read(answer.fields.get(key), key).map_err(|cause| RangeError::Answer {
+            range: range.clone(),
+            cause,
+        })
+    };
+    Ok(Position {
+        next_begin: number("nextBeginOffset")?,
+        lowest: number("minOffset")?,
+        highest: number("maxOffset")?,
+    })
+}

@@ -1,0 +1,429 @@
+//! Ranges read from a scripted broker: what it gives at once, what it holds, and when it is away.
+
+use pyrmq_client::columns::{Buffer, Column};
+use pyrmq_client::range::{Range, RangeError, RangeReader, ReadOptions};
+use pyrmq_remoting::Command;
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::message::NewRecord;
+use pyrmq_remoting::net::{
+    Client, ClientOptions, Peer, Processor, Reply, Server, ServerOptions, Shutdown, Table,
+};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+/// What the broker holds, and how it behaves.
+#[derive(Clone)]
+struct Script {
+    lowest: i64,
+    highest: i64,
+    at_once: i64,
+    busy: u32,
+    asked: Vec<(i64, i64)>,
+    under_way: usize,
+    held: bool,
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        Self {
+            lowest: 0,
+            highest: 1000,
+            at_once: 32,
+            busy: 0,
+            asked: Vec::new(),
+            under_way: 0,
+            held: false,
+        }
+    }
+}
+
+struct Broker {
+    script: Mutex<Script>,
+    waiting: Mutex<Vec<(Command, Reply)>>,
+}
+
+impl Processor for Broker {
+    fn process(&self, request: Command, _: &Peer, reply: Reply) {
+        let mut script = self.script.lock().unwrap();
+        if script.held {
+            script.under_way += 1;
+            self.waiting.lock().unwrap().push((request, reply));
+        } else {
+            reply.send(answer(&mut script, &request));
+        }
+    }
+}
+
+fn tag(offset: i64) -> &'static str {
+    ["red", "green", "blue"][usize::try_from(offset % 3).unwrap()]
+}
+
+fn record(topic: &str, queue_id: i32, offset: i64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    NewRecord {
+        topic,
+        queue_id,
+        flag: 0,
+        queue_offset: offset,
+        physical_offset: offset * 100,
+        sys_flag: 0,
+        born_timestamp_ms: 1,
+        born_host: "127.0.0.1:1".parse().unwrap(),
+        store_timestamp_ms: 2,
+        store_host: "127.0.0.1:2".parse().unwrap(),
+        reconsume_times: 0,
+        prepared_transaction_offset: 0,
+        body: b"body",
+        properties: format!("TAGS\u{1}{}\u{2}", tag(offset)).as_bytes(),
+    }
+    .encode(&mut bytes)
+    .unwrap();
+    bytes
+}
+
+fn answer(script: &mut Script, request: &Command) -> Command {
+    let fields: HashMap<&str, &str> = request.fields.iter().collect();
+    let number = |key: &str| fields[key].parse::<i64>().unwrap();
+    let (from, count) = (number("queueOffset"), number("maxMsgNums"));
+    script.asked.push((from, count));
+    if script.busy > 0 {
+        script.busy -= 1;
+        return Command::error(response::SYSTEM_BUSY, "too much to do");
+    }
+    let reply = |code, next: i64| {
+        Command::response(code)
+            .with_field("suggestWhichBrokerId", "0")
+            .with_field("nextBeginOffset", &next.to_string())
+            .with_field("minOffset", &script.lowest.to_string())
+            .with_field("maxOffset", &script.highest.to_string())
+    };
+    if from < script.lowest || from > script.highest {
+        return reply(response::PULL_OFFSET_MOVED, script.lowest.max(from.min(script.highest)));
+    }
+    if from == script.highest {
+        return reply(response::PULL_NOT_FOUND, from);
+    }
+    let wanted: Vec<&str> = fields["subscription"].split("||").map(str::trim).collect();
+    let (mut body, mut next, mut given) = (Vec::new(), from, 0);
+    while next < script.highest && given < count.min(script.at_once) {
+        if wanted == ["*"] || wanted.contains(&tag(next)) {
+            let queue_id = fields["queueId"].parse().unwrap();
+            body.extend(record(fields["topic"], queue_id, next));
+            given += 1;
+        }
+        next += 1;
+    }
+    if given == 0 {
+        return reply(response::PULL_RETRY_IMMEDIATELY, next);
+    }
+    reply(response::SUCCESS, next).with_body(body)
+}
+
+struct Rig {
+    runtime: Runtime,
+    broker: Arc<Broker>,
+    address: SocketAddr,
+    shutdown: Shutdown,
+    client: Client,
+}
+
+impl Rig {
+    fn new(script: Script) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let broker = Arc::new(Broker {
+            script: Mutex::new(script),
+            waiting: Mutex::default(),
+        });
+        let client = Client::new(runtime.handle(), ClientOptions::default(), Arc::new(Table::new())).unwrap();
+        let mut rig = Self {
+            runtime,
+            broker,
+            address: "127.0.0.1:0".parse().unwrap(),
+            shutdown: Shutdown::new(),
+            client,
+        };
+        rig.start();
+        rig
+    }
+
+    /// Starts on the port of the last time.
+    fn start(&mut self) {
+        let mut table = Table::new();
+        let row: Arc<dyn Processor> = self.broker.clone();
+        table.native(&[request::PULL_MESSAGE], &row);
+        let _guard = self.runtime.enter();
+        let server = Server::bind(self.address, ServerOptions::default(), Arc::new(table), Arc::new(())).unwrap();
+        self.address = server.local_addr();
+        self.shutdown = Shutdown::new();
+        let shutdown = self.shutdown.clone();
+        drop(self.runtime.spawn(async move { server.run(shutdown).await.map(drop) }));
+    }
+
+    fn range(&self, queue_id: i32, start: i64, end: i64) -> Range {
+        Range {
+            address: self.address.to_string(),
+            broker: "broker-a".to_owned(),
+            topic: "orders".to_owned(),
+            queue_id,
+            start,
+            end,
+        }
+    }
+
+    fn reader(&self, ranges: Vec<Range>, change: impl FnOnce(&mut ReadOptions)) -> RangeReader {
+        let mut options = ReadOptions {
+            group: "readers".to_owned(),
+            tags: "*".to_owned(),
+            columns: vec![Column::QueueId, Column::QueueOffset],
+            max_rows: 10_000,
+            max_bytes: 1 << 20,
+            pulls_in_flight: 8,
+            timeout: Duration::from_secs(5),
+            skip_lost: false,
+        };
+        change(&mut options);
+        RangeReader::new(self.client.clone(), ranges, options)
+    }
+
+    fn asked(&self) -> Vec<(i64, i64)> {
+        self.broker.script.lock().unwrap().asked.clone()
+    }
+}
+
+/// (queue, offset) of every row, and the rows of each block.
+fn read(reader: &mut RangeReader) -> Result<(Vec<(i32, i64)>, Vec<usize>), RangeError> {
+    let (mut rows, mut blocks) = (Vec::new(), Vec::new());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        assert!(Instant::now() < deadline, "not done: {reader:?}");
+        match reader.poll(Duration::from_millis(50)) {
+            None => {}
+            Some(Ok(None)) => return Ok((rows, blocks)),
+            Some(Err(error)) => return Err(error),
+            Some(Ok(Some(block))) => {
+                let (Some(Buffer::Int32(queues)), Some(Buffer::Int64(offsets))) =
+                    (&block.columns[0].buffers[1], &block.columns[1].buffers[1])
+                else {
+                    panic!("other columns");
+                };
+                rows.extend(queues.iter().copied().zip(offsets.iter().copied()));
+                blocks.push(block.rows);
+            }
+        }
+    }
+}
+
+fn offsets(rows: &[(i32, i64)]) -> Vec<i64> {
+    rows.iter().map(|(_, offset)| *offset).collect()
+}
+
+#[test]
+fn a_range_comes_once_and_in_order_however_much_the_broker_gives() {
+    for at_once in [1, 8, 32, 1000, 5000] {
+        let rig = Rig::new(Script {
+            at_once,
+            ..Script::default()
+        });
+        let (rows, _) = read(&mut rig.reader(vec![rig.range(0, 7, 901)], |_| ())).unwrap();
+        assert_eq!(offsets(&rows), (7..901).collect::<Vec<_>>(), "{at_once} at once");
+    }
+}
+
+#[test]
+fn the_step_is_what_the_broker_gives_so_no_answer_is_cut() {
+    let rig = Rig::new(Script::default());
+    read(&mut rig.reader(vec![rig.range(0, 0, 960)], |_| ())).unwrap();
+    assert_eq!(rig.asked().len(), 30 + usize::from(rig.asked().len() > 30), "{:?}", rig.asked());
+}
+
+#[test]
+fn several_pulls_are_on_their_way() {
+    let rig = Rig::new(Script::default());
+    let mut reader = rig.reader(vec![rig.range(0, 0, 960)], |options| options.max_rows = 32);
+    while reader.poll(Duration::from_millis(50)).is_none() {}
+    rig.broker.script.lock().unwrap().held = true;
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while rig.broker.script.lock().unwrap().under_way < 8 {
+        assert!(Instant::now() < deadline, "{reader:?}");
+        let _ = reader.poll(Duration::from_millis(5));
+    }
+    rig.broker.script.lock().unwrap().held = false;
+    let waiting: Vec<_> = rig.broker.waiting.lock().unwrap().drain(..).collect();
+    for (request, reply) in waiting.into_iter().rev() {
+        let answer = answer(&mut rig.broker.script.lock().unwrap(), &request);
+        reply.send(answer);
+    }
+    let (rows, _) = read(&mut reader).unwrap();
+    let mut seen = offsets(&rows);
+    assert!(seen.is_sorted());
+    seen.dedup();
+    assert_eq!(seen.last(), Some(&959));
+    assert_eq!(seen.len(), rows.len());
+}
+
+#[test]
+fn blocks_end_at_the_row_limit() {
+    let rig = Rig::new(Script::default());
+    let (rows, blocks) =
+        read(&mut rig.reader(vec![rig.range(0, 0, 100)], |options| options.max_rows = 40)).unwrap();
+    assert_eq!(rows.len(), 100);
+    assert_eq!(blocks, [40, 40, 20]);
+}
+
+#[test]
+fn several_ranges_are_read_one_after_the_other() {
+    let rig = Rig::new(Script::default());
+    let ranges = vec![rig.range(0, 5, 50), rig.range(1, 0, 0), rig.range(2, 10, 75)];
+    let (rows, blocks) = read(&mut rig.reader(ranges, |_| ())).unwrap();
+    let expected: Vec<_> = (5..50).map(|o| (0, o)).chain((10..75).map(|o| (2, o))).collect();
+    assert_eq!(rows, expected);
+    assert_eq!(blocks, [110]);
+}
+
+#[test]
+fn a_tag_filter_leaves_gaps_that_are_no_loss() {
+    let rig = Rig::new(Script {
+        at_once: 10,
+        ..Script::default()
+    });
+    let ranges = vec![rig.range(0, 0, 100), rig.range(1, 0, 100)];
+    let (rows, _) =
+        read(&mut rig.reader(ranges, |options| options.tags = "red || blue".to_owned())).unwrap();
+    let expected: Vec<_> = (0..2)
+        .flat_map(|queue| (0..100).filter(|o| tag(*o) != "green").map(move |o| (queue, o)))
+        .collect();
+    assert_eq!(rows, expected);
+}
+
+#[test]
+fn a_filter_that_matches_nothing_ends() {
+    let rig = Rig::new(Script::default());
+    let (rows, _) =
+        read(&mut rig.reader(vec![rig.range(0, 0, 1000)], |options| options.tags = "white".to_owned())).unwrap();
+    assert!(rows.is_empty());
+}
+
+#[test]
+fn an_expired_start_is_an_error_with_both_ranges() {
+    let rig = Rig::new(Script {
+        lowest: 40,
+        ..Script::default()
+    });
+    let error = read(&mut rig.reader(vec![rig.range(3, 10, 90)], |_| ())).unwrap_err();
+    assert!(matches!(error, RangeError::Expired { from: 10, lowest: 40, highest: 1000, .. }));
+    let text = error.to_string();
+    assert!(text.contains("offsets 10 to 90 were wanted, it holds 40 to 1000"), "{text}");
+    assert!(text.contains("topic orders, broker broker-a"), "{text}");
+}
+
+#[test]
+fn an_expired_start_is_left_out_on_request() {
+    let rig = Rig::new(Script {
+        lowest: 40,
+        ..Script::default()
+    });
+    let mut reader = rig.reader(vec![rig.range(3, 10, 90)], |options| options.skip_lost = true);
+    let (rows, _) = read(&mut reader).unwrap();
+    assert_eq!(offsets(&rows), (40..90).collect::<Vec<_>>());
+    let lost: i64 = reader.take_lost().iter().map(|lost| lost.to - lost.from).sum();
+    assert_eq!(lost, 30);
+}
+
+#[test]
+fn a_queue_that_is_shorter_than_wanted_is_waited_for() {
+    let rig = Rig::new(Script {
+        highest: 50,
+        ..Script::default()
+    });
+    let mut reader = rig.reader(vec![rig.range(0, 0, 100)], |_| ());
+    for _ in 0..5 {
+        assert!(reader.poll(Duration::from_millis(20)).is_none());
+    }
+    rig.broker.script.lock().unwrap().highest = 200;
+    let (rows, _) = read(&mut reader).unwrap();
+    assert_eq!(offsets(&rows), (0..100).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_queue_that_stays_shorter_is_an_error_after_the_timeout() {
+    let rig = Rig::new(Script {
+        highest: 50,
+        ..Script::default()
+    });
+    let error = read(&mut rig.reader(vec![rig.range(0, 0, 100)], |options| {
+        options.timeout = Duration::from_millis(200);
+    }))
+    .unwrap_err();
+    assert!(matches!(error, RangeError::Expired { from: 50, highest: 50, .. }), "{error}");
+}
+
+#[test]
+fn a_busy_broker_is_asked_again_and_a_refusal_is_not() {
+    let rig = Rig::new(Script {
+        busy: 5,
+        ..Script::default()
+    });
+    let (rows, _) = read(&mut rig.reader(vec![rig.range(0, 0, 100)], |_| ())).unwrap();
+    assert_eq!(rows.len(), 100);
+    let mut unknown = rig.range(0, 0, 10);
+    unknown.address = rig.address.to_string();
+    let table = Table::new();
+    let _guard = rig.runtime.enter();
+    let other = Server::bind(
+        "127.0.0.1:0".parse().unwrap(),
+        ServerOptions::default(),
+        Arc::new(table),
+        Arc::new(()),
+    )
+    .unwrap();
+    unknown.address = other.local_addr().to_string();
+    drop(rig.runtime.spawn(async move { other.run(Shutdown::new()).await.map(drop) }));
+    let error = read(&mut rig.reader(vec![unknown], |_| ())).unwrap_err();
+    assert!(
+        matches!(error, RangeError::Refused { code: response::REQUEST_CODE_NOT_SUPPORTED, .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_broker_that_went_away_and_came_back_costs_no_row_and_doubles_none() {
+    let mut rig = Rig::new(Script::default());
+    let mut reader = rig.reader(vec![rig.range(0, 0, 900)], |options| options.max_rows = 100);
+    let mut rows = Vec::new();
+    while rows.is_empty() {
+        if let Some(Ok(Some(block))) = reader.poll(Duration::from_millis(50)) {
+            let Some(Buffer::Int64(offsets)) = &block.columns[1].buffers[1] else {
+                panic!("other columns")
+            };
+            rows.extend(offsets.clone());
+        }
+    }
+    rig.shutdown.stop_now();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while std::net::TcpStream::connect(rig.address).is_ok() {
+        assert!(Instant::now() < deadline);
+    }
+    let _ = reader.poll(Duration::from_millis(100));
+    rig.start();
+    rows.extend(offsets(&read(&mut reader).unwrap().0));
+    let whole = rows.iter().copied().collect::<std::collections::BTreeSet<_>>();
+    assert_eq!(whole.len(), rows.len());
+    assert_eq!(rows.last(), Some(&899));
+    assert!(rows.is_sorted());
+}
+
+#[test]
+fn an_address_where_nobody_is_ends_in_an_error_that_names_it() {
+    let rig = Rig::new(Script::default());
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut range = rig.range(0, 0, 10);
+    range.address = free.to_string();
+    let error = read(&mut rig.reader(vec![range], |options| options.timeout = Duration::from_millis(300)))
+        .unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, RangeError::Unreachable { .. }), "{text}");
+    assert!(text.contains(&free.to_string()), "{text}");
+}
