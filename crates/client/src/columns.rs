@@ -255,10 +255,13 @@ enum Builder {
 impl Builder {
     fn of(column: Column) -> Self {
         match column {
-            Column::QueueId | Column::Flag | Column::SysFlag | Column::ReconsumeTimes => Self::Int32(Vec::new()),
-            Column::QueueOffset | Column::CommitLogOffset | Column::BornTimestamp | Column::StoreTimestamp => {
-                Self::Int64(Vec::new())
+            Column::QueueId | Column::Flag | Column::SysFlag | Column::ReconsumeTimes => {
+                Self::Int32(Vec::new())
             }
+            Column::QueueOffset
+            | Column::CommitLogOffset
+            | Column::BornTimestamp
+            | Column::StoreTimestamp => Self::Int64(Vec::new()),
             Column::Properties => Self::Map(Map::default()),
             Column::Topic
             | Column::BrokerName

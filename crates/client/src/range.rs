@@ -294,7 +294,10 @@ impl RangeReader {
                 return;
             };
             if from >= range.end {
-                self.next = (index + 1, self.ranges.get(index + 1).map_or(0, |range| range.start));
+                self.next = (
+                    index + 1,
+                    self.ranges.get(index + 1).map_or(0, |range| range.start),
+                );
                 continue;
             }
             let to = if self.is_filtered() {
@@ -516,7 +519,8 @@ impl RangeReader {
                 self.columns.push(&range.broker, &record).map_err(unreadable)?;
             }
             open.position = offset + 1;
-            if self.columns.rows() >= self.options.max_rows || self.columns.bytes() >= self.options.max_bytes {
+            if self.columns.rows() >= self.options.max_rows || self.columns.bytes() >= self.options.max_bytes
+            {
                 self.open = Some(open);
                 return Ok(Step::Block);
             }
@@ -545,10 +549,15 @@ impl RangeReader {
                 },
             });
         }
+        if self.step.is_none() {
+            // The probe stood alone: what it left is asked for in the steps that it has taught.
+            self.next = (open.range, next);
+        } else {
+            self.ask_first(open.range, next, open.to);
+        }
         if !self.is_filtered() {
             self.learn(next - open.asked_from, open.to - open.asked_from);
         }
-        self.ask_first(open.range, next, open.to);
         Ok(())
     }
 
@@ -620,9 +629,11 @@ enum Step {
 
 fn position(range: &Arc<Range>, answer: &Command) -> Result<Position, RangeError> {
     let number = |key| {
-        pyrmq_remoting::header::FieldValue::read(answer.fields.get(key), key).map_err(|cause| RangeError::Answer {
-            range: range.clone(),
-            cause,
+        pyrmq_remoting::header::FieldValue::read(answer.fields.get(key), key).map_err(|cause| {
+            RangeError::Answer {
+                range: range.clone(),
+                cause,
+            }
         })
     };
     Ok(Position {

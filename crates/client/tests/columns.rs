@@ -29,7 +29,12 @@ fn push(columns: &mut Columns, message: &NewRecord<'_>) -> Result<(), ColumnErro
 }
 
 fn names(wanted: &[&str]) -> Columns {
-    Columns::new(wanted.iter().map(|name| Column::from_name(name).unwrap()).collect())
+    Columns::new(
+        wanted
+            .iter()
+            .map(|name| Column::from_name(name).unwrap())
+            .collect(),
+    )
 }
 
 fn bytes(data: &[u8]) -> Option<Buffer> {
@@ -38,12 +43,23 @@ fn bytes(data: &[u8]) -> Option<Buffer> {
 
 #[test]
 fn numbers_and_times_are_plain_values_in_microseconds() {
-    let mut columns = names(&["queueOffset", "queueId", "storeTimestamp", "flag", "reconsumeTimes", "commitLogOffset"]);
+    let mut columns = names(&[
+        "queueOffset",
+        "queueId",
+        "storeTimestamp",
+        "flag",
+        "reconsumeTimes",
+        "commitLogOffset",
+    ]);
     push(&mut columns, &message(40, b"x", "")).unwrap();
     push(&mut columns, &message(41, b"y", "")).unwrap();
     let block = columns.finish();
     assert_eq!(block.rows, 2);
-    let values: Vec<_> = block.columns.iter().map(|column| column.buffers[1].clone().unwrap()).collect();
+    let values: Vec<_> = block
+        .columns
+        .iter()
+        .map(|column| column.buffers[1].clone().unwrap())
+        .collect();
     assert_eq!(
         values,
         [
@@ -55,7 +71,12 @@ fn numbers_and_times_are_plain_values_in_microseconds() {
             Buffer::Int64(vec![4096, 4096]),
         ]
     );
-    assert!(block.columns.iter().all(|column| column.nulls == 0 && column.buffers[0].is_none()));
+    assert!(
+        block
+            .columns
+            .iter()
+            .all(|column| column.nulls == 0 && column.buffers[0].is_none())
+    );
 }
 
 #[test]
@@ -77,7 +98,11 @@ fn a_missing_key_is_null_wherever_the_first_one_stands() {
     for first_null in 0..20_usize {
         let mut columns = names(&["keys"]);
         for row in 0..20 {
-            let properties = if row == first_null || row == 19 { "" } else { "KEYS\u{1}k\u{2}" };
+            let properties = if row == first_null || row == 19 {
+                ""
+            } else {
+                "KEYS\u{1}k\u{2}"
+            };
             push(&mut columns, &message(0, b"", properties)).unwrap();
         }
         let block = columns.finish();
@@ -87,14 +112,21 @@ fn a_missing_key_is_null_wherever_the_first_one_stands() {
         let valid: Vec<bool> = (0..20).map(|row| bits[row / 8] >> (row % 8) & 1 == 1).collect();
         let expected: Vec<bool> = (0..20).map(|row| row != first_null && row != 19).collect();
         assert_eq!(valid, expected, "first null at {first_null}");
-        assert_eq!(block.columns[0].nulls, expected.iter().filter(|valid| !**valid).count());
+        assert_eq!(
+            block.columns[0].nulls,
+            expected.iter().filter(|valid| !**valid).count()
+        );
     }
 }
 
 #[test]
 fn of_two_properties_with_one_name_the_later_holds() {
     let mut columns = names(&["properties"]);
-    push(&mut columns, &message(0, b"", "a\u{1}1\u{2}b\u{1}2\u{2}a\u{1}3\u{2}")).unwrap();
+    push(
+        &mut columns,
+        &message(0, b"", "a\u{1}1\u{2}b\u{1}2\u{2}a\u{1}3\u{2}"),
+    )
+    .unwrap();
     push(&mut columns, &message(0, b"", "")).unwrap();
     let block = columns.finish();
     assert_eq!(
@@ -163,7 +195,9 @@ fn a_record_that_holds_a_batch_is_refused() {
     };
     assert!(matches!(
         push(&mut columns, &record),
-        Err(ColumnError::InnerBatch { physical_offset: 4096 })
+        Err(ColumnError::InnerBatch {
+            physical_offset: 4096
+        })
     ));
     assert_eq!(columns.rows(), 0);
 }
