@@ -1,0 +1,437 @@
+//! The client against our server, scripted servers and links that fail.
+#![cfg(feature = "net")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::disallowed_methods, reason = "each test awaits its own tasks")]
+
+mod net_support;
+
+use net_support::*;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::net::{ClientOptions, NetError, Requests, Retry, ServerOptions};
+use pyrmq_testkit::{FaultyLink, RawPeer, ScriptedServer, eventually, frame, soon};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+fn options() -> ClientOptions {
+    ClientOptions::default()
+}
+
+async fn silent() -> ScriptedServer {
+    let script = |mut peer: RawPeer, _| async move { while peer.receive().await.is_ok() {} };
+    ScriptedServer::start(script).await.unwrap()
+}
+
+fn answer(opaque: i64, code: i32, body: &[u8]) -> Vec<u8> {
+    let header = format!(r#"{{"code":{code},"flag":1,"language":"JAVA","opaque":{opaque},"version":407}}"#);
+    frame::raw(0, header.as_bytes(), body)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_requests_share_one_connection_and_few_writes() {
+    let server = Running::start(ServerOptions::default());
+    let client = client(options());
+    let (done, at) = (Arc::new(AtomicUsize::new(0)), server.at());
+    for n in 0..5000_u32 {
+        let done = done.clone();
+        let body = n.to_be_bytes();
+        client.request_with(&at, ask(ECHO, &body), SECOND, move |result| {
+            assert_eq!(result.unwrap().body.as_deref(), Some(&body[..]));
+            done.fetch_add(1, Ordering::SeqCst);
+        });
+    }
+    assert!(eventually(|| done.load(Ordering::SeqCst) == 5000).await);
+    assert_eq!(client.connected(), [at]);
+    let stats = client.stats().snapshot();
+    assert_eq!((stats.opened, stats.responses), (1, 5000));
+    assert!(stats.writes < 1000, "{stats:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replies_out_of_order_find_their_requests() {
+    let script = |mut peer: RawPeer, _| async move {
+        let mut asked = Vec::new();
+        for _ in 0..10 {
+            asked.push(peer.receive().await.unwrap());
+        }
+        for request in asked.iter().rev() {
+            let opaque = request.number("opaque").unwrap();
+            peer.send(&answer(opaque, 0, &request.body)).await.unwrap();
+        }
+        peer.closed().await.unwrap();
+    };
+    let server = ScriptedServer::start(script).await.unwrap();
+    let (client, at) = (client(options()), server.address().to_string());
+    let asking = (0..10_u8).map(|n| {
+        let (client, at) = (client.clone(), at.clone());
+        tokio::task::spawn(async move { client.request(&at, ask(1, &[n]), SECOND).await })
+    });
+    let asking: Vec<_> = asking.collect();
+    for (n, task) in (0..10_u8).zip(asking) {
+        assert_eq!(soon(task).await.unwrap().unwrap().body.as_deref(), Some(&[n][..]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timeout_ends_the_wait_and_frees_the_slot() {
+    let server = silent().await;
+    let mut options = options();
+    options.connection.pending = 1;
+    let (client, at) = (client(options), server.address().to_string());
+    client.warm(&at).await.unwrap();
+    let start = Instant::now();
+    let error = client
+        .request(&at, ask(1, b""), Duration::from_millis(60))
+        .await
+        .unwrap_err();
+    assert!(start.elapsed() >= Duration::from_millis(60) && start.elapsed() < Duration::from_secs(2));
+    assert!(matches!(error, NetError::Timeout { sent: true, .. }), "{error}");
+    assert_eq!(error.retry(), Retry::UnknownOutcome);
+    // The one slot is free again: the next request waits for its own timeout instead of being refused.
+    let again = client
+        .request(&at, ask(1, b""), Duration::from_millis(30))
+        .await
+        .unwrap_err();
+    assert!(matches!(again, NetError::Timeout { .. }), "{again}");
+    assert_eq!(server.accepted(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_later_shorter_timeout_is_not_held_up_by_an_earlier_longer_one() {
+    let server = silent().await;
+    let (client, at) = (client(options()), server.address().to_string());
+    let slow = client.call(&at, ask(1, b""), Duration::from_mins(10));
+    client.warm(&at).await.unwrap();
+    let quick = soon(client.request(&at, ask(1, b""), Duration::from_millis(20))).await;
+    assert!(matches!(quick, Err(NetError::Timeout { .. })));
+    assert!(slow.wait(Duration::ZERO).is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_waits_than_allowed_are_refused_as_busy() {
+    let server = silent().await;
+    let mut options = options();
+    options.connection.pending = 2;
+    let (client, at) = (client(options), server.address().to_string());
+    let _held = [
+        client.call(&at, ask(1, b""), SECOND),
+        client.call(&at, ask(1, b""), SECOND),
+    ];
+    let error = client.request(&at, ask(1, b""), SECOND).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            NetError::Busy {
+                unit: "requests",
+                limit: 2,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert_eq!(error.retry(), Retry::Temporary);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_that_the_server_does_not_take_are_bounded() {
+    let script = |peer: RawPeer, _| async move {
+        let _keep = peer;
+        std::future::pending::<()>().await;
+    };
+    let server = ScriptedServer::start(script).await.unwrap();
+    let mut options = options();
+    options.connection.outgoing_bytes = 4 * 1024 * 1024;
+    let (client, at) = (client(options), server.address().to_string());
+    let body = vec![0; 256 * 1024];
+    let mut queued = 0;
+    let error = loop {
+        let call = client.call(&at, Command::request(1).with_body(body.clone()), SECOND);
+        if let Some(result) = call.wait(Duration::ZERO) {
+            break result.unwrap_err();
+        }
+        queued += 1;
+        assert!(queued < 1000);
+        tokio::task::yield_now().await;
+    };
+    assert!(matches!(error, NetError::Busy { unit: "bytes", .. }), "{error}");
+    let oneway = client.oneway(&at, ask(1, b"")).unwrap_err();
+    assert!(matches!(oneway, NetError::Busy { .. }), "{oneway}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_connection_wakes_every_wait_at_once() {
+    let script = |mut peer: RawPeer, _| async move {
+        for _ in 0..3 {
+            peer.receive().await.unwrap();
+        }
+    };
+    let server = ScriptedServer::start(script).await.unwrap();
+    let (client, at) = (client(options()), server.address().to_string());
+    let calls: Vec<_> = (0..3)
+        .map(|_| client.call(&at, ask(1, b""), Duration::from_mins(10)))
+        .collect();
+    for call in calls {
+        let outcome = tokio::task::spawn_blocking(move || call.wait(SECOND))
+            .await
+            .unwrap();
+        let error = outcome.unwrap().unwrap_err();
+        assert!(matches!(error, NetError::ConnectionLost { .. }), "{error}");
+        assert_eq!(error.retry(), Retry::UnknownOutcome);
+    }
+    assert!(client.connected().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_connection_is_replaced_by_the_next_request() {
+    let server = Running::start(ServerOptions::default());
+    let link = FaultyLink::start(server.address).await.unwrap();
+    let (client, at) = (client(options()), link.address().to_string());
+    for round in 0..5 {
+        let answer = client.request(&at, ask(ECHO, b"x"), SECOND).await.unwrap();
+        assert_eq!(answer.code, 0, "{round}");
+        link.cut();
+        let gone = client.clone();
+        assert!(eventually(|| gone.connected().is_empty()).await);
+    }
+    assert_eq!(client.stats().snapshot().opened, 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn late_answers_are_dropped_and_counted() {
+    let server = Running::start(ServerOptions::default());
+    let (client, at) = (client(options()), server.at());
+    let error = client
+        .request(&at, ask(HOLD, b""), Duration::from_millis(30))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, NetError::Timeout { .. }), "{error}");
+    for (_, reply) in server.seen.take_held() {
+        reply.send(Command::response(0).with_body("late"));
+    }
+    let answer = client.request(&at, ask(ECHO, b"own"), SECOND).await.unwrap();
+    assert_eq!(answer.body.as_deref(), Some(&b"own"[..]));
+    let stats = client.stats();
+    assert!(eventually(|| stats.snapshot().late == 1).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_connection_is_told_apart_from_a_lost_one() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let client = client(options());
+    let error = client
+        .request(&closed.to_string(), ask(1, b""), SECOND)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, NetError::Connect { .. }), "{error}");
+    assert_eq!(error.retry(), Retry::Temporary);
+    assert!(error.to_string().contains(&closed.to_string()), "{error}");
+    assert!(client.warm(&closed.to_string()).await.is_err());
+    let nonsense = client
+        .request("no address", ask(1, b""), SECOND)
+        .await
+        .unwrap_err();
+    assert!(matches!(nonsense, NetError::Connect { .. }), "{nonsense}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn oneway_requests_arrive_with_their_bit_and_wait_for_nothing() {
+    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+    let script = move |mut peer: RawPeer, _| {
+        let sender = sender.clone();
+        async move {
+            while let Ok(request) = peer.receive().await {
+                sender.send(request).unwrap();
+            }
+        }
+    };
+    let server = ScriptedServer::start(script).await.unwrap();
+    let (client, at) = (client(options()), server.address().to_string());
+    client.oneway(&at, ask(15, b"one")).unwrap();
+    client.oneway(&at, ask(15, b"two")).unwrap();
+    for body in [&b"one"[..], b"two"] {
+        let request = soon(receiver.recv()).await.unwrap();
+        assert_eq!((request.number("flag"), &request.body[..]), (Some(2), body));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_sides_ask_each_other_at_the_same_time() {
+    let server = Running::start(ServerOptions::default());
+    let (seen, requests) = (Arc::new(Seen::default()), Arc::new(Requests::new(1)));
+    let client = client_with(options(), &seen, &requests);
+    let at = server.at();
+    client.warm(&at).await.unwrap();
+    let server_seen = server.seen.clone();
+    assert!(eventually(|| server_seen.opened() == 1).await);
+    let peer = server.seen.peer(0);
+    let up = async {
+        for n in 0..500_u32 {
+            let body = n.to_be_bytes();
+            let answer = client.request(&at, ask(ECHO, &body), SECOND).await.unwrap();
+            assert_eq!(answer.body.as_deref(), Some(&body[..]));
+        }
+    };
+    let down = async {
+        for n in 0..500_u32 {
+            let body = n.to_be_bytes();
+            let answer = peer.request(ask(ECHO, &body), SECOND).await.unwrap();
+            assert_eq!(answer.body.as_deref(), Some(&body[..]));
+        }
+    };
+    soon(async { tokio::join!(up, down) }).await;
+    assert_eq!(client.stats().snapshot().requests, 500);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn go_away_is_temporary_and_the_next_request_connects_anew() {
+    let script = |mut peer: RawPeer, number| async move {
+        while let Ok(request) = peer.receive().await {
+            let code = if number == 0 { 1500 } else { 0 };
+            let opaque = request.number("opaque").unwrap();
+            peer.send(&answer(opaque, code, b"")).await.unwrap();
+        }
+    };
+    let server = ScriptedServer::start(script).await.unwrap();
+    let (client, at) = (client(options()), server.address().to_string());
+    let error = client.request(&at, ask(1, b""), SECOND).await.unwrap_err();
+    assert!(matches!(error, NetError::GoAway { .. }), "{error}");
+    assert_eq!(error.retry(), Retry::Temporary);
+    assert_eq!(client.request(&at, ask(1, b""), SECOND).await.unwrap().code, 0);
+    assert_eq!(server.accepted(), 2);
+    let left = client.clone();
+    assert!(eventually(|| left.stats().snapshot().connections == 1).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stalled_link_costs_its_timeout_and_flows_again() {
+    let server = Running::start(ServerOptions::default());
+    let link = FaultyLink::start(server.address).await.unwrap();
+    let (client, at) = (client(options()), link.address().to_string());
+    client.request(&at, ask(ECHO, b""), SECOND).await.unwrap();
+    link.stall();
+    let error = client
+        .request(&at, ask(ECHO, b""), Duration::from_millis(50))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, NetError::Timeout { .. }), "{error}");
+    link.flow();
+    assert_eq!(client.request(&at, ask(ECHO, b""), SECOND).await.unwrap().code, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_sends_nonsense_is_left_and_every_wait_ends() {
+    let script = |mut peer: RawPeer, _| async move {
+        peer.receive().await.unwrap();
+        peer.send(&[0; 12]).await.unwrap();
+        peer.closed().await.unwrap();
+    };
+    let server = ScriptedServer::start(script).await.unwrap();
+    let (client, at) = (client(options()), server.address().to_string());
+    let error = client
+        .request(&at, ask(1, b""), Duration::from_mins(10))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, NetError::ConnectionLost { .. }), "{error}");
+    assert_eq!(client.stats().snapshot().malformed, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocking_requests_work_from_threads_without_a_runtime() {
+    let server = Running::start(ServerOptions::default());
+    let (client, at) = (client(options()), server.at());
+    let threads: Vec<_> = (0..8_u32)
+        .map(|n| {
+            let (client, at) = (client.clone(), at.clone());
+            tokio::task::spawn_blocking(move || {
+                for round in 0..100_u32 {
+                    let body = (n * 1000 + round).to_be_bytes();
+                    let answer = client.request_blocking(&at, ask(ECHO, &body), SECOND).unwrap();
+                    assert_eq!(answer.body.as_deref(), Some(&body[..]));
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        soon(thread).await.unwrap();
+    }
+    assert_eq!(client.stats().snapshot().opened, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn close_ends_every_wait_and_refuses_what_comes_after() {
+    let server = silent().await;
+    let (client, at) = (client(options()), server.address().to_string());
+    let waiting = client.call(&at, ask(1, b""), Duration::from_mins(10));
+    client.warm(&at).await.unwrap();
+    client.close().await;
+    assert!(waiting.wait(SECOND).unwrap().is_err());
+    let error = client.request(&at, ask(1, b""), SECOND).await.unwrap_err();
+    assert!(matches!(error, NetError::Closed), "{error}");
+    assert!(matches!(client.oneway(&at, ask(1, b"")), Err(NetError::Closed)));
+    client.close().await;
+    assert_eq!(client.stats().snapshot().connections, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropping_the_last_client_closes_its_connections() {
+    let server = Running::start(ServerOptions::default());
+    let first = client(options());
+    let second = first.clone();
+    first.warm(&server.at()).await.unwrap();
+    drop(first);
+    assert_eq!(
+        second
+            .request(&server.at(), ask(ECHO, b""), SECOND)
+            .await
+            .unwrap()
+            .code,
+        0
+    );
+    drop(second);
+    let seen = server.seen.clone();
+    assert!(eventually(|| seen.closed() == 1).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_no_frame_can_carry_is_the_callers_error() {
+    let server = Running::start(ServerOptions::default());
+    let (client, at) = (client(options()), server.at());
+    let mut command = ask(ECHO, b"");
+    command.serialize_type = pyrmq_remoting::SerializeType::RocketMq;
+    command
+        .fields
+        .push(&"k".repeat(70_000), "longer than the 16 bits that its length has");
+    let error = client.request(&at, command, SECOND).await.unwrap_err();
+    assert!(matches!(error, NetError::Frame(_)), "{error}");
+    assert_eq!(error.retry(), Retry::Permanent);
+    assert_eq!(client.request(&at, ask(ECHO, b""), SECOND).await.unwrap().code, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connect_that_hangs_ends_at_its_timeout_without_sending_later() {
+    // A listener whose queue is full leaves a connect hanging.
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket
+        .bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into())
+        .unwrap();
+    socket.listen(0).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    let _queue: Vec<_> = (0..3)
+        .filter_map(|_| std::net::TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok())
+        .collect();
+    let client = client(ClientOptions {
+        connect_timeout: Duration::from_millis(300),
+        ..options()
+    });
+    let at = address.to_string();
+    let error = soon(client.request(&at, ask(1, b""), Duration::from_millis(50)))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, NetError::Timeout { sent: false, .. }), "{error}");
+    assert_eq!(error.retry(), Retry::Temporary);
+    let error = soon(client.request(&at, ask(1, b""), SECOND)).await.unwrap_err();
+    assert!(matches!(error, NetError::Connect { .. }), "{error}");
+}
