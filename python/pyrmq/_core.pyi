@@ -88,3 +88,42 @@ class Request:
         fields: dict[str, str] | None = None,
         body: bytes | None = None,
     ) -> bool: ...
+
+# connections.rs
+@final
+class Connections:
+    def __new__(cls, *, connect_timeout_ms: int = 3000) -> Self: ...
+    def request(self, address: str, command: Command, timeout_ms: int) -> Command: ...
+    def close(self) -> None: ...
+
+# columns.rs
+@final
+class ColumnBuffer:
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
+class Block:
+    @property
+    def rows(self) -> int: ...
+    @property
+    def columns(self) -> list[tuple[int, list[ColumnBuffer | None]]]: ...
+
+@final
+class RangeReader:
+    def __new__(
+        cls,
+        connections: Connections,
+        ranges: list[tuple[str, str, str, int, int, int]],
+        columns: list[str],
+        *,
+        group: str,
+        tags: str,
+        max_rows: int,
+        max_bytes: int,
+        pulls_in_flight: int,
+        timeout_ms: int,
+        skip_lost: bool,
+    ) -> Self: ...
+    def next_block(self) -> Block | None: ...
+    def take_lost(self) -> list[str]: ...

@@ -18,6 +18,7 @@ __all__ = [
     "ClosedError",
     "ConfigError",
     "ConnectionLost",
+    "DataLossError",
     "ForkError",
     "MessageError",
     "MessageRefused",
@@ -149,6 +150,14 @@ class SendTimeout(RmqError, TimeoutError):
         super().__init__(text)
         self.topic = topic
         self.may_exist = may_exist
+
+
+class DataLossError(RmqError):
+    """Messages that should have been read are gone.
+
+    They expired before they were read, their queue vanished, or it was created anew and now ends
+    before where the reader stood.
+    """
 
 
 class BrokerError(RmqError):

@@ -6,7 +6,9 @@
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyModule};
+use pyrmq_client::range::RangeError;
 use pyrmq_remoting::WireError;
+use pyrmq_remoting::net::NetError;
 use thiserror::Error;
 
 /// What can go wrong on the way through this crate.
@@ -33,6 +35,12 @@ pub(crate) enum Error {
     /// Bytes that do not follow the format.
     #[error(transparent)]
     Wire(#[from] WireError),
+    /// A request got no answer.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// A range of a queue could not be read.
+    #[error(transparent)]
+    Range(#[from] RangeError),
 }
 
 impl Error {
@@ -45,9 +53,64 @@ impl Error {
             Self::Runtime { .. } => raise(py, "RmqError", &text, &[]),
             Self::Config { .. } => raise(py, "ConfigError", &text, &[]),
             Self::Wire(_) => raise(py, "ProtocolError", &text, &[]),
+            Self::Net(error) => raise_net(py, &text, &error),
+            Self::Range(error) => raise_range(py, &text, &error),
         };
         made.unwrap_or_else(|failed| failed)
     }
+}
+
+fn raise_net(py: Python<'_>, text: &str, error: &NetError) -> PyResult<PyErr> {
+    let (class, address, sent) = match error {
+        NetError::Connect { address, .. }
+        | NetError::NotSent { address, .. }
+        | NetError::GoAway { address } => ("ConnectionLost", address, false),
+        NetError::ConnectionLost { address, .. } => ("ConnectionLost", address, true),
+        NetError::Timeout { address, .. } => {
+            return raise(py, "RequestTimeout", text, &[("address", Value::Text(address))]);
+        }
+        NetError::Busy { .. } => return raise(py, "QueueFull", text, &[]),
+        NetError::Closed => return raise(py, "ClosedError", text, &[]),
+        NetError::Option { .. } => return raise(py, "ConfigError", text, &[]),
+        NetError::Frame(_) => return raise(py, "ProtocolError", text, &[]),
+        _ => return raise(py, "RmqError", text, &[]),
+    };
+    let fields = [
+        ("address", Value::Text(address)),
+        ("may_exist", Value::Bool(sent)),
+    ];
+    raise(py, class, text, &fields)
+}
+
+fn raise_range(py: Python<'_>, text: &str, error: &RangeError) -> PyResult<PyErr> {
+    match error {
+        RangeError::Unreachable { range, .. } => raise(
+            py,
+            "ConnectionLost",
+            text,
+            &[("address", Value::Text(&range.address))],
+        ),
+        RangeError::Refused {
+            range, code, remark, ..
+        } => {
+            let fields = [
+                ("code", Value::Int((*code).into())),
+                ("remark", Value::Text(remark)),
+                ("broker", Value::Text(&range.address)),
+            ];
+            raise_code(py, *code, text, &fields)
+        }
+        RangeError::Expired { .. } => raise(py, "DataLossError", text, &[]),
+        RangeError::Message { .. } | RangeError::Answer { .. } => raise(py, "ProtocolError", text, &[]),
+    }
+}
+
+/// The class that `pyrmq.errors.for_code` finds.
+fn raise_code(py: Python<'_>, code: i32, text: &str, fields: &[(&str, Value<'_>)]) -> PyResult<PyErr> {
+    let found = PyModule::import(py, "pyrmq.errors")?
+        .getattr("for_code")?
+        .call1((code,))?;
+    raise(py, &found.getattr("__name__")?.extract::<String>()?, text, fields)
 }
 
 /// A value for a keyword of an exception class.

@@ -4,7 +4,9 @@
 //! through [`enter`]; one error enum reaches [`errors`]; nothing starts at import. A file adds its classes and
 //! functions in its own `register`.
 
+mod columns;
 mod command;
+mod connections;
 mod enter;
 mod errors;
 mod log;
@@ -29,7 +31,9 @@ mod _core {
                 "release"
             },
         )?;
+        columns::register(module)?;
         command::register(module)?;
+        connections::register(module)?;
         log::register(module)?;
         requests::register(module)?;
         Ok(())

@@ -16,7 +16,6 @@ use pyrmq_remoting::message::compress::{self, Codec};
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::properties::names;
 use pyrmq_remoting::message::{Properties, Record, sys_flag};
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use thiserror::Error;
 
@@ -454,9 +453,7 @@ struct HostText {
 impl HostText {
     fn of(&mut self, host: SocketAddr) -> &[u8] {
         if self.host != Some(host) {
-            self.text.clear();
-            // Writing into a string cannot fail.
-            let _ = write!(self.text, "{host}");
+            self.text = host.to_string();
             self.host = Some(host);
         }
         self.text.as_bytes()

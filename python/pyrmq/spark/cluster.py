@@ -19,7 +19,7 @@ __all__ = ["Cluster", "ending", "starting", "topics_of"]
 class Cluster(Protocol):
     """Name servers and brokers as the driver needs them.
 
-    Every method raises `ClusterError` when nobody answers in time.
+    Every method raises `NameServerUnreachable` or `ConnectionLost` when nobody answers in time.
     """
 
     def topics(self) -> list[str]:
@@ -29,7 +29,7 @@ class Cluster(Protocol):
         """Say what each readable queue of these topics holds.
 
         Raises:
-            OptionError: a topic does not exist.
+            TopicNotFound: a topic does not exist.
         """
 
     def offset_at(self, queue: Queue, timestamp_ms: int) -> int:

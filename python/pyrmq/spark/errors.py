@@ -6,12 +6,12 @@ executor Spark turns them into text, so everything a person needs is in the mess
 
 from __future__ import annotations
 
-from pyrmq.errors import RmqError
+from pyrmq.errors import ConfigError, DataLossError, RmqError
 
-__all__ = ["ClusterError", "DataLossError", "OffsetError", "OptionError", "SchemaError"]
+__all__ = ["DataLossError", "OffsetError", "OptionError", "SchemaError"]
 
 
-class OptionError(RmqError):
+class OptionError(ConfigError):
     """An option is unknown, missing, contradictory or has a value it cannot have.
 
     Example:
@@ -27,7 +27,7 @@ class OptionError(RmqError):
         self.option = option
 
 
-class SchemaError(RmqError):
+class SchemaError(ConfigError):
     """A user schema names a column that does not exist, or gives it a type it does not have.
 
     Example:
@@ -46,30 +46,4 @@ class OffsetError(RmqError):
         Traceback (most recent call last):
         ...
         pyrmq.spark.errors.OffsetError: topic orders, broker broker-a, queue 9: does not exist
-    """
-
-
-class ClusterError(RmqError):
-    """A name server or broker could not be reached, or refused what was asked of it.
-
-    Example:
-        >>> raise ClusterError("name server 127.0.0.1:9876: connection refused")
-        Traceback (most recent call last):
-        ...
-        pyrmq.spark.errors.ClusterError: name server 127.0.0.1:9876: connection refused
-    """
-
-
-class DataLossError(RmqError):
-    """Messages that a query should have read are gone.
-
-    Raised when a queue's messages expired before they were read, when a queue vanished with unread
-    messages, or when a queue now ends before where the query stood (the topic was created anew).
-    Option ``failOnDataLoss=false`` goes on with what is left instead.
-
-    Example:
-        >>> raise DataLossError("topic orders, broker broker-a, queue 0: 5 to 9 expired")
-        Traceback (most recent call last):
-        ...
-        pyrmq.spark.errors.DataLossError: topic orders, broker broker-a, queue 0: 5 to 9 expired
     """

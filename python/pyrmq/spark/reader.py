@@ -56,7 +56,7 @@ class BatchReader(DataSourceReader):
         Raises:
             OffsetError: a queue's start lies behind its end, or its end behind what it holds.
             DataLossError: a part has expired.
-            ClusterError: nobody answers.
+            ConnectionLost: nobody answers.
         """
         from pyrmq.spark.remote import RemoteCluster
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyrmq._core import Connections, RangeReader
 from pyrmq.spark.schema import arrow_schema, projection
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ __all__ = ["Part", "batches"]
 
 _log = logging.getLogger("pyrmq.spark")
 _frozen = False
+_connections: dict[int, Connections] = {}
 
 
 class Part(NamedTuple):
@@ -53,29 +56,53 @@ def batches(
         limit: stop after so many rows, 0 for all.
 
     Raises:
-        ClusterError: a broker was away for longer than ``timeoutMs``, or refused.
+        ConnectionLost: a broker was away for longer than ``timeoutMs``.
+        BrokerError: a broker refused.
         DataLossError: a range has expired in part.
     """
     if not parts:
         return
-    import pyarrow as pa
-
-    from pyrmq.spark import columns
-    from pyrmq.spark.native import RangeReader
+    from pyrmq.spark.columns import batch
 
     _freeze_once()
-    wanted = projection(schema)
     arrow = arrow_schema(schema)
+    reader = _open(options, projection(schema), parts)
     left = limit or None
-    with RangeReader(options, wanted, parts) as reader:
-        for block in reader:
-            batch = pa.RecordBatch.from_arrays(columns.arrays(block, arrow), schema=arrow)
-            if left is not None:
-                batch = batch.slice(0, left)
-                left -= batch.num_rows
-            yield batch
-            if left == 0:
-                return
+    while (block := reader.next_block()) is not None:
+        for lost in reader.take_lost():
+            _log.warning("messages are gone and left out: %s", lost)
+        rows = batch(block, arrow)
+        if left is not None:
+            rows = rows.slice(0, left)
+            left -= rows.num_rows
+        yield rows
+        if left == 0:
+            return
+
+
+def _open(options: Options, wanted: Sequence[str], parts: Sequence[Part]) -> RangeReader:
+    return RangeReader(
+        _connections_here(),
+        [(part.address, part.range.queue.broker, part.range.queue.topic, part.range.queue.queue_id,
+          part.range.start, part.range.end) for part in parts],
+        list(wanted),
+        group=options.group,
+        tags=options.tags,
+        max_rows=options.max_batch_rows,
+        max_bytes=options.max_batch_bytes,
+        pulls_in_flight=options.pulls_in_flight,
+        timeout_ms=options.timeout_ms,
+        skip_lost=not options.fail_on_data_loss,
+    )
+
+
+def _connections_here() -> Connections:
+    """Return this process's connections: a worker is forked, and its parent's are not its own."""
+    pid = os.getpid()
+    if pid not in _connections:
+        _connections.clear()
+        _connections[pid] = Connections()
+    return _connections[pid]
 
 
 def _freeze_once() -> None:

@@ -1,0 +1,200 @@
+//! Ranges of queues as column buffers that pyarrow wraps: no Python object a row, no copy on the way.
+//!
+//! A buffer is a frozen object with the buffer protocol: its memory never moves and never changes while anybody holds
+//! it, so pyarrow can keep it for as long as it likes.
+
+use crate::connections::Connections;
+use crate::enter;
+use crate::errors::Error;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyrmq_client::columns::{Block, Buffer, Column};
+use pyrmq_client::range::{Range, RangeError, RangeReader, ReadOptions};
+use std::ffi::c_int;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// One column's buffer.
+#[pyclass(frozen, name = "ColumnBuffer", module = "pyrmq._core")]
+struct ColumnBuffer {
+    buffer: Buffer,
+}
+
+impl ColumnBuffer {
+    fn start_and_bytes(&self) -> (*const u8, usize) {
+        match &self.buffer {
+            Buffer::Bytes(data) => (data.as_ptr(), data.len()),
+            Buffer::Int32(data) => (data.as_ptr().cast(), size_of_val(data.as_slice())),
+            Buffer::Int64(data) => (data.as_ptr().cast(), size_of_val(data.as_slice())),
+        }
+    }
+}
+
+#[pymethods]
+impl ColumnBuffer {
+    fn __len__(&self) -> usize {
+        self.start_and_bytes().1
+    }
+
+    #[expect(
+        unsafe_code,
+        reason = "the buffer protocol is C: this is what pyarrow wraps without a copy"
+    )]
+    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let (start, bytes) = slf.get().start_and_bytes();
+        let length = isize::try_from(bytes).unwrap_or(isize::MAX);
+        // SAFETY: Python gives a `view` to fill. The memory belongs to a frozen object that the filled view keeps
+        // alive, and nobody can change or free it before; read-only is said (1), so no consumer may write.
+        let status =
+            unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start.cast_mut().cast(), length, 1, flags) };
+        if status == 0 {
+            Ok(())
+        } else {
+            Err(PyErr::fetch(slf.py()))
+        }
+    }
+}
+
+/// Rows of messages, column by column.
+#[pyclass(frozen, name = "Block", module = "pyrmq._core")]
+struct PyBlock {
+    /// How many rows.
+    #[pyo3(get)]
+    rows: usize,
+    columns: Vec<(usize, Vec<Option<Py<ColumnBuffer>>>)>,
+}
+
+#[pymethods]
+impl PyBlock {
+    /// For each column its number of nulls and its buffers in Arrow's order, the validity first.
+    #[getter]
+    fn columns(&self, py: Python<'_>) -> Vec<(usize, Vec<Option<Py<ColumnBuffer>>>)> {
+        self.columns
+            .iter()
+            .map(|(nulls, buffers)| {
+                let buffers = buffers
+                    .iter()
+                    .map(|buffer| buffer.as_ref().map(|buffer| buffer.clone_ref(py)))
+                    .collect();
+                (*nulls, buffers)
+            })
+            .collect()
+    }
+}
+
+fn into_py(py: Python<'_>, block: Block) -> PyResult<PyBlock> {
+    let mut columns = Vec::with_capacity(block.columns.len());
+    for column in block.columns {
+        let buffers: PyResult<Vec<_>> = column
+            .buffers
+            .into_iter()
+            .map(|buffer| {
+                buffer
+                    .map(|buffer| Py::new(py, ColumnBuffer { buffer }))
+                    .transpose()
+            })
+            .collect();
+        columns.push((column.nulls, buffers?));
+    }
+    Ok(PyBlock {
+        rows: block.rows,
+        columns,
+    })
+}
+
+/// Reads ranges block by block.
+#[pyclass(frozen, name = "RangeReader", module = "pyrmq._core")]
+struct PyRangeReader {
+    connections: Py<Connections>,
+    // Guards the reader: two threads that ask take turns.
+    reader: Mutex<RangeReader>,
+}
+
+#[pymethods]
+impl PyRangeReader {
+    #[new]
+    #[pyo3(signature = (connections, ranges, columns, *, group, tags, max_rows, max_bytes, pulls_in_flight, timeout_ms, skip_lost))]
+    #[expect(clippy::too_many_arguments, reason = "one for each option of a read")]
+    fn new(
+        py: Python<'_>,
+        connections: Py<Connections>,
+        ranges: Vec<(String, String, String, i32, i64, i64)>,
+        columns: Vec<String>,
+        group: String,
+        tags: String,
+        max_rows: usize,
+        max_bytes: usize,
+        pulls_in_flight: usize,
+        timeout_ms: u64,
+        skip_lost: bool,
+    ) -> PyResult<Self> {
+        let columns = columns.into_iter().map(|name| {
+            Column::from_name(&name).ok_or_else(|| Error::Config {
+                text: format!("unknown column: {name}"),
+            })
+        });
+        let columns = columns
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| error.into_py(py))?;
+        let ranges = ranges
+            .into_iter()
+            .map(|(address, broker, topic, queue_id, start, end)| Range {
+                address,
+                broker,
+                topic,
+                queue_id,
+                start,
+                end,
+            })
+            .collect();
+        let options = ReadOptions {
+            group,
+            tags,
+            columns,
+            max_rows,
+            max_bytes,
+            pulls_in_flight,
+            timeout: Duration::from_millis(timeout_ms),
+            skip_lost,
+        };
+        let client = connections.get().client().map_err(|error| error.into_py(py))?;
+        Ok(Self {
+            connections,
+            reader: Mutex::new(RangeReader::new(client, ranges, options)),
+        })
+    }
+
+    /// The next rows, or None when all were read.
+    fn next_block(&self, py: Python<'_>) -> PyResult<Option<PyBlock>> {
+        self.connections
+            .get()
+            .client()
+            .map_err(|error| error.into_py(py))?;
+        let block: Result<Option<Block>, RangeError> = enter::wait(py, |slice| {
+            self.reader
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .poll(slice)
+        })?;
+        match block.map_err(|error| Error::from(error).into_py(py))? {
+            Some(block) => into_py(py, block).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// What was left out since the last call, in words.
+    fn take_lost(&self) -> Vec<String> {
+        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let lost = reader.take_lost();
+        lost.iter()
+            .map(|lost| format!("{}: offsets {} to {}", lost.range, lost.from, lost.to))
+            .collect()
+    }
+}
+
+/// Adds this file's classes to the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<ColumnBuffer>()?;
+    module.add_class::<PyBlock>()?;
+    module.add_class::<PyRangeReader>()
+}

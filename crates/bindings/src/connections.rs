@@ -1,0 +1,83 @@
+//! Connections to servers: one for each address, shared by everything that is given the same object.
+
+use crate::command::PyCommand;
+use crate::enter;
+use crate::errors::Error;
+use crate::runtime::{self, Owner};
+use pyo3::prelude::*;
+use pyrmq_remoting::net::{Client, ClientOptions, NetError, Table};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Opens connections when they are first needed. Belongs to the process that made it.
+#[pyclass(frozen, name = "Connections", module = "pyrmq._core")]
+pub(crate) struct Connections {
+    owner: Owner,
+    client: Client,
+}
+
+impl Connections {
+    /// The client, in the process that made it.
+    pub(crate) fn client(&self) -> Result<Client, Error> {
+        self.owner.check()?;
+        Ok(self.client.clone())
+    }
+}
+
+#[pymethods]
+impl Connections {
+    #[new]
+    #[pyo3(signature = (*, connect_timeout_ms=3000))]
+    fn new(py: Python<'_>, connect_timeout_ms: u64) -> PyResult<Self> {
+        let options = ClientOptions {
+            connect_timeout: Duration::from_millis(connect_timeout_ms),
+            ..ClientOptions::default()
+        };
+        let make = || {
+            let runtime = runtime::current()?;
+            Client::new(runtime.handle(), options, Arc::new(Table::new())).map_err(Error::from)
+        };
+        Ok(Self {
+            owner: Owner::new("a set of connections"),
+            client: make().map_err(|error| error.into_py(py))?,
+        })
+    }
+
+    /// Asks a server and waits for its answer, which may be an error answer.
+    fn request(
+        &self,
+        py: Python<'_>,
+        address: &str,
+        command: &PyCommand,
+        timeout_ms: u64,
+    ) -> PyResult<PyCommand> {
+        let client = self.client().map_err(|error| error.into_py(py))?;
+        let call = client.call(
+            address,
+            command.command.clone(),
+            Duration::from_millis(timeout_ms),
+        );
+        let answer: Result<_, NetError> = enter::wait(py, |slice| call.wait(slice))?;
+        answer
+            .map(PyCommand::from)
+            .map_err(|error| Error::from(error).into_py(py))
+    }
+
+    /// Ends every wait and connection at once. What uses these connections later raises.
+    fn close(&self) {
+        if self.owner.is_here() {
+            self.client.shut();
+        }
+    }
+}
+
+impl Drop for Connections {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Adds this file's class to the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Connections>()
+}
