@@ -162,7 +162,9 @@ class RemoteCluster:
             raise
         route = _read_route(_object(answer.body), now)
         if not route.queues:
-            raise BrokerError(f"topic {topic}: no broker lets it be read: its permission lacks read")
+            raise BrokerError(
+                f"topic {topic}: no broker lets it be read: its permission lacks read"
+            )
         self._routes[topic] = route
         return route
 

@@ -83,8 +83,17 @@ def batches(
 def _open(options: Options, wanted: Sequence[str], parts: Sequence[Part]) -> RangeReader:
     return RangeReader(
         _connections_here(),
-        [(part.address, part.range.queue.broker, part.range.queue.topic, part.range.queue.queue_id,
-          part.range.start, part.range.end) for part in parts],
+        [
+            (
+                part.address,
+                part.range.queue.broker,
+                part.range.queue.topic,
+                part.range.queue.queue_id,
+                part.range.start,
+                part.range.end,
+            )
+            for part in parts
+        ],
         list(wanted),
         group=options.group,
         tags=options.tags,
