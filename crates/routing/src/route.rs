@@ -1,0 +1,153 @@
+//! A topic's route as a client uses it: which queues may be written to and read from (Apache `TopicRouteData`,
+//! `MQClientInstance.topicRouteData2TopicPublishInfo`).
+
+use crate::select::OnBroker;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Bit of a topic's or broker's permission: consumers may read (Apache `PermName.PERM_READ`).
+pub const PERM_READ: i32 = 4;
+/// Producers may write (Apache `PermName.PERM_WRITE`).
+pub const PERM_WRITE: i32 = 2;
+/// Clients may create other topics by it (Apache `PermName.PERM_INHERIT`).
+pub const PERM_INHERIT: i32 = 1;
+/// The broker id of a master (Apache `MixAll.MASTER_ID`).
+pub const MASTER_ID: i64 = 0;
+
+/// What a name server says of a topic.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Route {
+    /// The brokers that have it.
+    pub brokers: Vec<RouteBroker>,
+    /// Its queues on each of them.
+    pub queues: Vec<RouteQueues>,
+    /// `broker:count;broker:count` when the topic is ordered by configuration.
+    pub order: Option<String>,
+}
+
+/// One broker of a route.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RouteBroker {
+    /// Broker name.
+    pub name: String,
+    /// Cluster name.
+    pub cluster: String,
+    /// Broker id to `host:port`; id 0 is the master.
+    pub addresses: BTreeMap<i64, String>,
+}
+
+/// The queues of a topic on one broker.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RouteQueues {
+    /// Broker name.
+    pub broker: String,
+    /// Queues 0 up to this may be read.
+    pub read_queues: i32,
+    /// Queues 0 up to this may be written.
+    pub write_queues: i32,
+    /// [`PERM_READ`], [`PERM_WRITE`], [`PERM_INHERIT`].
+    pub perm: i32,
+    /// Unit flags.
+    pub sys_flag: i32,
+}
+
+/// One queue with the address of the broker to ask. Cloning is cheap.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PublishedQueue {
+    /// Broker name.
+    pub broker: Arc<str>,
+    /// Queue number on that broker.
+    pub queue_id: i32,
+    /// `host:port`.
+    pub address: Arc<str>,
+}
+
+impl OnBroker for PublishedQueue {
+    fn broker(&self) -> &str {
+        &self.broker
+    }
+}
+
+/// The queues of a topic in Apache's order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Published {
+    /// The queues.
+    pub queues: Vec<PublishedQueue>,
+    /// They come from the topic's order configuration.
+    pub ordered: bool,
+}
+
+impl Route {
+    /// The queues that a producer may write: of brokers with a master, by broker name and number. An order
+    /// configuration holds instead, in its own order.
+    pub fn published(&self) -> Published {
+        if let Some(order) = self.order.as_deref().filter(|order| !order.is_empty()) {
+            return Published {
+                queues: self.ordered(order),
+                ordered: true,
+            };
+        }
+        let mut writable: Vec<&RouteQueues> = self
+            .queues
+            .iter()
+            .filter(|queues| queues.perm & PERM_WRITE != 0)
+            .collect();
+        writable.sort_by(|left, right| left.broker.cmp(&right.broker));
+        let queues = writable
+            .into_iter()
+            .filter_map(|queues| Some((self.master(&queues.broker)?, queues)))
+            .flat_map(|(address, queues)| numbered(&queues.broker, address, queues.write_queues))
+            .collect();
+        Published {
+            queues,
+            ordered: false,
+        }
+    }
+
+    /// The queues that a consumer may read, sorted by broker name and number as Apache sorts them for allocation.
+    /// The address is the master's, or of the lowest id while there is none.
+    pub fn subscribed(&self) -> Vec<PublishedQueue> {
+        let mut queues: Vec<PublishedQueue> = self
+            .queues
+            .iter()
+            .filter(|queues| queues.perm & PERM_READ != 0)
+            .filter_map(|queues| Some((self.any(&queues.broker)?, queues)))
+            .flat_map(|(address, queues)| numbered(&queues.broker, address, queues.read_queues))
+            .collect();
+        queues.sort_unstable();
+        queues
+    }
+
+    /// A broker of this route.
+    pub fn broker(&self, name: &str) -> Option<&RouteBroker> {
+        self.brokers.iter().find(|broker| broker.name == name)
+    }
+
+    fn master(&self, name: &str) -> Option<&str> {
+        let address = self.broker(name)?.addresses.get(&MASTER_ID)?;
+        Some(address)
+    }
+
+    fn any(&self, name: &str) -> Option<&str> {
+        let (_, address) = self.broker(name)?.addresses.first_key_value()?;
+        Some(address)
+    }
+
+    fn ordered(&self, order: &str) -> Vec<PublishedQueue> {
+        order
+            .split(';')
+            .filter_map(|part| part.split_once(':'))
+            .filter_map(|(broker, count)| Some((broker, self.master(broker)?, count.trim().parse().ok()?)))
+            .flat_map(|(broker, address, count)| numbered(broker, address, count))
+            .collect()
+    }
+}
+
+fn numbered(broker: &str, address: &str, count: i32) -> impl Iterator<Item = PublishedQueue> {
+    let (broker, address): (Arc<str>, Arc<str>) = (broker.into(), address.into());
+    (0..count.max(0)).map(move |queue_id| PublishedQueue {
+        broker: broker.clone(),
+        queue_id,
+        address: address.clone(),
+    })
+}

@@ -1,0 +1,92 @@
+//! Which queue the next message goes to (Apache `TopicPublishInfo.selectOneMessageQueue`, `MQFaultStrategy`,
+//! `SelectMessageQueueByHash`).
+
+use crate::fault::LatencyFaultTolerance;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Something that lies on a broker.
+pub trait OnBroker {
+    /// The broker's name.
+    fn broker(&self) -> &str;
+}
+
+impl OnBroker for &str {
+    fn broker(&self) -> &str {
+        self
+    }
+}
+
+/// Round robin over the queues of one topic. Shared by threads: each call moves one on.
+#[derive(Debug, Default)]
+pub struct QueueSelector {
+    next: AtomicUsize,
+}
+
+impl QueueSelector {
+    /// Starts at a place of the caller's choice: random, so that many clients do not march in step.
+    pub fn new(start: usize) -> Self {
+        Self {
+            next: AtomicUsize::new(start),
+        }
+    }
+
+    /// The next queue that passes. Looks at each queue once, also while other threads choose.
+    pub fn select_where<'a, Q>(&self, queues: &'a [Q], mut pass: impl FnMut(&Q) -> bool) -> Option<&'a Q> {
+        let start = self.next.fetch_add(1, Ordering::Relaxed);
+        let (step, queue) = (0..queues.len()).find_map(|step| {
+            let queue = queues.get(start.wrapping_add(step) % queues.len())?;
+            pass(queue).then_some((step, queue))
+        })?;
+        if step > 0 {
+            // On from the queue that was chosen, or the one behind those left out would be chosen twice as often.
+            self.next.fetch_add(step, Ordering::Relaxed);
+        }
+        Some(queue)
+    }
+
+    /// The next queue that is not on the broker of the attempt that failed; any queue when all are.
+    pub fn select<'a, Q: OnBroker>(&self, queues: &'a [Q], last_broker: Option<&str>) -> Option<&'a Q> {
+        self.select_where(queues, |queue| Some(queue.broker()) != last_broker)
+            .or_else(|| self.select_where(queues, |_| true))
+    }
+
+    /// The same, leaving out slow brokers: first a queue of an available broker, then of a reachable one, both not of
+    /// the attempt that failed, then any.
+    pub fn select_available<'a, Q: OnBroker>(
+        &self,
+        queues: &'a [Q],
+        last_broker: Option<&str>,
+        faults: &LatencyFaultTolerance,
+        now_ms: i64,
+    ) -> Option<&'a Q> {
+        let other = |queue: &Q| Some(queue.broker()) != last_broker;
+        self.select_where(queues, |queue| {
+            other(queue) && faults.is_available(queue.broker(), now_ms)
+        })
+        .or_else(|| {
+            self.select_where(queues, |queue| {
+                other(queue) && faults.is_reachable(queue.broker())
+            })
+        })
+        .or_else(|| self.select_where(queues, |_| true))
+    }
+}
+
+/// Java's `String.hashCode`: keys of both kinds of client fall into the same queue.
+pub fn java_hash(key: &str) -> i32 {
+    key.encode_utf16().fold(0_i32, |hash, unit| {
+        hash.wrapping_mul(31).wrapping_add(i32::from(unit))
+    })
+}
+
+/// The place of a key among `count` queues, as Apache's hash selector computes it. `None` without queues.
+pub fn by_hash(key: &str, count: usize) -> Option<usize> {
+    by_number(java_hash(key).into(), count)
+}
+
+/// The place of a number (a Java `Integer` key, a random number) among `count` queues. `None` without queues.
+pub fn by_number(number: i64, count: usize) -> Option<usize> {
+    let count = i64::try_from(count).ok().filter(|count| *count > 0)?;
+    // Java's remainder has the sign of the number; Apache takes its magnitude.
+    usize::try_from((number % count).abs()).ok()
+}
