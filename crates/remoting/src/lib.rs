@@ -14,6 +14,7 @@ pub mod header;
 pub mod message;
 #[cfg(feature = "net")]
 pub mod net;
+mod scan;
 mod text;
 
 pub use command::{Command, Language, SerializeType};

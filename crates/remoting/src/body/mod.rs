@@ -1,1 +1,72 @@
-//! Bodies: lenient JSON in, exact fastjson out, and the typed bodies over it.
+//! Bodies: lenient JSON in, exact fastjson out, and the typed bodies over it, one family a file.
+
+mod value;
+
+pub mod json;
+pub mod write;
+
+pub mod assignment;
+pub mod client;
+pub mod cluster;
+pub mod connection;
+pub mod controller;
+pub mod group;
+pub mod heartbeat;
+pub mod list;
+pub mod lock;
+pub mod mapping;
+pub mod offset;
+pub mod queue;
+pub mod registration;
+pub mod route;
+pub mod stats;
+pub mod topic;
+pub mod version;
+
+pub use assignment::*;
+pub use client::*;
+pub use cluster::*;
+pub use connection::*;
+pub use controller::*;
+pub use group::*;
+pub use heartbeat::*;
+pub use json::{Json, Key};
+pub use list::*;
+pub use lock::*;
+pub use mapping::*;
+pub use offset::*;
+pub use queue::*;
+pub use registration::*;
+pub use route::*;
+pub use stats::*;
+pub use topic::*;
+pub use value::{BodyKey, BodyValue};
+pub use version::*;
+pub use write::{Style, Writer};
+
+use crate::error::WireError;
+
+/// Values that references in one body may bring in.
+const REFERENCED: usize = 100_000;
+
+/// A body that is one JSON object.
+pub trait Body: BodyValue {
+    /// Reads the body, references resolved.
+    fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut json = Json::parse(bytes)?;
+        json.resolve(REFERENCED);
+        Self::read(json, "body")
+    }
+
+    /// Writes the body in fastjson's compact form, which every RocketMQ peer reads.
+    fn encode(&self) -> Vec<u8> {
+        self.encode_as(Style::PLAIN)
+    }
+
+    /// Writes the body in a style.
+    fn encode_as(&self, style: Style) -> Vec<u8> {
+        let mut writer = Writer::new(style);
+        self.write(&mut writer);
+        writer.finish()
+    }
+}

@@ -9,9 +9,9 @@
 //!  4 + n  remark length, UTF-8 bytes; 0 = none
 //!  4 + n  length of all fields, then per field: 2 + n key, 4 + n value
 //! ```
-//! Code and version have 16 bits, so POP requests need the JSON form. Empty text is the same as none: an empty remark
-//! or value is written with length 0 and read as missing, as Apache reads it. A negative length of all fields reads as
-//! none.
+//! Code and version have 16 bits, so POP requests need the JSON form. An empty remark is the same as none. A field with
+//! an empty value is kept as it came; Apache reads it as missing, and so do numbers that may be absent. A field without
+//! a key is dropped. A negative length of all fields reads as none.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,
@@ -108,7 +108,7 @@ fn decode_fields(bytes: &[u8], max_fields: usize) -> Result<Fields, WireError> {
         if fields.len() >= max_fields {
             return Err(WireError::TooManyFields { limit: max_fields });
         }
-        if !key.is_empty() && !value.is_empty() {
+        if !key.is_empty() {
             fields.push(key, value);
         }
     }

@@ -19,7 +19,7 @@
 use crate::command::{Command, Language, SerializeType};
 use crate::error::WireError;
 use crate::fields::{Entry, Fields, Span};
-use crate::header::scan::Scan;
+use crate::scan::Scan;
 use crate::text::{push_escaped, push_i32};
 
 /// Pairs that a first allocation has room for: a send, pull or route header fits.

@@ -29,7 +29,6 @@ pub mod registration;
 pub mod replication;
 pub mod reply;
 pub mod route;
-mod scan;
 pub mod send;
 pub mod topic;
 pub mod transaction;

@@ -31,6 +31,13 @@ impl<'a> Scan<'a> {
             .unwrap_or_default()
     }
 
+    /// A copy of a span's text.
+    pub(crate) fn owned(&self, span: Span) -> Result<String, WireError> {
+        std::str::from_utf8(self.bytes(span))
+            .map(str::to_owned)
+            .map_err(|_| WireError::Utf8 { what: "JSON string" })
+    }
+
     /// Steps over a character that opens an object or array.
     pub(crate) fn open(&mut self, character: u8, reason: &'static str) -> Result<(), WireError> {
         self.space();
@@ -152,21 +159,21 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn peek(&self) -> Option<u8> {
+    pub(crate) fn peek(&self) -> Option<u8> {
         self.bytes.get(self.at).copied()
     }
 
-    fn step(&mut self, count: usize) {
+    pub(crate) fn step(&mut self, count: usize) {
         self.at = self.at.wrapping_add(count);
     }
 
-    fn space(&mut self) {
+    pub(crate) fn space(&mut self) {
         while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r' | 0)) {
             self.step(1);
         }
     }
 
-    fn bad(&self, reason: &'static str) -> WireError {
+    pub(crate) fn bad(&self, reason: &'static str) -> WireError {
         WireError::Json { at: self.at, reason }
     }
 
@@ -175,7 +182,7 @@ impl<'a> Scan<'a> {
     }
 
     /// A number or a literal: everything up to the next separator, at least one byte.
-    fn token(&mut self) -> Result<Span, WireError> {
+    pub(crate) fn token(&mut self) -> Result<Span, WireError> {
         let start = self.at;
         let rest = self.bytes.get(start..).unwrap_or_default();
         let length = rest
@@ -205,7 +212,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn string(&mut self, quote: u8) -> Result<Span, WireError> {
+    pub(crate) fn string(&mut self, quote: u8) -> Result<Span, WireError> {
         self.step(1);
         let start = self.at;
         let rest = self.bytes.get(start..).unwrap_or_default();

@@ -1,0 +1,61 @@
+//! Routes: which brokers have a topic (answer to request 105). Old clients get integer names bare, others quoted.
+
+use crate::body::value::body;
+use crate::body::{Style, TopicQueueMappingInfo};
+use std::collections::BTreeMap;
+
+body! {
+    /// Queues of a topic on one broker (Apache `QueueData`).
+    pub struct QueueData {
+        /// Broker name.
+        pub broker_name: String => "brokerName",
+        /// Permission bits: 4 read, 2 write, 1 inherit.
+        pub perm: i32 => "perm",
+        /// Queues that may be read.
+        pub read_queue_nums: i32 => "readQueueNums",
+        /// System flag of the topic.
+        pub topic_sys_flag: i32 => "topicSysFlag",
+        /// Queues that may be written.
+        pub write_queue_nums: i32 => "writeQueueNums",
+    }
+
+    /// Brokers of one name (Apache `BrokerData`).
+    pub struct BrokerData {
+        /// Addresses by broker id; 0 is the master.
+        pub broker_addrs: BTreeMap<i64, String> => "brokerAddrs",
+        /// Broker name.
+        pub broker_name: String => "brokerName",
+        /// Cluster name.
+        pub cluster: String => "cluster",
+        /// A slave may stand in for its master.
+        pub enable_acting_master: bool => "enableActingMaster",
+        /// Zone.
+        pub zone_name: Option<String> => "zoneName",
+    }
+
+    /// The route of a topic (Apache `TopicRouteData`).
+    pub struct TopicRouteData {
+        /// Brokers that have the topic.
+        pub broker_datas: Vec<BrokerData> => "brokerDatas",
+        /// Filter servers by broker address.
+        pub filter_server_table: BTreeMap<String, Vec<String>> => "filterServerTable",
+        /// Order configuration, `broker:queues;broker:queues`.
+        pub order_topic_conf: Option<String> => "orderTopicConf",
+        /// Queues by broker.
+        pub queue_datas: Vec<QueueData> => "queueDatas",
+        /// Mappings of a static topic, by broker.
+        pub topic_queue_mapping_by_broker: Option<BTreeMap<String, TopicQueueMappingInfo>> => "topicQueueMappingByBroker",
+    }
+}
+
+/// The style that a client wants its route in: standard JSON from 4.9.4 on, or when it asks for it.
+pub fn route_style(version: i32, accept_standard_json_only: Option<bool>) -> Style {
+    if version >= V4_9_4 || accept_standard_json_only == Some(true) {
+        Style::STANDARD
+    } else {
+        Style::PLAIN
+    }
+}
+
+/// Version ordinal of 4.9.4 (Apache `MQVersion.V4_9_4`).
+const V4_9_4: i32 = 401;

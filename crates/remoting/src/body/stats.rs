@@ -1,0 +1,129 @@
+//! How far queues, groups and brokers have come.
+
+use crate::body::value::body;
+use crate::body::{MessageQueue, SubscriptionData};
+use std::collections::BTreeMap;
+
+body! {
+    /// Offsets of one queue (Apache `TopicOffset`).
+    pub struct TopicOffset {
+        /// When the last message came, ms since the epoch.
+        pub last_update_timestamp: i64 => "lastUpdateTimestamp",
+        /// Largest offset of the queue.
+        pub max_offset: i64 => "maxOffset",
+        /// Smallest offset of the queue.
+        pub min_offset: i64 => "minOffset",
+    }
+
+    /// Offsets of a topic (answer to 202) (Apache `TopicStatsTable`).
+    pub struct TopicStatsTable {
+        /// By queue.
+        pub offset_table: BTreeMap<MessageQueue, TopicOffset> => "offsetTable",
+        /// Messages stored per second.
+        pub topic_put_tps: f64 => "topicPutTps",
+    }
+
+    /// How far a group has come in one queue (Apache `OffsetWrapper`).
+    pub struct OffsetWrapper {
+        /// Largest offset of the queue.
+        pub broker_offset: i64 => "brokerOffset",
+        /// How far the group has come.
+        pub consumer_offset: i64 => "consumerOffset",
+        /// Store time of the last consumed message, ms.
+        pub last_timestamp: i64 => "lastTimestamp",
+        /// How far the group has pulled.
+        pub pull_offset: i64 => "pullOffset",
+    }
+
+    /// How far a group has come (answer to 208) (Apache `ConsumeStats`).
+    pub struct ConsumeStats {
+        /// Messages consumed per second.
+        pub consume_tps: f64 => "consumeTps",
+        /// By queue.
+        pub offset_table: BTreeMap<MessageQueue, OffsetWrapper> => "offsetTable",
+    }
+
+    /// How far all groups have come (answer to 317) (Apache `ConsumeStatsList`).
+    pub struct ConsumeStatsList {
+        /// Broker address, `ip:port`.
+        pub broker_addr: Option<String> => "brokerAddr",
+        /// By group.
+        pub consume_stats_list: Vec<BTreeMap<String, Vec<ConsumeStats>>> => "consumeStatsList",
+        /// Messages not consumed.
+        pub total_diff: i64 => "totalDiff",
+        /// Messages pulled and not consumed.
+        pub total_inflight_diff: i64 => "totalInflightDiff",
+    }
+
+    /// One statistic in one span (Apache `BrokerStatsItem`).
+    pub struct BrokerStatsItem {
+        /// Per call.
+        pub avgpt: f64 => "avgpt",
+        /// Sum.
+        pub sum: i64 => "sum",
+        /// Per second.
+        pub tps: f64 => "tps",
+    }
+
+    /// One statistic (answer to 315) (Apache `BrokerStatsData`).
+    pub struct BrokerStatsData {
+        /// Last day.
+        pub stats_day: BrokerStatsItem => "statsDay",
+        /// Last hour.
+        pub stats_hour: BrokerStatsItem => "statsHour",
+        /// Last minute.
+        pub stats_minute: BrokerStatsItem => "statsMinute",
+    }
+
+    /// Times of one queue (Apache `QueueTimeSpan`).
+    pub struct QueueTimeSpan {
+        /// Store time of the last consumed message, ms.
+        pub consume_time_stamp: i64 => "consumeTimeStamp",
+        /// How far consuming lags, ms.
+        pub delay_time: i64 => "delayTime",
+        /// Store time of the last message, ms.
+        pub max_time_stamp: i64 => "maxTimeStamp",
+        /// Queue.
+        pub message_queue: Option<MessageQueue> => "messageQueue",
+        /// Store time of the first message, ms.
+        pub min_time_stamp: i64 => "minTimeStamp",
+    }
+
+    /// Times that a group has consumed (answer to 303) (Apache `QueryConsumeTimeSpanBody`).
+    pub struct QueryConsumeTimeSpanBody {
+        /// By queue.
+        pub consume_time_span_set: Vec<QueueTimeSpan> => "consumeTimeSpanSet",
+    }
+
+    /// One entry of a consume queue (Apache `ConsumeQueueData`).
+    pub struct ConsumeQueueData {
+        /// Filter bits.
+        pub bit_map: Option<String> => "bitMap",
+        /// The filter matches.
+        pub eval: bool => "eval",
+        /// Entry of the extended file.
+        pub extend_data_json: Option<String> => "extendDataJson",
+        /// Why not.
+        pub msg: Option<String> => "msg",
+        /// Commit log offset.
+        pub physic_offset: i64 => "physicOffset",
+        /// Bytes of the record.
+        pub physic_size: i32 => "physicSize",
+        /// Hash of the tags.
+        pub tags_code: i64 => "tagsCode",
+    }
+
+    /// Entries of a consume queue (answer to 321) (Apache `QueryConsumeQueueResponseBody`).
+    pub struct QueryConsumeQueueResponseBody {
+        /// Filter data as text.
+        pub filter_data: Option<String> => "filterData",
+        /// Largest index.
+        pub max_queue_index: i64 => "maxQueueIndex",
+        /// Smallest index.
+        pub min_queue_index: i64 => "minQueueIndex",
+        /// Entries.
+        pub queue_data: Vec<ConsumeQueueData> => "queueData",
+        /// Subscription.
+        pub subscription_data: Option<SubscriptionData> => "subscriptionData",
+    }
+}

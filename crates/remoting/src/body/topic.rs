@@ -1,0 +1,149 @@
+//! Topics and their settings (`topics.json`, requests 17, 18, 21, 103, 351).
+
+use crate::body::value::{body, names};
+use crate::body::{
+    BodyValue, DataVersion, Json, Style, TopicQueueMappingDetail, TopicQueueMappingInfo, Writer,
+};
+use crate::error::WireError;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+names! {
+    /// How tags of a topic's messages are counted (Apache `TopicFilterType`).
+    pub enum TopicFilterType {
+        /// A message has one tag.
+        SingleTag => "SINGLE_TAG",
+        /// A message may have several tags.
+        MultiTag => "MULTI_TAG",
+    }
+}
+
+body! {
+    /// Settings of a topic (Apache `TopicConfig`).
+    pub struct TopicConfig {
+        /// Attributes by name.
+        pub attributes: BTreeMap<String, String> => "attributes",
+        /// Ordered.
+        pub order: bool => "order",
+        /// Permission bits: 4 read, 2 write, 1 inherit.
+        pub perm: i32 => "perm" = 6,
+        /// Queues that may be read.
+        pub read_queue_nums: i32 => "readQueueNums" = 16,
+        /// `SINGLE_TAG` or `MULTI_TAG`.
+        pub topic_filter_type: TopicFilterType => "topicFilterType",
+        /// Topic name.
+        pub topic_name: String => "topicName",
+        /// System flag of the topic.
+        pub topic_sys_flag: i32 => "topicSysFlag",
+        /// Queues that may be written.
+        pub write_queue_nums: i32 => "writeQueueNums" = 16,
+    }
+
+    /// All topics with their version (Apache `TopicConfigSerializeWrapper`).
+    pub struct TopicConfigSerializeWrapper {
+        /// Version of the table.
+        pub data_version: DataVersion => "dataVersion",
+        /// Topics by name.
+        pub topic_config_table: BTreeMap<String, TopicConfig> => "topicConfigTable",
+    }
+
+    /// All topics and static topics with their versions, as 5.x sends them (Apache `TopicConfigAndMappingSerializeWrapper`).
+    pub struct TopicConfigAndMappingSerializeWrapper {
+        /// Version of the table.
+        pub data_version: DataVersion => "dataVersion",
+        /// Version of the mappings.
+        pub mapping_data_version: DataVersion => "mappingDataVersion",
+        /// Topics by name.
+        pub topic_config_table: BTreeMap<String, TopicConfig> => "topicConfigTable",
+        /// Static topics hosted here, by name.
+        pub topic_queue_mapping_detail_map: BTreeMap<String, TopicQueueMappingDetail> => "topicQueueMappingDetailMap",
+        /// What the name server knows of static topics, by name.
+        pub topic_queue_mapping_info_map: BTreeMap<String, TopicQueueMappingInfo> => "topicQueueMappingInfoMap",
+    }
+
+    /// Settings of a topic with its mapping (answer to 351) (Apache `TopicConfigAndQueueMapping`).
+    pub struct TopicConfigAndQueueMapping {
+        /// Attributes by name.
+        pub attributes: BTreeMap<String, String> => "attributes",
+        /// Mapping of a static topic.
+        pub mapping_detail: Option<TopicQueueMappingDetail> => "mappingDetail",
+        /// Ordered.
+        pub order: bool => "order",
+        /// Permission bits: 4 read, 2 write, 1 inherit.
+        pub perm: i32 => "perm" = 6,
+        /// Queues that may be read.
+        pub read_queue_nums: i32 => "readQueueNums" = 16,
+        /// `SINGLE_TAG` or `MULTI_TAG`.
+        pub topic_filter_type: TopicFilterType => "topicFilterType",
+        /// Topic name.
+        pub topic_name: String => "topicName",
+        /// System flag of the topic.
+        pub topic_sys_flag: i32 => "topicSysFlag",
+        /// Queues that may be written.
+        pub write_queue_nums: i32 => "writeQueueNums" = 16,
+    }
+
+    /// Several topics (Apache `CreateTopicListRequestBody`).
+    pub struct CreateTopicListRequestBody {
+        /// Topics.
+        pub topic_config_list: Vec<TopicConfig> => "topicConfigList",
+    }
+}
+
+impl TopicConfig {
+    /// A topic with as many queues for reading as for writing and the usual settings.
+    pub fn new(topic_name: impl Into<String>, queues: i32, perm: i32) -> Self {
+        Self {
+            topic_name: topic_name.into(),
+            read_queue_nums: queues,
+            write_queue_nums: queues,
+            perm,
+            ..Self::default()
+        }
+    }
+
+    /// The line of a compressed registration: `name readQueues writeQueues perm filterType {attributes}`.
+    pub fn to_line(&self) -> String {
+        let mut line = self.topic_name.clone();
+        let filter = self.topic_filter_type.name();
+        // Writing into a String cannot fail.
+        write!(
+            line,
+            " {} {} {} {filter} ",
+            self.read_queue_nums, self.write_queue_nums, self.perm
+        )
+        .unwrap_or_default();
+        let mut writer = Writer::new(Style::PLAIN);
+        BodyValue::write(&self.attributes, &mut writer);
+        line.push_str(&String::from_utf8_lossy(&writer.finish()));
+        line
+    }
+
+    /// Reads such a line. Attributes that cannot be read are left out, as Apache leaves them out.
+    pub fn from_line(line: &str) -> Result<Self, WireError> {
+        let mut parts = line.splitn(6, ' ');
+        let mut part = |field| parts.next().ok_or(WireError::MissingField(field));
+        let topic_name = part("topicName")?.to_owned();
+        let read_queue_nums = number(part("readQueueNums")?, "readQueueNums")?;
+        let write_queue_nums = number(part("writeQueueNums")?, "writeQueueNums")?;
+        let perm = number(part("perm")?, "perm")?;
+        let topic_filter_type = TopicFilterType::from_name(part("topicFilterType")?).unwrap_or_default();
+        let attributes = part("attributes")
+            .and_then(|text| Json::parse(text.as_bytes()))
+            .and_then(|json| BodyValue::read(json, "attributes"))
+            .unwrap_or_default();
+        Ok(Self {
+            attributes,
+            perm,
+            read_queue_nums,
+            topic_filter_type,
+            topic_name,
+            write_queue_nums,
+            ..Self::default()
+        })
+    }
+}
+
+fn number(text: &str, field: &'static str) -> Result<i32, WireError> {
+    BodyValue::read(Json::Str(text.into()), field)
+}

@@ -1,0 +1,44 @@
+//! The version of a table that several processes keep.
+
+use crate::body::value::body;
+use std::cmp::Ordering;
+
+body! {
+    /// Version of a table (Apache `DataVersion`).
+    pub struct DataVersion {
+        /// How often the table changed.
+        pub counter: i64 => "counter",
+        /// The master's epoch; 0 outside controller mode.
+        pub state_version: i64 => "stateVersion",
+        /// When it changed last, ms since the epoch.
+        pub timestamp: i64 => "timestamp",
+    }
+}
+
+impl DataVersion {
+    /// The version after one more change.
+    #[must_use]
+    pub fn next(&self, now_ms: i64, state_version: i64) -> Self {
+        Self {
+            counter: self.counter.wrapping_add(1),
+            state_version,
+            timestamp: now_ms,
+        }
+    }
+}
+
+/// Larger is newer: state version, then counter, then timestamp.
+impl PartialOrd for DataVersion {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for DataVersion {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let rank = |version: &Self| (version.state_version, version.counter, version.timestamp);
+        rank(self).cmp(&rank(other))
+    }
+}
+
+impl Eq for DataVersion {}
