@@ -27,7 +27,9 @@ pub enum ClientError {
         reason: &'static str,
     },
     /// A body larger than the producer's limit.
-    #[error("message for topic `{topic}` has {size} bytes, the limit is {limit}: raise `max_message_bytes` here and `maxMessageSize` on the broker, or split it")]
+    #[error(
+        "message for topic `{topic}` has {size} bytes, the limit is {limit}: raise `max_message_bytes` here and `maxMessageSize` on the broker, or split it"
+    )]
     BodyTooLarge {
         /// Where it should go.
         topic: String,
@@ -47,7 +49,9 @@ pub enum ClientError {
         reason: &'static str,
     },
     /// No name server answered.
-    #[error("no name server answered; tried {tried}. Fix: start one (`pyrmq nameserver`) or correct `name_server` (or NAMESRV_ADDR)")]
+    #[error(
+        "no name server answered; tried {tried}. Fix: start one (`pyrmq nameserver`) or correct `name_server` (or NAMESRV_ADDR)"
+    )]
     NameServers {
         /// The addresses, with `;` between them.
         addresses: String,
@@ -55,7 +59,9 @@ pub enum ClientError {
         tried: String,
     },
     /// The name servers do not know the topic and no broker may create it.
-    #[error("topic `{topic}` does not exist and no broker creates topics by itself. Fix: `pyrmq topic create {topic}`, or autoCreateTopicEnable=true on the broker")]
+    #[error(
+        "topic `{topic}` does not exist and no broker creates topics by itself. Fix: `pyrmq topic create {topic}`, or autoCreateTopicEnable=true on the broker"
+    )]
     NoTopic {
         /// The topic.
         topic: String,
@@ -114,7 +120,9 @@ pub enum ClientError {
         last: Box<ClientError>,
     },
     /// As many messages are on their way as may be.
-    #[error("{waiting} messages are on their way, the limit is {limit}: wait for results or raise `max_in_flight`")]
+    #[error(
+        "{waiting} messages are on their way, the limit is {limit}: wait for results or raise `max_in_flight`"
+    )]
     TooManyInFlight {
         /// How many wait.
         waiting: usize,

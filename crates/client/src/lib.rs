@@ -1,4 +1,27 @@
 //! Producer and puller over the wire; pulled records as column buffers.
+//!
+//! Nothing here knows Python. Calls return at once and report through a callback or a slot that a thread waits on;
+//! periodic work (routes, heartbeats, offsets) runs as tracked tasks of the runtime that the caller gives.
 
+pub mod accumulate;
 pub mod columns;
+pub mod draft;
+pub mod error;
+pub mod gate;
+pub mod offsets;
+pub mod options;
+pub mod producer;
+pub mod puller;
+pub mod queue;
 pub mod range;
+pub mod routes;
+
+mod assign;
+mod flight;
+mod heartbeat;
+mod identity;
+
+pub use error::ClientError;
+pub use heartbeat::Subscription;
+pub use identity::{random, unique_ids};
+pub use options::{ClientOptions, Compression, ProducerOptions, PullerOptions};

@@ -155,11 +155,7 @@ impl ProducerOptions {
             return refuse("max_in_flight_bytes", "0".to_owned(), "at least 1");
         }
         if self.default_queues < 1 {
-            return refuse(
-                "default_queues",
-                self.default_queues.to_string(),
-                "at least 1",
-            );
+            return refuse("default_queues", self.default_queues.to_string(), "at least 1");
         }
         Ok(())
     }

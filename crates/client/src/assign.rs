@@ -1,0 +1,208 @@
+//! Which queues a puller has: its share of a group's, or those that it was told (Apache `RebalanceImpl`).
+
+use crate::error::ClientError;
+use crate::heartbeat::Subscription;
+use crate::puller::{Shared, Start};
+use crate::queue::{Queue, QueueKey};
+use pyrmq_remoting::Command;
+use pyrmq_remoting::body::{Body, GetConsumerListByGroupResponseBody};
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::header::client::GetConsumerListByGroupRequestHeader;
+use pyrmq_routing::allocate;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A queue to take.
+#[derive(Debug)]
+pub(crate) struct Assignment {
+    pub(crate) key: Arc<QueueKey>,
+    pub(crate) start: Option<i64>,
+    pub(crate) subscription: Arc<Subscription>,
+}
+
+impl Shared {
+    pub(crate) async fn subscribe(
+        self: &Arc<Self>,
+        topic: Arc<str>,
+        subscription: Subscription,
+    ) -> Result<(), ClientError> {
+        self.heartbeat.membership.subscribe(topic.clone(), subscription);
+        // The broker must know this member before it can count it.
+        self.heartbeat.beat().await?;
+        self.balance(&topic).await
+    }
+
+    /// Takes this member's share of a topic's queues.
+    async fn balance(self: &Arc<Self>, topic: &Arc<str>) -> Result<(), ClientError> {
+        let Some(subscription) = self.heartbeat.membership.subscription(topic) else {
+            return Ok(());
+        };
+        let members = self.members(topic).await?;
+        let route = self.routes.get(topic).await?;
+        let queues = route.route.subscribed();
+        let mut ids: Vec<&str> = members.iter().map(String::as_str).collect();
+        // Who is not in the list gets nothing: its heartbeat has not been counted yet.
+        let place = allocate::place(&mut ids, &self.heartbeat.membership.client_id);
+        let mine = allocate::average(queues.len(), ids.len(), place.unwrap_or(usize::MAX));
+        let subscription = Arc::new(subscription);
+        let wanted = queues
+            .get(mine)
+            .unwrap_or_default()
+            .iter()
+            .map(|queue| Assignment {
+                key: Arc::new(QueueKey {
+                    topic: topic.clone(),
+                    broker: queue.broker.clone(),
+                    queue_id: queue.queue_id,
+                }),
+                start: None,
+                subscription: subscription.clone(),
+            })
+            .collect();
+        self.take(wanted, |key| key.topic == *topic).await
+    }
+
+    /// The client ids of the group, as one broker of the topic knows them; this one's at least.
+    async fn members(&self, topic: &Arc<str>) -> Result<Vec<String>, ClientError> {
+        const WHAT: &str = "a group's members";
+        let header = GetConsumerListByGroupRequestHeader {
+            consumer_group: &self.options.client.group,
+        };
+        let command = Command::request(request::GET_CONSUMER_LIST_BY_GROUP).with_header(&header);
+        let (answer, address) = self.offsets.ask_any(WHAT, topic, command).await?;
+        if answer.code != response::SUCCESS {
+            return Err(ClientError::answer(WHAT, &address, answer.code, answer.remark));
+        }
+        let body = answer.body.unwrap_or_default();
+        match GetConsumerListByGroupResponseBody::decode(&body) {
+            Ok(body) => Ok(body.consumer_id_list),
+            Err(source) => Err(ClientError::Answered {
+                what: WHAT,
+                address,
+                source,
+            }),
+        }
+    }
+
+    /// Takes the wanted queues and gives back those of `scope` that are not wanted.
+    pub(crate) async fn take(
+        self: &Arc<Self>,
+        wanted: Vec<Assignment>,
+        scope: impl Fn(&QueueKey) -> bool,
+    ) -> Result<(), ClientError> {
+        let mut lost = Vec::new();
+        let mut fresh = Vec::new();
+        {
+            let mut state = self.state();
+            let keys: Vec<Arc<QueueKey>> = state.queues.keys().filter(|key| scope(key)).cloned().collect();
+            for key in keys {
+                if !wanted.iter().any(|wish| wish.key == key)
+                    && let Some(queue) = state.queues.remove(&key)
+                {
+                    lost.push(queue);
+                }
+            }
+            for wish in wanted {
+                if wish.start.is_none() && state.queues.contains_key(&wish.key) {
+                    continue;
+                }
+                let generation = self.next_generation();
+                let queue = Queue::new(wish.key.clone(), wish.subscription, generation);
+                state.queues.insert(wish.key.clone(), queue);
+                fresh.push((wish.key, wish.start, generation));
+            }
+        }
+        for queue in lost {
+            tracing::info!(key = %queue.key, "queue given back");
+            if queue.done > queue.committed {
+                self.offsets.commit(&queue.key, queue.done).await?;
+            }
+        }
+        for (key, start, generation) in fresh {
+            let begin = match start {
+                Some(offset) => offset,
+                None => self.begin_of(&key).await?,
+            };
+            tracing::info!(%key, begin, "queue taken");
+            {
+                let mut state = self.state();
+                let Some(queue) = state.queues.get_mut(&key) else {
+                    continue;
+                };
+                if queue.generation != generation {
+                    continue;
+                }
+                queue.restart(begin, generation);
+            }
+            self.pull(&key);
+        }
+        Ok(())
+    }
+
+    /// Where the group has come, else where it shall begin.
+    async fn begin_of(&self, key: &QueueKey) -> Result<i64, ClientError> {
+        if let Some(offset) = self.offsets.committed(key).await? {
+            return Ok(offset);
+        }
+        match self.start {
+            Start::First => self.offsets.first(key).await,
+            Start::Last => self.offsets.last(key).await,
+            Start::Time(timestamp_ms) => self.offsets.at_time(key, timestamp_ms).await,
+        }
+    }
+
+    /// Commits what is done, each interval.
+    pub(crate) async fn keep_positions(self: Arc<Self>) {
+        let interval = self.options.commit_interval;
+        if interval.is_zero() {
+            return;
+        }
+        while !self.shutdown.sleep_or_stop(interval).await {
+            if let Err(error) = self.commit_done().await {
+                tracing::warn!(%error, "positions not committed");
+            }
+        }
+    }
+
+    /// Commits positions that have changed.
+    pub(crate) async fn commit_done(&self) -> Result<(), ClientError> {
+        let changed: Vec<(Arc<QueueKey>, i64)> = {
+            let state = self.state();
+            let queues = state.queues.values();
+            let changed = queues.filter(|queue| queue.done >= 0 && queue.done != queue.committed);
+            changed.map(|queue| (queue.key.clone(), queue.done)).collect()
+        };
+        for (key, offset) in changed {
+            self.offsets.commit(&key, offset).await?;
+            if let Some(queue) = self.state().queues.get_mut(&key) {
+                queue.committed = offset;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the share of every subscribed topic when the group changes, and each interval.
+    pub(crate) async fn keep_balanced(self: Arc<Self>) {
+        let mut pause = self.options.rebalance_interval;
+        loop {
+            let told = async {
+                self.rebalance.notified().await;
+                false
+            };
+            let stopped = tokio::select! {
+                told = told => told,
+                stopped = self.shutdown.sleep_or_stop(pause) => stopped,
+            };
+            if stopped || self.shutdown.is_stopped() {
+                return;
+            }
+            pause = self.options.rebalance_interval;
+            for topic in self.heartbeat.membership.topics() {
+                if let Err(error) = self.balance(&topic).await {
+                    tracing::warn!(topic = &*topic, %error, "share of the queues not known");
+                    pause = Duration::from_secs(1);
+                }
+            }
+        }
+    }
+}

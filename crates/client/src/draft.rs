@@ -1,0 +1,154 @@
+//! A message on its way out: checked, with its properties in wire form.
+
+use crate::error::ClientError;
+use bytes::Bytes;
+use pyrmq_remoting::clock;
+use pyrmq_remoting::message::id::UniqueIds;
+use pyrmq_remoting::message::properties::{self, MAX_BYTES};
+use std::sync::Arc;
+
+/// Longest topic name (Apache `Validators.TOPIC_MAX_LENGTH`).
+const TOPIC_BYTES: usize = 127;
+/// Separators of the wire form (Apache `MessageDecoder`).
+const NAME_SEPARATOR: char = '\u{1}';
+const PROPERTY_SEPARATOR: char = '\u{2}';
+
+/// Topics that only brokers write (Apache `TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET`).
+const BROKERS_OWN: [&str; 6] = [
+    "SCHEDULE_TOPIC_XXXX",
+    "RMQ_SYS_TRANS_HALF_TOPIC",
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+    "SELF_TEST_TOPIC",
+    "OFFSET_MOVED_EVENT",
+];
+
+/// Which queue a message goes to.
+#[derive(Debug, Clone, Default)]
+pub enum Target {
+    /// The producer chooses, and chooses again on a retry.
+    #[default]
+    Any,
+    /// This queue, nowhere else.
+    Queue {
+        /// Broker name; empty: the only broker that has this queue, or the first.
+        broker: Arc<str>,
+        /// Queue number.
+        id: i32,
+    },
+    /// The queue that this hash falls on (Apache `SelectMessageQueueByHash`), nowhere else.
+    Hash(i32),
+}
+
+/// A checked message, or a batch of one topic, ready to be framed.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    /// Where it goes.
+    pub topic: Arc<str>,
+    /// The body as it travels.
+    pub body: Bytes,
+    /// Properties in wire form, the unique id among them (a batch has one for each item, in the body).
+    pub properties: String,
+    /// The unique id; of a batch, the ids of its items with commas between them.
+    pub message_id: String,
+    /// The user's own flag.
+    pub flag: i32,
+    /// System flag bits: compression.
+    pub sys_flag: i32,
+    /// Queue choice.
+    pub target: Target,
+    /// Messages in the body: 0 when it is a single message, not a batch.
+    pub items: u32,
+}
+
+/// Refuses topics that no broker takes from a client.
+pub fn check_topic(topic: &str) -> Result<(), ClientError> {
+    let refuse = |reason| {
+        Err(ClientError::Topic {
+            topic: topic.to_owned(),
+            reason,
+        })
+    };
+    if topic.is_empty() {
+        return refuse("it is empty");
+    }
+    if topic.len() > TOPIC_BYTES && !topic.starts_with("%RETRY%") {
+        return refuse("it is longer than 127 characters");
+    }
+    if !topic
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"%|_-".contains(&byte))
+    {
+        return refuse("only the characters a-z A-Z 0-9 % | _ - may stand in it");
+    }
+    if BROKERS_OWN.contains(&topic) {
+        return refuse("only brokers write to it");
+    }
+    Ok(())
+}
+
+/// Writes a message's properties.
+#[derive(Debug)]
+pub struct Properties<'a> {
+    topic: &'a str,
+    text: String,
+}
+
+impl<'a> Properties<'a> {
+    /// Of a message for this topic: waits for the store as Java's messages do, and carries a new unique id, which is
+    /// the first value written.
+    pub fn new(topic: &'a str, ids: &UniqueIds) -> Self {
+        let mut text = String::with_capacity(96);
+        text.push_str("UNIQ_KEY\u{1}");
+        ids.write_next(clock::now_ms(), &mut text);
+        text.push_str("\u{2}WAIT\u{1}true\u{2}");
+        Self { topic, text }
+    }
+
+    /// The unique id.
+    pub fn message_id(&self) -> &str {
+        self.text.get(9..41).unwrap_or_default()
+    }
+
+    /// Appends a property with a name of Apache's. An empty value is left out, as readers
+    /// would drop it.
+    pub fn push(&mut self, name: &str, value: &str) -> Result<(), ClientError> {
+        if name.contains([NAME_SEPARATOR, PROPERTY_SEPARATOR])
+            || value.contains([NAME_SEPARATOR, PROPERTY_SEPARATOR])
+        {
+            return Err(self.refuse(name, "the characters 0x01 and 0x02 separate properties"));
+        }
+        properties::append(&mut self.text, name, value);
+        Ok(())
+    }
+
+    /// Appends a user's property.
+    pub fn push_user(&mut self, name: &str, value: &str) -> Result<(), ClientError> {
+        if name.is_empty() {
+            return Err(self.refuse(name, "a name is not empty"));
+        }
+        if value.is_empty() {
+            return Err(self.refuse(name, "a value is not empty: readers drop such a property"));
+        }
+        if properties::is_reserved(name) {
+            return Err(self.refuse(name, "the name has a meaning of its own in RocketMQ; use another"));
+        }
+        self.push(name, value)
+    }
+
+    /// The wire form.
+    pub fn finish(self) -> Result<String, ClientError> {
+        if self.text.len() > MAX_BYTES {
+            return Err(self.refuse("", "all properties together are longer than 32767 bytes"));
+        }
+        Ok(self.text)
+    }
+
+    fn refuse(&self, name: &str, reason: &'static str) -> ClientError {
+        ClientError::Property {
+            topic: self.topic.to_owned(),
+            name: name.escape_default().to_string(),
+            reason,
+        }
+    }
+}

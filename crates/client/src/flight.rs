@@ -1,0 +1,374 @@
+//! One send from its queue choice to its outcome, through its retries (Apache `sendDefaultImpl`).
+//!
+//! ```text
+//! route -> queue -> frame -> connection -> answer -> stored           -> done
+//!   ^                                        |     -> refused for good -> done
+//!   +-------- another attempt, in time <-----+     -> try elsewhere
+//! ```
+//! All attempts share one time budget. Where a topic has several brokers, an attempt gets its share of what is left,
+//! so that one silent broker cannot use up the time of all (apache/rocketmq#8990). An attempt that left and was not
+//! answered makes the outcome unknown: a later success says `may_be_duplicate`, a later failure `may_exist`.
+
+use crate::draft::{Draft, Target};
+use crate::error::ClientError;
+use crate::producer::{Done, SendResult, SendStatus, Shared};
+use crate::routes::{Known, TopicRoute};
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::header::send::{SendMessageRequestHeader, SendMessageResponseHeader};
+use pyrmq_remoting::net::{NetError, Retry};
+use pyrmq_remoting::{Command, clock};
+use pyrmq_routing::route::{PERM_WRITE, PublishedQueue};
+use pyrmq_routing::select;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+const WHAT: &str = "a send";
+
+/// Answers after which another broker may do better (Apache `DefaultMQProducer.retryResponseCodes`).
+const RETRY_CODES: [i32; 8] = [
+    response::TOPIC_NOT_EXIST,
+    response::SERVICE_NOT_AVAILABLE,
+    response::SYSTEM_ERROR,
+    response::SYSTEM_BUSY,
+    response::NO_PERMISSION,
+    response::NO_BUYER_ID,
+    response::NOT_IN_CURRENT_UNIT,
+    response::GO_AWAY,
+];
+
+/// A send under way. Always boxed: it travels through callbacks.
+pub(crate) struct Flight {
+    shared: Arc<Shared>,
+    draft: Draft,
+    done: Done,
+    started: Instant,
+    timeout: Duration,
+    attempts: u32,
+    may_exist: bool,
+    last_broker: Option<Arc<str>>,
+    attempt_started: Instant,
+}
+
+/// What an attempt came to.
+enum Verdict {
+    Stored(SendResult),
+    /// Worth another attempt; true: the message may have been stored by this one.
+    Elsewhere(ClientError, bool),
+    Refused(ClientError, bool),
+}
+
+impl Flight {
+    pub(crate) fn new(shared: Arc<Shared>, draft: Draft, timeout: Duration, done: Done) -> Box<Self> {
+        let now = Instant::now();
+        Box::new(Self {
+            shared,
+            draft,
+            done,
+            started: now,
+            timeout,
+            attempts: 0,
+            may_exist: false,
+            last_broker: None,
+            attempt_started: now,
+        })
+    }
+
+    /// Goes out at once when the route is known, else as soon as it is.
+    pub(crate) fn start(self: Box<Self>) {
+        let (shared, topic) = (self.shared.clone(), self.draft.topic.clone());
+        shared.routes.with(&topic, move |known| self.depart(known));
+    }
+
+    fn depart(mut self: Box<Self>, known: Known) {
+        let left = self.timeout.saturating_sub(self.started.elapsed());
+        let route = match known {
+            Ok(route) => route,
+            Err(error) => return self.finish(Err(error)),
+        };
+        if left.is_zero() {
+            let late = ClientError::Net {
+                what: "finding the topic's brokers",
+                address: String::new(),
+                source: NetError::Timeout {
+                    address: "the name servers".to_owned(),
+                    timeout: self.timeout,
+                    sent: false,
+                },
+            };
+            return self.give_up(late, true);
+        }
+        self.attempt_started = Instant::now();
+        let last = self.last_broker.as_deref();
+        let (queue, command) = match self.shared.frame(&route, &self.draft, last, self.attempt_started) {
+            Ok(framed) => framed,
+            Err(error) => return self.finish(Err(error)),
+        };
+        self.attempts += 1;
+        self.last_broker = Some(queue.broker.clone());
+        let wait = self.share_of(left, &route);
+        self.shared.stats.frames.fetch_add(1, Ordering::Relaxed);
+        let client = self.shared.client.clone();
+        client.request_with(&queue.address.clone(), command, wait, move |outcome| {
+            self.land(&queue, outcome);
+        });
+    }
+
+    /// The time of this attempt: all that is left for the last one, or where there is no other broker to go to.
+    fn share_of(&self, left: Duration, route: &TopicRoute) -> Duration {
+        let after_this = self.allowed().saturating_sub(self.attempts);
+        let first = route.published.queues.first().map(|queue| &queue.broker);
+        let several = route
+            .published
+            .queues
+            .iter()
+            .any(|queue| Some(&queue.broker) != first);
+        if several && matches!(self.draft.target, Target::Any) {
+            left / (after_this + 1)
+        } else {
+            left
+        }
+    }
+
+    fn allowed(&self) -> u32 {
+        match self.draft.target {
+            Target::Any => self.shared.options.retries + 1,
+            Target::Queue { .. } | Target::Hash(_) => 1,
+        }
+    }
+
+    fn land(mut self: Box<Self>, queue: &PublishedQueue, outcome: Result<Command, NetError>) {
+        let verdict = self.judge(queue, outcome);
+        self.learn(queue, &verdict);
+        match verdict {
+            Verdict::Stored(result) => self.finish(Ok(result)),
+            Verdict::Refused(error, may_exist) => {
+                self.may_exist |= may_exist;
+                if self.attempts > 1 || may_exist {
+                    return self.give_up(error, false);
+                }
+                self.finish(Err(error));
+            }
+            Verdict::Elsewhere(error, may_exist) => {
+                self.may_exist |= may_exist;
+                let late = self.started.elapsed() >= self.timeout;
+                if late || self.attempts >= self.allowed() {
+                    return self.give_up(error, late);
+                }
+                tracing::debug!(topic = &*self.draft.topic, broker = &*queue.broker, %error, "send goes elsewhere");
+                self.shared.stats.retries.fetch_add(1, Ordering::Relaxed);
+                self.start();
+            }
+        }
+    }
+
+    fn judge(&self, queue: &PublishedQueue, outcome: Result<Command, NetError>) -> Verdict {
+        let answer = match outcome {
+            Ok(answer) => answer,
+            Err(source) => {
+                let retry = source.retry();
+                let error = ClientError::Net {
+                    what: WHAT,
+                    address: queue.address.to_string(),
+                    source,
+                };
+                return match retry {
+                    Retry::Temporary => Verdict::Elsewhere(error, false),
+                    Retry::UnknownOutcome => Verdict::Elsewhere(error, true),
+                    Retry::Permanent => Verdict::Refused(error, false),
+                };
+            }
+        };
+        let Some(status) = SendStatus::from_code(answer.code) else {
+            let error = ClientError::answer(WHAT, &queue.address, answer.code, answer.remark);
+            return if RETRY_CODES.contains(&answer.code) {
+                Verdict::Elsewhere(error, false)
+            } else {
+                Verdict::Refused(error, false)
+            };
+        };
+        match self.result(queue, status, &answer) {
+            Ok(result) if status != SendStatus::Ok && self.shared.options.retry_not_stored_ok => {
+                if self.attempts < self.allowed() && self.started.elapsed() < self.timeout {
+                    let code = answer.code;
+                    return Verdict::Elsewhere(
+                        ClientError::answer(WHAT, &queue.address, code, answer.remark),
+                        true,
+                    );
+                }
+                Verdict::Stored(result)
+            }
+            Ok(result) => Verdict::Stored(result),
+            Err(error) => Verdict::Refused(error, true),
+        }
+    }
+
+    fn result(
+        &self,
+        queue: &PublishedQueue,
+        status: SendStatus,
+        answer: &Command,
+    ) -> Result<SendResult, ClientError> {
+        let header =
+            SendMessageResponseHeader::decode(&answer.fields).map_err(|source| ClientError::Answered {
+                what: WHAT,
+                address: queue.address.to_string(),
+                source,
+            })?;
+        Ok(SendResult {
+            status,
+            topic: self.draft.topic.clone(),
+            broker: queue.broker.clone(),
+            queue_id: header.queue_id,
+            queue_offset: header.queue_offset,
+            message_id: self.draft.message_id.clone(),
+            offset_message_id: header.msg_id.to_owned(),
+            transaction_id: header.transaction_id.map(str::to_owned),
+            recall_handle: header.recall_handle.map(str::to_owned),
+            attempts: self.attempts,
+            may_be_duplicate: self.may_exist,
+        })
+    }
+
+    /// Tells the fault table and the routes what this attempt shows.
+    fn learn(&self, queue: &PublishedQueue, verdict: &Verdict) {
+        let (isolate, stale) = match verdict {
+            Verdict::Stored(_) => (false, false),
+            Verdict::Elsewhere(error, _) | Verdict::Refused(error, _) => match error {
+                ClientError::Net { source, .. } => (true, !matches!(source, NetError::Busy { .. })),
+                ClientError::Answer { code, .. } => {
+                    let moved = matches!(
+                        *code,
+                        response::TOPIC_NOT_EXIST | response::NO_PERMISSION | response::SERVICE_NOT_AVAILABLE
+                    );
+                    (RETRY_CODES.contains(code), moved)
+                }
+                _ => (false, false),
+            },
+        };
+        if self.shared.options.latency_fault {
+            let latency = self.attempt_started.elapsed();
+            self.shared
+                .observe(&queue.broker, latency, isolate, Instant::now());
+        }
+        if stale {
+            self.shared.routes.suspect(&self.draft.topic);
+        }
+    }
+
+    fn give_up(self: Box<Self>, last: ClientError, in_time: bool) {
+        let error = ClientError::NotConfirmed {
+            topic: self.draft.topic.to_string(),
+            attempts: self.attempts,
+            allowed: self.allowed(),
+            elapsed_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            may_exist: self.may_exist,
+            in_time,
+            last: Box::new(last),
+        };
+        self.finish(Err(error));
+    }
+
+    fn finish(self: Box<Self>, outcome: Result<SendResult, ClientError>) {
+        let messages = self.draft.items.max(1) as usize;
+        let counter = match &outcome {
+            Ok(_) => &self.shared.stats.confirmed,
+            Err(_) => &self.shared.stats.failed,
+        };
+        counter.fetch_add(messages as u64, Ordering::Relaxed);
+        self.shared.gate.leave(messages, self.draft.body.len());
+        (self.done)(outcome);
+    }
+}
+
+impl Shared {
+    /// Chooses the queue and builds the frame's head around the draft's body.
+    pub(crate) fn frame(
+        &self,
+        route: &TopicRoute,
+        draft: &Draft,
+        last_broker: Option<&str>,
+        now: Instant,
+    ) -> Result<(PublishedQueue, Command), ClientError> {
+        let queue = self.choose(route, draft, last_broker, now)?.clone();
+        let batch = draft.items > 0;
+        let header = SendMessageRequestHeader {
+            producer_group: &self.options.client.group,
+            topic: &draft.topic,
+            default_topic: &self.options.create_topic_key,
+            default_topic_queue_nums: self.options.default_queues,
+            queue_id: queue.queue_id,
+            sys_flag: draft.sys_flag,
+            born_timestamp: clock::now_ms(),
+            flag: draft.flag,
+            properties: Some(&draft.properties),
+            reconsume_times: Some(0),
+            unit_mode: false,
+            max_reconsume_times: None,
+            batch,
+            broker_name: Some(&queue.broker),
+        };
+        let code = if batch {
+            request::SEND_BATCH_MESSAGE
+        } else {
+            request::SEND_MESSAGE_V2
+        };
+        let mut command = Command::request(code).with_header(&header);
+        command.body = Some(draft.body.clone());
+        Ok((queue, command))
+    }
+
+    fn choose<'a>(
+        &self,
+        route: &'a TopicRoute,
+        draft: &Draft,
+        last_broker: Option<&str>,
+        now: Instant,
+    ) -> Result<&'a PublishedQueue, ClientError> {
+        let queues = &route.published.queues;
+        let chosen = match &draft.target {
+            Target::Any if self.options.latency_fault => {
+                let now_ms = self.clock_ms(now);
+                route
+                    .selector
+                    .select_available(queues, last_broker, &self.faults, now_ms)
+            }
+            Target::Any => route.selector.select(queues, last_broker),
+            Target::Hash(hash) => {
+                select::by_number(i64::from(*hash), queues.len()).and_then(|at| queues.get(at))
+            }
+            Target::Queue { broker, id } => queues
+                .iter()
+                .find(|queue| queue.queue_id == *id && (broker.is_empty() || queue.broker == *broker)),
+        };
+        chosen.ok_or_else(|| ClientError::NoQueue {
+            topic: draft.topic.to_string(),
+            what: "write to",
+            reason: if !queues.is_empty() {
+                "the queue that was asked for is not among its writable queues"
+            } else if route.route.queues.is_empty() {
+                "its route is empty"
+            } else if route
+                .route
+                .queues
+                .iter()
+                .all(|queues| queues.perm & PERM_WRITE == 0)
+            {
+                "writing is not permitted (perm without 2)"
+            } else {
+                "no broker that has it is alive as a master"
+            },
+        })
+    }
+
+    fn observe(&self, broker: &str, latency: Duration, isolate: bool, now: Instant) {
+        let latency_ms = u64::try_from(latency.as_millis()).unwrap_or(u64::MAX);
+        self.faults
+            .update(broker, latency_ms, isolate, true, self.clock_ms(now));
+    }
+
+    /// A clock that only goes forward, for the fault table.
+    fn clock_ms(&self, now: Instant) -> i64 {
+        i64::try_from(now.saturating_duration_since(self.born).as_millis()).unwrap_or(i64::MAX)
+    }
+}

@@ -1,0 +1,212 @@
+//! Tells brokers who is there: at once when a broker becomes known, then every 30 s (Apache
+//! `MQClientInstance.sendHeartbeatToAllBrokerWithLock`, `HeartbeatData`).
+
+use crate::error::ClientError;
+use crate::identity;
+use crate::options::ClientOptions;
+use crate::routes::Routes;
+use bytes::Bytes;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::body::{
+    Body, ConsumeFromWhere, ConsumeType, ConsumerData, HeartbeatData, MessageModel, ProducerData,
+    SubscriptionData,
+};
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::header::client::UnregisterClientRequestHeader;
+use pyrmq_remoting::message::java_hash;
+use pyrmq_remoting::net::{Client, Shutdown};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Which messages of a topic a consumer wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subscription {
+    /// `*`, or tags with `||` between them.
+    pub expression: String,
+    /// When it was made, ms: brokers keep the newest.
+    pub version: i64,
+}
+
+impl Subscription {
+    /// The tags; none means all.
+    pub fn tags(&self) -> Vec<&str> {
+        if matches!(self.expression.trim(), "" | "*") {
+            return Vec::new();
+        }
+        let tags = self.expression.split("||").map(str::trim);
+        tags.filter(|tag| !tag.is_empty()).collect()
+    }
+
+    fn data(&self, topic: &str) -> SubscriptionData {
+        let tags = self.tags();
+        SubscriptionData {
+            code_set: tags.iter().map(|tag| java_hash::hash(tag)).collect(),
+            sub_string: if tags.is_empty() {
+                "*".to_owned()
+            } else {
+                self.expression.clone()
+            },
+            sub_version: self.version,
+            tags_set: tags.into_iter().map(str::to_owned).collect(),
+            topic: topic.to_owned(),
+            ..SubscriptionData::default()
+        }
+    }
+}
+
+/// What a client is to its brokers.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    pub(crate) client_id: String,
+    group: String,
+    consumer: bool,
+    // Guards the topics that a consumer has subscribed to.
+    subscriptions: Mutex<BTreeMap<Arc<str>, Subscription>>,
+}
+
+impl Membership {
+    /// A producer of the group.
+    pub(crate) fn producer(options: &ClientOptions) -> Self {
+        Self::new(options, false)
+    }
+
+    /// A pulling consumer of the group.
+    pub(crate) fn consumer(options: &ClientOptions) -> Self {
+        Self::new(options, true)
+    }
+
+    fn new(options: &ClientOptions, consumer: bool) -> Self {
+        Self {
+            client_id: identity::client_id(&options.instance_name),
+            group: options.group.clone(),
+            consumer,
+            subscriptions: Mutex::default(),
+        }
+    }
+
+    /// Adds or replaces a subscription.
+    pub(crate) fn subscribe(&self, topic: Arc<str>, subscription: Subscription) {
+        let mut known = self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(topic, subscription);
+    }
+
+    /// The subscription of a topic.
+    pub(crate) fn subscription(&self, topic: &str) -> Option<Subscription> {
+        let known = self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(topic).cloned()
+    }
+
+    /// The topics that are subscribed to.
+    pub(crate) fn topics(&self) -> Vec<Arc<str>> {
+        let known = self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner);
+        known.keys().cloned().collect()
+    }
+
+    /// What a heartbeat says.
+    fn data(&self) -> HeartbeatData {
+        let mut data = HeartbeatData {
+            client_id: self.client_id.clone(),
+            ..HeartbeatData::default()
+        };
+        if self.consumer {
+            let known = self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner);
+            data.consumer_data_set.push(ConsumerData {
+                consume_from_where: ConsumeFromWhere::LastOffset,
+                consume_type: ConsumeType::Actively,
+                group_name: self.group.clone(),
+                message_model: MessageModel::Clustering,
+                subscription_data_set: known.iter().map(|(topic, wish)| wish.data(topic)).collect(),
+                unit_mode: false,
+            });
+        } else {
+            data.producer_data_set.push(ProducerData {
+                group_name: self.group.clone(),
+            });
+        }
+        data
+    }
+}
+
+/// Sends heartbeats to the brokers of every known route.
+#[derive(Debug, Clone)]
+pub(crate) struct Heartbeat {
+    client: Client,
+    routes: Routes,
+    pub(crate) membership: Arc<Membership>,
+    timeout: Duration,
+}
+
+impl Heartbeat {
+    pub(crate) fn new(client: Client, routes: Routes, membership: Membership, timeout: Duration) -> Self {
+        Self {
+            client,
+            routes,
+            membership: Arc::new(membership),
+            timeout,
+        }
+    }
+
+    /// To every broker (producers: to masters only), one after the other. The last failure, when all fail.
+    pub(crate) async fn beat(&self) -> Result<(), ClientError> {
+        const WHAT: &str = "a heartbeat";
+        let body = Bytes::from(self.membership.data().encode());
+        let mut failed = None;
+        let mut answered = false;
+        for (address, master) in self.routes.brokers() {
+            if !master && !self.membership.consumer {
+                continue;
+            }
+            let command = Command::request(request::HEART_BEAT).with_body(body.clone());
+            let error = match self.client.request(&address, command, self.timeout).await {
+                Ok(answer) if answer.code == response::SUCCESS => {
+                    answered = true;
+                    continue;
+                }
+                Ok(answer) => ClientError::answer(WHAT, &address, answer.code, answer.remark),
+                Err(source) => ClientError::Net {
+                    what: WHAT,
+                    address: address.clone(),
+                    source,
+                },
+            };
+            tracing::warn!(address, %error, "heartbeat failed");
+            failed = Some(error);
+        }
+        failed.filter(|_| !answered).map_or(Ok(()), Err)
+    }
+
+    /// Beats until the client stops: first when a route is known (looked for each second), then each interval.
+    pub(crate) async fn keep_alive(self, interval: Duration, shutdown: Shutdown) {
+        let mut pause = Duration::from_secs(1);
+        while !shutdown.sleep_or_stop(pause).await {
+            if self.routes.brokers().is_empty() {
+                continue;
+            }
+            // `beat` has logged what failed; the next one may do better.
+            drop(self.beat().await);
+            pause = interval;
+        }
+    }
+
+    /// Says goodbye to every connected broker; what fails does not matter any more.
+    pub(crate) async fn unregister(&self) {
+        let group = self.membership.group.as_str();
+        let header = UnregisterClientRequestHeader {
+            client_id: &self.membership.client_id,
+            producer_group: (!self.membership.consumer).then_some(group),
+            consumer_group: self.membership.consumer.then_some(group),
+        };
+        let connected = self.client.connected();
+        for (address, _) in self.routes.brokers() {
+            if !connected.contains(&address) {
+                continue;
+            }
+            let command = Command::request(request::UNREGISTER_CLIENT).with_header(&header);
+            let wait = Duration::from_millis(500).min(self.timeout);
+            if let Err(error) = self.client.request(&address, command, wait).await {
+                tracing::debug!(address, %error, "broker not told of the end");
+            }
+        }
+    }
+}

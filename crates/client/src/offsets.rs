@@ -1,0 +1,169 @@
+//! Offsets that brokers keep: of queues (29, 30, 31) and of groups (14, 15).
+
+use crate::error::ClientError;
+use crate::options::ClientOptions;
+use crate::queue::QueueKey;
+use crate::routes::Routes;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::header::offset::{
+    GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader, QueryConsumerOffsetRequestHeader,
+    SearchOffsetRequestHeader, UpdateConsumerOffsetRequestHeader,
+};
+use pyrmq_remoting::net::Client;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Asks the brokers of queues.
+#[derive(Debug)]
+pub struct Offsets {
+    client: Client,
+    routes: Routes,
+    group: String,
+    timeout: Duration,
+}
+
+impl Offsets {
+    pub(crate) fn new(client: Client, routes: Routes, options: &ClientOptions) -> Self {
+        Self {
+            client,
+            routes,
+            group: options.group.clone(),
+            timeout: options.request_timeout,
+        }
+    }
+
+    /// The first offset that is still there.
+    pub async fn first(&self, key: &QueueKey) -> Result<i64, ClientError> {
+        let header = GetMinOffsetRequestHeader {
+            topic: &key.topic,
+            queue_id: key.queue_id,
+            ..GetMinOffsetRequestHeader::default()
+        };
+        let command = Command::request(request::GET_MIN_OFFSET).with_header(&header);
+        self.offset("a first offset", key, command).await
+    }
+
+    /// The offset that the next message will get.
+    pub async fn last(&self, key: &QueueKey) -> Result<i64, ClientError> {
+        let header = GetMaxOffsetRequestHeader {
+            topic: &key.topic,
+            queue_id: key.queue_id,
+            ..GetMaxOffsetRequestHeader::default()
+        };
+        let command = Command::request(request::GET_MAX_OFFSET).with_header(&header);
+        self.offset("a last offset", key, command).await
+    }
+
+    /// The first message stored at this time (ms) or later.
+    pub async fn at_time(&self, key: &QueueKey, timestamp_ms: i64) -> Result<i64, ClientError> {
+        let header = SearchOffsetRequestHeader {
+            topic: &key.topic,
+            queue_id: key.queue_id,
+            timestamp: timestamp_ms,
+            boundary_type: Some("LOWER"),
+            ..SearchOffsetRequestHeader::default()
+        };
+        let command = Command::request(request::SEARCH_OFFSET_BY_TIMESTAMP).with_header(&header);
+        self.offset("an offset by time", key, command).await
+    }
+
+    /// How far the group has come; `None` when it has not begun.
+    pub async fn committed(&self, key: &QueueKey) -> Result<Option<i64>, ClientError> {
+        const WHAT: &str = "a group's offset";
+        let header = QueryConsumerOffsetRequestHeader {
+            consumer_group: &self.group,
+            topic: &key.topic,
+            queue_id: key.queue_id,
+            set_zero_if_not_found: Some(false),
+        };
+        let command = Command::request(request::QUERY_CONSUMER_OFFSET).with_header(&header);
+        let (answer, address) = self.ask(WHAT, key, command).await?;
+        match answer.code {
+            response::SUCCESS => offset_of(WHAT, &address, &answer).map(Some),
+            response::QUERY_NOT_FOUND => Ok(None),
+            code => Err(ClientError::answer(WHAT, &address, code, answer.remark)),
+        }
+    }
+
+    /// Says how far the group has come.
+    pub async fn commit(&self, key: &QueueKey, offset: i64) -> Result<(), ClientError> {
+        const WHAT: &str = "a commit";
+        let header = UpdateConsumerOffsetRequestHeader {
+            consumer_group: &self.group,
+            topic: &key.topic,
+            queue_id: key.queue_id,
+            commit_offset: offset,
+        };
+        let command = Command::request(request::UPDATE_CONSUMER_OFFSET).with_header(&header);
+        let (answer, address) = self.ask(WHAT, key, command).await?;
+        match answer.code {
+            response::SUCCESS => Ok(()),
+            code => Err(ClientError::answer(WHAT, &address, code, answer.remark)),
+        }
+    }
+
+    /// Asks one broker of the topic.
+    pub(crate) async fn ask_any(
+        &self,
+        what: &'static str,
+        topic: &Arc<str>,
+        command: Command,
+    ) -> Result<(Command, String), ClientError> {
+        let route = self.routes.get(topic).await?;
+        let first = route.route.brokers.first();
+        let address = first.and_then(|broker| route.reader_of(&broker.name));
+        let address = address.ok_or_else(|| ClientError::NoQueue {
+            topic: topic.to_string(),
+            what: "read from",
+            reason: "none of its brokers is alive",
+        })?;
+        match self.client.request(&address, command, self.timeout).await {
+            Ok(answer) => Ok((answer, address)),
+            Err(source) => Err(ClientError::Net {
+                what,
+                address,
+                source,
+            }),
+        }
+    }
+
+    async fn offset(&self, what: &'static str, key: &QueueKey, command: Command) -> Result<i64, ClientError> {
+        let (answer, address) = self.ask(what, key, command).await?;
+        match answer.code {
+            response::SUCCESS => offset_of(what, &address, &answer),
+            code => Err(ClientError::answer(what, &address, code, answer.remark)),
+        }
+    }
+
+    async fn ask(
+        &self,
+        what: &'static str,
+        key: &QueueKey,
+        command: Command,
+    ) -> Result<(Command, String), ClientError> {
+        let route = self.routes.get(&key.topic).await?;
+        let address = route.reader_of(&key.broker).ok_or_else(|| ClientError::NoQueue {
+            topic: key.topic.to_string(),
+            what: "read from",
+            reason: "its broker is not in the route: it is down, or has not registered yet",
+        })?;
+        match self.client.request(&address, command, self.timeout).await {
+            Ok(answer) => Ok((answer, address)),
+            Err(source) => Err(ClientError::Net {
+                what,
+                address,
+                source,
+            }),
+        }
+    }
+}
+
+fn offset_of(what: &'static str, address: &str, answer: &Command) -> Result<i64, ClientError> {
+    let offset = answer.fields.get("offset").and_then(|text| text.parse().ok());
+    offset.ok_or_else(|| ClientError::Answered {
+        what,
+        address: address.to_owned(),
+        source: pyrmq_remoting::WireError::MissingField("offset"),
+    })
+}

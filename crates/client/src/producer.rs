@@ -1,0 +1,309 @@
+//! The producer: takes drafts, gives outcomes (Apache `DefaultMQProducerImpl`).
+//!
+//! A send costs no task and no thread: it is queued at its broker's connection, and the answer's callback goes on
+//! from there (`flight.rs`). Back pressure is the gate's: who sends comes in first.
+
+use crate::draft::{Draft, Target, check_topic};
+use crate::error::ClientError;
+use crate::flight::Flight;
+use crate::gate::Gate;
+use crate::heartbeat::{Heartbeat, Membership};
+use crate::identity;
+use crate::options::ProducerOptions;
+use crate::routes::{AutoCreate, NameServers, Routes};
+use bytes::Bytes;
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::message::compress::{self, Codec};
+use pyrmq_remoting::message::id::UniqueIds;
+use pyrmq_remoting::net::{Client, ClientOptions as NetOptions, Shutdown, Table, Tracker};
+use pyrmq_routing::fault::LatencyFaultTolerance;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+
+/// How a message was stored (Apache `SendStatus`). Each of the four is stored on the broker that answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SendStatus {
+    /// To the level that was asked for.
+    Ok,
+    /// The disk was not flushed in time.
+    FlushDiskTimeout,
+    /// The replica did not confirm in time.
+    FlushSlaveTimeout,
+    /// There is no replica to confirm.
+    SlaveNotAvailable,
+}
+
+impl SendStatus {
+    /// From the response code; `None` when the message was refused.
+    pub fn from_code(code: i32) -> Option<Self> {
+        match code {
+            response::SUCCESS => Some(Self::Ok),
+            response::FLUSH_DISK_TIMEOUT => Some(Self::FlushDiskTimeout),
+            response::FLUSH_SLAVE_TIMEOUT => Some(Self::FlushSlaveTimeout),
+            response::SLAVE_NOT_AVAILABLE => Some(Self::SlaveNotAvailable),
+            _ => None,
+        }
+    }
+
+    /// Apache's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "SEND_OK",
+            Self::FlushDiskTimeout => "FLUSH_DISK_TIMEOUT",
+            Self::FlushSlaveTimeout => "FLUSH_SLAVE_TIMEOUT",
+            Self::SlaveNotAvailable => "SLAVE_NOT_AVAILABLE",
+        }
+    }
+}
+
+/// Where a message lies (Apache `SendResult`). Of a batch: the first item's offset, the ids of all with commas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SendResult {
+    /// How it was stored.
+    pub status: SendStatus,
+    /// Its topic.
+    pub topic: Arc<str>,
+    /// The broker's name.
+    pub broker: Arc<str>,
+    /// The queue.
+    pub queue_id: i32,
+    /// The offset in the queue.
+    pub queue_offset: i64,
+    /// Unique id, made by the producer.
+    pub message_id: String,
+    /// Offset id, made by the broker.
+    pub offset_message_id: String,
+    /// Transaction id, of half messages.
+    pub transaction_id: Option<String>,
+    /// Handle for taking a timer message back.
+    pub recall_handle: Option<String>,
+    /// Attempts that were made.
+    pub attempts: u32,
+    /// True when an earlier attempt went unanswered: the message may be stored twice, with the same unique id.
+    pub may_be_duplicate: bool,
+}
+
+/// Gets the outcome of a send, exactly once; it must not block.
+pub type Done = Box<dyn FnOnce(Result<SendResult, ClientError>) + Send>;
+
+/// Counters of a producer.
+#[derive(Debug, Default)]
+pub struct ProducerStats {
+    /// Messages confirmed.
+    pub confirmed: AtomicU64,
+    /// Messages given up.
+    pub failed: AtomicU64,
+    /// Attempts beyond the first.
+    pub retries: AtomicU64,
+    /// Frames that carried them.
+    pub frames: AtomicU64,
+}
+
+/// Sends messages. Shared by any number of threads.
+#[derive(Debug)]
+pub struct Producer {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) options: ProducerOptions,
+    pub(crate) client: Client,
+    pub(crate) routes: Routes,
+    pub(crate) gate: Gate,
+    pub(crate) ids: UniqueIds,
+    pub(crate) faults: LatencyFaultTolerance,
+    pub(crate) stats: ProducerStats,
+    pub(crate) tracker: Tracker,
+    pub(crate) born: Instant,
+    heartbeat: Heartbeat,
+    closed: AtomicBool,
+    shutdown: Shutdown,
+}
+
+impl Producer {
+    /// Connects to nothing yet: the first send asks for its route.
+    pub fn new(handle: &Handle, options: ProducerOptions) -> Result<Self, ClientError> {
+        options.validate()?;
+        let client = net_client(handle)?;
+        let tracker = Tracker::new(handle.clone());
+        let create = AutoCreate {
+            topic: options.create_topic_key.clone(),
+            queues: options.default_queues,
+        };
+        let names = NameServers::new(client.clone(), &options.client);
+        let routes = Routes::new(names, Some(create), tracker.clone());
+        let membership = Membership::producer(&options.client);
+        let heartbeat = Heartbeat::new(
+            client.clone(),
+            routes.clone(),
+            membership,
+            options.client.request_timeout,
+        );
+        let shutdown = Shutdown::new();
+        tracker.spawn(
+            routes
+                .clone()
+                .keep_fresh(options.client.route_interval, shutdown.clone()),
+        );
+        tracker.spawn(
+            heartbeat
+                .clone()
+                .keep_alive(options.client.heartbeat_interval, shutdown.clone()),
+        );
+        let shared = Shared {
+            gate: Gate::new(options.max_in_flight, options.max_in_flight_bytes),
+            ids: identity::unique_ids(),
+            faults: LatencyFaultTolerance::default(),
+            stats: ProducerStats::default(),
+            options,
+            client,
+            routes,
+            tracker,
+            born: Instant::now(),
+            heartbeat,
+            closed: AtomicBool::new(false),
+            shutdown,
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// The settings.
+    pub fn options(&self) -> &ProducerOptions {
+        &self.shared.options
+    }
+
+    /// The topics' routes.
+    pub fn routes(&self) -> &Routes {
+        &self.shared.routes
+    }
+
+    /// Back pressure: come in before [`Self::send`].
+    pub fn gate(&self) -> &Gate {
+        &self.shared.gate
+    }
+
+    /// The maker of unique ids.
+    pub fn ids(&self) -> &UniqueIds {
+        &self.shared.ids
+    }
+
+    /// The counters.
+    pub fn stats(&self) -> &ProducerStats {
+        &self.shared.stats
+    }
+
+    /// Checks topic and size, and compresses a large body.
+    pub fn draft(
+        &self,
+        topic: &Arc<str>,
+        body: Bytes,
+        properties: String,
+        message_id: String,
+        flag: i32,
+        target: Target,
+    ) -> Result<Draft, ClientError> {
+        check_topic(topic)?;
+        self.check_size(topic, body.len())?;
+        let (body, sys_flag) = self.compressed(body);
+        Ok(Draft {
+            topic: topic.clone(),
+            body,
+            properties,
+            message_id,
+            flag,
+            sys_flag,
+            target,
+            items: 0,
+        })
+    }
+
+    /// Refuses a body over the limit.
+    pub fn check_size(&self, topic: &str, size: usize) -> Result<(), ClientError> {
+        let limit = self.shared.options.max_message_bytes;
+        if size > limit {
+            return Err(ClientError::BodyTooLarge {
+                topic: topic.to_owned(),
+                size,
+                limit,
+            });
+        }
+        Ok(())
+    }
+
+    fn compressed(&self, body: Bytes) -> (Bytes, i32) {
+        let Some(setting) = &self.shared.options.compression else {
+            return (body, 0);
+        };
+        if body.len() < setting.over_bytes {
+            return (body, 0);
+        }
+        match compress::compress(Codec::Zlib, setting.level, &body) {
+            Ok(smaller) if smaller.len() < body.len() => (Bytes::from(smaller), Codec::Zlib.flags()),
+            _ => (body, 0),
+        }
+    }
+
+    /// Sends one draft that has come in through the gate with `max(items, 1)` messages and its body's bytes; it
+    /// leaves when `done` is called. Sends of one thread to one queue go out in the order of the calls.
+    pub fn send(&self, draft: Draft, timeout: Duration, done: Done) {
+        if self.shared.closed.load(Ordering::Acquire) {
+            let (messages, bytes) = (draft.items.max(1) as usize, draft.body.len());
+            self.shared.gate.leave(messages, bytes);
+            return done(Err(ClientError::Closed { what: "producer" }));
+        }
+        Flight::new(self.shared.clone(), draft, timeout, done).start();
+    }
+
+    /// Sends without an answer: `Ok` means queued, whether it arrives is not known. The route must be known.
+    pub async fn send_oneway(&self, draft: Draft) -> Result<(), ClientError> {
+        let route = self.shared.routes.get(&draft.topic).await?;
+        let (address, command) = self.shared.frame(&route, &draft, None, Instant::now())?;
+        self.shared
+            .client
+            .oneway(&address.address, command)
+            .map_err(|source| ClientError::Net {
+                what: "a oneway send",
+                address: address.address.to_string(),
+                source,
+            })
+    }
+
+    /// Takes no more messages. Those on their way go on: wait on the gate until it is empty, then [`Self::shut`].
+    pub fn close(&self) {
+        self.shared.closed.store(true, Ordering::Release);
+    }
+
+    /// Says goodbye to the brokers and ends every connection. What is on its way fails. Idempotent.
+    pub async fn shut(&self) {
+        self.close();
+        if self.shared.shutdown.is_stopped() {
+            return;
+        }
+        self.shared.shutdown.stop();
+        self.shared.heartbeat.unregister().await;
+        self.shared.client.close().await;
+        self.shared.tracker.wait(Duration::from_secs(1)).await;
+    }
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Ordering::Release);
+        self.shared.shutdown.stop();
+        self.shared.client.shut();
+    }
+}
+
+/// A transport of its own, which answers nothing that brokers ask.
+pub(crate) fn net_client(handle: &Handle) -> Result<Client, ClientError> {
+    Client::new(handle, NetOptions::default(), Arc::new(Table::new())).map_err(|source| ClientError::Net {
+        what: "setting up the transport",
+        address: String::new(),
+        source,
+    })
+}

@@ -1,0 +1,253 @@
+//! One queue of a puller: what was fetched, what was handed out, what is done.
+//!
+//! ```text
+//! offsets   ....|done       |delivered        |buffered ...       |next pull
+//!               commit here  handed out by poll  chunks, not handed out
+//! ```
+//! A poll makes what the polls before it delivered done; `commit` makes everything delivered done.
+
+use crate::heartbeat::Subscription;
+use bytes::Bytes;
+use pyrmq_remoting::WireError;
+use pyrmq_remoting::message::properties::names;
+use pyrmq_remoting::message::record::{self, Hop, Record};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+/// A queue by name (Apache `MessageQueue`). Ordered as Apache orders them for allocation.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QueueKey {
+    /// The topic.
+    pub topic: Arc<str>,
+    /// The broker's name.
+    pub broker: Arc<str>,
+    /// The queue's number.
+    pub queue_id: i32,
+}
+
+impl fmt::Display for QueueKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "queue {} of topic {} on broker {}",
+            self.queue_id, self.topic, self.broker
+        )
+    }
+}
+
+/// Where one record lies in a chunk.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    start: u32,
+    end: u32,
+    /// The record's queue offset.
+    pub offset: i64,
+}
+
+/// The records of one answer. They stay encoded: whoever looks at one decodes it.
+#[derive(Debug)]
+pub struct Chunk {
+    /// Whose they are.
+    pub queue: Arc<QueueKey>,
+    /// Where to go on behind them.
+    pub next_offset: i64,
+    body: Bytes,
+    spans: Vec<Span>,
+}
+
+impl Chunk {
+    /// Finds the records in an answer's body; those with other tags are left out.
+    pub fn new(
+        queue: Arc<QueueKey>,
+        body: Bytes,
+        next_offset: i64,
+        subscription: &Subscription,
+    ) -> Result<Self, WireError> {
+        let tags = subscription.tags();
+        let mut spans = Vec::new();
+        let mut at = 0;
+        while let Some(rest) = body.get(at..).filter(|rest| !rest.is_empty()) {
+            let Hop::Record(size) = record::hop(rest) else {
+                return Err(cut(rest.len()));
+            };
+            let bytes = rest.get(..size).ok_or_else(|| cut(rest.len()))?;
+            let offset = queue_offset(bytes);
+            if tags.is_empty() || is_wanted(bytes, &tags)? {
+                spans.push(Span {
+                    start: u32::try_from(at).unwrap_or(u32::MAX),
+                    end: u32::try_from(at + size).unwrap_or(u32::MAX),
+                    offset,
+                });
+            }
+            at += size;
+        }
+        Ok(Self {
+            queue,
+            next_offset,
+            body,
+            spans,
+        })
+    }
+
+    /// Records in it.
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// True without any record.
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// Bytes that it keeps alive.
+    pub fn bytes(&self) -> usize {
+        self.body.len()
+    }
+
+    /// One record's bytes.
+    pub fn record_bytes(&self, index: usize) -> Option<&[u8]> {
+        let span = self.spans.get(index)?;
+        self.body.get(span.start as usize..span.end as usize)
+    }
+
+    /// One record, decoded.
+    pub fn record(&self, index: usize) -> Option<Result<Record<'_>, WireError>> {
+        self.record_bytes(index).map(Record::decode)
+    }
+
+    /// One record's queue offset.
+    pub fn offset(&self, index: usize) -> Option<i64> {
+        self.spans.get(index).map(|span| span.offset)
+    }
+}
+
+fn cut(left: usize) -> WireError {
+    WireError::Truncated {
+        what: "a pulled record",
+        needed: record::FIXED_V4,
+        left,
+    }
+}
+
+fn queue_offset(bytes: &[u8]) -> i64 {
+    let field = bytes
+        .get(record::QUEUE_OFFSET_AT..)
+        .and_then(|rest| rest.first_chunk::<8>());
+    field.map_or(-1, |field| i64::from_be_bytes(*field))
+}
+
+fn is_wanted(bytes: &[u8], tags: &[&str]) -> Result<bool, WireError> {
+    let record = Record::decode(bytes)?;
+    let tag = record.properties.get(names::TAGS).unwrap_or_default();
+    Ok(tags.contains(&tag))
+}
+
+/// Some records of a chunk, in order.
+#[derive(Debug, Clone)]
+pub struct Messages {
+    /// The answer that they came with.
+    pub chunk: Arc<Chunk>,
+    /// Index of the first.
+    pub first: usize,
+    /// Index behind the last.
+    pub end: usize,
+}
+
+/// The state of an assigned queue.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub(crate) key: Arc<QueueKey>,
+    pub(crate) subscription: Arc<Subscription>,
+    /// Distinguishes this assignment, and each seek in it: answers to older pulls are dropped.
+    pub(crate) generation: u64,
+    /// Offset of the next pull; `None` until the start is known.
+    pub(crate) next_pull: Option<i64>,
+    pub(crate) pulling: bool,
+    pub(crate) delivered: i64,
+    pub(crate) done: i64,
+    pub(crate) committed: i64,
+    pub(crate) failures: u32,
+    chunks: VecDeque<(Arc<Chunk>, usize)>,
+    buffered: usize,
+}
+
+impl Queue {
+    pub(crate) fn new(key: Arc<QueueKey>, subscription: Arc<Subscription>, generation: u64) -> Self {
+        Self {
+            key,
+            subscription,
+            generation,
+            next_pull: None,
+            pulling: false,
+            delivered: -1,
+            done: -1,
+            committed: -1,
+            failures: 0,
+            chunks: VecDeque::new(),
+            buffered: 0,
+        }
+    }
+
+    /// Goes on from here; what was fetched is forgotten.
+    pub(crate) fn restart(&mut self, offset: i64, generation: u64) {
+        self.generation = generation;
+        self.next_pull = Some(offset);
+        (self.delivered, self.done) = (offset, offset);
+        self.pulling = false;
+        self.failures = 0;
+        self.chunks.clear();
+        self.buffered = 0;
+    }
+
+    /// Takes an answer in. True when there is something to hand out.
+    pub(crate) fn arrive(&mut self, chunk: Chunk) -> bool {
+        self.next_pull = Some(chunk.next_offset);
+        if chunk.is_empty() {
+            if self.chunks.is_empty() {
+                self.skip_to(chunk.next_offset);
+            }
+            return false;
+        }
+        self.buffered += chunk.bytes();
+        self.chunks.push_back((Arc::new(chunk), 0));
+        true
+    }
+
+    /// Nothing lies between what was delivered and this offset.
+    fn skip_to(&mut self, offset: i64) {
+        if self.done == self.delivered {
+            self.done = offset;
+        }
+        self.delivered = offset;
+    }
+
+    pub(crate) fn has_messages(&self) -> bool {
+        !self.chunks.is_empty()
+    }
+
+    pub(crate) fn wants_pull(&self, ahead_bytes: usize) -> bool {
+        !self.pulling && self.next_pull.is_some() && self.buffered < ahead_bytes
+    }
+
+    /// Hands out up to `max` records of the first chunk.
+    pub(crate) fn deliver(&mut self, max: usize) -> Option<Messages> {
+        let (chunk, at) = self.chunks.front_mut()?;
+        let first = *at;
+        let end = chunk.len().min(first.saturating_add(max));
+        *at = end;
+        let messages = Messages {
+            chunk: chunk.clone(),
+            first,
+            end,
+        };
+        if end < chunk.len() {
+            self.delivered = chunk.offset(end).unwrap_or(self.delivered);
+        } else {
+            self.delivered = chunk.next_offset;
+            self.buffered = self.buffered.saturating_sub(chunk.bytes());
+            self.chunks.pop_front();
+        }
+        Some(messages)
+    }
+}

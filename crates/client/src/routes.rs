@@ -1,0 +1,358 @@
+//! Which brokers have a topic: asked of the name servers when first needed, again every 30 s, and at once after a
+//! failure that says that what is known is old (Apache `MQClientInstance.updateTopicRouteInfoFromNameServer`).
+//!
+//! A client sticks to one name server until it fails, then goes round. Readers take a shared lock and an `Arc`; a
+//! topic that is being asked for is asked for once, however many wait.
+
+use crate::error::ClientError;
+use crate::options::ClientOptions;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::body::{Body, TopicRouteData};
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::net::{Client, Shutdown, Tracker};
+use pyrmq_routing::route::{Published, Route, RouteBroker, RouteQueues};
+use pyrmq_routing::select::QueueSelector;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// The name servers of a client.
+#[derive(Debug)]
+pub struct NameServers {
+    client: Client,
+    addresses: Vec<String>,
+    current: AtomicUsize,
+    timeout: Duration,
+}
+
+impl NameServers {
+    /// Starts at a random one, so that many clients spread.
+    pub fn new(client: Client, options: &ClientOptions) -> Self {
+        let start = crate::random(options.name_servers.len());
+        Self {
+            client,
+            addresses: options.name_servers.clone(),
+            current: AtomicUsize::new(start),
+            timeout: options.request_timeout,
+        }
+    }
+
+    /// Asks the current name server, and the others when it cannot be reached. The answer may be an error code.
+    pub async fn ask(&self, what: &'static str, command: Command) -> Result<(Command, String), ClientError> {
+        let count = self.addresses.len();
+        let first = self.current.load(Ordering::Relaxed);
+        let mut tried = String::new();
+        for step in 0..count {
+            let at = (first + step) % count;
+            let Some(address) = self.addresses.get(at) else {
+                break;
+            };
+            match self.client.request(address, command.clone(), self.timeout).await {
+                Ok(answer) => {
+                    if step > 0 {
+                        self.current.store(at, Ordering::Relaxed);
+                    }
+                    return Ok((answer, address.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(address, what, %error, "name server did not answer");
+                    if !tried.is_empty() {
+                        tried.push_str("; ");
+                    }
+                    tried.push_str(&error.to_string());
+                }
+            }
+        }
+        Err(ClientError::NameServers {
+            addresses: self.addresses.join(";"),
+            tried,
+        })
+    }
+}
+
+/// What happens when a topic is unknown.
+#[derive(Debug, Clone)]
+pub struct AutoCreate {
+    /// The topic whose brokers may create others (TBW102).
+    pub topic: String,
+    /// Queues that the new topic shall have.
+    pub queues: i32,
+}
+
+/// A topic as a client knows it.
+#[derive(Debug, Clone)]
+pub struct TopicRoute {
+    /// As the name server told it; of the topic that stands in for it when `guessed`.
+    pub route: Arc<Route>,
+    /// The queues that may be written to, in Apache's order.
+    pub published: Arc<Published>,
+    /// True when the topic does not exist yet: the first send creates it.
+    pub guessed: bool,
+    /// Whose turn it is; kept when the route is asked for again.
+    pub selector: Arc<QueueSelector>,
+}
+
+impl TopicRoute {
+    fn new(route: Route, guessed: bool) -> Self {
+        Self {
+            published: Arc::new(route.published()),
+            route: Arc::new(route),
+            guessed,
+            selector: Arc::new(QueueSelector::new(crate::random(1 << 16))),
+        }
+    }
+
+    /// The address to read a broker's queues at: the master's, else of the lowest id.
+    pub fn reader_of(&self, broker: &str) -> Option<String> {
+        let (_, address) = self.route.broker(broker)?.addresses.first_key_value()?;
+        Some(address.clone())
+    }
+}
+
+/// What asking for a route gives.
+pub type Known = Result<TopicRoute, ClientError>;
+
+type Waiter = Box<dyn FnOnce(Known) + Send>;
+
+/// The routes of one client.
+#[derive(Clone)]
+pub struct Routes {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    names: NameServers,
+    create: Option<AutoCreate>,
+    tracker: Tracker,
+    known: RwLock<HashMap<Arc<str>, TopicRoute>>,
+    // Guards who waits for which topic; a topic with an entry is being asked for. Held while a new topic becomes
+    // known, so that nobody overtakes those who wait: messages of one thread keep their order from the first on.
+    asking: Mutex<HashMap<Arc<str>, Vec<Waiter>>>,
+}
+
+impl std::fmt::Debug for Routes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Routes").finish_non_exhaustive()
+    }
+}
+
+impl Routes {
+    /// Nothing is asked yet. `create`: what stands in for a topic that does not exist.
+    pub fn new(names: NameServers, create: Option<AutoCreate>, tracker: Tracker) -> Self {
+        let shared = Shared {
+            names,
+            create,
+            tracker,
+            known: RwLock::default(),
+            asking: Mutex::default(),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// The name servers.
+    pub fn names(&self) -> &NameServers {
+        &self.shared.names
+    }
+
+    /// What is known now, without asking.
+    pub fn known(&self, topic: &str) -> Option<TopicRoute> {
+        let known = self.shared.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.get(topic).cloned()
+    }
+
+    /// Calls back with what is known (at once), else with what the name servers say. Callbacks of one topic run one
+    /// after the other in the order of the calls; they must not block.
+    pub fn with(&self, topic: &Arc<str>, then: impl FnOnce(Known) + Send + 'static) {
+        if let Some(route) = self.known(topic) {
+            return then(Ok(route));
+        }
+        let mut asking = self.shared.asking();
+        // Between the look above and the lock the topic may have become known.
+        if let Some(route) = self.known(topic) {
+            drop(asking);
+            return then(Ok(route));
+        }
+        if self.enqueue(&mut asking, topic, Some(Box::new(then))) {
+            drop(asking);
+            self.learn(topic);
+        }
+    }
+
+    /// What is known, else what the name servers say.
+    pub async fn get(&self, topic: &Arc<str>) -> Known {
+        match self.known(topic) {
+            Some(route) => Ok(route),
+            None => self.refresh(topic).await,
+        }
+    }
+
+    /// Asks the name servers, together with whoever asks for the same topic now.
+    pub async fn refresh(&self, topic: &Arc<str>) -> Known {
+        let (sender, receiver) = oneshot::channel();
+        // A waiter that has given up is no fault.
+        let waiter: Waiter = Box::new(move |known| drop(sender.send(known)));
+        if self.enqueue(&mut self.shared.asking(), topic, Some(waiter)) {
+            self.learn(topic);
+        }
+        receiver
+            .await
+            .unwrap_or(Err(ClientError::Closed { what: "client" }))
+    }
+
+    /// Asks in the background: what is known seems to be old.
+    pub fn suspect(&self, topic: &Arc<str>) {
+        if self.enqueue(&mut self.shared.asking(), topic, None) {
+            self.learn(topic);
+        }
+    }
+
+    /// True when the caller must start to ask.
+    fn enqueue(
+        &self,
+        asking: &mut HashMap<Arc<str>, Vec<Waiter>>,
+        topic: &Arc<str>,
+        waiter: Option<Waiter>,
+    ) -> bool {
+        let first = !asking.contains_key(topic);
+        asking.entry(topic.clone()).or_default().extend(waiter);
+        first
+    }
+
+    fn learn(&self, topic: &Arc<str>) {
+        let (shared, topic) = (self.shared.clone(), topic.clone());
+        self.shared
+            .tracker
+            .spawn(async move { shared.learn(&topic).await });
+    }
+
+    /// The addresses of every broker that is known, each with whether it is a master.
+    pub fn brokers(&self) -> Vec<(String, bool)> {
+        let known = self.shared.known.read().unwrap_or_else(PoisonError::into_inner);
+        let mut found: Vec<(String, bool)> = known
+            .values()
+            .flat_map(|topic| topic.route.brokers.iter())
+            .flat_map(|broker| broker.addresses.iter())
+            .map(|(id, address)| (address.clone(), *id == 0))
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Asks for every known topic again, each interval, until the client stops.
+    pub async fn keep_fresh(self, interval: Duration, shutdown: Shutdown) {
+        while !shutdown.sleep_or_stop(interval).await {
+            let topics: Vec<Arc<str>> = {
+                let known = self.shared.known.read().unwrap_or_else(PoisonError::into_inner);
+                known.keys().cloned().collect()
+            };
+            for topic in topics {
+                // A failure leaves what is known; `learn` has logged it.
+                drop(self.refresh(&topic).await);
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn asking(&self) -> MutexGuard<'_, HashMap<Arc<str>, Vec<Waiter>>> {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn learn(&self, topic: &Arc<str>) {
+        let found = self.ask(topic).await;
+        loop {
+            let waiting = {
+                let mut asking = self.asking();
+                let waiting = asking.get_mut(topic).map(std::mem::take).unwrap_or_default();
+                if waiting.is_empty() {
+                    self.remember(topic, &found);
+                    asking.remove(topic);
+                    return;
+                }
+                waiting
+            };
+            for waiter in waiting {
+                waiter(found.clone());
+            }
+        }
+    }
+
+    fn remember(&self, topic: &Arc<str>, found: &Known) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        match found {
+            Ok(route) => {
+                let mut route = route.clone();
+                if let Some(old) = known.get(topic) {
+                    route.selector = old.selector.clone();
+                }
+                known.insert(topic.clone(), route);
+            }
+            Err(ClientError::NoTopic { .. }) => drop(known.remove(topic)),
+            Err(error) => tracing::warn!(topic = &**topic, %error, "route not refreshed"),
+        }
+    }
+
+    async fn ask(&self, topic: &Arc<str>) -> Known {
+        if let Some(route) = self.query(topic).await? {
+            return Ok(TopicRoute::new(route, false));
+        }
+        let unknown = || ClientError::NoTopic {
+            topic: topic.to_string(),
+        };
+        let create = self.create.as_ref().ok_or_else(unknown)?;
+        let mut route = self.query(&create.topic).await?.ok_or_else(unknown)?;
+        for queue in &mut route.queues {
+            let queues = create.queues.min(queue.read_queues);
+            (queue.read_queues, queue.write_queues) = (queues, queues);
+        }
+        Ok(TopicRoute::new(route, true))
+    }
+
+    /// `None`: the name server does not know the topic.
+    async fn query(&self, topic: &str) -> Result<Option<Route>, ClientError> {
+        const WHAT: &str = "a route query";
+        let command = Command::request(request::GET_ROUTEINFO_BY_TOPIC)
+            .with_field("topic", topic)
+            .with_field("acceptStandardJsonOnly", "true");
+        let (answer, address) = self.names.ask(WHAT, command).await?;
+        match answer.code {
+            response::SUCCESS => {}
+            response::TOPIC_NOT_EXIST => return Ok(None),
+            code => return Err(ClientError::answer(WHAT, &address, code, answer.remark)),
+        }
+        let body = answer.body.unwrap_or_default();
+        match TopicRouteData::decode(&body) {
+            Ok(data) => Ok(Some(route_of(data))),
+            Err(source) => Err(ClientError::Answered {
+                what: WHAT,
+                address,
+                source,
+            }),
+        }
+    }
+}
+
+fn route_of(data: TopicRouteData) -> Route {
+    let brokers = data.broker_datas.into_iter().map(|broker| RouteBroker {
+        name: broker.broker_name,
+        cluster: broker.cluster,
+        addresses: broker.broker_addrs,
+    });
+    let queues = data.queue_datas.into_iter().map(|queues| RouteQueues {
+        broker: queues.broker_name,
+        read_queues: queues.read_queue_nums,
+        write_queues: queues.write_queue_nums,
+        perm: queues.perm,
+        sys_flag: queues.topic_sys_flag,
+    });
+    Route {
+        brokers: brokers.collect(),
+        queues: queues.collect(),
+        order: data.order_topic_conf,
+    }
+}
