@@ -36,21 +36,27 @@ final class Admin {
         config.setOrder(args.flag("order"));
         DefaultMQAdminExt admin = client(args);
         admin.createAndUpdateTopicConfig(args.get("broker"), config);
-        return Collections.singletonMap("routed", awaitRoute(admin, args));
+        return awaitRoute(args);
     }
 
-    private static boolean awaitRoute(DefaultMQAdminExt admin, Args args) throws Exception {
+    /** Wait until the name server leads from a topic to the address of a broker. */
+    Object awaitRoute(Args args) throws Exception {
+        DefaultMQAdminExt admin = client(args);
         long end = System.currentTimeMillis() + args.integer("routeTimeout", 15000);
         while (System.currentTimeMillis() < end) {
             try {
                 // The return type moved between 4.x and 5.x, so a direct call would not compile against both.
-                DefaultMQAdminExt.class.getMethod("examineTopicRouteInfo", String.class).invoke(admin, args.get("topic"));
-                return true;
+                Object route = DefaultMQAdminExt.class.getMethod("examineTopicRouteInfo", String.class)
+                    .invoke(admin, args.get("topic"));
+                if (route.toString().contains(args.get("broker"))) {
+                    return Collections.singletonMap("route", route.toString());
+                }
             } catch (InvocationTargetException noRouteYet) {
-                Thread.sleep(20);
+                // The topic comes with the broker's next registration.
             }
+            Thread.sleep(20);
         }
-        throw new IllegalStateException("no route of the new topic: " + args.get("topic"));
+        throw new IllegalStateException("no route of topic " + args.get("topic") + " to " + args.get("broker"));
     }
 
     Object queryKey(Args args) throws Exception {

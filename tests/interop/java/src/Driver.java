@@ -86,6 +86,8 @@ public final class Driver {
                 return consumers.stopLite(args);
             case "admin.createTopic":
                 return admin.createTopic(args);
+            case "admin.awaitRoute":
+                return admin.awaitRoute(args);
             case "admin.queryKey":
                 return admin.queryKey(args);
             case "admin.view":

@@ -1,0 +1,139 @@
+"""A store written by one broker opens in the other, after a clean stop and after kill -9."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.interop.cluster import broker, name_server
+from tests.interop.driver import DriverError
+from tests.interop.sample import (
+    KEYS,
+    SETTINGS,
+    TOPICS,
+    fill,
+    read_offsets,
+    read_topics,
+    transact,
+)
+from tests.reference import golden
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.interop.driver import Driver
+    from tests.interop.ours import OurBroker
+    from tests.interop.rocketmq import JavaBroker
+
+SAMPLES = golden.manifest().get("stores", [])
+ENDS = ("clean", "kill")
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """Ends what a test started, whatever happens."""
+    with ExitStack() as one:
+        yield one
+
+
+def reader_of(config: pytest.Config) -> str:
+    """Say which broker opens foreign stores: ours, or the real one to check the tests."""
+    return "java" if config.getoption("--rocketmq-control") else "ours"
+
+
+def assert_same_content(driver: Driver, address: str, sent: dict[str, Any]) -> None:
+    """Compare all messages, offsets and some keys with what was written."""
+    assert read_topics(driver, address) == sent["messages"]
+    assert read_offsets(driver, address) == sent["committed"]
+    for topic, keys in KEYS.items():
+        for key in keys:
+            try:
+                found = driver.call("admin.queryKey", namesrv=address, topic=topic, key=key)
+            except DriverError as error:
+                raise AssertionError(f"key {key} of {topic} is not found") from error
+            wanted = [row for row in sent["messages"] if key in (row["keys"] or "").split()]
+            wanted = [row for row in wanted if row["topic"] == topic]
+            assert {row["msgId"] for row in found["messages"]} <= {row["msgId"] for row in wanted}
+            assert found["messages"]
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda row: Path(row["file"]).name)
+def test_a_recorded_store_of_the_real_broker_opens_with_all_it_holds(
+    drivers: Callable[..., Driver],
+    stack: ExitStack,
+    tmp_path: Path,
+    pytestconfig: pytest.Config,
+    sample: dict[str, str],
+) -> None:
+    store = tmp_path / "store"
+    with tarfile.open(golden.GOLDEN / sample["file"]) as tar:
+        tar.extractall(store, filter="data")
+    sent = json.loads((golden.GOLDEN / sample["content"]).read_text())
+    driver = drivers("5.5.0")
+    who = reader_of(pytestconfig)
+    version = sample["version"]
+    names = stack.enter_context(name_server(who, version))
+    one = broker(who, version, names.address, store_dir=store, properties=sent["settings"])
+    stack.enter_context(one)
+    await_routes(driver, names.address, one.address)
+    assert_same_content(driver, names.address, sent)
+    with driver.producer(names.address) as producer:
+        after = driver.send(producer, "Single", prefix="after")[0]
+    assert after["queueOffset"] == sum(row["topic"] == "Single" for row in sent["messages"])
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("end", ENDS)
+def test_a_store_of_ours_opens_in_the_real_broker_and_again_in_ours(
+    drivers: Callable[..., Driver],
+    stack: ExitStack,
+    tmp_path: Path,
+    pytestconfig: pytest.Config,
+    version: str,
+    end: str,
+) -> None:
+    store = tmp_path / "store"
+    driver = drivers("5.5.0")
+    writer = reader_of(pytestconfig)
+    names = stack.enter_context(name_server("ours" if writer == "ours" else "java", version))
+
+    def start(who: str) -> JavaBroker | OurBroker:
+        one = broker(who, version, names.address, store_dir=store, properties=SETTINGS)
+        return stack.enter_context(one)
+
+    one = start(writer)
+    sent = fill(driver, names.address, one.address, delayed=False, transactions=False)
+    finish(one, end)
+
+    real = start("java")
+    await_routes(driver, names.address, real.address)
+    assert_same_content(driver, names.address, sent)
+    with driver.producer(names.address) as producer:
+        driver.send(producer, "Plain", count=20, start=1000, key="plain-")
+        driver.send(producer, "Tagged", delay=18, prefix="in two hours")
+    transact(driver, names.address)
+    sent["messages"] = read_topics(driver, names.address)
+    finish(real, end)
+
+    again = start(writer)
+    await_routes(driver, names.address, again.address)
+    assert_same_content(driver, names.address, sent)
+
+
+def finish(one: JavaBroker | OurBroker, end: str) -> None:
+    """End a broker in order or by force."""
+    if end == "kill":
+        one.kill()
+    else:
+        one.stop()
+
+
+def await_routes(driver: Driver, address: str, where: str) -> None:
+    """Wait until the name server leads to the broker that was just started."""
+    for topic in TOPICS:
+        driver.call("admin.awaitRoute", namesrv=address, topic=topic, broker=where)
