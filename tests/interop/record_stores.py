@@ -2,7 +2,7 @@
 
 ``python -m tests.interop.record_stores`` rewrites ``tests/golden/stores``: for each version one
 store after a clean stop and one after kill -9, each as ``<version>-<end>.tar.xz`` (empty parts pack
-to nothing) beside ``<version>-<end>.json`` (settings, messages, committed offsets). Run it in an
+to nothing) beside ``<version>-<end>.json.xz`` (settings, messages, committed offsets). Run it in an
 empty network, as ``tests.interop.record``.
 """
 
@@ -24,7 +24,7 @@ from tests.interop.artifacts import VERSIONS
 from tests.interop.driver import Driver
 from tests.interop.record import GOLDEN, update_manifest
 from tests.interop.rocketmq import JavaBroker, JavaNameServer
-from tests.interop.sample import SETTINGS, fill
+from tests.interop.sample import SETTINGS, await_offsets_on_disk, fill
 
 STORES = GOLDEN / "stores"
 
@@ -55,6 +55,7 @@ def record_store(version: str, end: str) -> dict[str, Any]:
         broker = JavaBroker(version, names.address, store_dir=store, properties=SETTINGS).start()
         with Driver(version) as driver:
             found = fill(driver, names.address, broker.address)
+            await_offsets_on_disk(store, found)
             if end == "kill":
                 broker.kill()
         broker.stop()
@@ -68,11 +69,11 @@ def record_store(version: str, end: str) -> dict[str, Any]:
         for path in content(store)
         if path.is_file()
     }
-    (STORES / f"{name}.json").write_text(compact(found))
+    (STORES / f"{name}.json.xz").write_bytes(lzma.compress(compact(found).encode(), preset=9))
     shutil.rmtree(store.parent)
     return {
         "file": f"stores/{archive.name}",
-        "content": f"stores/{name}.json",
+        "content": f"stores/{name}.json.xz",
         "version": version,
         "end": end,
         "recorded": datetime.now(UTC).date().isoformat(),
@@ -84,7 +85,7 @@ def compact(tree: dict[str, Any]) -> str:
     """Write JSON with one line a message."""
     rows = ",\n".join("  " + json.dumps(row, ensure_ascii=False) for row in tree["messages"])
     head = {key: value for key, value in tree.items() if key != "messages"}
-    text = json.dumps(head, indent=1, ensure_ascii=False).rstrip("\n}")
+    text = json.dumps(head, indent=1, ensure_ascii=False).removesuffix("\n}")
     return f'{text},\n "messages": [\n{rows}\n ]\n}}\n'
 
 
@@ -92,9 +93,10 @@ def main() -> None:
     """Record what the arguments name."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--versions", default=",".join(VERSIONS))
+    parser.add_argument("--ends", default="clean,kill")
     arguments = parser.parse_args()
     for version in arguments.versions.split(","):
-        for end in ("clean", "kill"):
+        for end in arguments.ends.split(","):
             row = record_store(version, end)
             update_manifest("stores", [row])
             sys.stdout.write(f"{row['file']}: {(GOLDEN / row['file']).stat().st_size} bytes\n")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from tests.interop.driver import Driver, Row
 
@@ -102,6 +105,32 @@ def read_offsets(driver: Driver, address: str) -> dict[str, Any]:
             offsets = driver.call("pull.committed", id=consumer, topic=topic)["offsets"]
             found[group] = {topic: offsets}
     return found
+
+
+def await_offsets_on_disk(store: Path, sent: dict[str, Any], seconds: float = 30.0) -> None:
+    """Wait until a broker has written the committed offsets, which it does from time to time.
+
+    Raises:
+        TimeoutError: they are not in its file after that time.
+    """
+    path = store / "config" / "consumerOffset.json"
+    wanted = [
+        (f"{topic}@{group}", queue, offset)
+        for group, topics in sent["committed"].items()
+        for topic, offsets in topics.items()
+        for queue, offset in offsets.items()
+    ]
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        text = "".join(path.read_text().split()) if path.exists() else ""
+        tables = {key: re.search(rf'"{key}":\{{([^}}]*)\}}', text) for key, _, _ in wanted}
+        if all(
+            (found := tables[key]) and f"{queue}:{offset}" in found[1].replace('"', "").split(",")
+            for key, queue, offset in wanted
+        ):
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"{path} does not hold {wanted} after {seconds} s")
 
 
 def read_topics(driver: Driver, namesrv: str, topics: Mapping[str, int] = TOPICS) -> list[Row]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,6 +35,12 @@ class GoldenFrame:
 def manifest() -> dict[str, Any]:
     """Return the manifest as it is in the file."""
     tree: dict[str, Any] = json.loads((GOLDEN / "manifest.json").read_text())
+    return tree
+
+
+def content(store: dict[str, str]) -> dict[str, Any]:
+    """Return what a store of the manifest holds: settings, topics, messages, committed offsets."""
+    tree: dict[str, Any] = json.loads(lzma.decompress((GOLDEN / store["content"]).read_bytes()))
     return tree
 
 
