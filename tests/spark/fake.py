@@ -54,6 +54,7 @@ class FakeClock:
     slept: list[float] = field(default_factory=list)
 
     def __call__(self) -> float:
+        """Tell the time."""
         return self.now
 
     def sleep(self, seconds: float) -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyrmq._core import Block
 
 __all__ = ["batch"]
@@ -25,11 +27,12 @@ def batch(block: Block, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _array(kind: pa.DataType, rows: int, nulls: int, buffers: list[object]) -> pa.Array:
+def _array(kind: pa.DataType, rows: int, nulls: int, buffers: Sequence[object]) -> pa.Array:
     wrapped = [None if buffer is None else pa.py_buffer(buffer) for buffer in buffers]
     if not pa.types.is_map(kind):
         return pa.Array.from_buffers(kind, rows, wrapped, null_count=nulls)
     validity, offsets, key_offsets, keys, value_offsets, values = wrapped
+    assert key_offsets is not None
     pairs = key_offsets.size // 4 - 1
     entries = pa.StructArray.from_buffers(
         pa.struct([kind.key_field, kind.item_field]),

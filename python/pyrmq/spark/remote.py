@@ -1,8 +1,8 @@
 """A real cluster as the driver asks it: routes from a name server, bounds from the brokers.
 
-A route is kept for `ROUTE_S`, and longer when it cannot be had anew: while a broker is restarting its
-name server has no route to it, although the broker itself will answer again soon. Whoever does not
-answer is asked again until ``timeoutMs`` has passed.
+A route is kept for `ROUTE_S`, and longer when it cannot be had anew: while a broker is restarting
+its name server has no route to it, although the broker itself will answer again soon. Whoever does
+not answer is asked again until ``timeoutMs`` has passed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import re
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pyrmq._core import Command, Connections
 from pyrmq.errors import (
@@ -47,6 +47,7 @@ _BARE_KEY = re.compile(r"([{,]\s*)(\d+)\s*:")
 _STATS_ENTRY = re.compile(r"(\{[^{}]*\})\s*:\s*(\{[^{}]*\})")
 
 _Answer = TypeVar("_Answer")
+_Fields: TypeAlias = dict[str, str | int | bool | None]
 
 
 @dataclass
@@ -100,7 +101,11 @@ class RemoteCluster:
         Raises:
             ConnectionLost: the broker does not answer.
         """
-        fields = {"topic": queue.topic, "queueId": queue.queue_id, "timestamp": timestamp_ms}
+        fields: _Fields = {
+            "topic": queue.topic,
+            "queueId": queue.queue_id,
+            "timestamp": timestamp_ms,
+        }
         return self._patiently(lambda: self._offset(_SEARCH_OFFSET, queue, fields))
 
     def addresses(self) -> dict[str, str]:
@@ -128,12 +133,12 @@ class RemoteCluster:
         return found
 
     def _bounds_of(self, queue: Queue) -> Bounds:
-        fields = {"topic": queue.topic, "queueId": queue.queue_id}
+        fields: _Fields = {"topic": queue.topic, "queueId": queue.queue_id}
         return Bounds(
             self._offset(_MIN_OFFSET, queue, fields), self._offset(_MAX_OFFSET, queue, fields)
         )
 
-    def _offset(self, code: int, queue: Queue, fields: dict[str, object]) -> int:
+    def _offset(self, code: int, queue: Queue, fields: _Fields) -> int:
         address = self._route(queue.topic).addresses[queue.broker]
         answer = self._ask(address, code, fields)
         try:
@@ -146,7 +151,7 @@ class RemoteCluster:
         now = time.monotonic()
         if known is not None and now - known.asked_at < ROUTE_S:
             return known
-        fields = {"topic": topic, "acceptStandardJsonOnly": True}
+        fields: _Fields = {"topic": topic, "acceptStandardJsonOnly": True}
         try:
             answer = self._ask_name_servers(_ROUTE, fields)
         except (TopicNotFound, NameServerUnreachable) as error:
@@ -168,7 +173,7 @@ class RemoteCluster:
         self._routes[topic] = route
         return route
 
-    def _ask_name_servers(self, code: int, fields: dict[str, object]) -> Command:
+    def _ask_name_servers(self, code: int, fields: _Fields) -> Command:
         failures = []
         for address in self.options.name_server.split(";"):
             try:
@@ -179,7 +184,7 @@ class RemoteCluster:
             f"no name server answers: {'; '.join(failures)}", addresses=self.options.name_server
         )
 
-    def _ask(self, address: str, code: int, fields: dict[str, object]) -> Command:
+    def _ask(self, address: str, code: int, fields: _Fields) -> Command:
         timeout_ms = min(_REQUEST_MS, self.options.timeout_ms)
         answer = self._connections.request(address, Command(code, fields), timeout_ms)
         if answer.code != 0:

@@ -27,12 +27,12 @@ try:
         ReadMaxRows,
         SupportsTriggerAvailableNow,
     )
-except ImportError:  # Spark 4.1 has no admission control for Python sources
-    ReadAllAvailable = ReadMaxRows = None
-
-    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Stands in for the class that Spark 4.1 does not have."""
-
+except ImportError:
+    from pyrmq.spark.before42 import (  # type: ignore[assignment]
+        ReadAllAvailable,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
 
 __all__ = ["StreamReader"]
 
@@ -59,13 +59,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, start: dict[str, Any] | None = None, limit: object = None
     ) -> dict[str, Any]:
         """Return the end of the next batch; `start` itself when there is nothing new."""
-        unlimited = ReadAllAvailable is not None and isinstance(limit, ReadAllAvailable)
+        unlimited = isinstance(limit, ReadAllAvailable)
         rows = getattr(limit, "max_rows", None)
         if rows is None:
             rows = 0 if unlimited else self.options.max_offsets_per_trigger
         return self._planning().latest(start, limit=rows, wait_for_more=not unlimited)
 
-    def getDefaultReadLimit(self) -> object:
+    def getDefaultReadLimit(self) -> ReadAllAvailable | ReadMaxRows:
         """Return the limit of ``maxOffsetsPerTrigger``."""
         rows = self.options.max_offsets_per_trigger
         return ReadMaxRows(rows) if rows else ReadAllAvailable()
