@@ -11,7 +11,7 @@ from pyrmq.spark.errors import DataLossError, OptionError
 from pyrmq.spark.offsets import Bounds, Queue, parse_version
 from pyrmq.spark.options import Options
 from pyrmq.spark.plan import rows
-from pyrmq.spark.progress import GRACE_S, Progress
+from pyrmq.spark.progress import Progress
 from tests.spark.fake import FakeClock, FakeCluster
 
 A, B, C = (Queue("t", "b", number) for number in range(3))
@@ -212,11 +212,11 @@ def test_a_queue_that_seems_shorter_is_waited_for_before_it_counts_as_lost() -> 
     stream.clock.now += 1
     assert stream.latest(end) == end
     stream.cluster.queues[A] = Bounds(0, 12)
-    stream.clock.now += GRACE_S
+    stream.clock.now += 30
     assert parse_version(stream.latest(end)).offsets == {A: 12}
     stream.cluster.queues[A] = Bounds(0, 3)
     later = stream.latest(stream.latest(end))
-    stream.clock.now += GRACE_S + 1
+    stream.clock.now += 30 + 1
     with pytest.raises(DataLossError, match="stood at 12, now holds 0 to 3"):
         stream.latest(later)
 
@@ -227,7 +227,7 @@ def test_a_topic_made_anew_is_read_from_its_start_when_loss_is_no_failure() -> N
     stream.cluster.queues[A] = Bounds(0, 3)
     stream.clock.now += 1
     assert stream.latest(end) == end
-    stream.clock.now += GRACE_S + 1
+    stream.clock.now += 30 + 1
     later = stream.latest(end)
     assert stream.read(end, later) == [(A, 0, 3)]
 
@@ -238,7 +238,7 @@ def test_a_vanished_queue_is_an_error_after_the_grace_time() -> None:
     del stream.cluster.queues[B]
     stream.clock.now += 1
     assert stream.latest(end) == end
-    stream.clock.now += GRACE_S + 1
+    stream.clock.now += 30 + 1
     with pytest.raises(DataLossError, match="queue 1: stood at 4, now does not exist any more"):
         stream.latest(end)
 

@@ -52,7 +52,10 @@ KNOWN: dict[str, tuple[str, str]] = {
     "maxBatchRows": ("10000", "rows of an Arrow batch"),
     "pullsInFlight": ("8", "pull requests kept open per task"),
     "offsetRefreshMs": ("100", "oldest offsets that an idle stream may act on"),
-    "timeoutMs": ("30000", "how long a name server or broker may be away before the read fails"),
+    "timeoutMs": (
+        "30000",
+        "how long a server may be away, or a queue shorter than it was, before the read fails",
+    ),
     "group": ("pyrmq-spark", "consumer group named in pull requests; no offsets are kept for it"),
 }
 """Every option: default and meaning."""

@@ -6,8 +6,8 @@ for every batch (and every 10 ms while idle), `tasks` to plan one. What may surp
 * Spark compares offsets as text, and equal text means "nothing new": then the given start is
   returned as it is.
 * The end of a query's first batch records where it began (offsets.py says why).
-* A queue that seems to end before where the stream stands is given `GRACE_S` before it counts as
-  lost: a broker that was killed rebuilds its queues from the log and shows less meanwhile.
+* A queue that seems to end before where the stream stands is given ``timeoutMs`` before it counts
+  as lost: a broker that was killed rebuilds its queues from the log and shows less meanwhile.
 """
 
 from __future__ import annotations
@@ -28,10 +28,7 @@ if TYPE_CHECKING:
     from pyrmq.spark.cluster import Cluster
     from pyrmq.spark.options import Options
 
-__all__ = ["GRACE_S", "Progress", "available", "tasks_of"]
-
-GRACE_S = 30.0
-"""How long a queue may look shorter than what was read of it, in seconds."""
+__all__ = ["Progress", "available", "tasks_of"]
 
 _log = logging.getLogger("pyrmq.spark")
 
@@ -169,7 +166,7 @@ class Progress:
 
     def _is_lost(self, queue: Queue) -> bool:
         since = self._missing_since.setdefault(queue, self.clock())
-        return self.clock() - since >= GRACE_S
+        return self.clock() - since >= self.options.timeout_ms / 1000
 
     def _lost(self, what: str) -> None:
         _report_loss(self.options, what)

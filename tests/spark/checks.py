@@ -1,0 +1,106 @@
+"""What holds on our broker and on the real one: used by the tests of both."""
+
+from __future__ import annotations
+
+import zlib
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from tests.reference import properties as reference
+from tests.spark.topic import Sent, Topic
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import Row, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+ALL = (
+    "topic,brokerName,queueId,queueOffset,body,keys,tags,properties,msgId,bornTimestamp,"
+    "storeTimestamp,bornHost,storeHost,flag,sysFlag,reconsumeTimes,commitLogOffset"
+)
+COMPRESSED = 1
+
+
+def all_columns_hold_what_a_plain_pull_shows(spark: SparkSession, topic: Topic) -> None:
+    """Compare every column with the records as the reference codec reads them."""
+    large = b"many times " * 2000
+    sent = [
+        Sent(b"plain"),
+        Sent(b"\x00\xff", keys="k1 k2", tags="red", flag=7),
+        Sent("ünïcode".encode(), properties={"color": "grün", "UNIQ_KEY": "7F" * 16}),
+        Sent(zlib.compress(large), sys_flag=COMPRESSED, keys="large"),
+    ]
+    topic.send(2, sent)
+    records = topic.records(2, len(sent))
+    rows = topic.read(spark, columns=ALL).orderBy("queueOffset").collect()
+    assert len(rows) == len(sent)
+    for row, record in zip(rows, records, strict=True):
+        expected = reference.decode(record.properties)
+        host = f"{record.store_host}:{record.store_port}"
+        offset_id = record.store_host.packed + record.store_port.to_bytes(4, "big")
+        offset_id += record.physical_offset.to_bytes(8, "big")
+        assert row.asDict() == {
+            "topic": topic.name,
+            "brokerName": row.brokerName,
+            "queueId": 2,
+            "queueOffset": record.queue_offset,
+            "body": bytearray(zlib.decompress(record.body) if record.sys_flag & 1 else record.body),
+            "keys": expected.get("KEYS"),
+            "tags": expected.get("TAGS"),
+            "properties": expected,
+            "msgId": expected.get("UNIQ_KEY", offset_id.hex().upper()),
+            "bornTimestamp": _time(record.born_timestamp),
+            "storeTimestamp": _time(record.store_timestamp),
+            "bornHost": f"{record.born_host}:{record.born_port}",
+            "storeHost": host,
+            "flag": record.flag,
+            "sysFlag": record.sys_flag,
+            "reconsumeTimes": record.reconsume_times,
+            "commitLogOffset": record.physical_offset,
+        }
+        assert row.brokerName
+    assert bytes(rows[3].body) == large
+
+
+def a_stream_goes_on_from_its_checkpoint(spark: SparkSession, topic: Topic, folder: Path) -> None:
+    """Run a query three times with messages in between: nothing is lost, nothing comes twice."""
+    sent: list[str] = []
+    for run in range(3):
+        for queue_id in range(4):
+            texts = [f"{run}-{queue_id}-{number}" for number in range(7 * queue_id)]
+            topic.send(queue_id, texts)
+            sent += texts
+        run_to_parquet(spark, topic, folder, startingOffsets="earliest", maxOffsetsPerTrigger=20)
+        assert read_back(spark, folder) == sorted(sent)
+    run_to_parquet(spark, topic, folder, startingOffsets="earliest")
+    assert read_back(spark, folder) == sorted(sent)
+
+
+def run_to_parquet(
+    spark: SparkSession, topic: Topic, folder: Path, **options: object
+) -> StreamingQuery:
+    """Write what there is into Parquet and end."""
+    query = (
+        topic.stream(spark, **options)
+        .load()
+        .selectExpr("cast(body as string) as text")
+        .writeStream.format("parquet")
+        .option("path", str(folder / "rows"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+    return query
+
+
+def read_back(spark: SparkSession, folder: Path) -> list[str]:
+    """Return the texts that a query wrote, sorted."""
+    rows: list[Row] = spark.read.schema("text string").parquet(str(folder / "rows")).collect()
+    return sorted(row.text for row in rows)
+
+
+def _time(milliseconds: int) -> datetime:
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.astimezone().replace(tzinfo=None)

@@ -1,0 +1,119 @@
+"""One Spark session and one cluster for the whole ring; a topic and a directory a test."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import shutil
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from tests.spark.topic import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+NUMBERS = itertools.count(1)
+PYTHON = Path(__file__).resolve().parents[2] / "python"
+
+
+class Site(NamedTuple):
+    """Where a cluster is."""
+
+    name_server: str
+    broker: str
+
+
+def _need(condition: object, what: str) -> None:
+    if condition:
+        return
+    reason = f"left out: {what} is missing, which the Spark tests need"
+    if os.environ.get("CI", "").lower() == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session on two cores. It finds the format by itself: nothing is registered here."""
+    _need(importlib.util.find_spec("pyspark"), "pyspark")
+    _need(importlib.util.find_spec("pyarrow"), "pyarrow")
+    _need(shutil.which("java"), "java")
+    from pyspark.sql import SparkSession
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        paths = [str(PYTHON), *filter(None, [os.environ.get("PYTHONPATH")])]
+        patch.setenv("PYTHONPATH", os.pathsep.join(paths))
+        builder = SparkSession.builder.master("local[2]").appName("tests")
+        for key, value in {
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.driver.memory": "1g",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+        }.items():
+            builder = builder.config(key, value)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+        yield session
+        session.stop()
+
+
+@pytest.fixture(scope="session")
+def java_site() -> Iterator[Site]:
+    """The real RocketMQ 5.5.0."""
+    from tests.interop import artifacts
+    from tests.interop.rocketmq import java_pair
+
+    artifacts.require_java()
+    names, broker = java_pair("5.5.0")
+    with ExitStack() as stack:
+        stack.callback(names.kill)
+        names.start()
+        stack.callback(broker.kill)
+        broker.start()
+        yield Site(names.address, broker.address)
+
+
+@pytest.fixture(scope="session")
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    """Our cluster; the real one with --rocketmq-control, to check the tests themselves."""
+    if request.config.getoption("--rocketmq-control"):
+        yield request.getfixturevalue("java_site")
+        return
+    from pyrmq.testing import cluster
+
+    with cluster() as ours:
+        yield Site(ours.name_server, ours.broker.address)
+
+
+@pytest.fixture
+def new_topic(site: Site) -> Iterator[Callable[..., Topic]]:
+    """Make topics that no other test uses."""
+    made: list[Topic] = []
+
+    def make(queues: int = 4) -> Topic:
+        topic = Topic(f"Spark{next(NUMBERS)}", *site)
+        made.append(topic)
+        return topic.create(queues)
+
+    yield make
+    for topic in made:
+        topic.connections.close()
+
+
+@pytest.fixture
+def topic(new_topic: Callable[..., Topic]) -> Topic:
+    """A new topic of four queues."""
+    return new_topic()

@@ -1,0 +1,42 @@
+"""The source on the real RocketMQ 5.5.0."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark import checks
+from tests.spark.topic import Topic
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.spark.conftest import Site
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.interop,
+    pytest.mark.timeout(180),
+    pytest.mark.filterwarnings("ignore"),
+]
+NUMBERS = itertools.count(1)
+
+
+@pytest.fixture
+def topic(java_site: Site) -> Topic:
+    """A new topic of four queues on the real broker."""
+    return Topic(f"SparkReal{next(NUMBERS)}", *java_site).create()
+
+
+def test_all_columns_hold_what_a_plain_pull_shows(spark: SparkSession, topic: Topic) -> None:
+    checks.all_columns_hold_what_a_plain_pull_shows(spark, topic)
+
+
+def test_a_stream_goes_on_from_its_checkpoint(
+    spark: SparkSession, topic: Topic, tmp_path: Path
+) -> None:
+    checks.a_stream_goes_on_from_its_checkpoint(spark, topic, tmp_path)
