@@ -1,1 +1,19 @@
 //! The broker: send, pull, offsets, clients, topics, over the store.
+
+pub mod admission;
+pub mod broker;
+mod delay;
+mod draft;
+pub mod error;
+pub mod hold;
+mod json;
+pub mod options;
+mod processor;
+pub mod register;
+pub mod state;
+pub mod stats;
+
+pub use broker::{Broker, Health};
+pub use error::BrokerError;
+pub use options::{Options, Setting};
+pub use processor::{Kind, RowInfo, rows};

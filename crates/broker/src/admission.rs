@@ -1,0 +1,154 @@
+//! What may come in: names, sizes and permissions, each with the response code that Apache gives (`TopicValidator`,
+//! `AbstractSendMessageProcessor`, `HookUtils`).
+
+use crate::error::Refusal;
+use pyrmq_remoting::codes::response;
+
+/// Longest name of an ordinary topic, in bytes (Apache `TopicValidator.TOPIC_MAX_LENGTH`).
+pub const NAME_LIMIT: usize = 127;
+/// Longest name of a retry or dead-letter topic.
+pub const RETRY_NAME_LIMIT: usize = 255;
+/// Longest name of a group (Apache `Validators.CHARACTER_MAX_LENGTH`).
+pub const GROUP_LIMIT: usize = 255;
+/// Longest text of properties: a record has 16 signed bits for it.
+pub const PROPERTIES_LIMIT: usize = 32_767;
+/// Prefix of a group's retry topic (Apache `MixAll.RETRY_GROUP_TOPIC_PREFIX`).
+pub const RETRY_PREFIX: &str = "%RETRY%";
+/// Prefix of a group's dead-letter topic (Apache `MixAll.DLQ_GROUP_TOPIC_PREFIX`).
+pub const DLQ_PREFIX: &str = "%DLQ%";
+/// Template of automatically made topics (Apache `TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC`).
+pub const TEMPLATE_TOPIC: &str = "TBW102";
+/// Where delayed messages wait, one queue a level.
+pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
+
+/// Permission bit: may be read.
+pub const PERM_READ: i32 = 4;
+/// Permission bit: may be written.
+pub const PERM_WRITE: i32 = 2;
+/// Permission bit: new topics may be made after this one.
+pub const PERM_INHERIT: i32 = 1;
+
+/// Topics that only the broker itself writes (Apache `TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET`).
+const CLOSED_TOPICS: [&str; 6] = [
+    SCHEDULE_TOPIC,
+    "RMQ_SYS_TRANS_HALF_TOPIC",
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+    "SELF_TEST_TOPIC",
+    "OFFSET_MOVED_EVENT",
+];
+
+/// Groups that always exist (Apache `SubscriptionGroupManager.init`).
+pub const PRESET_GROUPS: [&str; 8] = [
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+];
+
+/// True for a name of Apache's characters, `%|a-zA-Z0-9_-`, that is not empty.
+pub fn is_legal_name(name: &str) -> bool {
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'%' | b'|' | b'_' | b'-'))
+}
+
+/// True for a group's retry topic.
+pub fn is_retry(topic: &str) -> bool {
+    topic.starts_with(RETRY_PREFIX)
+}
+
+/// The retry topic of a group.
+pub fn retry_topic(group: &str) -> String {
+    [RETRY_PREFIX, group].concat()
+}
+
+/// The dead-letter topic of a group.
+pub fn dead_letter_topic(group: &str) -> String {
+    [DLQ_PREFIX, group].concat()
+}
+
+/// Refuses a topic name that cannot be.
+pub fn topic_name(topic: &str) -> Result<(), Refusal> {
+    let limit = if is_retry(topic) || topic.starts_with(DLQ_PREFIX) {
+        RETRY_NAME_LIMIT
+    } else {
+        NAME_LIMIT
+    };
+    let reason = if topic.trim().is_empty() {
+        "the topic name is empty".to_owned()
+    } else if !is_legal_name(topic) {
+        format!(
+            "the topic name has characters other than a-z A-Z 0-9 % | _ -: {}",
+            shorten(topic)
+        )
+    } else if topic.len() > limit {
+        format!(
+            "the topic name is {} characters long, at most {limit} are allowed: {}",
+            topic.len(),
+            shorten(topic)
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::new(response::INVALID_PARAMETER, reason))
+}
+
+/// Refuses a group name that cannot be.
+pub fn group_name(group: &str) -> Result<(), Refusal> {
+    if is_legal_name(group) && group.len() <= GROUP_LIMIT {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        response::INVALID_PARAMETER,
+        format!(
+            "the group name must be 1 to {GROUP_LIMIT} characters of a-z A-Z 0-9 % | _ -: {}",
+            shorten(group)
+        ),
+    ))
+}
+
+/// Refuses a send to a topic that only the broker writes.
+pub fn open_to_clients(topic: &str) -> Result<(), Refusal> {
+    if CLOSED_TOPICS.contains(&topic) {
+        return Err(Refusal::new(
+            response::NO_PERMISSION,
+            format!("sending to the system topic is forbidden: {topic}"),
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses bodies and properties over the limits.
+pub fn sizes(body: usize, body_limit: usize, properties: usize) -> Result<(), Refusal> {
+    let reason = if body == 0 {
+        "the message has no body".to_owned()
+    } else if body > body_limit {
+        format!("the message body has {body} bytes, maxMessageSize is {body_limit}")
+    } else if properties > PROPERTIES_LIMIT {
+        format!("the properties have {properties} bytes, at most {PROPERTIES_LIMIT} are allowed")
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::new(response::MESSAGE_ILLEGAL, reason))
+}
+
+/// True when the bits allow reading.
+pub fn is_readable(perm: i32) -> bool {
+    perm & PERM_READ != 0
+}
+
+/// True when the bits allow writing.
+pub fn is_writeable(perm: i32) -> bool {
+    perm & PERM_WRITE != 0
+}
+
+/// A name of a readable length for a remark.
+fn shorten(name: &str) -> String {
+    name.chars().take(200).collect()
+}

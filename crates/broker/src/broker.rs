@@ -1,0 +1,427 @@
+//! The broker as a whole: start, stop, health (Apache `BrokerController`).
+//!
+//! Start: store, configuration files, ports, tasks, name servers. Stop: name servers, ports (what is under way is
+//! answered), waiting pulls, delayed messages, files, store. After a stop everything acknowledged is on disk.
+
+use crate::error::BrokerError;
+use crate::hold::{EndOf, Held, Hold};
+use crate::options::Options;
+use crate::processor;
+use crate::processor::pull::Pull;
+use crate::register::{self, Lost};
+use crate::state::State;
+use pyrmq_remoting::clock;
+use pyrmq_remoting::net::{
+    Client, ClientOptions, CloseReason, Events, NetError, Peer, Requests, Server, ServerOptions, Shutdown,
+    Table, Tracker,
+};
+use pyrmq_store::{Fs, RealFs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::timeout;
+
+/// How long cut connections may take to end.
+const CUT: Duration = Duration::from_secs(2);
+/// Longest drain of a port; [`Broker::stop`] ends it earlier.
+const DRAIN: Duration = Duration::from_hours(1);
+/// Tries to find two free ports at the right distance.
+const PORT_TRIES: usize = 32;
+/// The fast port is this far below the main one (Apache `MixAll.brokerVIPChannel`).
+const FAST_DISTANCE: u16 = 2;
+/// How often waiting pulls are looked at for lost connections and ended time.
+const SWEEP: Duration = Duration::from_secs(1);
+/// Every so many sweeps, messages that were not announced are looked for (Apache: every 5 s).
+const CHECK_SWEEPS: u32 = 5;
+/// How often silent clients are looked for (Apache: every 10 s).
+const CLIENT_SCAN: Duration = Duration::from_secs(10);
+
+/// A running broker.
+#[derive(Debug)]
+pub struct Broker {
+    state: Arc<State>,
+    client: Client,
+    name_servers: Vec<String>,
+    /// Ends the servers; the background tasks end with `background`.
+    serving: Shutdown,
+    background: Shutdown,
+    servers: Tracker,
+    tasks: Tracker,
+    listening: SocketAddr,
+    fast: Option<SocketAddr>,
+    // Guards the thread that delivers delayed messages, until it is joined.
+    delays: Mutex<Option<JoinHandle<()>>>,
+    stopped: AtomicBool,
+}
+
+/// How a broker is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Health {
+    /// The message log.
+    pub store: pyrmq_store::Health,
+    /// Name servers that know this broker.
+    pub registered: usize,
+    /// Name servers in all.
+    pub name_servers: usize,
+    /// Connected consumers.
+    pub consumers: usize,
+    /// Connected producers.
+    pub producers: usize,
+    /// Pulls that wait for messages.
+    pub waiting_pulls: usize,
+    /// False once it stops.
+    pub running: bool,
+}
+
+impl Broker {
+    /// Starts on this runtime. `python_codes` are answered by Python workers that pull from `python`, except those
+    /// that have a native row.
+    pub fn start(
+        options: Options,
+        handle: &Handle,
+        python: Option<Arc<Requests>>,
+        python_codes: &[i32],
+    ) -> Result<Arc<Self>, BrokerError> {
+        Self::start_on(Arc::new(RealFs), options, handle, python, python_codes)
+    }
+
+    /// The same on another file system, for tests.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the queue is the broker's from here on"
+    )]
+    pub fn start_on(
+        fs: Arc<dyn Fs>,
+        options: Options,
+        handle: &Handle,
+        python: Option<Arc<Requests>>,
+        python_codes: &[i32],
+    ) -> Result<Arc<Self>, BrokerError> {
+        options.validate()?;
+        let name_servers = options.name_servers()?;
+        let limit = usize::try_from(options.pull_thread_pool_queue_capacity).unwrap_or(usize::MAX);
+        let (hold, ready) = Hold::new(limit);
+        let state = Arc::new(State::open(options, &fs, hold, name_servers.len())?);
+        let tasks = Tracker::new(handle.clone());
+        let listener =
+            hook_up(&state, &tasks, python.as_ref(), python_codes).inspect_err(|_| close_store(&state))?;
+        let (main, fast, client) = listener;
+        let (listening, fast_address) = (main.local_addr(), fast.as_ref().map(Server::local_addr));
+        let broker = Arc::new(Self {
+            client,
+            name_servers,
+            serving: Shutdown::new(),
+            background: Shutdown::new(),
+            servers: Tracker::new(handle.clone()),
+            tasks,
+            listening,
+            fast: fast_address,
+            delays: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            state,
+        });
+        broker.run(main, fast, ready);
+        tracing::info!(
+            broker = broker.state.options.broker_name,
+            address = broker.address(),
+            fast = ?broker.fast,
+            "the broker is ready"
+        );
+        Ok(broker)
+    }
+
+    /// What clients are told: `host:port`.
+    pub fn address(&self) -> String {
+        self.state.address()
+    }
+
+    /// Where the main port listens.
+    pub fn listening(&self) -> SocketAddr {
+        self.listening
+    }
+
+    /// Where the fast port listens, if there is one.
+    pub fn fast(&self) -> Option<SocketAddr> {
+        self.fast
+    }
+
+    /// The settings in force.
+    pub fn options(&self) -> &Options {
+        &self.state.options
+    }
+
+    /// Everything behind the rows, for tests and for the bindings.
+    pub fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    /// How it is.
+    pub fn health(&self) -> Health {
+        let (registered, name_servers) = self.state.announcements.known_by();
+        let (consumers, producers) = self.state.clients.counts();
+        Health {
+            store: self.state.store.health(),
+            registered,
+            name_servers,
+            consumers,
+            producers,
+            waiting_pulls: self.state.hold.len(),
+            running: !self.stopped.load(Ordering::Acquire),
+        }
+    }
+
+    /// What GET_BROKER_RUNTIME_INFO (28) tells, by key.
+    pub fn stats(&self) -> Vec<(String, String)> {
+        processor::runtime::info(&self.state)
+    }
+
+    /// Stops: within `deadline` for requests under way, however long the disk needs for what was acknowledged. May be
+    /// called again.
+    pub async fn stop(&self, deadline: Duration) -> Result<(), BrokerError> {
+        if self.stopped.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        register::unregister(&self.state, &self.client, &self.name_servers).await;
+        self.serving.stop();
+        self.state.hold.close();
+        if timeout(deadline, self.servers.idle()).await.is_err() {
+            self.serving.stop_now();
+            self.servers.wait(CUT).await;
+        }
+        self.background.stop();
+        self.tasks.wait(Duration::from_secs(5)).await;
+        self.client.close().await;
+        self.state.delays.stop();
+        let thread = self.delays.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread of the delayed messages had failed");
+        }
+        let state = self.state.clone();
+        let closed = tokio::task::spawn_blocking(move || persist_and_close(&state)).await;
+        closed.unwrap_or(Ok(()))?;
+        tracing::info!(broker = self.state.options.broker_name, "the broker has stopped");
+        Ok(())
+    }
+
+    /// Ends the drain of a stop: what is under way is cut, what is stored is still written.
+    pub fn hurry(&self) {
+        self.serving.stop_now();
+    }
+
+    fn run(&self, main: Server, fast: Option<Server>, ready: UnboundedReceiver<Held>) {
+        for server in std::iter::once(main).chain(fast) {
+            let shutdown = self.serving.clone();
+            self.servers.spawn(async move {
+                if let Err(error) = server.run(shutdown).await {
+                    tracing::error!(%error, "a port of the broker has failed");
+                }
+            });
+        }
+        self.tasks
+            .spawn(answer_waiting(self.state.clone(), ready, self.background.clone()));
+        self.tasks
+            .spawn(sweep_waiting(self.state.clone(), self.background.clone()));
+        self.tasks
+            .spawn(scan_clients(self.state.clone(), self.background.clone()));
+        self.tasks
+            .spawn(write_files(self.state.clone(), self.background.clone()));
+        for (at, address) in self.name_servers.iter().enumerate() {
+            self.tasks.spawn(register::keep_registered(
+                self.state.clone(),
+                self.client.clone(),
+                at,
+                address.clone(),
+                self.serving.clone(),
+            ));
+        }
+        let state = self.state.clone();
+        let thread = std::thread::Builder::new()
+            .name("pyrmq-delay".to_owned())
+            .spawn(move || state.delays.run(&state.store));
+        match thread {
+            Ok(thread) => *self.delays.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread),
+            Err(error) => {
+                tracing::error!(%error, "cannot start a thread: delayed messages will not be delivered");
+            }
+        }
+    }
+}
+
+/// A broker that nobody stopped must not leave tasks behind; the store closes itself when the last of them is gone.
+impl Drop for Broker {
+    fn drop(&mut self) {
+        self.serving.stop_now();
+        self.background.stop_now();
+        self.state.delays.stop();
+    }
+}
+
+/// Connects store, tables, ports and client.
+fn hook_up(
+    state: &Arc<State>,
+    tasks: &Tracker,
+    python: Option<&Arc<Requests>>,
+    python_codes: &[i32],
+) -> Result<(Server, Option<Server>, Client), BrokerError> {
+    let waiting = Arc::downgrade(state);
+    state.store.on_arrival(Arc::new(move |arrival| {
+        if let Some(state) = waiting.upgrade() {
+            state.hold.arrived(arrival);
+        }
+    }));
+    let main_table = Arc::new(processor::table(state, tasks, false, python, python_codes));
+    let fast_table = Arc::new(processor::table(state, tasks, true, python, python_codes));
+    let events: Arc<dyn Events> = Arc::new(Connections(state.clone()));
+    let (main, fast) = listen(&state.options, &main_table, &fast_table, &events)?;
+    state.set_address(SocketAddr::new(
+        advertised(&state.options)?,
+        main.local_addr().port(),
+    ));
+    let lost = Arc::new(Lost(state.clone()));
+    let client = Client::with_events(tasks.handle(), ClientOptions::default(), main_table, lost)?;
+    Ok((main, fast, client))
+}
+
+/// Opens both ports. Port 0: a free one whose neighbour two below is free too; failing that, no fast port.
+fn listen(
+    options: &Options,
+    main: &Arc<Table>,
+    fast: &Arc<Table>,
+    events: &Arc<dyn Events>,
+) -> Result<(Server, Option<Server>), NetError> {
+    let ip = options
+        .bind_address
+        .parse()
+        .unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    let bind = |port: u16, table: &Arc<Table>| {
+        let options = ServerOptions {
+            drain: DRAIN,
+            ..ServerOptions::default()
+        };
+        Server::bind(SocketAddr::new(ip, port), options, table.clone(), events.clone())
+    };
+    let port = u16::try_from(options.listen_port).unwrap_or_default();
+    if port != 0 {
+        return Ok((bind(port, main)?, Some(bind(port - FAST_DISTANCE, fast)?)));
+    }
+    let mut found = bind(0, main)?;
+    for _ in 0..PORT_TRIES {
+        let below = found
+            .local_addr()
+            .port()
+            .checked_sub(FAST_DISTANCE)
+            .filter(|port| *port > 0);
+        if let Some(Ok(beside)) = below.map(|port| bind(port, fast)) {
+            return Ok((found, Some(beside)));
+        }
+        found = bind(0, main)?;
+    }
+    tracing::warn!("found no free port two below a free port: the broker has no fast port");
+    Ok((found, None))
+}
+
+/// The address for clients: as told, or the one by which this machine would reach others.
+fn advertised(options: &Options) -> Result<IpAddr, BrokerError> {
+    if !options.broker_ip1.is_empty() {
+        return options.broker_ip1.parse().map_err(|_| BrokerError::Option {
+            key: "brokerIP1",
+            value: options.broker_ip1.clone(),
+            range: "an IP address".to_owned(),
+        });
+    }
+    // Connecting a datagram socket sends nothing; it only makes the system choose an address.
+    let chosen = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
+        socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
+        socket.local_addr()
+    });
+    Ok(chosen.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip()))
+}
+
+/// Lost connections leave their groups at once.
+struct Connections(Arc<State>);
+
+impl Events for Connections {
+    fn closed(&self, peer: &Peer, _reason: &CloseReason) {
+        let gone = peer.id();
+        for (group, members) in self.0.clients.sweep(|client| client.peer.id() == gone) {
+            self.0.notify(&group, &members);
+        }
+    }
+}
+
+async fn answer_waiting(state: Arc<State>, mut ready: UnboundedReceiver<Held>, shutdown: Shutdown) {
+    let pull = Pull::new(state);
+    loop {
+        tokio::select! {
+            biased;
+            () = shutdown.stopped() => return,
+            held = ready.recv() => match held {
+                Some(held) => pull.resume(held),
+                None => return,
+            },
+        }
+    }
+}
+
+async fn sweep_waiting(state: Arc<State>, shutdown: Shutdown) {
+    let mut sweeps = 0_u32;
+    while !shutdown.sleep_or_stop(SWEEP).await {
+        sweeps = sweeps.wrapping_add(1);
+        let end_of = |topic: &str, queue: i32| state.store.max_offset(topic, queue);
+        let check: Option<&EndOf<'_>> = sweeps.is_multiple_of(CHECK_SWEEPS).then_some(&end_of);
+        state.hold.sweep(clock::now_ms(), check);
+        state.stats.sample(clock::now_ms());
+    }
+}
+
+async fn scan_clients(state: Arc<State>, shutdown: Shutdown) {
+    while !shutdown.sleep_or_stop(CLIENT_SCAN).await {
+        let oldest_ms = clock::now_ms() - state.options.channel_expired_timeout;
+        let silent = |client: &crate::state::clients::Client| client.seen_ms < oldest_ms;
+        for (group, members) in state.clients.sweep(silent) {
+            state.notify(&group, &members);
+        }
+    }
+}
+
+/// Writes what is written late: consumer offsets and the progress of delayed messages.
+async fn write_files(state: Arc<State>, shutdown: Shutdown) {
+    let millis = |ms: i64| Duration::from_millis(u64::try_from(ms).unwrap_or(1000));
+    let period = millis(
+        state
+            .options
+            .flush_consumer_offset_interval
+            .min(state.options.flush_delay_offset_interval),
+    );
+    while !shutdown.sleep_or_stop(period).await {
+        let writing = state.clone();
+        let written =
+            tokio::task::spawn_blocking(move || writing.persist_offsets().and(writing.delays.persist()));
+        if let Ok(Err(error)) = written.await {
+            tracing::warn!(%error, "cannot write consumer offsets, will try again");
+        }
+    }
+}
+
+fn persist_and_close(state: &State) -> Result<(), BrokerError> {
+    // Each is tried whatever becomes of the others: the store must be closed cleanly in any case.
+    let results = [
+        state.persist_offsets(),
+        state.delays.persist(),
+        state.store.close(),
+    ];
+    results
+        .into_iter()
+        .collect::<Result<(), _>>()
+        .map_err(BrokerError::from)
+}
+
+fn close_store(state: &State) {
+    if let Err(error) = state.store.close() {
+        tracing::warn!(%error, "cannot close the store of a broker that did not start");
+    }
+}

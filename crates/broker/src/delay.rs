@@ -1,0 +1,245 @@
+//! Delayed messages by level (Apache `ScheduleMessageService`, `config/delayOffset.json`).
+//!
+//! ```text
+//! SCHEDULE_TOPIC_XXXX queue level-1   oldest first, so the head of a queue is the next of its level
+//! every 100 ms: head's store time + delay of the level reached -> stored again under REAL_TOPIC, REAL_QID
+//! ```
+//! Progress is written every 10 s and at stop; after a kill the messages since then are delivered once more, as
+//! Apache's are. One thread serves all levels.
+
+use crate::draft::Draft;
+use crate::error::BrokerError;
+use crate::processor::properties;
+use crate::state::file::{self, ConfigFile};
+use crate::state::version::DataVersion;
+use pyrmq_remoting::clock;
+use pyrmq_remoting::message::{Record, record};
+use pyrmq_store::{Get, Got, Store, StoreError, TagFilter};
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::admission::SCHEDULE_TOPIC;
+
+/// How often the heads are looked at (Apache `DELAY_FOR_A_WHILE`).
+const TICK: Duration = Duration::from_millis(100);
+/// Messages read at once; more follow in the same tick.
+const READ_COUNT: usize = 32;
+const READ_BYTES: usize = 256 << 10;
+
+/// The levels, and how far each has been delivered.
+#[derive(Debug)]
+pub struct Delays {
+    levels_ms: Vec<i64>,
+    // Guards progress by level.
+    progress: Mutex<Progress>,
+    file: ConfigFile,
+    // Guards whether the thread shall end.
+    stopped: Mutex<bool>,
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    offsets: BTreeMap<i32, i64>,
+    /// When the head of a level is due; nothing has to be read before.
+    due_ms: BTreeMap<i32, i64>,
+    version: DataVersion,
+    changed: bool,
+}
+
+impl Delays {
+    /// Reads the file.
+    pub fn load(levels_ms: Vec<i64>, file: ConfigFile) -> Result<Self, BrokerError> {
+        let (offsets, version) = file.read(file::delays_from_json)?.unwrap_or_default();
+        Ok(Self {
+            levels_ms,
+            progress: Mutex::new(Progress {
+                offsets,
+                version,
+                ..Progress::default()
+            }),
+            file,
+            stopped: Mutex::new(false),
+            wake: Condvar::new(),
+        })
+    }
+
+    /// A level that exists: none below 0, the highest above the highest.
+    pub fn clamp(&self, level: i32) -> i32 {
+        level.clamp(0, self.levels())
+    }
+
+    /// Number of levels.
+    pub fn levels(&self) -> i32 {
+        i32::try_from(self.levels_ms.len()).unwrap_or(i32::MAX)
+    }
+
+    /// How long a level waits; nothing for a level that is none.
+    pub fn delay_ms(&self, level: i32) -> i64 {
+        let at = usize::try_from(level - 1).ok();
+        at.and_then(|at| self.levels_ms.get(at)).copied().unwrap_or(0)
+    }
+
+    /// Delivered offset by level.
+    pub fn offsets(&self) -> BTreeMap<i32, i64> {
+        self.progress().offsets.clone()
+    }
+
+    /// The file's text, as 45 answers it too.
+    pub fn to_json(&self, pretty: bool) -> String {
+        let progress = self.progress();
+        file::delays_to_json(&progress.offsets, &progress.version, pretty)
+    }
+
+    /// Writes the file if there was progress.
+    pub fn persist(&self) -> Result<(), StoreError> {
+        {
+            let mut progress = self.progress();
+            if !progress.changed {
+                return Ok(());
+            }
+            progress.changed = false;
+            progress.version = progress.version.next();
+        }
+        let written = self.file.save(&self.to_json(true));
+        if written.is_err() {
+            self.progress().changed = true;
+        }
+        written
+    }
+
+    /// Delivers until [`Delays::stop`]; runs on a thread of its own.
+    pub fn run(&self, store: &Store) {
+        loop {
+            for level in 1..=self.levels() {
+                if let Err(error) = self.deliver(store, level) {
+                    tracing::warn!(level, %error, "cannot deliver delayed messages, will try again");
+                }
+            }
+            let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+            let (stopped, _) = self
+                .wake
+                .wait_timeout_while(stopped, TICK, |stopped| !*stopped)
+                .unwrap_or_else(PoisonError::into_inner);
+            if *stopped {
+                return;
+            }
+        }
+    }
+
+    /// Ends [`Delays::run`].
+    pub fn stop(&self) {
+        *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.wake.notify_all();
+    }
+
+    /// Delivers what is due of one level.
+    fn deliver(&self, store: &Store, level: i32) -> Result<(), StoreError> {
+        let queue_id = level - 1;
+        loop {
+            let (offset, due_ms) = {
+                let progress = self.progress();
+                (
+                    progress.offsets.get(&level).copied(),
+                    progress.due_ms.get(&level).copied(),
+                )
+            };
+            let end = store.max_offset(SCHEDULE_TOPIC, queue_id);
+            let now_ms = clock::now_ms();
+            if end == 0
+                || offset.is_some_and(|offset| offset == end)
+                || due_ms.is_some_and(|due| due > now_ms)
+            {
+                return Ok(());
+            }
+            // Behind the oldest or past the newest message: the log has been cleaned or cut since.
+            let from = offset
+                .unwrap_or(0)
+                .clamp(store.min_offset(SCHEDULE_TOPIC, queue_id), end);
+            let got = store.get(&Get {
+                topic: SCHEDULE_TOPIC,
+                queue_id,
+                offset: from,
+                max_count: READ_COUNT,
+                max_bytes: READ_BYTES,
+                tags: TagFilter::All,
+            })?;
+            let (delivered, waits_until) = self.deliver_due(store, level, &got)?;
+            let next = if got.count == 0 {
+                got.next_offset
+            } else {
+                from + delivered
+            };
+            let mut progress = self.progress();
+            if offset != Some(next) {
+                progress.offsets.insert(level, next);
+                progress.changed = true;
+            }
+            if let Some(due) = waits_until {
+                progress.due_ms.insert(level, due);
+                return Ok(());
+            }
+            progress.due_ms.remove(&level);
+            if next <= from && got.count == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Stores again what is due. Answers how many, and when the first that is not will be.
+    fn deliver_due(&self, store: &Store, level: i32, got: &Got) -> Result<(i64, Option<i64>), StoreError> {
+        let mut delivered = 0;
+        for record in record::records(&got.body).map_while(Result::ok) {
+            let delay_ms = self.delay_ms(level);
+            let now_ms = clock::now_ms();
+            // A clock that was set back must not hold a message longer than its delay (Apache
+            // `correctDeliverTimestamp`).
+            let due_ms = record.store_timestamp_ms + delay_ms;
+            if due_ms > now_ms && due_ms <= now_ms + delay_ms {
+                return Ok((delivered, Some(due_ms)));
+            }
+            if let Some(draft) = restore(&record) {
+                draft.put(store, self)?;
+            } else {
+                tracing::error!(
+                    level,
+                    offset = record.physical_offset,
+                    "dropped a delayed message without REAL_TOPIC and REAL_QID"
+                );
+            }
+            delivered += 1;
+        }
+        Ok((delivered, None))
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The message as it was before its delay (Apache `messageTimeUp`). REAL_TOPIC and REAL_QID stay as properties.
+fn restore<'a>(record: &Record<'a>) -> Option<Draft<'a>> {
+    let text = record.properties.as_str().ok()?;
+    let topic = properties::find(text, "REAL_TOPIC")?;
+    let queue_id = properties::find(text, "REAL_QID")?.parse().ok()?;
+    let known = properties::look(text);
+    Some(Draft {
+        topic,
+        queue_id,
+        delay_level: 0,
+        flag: record.flag,
+        sys_flag: record.sys_flag,
+        born_ms: record.born_timestamp_ms,
+        born_host: record.born_host,
+        store_host: record.store_host,
+        reconsume_times: record.reconsume_times,
+        body: record.body,
+        properties: properties::copy(text, 0, |name| {
+            matches!(name, "DELAY" | "TIMER_DELIVER_MS" | "TIMER_DELAY_SEC")
+        }),
+        unique_key: known.unique_key,
+        keys: known.keys,
+        tags: known.tags,
+    })
+}

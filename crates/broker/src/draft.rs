@@ -1,0 +1,71 @@
+//! A message that the broker is about to store: a send, a retry, a delayed message whose time has come.
+//!
+//! A delay level sends it by way of `SCHEDULE_TOPIC_XXXX` (Apache `HookUtils.transformDelayLevelMessage`): its real
+//! topic and queue go into its properties, and its consume queue entry carries the time of delivery instead of a hash.
+
+use crate::admission::SCHEDULE_TOPIC;
+use crate::delay::Delays;
+use crate::processor::properties;
+use pyrmq_remoting::clock;
+use pyrmq_remoting::message::java_hash;
+use pyrmq_store::{Message, Store, StoreError, Stored};
+use std::net::SocketAddr;
+
+/// What is to be stored. `properties` ends with a separator or is empty.
+#[derive(Debug)]
+pub(crate) struct Draft<'a> {
+    pub(crate) topic: &'a str,
+    pub(crate) queue_id: i32,
+    /// 0: at once.
+    pub(crate) delay_level: i32,
+    pub(crate) flag: i32,
+    pub(crate) sys_flag: i32,
+    pub(crate) born_ms: i64,
+    pub(crate) born_host: SocketAddr,
+    pub(crate) store_host: SocketAddr,
+    pub(crate) reconsume_times: i32,
+    pub(crate) body: &'a [u8],
+    pub(crate) properties: String,
+    pub(crate) unique_key: Option<&'a str>,
+    pub(crate) keys: Option<&'a str>,
+    pub(crate) tags: Option<&'a str>,
+}
+
+impl Draft<'_> {
+    /// Stores it, now or by way of the schedule topic.
+    pub(crate) fn put(mut self, store: &Store, delays: &Delays) -> Result<Stored, StoreError> {
+        let level = delays.clamp(self.delay_level);
+        let mut tags_code = java_hash::tags_code(self.tags);
+        let (topic, queue_id) = if level > 0 {
+            // A retry of a retry has been here before.
+            if properties::find(&self.properties, "REAL_TOPIC").is_some() {
+                self.properties = properties::copy(&self.properties, self.topic.len() + 40, |name| {
+                    matches!(name, "REAL_TOPIC" | "REAL_QID")
+                });
+            }
+            properties::append(&mut self.properties, "REAL_TOPIC", self.topic);
+            properties::append(&mut self.properties, "REAL_QID", &self.queue_id.to_string());
+            tags_code = clock::now_ms() + delays.delay_ms(level);
+            (SCHEDULE_TOPIC, level - 1)
+        } else {
+            (self.topic, self.queue_id)
+        };
+        store.put(&Message {
+            topic,
+            queue_id,
+            flag: self.flag,
+            sys_flag: self.sys_flag,
+            born_timestamp_ms: self.born_ms,
+            born_host: self.born_host,
+            store_host: self.store_host,
+            reconsume_times: self.reconsume_times,
+            prepared_transaction_offset: 0,
+            body: self.body,
+            properties: &self.properties,
+            tags_code,
+            unique_key: self.unique_key,
+            keys: self.keys,
+            tag: self.tags,
+        })
+    }
+}

@@ -1,0 +1,117 @@
+//! What can go wrong: with the broker itself ([`BrokerError`]) and with one request ([`Refusal`]).
+
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::net::NetError;
+use pyrmq_remoting::{Command, WireError};
+use pyrmq_store::StoreError;
+use thiserror::Error;
+
+/// A reason why a broker does not start or stop as asked.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BrokerError {
+    /// A configuration value that cannot be: the caller's fault.
+    #[error("wrong value of {key}: `{value}`, allowed is {range}")]
+    Option {
+        /// Apache's key.
+        key: &'static str,
+        /// The value as given.
+        value: String,
+        /// What is allowed.
+        range: String,
+    },
+    /// The port cannot be listened on, or an option of the transport is wrong.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// The store does not open, or fails.
+    #[error("the message store failed: {0}")]
+    Store(#[from] StoreError),
+}
+
+/// A request that is refused, with the code and the remark of the answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Response code.
+    pub code: i32,
+    /// For the person who reads the client's log.
+    pub remark: String,
+    /// What kind of closed door it is, for pulls (Apache `ForbiddenType`).
+    pub forbidden_type: Option<&'static str>,
+}
+
+impl Refusal {
+    /// With this code and remark.
+    pub fn new(code: i32, remark: impl Into<String>) -> Self {
+        Self {
+            code,
+            remark: remark.into(),
+            forbidden_type: None,
+        }
+    }
+
+    /// A fault inside the broker.
+    pub fn internal(remark: impl Into<String>) -> Self {
+        Self::new(response::SYSTEM_ERROR, remark)
+    }
+
+    /// The topic is not there and may not be made.
+    pub fn no_topic(topic: &str) -> Self {
+        let topic: String = topic.chars().take(255).collect();
+        Self::new(
+            response::TOPIC_NOT_EXIST,
+            format!("topic[{topic}] not exist, create it with updateTopic, or set autoCreateTopicEnable"),
+        )
+    }
+
+    /// The consumer group is not there and may not be made.
+    pub fn no_group(group: &str) -> Self {
+        let group: String = group.chars().take(255).collect();
+        Self::new(
+            response::SUBSCRIPTION_GROUP_NOT_EXIST,
+            format!(
+                "subscription group [{group}] does not exist, create it with updateSubGroup, or set autoCreateSubscriptionGroup"
+            ),
+        )
+    }
+
+    /// A message that the store did not take (Apache `SendMessageProcessor.handlePutMessageResult`).
+    pub fn of_put(error: &StoreError) -> Self {
+        let code = match error {
+            StoreError::MessageTooLarge { .. }
+            | StoreError::PropertiesTooLarge { .. }
+            | StoreError::IllegalQueue { .. }
+            | StoreError::EmptyBatch
+            | StoreError::Wire(_) => response::MESSAGE_ILLEGAL,
+            StoreError::ReadOnly { .. } | StoreError::DiskFull { .. } | StoreError::Closed => {
+                response::SERVICE_NOT_AVAILABLE
+            }
+            _ => response::SYSTEM_ERROR,
+        };
+        Self::new(code, error.to_string())
+    }
+
+    /// A message that is stored but not known to be on disk.
+    pub fn of_flush(error: &StoreError) -> Self {
+        let code = match error {
+            StoreError::FlushTimeout { .. } => response::FLUSH_DISK_TIMEOUT,
+            _ => response::SERVICE_NOT_AVAILABLE,
+        };
+        Self::new(code, error.to_string())
+    }
+
+    /// The answer that says so.
+    pub fn into_response(self) -> Command {
+        let response = Command::error(self.code, self.remark);
+        match self.forbidden_type {
+            Some(kind) => response.with_field("forbiddenType", kind),
+            None => response,
+        }
+    }
+}
+
+/// A header or body that cannot be read is the peer's fault.
+impl From<WireError> for Refusal {
+    fn from(error: WireError) -> Self {
+        Self::new(response::INVALID_PARAMETER, error.to_string())
+    }
+}

@@ -1,0 +1,202 @@
+//! Pulls that wait for messages (Apache `PullRequestHoldService`).
+//!
+//! ```text
+//! pull finds nothing -> insert -> arrival of a matching message  -+
+//!                                 5 s check finds a newer message  +-> `ready` queue -> second pass of the pull,
+//!                                 the client's time is up         -+                   which always answers
+//!                                 connection closed -> dropped
+//! ```
+//! Invariants: a request is held at most once; never more than the limit wait at once; an arrival costs one atomic
+//! load while nobody waits. The dispatch thread only moves requests to the `ready` queue, it reads no message.
+
+use crate::state::subscription::Tags;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::net::Reply;
+use pyrmq_store::Arrival;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// Answers the end of a queue: one past its newest message.
+pub type EndOf<'a> = dyn Fn(&str, i32) -> i64 + 'a;
+
+/// A pull that waits.
+#[derive(Debug)]
+pub struct Held {
+    /// The request as it came.
+    pub request: Command,
+    /// The right to answer it.
+    pub reply: Reply,
+    /// The first offset that it wants.
+    pub from_offset: i64,
+    /// What wakes it.
+    pub tags: Tags,
+    /// When it must be answered.
+    pub deadline_ms: i64,
+}
+
+type Queues = HashMap<String, HashMap<i32, Vec<Held>>>;
+
+/// Every pull that waits.
+#[derive(Debug)]
+pub struct Hold {
+    limit: usize,
+    closed: AtomicBool,
+    count: AtomicUsize,
+    // Guards topic -> queue -> waiting pulls. Held for moves only.
+    queues: Mutex<Queues>,
+    ready: UnboundedSender<Held>,
+}
+
+impl Hold {
+    /// Room for `limit` pulls, and where those that are to be answered come out.
+    pub fn new(limit: usize) -> (Self, UnboundedReceiver<Held>) {
+        let (ready, out) = unbounded_channel();
+        let hold = Self {
+            limit,
+            closed: AtomicBool::new(false),
+            count: AtomicUsize::new(0),
+            queues: Mutex::default(),
+            ready,
+        };
+        (hold, out)
+    }
+
+    /// Pulls that wait.
+    pub fn len(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// True when no pull waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Wakes every pull and lets none wait any more: the broker stops.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.release_all(None);
+    }
+
+    /// True once closed.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Lets a pull wait, or gives it back when too many do or the broker stops.
+    ///
+    /// The caller looks for newer messages once more afterwards: one may have arrived between its look and this.
+    pub fn insert(&self, topic: &str, queue: i32, held: Held) -> Result<(), Box<Held>> {
+        let mut queues = self.queues();
+        if self.is_closed() || self.len() >= self.limit {
+            return Err(Box::new(held));
+        }
+        if let Some(topics) = queues.get_mut(topic) {
+            topics.entry(queue).or_default().push(held);
+        } else {
+            queues.insert(topic.to_owned(), HashMap::from([(queue, vec![held])]));
+        }
+        self.count.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Messages arrived: wakes the pulls that may want them. Several with different codes wake everybody.
+    pub fn arrived(&self, arrival: &Arrival<'_>) {
+        self.release(arrival.topic, arrival.queue_id, |held| {
+            held.from_offset < arrival.next_offset
+                && arrival.tags_code.is_none_or(|code| held.tags.matches(code))
+        });
+    }
+
+    /// The queue ends at `max_offset`: wakes every pull that is behind it, whatever it filters.
+    pub fn caught_up(&self, topic: &str, queue: i32, max_offset: i64) {
+        self.release(topic, queue, |held| held.from_offset < max_offset);
+    }
+
+    /// Drops pulls whose connection is gone and wakes those whose time is up. With `max_offset`, also wakes those
+    /// that a newer message waits for.
+    pub fn sweep(&self, now_ms: i64, max_offset: Option<&EndOf<'_>>) {
+        if self.is_empty() {
+            return;
+        }
+        let mut queues = self.queues();
+        let mut taken = 0;
+        for (topic, by_queue) in &mut *queues {
+            for (queue, waiting) in &mut *by_queue {
+                let end = max_offset.map_or(i64::MIN, |max_offset| max_offset(topic, *queue));
+                let is_due = |held: &mut Held| {
+                    held.reply.is_closed() || held.deadline_ms <= now_ms || held.from_offset < end
+                };
+                for held in waiting.extract_if(.., is_due) {
+                    taken += 1;
+                    self.finish(held);
+                }
+            }
+            by_queue.retain(|_, waiting| !waiting.is_empty());
+        }
+        queues.retain(|_, by_queue| !by_queue.is_empty());
+        self.count.fetch_sub(taken, Ordering::AcqRel);
+    }
+
+    /// Wakes every pull of a topic, or of all topics: the topic is gone, or the broker stops.
+    pub fn release_all(&self, topic: Option<&str>) {
+        let mut queues = self.queues();
+        let out: Vec<Held> = match topic {
+            Some(topic) => queues
+                .remove(topic)
+                .into_iter()
+                .flat_map(HashMap::into_values)
+                .flatten()
+                .collect(),
+            None => queues
+                .drain()
+                .flat_map(|(_, by_queue)| by_queue.into_values())
+                .flatten()
+                .collect(),
+        };
+        self.count.fetch_sub(out.len(), Ordering::AcqRel);
+        drop(queues);
+        for held in out {
+            self.finish(held);
+        }
+    }
+
+    fn release(&self, topic: &str, queue: i32, wanted: impl Fn(&Held) -> bool) {
+        if self.is_empty() {
+            return;
+        }
+        let mut queues = self.queues();
+        let Some(by_queue) = queues.get_mut(topic) else {
+            return;
+        };
+        let Some(waiting) = by_queue.get_mut(&queue) else {
+            return;
+        };
+        let mut taken = 0;
+        for held in waiting.extract_if(.., |held| wanted(held)) {
+            taken += 1;
+            self.finish(held);
+        }
+        if waiting.is_empty() {
+            by_queue.remove(&queue);
+            if by_queue.is_empty() {
+                queues.remove(topic);
+            }
+        }
+        self.count.fetch_sub(taken, Ordering::AcqRel);
+    }
+
+    fn finish(&self, held: Held) {
+        if held.reply.is_closed() {
+            held.reply.silence();
+            return;
+        }
+        // Without a receiver the broker has stopped: the reply then says so by being dropped.
+        drop(self.ready.send(held));
+    }
+
+    fn queues(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

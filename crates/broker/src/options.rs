@@ -1,0 +1,331 @@
+//! What a broker can be told: Apache's `broker.conf` keys with default, unit and range (Apache `BrokerConfig`).
+//!
+//! One table declares each key once; reading, showing and refusing follow from it. Nothing is repaired silently: a
+//! value out of its range is an error that names key, value and range.
+
+use crate::error::BrokerError;
+use std::fmt::Display;
+use std::path::PathBuf;
+
+/// One key as it stands: for `-p`, for the runtime information and for the documentation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// Apache's key.
+    pub key: &'static str,
+    /// The value in force.
+    pub value: String,
+    /// What holds when nothing is said.
+    pub default: String,
+    /// What the number counts, or the kind of text.
+    pub unit: &'static str,
+    /// What is allowed, in words.
+    pub range: String,
+}
+
+/// A type that a key can have.
+trait Value: Sized + Display {
+    fn read(text: &str) -> Option<Self>;
+    /// The value as a number, where a range can hold it.
+    fn number(&self) -> Option<i64> {
+        None
+    }
+}
+
+impl Value for i32 {
+    fn read(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+    fn number(&self) -> Option<i64> {
+        Some(i64::from(*self))
+    }
+}
+
+impl Value for i64 {
+    fn read(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+    fn number(&self) -> Option<i64> {
+        Some(*self)
+    }
+}
+
+impl Value for bool {
+    fn read(text: &str) -> Option<Self> {
+        match text {
+            _ if text.eq_ignore_ascii_case("true") => Some(true),
+            _ if text.eq_ignore_ascii_case("false") => Some(false),
+            _ => None,
+        }
+    }
+}
+
+impl Value for String {
+    fn read(text: &str) -> Option<Self> {
+        Some(text.to_owned())
+    }
+}
+
+/// Where the store is when nothing is said (Apache `MessageStoreConfig.storePathRootDir`).
+fn home_store() -> PathBuf {
+    std::env::var_os("HOME")
+        .map(PathBuf::from)
+        .unwrap_or_default()
+        .join("store")
+}
+
+/// A kind's words for "what is allowed" without a numeric range.
+fn words(unit: &str, low: i64, high: i64) -> String {
+    match (low, high) {
+        (0, 0) if unit == "switch" => "true or false".to_owned(),
+        (0, 0) => unit.to_owned(),
+        (low, i64::MAX) => format!("{low} or more"),
+        (low, high) => format!("{low} to {high}"),
+    }
+}
+
+macro_rules! options {
+    ($($(#[$meta:meta])* $field:ident : $type:ty = $default:expr, $key:literal, $unit:literal, $low:literal ..= $high:expr;)*) => {
+        /// Everything that a broker can be told.
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct Options {
+            $($(#[$meta])* #[doc = concat!("\n\nKey `", $key, "`, ", $unit, ".")] pub $field: $type,)*
+            /// What the message store can be told.
+            pub store: pyrmq_store::Options,
+        }
+
+        impl Default for Options {
+            fn default() -> Self {
+                Self { $($field: $default,)* store: pyrmq_store::Options::new(home_store()) }
+            }
+        }
+
+        impl Options {
+            /// Every key of the broker itself, in the order of the table.
+            pub const KEYS: &'static [&'static str] = &[$($key,)*];
+
+            /// Sets one of the broker's own keys. `Ok(false)`: not one of them.
+            pub fn set(&mut self, key: &str, value: &str) -> Result<bool, BrokerError> {
+                match key {
+                    $($key => {
+                        self.$field = Value::read(value.trim()).ok_or_else(|| BrokerError::Option {
+                            key: $key,
+                            value: value.to_owned(),
+                            range: words($unit, $low, $high),
+                        })?;
+                    })*
+                    _ => return Ok(false),
+                }
+                Ok(true)
+            }
+
+            /// Every key with what holds.
+            pub fn settings(&self) -> Vec<Setting> {
+                let defaults = Self::default();
+                vec![$(Setting {
+                    key: $key,
+                    value: self.$field.to_string(),
+                    default: defaults.$field.to_string(),
+                    unit: $unit,
+                    range: words($unit, $low, $high),
+                },)*]
+            }
+
+            fn check_ranges(&self) -> Result<(), BrokerError> {
+                $(check($key, &self.$field, words($unit, $low, $high), $low, $high)?;)*
+                Ok(())
+            }
+        }
+    };
+}
+
+fn check(
+    key: &'static str,
+    value: &impl Value,
+    range: String,
+    low: i64,
+    high: i64,
+) -> Result<(), BrokerError> {
+    match value.number() {
+        Some(number) if number < low || number > high => Err(BrokerError::Option {
+            key,
+            value: number.to_string(),
+            range,
+        }),
+        _ => Ok(()),
+    }
+}
+
+options! {
+    /// Cluster that the broker belongs to.
+    broker_cluster_name: String = "DefaultCluster".to_owned(), "brokerClusterName", "text", 0..=0;
+    /// Name that master and slaves share.
+    broker_name: String = "DEFAULT_BROKER".to_owned(), "brokerName", "text", 0..=0;
+    /// 0 is the master; slaves come with the replication issue.
+    broker_id: i64 = 0, "brokerId", "number", 0..=i64::MAX;
+    /// Address that clients are told; empty: the machine's first address that is not loopback.
+    broker_ip1: String = String::new(), "brokerIP1", "address", 0..=0;
+    /// Address to listen on; empty: every address.
+    bind_address: String = String::new(), "bindAddress", "address", 0..=0;
+    /// Main port; the fast port is two below. 0 picks a free pair.
+    listen_port: i32 = 10911, "listenPort", "port", 0..=65535;
+    /// Where slaves would connect; told to name servers.
+    ha_listen_port: i32 = 10912, "haListenPort", "port", 0..=65535;
+    /// Name servers, `host:port;host:port`; empty: stands alone.
+    namesrv_addr: String = String::new(), "namesrvAddr", "address list", 0..=0;
+    /// Bits: 4 read, 2 write.
+    broker_permission: i32 = 6, "brokerPermission", "bit set", 0..=7;
+    /// Queues of the template topic TBW102.
+    default_topic_queue_nums: i32 = 8, "defaultTopicQueueNums", "queues", 1..=65535;
+    /// A send to an unknown topic makes it, after a template with the inherit bit.
+    auto_create_topic_enable: bool = true, "autoCreateTopicEnable", "switch", 0..=0;
+    /// An unknown consumer group is made at its first use.
+    auto_create_subscription_group: bool = true, "autoCreateSubscriptionGroup", "switch", 0..=0;
+    /// The topic named after the cluster can be read and written.
+    cluster_topic_enable: bool = true, "clusterTopicEnable", "switch", 0..=0;
+    /// The topic named after the broker can be read and written.
+    broker_topic_enable: bool = true, "brokerTopicEnable", "switch", 0..=0;
+    /// Makes the topic for message traces.
+    trace_topic_enable: bool = false, "traceTopicEnable", "switch", 0..=0;
+    /// Name of the topic for message traces.
+    msg_trace_topic_name: String = "RMQ_SYS_TRACE_TOPIC".to_owned(), "msgTraceTopicName", "text", 0..=0;
+    /// Told to clients: trace what they send.
+    trace_on: bool = true, "traceOn", "switch", 0..=0;
+    /// Region written into each message.
+    region_id: String = "DefaultRegion".to_owned(), "regionId", "text", 0..=0;
+    /// A pull at the end of a queue waits as long as the client allows; else `shortPollingTimeMills`.
+    long_polling_enable: bool = true, "longPollingEnable", "switch", 0..=0;
+    /// Wait of a pull without long polling.
+    short_polling_time_mills: i64 = 1000, "shortPollingTimeMills", "ms", 1..=60_000;
+    /// Pulls that may wait at once; one more is told that the broker is busy.
+    pull_thread_pool_queue_capacity: i32 = 100_000, "pullThreadPoolQueueCapacity", "requests", 1..=10_000_000;
+    /// Requests for Python processors that may wait at once.
+    admin_broker_thread_pool_queue_capacity: i32 = 10_000, "adminBrokerThreadPoolQueueCapacity", "requests", 1..=10_000_000;
+    /// Members of a consumer group are told when another comes or goes.
+    notify_consumer_ids_changed_enable: bool = true, "notifyConsumerIdsChangedEnable", "switch", 0..=0;
+    /// Pull consumers (those that do not push) are refused.
+    reject_pull_consumer_enable: bool = false, "rejectPullConsumerEnable", "switch", 0..=0;
+    /// Lite pull consumers may pull.
+    lite_pull_message_enable: bool = true, "litePullMessageEnable", "switch", 0..=0;
+    /// Transactional messages are refused.
+    reject_transaction_message: bool = false, "rejectTransactionMessage", "switch", 0..=0;
+    /// Replies to requests are stored too.
+    store_reply_message_enable: bool = true, "storeReplyMessageEnable", "switch", 0..=0;
+    /// A reset of consumer offsets is kept here and told to the next pull, without asking the consumers.
+    use_server_side_reset_offset: bool = true, "useServerSideResetOffset", "switch", 0..=0;
+    /// System topics cannot be changed by clients.
+    validate_system_topic_when_update_topic: bool = true, "validateSystemTopicWhenUpdateTopic", "switch", 0..=0;
+    /// How often consumer offsets are written.
+    flush_consumer_offset_interval: i64 = 5000, "flushConsumerOffsetInterval", "ms", 100..=3_600_000;
+    /// How often the progress of delayed messages is written.
+    flush_delay_offset_interval: i64 = 10_000, "flushDelayOffsetInterval", "ms", 100..=3_600_000;
+    /// How often the broker registers at its name servers.
+    register_name_server_period: i64 = 30_000, "registerNameServerPeriod", "ms", 10_000..=60_000;
+    /// How long a name server may take to answer a registration.
+    register_broker_timeout_mills: i64 = 24_000, "registerBrokerTimeoutMills", "ms", 100..=120_000;
+    /// A client without heartbeat for so long is dropped.
+    channel_expired_timeout: i64 = 120_000, "channelExpiredTimeout", "ms", 1000..=3_600_000;
+    /// A queue lock of an orderly consumer lives so long without renewal.
+    lock_max_live_time: i64 = 60_000, "lockMaxLiveTime", "ms", 100..=3_600_000;
+    /// Delays of the levels, from level 1 on.
+    message_delay_level: String = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h".to_owned(),
+        "messageDelayLevel", "list of numbers with s, m, h or d", 0..=0;
+    /// Most messages in one answer to a query by unique key.
+    default_query_max_num: i32 = 32, "defaultQueryMaxNum", "messages", 1..=10_000;
+}
+
+impl Options {
+    /// Reads key and value pairs: the broker's own keys here, keys of the store kept for it. Answers the keys that
+    /// nobody knows, for a warning.
+    pub fn read<'a>(
+        pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<(Self, Vec<String>), BrokerError> {
+        let mut options = Self::default();
+        let mut unknown = Vec::new();
+        for (key, value) in pairs {
+            if !options.set(key, value)? && !options.store.set(key, value)? {
+                unknown.push(key.to_owned());
+            }
+        }
+        options.validate()?;
+        Ok((options, unknown))
+    }
+
+    /// Refuses what cannot work, naming key, value and range.
+    pub fn validate(&self) -> Result<(), BrokerError> {
+        self.check_ranges()?;
+        self.store.validate()?;
+        if self.broker_id != 0 {
+            return Err(BrokerError::Option {
+                key: "brokerId",
+                value: self.broker_id.to_string(),
+                range: "0: slaves are not built yet".to_owned(),
+            });
+        }
+        for (key, name) in [
+            ("brokerClusterName", &self.broker_cluster_name),
+            ("brokerName", &self.broker_name),
+        ] {
+            if !crate::admission::is_legal_name(name) || name.len() > crate::admission::NAME_LIMIT {
+                return Err(BrokerError::Option {
+                    key,
+                    value: name.clone(),
+                    range: "1 to 127 characters of a-z A-Z 0-9 % | _ -".to_owned(),
+                });
+            }
+        }
+        if (1..=2).contains(&self.listen_port) {
+            return Err(BrokerError::Option {
+                key: "listenPort",
+                value: self.listen_port.to_string(),
+                range: "3 to 65535: the fast port is two below; or 0 for a free pair".to_owned(),
+            });
+        }
+        self.name_servers()?;
+        self.delay_levels()?;
+        Ok(())
+    }
+
+    /// The name servers, each `host:port`.
+    pub fn name_servers(&self) -> Result<Vec<String>, BrokerError> {
+        let addresses = self
+            .namesrv_addr
+            .split(';')
+            .map(str::trim)
+            .filter(|text| !text.is_empty());
+        addresses
+            .map(|address| match address.rsplit_once(':') {
+                Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => {
+                    Ok(address.to_owned())
+                }
+                _ => Err(BrokerError::Option {
+                    key: "namesrvAddr",
+                    value: self.namesrv_addr.clone(),
+                    range: "host:port;host:port".to_owned(),
+                }),
+            })
+            .collect()
+    }
+
+    /// The delay of each level in milliseconds, level 1 first.
+    pub fn delay_levels(&self) -> Result<Vec<i64>, BrokerError> {
+        let read = |word: &str| {
+            let unit_ms = match word.chars().last()? {
+                's' => 1000,
+                'm' => 60_000,
+                'h' => 3_600_000,
+                'd' => 86_400_000,
+                _ => return None,
+            };
+            let number: i64 = word.get(..word.len() - 1)?.parse().ok()?;
+            number.checked_mul(unit_ms).filter(|delay| *delay >= 0)
+        };
+        let levels: Option<Vec<i64>> = self.message_delay_level.split_whitespace().map(read).collect();
+        levels
+            .filter(|levels| !levels.is_empty())
+            .ok_or_else(|| BrokerError::Option {
+                key: "messageDelayLevel",
+                value: self.message_delay_level.clone(),
+                range: "numbers with s, m, h or d between spaces, such as 1s 5s 10s".to_owned(),
+            })
+    }
+}

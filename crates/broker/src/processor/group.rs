@@ -1,0 +1,154 @@
+//! Consumer groups: 200, 225, the whole table 201, 207, 352; how far they are 208, what they read 343, 345, 303
+//! (Apache `AdminBrokerProcessor`).
+
+use super::Answer;
+use super::client::subscription_json;
+use super::query::internal;
+use super::topic::{ends, topic_list};
+use crate::error::Refusal;
+use crate::json::{self, Json, Read};
+use crate::state::{State, file};
+use pyrmq_remoting::Command;
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::header::{
+    DeleteSubscriptionGroupRequestHeader, GetConsumeStatsRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader, QuerySubscriptionByConsumerRequestHeader,
+    QueryTopicsByConsumerRequestHeader,
+};
+use pyrmq_remoting::net::Peer;
+use std::collections::BTreeSet;
+
+/// 200.
+pub(crate) fn put(state: &State, request: &Command, peer: &Peer) -> Answer {
+    let group = file::group_from_json(&json::read_body(request)?)?;
+    tracing::info!(group = group.name, peer = %peer.remote(), "changed a consumer group");
+    state.groups.put(vec![group])?;
+    Ok(Command::response(response::SUCCESS))
+}
+
+/// 225.
+pub(crate) fn put_list(state: &State, request: &Command, _peer: &Peer) -> Answer {
+    let body = json::read_body(request)?;
+    let groups: Result<Vec<_>, _> = body.list("groupConfigList").map(file::group_from_json).collect();
+    state.groups.put(groups?)?;
+    Ok(Command::response(response::SUCCESS))
+}
+
+/// 201.
+pub(crate) fn all(state: &State, _request: &Command, _peer: &Peer) -> Answer {
+    Ok(Command::response(response::SUCCESS).with_body(state.groups.to_json(false)))
+}
+
+/// 207.
+pub(crate) fn delete(state: &State, request: &Command, peer: &Peer) -> Answer {
+    let name = request.fields.get("groupName");
+    let header = DeleteSubscriptionGroupRequestHeader::decode(&request.fields);
+    let clean_offset = header.is_ok_and(|header| header.clean_offset);
+    let name =
+        name.ok_or_else(|| Refusal::new(response::INVALID_PARAMETER, "the header has no groupName"))?;
+    if state.groups.remove(name)? {
+        tracing::info!(group = name, peer = %peer.remote(), "deleted a consumer group");
+    }
+    if clean_offset {
+        state.offsets.remove_group(name);
+    }
+    Ok(Command::response(response::SUCCESS))
+}
+
+/// 352.
+pub(crate) fn config(state: &State, request: &Command, _peer: &Peer) -> Answer {
+    let header = GetSubscriptionGroupConfigRequestHeader::decode(&request.fields)?;
+    let group = state
+        .groups
+        .get(header.group)
+        .ok_or_else(|| Refusal::no_group(header.group))?;
+    Ok(json::answer(&file::group_to_json(&group)))
+}
+
+/// 208.
+pub(crate) fn consume_stats(state: &State, request: &Command, _peer: &Peer) -> Answer {
+    let header = GetConsumeStatsRequestHeader::decode(&request.fields)?;
+    let group = header.consumer_group;
+    let listed: Vec<&str> = header
+        .topic_list
+        .unwrap_or_default()
+        .split(';')
+        .filter(|topic| !topic.is_empty())
+        .collect();
+    let mut topics: BTreeSet<String> = BTreeSet::new();
+    if listed.is_empty() {
+        match header.topic.filter(|topic| !topic.trim().is_empty()) {
+            Some(topic) => topics.extend([topic.to_owned()]),
+            None => topics.extend(state.offsets.topics_of(group)),
+        }
+        // While members are connected, only what they subscribe to counts.
+        let subscribed = state.clients.consumers(group, |members| {
+            members.subscriptions.keys().cloned().collect::<BTreeSet<_>>()
+        });
+        if let Some(subscribed) = subscribed.filter(|subscribed| !subscribed.is_empty()) {
+            topics.retain(|topic| subscribed.contains(topic));
+        }
+    } else {
+        topics.extend(listed.into_iter().map(str::to_owned));
+    }
+    let mut queues = Vec::new();
+    for name in &topics {
+        let Some(topic) = state.topics.get(name) else {
+            continue;
+        };
+        let committed = state.offsets.of_topic(group, name);
+        for queue_id in 0..topic.read_queue_nums {
+            let consumed = committed.get(&queue_id).copied().unwrap_or(0);
+            queues.push((
+                json::queue(name, &state.options.broker_name, queue_id),
+                progress(state, name, queue_id, consumed)?,
+            ));
+        }
+    }
+    let body = json::object([
+        ("consumeTps", json::float(0.0)),
+        ("offsetTable", json::keyed_by_objects(queues)),
+    ]);
+    Ok(json::answer(&body))
+}
+
+/// Apache `OffsetWrapper`.
+fn progress(state: &State, topic: &str, queue_id: i32, consumed: i64) -> Result<Json, Refusal> {
+    let (_, max) = ends(state, topic, queue_id);
+    let last = if consumed > 0 {
+        state
+            .store
+            .store_time(topic, queue_id, consumed - 1)
+            .map_err(|error| internal(&error))?
+            .unwrap_or(0)
+    } else {
+        0
+    };
+    Ok(json::object([
+        ("brokerOffset", json::number(max)),
+        ("consumerOffset", json::number(consumed)),
+        ("lastTimestamp", json::number(last)),
+        ("pullOffset", json::number(consumed)),
+    ]))
+}
+
+/// 343.
+pub(crate) fn topics(state: &State, request: &Command, _peer: &Peer) -> Answer {
+    let header = QueryTopicsByConsumerRequestHeader::decode(&request.fields)?;
+    Ok(json::answer(&topic_list(&state.offsets.topics_of(header.group))))
+}
+
+/// 345.
+pub(crate) fn subscription(state: &State, request: &Command, _peer: &Peer) -> Answer {
+    let header = QuerySubscriptionByConsumerRequestHeader::decode(&request.fields)?;
+    let topic = header.topic.unwrap_or_default();
+    let data = state
+        .clients
+        .consumers(header.group, |group| group.subscriptions.get(topic).cloned());
+    let mut fields = vec![("group", json::text(header.group))];
+    if let Some(data) = data.flatten() {
+        fields.push(("subscriptionData", subscription_json(&data)));
+    }
+    fields.push(("topic", json::text(topic)));
+    Ok(json::answer(&json::object(fields)))
+}

@@ -1,0 +1,101 @@
+//! Which request code is answered by what, and the glue between a plain function and a row of the table.
+#![allow(
+    clippy::unnecessary_wraps,
+    reason = "the functions of the table share one signature"
+)]
+
+pub(crate) mod back;
+pub(crate) mod client;
+pub(crate) mod config;
+pub(crate) mod group;
+pub(crate) mod offset;
+pub(crate) mod parcel;
+pub(crate) mod properties;
+pub(crate) mod pull;
+pub(crate) mod query;
+pub(crate) mod reply;
+mod rows;
+pub(crate) mod runtime;
+pub(crate) mod send;
+pub(crate) mod topic;
+
+pub(crate) use rows::table;
+pub use rows::{Kind, RowInfo, rows};
+
+use crate::error::Refusal;
+use crate::state::State;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::net::{Peer, Processor, Reply, Tracker};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What most requests come to: an answer, or a refusal.
+pub(crate) type Answer = Result<Command, Refusal>;
+
+/// A function that answers at once.
+pub(crate) type Function = fn(&State, &Command, &Peer) -> Answer;
+
+/// A row made of a function.
+pub(crate) struct Handler {
+    state: Arc<State>,
+    function: Function,
+}
+
+impl Handler {
+    pub(crate) fn row(state: &Arc<State>, function: Function) -> Arc<dyn Processor> {
+        Arc::new(Self {
+            state: state.clone(),
+            function,
+        })
+    }
+}
+
+impl Processor for Handler {
+    fn process(&self, request: Command, peer: &Peer, reply: Reply) {
+        let answer = (self.function)(&self.state, &request, peer);
+        reply.send(answer.unwrap_or_else(Refusal::into_response));
+    }
+}
+
+impl fmt::Debug for Handler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Handler")
+    }
+}
+
+/// How long an answer waits for the name servers to hear of a change.
+const SETTLE_LIMIT: Duration = Duration::from_secs(2);
+
+/// A row whose answer waits until the name servers have heard of the change: who makes a topic and asks for its route
+/// next must find it.
+pub(crate) struct Deferred {
+    state: Arc<State>,
+    tasks: Tracker,
+    function: Function,
+}
+
+impl Deferred {
+    pub(crate) fn row(state: &Arc<State>, tasks: &Tracker, function: Function) -> Arc<dyn Processor> {
+        Arc::new(Self {
+            state: state.clone(),
+            tasks: tasks.clone(),
+            function,
+        })
+    }
+}
+
+impl Processor for Deferred {
+    fn process(&self, request: Command, peer: &Peer, reply: Reply) {
+        match (self.function)(&self.state, &request, peer) {
+            Ok(answer) => {
+                let state = self.state.clone();
+                self.tasks.spawn(async move {
+                    state.announcements.settle(SETTLE_LIMIT).await;
+                    reply.send(answer);
+                });
+            }
+            Err(refusal) => reply.send(refusal.into_response()),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Consumer offsets: 14, 15 (Apache `ConsumerManageProcessor`), 43, 45 and the resets of 222 (Apache
+//! `AdminBrokerProcessor.resetOffset`).
+
+use super::Answer;
+use super::query::{internal, offset};
+use crate::error::Refusal;
+use crate::state::{State, file};
+use pyrmq_remoting::Command;
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::header::{
+    QueryConsumerOffsetRequestHeader, ResetOffsetRequestHeader, UpdateConsumerOffsetRequestHeader,
+};
+use pyrmq_remoting::net::Peer;
+use pyrmq_store::Boundary;
+
+/// 14: a group without an offset starts at 0 while the queue's first message is still there to be read cheaply: so a
+/// new group on a young topic misses nothing.
+pub(crate) fn query(state: &State, request: &Command, _peer: &Peer) -> Answer {
+    let header = QueryConsumerOffsetRequestHeader::decode(&request.fields)?;
+    if let Some(committed) = state
+        .offsets
+        .get(header.consumer_group, header.topic, header.queue_id)
+    {
+        return Ok(offset(committed));
+    }
+    let may_be_zero = header.set_zero_if_not_found != Some(false);
+    if may_be_zero && is_young(state, header.topic, header.queue_id) {
+        return Ok(offset(0));
+    }
+    Err(Refusal::new(
+        response::QUERY_NOT_FOUND,
+        format!(
+            "the group {} has no offset of this queue yet",
+            header.consumer_group
+        ),
+    ))
+}
+
+/// Apache asks whether message 0 is still in memory (`checkInMemByConsumeOffset`): within 40 % of RAM of the log's
+/// end. Here: the queue begins at 0 and its messages lie within the same distance.
+fn is_young(state: &State, topic: &str, queue_id: i32) -> bool {
+    if state.store.min_offset(topic, queue_id) > 0 {
+        return false;
+    }
+    let health = state.store.health();
+    health.max_physical_offset - health.min_physical_offset <= state.young_bytes
+}
+
+/// 15.
+pub(crate) fn update(state: &State, request: &Command, _peer: &Peer) -> Answer {
+    let header = UpdateConsumerOffsetRequestHeader::decode(&request.fields)?;
+    let (group, topic, queue_id) = (header.consumer_group, header.topic, header.queue_id);
+    state.group(group)?;
+    if state.topics.get(topic).is_none() {
+        return Err(Refusal::no_topic(topic));
+    }
+    let response = Command::response(response::SUCCESS);
+    if state.options.use_server_side_reset_offset && state.offsets.has_reset(group, topic, queue_id) {
+        return Ok(Command {
+            remark: Some("the offset was reset meanwhile, this commit is left out".to_owned()),
+            ..response
+        });
+    }
+    state.offsets.commit(group, topic, queue_id, header.commit_offset);
+    Ok(response)
+}
+
+/// 43.
+pub(crate) fn all(state: &State, _request: &Command, _peer: &Peer) -> Answer {
+    let text = file::offsets_to_json(&state.offsets.rows(), false);
+    Ok(Command::response(response::SUCCESS).with_body(text))
+}
+
+/// 45.
+pub(crate) fn all_delays(state: &State, _request: &Command, _peer: &Peer) -> Answer {
+    Ok(Command::response(response::SUCCESS).with_body(state.delays.to_json(false)))
+}
+
+/// 222: parks offsets that the group's next pulls take.
+pub(crate) fn reset(state: &State, request: &Command, peer: &Peer) -> Answer {
+    let header = ResetOffsetRequestHeader::decode(&request.fields)?;
+    let (group, name) = (header.group, header.topic);
+    let topic = state.topics.get(name).ok_or_else(|| Refusal::no_topic(name))?;
+    if state.groups.get(group).is_none() {
+        return Err(Refusal::no_group(group));
+    }
+    if !state.options.use_server_side_reset_offset {
+        return Err(Refusal::internal(
+            "resets by the consumers themselves (220) are not built; set useServerSideResetOffset=true",
+        ));
+    }
+    let one = header.queue_id.filter(|queue| *queue >= 0);
+    let queues = one.map_or(0..topic.read_queue_nums, |queue| queue..queue + 1);
+    let mut found = Vec::new();
+    for queue_id in queues {
+        let asked = header.offset.filter(|offset| *offset >= 0 && one.is_some());
+        let target = match asked {
+            Some(offset) => in_range(state, name, queue_id, offset)?,
+            None if header.timestamp < 0 => state.store.max_offset(name, queue_id),
+            None => state
+                .store
+                .offset_by_time(name, queue_id, header.timestamp, Boundary::Lower)
+                .map_err(|error| internal(&error))?,
+        };
+        found.push((queue_id, target));
+    }
+    if found.is_empty() {
+        return Err(Refusal::internal(format!(
+            "the topic {name} has no queue to reset"
+        )));
+    }
+    for (queue_id, target) in &found {
+        state.offsets.reset(group, name, *queue_id, *target);
+    }
+    // Pulls that wait would sit on the old offset until their time is up.
+    state.hold.release_all(Some(name));
+    tracing::info!(group, topic = name, peer = %peer.remote(), queues = found.len(), "reset consumer offsets");
+    let body = file::queue_offsets_to_json(name, &state.options.broker_name, &found);
+    Ok(Command::response(response::SUCCESS).with_body(body))
+}
+
+fn in_range(state: &State, topic: &str, queue_id: i32, offset: i64) -> Result<i64, Refusal> {
+    let (min, max) = (
+        state.store.min_offset(topic, queue_id),
+        state.store.max_offset(topic, queue_id),
+    );
+    if offset < min || offset > max + 1 {
+        return Err(Refusal::internal(format!(
+            "offset {offset} is outside of the queue, which has {min} to {max}"
+        )));
+    }
+    Ok(offset)
+}

@@ -1,0 +1,382 @@
+//! Pulls: 11 and 361 (Apache `PullMessageProcessor`, `DefaultPullMessageResultHandler`).
+//!
+//! ```text
+//! header in one pass -> group, topic, queue, filter (in this order) -> store -> found: the bytes as stored
+//!                                                                           -> at the end of the queue: held, once
+//! ```
+//! `nextBeginOffset` is set in every answer of the store: a client that is told to pull again would loop without it.
+
+use crate::admission;
+use crate::error::Refusal;
+use crate::hold::Held;
+use crate::state::State;
+use crate::state::groups::GroupConfig;
+use crate::state::subscription::{Subscription, Tags};
+use crate::state::topics::TopicConfig;
+use bytes::Bytes;
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::net::{Peer, Processor, Reply};
+use pyrmq_remoting::{Command, Fields, WireError, clock};
+use pyrmq_store::{Get, GetStatus, Got, TagFilter};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// sysFlag bits of a pull (Apache `PullSysFlag`).
+const COMMITS: i32 = 0x1;
+const MAY_WAIT: i32 = 0x2;
+const HAS_SUBSCRIPTION: i32 = 0x4;
+
+/// What kind of closed door a refusal means (Apache `ForbiddenType`).
+const FORBIDDEN_BROKER: &str = "1";
+const FORBIDDEN_GROUP: &str = "2";
+const FORBIDDEN_TOPIC: &str = "3";
+const FORBIDDEN_BROADCASTING: &str = "4";
+
+/// Answers pulls.
+#[derive(Debug)]
+pub(crate) struct Pull {
+    state: Arc<State>,
+}
+
+/// The header of a pull (Apache `PullMessageRequestHeader`), read in one pass.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ask<'a> {
+    group: &'a str,
+    topic: &'a str,
+    queue_id: i32,
+    offset: i64,
+    max_count: i32,
+    sys_flag: i32,
+    commit_offset: i64,
+    suspend_ms: i64,
+    subscription: Option<&'a str>,
+    sub_version: i64,
+    expression_type: Option<&'a str>,
+    max_bytes: Option<i32>,
+}
+
+/// A pull that passed every check.
+struct Admitted {
+    topic: Arc<TopicConfig>,
+    group: Arc<GroupConfig>,
+    tags: Tags,
+}
+
+impl Processor for Pull {
+    fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
+        self.answer(request, reply, true);
+    }
+}
+
+impl Pull {
+    pub(crate) fn new(state: Arc<State>) -> Self {
+        Self { state }
+    }
+
+    /// The second pass of a pull that waited: it always answers.
+    pub(crate) fn resume(&self, held: Held) {
+        self.answer(held.request, held.reply, false);
+    }
+
+    fn answer(&self, request: Command, reply: Reply, may_hold: bool) {
+        let (ask, admitted, got) = match self.look(&request) {
+            Ok(found) => found,
+            Err(refusal) => return reply.send(refusal.into_response()),
+        };
+        if may_hold && ask.sys_flag & COMMITS != 0 && ask.commit_offset >= 0 {
+            self.state
+                .offsets
+                .commit(ask.group, ask.topic, ask.queue_id, ask.commit_offset);
+        }
+        let code = code_of(got.status, ask.offset);
+        if code != response::PULL_NOT_FOUND || !may_hold || ask.sys_flag & MAY_WAIT == 0 {
+            return reply.send(self.respond(code, &admitted, got));
+        }
+        let wait_ms = if self.state.options.long_polling_enable {
+            ask.suspend_ms
+        } else {
+            self.state.options.short_polling_time_mills
+        };
+        let (queue_id, from_offset) = (ask.queue_id, ask.offset);
+        let held = Held {
+            request,
+            reply,
+            from_offset,
+            tags: admitted.tags,
+            deadline_ms: clock::now_ms().saturating_add(wait_ms),
+        };
+        let topic = &admitted.topic.name;
+        if let Err(held) = self.state.hold.insert(topic, queue_id, held) {
+            if self.state.hold.is_closed() {
+                return self.resume(*held);
+            }
+            held.reply.send(Command::error(
+                response::SYSTEM_BUSY,
+                "too many pulls wait for messages, pullThreadPoolQueueCapacity is reached",
+            ));
+            return;
+        }
+        let end = self.state.store.max_offset(topic, queue_id);
+        if end > from_offset {
+            self.state.hold.caught_up(topic, queue_id, end);
+        }
+    }
+
+    fn look<'a>(&self, request: &'a Command) -> Result<(Ask<'a>, Admitted, Got), Refusal> {
+        let ask = Ask::read(&request.fields)?;
+        let admitted = self.admit(&ask, request.code)?;
+        let state = &self.state;
+        if state.options.use_server_side_reset_offset
+            && let Some(offset) = state.offsets.take_reset(ask.group, ask.topic, ask.queue_id)
+        {
+            let got = Got {
+                status: GetStatus::OffsetOverflowBadly,
+                next_offset: offset,
+                min_offset: state.store.min_offset(ask.topic, ask.queue_id),
+                max_offset: state.store.max_offset(ask.topic, ask.queue_id),
+                body: Bytes::new(),
+                count: 0,
+                behind_bytes: 0,
+            };
+            return Ok((ask, admitted, got));
+        }
+        // The store has its own caps; these are the client's wishes.
+        let count = ask.max_count.max(1);
+        let bytes = ask.max_bytes.filter(|bytes| *bytes > 0).unwrap_or(i32::MAX);
+        let got = state.store.get(&Get {
+            topic: ask.topic,
+            queue_id: ask.queue_id,
+            offset: ask.offset,
+            max_count: usize::try_from(count).unwrap_or(1),
+            max_bytes: usize::try_from(bytes).unwrap_or(1),
+            tags: match &admitted.tags {
+                Tags::All => TagFilter::All,
+                Tags::Codes(codes) => TagFilter::Codes(codes),
+            },
+        });
+        let got = got.map_err(|error| Refusal::internal(error.to_string()))?;
+        Ok((ask, admitted, got))
+    }
+
+    /// The checks in Apache's order: clients act on the first that fails.
+    fn admit(&self, ask: &Ask<'_>, code: i32) -> Result<Admitted, Refusal> {
+        let state = &self.state;
+        let options = &state.options;
+        if !admission::is_readable(options.broker_permission) {
+            return Err(forbidden(
+                FORBIDDEN_BROKER,
+                format!("the broker {} may not be read", options.broker_name),
+            ));
+        }
+        if code == request::LITE_PULL_MESSAGE && !options.lite_pull_message_enable {
+            return Err(forbidden(
+                FORBIDDEN_BROKER,
+                "lite pull consumers are refused: litePullMessageEnable".to_owned(),
+            ));
+        }
+        let group = state.group(ask.group)?;
+        if !group.consume_enable {
+            return Err(forbidden(
+                FORBIDDEN_GROUP,
+                format!("the group may not consume: {}", ask.group),
+            ));
+        }
+        let Some(topic) = state.topics.get(ask.topic) else {
+            return Err(Refusal::no_topic(ask.topic));
+        };
+        if !admission::is_readable(topic.perm) {
+            return Err(forbidden(
+                FORBIDDEN_TOPIC,
+                format!("the topic may not be read: {}", ask.topic),
+            ));
+        }
+        if ask.queue_id < 0 || ask.queue_id >= topic.read_queue_nums {
+            return Err(Refusal::new(
+                response::INVALID_PARAMETER,
+                format!(
+                    "queueId {} is out of range, the topic {} has {} read queues",
+                    ask.queue_id, ask.topic, topic.read_queue_nums
+                ),
+            ));
+        }
+        let tags = self.filter(ask, &group)?;
+        Ok(Admitted { topic, group, tags })
+    }
+
+    fn filter(&self, ask: &Ask<'_>, group: &GroupConfig) -> Result<Tags, Refusal> {
+        if ask.sys_flag & HAS_SUBSCRIPTION != 0 {
+            let is_tag = ask
+                .expression_type
+                .is_none_or(|kind| kind.is_empty() || kind == "TAG");
+            if is_tag && matches!(ask.subscription, None | Some("" | "*")) {
+                return Ok(Tags::All);
+            }
+            let parsed =
+                Subscription::parse(ask.topic, ask.subscription, ask.expression_type, ask.sub_version);
+            let subscription = parsed.ok_or_else(|| {
+                Refusal::new(
+                    response::SUBSCRIPTION_PARSE_FAILED,
+                    "the subscription names no tag",
+                )
+            })?;
+            return tags_of(&subscription);
+        }
+        let known = self.state.clients.consumers(ask.group, |consumers| {
+            (
+                consumers.manner.is_broadcasting(),
+                consumers.subscriptions.get(ask.topic).cloned(),
+            )
+        });
+        let Some((broadcasting, subscription)) = known else {
+            return Err(Refusal::new(
+                response::SUBSCRIPTION_NOT_EXIST,
+                format!("nobody of the group {} is connected", ask.group),
+            ));
+        };
+        if broadcasting && !group.consume_broadcast_enable {
+            return Err(forbidden(
+                FORBIDDEN_BROADCASTING,
+                format!("the group may not consume by broadcasting: {}", ask.group),
+            ));
+        }
+        let Some(subscription) = subscription else {
+            return Err(Refusal::new(
+                response::SUBSCRIPTION_NOT_EXIST,
+                format!("the group {} does not subscribe to {}", ask.group, ask.topic),
+            ));
+        };
+        if subscription.version < ask.sub_version {
+            return Err(Refusal::new(
+                response::SUBSCRIPTION_NOT_LATEST,
+                "the broker does not know the newest subscription yet",
+            ));
+        }
+        tags_of(&subscription)
+    }
+
+    fn respond(&self, code: i32, admitted: &Admitted, got: Got) -> Command {
+        let mut response = Command::response(code);
+        let fields = &mut response.fields;
+        *fields = Fields::with_capacity(6, 160);
+        fields.push("suggestWhichBrokerId", "0");
+        for (key, value) in [
+            ("nextBeginOffset", got.next_offset),
+            ("minOffset", got.min_offset),
+            ("maxOffset", got.max_offset),
+            ("topicSysFlag", i64::from(admitted.topic.topic_sys_flag)),
+            ("groupSysFlag", i64::from(admitted.group.group_sys_flag)),
+        ] {
+            // Writing into a String cannot fail.
+            fields.push_with(key, |out| write!(out, "{value}").unwrap_or_default());
+        }
+        let stats = &self.state.stats;
+        if code == response::SUCCESS {
+            stats.count_sent(got.count as u64, got.body.len() as u64);
+            response.body = Some(got.body);
+        } else {
+            stats.pull_missed.fetch_add(1, Ordering::Relaxed);
+            response.remark = Some(words_of(got.status).to_owned());
+        }
+        response
+    }
+}
+
+impl<'a> Ask<'a> {
+    fn read(fields: &'a Fields) -> Result<Self, WireError> {
+        const REQUIRED: [&str; 8] = [
+            "consumerGroup",
+            "topic",
+            "queueId",
+            "queueOffset",
+            "maxMsgNums",
+            "sysFlag",
+            "commitOffset",
+            "suspendTimeoutMillis",
+        ];
+        let mut ask = Self {
+            sub_version: 0,
+            ..Self::default()
+        };
+        let mut seen = 0_u8;
+        for (key, value) in fields.iter() {
+            match key {
+                "consumerGroup" => ask.group = value,
+                "topic" => ask.topic = value,
+                "queueId" => ask.queue_id = number(value, "queueId")?,
+                "queueOffset" => ask.offset = number(value, "queueOffset")?,
+                "maxMsgNums" => ask.max_count = number(value, "maxMsgNums")?,
+                "sysFlag" => ask.sys_flag = number(value, "sysFlag")?,
+                "commitOffset" => ask.commit_offset = number(value, "commitOffset")?,
+                "suspendTimeoutMillis" => ask.suspend_ms = number(value, "suspendTimeoutMillis")?,
+                "subscription" => ask.subscription = Some(value),
+                "subVersion" if !value.is_empty() => ask.sub_version = number(value, "subVersion")?,
+                "expressionType" => ask.expression_type = Some(value),
+                "maxMsgBytes" if !value.is_empty() => ask.max_bytes = Some(number(value, "maxMsgBytes")?),
+                _ => {}
+            }
+            if let Some(bit) = REQUIRED.iter().position(|required| *required == key) {
+                seen |= 1 << bit;
+            }
+        }
+        match (0..8).find(|bit| seen & (1 << bit) == 0) {
+            None => Ok(ask),
+            Some(bit) => Err(WireError::MissingField(REQUIRED[bit])),
+        }
+    }
+}
+
+fn number<T: std::str::FromStr>(value: &str, field: &'static str) -> Result<T, WireError> {
+    super::parcel::number(value, field)
+}
+
+fn tags_of(subscription: &Subscription) -> Result<Tags, Refusal> {
+    if subscription.is_tag() {
+        return Ok(subscription.filter.clone());
+    }
+    Err(Refusal::new(
+        response::SYSTEM_ERROR,
+        format!(
+            "the broker does not filter by {}, only by TAG; enablePropertyFilter is off",
+            subscription.expression_type
+        ),
+    ))
+}
+
+fn forbidden(kind: &'static str, remark: String) -> Refusal {
+    Refusal {
+        forbidden_type: Some(kind),
+        ..Refusal::new(response::NO_PERMISSION, remark)
+    }
+}
+
+/// Apache `PullMessageProcessor.composeResponseHeader`.
+fn code_of(status: GetStatus, offset: i64) -> i32 {
+    match status {
+        GetStatus::Found => response::SUCCESS,
+        GetStatus::NoMatchedMessage | GetStatus::MessageWasRemoving => response::PULL_RETRY_IMMEDIATELY,
+        GetStatus::NoMatchedLogicQueue | GetStatus::NoMessageInQueue if offset != 0 => {
+            response::PULL_OFFSET_MOVED
+        }
+        GetStatus::NoMatchedLogicQueue
+        | GetStatus::NoMessageInQueue
+        | GetStatus::OffsetFoundNull
+        | GetStatus::OffsetOverflowOne => response::PULL_NOT_FOUND,
+        GetStatus::OffsetOverflowBadly | GetStatus::OffsetTooSmall => response::PULL_OFFSET_MOVED,
+    }
+}
+
+/// Apache `GetMessageStatus` names, which stand in the remark.
+fn words_of(status: GetStatus) -> &'static str {
+    match status {
+        GetStatus::Found => "FOUND",
+        GetStatus::NoMatchedMessage => "NO_MATCHED_MESSAGE",
+        GetStatus::MessageWasRemoving => "MESSAGE_WAS_REMOVING",
+        GetStatus::OffsetFoundNull => "OFFSET_FOUND_NULL",
+        GetStatus::OffsetOverflowBadly => "OFFSET_OVERFLOW_BADLY",
+        GetStatus::OffsetOverflowOne => "OFFSET_OVERFLOW_ONE",
+        GetStatus::OffsetTooSmall => "OFFSET_TOO_SMALL",
+        GetStatus::NoMatchedLogicQueue => "NO_MATCHED_LOGIC_QUEUE",
+        GetStatus::NoMessageInQueue => "NO_MESSAGE_IN_QUEUE",
+    }
+}

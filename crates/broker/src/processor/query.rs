@@ -1,0 +1,127 @@
+//! Questions about stored messages: 12 by key, 33 by log offset (Apache `QueryMessageProcessor`), and the ends of queues:
+//! 29, 30, 31, 32 (Apache `AdminBrokerProcessor`).
+
+use super::Answer;
+use crate::error::Refusal;
+use crate::state::State;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::header::{
+    GetEarliestMsgStoretimeRequestHeader, GetEarliestMsgStoretimeResponseHeader, GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader, QueryMessageRequestHeader, QueryMessageResponseHeader,
+    SearchOffsetRequestHeader, ViewMessageRequestHeader,
+};
+use pyrmq_remoting::net::Peer;
+use pyrmq_store::{Boundary, KeyKind, KeyQuery, StoreError};
+
+/// Marks a search by unique key (Apache `MixAll.UNIQUE_MSG_QUERY_FLAG`).
+const UNIQUE_KEY_QUERY: &str = "_UNIQUE_KEY_QUERY";
+
+/// 12.
+pub(crate) fn by_key(state: &State, request: &Command, _peer: &Peer) -> Answer {
+    let header = QueryMessageRequestHeader::decode(&request.fields)?;
+    let is_unique = request
+        .fields
+        .get(UNIQUE_KEY_QUERY)
+        .is_some_and(|flag| flag.eq_ignore_ascii_case("true"))
+        || header.index_type == Some("U");
+    let kind = match header.index_type {
+        Some("T") => KeyKind::Tag,
+        _ if is_unique => KeyKind::Unique,
+        _ => KeyKind::Key,
+    };
+    let asked = if is_unique {
+        state.options.default_query_max_num
+    } else {
+        header.max_num
+    };
+    let found = state.store.query(&KeyQuery {
+        topic: header.topic,
+        key: header.key,
+        kind,
+        max_count: usize::try_from(asked).unwrap_or(0),
+        begin_ms: header.begin_timestamp,
+        end_ms: header.end_timestamp,
+    });
+    let found = found.map_err(|error| internal(&error))?;
+    let code = if found.count == 0 {
+        response::QUERY_NOT_FOUND
+    } else {
+        response::SUCCESS
+    };
+    let mut response = Command::response(code).with_header(&QueryMessageResponseHeader {
+        index_last_update_timestamp: found.index_last_update_ms,
+        index_last_update_phyoffset: found.index_last_update_offset,
+    });
+    if found.count == 0 {
+        response.remark = Some("no message has this key in this time".to_owned());
+    } else {
+        response.body = Some(found.body);
+    }
+    Ok(response)
+}
+
+/// 33.
+pub(crate) fn by_id(state: &State, request: &Command, _peer: &Peer) -> Answer {
+    let header = ViewMessageRequestHeader::decode(&request.fields)?;
+    match state
+        .store
+        .record_at(header.offset)
+        .map_err(|error| internal(&error))?
+    {
+        Some(record) => Ok(Command::response(response::SUCCESS).with_body(record)),
+        None => Err(Refusal::internal(format!(
+            "no message begins at commit log offset {}",
+            header.offset
+        ))),
+    }
+}
+
+/// 30.
+pub(crate) fn max_offset(state: &State, request: &Command, _peer: &Peer) -> Answer {
+    let header = GetMaxOffsetRequestHeader::decode(&request.fields)?;
+    Ok(offset(state.store.max_offset(header.topic, header.queue_id)))
+}
+
+/// 31.
+pub(crate) fn min_offset(state: &State, request: &Command, _peer: &Peer) -> Answer {
+    let header = GetMinOffsetRequestHeader::decode(&request.fields)?;
+    Ok(offset(state.store.min_offset(header.topic, header.queue_id)))
+}
+
+/// 29.
+pub(crate) fn by_time(state: &State, request: &Command, _peer: &Peer) -> Answer {
+    let header = SearchOffsetRequestHeader::decode(&request.fields)?;
+    let boundary = match header.boundary_type {
+        Some(kind) if kind.eq_ignore_ascii_case("UPPER") => Boundary::Upper,
+        _ => Boundary::Lower,
+    };
+    let found = state
+        .store
+        .offset_by_time(header.topic, header.queue_id, header.timestamp, boundary);
+    Ok(offset(found.map_err(|error| internal(&error))?))
+}
+
+/// 32.
+pub(crate) fn earliest_time(state: &State, request: &Command, _peer: &Peer) -> Answer {
+    let header = GetEarliestMsgStoretimeRequestHeader::decode(&request.fields)?;
+    let time = state
+        .store
+        .earliest_time(header.topic, header.queue_id)
+        .map_err(|error| internal(&error))?;
+    Ok(
+        Command::response(response::SUCCESS).with_header(&GetEarliestMsgStoretimeResponseHeader {
+            timestamp: time.unwrap_or(-1),
+        }),
+    )
+}
+
+/// An answer with the one field `offset`.
+pub(crate) fn offset(offset: i64) -> Command {
+    Command::response(response::SUCCESS).with_field("offset", &offset.to_string())
+}
+
+/// A read that the disk or the caller made impossible.
+pub(crate) fn internal(error: &StoreError) -> Refusal {
+    Refusal::internal(error.to_string())
+}

@@ -1,0 +1,145 @@
+//! Replies on their way back to who asked: 324, 325 (Apache `ReplyMessageProcessor`).
+//!
+//! The requester is a producer with a heartbeat on this broker; it gets 326 on its own connection, and the answer to
+//! the replier waits for the requester's. The reply is stored too while `storeReplyMessageEnable` is on.
+
+use super::parcel::Parcel;
+use super::properties;
+use crate::draft::Draft;
+use crate::error::Refusal;
+use crate::state::State;
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::header::ReplyMessageRequestHeader;
+use pyrmq_remoting::net::{NetError, Peer, Processor, Reply};
+use pyrmq_remoting::{Command, clock};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a requester may take (Apache `Broker2Client.callClient`).
+const PUSH_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Answers 324 and 325.
+#[derive(Debug)]
+pub(crate) struct SendReply {
+    state: Arc<State>,
+}
+
+impl SendReply {
+    pub(crate) fn new(state: Arc<State>) -> Self {
+        Self { state }
+    }
+
+    fn push(&self, request: &Command, peer: &Peer) -> Result<(Peer, Command, i32), Refusal> {
+        let state = &self.state;
+        let parcel = Parcel::read(request)?;
+        let body = request.body.as_deref().unwrap_or_default();
+        let topic = state.admit(&parcel, body.len(), peer)?;
+        let queue_id = state.choose_queue(&topic, parcel.queue_id)?;
+        if state.options.store_reply_message_enable
+            && let Err(refusal) = store(state, &parcel, &topic.name, queue_id, body, peer)
+        {
+            // The requester waits for the reply, not for the copy.
+            tracing::warn!(
+                topic = topic.name,
+                reason = refusal.remark,
+                "a reply could not be stored"
+            );
+        }
+        let client = properties::find(parcel.properties, "REPLY_TO_CLIENT")
+            .ok_or_else(|| Refusal::internal("reply message properties[REPLY_TO_CLIENT] is null"))?;
+        let requester = state.clients.producer_peer(client).ok_or_else(|| {
+            Refusal::internal(format!(
+                "push reply message fail, channel of <{client}> not found."
+            ))
+        })?;
+        let mut text = properties::copy(parcel.properties, 32, |name| name == "PUSH_REPLY_TIME");
+        properties::append(&mut text, "PUSH_REPLY_TIME", &clock::now_ms().to_string());
+        let mut push =
+            Command::request(request::PUSH_REPLY_MESSAGE_TO_CLIENT).with_header(&ReplyMessageRequestHeader {
+                producer_group: parcel.group,
+                topic: parcel.topic,
+                default_topic: parcel.default_topic,
+                default_topic_queue_nums: parcel.default_queues,
+                queue_id: parcel.queue_id,
+                sys_flag: parcel.sys_flag,
+                born_timestamp: parcel.born_ms,
+                flag: parcel.flag,
+                properties: Some(&text),
+                reconsume_times: Some(parcel.reconsume_times),
+                unit_mode: parcel.unit_mode,
+                born_host: &peer.remote().to_string(),
+                store_host: &state.address(),
+                store_timestamp: clock::now_ms(),
+            });
+        push.body.clone_from(&request.body);
+        Ok((requester, push, queue_id))
+    }
+}
+
+impl Processor for SendReply {
+    fn process(&self, request: Command, peer: &Peer, reply: Reply) {
+        match self.push(&request, peer) {
+            Ok((requester, push, queue_id)) => {
+                requester.request_with(push, PUSH_TIMEOUT, move |result| {
+                    reply.send(outcome(result, queue_id));
+                });
+            }
+            Err(refusal) => reply.send(refusal.into_response()),
+        }
+    }
+}
+
+fn outcome(result: Result<Command, NetError>, queue_id: i32) -> Command {
+    match result {
+        // Message id and offset are 0 so that clients can read the header.
+        Ok(answer) if answer.code == response::SUCCESS => Command::response(response::SUCCESS)
+            .with_field("msgId", "0")
+            .with_field("queueId", &queue_id.to_string())
+            .with_field("queueOffset", "0"),
+        Ok(answer) => Command::error(
+            response::SYSTEM_ERROR,
+            format!(
+                "the requester refused the reply: {}",
+                answer.remark.unwrap_or_default()
+            ),
+        ),
+        Err(error) => Command::error(
+            response::SYSTEM_ERROR,
+            format!("push reply message fail: {error}"),
+        ),
+    }
+}
+
+fn store(
+    state: &State,
+    parcel: &Parcel<'_>,
+    topic: &str,
+    queue_id: i32,
+    body: &[u8],
+    peer: &Peer,
+) -> Result<(), Refusal> {
+    let known = properties::look(parcel.properties);
+    let mut text = properties::copy_for_store(parcel.properties, &known, state.own_properties.len(), true);
+    text.push_str(&state.own_properties);
+    let draft = Draft {
+        topic,
+        queue_id,
+        delay_level: 0,
+        flag: parcel.flag,
+        sys_flag: parcel.sys_flag,
+        born_ms: parcel.born_ms,
+        born_host: peer.remote(),
+        store_host: state.store_host(),
+        reconsume_times: parcel.reconsume_times,
+        body,
+        properties: text,
+        unique_key: known.unique_key,
+        keys: known.keys,
+        tags: known.tags,
+    };
+    let stored = draft
+        .put(&state.store, &state.delays)
+        .map_err(|error| Refusal::of_put(&error))?;
+    state.stats.count_put(1, super::send::bytes_of(&stored));
+    Ok(())
+}

@@ -1,0 +1,297 @@
+//! The table of request codes: one list from which the processor tables, the refusals and docs/compat.md are made.
+
+use super::back::send_back;
+use super::pull::Pull;
+use super::reply::SendReply;
+use super::send::Send;
+use super::{Deferred, Function, Handler, client, config, group, offset, query, runtime, topic};
+use crate::state::State;
+use pyrmq_remoting::codes::request::{self, REQUEST_CODES};
+use pyrmq_remoting::net::{Processor, Requests, Table, Tracker};
+use std::sync::Arc;
+
+/// How a request code is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// By Rust, on the connection's task.
+    Native,
+    /// By a Python worker, where the Python side registers one; refused otherwise.
+    Python,
+    /// Answered REQUEST_CODE_NOT_SUPPORTED, with the note as remark.
+    Refused,
+}
+
+/// One row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowInfo {
+    /// Request code.
+    pub code: i32,
+    /// How it is served.
+    pub kind: Kind,
+    /// What is to know about it.
+    pub note: &'static str,
+}
+
+/// Answered at once, on both ports.
+const PLAIN: &[(i32, Function, &str)] = &[
+    (
+        request::QUERY_MESSAGE,
+        query::by_key,
+        "by key, unique key (`_UNIQUE_KEY_QUERY`) or tag",
+    ),
+    (
+        request::QUERY_CONSUMER_OFFSET,
+        offset::query,
+        "0 for a new group on a young queue, as Apache answers",
+    ),
+    (
+        request::UPDATE_CONSUMER_OFFSET,
+        offset::update,
+        "stored every flushConsumerOffsetInterval",
+    ),
+    (
+        request::GET_ALL_TOPIC_CONFIG,
+        topic::all,
+        "whole table, not split",
+    ),
+    (
+        request::GET_BROKER_CONFIG,
+        config::get,
+        "the broker's own keys and storePathRootDir",
+    ),
+    (
+        request::GET_BROKER_RUNTIME_INFO,
+        runtime::runtime,
+        "every key; those of parts not built say 0",
+    ),
+    (
+        request::SEARCH_OFFSET_BY_TIMESTAMP,
+        query::by_time,
+        "LOWER and UPPER",
+    ),
+    (request::GET_MAX_OFFSET, query::max_offset, ""),
+    (request::GET_MIN_OFFSET, query::min_offset, ""),
+    (request::GET_EARLIEST_MSG_STORETIME, query::earliest_time, ""),
+    (request::VIEW_MESSAGE_BY_ID, query::by_id, ""),
+    (request::HEART_BEAT, client::heartbeat, "both forms"),
+    (request::UNREGISTER_CLIENT, client::unregister, ""),
+    (
+        request::CONSUMER_SEND_MSG_BACK,
+        send_back,
+        "retry by delay level, dead-letter topic",
+    ),
+    (request::GET_CONSUMER_LIST_BY_GROUP, client::members, ""),
+    (request::LOCK_BATCH_MQ, client::lock, "this broker only"),
+    (request::UNLOCK_BATCH_MQ, client::unlock, "this broker only"),
+    (request::GET_ALL_CONSUMER_OFFSET, offset::all, ""),
+    (request::GET_ALL_DELAY_OFFSET, offset::all_delays, ""),
+    (
+        request::CHECK_CLIENT_CONFIG,
+        client::check_config,
+        "TAG only, SQL92 is refused",
+    ),
+    (
+        request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        group::put,
+        "written and synced before the answer",
+    ),
+    (
+        request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        group::all,
+        "whole table, not split",
+    ),
+    (request::GET_TOPIC_STATS_INFO, topic::stats, "topicPutTps is 0"),
+    (
+        request::GET_CONSUMER_CONNECTION_LIST,
+        client::consumer_connections,
+        "",
+    ),
+    (
+        request::GET_PRODUCER_CONNECTION_LIST,
+        client::producer_connections,
+        "",
+    ),
+    (request::DELETE_SUBSCRIPTIONGROUP, group::delete, ""),
+    (
+        request::GET_CONSUME_STATS,
+        group::consume_stats,
+        "consumeTps is 0",
+    ),
+    (
+        request::INVOKE_BROKER_TO_RESET_OFFSET,
+        offset::reset,
+        "on the broker's side; 220 is not sent",
+    ),
+    (
+        request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        group::put_list,
+        "",
+    ),
+    (request::QUERY_TOPIC_CONSUME_BY_WHO, topic::consumed_by, ""),
+    (request::GET_SYSTEM_TOPIC_LIST_FROM_BROKER, topic::system, ""),
+    (request::GET_ALL_PRODUCER_INFO, client::all_producers, ""),
+    (request::QUERY_TOPICS_BY_CONSUMER, group::topics, ""),
+    (request::QUERY_SUBSCRIPTION_BY_CONSUMER, group::subscription, ""),
+    (request::GET_TOPIC_CONFIG, topic::config, ""),
+    (request::GET_SUBSCRIPTIONGROUP_CONFIG, group::config, ""),
+];
+
+/// Answered once the name servers have heard of the change.
+const ANNOUNCED: &[(i32, Function, &str)] = &[
+    (
+        request::UPDATE_AND_CREATE_TOPIC,
+        topic::create,
+        "written, synced and told to the name servers before the answer",
+    ),
+    (request::UPDATE_AND_CREATE_TOPIC_LIST, topic::create_list, "as 17"),
+    (request::DELETE_TOPIC_IN_BROKER, topic::delete, ""),
+];
+
+const SENDS: &[(i32, &str)] = &[
+    (
+        request::SEND_MESSAGE,
+        "delay levels; transactions, timer messages and inner batches are refused",
+    ),
+    (request::SEND_MESSAGE_V2, "as 10"),
+    (request::SEND_BATCH_MESSAGE, "one write"),
+];
+
+const REPLIES: &[(i32, &str)] = &[
+    (request::SEND_REPLY_MESSAGE, "pushed to the requester by 326"),
+    (request::SEND_REPLY_MESSAGE_V2, "as 324"),
+];
+
+/// Main port only.
+const PULLS: &[(i32, &str)] = &[
+    (
+        request::PULL_MESSAGE,
+        "main port only; long polling; TAG only, SQL92 is refused",
+    ),
+    (request::LITE_PULL_MESSAGE, "as 11"),
+];
+
+/// What is asked of others than a broker, or comes with a later part.
+const REFUSALS: &[(&[i32], &str)] = &[
+    (
+        &[request::END_TRANSACTION, request::RESUME_CHECK_HALF_MESSAGE],
+        "transactions are not built yet",
+    ),
+    (
+        &[
+            request::POP_MESSAGE,
+            request::ACK_MESSAGE,
+            request::BATCH_ACK_MESSAGE,
+            request::CHANGE_MESSAGE_INVISIBLETIME,
+            request::PEEK_MESSAGE,
+            request::NOTIFICATION,
+            request::POLLING_INFO,
+            request::POP_ROLLBACK,
+            request::SET_MESSAGE_REQUEST_MODE,
+            request::GET_ALL_MESSAGE_REQUEST_MODE,
+            request::QUERY_ASSIGNMENT,
+        ],
+        "pop consumption is not built yet, consumers allocate queues themselves",
+    ),
+    (
+        &[
+            request::RECALL_MESSAGE,
+            request::GET_TIMER_CHECK_POINT,
+            request::GET_TIMER_METRICS,
+        ],
+        "timer messages are not built yet",
+    ),
+    (
+        &[request::UPDATE_BROKER_CONFIG],
+        "settings are fixed while the broker runs; change its file and start it again",
+    ),
+    (
+        &[
+            request::EXCHANGE_BROKER_HA_INFO,
+            request::GET_BROKER_HA_STATUS,
+            request::RESET_MASTER_FLUSH_OFFSET,
+            request::GET_BROKER_EPOCH_CACHE,
+            request::NOTIFY_BROKER_ROLE_CHANGED,
+            request::NOTIFY_MIN_BROKER_ID_CHANGE,
+        ],
+        "replication is not built yet",
+    ),
+    (
+        &[request::UPDATE_AND_CREATE_STATIC_TOPIC],
+        "static topics are not built yet",
+    ),
+    (
+        &[request::GET_ROUTEINFO_BY_TOPIC, request::GET_BROKER_CLUSTER_INFO],
+        "name servers answer this, a broker does not",
+    ),
+];
+
+const NOT_SERVED: &str = "this broker does not serve this request";
+
+/// Every known request code with how this broker serves it, in ascending order.
+pub fn rows() -> Vec<RowInfo> {
+    REQUEST_CODES.iter().map(|(_, code)| row(*code)).collect()
+}
+
+fn row(code: i32) -> RowInfo {
+    let functions = PLAIN
+        .iter()
+        .chain(ANNOUNCED)
+        .map(|(code, _, note)| (*code, *note));
+    let others = SENDS.iter().chain(REPLIES).chain(PULLS).copied();
+    let native = functions.chain(others).find(|(native, _)| *native == code);
+    if let Some((_, note)) = native {
+        return RowInfo {
+            code,
+            kind: Kind::Native,
+            note,
+        };
+    }
+    let refused = REFUSALS.iter().find(|(codes, _)| codes.contains(&code));
+    RowInfo {
+        code,
+        kind: Kind::Refused,
+        note: refused.map_or(NOT_SERVED, |(_, note)| note),
+    }
+}
+
+/// The table of one port. `python_codes` that have no native row go to Python.
+pub(crate) fn table(
+    state: &Arc<State>,
+    tasks: &Tracker,
+    fast: bool,
+    python: Option<&Arc<Requests>>,
+    python_codes: &[i32],
+) -> Table {
+    let mut table = Table::new();
+    for (code, function, _) in PLAIN {
+        table.native(&[*code], &Handler::row(state, *function));
+    }
+    for (code, function, _) in ANNOUNCED {
+        table.native(&[*code], &Deferred::row(state, tasks, *function));
+    }
+    let send: Arc<dyn Processor> = Arc::new(Send::new(state.clone()));
+    let reply: Arc<dyn Processor> = Arc::new(SendReply::new(state.clone()));
+    table.native(&codes(SENDS), &send).native(&codes(REPLIES), &reply);
+    if !fast {
+        let pull: Arc<dyn Processor> = Arc::new(Pull::new(state.clone()));
+        table.native(&codes(PULLS), &pull);
+    }
+    if let Some(requests) = python {
+        table.python(python_codes, requests);
+    }
+    for (_, code) in REQUEST_CODES {
+        if table.get(*code).is_none() {
+            let note = if fast && codes(PULLS).contains(code) {
+                "the fast port does not serve pulls, use the main port"
+            } else {
+                row(*code).note
+            };
+            table.refused(*code, note);
+        }
+    }
+    table
+}
+
+fn codes(rows: &[(i32, &str)]) -> Vec<i32> {
+    rows.iter().map(|(code, _)| *code).collect()
+}

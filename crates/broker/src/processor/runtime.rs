@@ -1,0 +1,197 @@
+//! What the broker tells of itself: 28 (Apache `AdminBrokerProcessor.prepareRuntimeInfo`, `StoreStatsService`).
+//!
+//! Every key that Apache has is there, because tools read them without looking whether they exist. Keys of parts that
+//! are not built say 0.
+
+use super::Answer;
+use crate::admission::SCHEDULE_TOPIC;
+use crate::json;
+use crate::state::State;
+use pyrmq_remoting::net::Peer;
+use pyrmq_remoting::{Command, clock};
+use std::fmt::Display;
+use std::sync::atomic::Ordering;
+
+/// Apache `MQVersion.getVersionDesc` of the version that we are compatible with.
+const VERSION_TEXT: &str = "V5_5_0";
+
+/// Queues of Apache's thread pools, which do not exist here: requests run on their connection's task.
+const POOLS: [(&str, &str); 5] = [
+    ("send", "10000"),
+    ("pull", "100000"),
+    ("litePull", "100000"),
+    ("query", "20000"),
+    ("ack", "100000"),
+];
+
+/// 28.
+pub(crate) fn runtime(state: &State, _request: &Command, _peer: &Peer) -> Answer {
+    let table = info(state)
+        .into_iter()
+        .map(|(key, value)| (key, json::text(&value)));
+    Ok(json::answer(&json::object([("table", json::table(table))])))
+}
+
+/// Key and value, sorted by key.
+pub(crate) fn info(state: &State) -> Vec<(String, String)> {
+    let mut rows = Rows::default();
+    counters(state, &mut rows);
+    store(state, &mut rows);
+    for (pool, capacity) in POOLS {
+        rows.add(&format!("{pool}ThreadPoolQueueSize"), &0);
+        rows.add(&format!("{pool}ThreadPoolQueueCapacity"), &capacity);
+        rows.add(&format!("{pool}ThreadPoolQueueHeadWaitTimeMills"), &0);
+    }
+    rows.add("EndTransactionQueueSize", &0);
+    rows.add("EndTransactionThreadPoolQueueCapacity", &100_000);
+    for key in ["timerReadBehind", "timerOffsetBehind", "timerCongestNum"] {
+        rows.add(key, &0);
+    }
+    rows.add("timerEnqueueTps", &"0.0");
+    rows.add("timerDequeueTps", &"0.0");
+    for (level, offset) in state.delays.offsets() {
+        let end = state.store.max_offset(SCHEDULE_TOPIC, level - 1);
+        rows.add(
+            &format!("scheduleMessageOffset_{level}"),
+            &format!("{offset},{end}"),
+        );
+    }
+    rows.0.sort_unstable();
+    rows.0
+}
+
+#[derive(Default)]
+struct Rows(Vec<(String, String)>);
+
+impl Rows {
+    fn add(&mut self, key: &str, value: &dyn Display) {
+        self.0.push((key.to_owned(), value.to_string()));
+    }
+}
+
+fn counters(state: &State, rows: &mut Rows) {
+    let stats = &state.stats;
+    let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let (put, sent) = (load(&stats.put), load(&stats.sent));
+    let (put_mornings, get_mornings) = stats.mornings();
+    rows.add("brokerActive", &true);
+    rows.add("brokerVersionDesc", &VERSION_TEXT);
+    rows.add("brokerVersion", &pyrmq_remoting::command::CURRENT_VERSION);
+    rows.add("bootTimestamp", &stats.started_ms());
+    rows.add("startAcceptSendRequestTimeStamp", &0);
+    let seconds = (clock::now_ms() - stats.started_ms()) / 1000;
+    rows.add(
+        "runtime",
+        &format!(
+            "[ {} days, {} hours, {} minutes, {} seconds ]",
+            seconds / 86_400,
+            seconds / 3600 % 24,
+            seconds / 60 % 60,
+            seconds % 60
+        ),
+    );
+    rows.add("msgPutTotalYesterdayMorning", &put_mornings[0]);
+    rows.add("msgPutTotalTodayMorning", &put_mornings[1]);
+    rows.add("msgPutTotalTodayNow", &put);
+    rows.add("msgGetTotalYesterdayMorning", &get_mornings[0]);
+    rows.add("msgGetTotalTodayMorning", &get_mornings[1]);
+    rows.add("msgGetTotalTodayNow", &sent);
+    rows.add("putMessageTimesTotal", &put);
+    rows.add("getMessageTimesTotal", &sent);
+    rows.add("putMessageFailedTimes", &load(&stats.put_failed));
+    rows.add("putMessageSizeTotal", &load(&stats.put_bytes));
+    rows.add(
+        "putMessageAverageSize",
+        &load(&stats.put_bytes).checked_div(put).unwrap_or(0),
+    );
+    for key in [
+        "putMessageEntireTimeMax",
+        "getMessageEntireTimeMax",
+        "dispatchMaxBuffer",
+        "pageCacheLockTimeMills",
+        "remainTransientStoreBufferNumbs",
+        "remainHowManyDataToCommit",
+    ] {
+        rows.add(key, &0);
+    }
+    rows.add("putLatency99", &"0.0");
+    rows.add("putLatency999", &"0.0");
+    rows.add("putMessageDistributeTime", &"");
+    let rates = stats.rates();
+    for (key, windows) in [
+        ("putTps", rates.put),
+        ("getFoundTps", rates.found),
+        ("getMissTps", rates.missed),
+        ("getTransferredTps", rates.sent),
+    ] {
+        rows.add(key, &windows_text(windows));
+    }
+    let total = [0, 1, 2].map(|at| rates.found[at] + rates.missed[at]);
+    rows.add("getTotalTps", &windows_text(total));
+}
+
+fn windows_text(windows: [f64; 3]) -> String {
+    let [short, middle, long] = windows;
+    format!("{short:?} {middle:?} {long:?}")
+}
+
+fn store(state: &State, rows: &mut Rows) {
+    let health = state.store.health();
+    rows.add("commitLogMinOffset", &health.min_physical_offset);
+    rows.add("commitLogMaxOffset", &health.max_physical_offset);
+    rows.add("dispatchBehindBytes", &health.dispatch_behind_bytes);
+    let unflushed = (health.max_physical_offset - health.flushed_offset).max(0);
+    rows.add("remainHowManyDataToFlush", &readable(unflushed));
+    rows.add("commitLogDiskRatio", &health.disk_ratio);
+    rows.add("consumeQueueDiskRatio", &health.disk_ratio);
+    let free = i64::try_from(health.disk_free_bytes).unwrap_or(i64::MAX);
+    rows.add(
+        "commitLogDirCapacity",
+        &format!(
+            "Total : {}, Free : {}.",
+            total_of(health.disk_ratio, free),
+            readable(free)
+        ),
+    );
+    rows.add(
+        "earliestMessageTimeStamp",
+        &earliest(state, health.min_physical_offset, health.max_physical_offset),
+    );
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "a size for people"
+)]
+fn total_of(used: f64, free: i64) -> String {
+    let share = (1.0 - used).max(0.001);
+    readable((free as f64 / share) as i64)
+}
+
+/// When the oldest message in the log was stored; -1 without any (Apache `getEarliestMessageTime`).
+fn earliest(state: &State, min: i64, max: i64) -> i64 {
+    if min >= max {
+        return -1;
+    }
+    let record = state.store.record_at(min).ok().flatten();
+    record
+        .and_then(|record| pyrmq_remoting::message::record::store_timestamp_of(&record))
+        .unwrap_or(-1)
+}
+
+/// Apache `MixAll.humanReadableByteCount` with powers of 1024.
+#[expect(clippy::cast_precision_loss, reason = "a size for people")]
+fn readable(bytes: i64) -> String {
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut size = bytes as f64 / 1024.0;
+    for unit in ["KiB", "MiB", "GiB", "TiB", "PiB"] {
+        if size < 1024.0 {
+            return format!("{size:.1} {unit}");
+        }
+        size /= 1024.0;
+    }
+    format!("{size:.1} EiB")
+}

@@ -1,0 +1,340 @@
+//! Sends: 10, 310 and 320 (Apache `SendMessageProcessor`).
+//!
+//! ```text
+//! header in one pass -> admission -> topic (made if allowed) -> properties copied once -> store -> answer
+//! ```
+//! With SYNC_FLUSH the answer waits in `Store::when_durable`; no thread waits.
+
+use super::parcel::Parcel;
+use super::properties::{self, Known};
+use crate::admission;
+use crate::draft::Draft;
+use crate::error::Refusal;
+use crate::state::State;
+use crate::state::topics::TopicConfig;
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::message::id::OffsetId;
+use pyrmq_remoting::message::{batch, java_hash, sys_flag};
+use pyrmq_remoting::net::{Peer, Processor, Reply};
+use pyrmq_remoting::{Command, Fields};
+use pyrmq_store::{Batch, BatchItem, Stored};
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// From this version on a client's own maxReconsumeTimes counts (Apache `MQVersion.V3_4_9`).
+pub(crate) const VERSION_MAX_RECONSUME: i32 = 121;
+
+/// Answers sends.
+#[derive(Debug)]
+pub(crate) struct Send {
+    state: Arc<State>,
+}
+
+/// A stored message and what its sender is told.
+pub(crate) struct Outcome {
+    response: Command,
+    /// The log position that must be on disk before the answer, if the sender waits for the disk.
+    durable: Option<i64>,
+}
+
+impl Processor for Send {
+    fn process(&self, request: Command, peer: &Peer, reply: Reply) {
+        match self.store(&request, peer) {
+            Ok(outcome) => outcome.answer(&self.state, reply),
+            Err(refusal) => {
+                self.state.stats.put_failed.fetch_add(1, Ordering::Relaxed);
+                reply.send(refusal.into_response());
+            }
+        }
+    }
+}
+
+impl Outcome {
+    /// Answers now, or once the disk has it.
+    fn answer(self, state: &State, reply: Reply) {
+        let Some(position) = self.durable else {
+            reply.send(self.response);
+            return;
+        };
+        let mut response = self.response;
+        state.store.when_durable(
+            position,
+            Box::new(move |flushed| {
+                if let Err(error) = flushed {
+                    // The message is stored and will be delivered: a timeout is a success with a warning.
+                    let refusal = Refusal::of_flush(&error);
+                    response.code = refusal.code;
+                    response.remark = Some(refusal.remark);
+                }
+                reply.send(response);
+            }),
+        );
+    }
+}
+
+impl Send {
+    pub(crate) fn new(state: Arc<State>) -> Self {
+        Self { state }
+    }
+
+    fn store(&self, request: &Command, peer: &Peer) -> Result<Outcome, Refusal> {
+        let parcel = Parcel::read(request)?;
+        let body: &[u8] = request.body.as_deref().unwrap_or_default();
+        let topic = self.state.admit(&parcel, body.len(), peer)?;
+        let queue_id = self.state.choose_queue(&topic, parcel.queue_id)?;
+        if parcel.batch {
+            self.store_batch(&parcel, &topic, queue_id, body, peer)
+        } else {
+            self.store_one(request, &parcel, topic, queue_id, peer)
+        }
+    }
+
+    fn store_one(
+        &self,
+        request: &Command,
+        parcel: &Parcel<'_>,
+        mut topic: Arc<TopicConfig>,
+        mut queue_id: i32,
+        peer: &Peer,
+    ) -> Result<Outcome, Refusal> {
+        let state = &self.state;
+        let known = properties::look(parcel.properties);
+        refuse_unbuilt(state, parcel, &known)?;
+        let mut delay_level = known.delay_level;
+        if admission::is_retry(&topic.name) && self.gives_up(request, parcel, &topic.name)? {
+            topic = state.dead_letter_topic(parcel.topic.trim_start_matches(admission::RETRY_PREFIX))?;
+            (queue_id, delay_level) = (0, 0);
+        }
+        let made_key = known.unique_key.is_none().then(|| state.unique_key());
+        let unique_key = known.unique_key.or(made_key.as_deref());
+        let extra = state.own_properties.len() + 96 + topic.name.len();
+        let mut text = properties::copy_for_store(parcel.properties, &known, extra, delay_level > 0);
+        text.push_str(&state.own_properties);
+        if let Some(key) = &made_key {
+            properties::append(&mut text, "UNIQ_KEY", key);
+        }
+        let draft = Draft {
+            topic: &topic.name,
+            queue_id,
+            delay_level,
+            flag: parcel.flag,
+            sys_flag: parcel.sys_flag | topic.message_sys_flag(),
+            born_ms: parcel.born_ms,
+            born_host: peer.remote(),
+            store_host: state.store_host(),
+            reconsume_times: parcel.reconsume_times,
+            body: request.body.as_deref().unwrap_or_default(),
+            properties: text,
+            unique_key,
+            keys: known.keys,
+            tags: known.tags,
+        };
+        let stored = draft
+            .put(&state.store, &state.delays)
+            .map_err(|error| Refusal::of_put(&error))?;
+        Ok(self.outcome(&stored, queue_id, unique_key, !known.no_wait))
+    }
+
+    fn store_batch(
+        &self,
+        parcel: &Parcel<'_>,
+        topic: &TopicConfig,
+        queue_id: i32,
+        body: &[u8],
+        peer: &Peer,
+    ) -> Result<Outcome, Refusal> {
+        let state = &self.state;
+        let known = properties::look(parcel.properties);
+        refuse_in_batch(parcel, &known)?;
+        let mut shared =
+            properties::copy_for_store(parcel.properties, &known, state.own_properties.len(), true);
+        shared.push_str(&state.own_properties);
+        let texts = ItemTexts::read(body, &shared)?;
+        let items = texts.items();
+        let stored = state.store.put_batch(&Batch {
+            topic: &topic.name,
+            queue_id,
+            sys_flag: parcel.sys_flag | topic.message_sys_flag(),
+            born_timestamp_ms: parcel.born_ms,
+            born_host: peer.remote(),
+            store_host: state.store_host(),
+            reconsume_times: parcel.reconsume_times,
+            items: &items,
+        });
+        let stored = stored.map_err(|error| Refusal::of_put(&error))?;
+        Ok(self.outcome(&stored, queue_id, known.unique_key, !known.no_wait))
+    }
+
+    /// A retry that a client sends itself has had its tries, or its group consumes in order: then it is dead.
+    fn gives_up(&self, request: &Command, parcel: &Parcel<'_>, topic: &str) -> Result<bool, Refusal> {
+        let group = topic.trim_start_matches(admission::RETRY_PREFIX);
+        let config = self.state.group(group)?;
+        let own_limit = parcel
+            .max_reconsume_times
+            .filter(|_| request.version >= VERSION_MAX_RECONSUME);
+        let limit = own_limit.unwrap_or(config.retry_max_times);
+        Ok(
+            parcel.reconsume_times > limit
+                || self.state.locks.is_held(group, pyrmq_remoting::clock::now_ms()),
+        )
+    }
+
+    fn outcome(&self, stored: &Stored, queue_id: i32, unique_key: Option<&str>, waits: bool) -> Outcome {
+        let state = &self.state;
+        state.stats.count_put(u64::from(stored.count), bytes_of(stored));
+        let mut response = Command::response(response::SUCCESS);
+        let ids = 33 * stored.count as usize;
+        response.fields = Fields::with_capacity(6, 160 + ids);
+        response
+            .fields
+            .push_with("msgId", |text| write_ids(text, state.store_host(), stored));
+        response
+            .fields
+            .push_with("queueId", |text| write_number(text, i64::from(queue_id)));
+        response
+            .fields
+            .push_with("queueOffset", |text| write_number(text, stored.queue_offset));
+        if let Some(key) = unique_key {
+            response.fields.push("transactionId", key);
+        }
+        response.fields.push("MSG_REGION", &state.options.region_id);
+        response
+            .fields
+            .push("TRACE_ON", if state.options.trace_on { "true" } else { "false" });
+        Outcome {
+            response,
+            durable: (waits && state.waits_for_disk).then_some(stored.end_position),
+        }
+    }
+}
+
+/// The messages of a batch body. Each gets its own properties and then those of the batch (Apache
+/// `MessageExtEncoder.encode(MessageExtBatch)`); all texts stand in one buffer.
+struct ItemTexts<'a> {
+    text: String,
+    parts: Vec<(batch::BatchItem<'a>, Range<usize>)>,
+}
+
+impl<'a> ItemTexts<'a> {
+    fn read(body: &'a [u8], shared: &str) -> Result<Self, Refusal> {
+        let mut texts = Self {
+            text: String::with_capacity(body.len() / 2 + shared.len()),
+            parts: Vec::new(),
+        };
+        for item in batch::items(body) {
+            let item = item.map_err(|error| {
+                Refusal::new(
+                    response::MESSAGE_ILLEGAL,
+                    format!("message {} of the batch: {error}", texts.parts.len()),
+                )
+            })?;
+            let own = std::str::from_utf8(item.properties).map_err(|_| {
+                Refusal::new(
+                    response::MESSAGE_ILLEGAL,
+                    "properties in the batch are not UTF-8".to_owned(),
+                )
+            })?;
+            let start = texts.text.len();
+            texts.text.push_str(own);
+            if !own.is_empty() && !own.ends_with(properties::PAIR_END) {
+                texts.text.push(properties::PAIR_END);
+            }
+            texts.text.push_str(shared);
+            texts.parts.push((item, start..texts.text.len()));
+        }
+        Ok(texts)
+    }
+
+    fn items(&self) -> Vec<BatchItem<'_>> {
+        let item = |(part, range): &'_ (batch::BatchItem<'a>, Range<usize>)| {
+            let properties = self.text.get(range.clone()).unwrap_or_default();
+            (part.flag, part.body, properties)
+        };
+        let of = |(flag, body, properties)| {
+            let known = properties::look(properties);
+            BatchItem {
+                flag,
+                body,
+                properties,
+                tags_code: java_hash::tags_code(known.tags),
+                unique_key: known.unique_key,
+                keys: known.keys,
+                tag: known.tags,
+            }
+        };
+        self.parts.iter().map(item).map(of).collect()
+    }
+}
+
+/// Refuses what has no home here yet, so that nobody believes it was done.
+fn refuse_unbuilt(state: &State, parcel: &Parcel<'_>, known: &Known<'_>) -> Result<(), Refusal> {
+    let half = sys_flag::transaction(parcel.sys_flag) == sys_flag::TRANSACTION_PREPARED;
+    // Clients before 4.6.1 leave TRAN_MSG on a message that they give back themselves.
+    if (known.is_transaction || half) && !(parcel.reconsume_times > 0 && known.delay_level > 0) {
+        let (code, reason) = if state.options.reject_transaction_message {
+            (
+                response::NO_PERMISSION,
+                "transactional messages are refused: rejectTransactionMessage",
+            )
+        } else {
+            (
+                response::MESSAGE_ILLEGAL,
+                "transactional messages are not built yet",
+            )
+        };
+        return Err(Refusal::new(code, reason));
+    }
+    if known.is_timer && known.delay_level <= 0 {
+        return Err(Refusal::new(
+            response::MESSAGE_ILLEGAL,
+            "timer messages (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS) are not built yet, use a delay level",
+        ));
+    }
+    if known.is_inner_batch || parcel.sys_flag & sys_flag::INNER_BATCH != 0 {
+        return Err(Refusal::new(
+            response::MESSAGE_ILLEGAL,
+            "inner batches need a topic of queue type BatchCQ",
+        ));
+    }
+    Ok(())
+}
+
+/// What a batch cannot carry (Apache `SendMessageProcessor.sendBatchMessage`, `MessageBatch`).
+fn refuse_in_batch(parcel: &Parcel<'_>, known: &Known<'_>) -> Result<(), Refusal> {
+    let reason = if admission::is_retry(parcel.topic) {
+        "a batch cannot go to a retry topic"
+    } else if known.delay_level > 0 || known.is_timer {
+        "a batch cannot be delayed"
+    } else if known.is_transaction || sys_flag::transaction(parcel.sys_flag) != 0 {
+        "a batch cannot be part of a transaction"
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::new(response::MESSAGE_ILLEGAL, reason))
+}
+
+/// Bytes of the stored records.
+pub(crate) fn bytes_of(stored: &Stored) -> u64 {
+    u64::try_from(stored.end_position - stored.physical_offset).unwrap_or(0)
+}
+
+fn write_ids(out: &mut String, host: SocketAddr, stored: &Stored) {
+    for (at, offset) in stored.physical_offsets().iter().enumerate() {
+        if at > 0 {
+            out.push(',');
+        }
+        OffsetId {
+            host,
+            offset: *offset,
+        }
+        .write(out);
+    }
+}
+
+fn write_number(out: &mut String, number: i64) {
+    // Writing into a String cannot fail.
+    write!(out, "{number}").unwrap_or_default();
+}

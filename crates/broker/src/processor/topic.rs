@@ -1,0 +1,245 @@
+//! Topics: create 17, 18, delete 215, 351, the whole table 21, statistics 202, 300, system topics 305 (Apache
+//! `AdminBrokerProcessor`).
+
+use super::Answer;
+use super::query::internal;
+use crate::admission;
+use crate::error::Refusal;
+use crate::json::{self, Json, Read};
+use crate::state::topics::TopicConfig;
+use crate::state::{State, file};
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::header::{
+    CreateTopicRequestHeader, DeleteTopicRequestHeader, GetTopicConfigRequestHeader,
+    GetTopicStatsInfoRequestHeader, QueryTopicConsumeByWhoRequestHeader,
+};
+use pyrmq_remoting::net::Peer;
+use pyrmq_remoting::{Command, WireError};
+use std::collections::BTreeMap;
+
+/// Most queues of a topic: queue ids are stored in 32 bits, but each queue has files of its own.
+const QUEUES_LIMIT: i32 = 65_536;
+
+/// 17.
+pub(crate) fn create(state: &State, request: &Command, peer: &Peer) -> Answer {
+    let header = CreateTopicRequestHeader::decode(&request.fields)?;
+    let old = state.topics.get(header.topic);
+    let topic = TopicConfig {
+        name: header.topic.to_owned(),
+        read_queue_nums: header.read_queue_nums,
+        write_queue_nums: header.write_queue_nums,
+        perm: header.perm,
+        filter_type: filter_type(header.topic_filter_type)?,
+        topic_sys_flag: header.topic_sys_flag.unwrap_or(0),
+        order: header.order,
+        attributes: changed_attributes(
+            old.map(|old| old.attributes.clone()).unwrap_or_default(),
+            header.attributes.unwrap_or_default(),
+        )?,
+    };
+    check(state, &topic)?;
+    if state.topics.put(topic)? {
+        tracing::info!(topic = header.topic, peer = %peer.remote(), "changed a topic");
+        state.announcements.changed();
+    }
+    Ok(Command::response(response::SUCCESS))
+}
+
+/// 18.
+pub(crate) fn create_list(state: &State, request: &Command, _peer: &Peer) -> Answer {
+    let body = json::read_body(request)?;
+    let topics: Result<Vec<_>, WireError> = body.list("topicConfigList").map(file::topic_from_json).collect();
+    let topics = topics?;
+    for topic in &topics {
+        check(state, topic)?;
+    }
+    for topic in topics {
+        state.topics.put(topic)?;
+    }
+    state.announcements.changed();
+    Ok(Command::response(response::SUCCESS))
+}
+
+fn check(state: &State, topic: &TopicConfig) -> Result<(), Refusal> {
+    admission::topic_name(&topic.name)?;
+    if state.options.validate_system_topic_when_update_topic && state.topics.is_system(&topic.name) {
+        return Err(Refusal::new(
+            response::INVALID_PARAMETER,
+            format!("the topic is one of the system's: {}", topic.name),
+        ));
+    }
+    for (what, number) in [
+        ("readQueueNums", topic.read_queue_nums),
+        ("writeQueueNums", topic.write_queue_nums),
+    ] {
+        if !(0..=QUEUES_LIMIT).contains(&number) {
+            return Err(Refusal::new(
+                response::INVALID_PARAMETER,
+                format!("{what} is {number}, allowed is 0 to {QUEUES_LIMIT}"),
+            ));
+        }
+    }
+    if !(0..=15).contains(&topic.perm) {
+        return Err(Refusal::new(
+            response::INVALID_PARAMETER,
+            format!(
+                "perm is {}, allowed are the bits 4 (read), 2 (write), 1 (inherit)",
+                topic.perm
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn filter_type(name: &str) -> Result<String, Refusal> {
+    match name {
+        "SINGLE_TAG" | "MULTI_TAG" => Ok(name.to_owned()),
+        "" => Ok("SINGLE_TAG".to_owned()),
+        _ => Err(Refusal::new(
+            response::INVALID_PARAMETER,
+            format!("topicFilterType is {name}, allowed are SINGLE_TAG and MULTI_TAG"),
+        )),
+    }
+}
+
+/// Applies `+key=value,-key` (Apache `AttributeParser`). Attributes that would need code which is not built are
+/// refused, because a topic that silently behaves otherwise loses messages.
+fn changed_attributes(
+    mut attributes: BTreeMap<String, String>,
+    changes: &str,
+) -> Result<BTreeMap<String, String>, Refusal> {
+    let bad = |change: &str| {
+        Refusal::new(
+            response::INVALID_PARAMETER,
+            format!("attributes are written +key=value,-key, not: {change}"),
+        )
+    };
+    for change in changes
+        .split(',')
+        .map(str::trim)
+        .filter(|change| !change.is_empty())
+    {
+        if let Some(added) = change.strip_prefix('+') {
+            let (key, value) = added.split_once('=').ok_or_else(|| bad(change))?;
+            let unbuilt = matches!(
+                (key, value),
+                ("queue.type", "BatchCQ") | ("cleanup.policy", "COMPACTION")
+            );
+            if unbuilt {
+                return Err(Refusal::new(
+                    response::INVALID_PARAMETER,
+                    format!("topics with {key}={value} are not built yet"),
+                ));
+            }
+            attributes.insert(key.to_owned(), value.to_owned());
+        } else {
+            let key = change.strip_prefix('-').ok_or_else(|| bad(change))?;
+            attributes.remove(key);
+        }
+    }
+    Ok(attributes)
+}
+
+/// 215.
+pub(crate) fn delete(state: &State, request: &Command, peer: &Peer) -> Answer {
+    let header = DeleteTopicRequestHeader::decode(&request.fields)?;
+    let name = header.topic;
+    if name.trim().is_empty()
+        || (state.options.validate_system_topic_when_update_topic && state.topics.is_system(name))
+    {
+        return Err(Refusal::new(
+            response::INVALID_PARAMETER,
+            format!("the topic is empty or one of the system's: {name}"),
+        ));
+    }
+    if state.topics.remove(name)? {
+        tracing::info!(topic = name, peer = %peer.remote(), "deleted a topic");
+    }
+    state.offsets.remove_topic(name);
+    state.store.delete_topic(name).map_err(|error| internal(&error))?;
+    state.hold.release_all(Some(name));
+    state.announcements.changed();
+    Ok(Command::response(response::SUCCESS))
+}
+
+/// 351.
+pub(crate) fn config(state: &State, request: &Command, _peer: &Peer) -> Answer {
+    let header = GetTopicConfigRequestHeader::decode(&request.fields)?;
+    let topic = state
+        .topics
+        .get(header.topic)
+        .ok_or_else(|| Refusal::no_topic(header.topic))?;
+    Ok(json::answer(&file::topic_to_json(&topic)))
+}
+
+/// 21.
+pub(crate) fn all(state: &State, _request: &Command, _peer: &Peer) -> Answer {
+    let (topics, version) = state.topics.all();
+    let total = topics.len();
+    Ok(Command::response(response::SUCCESS)
+        .with_field("totalTopicNum", &total.to_string())
+        .with_body(file::topics_wrapper(&topics, &version)))
+}
+
+/// 202.
+pub(crate) fn stats(state: &State, request: &Command, _peer: &Peer) -> Answer {
+    let header = GetTopicStatsInfoRequestHeader::decode(&request.fields)?;
+    let topic = state
+        .topics
+        .get(header.topic)
+        .ok_or_else(|| Refusal::no_topic(header.topic))?;
+    let mut queues = Vec::new();
+    for queue_id in 0..topic.queue_nums() {
+        let (min, max) = ends(state, &topic.name, queue_id);
+        let newest = if max > 0 {
+            state
+                .store
+                .store_time(&topic.name, queue_id, max - 1)
+                .map_err(|error| internal(&error))?
+                .unwrap_or(0)
+        } else {
+            0
+        };
+        queues.push((
+            json::queue(&topic.name, &state.options.broker_name, queue_id),
+            json::object([
+                ("lastUpdateTimestamp", json::number(newest)),
+                ("maxOffset", json::number(max)),
+                ("minOffset", json::number(min)),
+            ]),
+        ));
+    }
+    let body = json::object([
+        ("offsetTable", json::keyed_by_objects(queues)),
+        ("topicPutTps", json::float(0.0)),
+    ]);
+    Ok(json::answer(&body))
+}
+
+/// Smallest and largest offset of a queue, never negative.
+pub(crate) fn ends(state: &State, topic: &str, queue_id: i32) -> (i64, i64) {
+    (
+        state.store.min_offset(topic, queue_id).max(0),
+        state.store.max_offset(topic, queue_id).max(0),
+    )
+}
+
+/// 300.
+pub(crate) fn consumed_by(state: &State, request: &Command, _peer: &Peer) -> Answer {
+    let header = QueryTopicConsumeByWhoRequestHeader::decode(&request.fields)?;
+    let mut groups = state.offsets.groups_of(header.topic);
+    groups.extend(state.clients.groups_of_topic(header.topic));
+    let groups: Vec<String> = groups.into_iter().collect();
+    Ok(json::answer(&json::object([("groupList", json::texts(&groups))])))
+}
+
+/// 305.
+pub(crate) fn system(state: &State, _request: &Command, _peer: &Peer) -> Answer {
+    let topics: Vec<String> = state.topics.system().map(str::to_owned).collect();
+    Ok(json::answer(&topic_list(&topics)))
+}
+
+/// Apache `TopicList`.
+pub(crate) fn topic_list(topics: &[String]) -> Json {
+    json::object([("topicList", json::texts(topics))])
+}

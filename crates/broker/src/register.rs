@@ -1,0 +1,188 @@
+//! Telling the name servers (Apache `BrokerOuterAPI.registerBrokerAll`).
+//!
+//! Each name server has a task of its own, so that one that is away delays no other: it registers at start, every
+//! `registerNameServerPeriod`, at once after a change of topics, and soon after its connection was lost. Whoever
+//! changes a topic can wait until every name server that answers has heard of it.
+
+use crate::admission;
+use crate::state::{State, file};
+use pyrmq_remoting::Command;
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::header::{RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader};
+use pyrmq_remoting::message::record::body_crc;
+use pyrmq_remoting::net::{Client, CloseReason, Events, Peer, Shutdown};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// First pause after a registration that failed; doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How long a stop waits for a name server (Apache `unregisterBroker`).
+const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// What has changed, and which name server knows.
+#[derive(Debug)]
+pub struct Announcements {
+    /// Number of the last change.
+    changes: watch::Sender<u64>,
+    /// By name server: the last change that it knows; `None` while it is away.
+    told: watch::Sender<Vec<Option<u64>>>,
+    /// Woken when a connection to a name server was lost.
+    lost: watch::Sender<u64>,
+}
+
+impl Announcements {
+    /// For this many name servers, none of which knows us yet.
+    pub fn new(name_servers: usize) -> Self {
+        Self {
+            changes: watch::Sender::new(1),
+            told: watch::Sender::new(vec![None; name_servers]),
+            lost: watch::Sender::new(0),
+        }
+    }
+
+    /// Topics changed: every name server is told at once.
+    pub fn changed(&self) {
+        self.changes.send_modify(|change| *change += 1);
+    }
+
+    /// Name servers that know us now, of all.
+    pub fn known_by(&self) -> (usize, usize) {
+        let told = self.told.borrow();
+        (told.iter().flatten().count(), told.len())
+    }
+
+    /// Waits until every name server that answers knows of all changes so far, at most `limit`.
+    pub async fn settle(&self, limit: Duration) {
+        let change = *self.changes.borrow();
+        let mut told = self.told.subscribe();
+        let known = told.wait_for(|told| told.iter().flatten().all(|known| *known >= change));
+        drop(timeout(limit, known).await);
+    }
+
+    fn tell(&self, at: usize, known: Option<u64>) {
+        self.told.send_if_modified(|told| match told.get_mut(at) {
+            Some(entry) if *entry != known => {
+                *entry = known;
+                true
+            }
+            _ => false,
+        });
+    }
+}
+
+/// A lost connection to a name server is a reason to register again.
+#[derive(Debug)]
+pub struct Lost(pub Arc<State>);
+
+impl Events for Lost {
+    fn closed(&self, _peer: &Peer, _reason: &CloseReason) {
+        self.0.announcements.lost.send_modify(|count| *count += 1);
+    }
+}
+
+/// Keeps one name server informed until the broker stops.
+pub(crate) async fn keep_registered(
+    state: Arc<State>,
+    client: Client,
+    at: usize,
+    address: String,
+    shutdown: Shutdown,
+) {
+    let announcements = &state.announcements;
+    let mut changes = announcements.changes.subscribe();
+    let mut lost = announcements.lost.subscribe();
+    let mut pause = FIRST_PAUSE;
+    let mut away = false;
+    loop {
+        let change = *changes.borrow_and_update();
+        lost.mark_unchanged();
+        let period = match register(&state, &client, &address).await {
+            Ok(()) => {
+                if away {
+                    tracing::info!(name_server = address, "registered, the name server is back");
+                }
+                (away, pause) = (false, FIRST_PAUSE);
+                announcements.tell(at, Some(change));
+                Duration::from_millis(
+                    u64::try_from(state.options.register_name_server_period).unwrap_or(30_000),
+                )
+            }
+            Err(reason) => {
+                if !away {
+                    tracing::warn!(name_server = address, %reason, "cannot register, will keep trying");
+                }
+                away = true;
+                announcements.tell(at, None);
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                pause
+            }
+        };
+        tokio::select! {
+            () = shutdown.stopped() => return,
+            () = tokio::time::sleep(period) => {}
+            // While it is away, changes do not make it come back sooner.
+            Ok(()) = changes.changed(), if !away => {}
+            Ok(()) = lost.changed(), if !away => {}
+        }
+    }
+}
+
+async fn register(state: &State, client: &Client, address: &str) -> Result<(), String> {
+    let limit =
+        Duration::from_millis(u64::try_from(state.options.register_broker_timeout_mills).unwrap_or(24_000));
+    let answer = client.request(address, register_command(state), limit).await;
+    let answer = answer.map_err(|error| error.to_string())?;
+    if answer.code == response::SUCCESS {
+        return Ok(());
+    }
+    Err(format!(
+        "code {}: {}",
+        answer.code,
+        answer.remark.as_deref().unwrap_or("no remark")
+    ))
+}
+
+/// 103.
+pub(crate) fn register_command(state: &State) -> Command {
+    let options = &state.options;
+    let (topics, version) = state.topics.all();
+    let broker_bits = options.broker_permission | !(admission::PERM_READ | admission::PERM_WRITE);
+    let body = file::register_body(&topics, &version, broker_bits);
+    let address = state.address();
+    let ha_address = format!("{}:{}", state.store_host().ip(), options.ha_listen_port);
+    Command::request(request::REGISTER_BROKER)
+        .with_header(&RegisterBrokerRequestHeader {
+            broker_name: &options.broker_name,
+            broker_addr: &address,
+            cluster_name: &options.broker_cluster_name,
+            ha_server_addr: &ha_address,
+            broker_id: options.broker_id,
+            compressed: false,
+            body_crc32: i32::try_from(body_crc(body.as_bytes())).ok(),
+            ..RegisterBrokerRequestHeader::default()
+        })
+        .with_body(body)
+}
+
+/// 104 to every name server that knows us; those that do not answer find out by the lost connection.
+pub(crate) async fn unregister(state: &State, client: &Client, name_servers: &[String]) {
+    let options = &state.options;
+    let address = state.address();
+    let told = state.announcements.told.borrow().clone();
+    let knowing = name_servers.iter().zip(told).filter(|(_, known)| known.is_some());
+    for (name_server, _) in knowing {
+        let command =
+            Command::request(request::UNREGISTER_BROKER).with_header(&UnRegisterBrokerRequestHeader {
+                broker_name: &options.broker_name,
+                broker_addr: &address,
+                cluster_name: &options.broker_cluster_name,
+                broker_id: options.broker_id,
+            });
+        if let Err(error) = client.request(name_server, command, UNREGISTER_TIMEOUT).await {
+            tracing::debug!(name_server, %error, "could not unregister");
+        }
+    }
+}

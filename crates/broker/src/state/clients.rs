@@ -1,0 +1,259 @@
+//! Who is connected: producers and consumers by group, with their subscriptions (Apache `ConsumerManager`,
+//! `ConsumerGroupInfo`, `ProducerManager`).
+//!
+//! Invariant: a group is in the table only while it has a member. A member is one connection; a client with several
+//! groups appears in each.
+
+use super::subscription::Subscription;
+use pyrmq_remoting::Language;
+use pyrmq_remoting::net::Peer;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// One connected client.
+#[derive(Debug, Clone)]
+pub struct Client {
+    /// What it calls itself.
+    pub id: String,
+    /// Its connection.
+    pub peer: Peer,
+    /// What it is written in.
+    pub language: Language,
+    /// Its version ordinal.
+    pub version: i32,
+    /// When it last said that it lives.
+    pub seen_ms: i64,
+}
+
+/// How a group consumes, in Apache's words.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Manner {
+    /// `CONSUME_PASSIVELY` (push) or `CONSUME_ACTIVELY` (pull).
+    pub consume_type: String,
+    /// `CLUSTERING` or `BROADCASTING`.
+    pub message_model: String,
+    /// `CONSUME_FROM_LAST_OFFSET` and the like.
+    pub consume_from_where: String,
+}
+
+impl Manner {
+    /// Every member reads every queue.
+    pub fn is_broadcasting(&self) -> bool {
+        self.message_model == "BROADCASTING"
+    }
+}
+
+/// The members of a consumer group and what they ask for.
+#[derive(Debug, Clone, Default)]
+pub struct Consumers {
+    /// How they consume, as the last heartbeat said.
+    pub manner: Manner,
+    /// By connection.
+    pub members: HashMap<u64, Client>,
+    /// By topic.
+    pub subscriptions: BTreeMap<String, Arc<Subscription>>,
+    fingerprint: i32,
+}
+
+/// What a heartbeat says about one consumer group.
+#[derive(Debug)]
+pub struct ConsumerBeat {
+    /// The group.
+    pub group: String,
+    /// How it consumes.
+    pub manner: Manner,
+    /// What it asks for; `None` when the short form left it out.
+    pub subscriptions: Option<Vec<Subscription>>,
+    /// Hash of the subscriptions; 0 from clients without it.
+    pub fingerprint: i32,
+}
+
+/// What a change asks for.
+#[derive(Debug, Default)]
+pub struct Change {
+    /// The short form cannot be understood: the whole is needed.
+    pub wants_subscriptions: bool,
+    /// Members or topics changed.
+    pub changed: bool,
+    /// Members to tell that the membership changed.
+    pub notify: Vec<Peer>,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    consumers: HashMap<String, Consumers>,
+    producers: HashMap<String, HashMap<u64, Client>>,
+}
+
+/// Every connected client.
+#[derive(Debug, Default)]
+pub struct Clients {
+    // Guards both tables. Pulls read it; heartbeats and lost connections write it.
+    tables: RwLock<Tables>,
+}
+
+impl Clients {
+    /// Takes in a consumer's heartbeat.
+    pub fn beat_consumer(&self, beat: ConsumerBeat, client: &Client) -> Change {
+        let mut tables = self.write();
+        let group = tables.consumers.entry(beat.group).or_default();
+        let known_fingerprint = std::mem::replace(&mut group.fingerprint, beat.fingerprint);
+        group.manner = beat.manner;
+        let mut changed = group.members.insert(client.peer.id(), client.clone()).is_none();
+        let mut change = Change::default();
+        match beat.subscriptions {
+            Some(subscriptions) => changed |= group.subscribe(subscriptions),
+            None => change.wants_subscriptions = known_fingerprint != beat.fingerprint,
+        }
+        change.changed = changed;
+        if changed {
+            change.notify = group.to_notify();
+        }
+        change
+    }
+
+    /// Takes in a producer's heartbeat.
+    pub fn beat_producer(&self, group: &str, client: &Client) {
+        let mut tables = self.write();
+        let members = tables.producers.entry(group.to_owned()).or_default();
+        members.insert(client.peer.id(), client.clone());
+    }
+
+    /// A client leaves a consumer group. Answers the members to tell.
+    pub fn leave_consumers(&self, group: &str, peer: u64) -> Vec<Peer> {
+        let mut tables = self.write();
+        let Some(consumers) = tables.consumers.get_mut(group) else {
+            return Vec::new();
+        };
+        if consumers.members.remove(&peer).is_none() {
+            return Vec::new();
+        }
+        let notify = consumers.to_notify();
+        if consumers.members.is_empty() {
+            tables.consumers.remove(group);
+        }
+        notify
+    }
+
+    /// A client leaves a producer group.
+    pub fn leave_producers(&self, group: &str, peer: u64) {
+        let mut tables = self.write();
+        if let Some(members) = tables.producers.get_mut(group) {
+            members.remove(&peer);
+            if members.is_empty() {
+                tables.producers.remove(group);
+            }
+        }
+    }
+
+    /// Takes out every member that `gone` names. Answers, by group, the members to tell.
+    pub fn sweep(&self, gone: impl Fn(&Client) -> bool) -> Vec<(String, Vec<Peer>)> {
+        let mut tables = self.write();
+        let mut notices = Vec::new();
+        for (name, group) in &mut tables.consumers {
+            let before = group.members.len();
+            group.members.retain(|_, client| !gone(client));
+            if group.members.len() != before && !group.members.is_empty() {
+                notices.push((name.clone(), group.to_notify()));
+            }
+        }
+        tables.consumers.retain(|_, group| !group.members.is_empty());
+        for members in tables.producers.values_mut() {
+            members.retain(|_, client| !gone(client));
+        }
+        tables.producers.retain(|_, members| !members.is_empty());
+        notices
+    }
+
+    /// Reads one consumer group; `None` when nobody of it is connected.
+    pub fn consumers<T>(&self, group: &str, read: impl FnOnce(&Consumers) -> T) -> Option<T> {
+        self.read().consumers.get(group).map(read)
+    }
+
+    /// The connected producers of a group.
+    pub fn producers(&self, group: &str) -> Vec<Client> {
+        let tables = self.read();
+        tables
+            .producers
+            .get(group)
+            .map(|members| members.values().cloned().collect())
+            .unwrap_or_default()
+    }
+
+    /// Every producer group with its members, for the listing of producers.
+    pub fn all_producers(&self) -> Vec<(String, Vec<Client>)> {
+        let tables = self.read();
+        let listed = tables.producers.iter();
+        listed
+            .map(|(group, members)| (group.clone(), members.values().cloned().collect()))
+            .collect()
+    }
+
+    /// The connection of a producer with this client id.
+    pub fn producer_peer(&self, client_id: &str) -> Option<Peer> {
+        let tables = self.read();
+        let mut members = tables.producers.values().flat_map(HashMap::values);
+        members
+            .find(|client| client.id == client_id && !client.peer.is_closed())
+            .map(|client| client.peer.clone())
+    }
+
+    /// The consumer groups that subscribe to a topic.
+    pub fn groups_of_topic(&self, topic: &str) -> Vec<String> {
+        let tables = self.read();
+        let subscribed = tables
+            .consumers
+            .iter()
+            .filter(|(_, group)| group.subscriptions.contains_key(topic));
+        subscribed.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Connected consumers and producers.
+    pub fn counts(&self) -> (usize, usize) {
+        let tables = self.read();
+        (
+            tables.consumers.values().map(|group| group.members.len()).sum(),
+            tables.producers.values().map(HashMap::len).sum(),
+        )
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Tables> {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Tables> {
+        self.tables.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Consumers {
+    /// The members' client ids, sorted.
+    pub fn client_ids(&self) -> Vec<String> {
+        let mut ids: Vec<String> = self.members.values().map(|client| client.id.clone()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
+    /// Takes the newer of each subscription and forgets topics that are no longer named. True when topics came or
+    /// went: a new expression on a known topic moves no queues.
+    fn subscribe(&mut self, subscriptions: Vec<Subscription>) -> bool {
+        let before: Vec<String> = self.subscriptions.keys().cloned().collect();
+        let mut former = std::mem::take(&mut self.subscriptions);
+        for subscription in subscriptions {
+            let kept = match former.remove(&subscription.topic) {
+                Some(old) if old.version >= subscription.version => old,
+                _ => Arc::new(subscription),
+            };
+            self.subscriptions.insert(kept.topic.clone(), kept);
+        }
+        !self.subscriptions.keys().eq(before.iter())
+    }
+
+    fn to_notify(&self) -> Vec<Peer> {
+        if self.manner.is_broadcasting() {
+            return Vec::new();
+        }
+        self.members.values().map(|client| client.peer.clone()).collect()
+    }
+}

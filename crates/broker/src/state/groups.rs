@@ -1,0 +1,183 @@
+//! The consumer groups (Apache `SubscriptionGroupManager`, `config/subscriptionGroup.json`).
+//!
+//! Invariant as with topics: in the file, synced, before anybody is answered.
+
+use super::file::{self, ConfigFile};
+use super::version::DataVersion;
+use crate::admission::{self, PRESET_GROUPS};
+use crate::error::{BrokerError, Refusal};
+use pyrmq_remoting::body::Json;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// One consumer group (Apache `SubscriptionGroupConfig`).
+#[expect(clippy::struct_excessive_bools, reason = "they are Apache's")]
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupConfig {
+    /// Its name.
+    pub name: String,
+    /// May pull at all.
+    pub consume_enable: bool,
+    /// May start from the smallest offset.
+    pub consume_from_min_enable: bool,
+    /// May read by broadcasting.
+    pub consume_broadcast_enable: bool,
+    /// Orderly, by its operators' word.
+    pub consume_message_orderly: bool,
+    /// Queues of its retry topic.
+    pub retry_queue_nums: i32,
+    /// Tries before a message goes to the dead-letter topic.
+    pub retry_max_times: i32,
+    /// Where to read while it keeps up.
+    pub broker_id: i64,
+    /// Where to read while it falls behind.
+    pub which_broker_when_consume_slowly: i64,
+    /// Members are told of changes.
+    pub notify_consumer_ids_changed_enable: bool,
+    /// Told to clients as it is.
+    pub group_sys_flag: i32,
+    /// How long a message may be consumed.
+    pub consume_timeout_minute: i32,
+    /// Retry policy, kept as written.
+    pub group_retry_policy: Json,
+    /// Fixed subscriptions, kept as written.
+    pub subscription_data_set: Option<Json>,
+    /// Attributes.
+    pub attributes: BTreeMap<String, String>,
+}
+
+impl GroupConfig {
+    /// Apache's defaults.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            consume_enable: true,
+            consume_from_min_enable: true,
+            consume_broadcast_enable: true,
+            consume_message_orderly: false,
+            retry_queue_nums: 1,
+            retry_max_times: 16,
+            broker_id: 0,
+            which_broker_when_consume_slowly: 1,
+            notify_consumer_ids_changed_enable: true,
+            group_sys_flag: 0,
+            consume_timeout_minute: 15,
+            group_retry_policy: file::customized_retry(),
+            subscription_data_set: None,
+            attributes: BTreeMap::new(),
+        }
+    }
+}
+
+/// Groups by name.
+pub type Table = HashMap<String, Arc<GroupConfig>>;
+
+/// Every consumer group of this broker.
+#[derive(Debug)]
+pub struct Groups {
+    // Guards the table. Pulls read it.
+    table: RwLock<Table>,
+    // Guards version and forbidden table, and makes changes one after the other.
+    rest: Mutex<Rest>,
+    file: ConfigFile,
+}
+
+/// What the file has besides the groups.
+#[derive(Debug, Clone, Default)]
+pub struct Rest {
+    /// Version of the whole.
+    pub version: DataVersion,
+    /// `forbiddenTable`, kept as written.
+    pub forbidden: Option<Json>,
+}
+
+impl Groups {
+    /// Reads the file and adds the preset groups.
+    pub fn load(file: ConfigFile) -> Result<Self, BrokerError> {
+        let (mut table, rest) = file.read(file::groups_from_json)?.unwrap_or_default();
+        for name in PRESET_GROUPS {
+            table.entry(name.to_owned()).or_insert_with(|| {
+                Arc::new(GroupConfig {
+                    // Broadcasting is on for every preset group (Apache `SubscriptionGroupManager.init`).
+                    ..GroupConfig::new(name)
+                })
+            });
+        }
+        Ok(Self {
+            table: RwLock::new(table),
+            rest: Mutex::new(rest),
+            file,
+        })
+    }
+
+    /// One group.
+    pub fn get(&self, name: &str) -> Option<Arc<GroupConfig>> {
+        self.table
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(name)
+            .cloned()
+    }
+
+    /// One group, made with the defaults when it is missing.
+    pub fn get_or_make(&self, name: &str) -> Result<Arc<GroupConfig>, Refusal> {
+        if let Some(known) = self.get(name) {
+            return Ok(known);
+        }
+        admission::group_name(name)?;
+        self.change(|table| {
+            let missing = !table.contains_key(name);
+            if missing {
+                table.insert(name.to_owned(), Arc::new(GroupConfig::new(name)));
+            }
+            missing
+        })?;
+        self.get(name).ok_or_else(|| Refusal::no_group(name))
+    }
+
+    /// Makes or replaces groups, all with one write.
+    pub fn put(&self, groups: Vec<GroupConfig>) -> Result<(), Refusal> {
+        for group in &groups {
+            admission::group_name(&group.name)?;
+        }
+        self.change(|table| {
+            let mut changed = false;
+            for group in groups {
+                if table.get(&group.name).is_none_or(|known| **known != group) {
+                    table.insert(group.name.clone(), Arc::new(group));
+                    changed = true;
+                }
+            }
+            changed
+        })
+        .map(drop)
+    }
+
+    /// Forgets a group. Answers false when it was not there.
+    pub fn remove(&self, name: &str) -> Result<bool, Refusal> {
+        self.change(|table| table.remove(name).is_some())
+    }
+
+    /// The file's text, as 201 answers it too.
+    pub fn to_json(&self, pretty: bool) -> String {
+        let rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        file::groups_to_json(&table, &rest, pretty)
+    }
+
+    fn change(&self, edit: impl FnOnce(&mut Table) -> bool) -> Result<bool, Refusal> {
+        let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if !edit(&mut table) {
+            return Ok(false);
+        }
+        let next = Rest {
+            version: rest.version.next(),
+            forbidden: rest.forbidden.clone(),
+        };
+        self.file.write(&file::groups_to_json(&table, &next, true))?;
+        *rest = next;
+        *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
+        Ok(true)
+    }
+}

@@ -1,0 +1,102 @@
+//! Which client of an orderly group owns which queue (Apache `RebalanceLockManager`).
+//!
+//! A lock lives `lockMaxLiveTime` after its last renewal; then another client may take it. Time is an argument, so
+//! that expiry can be tested without waiting.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A queue as clients name it (Apache `MessageQueue`).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Queue {
+    /// Topic name.
+    pub topic: String,
+    /// Broker name.
+    pub broker: String,
+    /// Queue number.
+    pub id: i32,
+}
+
+#[derive(Debug)]
+struct Owner {
+    client: String,
+    renewed_ms: i64,
+}
+
+type Table = HashMap<String, HashMap<Queue, Owner>>;
+
+/// The locks of every group.
+#[derive(Debug)]
+pub struct Locks {
+    live_ms: i64,
+    // Guards the whole table: a batch of one client is taken as one step.
+    table: Mutex<Table>,
+}
+
+impl Locks {
+    /// No locks; each will live `live_ms` after its last renewal.
+    pub fn new(live_ms: i64) -> Self {
+        Self {
+            live_ms,
+            table: Mutex::default(),
+        }
+    }
+
+    /// Locks or renews what is free, expired or already this client's. Answers the queues that it now owns.
+    pub fn lock(&self, group: &str, client: &str, queues: Vec<Queue>, now_ms: i64) -> Vec<Queue> {
+        let mut table = self.table();
+        let owners = table.entry(group.to_owned()).or_default();
+        let mut won = Vec::with_capacity(queues.len());
+        for queue in queues {
+            let owner = owners.entry(queue.clone()).or_insert_with(|| Owner {
+                client: client.to_owned(),
+                renewed_ms: now_ms,
+            });
+            let expired = now_ms - owner.renewed_ms > self.live_ms;
+            if owner.client != client {
+                if !expired {
+                    continue;
+                }
+                tracing::info!(
+                    group,
+                    client,
+                    former = owner.client,
+                    "took over an expired queue lock"
+                );
+                client.clone_into(&mut owner.client);
+            }
+            owner.renewed_ms = now_ms;
+            won.push(queue);
+        }
+        won
+    }
+
+    /// Gives up what this client owns of these queues.
+    pub fn unlock(&self, group: &str, client: &str, queues: &[Queue]) {
+        let mut table = self.table();
+        let Some(owners) = table.get_mut(group) else {
+            return;
+        };
+        for queue in queues {
+            if owners.get(queue).is_some_and(|owner| owner.client == client) {
+                owners.remove(queue);
+            }
+        }
+        if owners.is_empty() {
+            table.remove(group);
+        }
+    }
+
+    /// True when some client of the group holds a live lock: the group consumes in order.
+    pub fn is_held(&self, group: &str, now_ms: i64) -> bool {
+        self.table().get(group).is_some_and(|owners| {
+            owners
+                .values()
+                .any(|owner| now_ms - owner.renewed_ms <= self.live_ms)
+        })
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

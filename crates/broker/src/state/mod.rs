@@ -1,0 +1,317 @@
+//! What every processor shares: the store, the tables, and the rules that need several of them.
+
+pub mod clients;
+pub mod file;
+pub mod groups;
+pub mod locks;
+pub mod offsets;
+pub mod subscription;
+pub mod topics;
+pub mod version;
+
+use crate::admission::{self, PERM_READ, PERM_WRITE};
+use crate::delay::Delays;
+use crate::error::{BrokerError, Refusal};
+use crate::hold::Hold;
+use crate::options::Options;
+use crate::processor::parcel::Parcel;
+use crate::processor::properties;
+use crate::register::Announcements;
+use crate::stats::Stats;
+use clients::Clients;
+use file::ConfigFile;
+use groups::{GroupConfig, Groups};
+use locks::Locks;
+use offsets::Offsets;
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::message::id::UniqueIds;
+use pyrmq_remoting::net::Peer;
+use pyrmq_remoting::{Command, clock};
+use pyrmq_store::{FlushDiskType, Fs, Store, StoreError};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use topics::{TopicConfig, Topics};
+
+/// Apache compares with 40 % of the machine's memory; a fixed share of an ordinary machine makes the answer the same
+/// everywhere.
+const YOUNG_BYTES: i64 = 4 << 30;
+
+/// Tells the broker's unique ids from those of a producer in the same process.
+const BROKER_LOADER: u32 = 0xB20C_E200;
+
+/// Everything that a processor may need.
+#[derive(Debug)]
+pub struct State {
+    /// The settings.
+    pub options: Options,
+    /// The message log.
+    pub store: Arc<Store>,
+    /// The topics.
+    pub topics: Topics,
+    /// The consumer groups.
+    pub groups: Groups,
+    /// Their offsets.
+    pub offsets: Offsets,
+    /// Who is connected.
+    pub clients: Clients,
+    /// Queue locks of orderly consumers.
+    pub locks: Locks,
+    /// Pulls that wait.
+    pub hold: Hold,
+    /// Delayed messages.
+    pub delays: Delays,
+    /// Counters.
+    pub stats: Stats,
+    /// What name servers are told.
+    pub announcements: Announcements,
+    /// Known once the port is open.
+    address: OnceLock<SocketAddr>,
+    /// Distance from the log's end within which a queue counts as young.
+    pub(crate) young_bytes: i64,
+    /// The properties that every stored message gets.
+    pub(crate) own_properties: String,
+    /// Sends are answered after the disk has them.
+    pub(crate) waits_for_disk: bool,
+    unique_ids: UniqueIds,
+    next_queue: AtomicU32,
+    offsets_file: ConfigFile,
+}
+
+impl State {
+    /// Opens the store and reads the files below `config/`.
+    pub(crate) fn open(
+        options: Options,
+        fs: &Arc<dyn Fs>,
+        hold: Hold,
+        name_servers: usize,
+    ) -> Result<Self, BrokerError> {
+        // Part of made ids only: any address tells the makers of ids apart well enough.
+        let ip = options
+            .broker_ip1
+            .parse()
+            .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let delay_levels = options.delay_levels()?;
+        let waits_for_disk = options.store.flush == FlushDiskType::Sync;
+        let config = options.store.root.join("config");
+        let file = |name: &str| ConfigFile::new(fs.clone(), config.join(name));
+        // The store first: its lock says whether the directory is ours.
+        let store = Store::open(options.store.clone(), fs.clone())?;
+        let offsets = Offsets::default();
+        let offsets_file = file("consumerOffset.json");
+        if let Some(rows) = offsets_file.read(file::offsets_from_json)? {
+            offsets.load(rows);
+        }
+        Ok(Self {
+            topics: Topics::load(&options, file("topics.json"))?,
+            groups: Groups::load(file("subscriptionGroup.json"))?,
+            offsets,
+            clients: Clients::default(),
+            locks: Locks::new(options.lock_max_live_time),
+            hold,
+            delays: Delays::load(delay_levels, file("delayOffset.json"))?,
+            stats: Stats::new(clock::now_ms()),
+            announcements: Announcements::new(name_servers),
+            address: OnceLock::new(),
+            young_bytes: YOUNG_BYTES,
+            own_properties: properties::brokers_own(
+                &options.region_id,
+                options.trace_on,
+                &options.broker_cluster_name,
+            ),
+            waits_for_disk,
+            unique_ids: UniqueIds::new(ip, std::process::id(), BROKER_LOADER),
+            next_queue: AtomicU32::new(0),
+            offsets_file,
+            options,
+            store,
+        })
+    }
+
+    /// The address that clients are told and that records carry.
+    pub fn store_host(&self) -> SocketAddr {
+        let unknown = SocketAddr::from(([127, 0, 0, 1], 0));
+        self.address.get().copied().unwrap_or(unknown)
+    }
+
+    /// The same as `host:port`.
+    pub fn address(&self) -> String {
+        self.store_host().to_string()
+    }
+
+    /// A unique id for a message whose sender gave none.
+    pub(crate) fn unique_key(&self) -> String {
+        self.unique_ids.next(clock::now_ms()).to_string()
+    }
+
+    /// Set once, when the port is open, before anything is served.
+    pub(crate) fn set_address(&self, address: SocketAddr) {
+        if self.address.set(address).is_err() {
+            tracing::error!(%address, "the broker's address was set twice");
+        }
+    }
+
+    /// Refuses a send that cannot be, and makes the topic where that is allowed (Apache `msgCheck`).
+    pub(crate) fn admit(
+        &self,
+        parcel: &Parcel<'_>,
+        body: usize,
+        peer: &Peer,
+    ) -> Result<Arc<TopicConfig>, Refusal> {
+        self.check_writeable()?;
+        admission::sizes(
+            body,
+            self.options.store.max_message_bytes,
+            parcel.properties.len(),
+        )?;
+        // A name in the table is legal: only an unknown one has to be looked at.
+        let topic = match self.topics.get(parcel.topic) {
+            Some(topic) => topic,
+            None => self.make_topic(parcel, peer)?,
+        };
+        admission::open_to_clients(&topic.name)?;
+        if !admission::is_writeable(topic.perm) {
+            return Err(Refusal::new(
+                response::NO_PERMISSION,
+                format!("the topic may not be written: {}", topic.name),
+            ));
+        }
+        if parcel.queue_id >= topic.queue_nums() {
+            return Err(Refusal::new(
+                response::INVALID_PARAMETER,
+                format!(
+                    "queueId {} is out of range, the topic {} has {} write queues and {} read queues",
+                    parcel.queue_id, topic.name, topic.write_queue_nums, topic.read_queue_nums
+                ),
+            ));
+        }
+        Ok(topic)
+    }
+
+    fn make_topic(&self, parcel: &Parcel<'_>, peer: &Peer) -> Result<Arc<TopicConfig>, Refusal> {
+        let name = parcel.topic;
+        admission::topic_name(name)?;
+        let unit = match (parcel.unit_mode, admission::is_retry(name)) {
+            (false, _) => 0,
+            (true, false) => 1,
+            (true, true) => 2,
+        };
+        let made = self
+            .topics
+            .make_after(name, parcel.default_topic, parcel.default_queues, unit)?;
+        let topic = match made {
+            Some(topic) => topic,
+            None if admission::is_retry(name) => self.topics.get_or_put(name, || both_ways(name, 1, unit))?.0,
+            None => return Err(Refusal::no_topic(name)),
+        };
+        tracing::info!(topic = name, queues = topic.write_queue_nums, peer = %peer.remote(), "made a topic for a send");
+        self.announcements.changed();
+        Ok(topic)
+    }
+
+    /// The broker itself may be written.
+    pub(crate) fn check_writeable(&self) -> Result<(), Refusal> {
+        if admission::is_writeable(self.options.broker_permission) {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            response::NO_PERMISSION,
+            format!("the broker {} may not be written", self.options.broker_name),
+        ))
+    }
+
+    /// The queue that a send asks for, or the next one when it asks for none.
+    pub(crate) fn choose_queue(&self, topic: &TopicConfig, asked: i32) -> Result<i32, Refusal> {
+        if asked >= 0 {
+            return Ok(asked);
+        }
+        if topic.write_queue_nums <= 0 {
+            return Err(Refusal::new(
+                response::NO_PERMISSION,
+                format!("the topic has no write queue: {}", topic.name),
+            ));
+        }
+        let next = self.next_queue.fetch_add(1, Ordering::Relaxed) & 0x7fff_ffff;
+        Ok(i32::try_from(next).unwrap_or(0) % topic.write_queue_nums)
+    }
+
+    /// A consumer group; made with the defaults where `autoCreateSubscriptionGroup` allows.
+    pub(crate) fn group(&self, name: &str) -> Result<Arc<GroupConfig>, Refusal> {
+        if let Some(known) = self.groups.get(name) {
+            return Ok(known);
+        }
+        if !self.options.auto_create_subscription_group {
+            return Err(Refusal::no_group(name));
+        }
+        tracing::info!(group = name, "made a consumer group at its first use");
+        self.groups.get_or_make(name)
+    }
+
+    /// A group's retry topic, made when it is missing.
+    pub(crate) fn retry_topic(
+        &self,
+        group: &str,
+        queues: i32,
+        unit: i32,
+    ) -> Result<Arc<TopicConfig>, Refusal> {
+        self.group_topic(&admission::retry_topic(group), queues, unit)
+    }
+
+    /// A group's dead-letter topic, made when it is missing.
+    pub(crate) fn dead_letter_topic(&self, group: &str) -> Result<Arc<TopicConfig>, Refusal> {
+        self.group_topic(&admission::dead_letter_topic(group), 1, 0)
+    }
+
+    fn group_topic(&self, name: &str, queues: i32, unit: i32) -> Result<Arc<TopicConfig>, Refusal> {
+        if let Some(known) = self.topics.get(name) {
+            return Ok(known);
+        }
+        admission::topic_name(name)?;
+        let (topic, made) = self.topics.get_or_put(name, || both_ways(name, queues, unit))?;
+        if made {
+            self.announcements.changed();
+        }
+        Ok(topic)
+    }
+
+    /// Writes the consumer offsets if any changed.
+    pub(crate) fn persist_offsets(&self) -> Result<(), StoreError> {
+        if !self.offsets.take_changed() {
+            return Ok(());
+        }
+        let written = self
+            .offsets_file
+            .save(&file::offsets_to_json(&self.offsets.rows(), true));
+        if written.is_err() {
+            self.offsets.set_changed();
+        }
+        written
+    }
+
+    /// Tells the members of a consumer group that the membership changed (40).
+    pub(crate) fn notify(&self, group: &str, members: &[Peer]) {
+        if !self.options.notify_consumer_ids_changed_enable || members.is_empty() {
+            return;
+        }
+        if self
+            .groups
+            .get(group)
+            .is_some_and(|config| !config.notify_consumer_ids_changed_enable)
+        {
+            return;
+        }
+        for member in members {
+            let mut notice = Command::request(pyrmq_remoting::codes::request::NOTIFY_CONSUMER_IDS_CHANGED)
+                .with_field("consumerGroup", group);
+            notice.flag |= pyrmq_remoting::command::FLAG_ONEWAY;
+            member.send(notice);
+        }
+    }
+}
+
+fn both_ways(name: &str, queues: i32, topic_sys_flag: i32) -> TopicConfig {
+    TopicConfig {
+        topic_sys_flag,
+        ..TopicConfig::new(name, queues, PERM_READ | PERM_WRITE)
+    }
+}

@@ -1,0 +1,159 @@
+//! How far each consumer group has read each queue (Apache `ConsumerOffsetManager`, `config/consumerOffset.json`).
+//!
+//! In memory by group, topic and queue; written as `"topic@group": {queue: offset}` every few seconds and at stop. A
+//! reset parks an offset until the group's next pull of the queue takes it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+type Queues = BTreeMap<i32, i64>;
+type Table = HashMap<String, HashMap<String, Queues>>;
+
+/// The offsets of every group.
+#[derive(Debug, Default)]
+pub struct Offsets {
+    // Guards group -> topic -> queue -> offset. Held for a look-up, never over I/O.
+    table: Mutex<Table>,
+    // Guards the parked resets, same shape.
+    resets: Mutex<Table>,
+    reset_count: AtomicUsize,
+    changed: AtomicBool,
+}
+
+impl Offsets {
+    /// Commits an offset.
+    pub fn commit(&self, group: &str, topic: &str, queue: i32, offset: i64) {
+        put(&mut lock(&self.table), group, topic, queue, offset);
+        self.changed.store(true, Ordering::Release);
+    }
+
+    /// The committed offset.
+    pub fn get(&self, group: &str, topic: &str, queue: i32) -> Option<i64> {
+        find(&lock(&self.table), group, topic)?.get(&queue).copied()
+    }
+
+    /// Every committed offset of a group on a topic.
+    pub fn of_topic(&self, group: &str, topic: &str) -> BTreeMap<i32, i64> {
+        find(&lock(&self.table), group, topic)
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// The topics on which a group has offsets, sorted.
+    pub fn topics_of(&self, group: &str) -> Vec<String> {
+        let mut topics: Vec<String> = lock(&self.table)
+            .get(group)
+            .map(|topics| topics.keys().cloned().collect())
+            .unwrap_or_default();
+        topics.sort_unstable();
+        topics
+    }
+
+    /// The groups that have offsets on a topic, sorted.
+    pub fn groups_of(&self, topic: &str) -> BTreeSet<String> {
+        let table = lock(&self.table);
+        let having = table.iter().filter(|(_, topics)| topics.contains_key(topic));
+        having.map(|(group, _)| group.clone()).collect()
+    }
+
+    /// Forgets a group.
+    pub fn remove_group(&self, group: &str) {
+        lock(&self.table).remove(group);
+        self.changed.store(true, Ordering::Release);
+    }
+
+    /// Forgets a topic in every group.
+    pub fn remove_topic(&self, topic: &str) {
+        let mut table = lock(&self.table);
+        for topics in table.values_mut() {
+            topics.remove(topic);
+        }
+        table.retain(|_, topics| !topics.is_empty());
+        drop(table);
+        self.changed.store(true, Ordering::Release);
+    }
+
+    /// Parks an offset for the group's next pull of the queue, and commits it.
+    pub fn reset(&self, group: &str, topic: &str, queue: i32, offset: i64) {
+        let mut resets = lock(&self.resets);
+        put(&mut resets, group, topic, queue, offset);
+        self.reset_count.store(count(&resets), Ordering::Release);
+        drop(resets);
+        self.commit(group, topic, queue, offset);
+    }
+
+    /// True while a reset waits for the group's next pull of the queue.
+    pub fn has_reset(&self, group: &str, topic: &str, queue: i32) -> bool {
+        self.reset_count.load(Ordering::Acquire) > 0
+            && find(&lock(&self.resets), group, topic).is_some_and(|queues| queues.contains_key(&queue))
+    }
+
+    /// Takes a parked reset. One atomic load when there is none, which is nearly always.
+    pub fn take_reset(&self, group: &str, topic: &str, queue: i32) -> Option<i64> {
+        if self.reset_count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut resets = lock(&self.resets);
+        let offset = resets.get_mut(group)?.get_mut(topic)?.remove(&queue)?;
+        self.reset_count.store(count(&resets), Ordering::Release);
+        Some(offset)
+    }
+
+    /// True once since the last change: the file is to be written.
+    pub fn take_changed(&self) -> bool {
+        self.changed.swap(false, Ordering::AcqRel)
+    }
+
+    /// Says that the file could not be written and must be tried again.
+    pub fn set_changed(&self) {
+        self.changed.store(true, Ordering::Release);
+    }
+
+    /// Every offset as the file has it: `topic@group` and the queues, sorted.
+    pub fn rows(&self) -> BTreeMap<String, Queues> {
+        let table = lock(&self.table);
+        let mut rows = BTreeMap::new();
+        for (group, topics) in &*table {
+            for (topic, queues) in topics {
+                rows.insert(format!("{topic}@{group}"), queues.clone());
+            }
+        }
+        rows
+    }
+
+    /// Takes rows of the file in. A key without `@` is no offset and is left out.
+    pub fn load(&self, rows: impl IntoIterator<Item = (String, Queues)>) {
+        let mut table = lock(&self.table);
+        for (key, queues) in rows {
+            if let Some((topic, group)) = key.split_once('@') {
+                table
+                    .entry(group.to_owned())
+                    .or_default()
+                    .insert(topic.to_owned(), queues);
+            }
+        }
+    }
+}
+
+fn put(table: &mut Table, group: &str, topic: &str, queue: i32, offset: i64) {
+    // Looked up by reference first: a commit of a known queue allocates nothing.
+    if let Some(queues) = table.get_mut(group).and_then(|topics| topics.get_mut(topic)) {
+        queues.insert(queue, offset);
+        return;
+    }
+    let topics = table.entry(group.to_owned()).or_default();
+    topics.entry(topic.to_owned()).or_default().insert(queue, offset);
+}
+
+fn find<'a>(table: &'a Table, group: &str, topic: &str) -> Option<&'a Queues> {
+    table.get(group)?.get(topic)
+}
+
+fn count(table: &Table) -> usize {
+    table.values().flat_map(HashMap::values).map(BTreeMap::len).sum()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

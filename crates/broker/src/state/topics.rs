@@ -1,0 +1,265 @@
+//! The topics (Apache `TopicConfigManager`, `config/topics.json`).
+//!
+//! Invariant: a change is in the file, synced, before it is in the table; nobody is answered before.
+
+use super::file::{self, ConfigFile};
+use super::version::DataVersion;
+use crate::admission::{PERM_INHERIT, PERM_READ, PERM_WRITE, SCHEDULE_TOPIC, TEMPLATE_TOPIC};
+use crate::error::{BrokerError, Refusal};
+use crate::options::Options;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// sysFlag of messages in a topic with several tags a message (Apache `MessageSysFlag.MULTI_TAGS_FLAG`).
+const MULTI_TAGS: i32 = 0x2;
+
+/// One topic (Apache `TopicConfig`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicConfig {
+    /// Its name.
+    pub name: String,
+    /// Queues that consumers see.
+    pub read_queue_nums: i32,
+    /// Queues that producers see.
+    pub write_queue_nums: i32,
+    /// Bits: 4 read, 2 write, 1 inherit.
+    pub perm: i32,
+    /// `SINGLE_TAG` or `MULTI_TAG`.
+    pub filter_type: String,
+    /// Bits: 1 unit, 2 unit subscription.
+    pub topic_sys_flag: i32,
+    /// Ordered by its operators' word.
+    pub order: bool,
+    /// Attributes such as `message.type`.
+    pub attributes: BTreeMap<String, String>,
+}
+
+impl TopicConfig {
+    /// A topic with as many read as write queues.
+    pub fn new(name: &str, queues: i32, perm: i32) -> Self {
+        Self {
+            name: name.to_owned(),
+            read_queue_nums: queues,
+            write_queue_nums: queues,
+            perm,
+            filter_type: "SINGLE_TAG".to_owned(),
+            topic_sys_flag: 0,
+            order: false,
+            attributes: BTreeMap::new(),
+        }
+    }
+
+    /// sysFlag bits that every message of the topic gets.
+    pub fn message_sys_flag(&self) -> i32 {
+        if self.filter_type == "MULTI_TAG" {
+            MULTI_TAGS
+        } else {
+            0
+        }
+    }
+
+    /// Queues that exist for producers or consumers.
+    pub fn queue_nums(&self) -> i32 {
+        self.read_queue_nums.max(self.write_queue_nums)
+    }
+}
+
+type Table = HashMap<String, Arc<TopicConfig>>;
+
+/// Every topic of this broker.
+#[derive(Debug)]
+pub struct Topics {
+    // Guards the table. Sends and pulls read it.
+    table: RwLock<Table>,
+    // Guards the version, and makes changes one after the other.
+    version: Mutex<DataVersion>,
+    system: BTreeSet<String>,
+    file: ConfigFile,
+}
+
+impl Topics {
+    /// Reads the file and adds the system topics.
+    pub fn load(options: &Options, file: ConfigFile) -> Result<Self, BrokerError> {
+        let (mut table, version) = match file.read(file::topics_from_json)? {
+            Some((topics, version)) => (topics, version),
+            None => (Table::new(), DataVersion::default()),
+        };
+        let mut system = BTreeSet::new();
+        for topic in system_topics(options) {
+            system.insert(topic.name.clone());
+            // As Apache does: the file's word wins over what the settings would make, once it is there.
+            table.entry(topic.name.clone()).or_insert_with(|| Arc::new(topic));
+        }
+        if !options.auto_create_topic_enable {
+            close_template(&mut table);
+        }
+        let topics = Self {
+            table: RwLock::new(table),
+            version: Mutex::new(version),
+            system,
+            file,
+        };
+        Ok(topics)
+    }
+
+    /// One topic.
+    pub fn get(&self, name: &str) -> Option<Arc<TopicConfig>> {
+        self.table
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(name)
+            .cloned()
+    }
+
+    /// Every topic and the version of the whole, sorted by name.
+    pub fn all(&self) -> (Vec<Arc<TopicConfig>>, DataVersion) {
+        let version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let mut topics: Vec<_> = table.values().cloned().collect();
+        topics.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        (topics, *version)
+    }
+
+    /// Names that only the broker makes.
+    pub fn is_system(&self, name: &str) -> bool {
+        self.system.contains(name) || name.starts_with("rmq_sys_")
+    }
+
+    /// The system topics, sorted.
+    pub fn system(&self) -> impl Iterator<Item = &str> {
+        self.system.iter().map(String::as_str)
+    }
+
+    /// Makes or replaces a topic. Answers false when it stood so already.
+    pub fn put(&self, topic: TopicConfig) -> Result<bool, Refusal> {
+        self.change(|table| match table.get(&topic.name) {
+            Some(known) if **known == topic => false,
+            _ => {
+                table.insert(topic.name.clone(), Arc::new(topic));
+                true
+            }
+        })
+    }
+
+    /// The topic, made by `make` when it is missing. The flag says that it was made now.
+    pub fn get_or_put(
+        &self,
+        name: &str,
+        make: impl FnOnce() -> TopicConfig,
+    ) -> Result<(Arc<TopicConfig>, bool), Refusal> {
+        if let Some(known) = self.get(name) {
+            return Ok((known, false));
+        }
+        let made = self.change(|table| {
+            let missing = !table.contains_key(name);
+            if missing {
+                table.insert(name.to_owned(), Arc::new(make()));
+            }
+            missing
+        })?;
+        let topic = self.get(name).ok_or_else(|| Refusal::no_topic(name))?;
+        Ok((topic, made))
+    }
+
+    /// Makes a topic after a template, as a send to an unknown topic asks for (Apache
+    /// `createTopicInSendMessageMethod`). `None`: there is no such template, or it may not be used.
+    pub fn make_after(
+        &self,
+        name: &str,
+        template: &str,
+        queues: i32,
+        topic_sys_flag: i32,
+    ) -> Result<Option<Arc<TopicConfig>>, Refusal> {
+        let Some(template) = self
+            .get(template)
+            .filter(|template| template.perm & PERM_INHERIT != 0)
+        else {
+            return Ok(None);
+        };
+        let (topic, _) = self.get_or_put(name, || TopicConfig {
+            filter_type: template.filter_type.clone(),
+            topic_sys_flag,
+            ..TopicConfig::new(
+                name,
+                queues.min(template.write_queue_nums).max(0),
+                template.perm & !PERM_INHERIT,
+            )
+        })?;
+        Ok(Some(topic))
+    }
+
+    /// Forgets a topic. Answers false when it was not there.
+    pub fn remove(&self, name: &str) -> Result<bool, Refusal> {
+        self.change(|table| table.remove(name).is_some())
+    }
+
+    /// Writes the file as the table stands now.
+    pub fn persist(&self) -> Result<(), Refusal> {
+        self.change(|_| true).map(drop)
+    }
+
+    /// The file's text, as 21 answers it too.
+    pub fn to_json(&self) -> String {
+        let version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        file::topics_to_json(&table, &version)
+    }
+
+    /// Changes a copy, writes and syncs it, then puts it in place.
+    fn change(&self, edit: impl FnOnce(&mut Table) -> bool) -> Result<bool, Refusal> {
+        let mut version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if !edit(&mut table) {
+            return Ok(false);
+        }
+        let next = version.next();
+        self.file.write(&file::topics_to_json(&table, &next))?;
+        *version = next;
+        *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
+        Ok(true)
+    }
+}
+
+/// Without automatic topics the template must not invite clients to use it.
+fn close_template(table: &mut Table) {
+    if let Some(template) = table.get(TEMPLATE_TOPIC).cloned() {
+        let closed = TopicConfig {
+            perm: template.perm & !PERM_INHERIT,
+            ..(*template).clone()
+        };
+        table.insert(TEMPLATE_TOPIC.to_owned(), Arc::new(closed));
+    }
+}
+
+/// The topics of Apache's `TopicConfigManager.init`.
+fn system_topics(options: &Options) -> Vec<TopicConfig> {
+    const BOTH: i32 = PERM_READ | PERM_WRITE;
+    let opened = |open: bool| if open { PERM_INHERIT | BOTH } else { PERM_INHERIT };
+    let cluster = &options.broker_cluster_name;
+    let broker = &options.broker_name;
+    let mut topics = vec![
+        TopicConfig::new("SELF_TEST_TOPIC", 1, BOTH),
+        TopicConfig::new("BenchmarkTest", 1024, BOTH),
+        TopicConfig::new(cluster, 16, opened(options.cluster_topic_enable)),
+        TopicConfig::new(broker, 1, opened(options.broker_topic_enable)),
+        TopicConfig::new("OFFSET_MOVED_EVENT", 1, BOTH),
+        TopicConfig::new(SCHEDULE_TOPIC, 18, BOTH),
+        TopicConfig::new(&format!("{cluster}_REPLY_TOPIC"), 1, BOTH),
+        TopicConfig::new(&format!("rmq_sys_REVIVE_LOG_{cluster}"), 8, BOTH),
+        TopicConfig::new(&format!("rmq_sys_SYNC_BROKER_MEMBER_{broker}"), 1, PERM_INHERIT),
+        TopicConfig::new("RMQ_SYS_TRANS_HALF_TOPIC", 1, BOTH),
+        TopicConfig::new("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1, BOTH),
+        TopicConfig::new("rmq_sys_wheel_timer", 1, BOTH),
+    ];
+    if options.auto_create_topic_enable {
+        topics.push(TopicConfig::new(
+            TEMPLATE_TOPIC,
+            options.default_topic_queue_nums,
+            PERM_INHERIT | BOTH,
+        ));
+    }
+    if options.trace_topic_enable {
+        topics.push(TopicConfig::new(&options.msg_trace_topic_name, 1, BOTH));
+    }
+    topics
+}

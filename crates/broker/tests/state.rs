@@ -1,0 +1,90 @@
+//! Locks, offsets and subscriptions, without a broker.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use pyrmq_broker::state::locks::{Locks, Queue};
+use pyrmq_broker::state::offsets::Offsets;
+use pyrmq_broker::state::subscription::{Subscription, Tags};
+
+fn queue(id: i32) -> Queue {
+    Queue {
+        topic: "T".to_owned(),
+        broker: "b".to_owned(),
+        id,
+    }
+}
+
+#[test]
+fn a_queue_lock_has_one_owner_until_it_expires() {
+    let locks = Locks::new(60_000);
+    assert_eq!(
+        locks.lock("G", "one", vec![queue(0), queue(1)], 0),
+        [queue(0), queue(1)]
+    );
+    assert_eq!(locks.lock("G", "two", vec![queue(1), queue(2)], 1), [queue(2)]);
+    assert_eq!(locks.lock("other", "two", vec![queue(1)], 1), [queue(1)]);
+    // Renewed, it lives on; not renewed, it is free after its time.
+    locks.lock("G", "one", vec![queue(0)], 50_000);
+    assert_eq!(
+        locks.lock("G", "two", vec![queue(0), queue(1)], 60_001),
+        [queue(1)]
+    );
+    assert!(locks.is_held("G", 110_000));
+    locks.unlock("G", "two", &[queue(0)]);
+    assert_eq!(locks.lock("G", "three", vec![queue(0)], 100_000), []);
+    locks.unlock("G", "one", &[queue(0)]);
+    assert_eq!(locks.lock("G", "three", vec![queue(0)], 100_000), [queue(0)]);
+    assert!(!locks.is_held("nobody", 0));
+}
+
+#[test]
+fn offsets_keep_group_topic_and_queue_apart() {
+    let offsets = Offsets::default();
+    offsets.commit("G", "T", 0, 12);
+    offsets.commit("G", "T", 1, 9);
+    offsets.commit("H", "T", 0, 3);
+    offsets.commit("G", "U", 0, 4);
+    assert_eq!(offsets.get("G", "T", 1), Some(9));
+    assert_eq!(offsets.get("H", "T", 1), None);
+    assert_eq!(offsets.topics_of("G"), ["T", "U"]);
+    assert_eq!(offsets.groups_of("T").into_iter().collect::<Vec<_>>(), ["G", "H"]);
+    let rows = offsets.rows();
+    assert_eq!(
+        rows["T@G"].iter().map(|(q, o)| (*q, *o)).collect::<Vec<_>>(),
+        [(0, 12), (1, 9)]
+    );
+    let again = Offsets::default();
+    again.load(rows.clone());
+    assert_eq!(again.rows(), rows);
+    offsets.remove_topic("T");
+    assert_eq!(offsets.rows().into_keys().collect::<Vec<_>>(), ["U@G"]);
+}
+
+#[test]
+fn a_reset_is_taken_once() {
+    let offsets = Offsets::default();
+    offsets.commit("G", "T", 0, 12);
+    offsets.reset("G", "T", 0, 5);
+    assert!(offsets.has_reset("G", "T", 0));
+    assert_eq!(offsets.get("G", "T", 0), Some(5));
+    assert_eq!(offsets.take_reset("G", "T", 1), None);
+    assert_eq!(offsets.take_reset("G", "T", 0), Some(5));
+    assert_eq!(offsets.take_reset("G", "T", 0), None);
+}
+
+#[test]
+fn a_tag_expression_becomes_java_hashes() {
+    let parse = |expression| Subscription::parse("T", Some(expression), Some("TAG"), 0);
+    assert_eq!(parse("*").unwrap().filter, Tags::All);
+    assert_eq!(parse("").unwrap().filter, Tags::All);
+    let two = parse("TagA || TagB").unwrap();
+    assert_eq!(two.tags, ["TagA", "TagB"]);
+    assert_eq!(two.codes(), [2_598_919, 2_598_920]);
+    assert!(two.filter.matches(2_598_920));
+    assert!(!two.filter.matches(0));
+    assert_eq!(parse("||"), None);
+    assert!(
+        !Subscription::parse("T", Some("a > 5"), Some("SQL92"), 0)
+            .unwrap()
+            .is_tag()
+    );
+}
