@@ -10,7 +10,7 @@ use pyrmq_remoting::frame::{self, Limits};
 use pyrmq_remoting::{Command, Language, SerializeType};
 
 /// A frozen command. The body stays in Rust's memory until Python asks for it.
-#[pyclass(frozen, name = "Command", module = "pyrmq.remoting", skip_from_py_object)]
+#[pyclass(frozen, name = "Command", module = "pyrmq.remoting")]
 #[derive(Debug, Clone)]
 pub(crate) struct PyCommand {
     pub(crate) command: Command,

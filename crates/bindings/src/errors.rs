@@ -6,6 +6,7 @@
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyModule};
+use pyrmq_client::ClientError;
 use pyrmq_client::range::RangeError;
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::net::NetError;
@@ -38,6 +39,9 @@ pub(crate) enum Error {
     /// A request got no answer.
     #[error(transparent)]
     Net(#[from] NetError),
+    /// A producer's or consumer's call failed.
+    #[error(transparent)]
+    Client(#[from] ClientError),
     /// A range of a queue could not be read.
     #[error(transparent)]
     Range(#[from] RangeError),
@@ -55,9 +59,89 @@ impl Error {
             Self::Wire(_) => raise(py, "ProtocolError", &text, &[]),
             Self::Net(error) => raise_net(py, &text, &error),
             Self::Range(error) => raise_range(py, &text, &error),
+            Self::Client(error) => raise_client(py, &text, error),
         };
         made.unwrap_or_else(|failed| failed)
     }
+}
+
+fn raise_client(py: Python<'_>, text: &str, error: ClientError) -> PyResult<PyErr> {
+    match error {
+        ClientError::Option { .. } | ClientError::NotAssigned { .. } => raise(py, "ConfigError", text, &[]),
+        ClientError::Topic { .. } | ClientError::BodyTooLarge { .. } | ClientError::Property { .. } => {
+            raise(py, "MessageError", text, &[])
+        }
+        ClientError::NameServers { addresses, .. } => {
+            let fields = [("addresses", Value::Text(&addresses))];
+            raise(py, "NameServerUnreachable", text, &fields)
+        }
+        ClientError::NoTopic { topic } => raise(py, "TopicNotFound", text, &[("topic", Value::Text(&topic))]),
+        ClientError::NoQueue { topic, .. } => {
+            raise(py, "RouteError", text, &[("topic", Value::Text(&topic))])
+        }
+        ClientError::Answer {
+            code,
+            remark,
+            address,
+            ..
+        } => raise_answer(py, text, code, &remark, &address),
+        ClientError::Net { source, .. } => raise_net(py, text, &source),
+        ClientError::NotConfirmed {
+            topic,
+            may_exist,
+            in_time,
+            last,
+            ..
+        } => raise_not_confirmed(py, text, &topic, may_exist, in_time, *last),
+        ClientError::TooManyInFlight { .. } => raise(py, "QueueFull", text, &[]),
+        ClientError::Answered { .. } => raise(py, "ProtocolError", text, &[]),
+        ClientError::Closed { .. } => raise(py, "ClosedError", text, &[]),
+    }
+}
+
+/// The class for a response code is Python's to know.
+fn raise_answer(py: Python<'_>, text: &str, code: i32, remark: &str, broker: &str) -> PyResult<PyErr> {
+    let class = PyModule::import(py, "pyrmq.errors")?
+        .getattr("for_code")?
+        .call1((code,))?;
+    let keywords = PyDict::new(py);
+    keywords.set_item("code", code)?;
+    keywords.set_item("remark", remark)?;
+    keywords.set_item("broker", broker)?;
+    Ok(PyErr::from_value(class.call((text,), Some(&keywords))?))
+}
+
+/// Out of time, or what the last attempt failed with; that failure is the cause.
+fn raise_not_confirmed(
+    py: Python<'_>,
+    text: &str,
+    topic: &str,
+    may_exist: bool,
+    in_time: bool,
+    last: ClientError,
+) -> PyResult<PyErr> {
+    let unknown = ("may_exist", Value::Bool(may_exist));
+    let raised = match &last {
+        ClientError::Answer {
+            code,
+            remark,
+            address,
+            ..
+        } if !in_time => raise_answer(py, text, *code, remark, address),
+        ClientError::Net { source, address, .. }
+            if !in_time && !matches!(**source, NetError::Timeout { .. } | NetError::Busy { .. }) =>
+        {
+            raise(
+                py,
+                "ConnectionLost",
+                text,
+                &[("address", Value::Text(address)), unknown],
+            )
+        }
+        _ => raise(py, "SendTimeout", text, &[("topic", Value::Text(topic)), unknown]),
+    }?;
+    raised.set_cause(py, Some(Error::Client(last).into_py(py)));
+    Ok(raised)
 }
 
 fn raise_net(py: Python<'_>, text: &str, error: &NetError) -> PyResult<PyErr> {

@@ -4,21 +4,27 @@
 //! through [`enter`]; one error enum reaches [`errors`]; nothing starts at import. A file adds its classes and
 //! functions in its own `register`.
 
+mod batch;
 mod columns;
 mod command;
 mod connections;
+mod consumer;
 mod enter;
 mod errors;
 mod log;
+mod outcome;
+mod producer;
+mod received;
 mod requests;
+mod routing;
 mod runtime;
 
-use pyo3::prelude::*;
+use pyo3::pymodule;
 
 /// Names only: each file registers what it defines.
 #[pymodule(gil_used = false)]
 mod _core {
-    use super::*;
+    use pyo3::prelude::{Bound, PyModule, PyModuleMethods, PyResult};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -31,11 +37,16 @@ mod _core {
                 "release"
             },
         )?;
-        columns::register(module)?;
-        command::register(module)?;
-        connections::register(module)?;
-        log::register(module)?;
-        requests::register(module)?;
+        crate::columns::register(module)?;
+        crate::command::register(module)?;
+        crate::connections::register(module)?;
+        crate::consumer::register(module)?;
+        crate::log::register(module)?;
+        crate::outcome::register(module)?;
+        crate::producer::register(module)?;
+        crate::received::register(module)?;
+        crate::requests::register(module)?;
+        crate::routing::register(module)?;
         Ok(())
     }
 }

@@ -98,7 +98,7 @@ pub enum ClientError {
         /// Who was asked.
         address: String,
         /// What happened.
-        source: NetError,
+        source: Box<NetError>,
     },
     /// A send was given up after its attempts or its time.
     #[error("message for topic `{topic}` was not confirmed after {attempts} of {allowed} attempts in {elapsed_ms} ms ({}); last: {last}",
@@ -158,6 +158,15 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// A request that got no answer.
+    pub fn net(what: &'static str, address: impl Into<String>, source: NetError) -> Self {
+        Self::Net {
+            what,
+            address: address.into(),
+            source: Box::new(source),
+        }
+    }
+
     /// An answer with an error code.
     pub fn answer(what: &'static str, address: &str, code: i32, remark: Option<String>) -> Self {
         let known = pyrmq_remoting::codes::response::RESPONSE_CODES;

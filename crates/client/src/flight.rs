@@ -87,15 +87,15 @@ impl Flight {
             Err(error) => return self.finish(Err(error)),
         };
         if left.is_zero() {
-            let late = ClientError::Net {
-                what: "finding the topic's brokers",
-                address: String::new(),
-                source: NetError::Timeout {
+            let late = ClientError::net(
+                "finding the topic's brokers",
+                "",
+                NetError::Timeout {
                     address: "the name servers".to_owned(),
                     timeout: self.timeout,
                     sent: false,
                 },
-            };
+            );
             return self.give_up(late, true);
         }
         self.attempt_started = Instant::now();
@@ -167,11 +167,7 @@ impl Flight {
             Ok(answer) => answer,
             Err(source) => {
                 let retry = source.retry();
-                let error = ClientError::Net {
-                    what: WHAT,
-                    address: queue.address.to_string(),
-                    source,
-                };
+                let error = ClientError::net(WHAT, queue.address.to_string(), source);
                 return match retry {
                     Retry::Temporary => Verdict::Elsewhere(error, false),
                     Retry::UnknownOutcome => Verdict::Elsewhere(error, true),
@@ -235,7 +231,7 @@ impl Flight {
         let (isolate, stale) = match verdict {
             Verdict::Stored(_) => (false, false),
             Verdict::Elsewhere(error, _) | Verdict::Refused(error, _) => match error {
-                ClientError::Net { source, .. } => (true, !matches!(source, NetError::Busy { .. })),
+                ClientError::Net { source, .. } => (true, !matches!(**source, NetError::Busy { .. })),
                 ClientError::Answer { code, .. } => {
                     let moved = matches!(
                         *code,

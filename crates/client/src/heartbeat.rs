@@ -164,11 +164,7 @@ impl Heartbeat {
                     continue;
                 }
                 Ok(answer) => ClientError::answer(WHAT, &address, answer.code, answer.remark),
-                Err(source) => ClientError::Net {
-                    what: WHAT,
-                    address: address.clone(),
-                    source,
-                },
+                Err(source) => ClientError::net(WHAT, address.clone(), source),
             };
             tracing::warn!(address, %error, "heartbeat failed");
             failed = Some(error);

@@ -38,7 +38,6 @@ impl Offsets {
         let header = GetMinOffsetRequestHeader {
             topic: &key.topic,
             queue_id: key.queue_id,
-            ..GetMinOffsetRequestHeader::default()
         };
         let command = Command::request(request::GET_MIN_OFFSET).with_header(&header);
         self.offset("a first offset", key, command).await
@@ -120,11 +119,7 @@ impl Offsets {
         })?;
         match self.client.request(&address, command, self.timeout).await {
             Ok(answer) => Ok((answer, address)),
-            Err(source) => Err(ClientError::Net {
-                what,
-                address,
-                source,
-            }),
+            Err(source) => Err(ClientError::net(what, address, source)),
         }
     }
 
@@ -150,11 +145,7 @@ impl Offsets {
         })?;
         match self.client.request(&address, command, self.timeout).await {
             Ok(answer) => Ok((answer, address)),
-            Err(source) => Err(ClientError::Net {
-                what,
-                address,
-                source,
-            }),
+            Err(source) => Err(ClientError::net(what, address, source)),
         }
     }
 }

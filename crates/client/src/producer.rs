@@ -266,11 +266,7 @@ impl Producer {
         self.shared
             .client
             .oneway(&address.address, command)
-            .map_err(|source| ClientError::Net {
-                what: "a oneway send",
-                address: address.address.to_string(),
-                source,
-            })
+            .map_err(|source| ClientError::net("a oneway send", address.address.to_string(), source))
     }
 
     /// Takes no more messages. Those on their way go on: wait on the gate until it is empty, then [`Self::shut`].
@@ -301,9 +297,6 @@ impl Drop for Producer {
 
 /// A transport of its own, which answers nothing that brokers ask.
 pub(crate) fn net_client(handle: &Handle) -> Result<Client, ClientError> {
-    Client::new(handle, NetOptions::default(), Arc::new(Table::new())).map_err(|source| ClientError::Net {
-        what: "setting up the transport",
-        address: String::new(),
-        source,
-    })
+    Client::new(handle, NetOptions::default(), Arc::new(Table::new()))
+        .map_err(|source| ClientError::net("setting up the transport", String::new(), source))
 }

@@ -109,13 +109,8 @@ impl Puller {
         let mut table = Table::new();
         let changed: Arc<dyn Processor> = Arc::new(GroupChanged(rebalance.clone()));
         table.native(&[request::NOTIFY_CONSUMER_IDS_CHANGED], &changed);
-        let client = Client::new(handle, NetOptions::default(), Arc::new(table)).map_err(|source| {
-            ClientError::Net {
-                what: "setting up the transport",
-                address: String::new(),
-                source,
-            }
-        })?;
+        let client = Client::new(handle, NetOptions::default(), Arc::new(table))
+            .map_err(|source| ClientError::net("setting up the transport", String::new(), source))?;
         let tracker = Tracker::new(handle.clone());
         let names = NameServers::new(client.clone(), &options.client);
         let routes = Routes::new(names, None, tracker.clone());
@@ -417,11 +412,7 @@ impl Shared {
         outcome: Result<Command, NetError>,
     ) {
         let outcome = outcome
-            .map_err(|source| ClientError::Net {
-                what: WHAT,
-                address: address.to_owned(),
-                source,
-            })
+            .map_err(|source| ClientError::net(WHAT, address.to_owned(), source))
             .and_then(|answer| read(address, answer));
         let mut state = self.state();
         let Some(queue) = state.queues.get_mut(key) else {

@@ -176,7 +176,7 @@ impl Routes {
             drop(asking);
             return then(Ok(route));
         }
-        if self.enqueue(&mut asking, topic, Some(Box::new(then))) {
+        if Self::enqueue(&mut asking, topic, Some(Box::new(then))) {
             drop(asking);
             self.learn(topic);
         }
@@ -195,7 +195,7 @@ impl Routes {
         let (sender, receiver) = oneshot::channel();
         // A waiter that has given up is no fault.
         let waiter: Waiter = Box::new(move |known| drop(sender.send(known)));
-        if self.enqueue(&mut self.shared.asking(), topic, Some(waiter)) {
+        if Self::enqueue(&mut self.shared.asking(), topic, Some(waiter)) {
             self.learn(topic);
         }
         receiver
@@ -205,14 +205,13 @@ impl Routes {
 
     /// Asks in the background: what is known seems to be old.
     pub fn suspect(&self, topic: &Arc<str>) {
-        if self.enqueue(&mut self.shared.asking(), topic, None) {
+        if Self::enqueue(&mut self.shared.asking(), topic, None) {
             self.learn(topic);
         }
     }
 
     /// True when the caller must start to ask.
     fn enqueue(
-        &self,
         asking: &mut HashMap<Arc<str>, Vec<Waiter>>,
         topic: &Arc<str>,
         waiter: Option<Waiter>,

@@ -1,0 +1,215 @@
+//! The pulling consumer as Python drives it.
+
+use crate::errors::Error;
+use crate::outcome::Bell;
+use crate::runtime::Owner;
+use crate::{enter, received, runtime};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use pyrmq_client::PullerOptions;
+use pyrmq_client::puller::{Puller, Start};
+use pyrmq_client::queue::QueueKey;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// A queue as it comes from Python and goes there: topic, broker name, queue number.
+type Place = (String, String, i32);
+
+/// A consumer. Frozen and shared by threads.
+#[pyclass(frozen, name = "PullConsumer", module = "pyrmq._core")]
+#[derive(Debug)]
+pub(crate) struct PyConsumer {
+    owner: Owner,
+    puller: Puller,
+    bell: OnceLock<Arc<Bell>>,
+}
+
+fn key_of(place: Place) -> QueueKey {
+    let (topic, broker, queue_id) = place;
+    QueueKey {
+        topic: topic.into(),
+        broker: broker.into(),
+        queue_id,
+    }
+}
+
+impl PyConsumer {
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        self.owner.check().map_err(|error| error.into_py(py))
+    }
+}
+
+#[pymethods]
+impl PyConsumer {
+    #[new]
+    #[pyo3(signature = (name_servers, group, *, instance_name, start, start_timestamp_ms, batch, suspend_ms,
+        ahead_bytes, commit_interval_ms, rebalance_interval_ms))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one for each option; Python has the defaults"
+    )]
+    fn new(
+        py: Python<'_>,
+        name_servers: Vec<String>,
+        group: String,
+        instance_name: String,
+        start: &str,
+        start_timestamp_ms: i64,
+        batch: i32,
+        suspend_ms: u64,
+        ahead_bytes: usize,
+        commit_interval_ms: u64,
+        rebalance_interval_ms: u64,
+    ) -> PyResult<Self> {
+        let mut options = PullerOptions::new(name_servers, group);
+        options.client.instance_name = instance_name;
+        options.batch = batch;
+        options.suspend = Duration::from_millis(suspend_ms);
+        options.ahead_bytes = ahead_bytes;
+        options.commit_interval = Duration::from_millis(commit_interval_ms);
+        options.rebalance_interval = Duration::from_millis(rebalance_interval_ms);
+        let start = match start {
+            "last" => Start::Last,
+            "timestamp" => Start::Time(start_timestamp_ms),
+            _ => Start::First,
+        };
+        let made = options
+            .validate()
+            .map_err(Error::from)
+            .and_then(|()| runtime::current())
+            .and_then(|runtime| Ok(Puller::new(runtime.handle(), options, start)?));
+        Ok(Self {
+            owner: Owner::new("this consumer"),
+            puller: made.map_err(|error| error.into_py(py))?,
+            bell: OnceLock::new(),
+        })
+    }
+
+    /// Joins the group for a topic.
+    fn subscribe(&self, py: Python<'_>, topic: &str, expression: &str) -> PyResult<()> {
+        self.check(py)?;
+        enter::block_on(py, self.puller.subscribe(topic, expression))
+    }
+
+    /// Takes exactly these queues.
+    fn assign(&self, py: Python<'_>, queues: Vec<(Place, Option<i64>)>, expression: &str) -> PyResult<()> {
+        self.check(py)?;
+        let queues = queues
+            .into_iter()
+            .map(|(place, start)| (key_of(place), start))
+            .collect();
+        enter::block_on(py, self.puller.assign(queues, expression))
+    }
+
+    /// The queues of a topic that can be read.
+    fn queues_of(&self, py: Python<'_>, topic: &str) -> PyResult<Vec<Place>> {
+        self.check(py)?;
+        let topic: Arc<str> = topic.into();
+        let route = enter::block_on(py, self.puller.routes().refresh(&topic))?;
+        let queues = route.route.subscribed().into_iter();
+        Ok(queues
+            .map(|queue| (topic.to_string(), queue.broker.to_string(), queue.queue_id))
+            .collect())
+    }
+
+    /// The assigned queues with their positions.
+    fn positions(&self, py: Python<'_>) -> PyResult<Vec<(Place, i64)>> {
+        self.check(py)?;
+        let positions = self.puller.positions().into_iter();
+        Ok(positions
+            .map(|(key, position)| {
+                let place = (key.topic.to_string(), key.broker.to_string(), key.queue_id);
+                (place, position)
+            })
+            .collect())
+    }
+
+    /// Goes on from this offset.
+    fn seek(&self, py: Python<'_>, place: Place, offset: i64) -> PyResult<()> {
+        self.check(py)?;
+        self.puller
+            .seek(&key_of(place), offset)
+            .map_err(|error| Error::from(error).into_py(py))
+    }
+
+    /// first, last, committed (-1 when there is none), or by time.
+    fn offset(&self, py: Python<'_>, place: Place, which: &str, timestamp_ms: i64) -> PyResult<i64> {
+        self.check(py)?;
+        let key = key_of(place);
+        let offsets = self.puller.offsets();
+        enter::block_on(py, async {
+            match which {
+                "first" => offsets.first(&key).await,
+                "last" => offsets.last(&key).await,
+                "timestamp" => offsets.at_time(&key, timestamp_ms).await,
+                _ => Ok(offsets.committed(&key).await?.unwrap_or(-1)),
+            }
+        })
+    }
+
+    /// Up to `max` messages; waits up to `timeout_ms` for the first, for ever without a limit.
+    fn poll<'py>(
+        &self,
+        py: Python<'py>,
+        max: usize,
+        timeout_ms: Option<u64>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        self.check(py)?;
+        if let Some(bell) = self.bell.get() {
+            bell.silence();
+        }
+        let deadline = timeout_ms.map(|ms| Instant::now() + Duration::from_millis(ms));
+        loop {
+            let taken = self
+                .puller
+                .take(max)
+                .map_err(|error| Error::from(error).into_py(py))?;
+            if !taken.is_empty() {
+                return received::to_list(py, taken);
+            }
+            let there = enter::wait(py, |slice| {
+                let left = deadline.map_or(slice, |by| by.saturating_duration_since(Instant::now()));
+                if self.puller.wait(slice.min(left)) {
+                    return Some(true);
+                }
+                (deadline.is_some() && left <= slice).then_some(false)
+            })?;
+            if !there {
+                return Ok(PyList::empty(py));
+            }
+        }
+    }
+
+    /// A descriptor that is readable when a poll may find something: for event loops.
+    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        self.check(py)?;
+        if let Some(bell) = self.bell.get() {
+            return Ok(bell.fd());
+        }
+        let bell = Arc::new(Bell::new().map_err(|error| error.into_py(py))?);
+        let kept = self.bell.get_or_init(|| bell).clone();
+        let rung = kept.clone();
+        self.puller.on_arrival(Arc::new(move || rung.ring()));
+        // What came before somebody listened.
+        kept.ring();
+        Ok(kept.fd())
+    }
+
+    /// Everything handed out is done: tells the brokers.
+    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+        self.check(py)?;
+        enter::block_on(py, self.puller.commit())
+    }
+
+    /// Ends everything; `all`: what was handed out is done. In a forked child nothing is done: it is the parent's.
+    fn shut(&self, py: Python<'_>, all: bool) -> PyResult<()> {
+        if !self.owner.is_here() {
+            return Ok(());
+        }
+        enter::block_on(py, self.puller.shut(all))
+    }
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyConsumer>()
+}

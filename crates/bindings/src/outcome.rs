@@ -1,0 +1,363 @@
+//! What became of a message: `pyrmq.SendResult`, and how outcomes reach who waits for them.
+//!
+//! ```text
+//! one send      Waiter: a slot, the waiting thread is woken by the connection's task itself
+//! many sends    Outcomes: (token, outcome) pairs in a list; a thread takes them by the batch, or asyncio does when
+//!               the pipe's end becomes readable. One byte is in the pipe while the list is not empty.
+//! ```
+
+use crate::errors::Error;
+use crate::{enter, runtime::Owner};
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+use pyrmq_client::ClientError;
+use pyrmq_client::producer::SendResult;
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The outcome of one frame: a message, or a batch of them.
+pub(crate) type Outcome = Result<SendResult, ClientError>;
+
+/// One message's share of an outcome. Texts are cut out of the frame's when they are asked for.
+#[pyclass(frozen, name = "SendResult", module = "pyrmq.message")]
+#[derive(Debug)]
+pub(crate) struct PySendResult {
+    frame: Arc<SendResult>,
+    // `None`: a message of its own; else its place in the batch.
+    item: Option<u32>,
+}
+
+impl PySendResult {
+    pub(crate) fn single(frame: SendResult) -> Self {
+        Self {
+            frame: Arc::new(frame),
+            item: None,
+        }
+    }
+
+    pub(crate) fn item(frame: Arc<SendResult>, item: u32) -> Self {
+        Self {
+            frame,
+            item: Some(item),
+        }
+    }
+
+    fn part<'a>(&self, ids: &'a str) -> &'a str {
+        match self.item {
+            None => ids,
+            Some(item) => ids.split(',').nth(item as usize).unwrap_or(ids),
+        }
+    }
+}
+
+#[pymethods]
+impl PySendResult {
+    #[getter]
+    fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let module = PyModule::import(py, "pyrmq.message")?;
+        module.getattr("SendStatus")?.get_item(self.frame.status.name())
+    }
+
+    #[getter]
+    fn message_id(&self) -> &str {
+        match self.item {
+            // The ids of a batch are our own, 32 digits each.
+            Some(item) => {
+                let start = item as usize * 33;
+                self.frame
+                    .message_id
+                    .get(start..start + 32)
+                    .unwrap_or_else(|| self.part(&self.frame.message_id))
+            }
+            None => &self.frame.message_id,
+        }
+    }
+
+    #[getter]
+    fn offset_message_id(&self) -> &str {
+        self.part(&self.frame.offset_message_id)
+    }
+
+    #[getter]
+    fn topic(&self) -> &str {
+        &self.frame.topic
+    }
+
+    #[getter]
+    fn broker(&self) -> &str {
+        &self.frame.broker
+    }
+
+    #[getter]
+    fn queue_id(&self) -> i32 {
+        self.frame.queue_id
+    }
+
+    #[getter]
+    fn queue_offset(&self) -> i64 {
+        self.frame.queue_offset + i64::from(self.item.unwrap_or(0))
+    }
+
+    #[getter]
+    fn transaction_id(&self) -> Option<&str> {
+        self.frame.transaction_id.as_deref()
+    }
+
+    #[getter]
+    fn recall_handle(&self) -> Option<&str> {
+        self.frame.recall_handle.as_deref()
+    }
+
+    #[getter]
+    fn attempts(&self) -> u32 {
+        self.frame.attempts
+    }
+
+    #[getter]
+    fn may_be_duplicate(&self) -> bool {
+        self.frame.may_be_duplicate
+    }
+
+    fn __repr__(&self) -> String {
+        let again = if self.frame.attempts > 1 {
+            format!(", attempts={}", self.frame.attempts)
+        } else {
+            String::new()
+        };
+        let twice = if self.frame.may_be_duplicate {
+            ", may_be_duplicate=True"
+        } else {
+            ""
+        };
+        format!(
+            "SendResult({}, topic={:?}, broker={:?}, queue_id={}, queue_offset={}, message_id={:?}{again}{twice})",
+            self.frame.status.name(),
+            &*self.frame.topic,
+            &*self.frame.broker,
+            self.queue_id(),
+            self.queue_offset(),
+            self.message_id(),
+        )
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        other.cast::<Self>().is_ok_and(|other| {
+            let other = other.get();
+            self.item == other.item && self.frame == other.frame
+        })
+    }
+
+    fn __hash__(&self) -> u64 {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        self.message_id().hash(&mut hasher);
+        self.queue_offset().hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// Where a blocking send waits.
+#[derive(Debug, Default)]
+pub(crate) struct Waiter {
+    slot: Mutex<Option<Outcome>>,
+    ready: Condvar,
+}
+
+impl Waiter {
+    pub(crate) fn set(&self, value: Outcome) {
+        *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+        self.ready.notify_one();
+    }
+
+    pub(crate) fn wait(&self, slice: Duration) -> Option<Outcome> {
+        let slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut slot, _) = self
+            .ready
+            .wait_timeout_while(slot, slice, |slot| slot.is_none())
+            .unwrap_or_else(PoisonError::into_inner);
+        slot.take()
+    }
+}
+
+/// A byte in a pipe while there is something to look at: what asyncio can wait for.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    reader: PipeReader,
+    writer: PipeWriter,
+    // Guards whether the byte is in the pipe.
+    rung: Mutex<bool>,
+}
+
+impl Bell {
+    pub(crate) fn new() -> Result<Self, Error> {
+        let (reader, writer) = std::io::pipe().map_err(|cause| Error::Runtime { cause })?;
+        Ok(Self {
+            reader,
+            writer,
+            rung: Mutex::new(false),
+        })
+    }
+
+    pub(crate) fn fd(&self) -> i32 {
+        self.reader.as_raw_fd()
+    }
+
+    /// Never blocks: at most one byte is in the pipe.
+    pub(crate) fn ring(&self) {
+        let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*rung {
+            *rung = (&self.writer).write_all(&[1]).is_ok();
+        }
+    }
+
+    /// Takes the byte out, if it is there.
+    pub(crate) fn silence(&self) {
+        let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        if *rung {
+            *rung = (&self.reader).read_exact(&mut [0]).is_err();
+        }
+    }
+}
+
+/// A list of outcomes for a thread or an event loop.
+#[pyclass(frozen, name = "Outcomes", module = "pyrmq._core")]
+#[derive(Debug)]
+pub(crate) struct Outcomes {
+    owner: Owner,
+    shared: Arc<SharedOutcomes>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct SharedOutcomes {
+    // Guards what waits to be taken.
+    state: Mutex<State>,
+    ready: Condvar,
+    bell: Option<Bell>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    list: Vec<(u64, Outcome)>,
+    closed: bool,
+}
+
+impl SharedOutcomes {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn push(&self, token: u64, outcome: Outcome) {
+        let mut state = self.state();
+        let first = state.list.is_empty();
+        state.list.push((token, outcome));
+        drop(state);
+        if first {
+            match &self.bell {
+                Some(bell) => bell.ring(),
+                None => self.ready.notify_all(),
+            }
+        }
+    }
+
+    fn wait(&self, slice: Duration) -> Option<Vec<(u64, Outcome)>> {
+        let state = self.state();
+        let (mut state, _) = self
+            .ready
+            .wait_timeout_while(state, slice, |state| state.list.is_empty() && !state.closed)
+            .unwrap_or_else(PoisonError::into_inner);
+        let taken = std::mem::take(&mut state.list);
+        (!taken.is_empty() || state.closed).then_some(taken)
+    }
+}
+
+impl Outcomes {
+    pub(crate) fn shared(&self) -> Arc<SharedOutcomes> {
+        self.shared.clone()
+    }
+}
+
+#[pymethods]
+impl Outcomes {
+    /// With `descriptor`, an event loop waits on `fileno()`; without, a thread waits in `wait`.
+    #[new]
+    fn new(py: Python<'_>, descriptor: bool) -> PyResult<Self> {
+        let bell = descriptor.then(Bell::new).transpose();
+        Ok(Self {
+            owner: Owner::new("this list of outcomes"),
+            shared: Arc::new(SharedOutcomes {
+                bell: bell.map_err(|error| error.into_py(py))?,
+                ..SharedOutcomes::default()
+            }),
+        })
+    }
+
+    /// The descriptor that is readable while something is in the list; -1 without one.
+    fn fileno(&self) -> i32 {
+        self.shared.bell.as_ref().map_or(-1, Bell::fd)
+    }
+
+    /// Takes what is there: (token, result or exception, None when it succeeded).
+    fn take<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.owner.check().map_err(|error| error.into_py(py))?;
+        if let Some(bell) = &self.shared.bell {
+            bell.silence();
+        }
+        let taken = std::mem::take(&mut self.shared.state().list);
+        to_list(py, taken)
+    }
+
+    /// Waits until something is there and takes it. `None`: closed, and nothing is left.
+    fn wait<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
+        self.owner.check().map_err(|error| error.into_py(py))?;
+        let taken = enter::wait(py, |slice| self.shared.wait(slice))?;
+        if taken.is_empty() {
+            return Ok(None);
+        }
+        to_list(py, taken).map(Some)
+    }
+
+    /// Ends `wait`.
+    fn close(&self) {
+        self.shared.state().closed = true;
+        self.shared.ready.notify_all();
+    }
+}
+
+fn to_list(py: Python<'_>, taken: Vec<(u64, Outcome)>) -> PyResult<Bound<'_, PyList>> {
+    let list = PyList::empty(py);
+    for (token, outcome) in taken {
+        let pair = match outcome {
+            Ok(result) => PyTuple::new(
+                py,
+                [
+                    token.into_pyobject(py)?.into_any(),
+                    Py::new(py, PySendResult::single(result))?
+                        .into_bound(py)
+                        .into_any(),
+                    py.None().into_bound(py),
+                ],
+            )?,
+            Err(error) => PyTuple::new(
+                py,
+                [
+                    token.into_pyobject(py)?.into_any(),
+                    py.None().into_bound(py),
+                    Error::from(error)
+                        .into_py(py)
+                        .into_value(py)
+                        .into_bound(py)
+                        .into_any(),
+                ],
+            )?,
+        };
+        list.append(pair)?;
+    }
+    Ok(list)
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PySendResult>()?;
+    module.add_class::<Outcomes>()
+}

@@ -1,0 +1,402 @@
+//! The producer as Python drives it. Bodies are copied once; no Python object outlives the call that brought it.
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "what Python hands over is extracted by value"
+)]
+
+use crate::batch;
+use crate::command::body_of;
+use crate::errors::Error;
+use crate::outcome::{Outcomes, PySendResult, Waiter};
+use crate::runtime::Owner;
+use crate::{enter, runtime};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyrmq_client::draft::{Draft, Properties, Target};
+use pyrmq_client::producer::Producer;
+use pyrmq_client::{ClientError, Compression, ProducerOptions};
+use pyrmq_remoting::message::java_hash;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// A producer. Frozen and shared by threads.
+#[pyclass(frozen, name = "Producer", module = "pyrmq._core")]
+#[derive(Debug)]
+pub(crate) struct PyProducer {
+    owner: Owner,
+    pub(crate) producer: Arc<Producer>,
+}
+
+/// What a message has beside topic and body, as it comes from Python.
+#[derive(FromPyObject)]
+pub(crate) struct Extras<'py> {
+    keys: Option<Bound<'py, PyAny>>,
+    tags: Option<Bound<'py, PyString>>,
+    properties: Option<Bound<'py, PyDict>>,
+    sharding_key: Option<Bound<'py, PyString>>,
+    delay_level: i32,
+    flag: i32,
+}
+
+impl Extras<'_> {
+    /// Checks and writes the properties; the unique id is among them.
+    pub(crate) fn properties<'t>(
+        &self,
+        topic: &'t str,
+        producer: &Producer,
+    ) -> PyResult<Result<Properties<'t>, ClientError>> {
+        let mut text = Properties::new(topic, producer.ids());
+        let mut push = |name: &str, value: &str| text.push(name, value);
+        let mut written = Ok(());
+        if let Some(keys) = &self.keys {
+            written = written.and(push("KEYS", &keys_of(keys)?));
+        }
+        if let Some(tags) = &self.tags {
+            written = written.and(push("TAGS", &tags.to_cow()?));
+        }
+        if let Some(key) = &self.sharding_key {
+            written = written.and(push("__SHARDINGKEY", &key.to_cow()?));
+        }
+        if self.delay_level > 0 {
+            written = written.and(push("DELAY", &self.delay_level.to_string()));
+        }
+        if let Some(properties) = &self.properties {
+            for (name, value) in properties {
+                let (name, value) = (name.cast::<PyString>()?, value.cast::<PyString>()?);
+                written = written.and(text.push_user(&name.to_cow()?, &value.to_cow()?));
+            }
+        }
+        Ok(written.map(|()| text))
+    }
+
+    pub(crate) fn sharding_hash(&self) -> PyResult<Option<i32>> {
+        let Some(key) = &self.sharding_key else {
+            return Ok(None);
+        };
+        Ok(Some(java_hash::hash(&key.to_cow()?)))
+    }
+
+    pub(crate) fn flag(&self) -> i32 {
+        self.flag
+    }
+
+    pub(crate) fn delay_level(&self) -> i32 {
+        self.delay_level
+    }
+}
+
+/// Several keys are one text with spaces between them.
+fn keys_of(keys: &Bound<'_, PyAny>) -> PyResult<String> {
+    if let Ok(text) = keys.cast::<PyString>() {
+        return Ok(text.to_cow()?.into_owned());
+    }
+    let mut joined = String::new();
+    for key in keys.try_iter()? {
+        let key = key?;
+        let key = key
+            .cast::<PyString>()
+            .map_err(|_| PyTypeError::new_err(format!("a key is text, not {}", key.get_type())))?;
+        if !joined.is_empty() {
+            joined.push(' ');
+        }
+        joined.push_str(&key.to_cow()?);
+    }
+    Ok(joined)
+}
+
+/// The queue that a call names: (broker name or empty, number), else by the sharding key, else any.
+pub(crate) fn target_of(queue: Option<(String, i32)>, sharding_hash: Option<i32>) -> Target {
+    match (queue, sharding_hash) {
+        (Some((broker, id)), _) => Target::Queue {
+            broker: broker.into(),
+            id,
+        },
+        (None, Some(hash)) => Target::Hash(hash),
+        (None, None) => Target::Any,
+    }
+}
+
+impl PyProducer {
+    pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
+        self.owner.check().map_err(|error| error.into_py(py))
+    }
+
+    fn draft(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        body: &Bound<'_, PyAny>,
+        extras: &Extras<'_>,
+        queue: Option<(String, i32)>,
+    ) -> PyResult<Draft> {
+        self.check(py)?;
+        let topic: Arc<str> = topic.into();
+        let body = body_of(body)?;
+        let target = target_of(queue, extras.sharding_hash()?);
+        let flag = extras.flag();
+        extras
+            .properties(&topic, &self.producer)?
+            .and_then(|properties| {
+                let id = properties.message_id().to_owned();
+                let text = properties.finish()?;
+                self.producer.draft(&topic, body, text, id, flag, target)
+            })
+            .map_err(|error| Error::from(error).into_py(py))
+    }
+
+    /// Comes in through the gate, waiting at most until `deadline`.
+    pub(crate) fn enter(
+        &self,
+        py: Python<'_>,
+        messages: usize,
+        bytes: usize,
+        deadline: Instant,
+    ) -> PyResult<()> {
+        let gate = self.producer.gate();
+        if gate.try_enter(messages, bytes) {
+            return Ok(());
+        }
+        let entered = enter::wait(py, |slice| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if gate.enter(messages, bytes, slice.min(left)) {
+                return Some(true);
+            }
+            (left <= slice).then_some(false)
+        })?;
+        if entered {
+            return Ok(());
+        }
+        let full = ClientError::TooManyInFlight {
+            waiting: gate.waiting(),
+            limit: gate.limit(),
+        };
+        Err(Error::from(full).into_py(py))
+    }
+
+    pub(crate) fn timeout(&self, timeout_ms: Option<u64>) -> Duration {
+        timeout_ms.map_or(self.producer.options().send_timeout, Duration::from_millis)
+    }
+}
+
+#[pymethods]
+impl PyProducer {
+    #[new]
+    #[pyo3(signature = (name_servers, group, *, instance_name, send_timeout_ms, retries, retry_not_stored_ok,
+        compress_over_bytes, compress_level, max_message_bytes, default_queues, create_topic_key, latency_fault,
+        max_in_flight, max_in_flight_bytes))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one for each option; Python has the defaults"
+    )]
+    fn new(
+        py: Python<'_>,
+        name_servers: Vec<String>,
+        group: String,
+        instance_name: String,
+        send_timeout_ms: u64,
+        retries: u32,
+        retry_not_stored_ok: bool,
+        compress_over_bytes: Option<usize>,
+        compress_level: u32,
+        max_message_bytes: usize,
+        default_queues: i32,
+        create_topic_key: String,
+        latency_fault: bool,
+        max_in_flight: usize,
+        max_in_flight_bytes: usize,
+    ) -> PyResult<Self> {
+        let mut options = ProducerOptions::new(name_servers, group);
+        options.client.instance_name = instance_name;
+        options.send_timeout = Duration::from_millis(send_timeout_ms);
+        options.retries = retries;
+        options.retry_not_stored_ok = retry_not_stored_ok;
+        options.compression = compress_over_bytes.map(|over_bytes| Compression {
+            over_bytes,
+            level: compress_level,
+        });
+        options.max_message_bytes = max_message_bytes;
+        options.default_queues = default_queues;
+        options.create_topic_key = create_topic_key;
+        options.latency_fault = latency_fault;
+        options.max_in_flight = max_in_flight;
+        options.max_in_flight_bytes = max_in_flight_bytes;
+        // Checked before the runtime starts: a mistake starts nothing.
+        let made = options
+            .validate()
+            .map_err(Error::from)
+            .and_then(|()| runtime::current())
+            .and_then(|runtime| Ok(Producer::new(runtime.handle(), options)?));
+        Ok(Self {
+            owner: Owner::new("this producer"),
+            producer: Arc::new(made.map_err(|error| error.into_py(py))?),
+        })
+    }
+
+    /// Sends and waits for the outcome.
+    fn send(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        body: &Bound<'_, PyAny>,
+        extras: Extras<'_>,
+        queue: Option<(String, i32)>,
+        timeout_ms: Option<u64>,
+    ) -> PyResult<PySendResult> {
+        let draft = self.draft(py, topic, body, &extras, queue)?;
+        let timeout = self.timeout(timeout_ms);
+        self.enter(py, 1, draft.body.len(), Instant::now() + timeout)?;
+        let waiter: Arc<Waiter> = Arc::default();
+        let slot = waiter.clone();
+        self.producer
+            .send(draft, timeout, Box::new(move |outcome| slot.set(outcome)));
+        match enter::wait(py, |slice| waiter.wait(slice))? {
+            Ok(result) => Ok(PySendResult::single(result)),
+            Err(error) => Err(Error::from(error).into_py(py)),
+        }
+    }
+
+    /// Sends; the outcome comes to `outcomes` under `token`. With `wait` a full gate is waited for, else it is an
+    /// error at once.
+    #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
+    fn send_to(
+        &self,
+        py: Python<'_>,
+        outcomes: &Outcomes,
+        token: u64,
+        wait: bool,
+        topic: &str,
+        body: &Bound<'_, PyAny>,
+        extras: Extras<'_>,
+        queue: Option<(String, i32)>,
+        timeout_ms: Option<u64>,
+    ) -> PyResult<()> {
+        let draft = self.draft(py, topic, body, &extras, queue)?;
+        let timeout = self.timeout(timeout_ms);
+        let deadline = if wait {
+            Instant::now() + timeout
+        } else {
+            Instant::now()
+        };
+        self.enter(py, 1, draft.body.len(), deadline)?;
+        let shared = outcomes.shared();
+        self.producer.send(
+            draft,
+            timeout,
+            Box::new(move |outcome| shared.push(token, outcome)),
+        );
+        Ok(())
+    }
+
+    /// Sends without an answer.
+    fn send_oneway(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        body: &Bound<'_, PyAny>,
+        extras: Extras<'_>,
+        queue: Option<(String, i32)>,
+    ) -> PyResult<()> {
+        let draft = self.draft(py, topic, body, &extras, queue)?;
+        enter::block_on(py, self.producer.send_oneway(draft))
+    }
+
+    /// Sends many messages of one topic in batches, and waits for all outcomes: a list with a result or an exception
+    /// for each.
+    #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
+    fn send_batch<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &str,
+        messages: &Bound<'py, PyAny>,
+        extras: Extras<'py>,
+        queue: Option<(String, i32)>,
+        batch_bytes: usize,
+        timeout_ms: Option<u64>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        self.check(py)?;
+        batch::send(
+            self,
+            py,
+            topic,
+            messages,
+            &extras,
+            queue.as_ref(),
+            batch_bytes,
+            timeout_ms,
+        )
+    }
+
+    /// Messages on their way.
+    fn in_flight(&self) -> usize {
+        self.producer.gate().waiting()
+    }
+
+    /// Waits until nothing is on its way; false when `timeout_ms` passed first.
+    fn flush(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
+        self.check(py)?;
+        let deadline = Instant::now() + Duration::from_millis(timeout_ms);
+        let gate = self.producer.gate();
+        enter::wait(py, |slice| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if gate.empty(slice.min(left)) {
+                return Some(true);
+            }
+            left.is_zero().then_some(false)
+        })
+    }
+
+    /// (messages confirmed, messages failed, retries, frames).
+    fn stats(&self) -> (u64, u64, u64, u64) {
+        let stats = self.producer.stats();
+        (
+            stats.confirmed.load(Ordering::Relaxed),
+            stats.failed.load(Ordering::Relaxed),
+            stats.retries.load(Ordering::Relaxed),
+            stats.frames.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Takes no more messages.
+    fn close(&self) {
+        self.producer.close();
+    }
+
+    /// Says goodbye and ends every connection. In a forked child nothing is done: it is the parent's.
+    fn shut(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.owner.is_here() {
+            return Ok(());
+        }
+        enter::block_on(py, async {
+            self.producer.shut().await;
+            Ok::<(), Error>(())
+        })
+    }
+}
+
+/// A body's bytes without a copy where that is safe while the interpreter is held.
+pub(crate) enum BodyRef<'a> {
+    Borrowed(&'a [u8]),
+    Owned(bytes::Bytes),
+}
+
+impl BodyRef<'_> {
+    pub(crate) fn of<'a>(body: &'a Bound<'_, PyAny>) -> PyResult<BodyRef<'a>> {
+        match body.cast::<PyBytes>() {
+            Ok(bytes) => Ok(BodyRef::Borrowed(bytes.as_bytes())),
+            Err(_) => body_of(body).map(BodyRef::Owned),
+        }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Borrowed(bytes) => bytes,
+            Self::Owned(bytes) => bytes,
+        }
+    }
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyProducer>()
+}

@@ -1,0 +1,189 @@
+//! A pulled message: `pyrmq.ReceivedMessage`. It keeps the answer that it came with, and decodes what is asked for.
+
+use crate::errors::Error;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+use pyrmq_client::queue::{Chunk, Messages};
+use pyrmq_remoting::WireError;
+use pyrmq_remoting::message::compress::{self, Codec};
+use pyrmq_remoting::message::id::OffsetId;
+use pyrmq_remoting::message::properties::names;
+use pyrmq_remoting::message::record::Record;
+use std::sync::Arc;
+
+/// A compressed body may grow to this and no further: four times what brokers take by default.
+const BODY_BYTES: usize = 16 * 1024 * 1024;
+
+/// One message of an answer.
+#[pyclass(frozen, name = "ReceivedMessage", module = "pyrmq.message")]
+#[derive(Debug)]
+pub(crate) struct PyReceived {
+    chunk: Arc<Chunk>,
+    index: usize,
+}
+
+impl PyReceived {
+    fn record(&self, py: Python<'_>) -> PyResult<Record<'_>> {
+        let missing = || Err(WireError::MissingField("record"));
+        let record = self.chunk.record(self.index).unwrap_or_else(missing);
+        record.map_err(|error| Error::Wire(error).into_py(py))
+    }
+
+    fn property(&self, py: Python<'_>, name: &str) -> PyResult<Option<String>> {
+        Ok(self.record(py)?.properties.get(name).map(str::to_owned))
+    }
+}
+
+#[pymethods]
+impl PyReceived {
+    #[getter]
+    fn topic(&self) -> &str {
+        &self.chunk.queue.topic
+    }
+
+    #[getter]
+    fn broker(&self) -> &str {
+        &self.chunk.queue.broker
+    }
+
+    #[getter]
+    fn queue_id(&self) -> i32 {
+        self.chunk.queue.queue_id
+    }
+
+    #[getter]
+    fn queue_offset(&self) -> i64 {
+        self.chunk.offset(self.index).unwrap_or(-1)
+    }
+
+    #[getter]
+    fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let record = self.record(py)?;
+        let plain = Codec::of(record.sys_flag).and_then(|codec| {
+            codec
+                .map(|codec| compress::decompress(codec, record.body, BODY_BYTES))
+                .transpose()
+        });
+        match plain.map_err(|error| Error::Wire(error).into_py(py))? {
+            Some(plain) => Ok(PyBytes::new(py, &plain)),
+            None => Ok(PyBytes::new(py, record.body)),
+        }
+    }
+
+    #[getter]
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let record = self.record(py)?;
+        let keys = record.properties.get(names::KEYS).unwrap_or_default();
+        PyList::new(py, keys.split(' ').filter(|key| !key.is_empty()))
+    }
+
+    #[getter]
+    fn tags(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.property(py, names::TAGS)
+    }
+
+    #[getter]
+    fn sharding_key(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.property(py, names::SHARDINGKEY)
+    }
+
+    #[getter]
+    fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let properties = PyDict::new(py);
+        for (name, value) in self.record(py)?.properties.iter() {
+            properties.set_item(name, value)?;
+        }
+        Ok(properties)
+    }
+
+    #[getter]
+    fn message_id(&self, py: Python<'_>) -> PyResult<String> {
+        match self.property(py, names::UNIQ_KEY)? {
+            Some(id) => Ok(id),
+            None => self.offset_message_id(py),
+        }
+    }
+
+    #[getter]
+    fn offset_message_id(&self, py: Python<'_>) -> PyResult<String> {
+        let record = self.record(py)?;
+        let id = OffsetId {
+            host: record.store_host,
+            offset: record.physical_offset,
+        };
+        Ok(id.to_string())
+    }
+
+    #[getter]
+    fn born_timestamp(&self, py: Python<'_>) -> PyResult<i64> {
+        Ok(self.record(py)?.born_timestamp_ms)
+    }
+
+    #[getter]
+    fn born_host(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.record(py)?.born_host.to_string())
+    }
+
+    #[getter]
+    fn store_timestamp(&self, py: Python<'_>) -> PyResult<i64> {
+        Ok(self.record(py)?.store_timestamp_ms)
+    }
+
+    #[getter]
+    fn store_host(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.record(py)?.store_host.to_string())
+    }
+
+    #[getter]
+    fn commit_log_offset(&self, py: Python<'_>) -> PyResult<i64> {
+        Ok(self.record(py)?.physical_offset)
+    }
+
+    #[getter]
+    fn reconsume_times(&self, py: Python<'_>) -> PyResult<i32> {
+        Ok(self.record(py)?.reconsume_times)
+    }
+
+    #[getter]
+    fn flag(&self, py: Python<'_>) -> PyResult<i32> {
+        Ok(self.record(py)?.flag)
+    }
+
+    #[getter]
+    fn sys_flag(&self, py: Python<'_>) -> PyResult<i32> {
+        Ok(self.record(py)?.sys_flag)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let record = self.record(py)?;
+        let [keys, tags] = record.properties.get_many([names::KEYS, names::TAGS]);
+        let named =
+            |name, value: Option<&str>| value.map_or(String::new(), |value| format!(", {name}={value:?}"));
+        Ok(format!(
+            "ReceivedMessage(topic={:?}, broker={:?}, queue_id={}, queue_offset={}{}{}, body of {} bytes)",
+            self.topic(),
+            self.broker(),
+            self.queue_id(),
+            self.queue_offset(),
+            named("keys", keys),
+            named("tags", tags),
+            record.body.len(),
+        ))
+    }
+}
+
+/// All messages of a poll, in order.
+pub(crate) fn to_list(py: Python<'_>, taken: Vec<Messages>) -> PyResult<Bound<'_, PyList>> {
+    let list = PyList::empty(py);
+    for messages in taken {
+        for index in messages.first..messages.end {
+            let chunk = messages.chunk.clone();
+            list.append(Py::new(py, PyReceived { chunk, index })?)?;
+        }
+    }
+    Ok(list)
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyReceived>()
+}
