@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import Row, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 ALL = (
     "topic,brokerName,queueId,queueOffset,body,keys,tags,properties,msgId,bornTimestamp,"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from tests.spark.topic import Topic
 
@@ -164,11 +164,9 @@ def test_a_queue_that_comes_later_is_read_from_its_earliest(
     assert batches.texts == ["a", "b", "c"]
 
 
-def test_specific_offsets_start_a_stream(
-    spark: SparkSession, topic: Topic, run: Callable[..., StreamingQuery]
-) -> None:
+def test_specific_offsets_start_a_stream(topic: Topic, run: Callable[..., StreamingQuery]) -> None:
     topic.send(0, ["a", "b", "c"])
-    broker = topic.read(spark).first().brokerName
+    broker = topic.broker_name()
     place = f'{{"{topic.name}":{{"{broker}":{{"0":1,"1":-2,"2":-1,"3":0}}}}}}'
     batches = Batches()
     ended(run(batches, now=True, startingOffsets=place))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from pyrmq._core import Command, Connections
 from pyrmq.spark.options import Options
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.streaming import DataStreamReader
+    from pyspark.sql.streaming.readwriter import DataStreamReader
 
+Fields: TypeAlias = dict[str, str | int | bool | None]
 CREATE_TOPIC, DELETE_TOPIC, SEND, PULL = 17, 215, 10, 11
 
 
@@ -48,7 +49,7 @@ class Topic:
 
     def create(self, queues: int = 4) -> Topic:
         """Create it, or change how many queues it has, and wait until it is routable."""
-        fields = {
+        fields: Fields = {
             "topic": self.name,
             "defaultTopic": "TBW102",
             "readQueueNums": queues,
@@ -90,7 +91,7 @@ class Topic:
                 if isinstance(one, Sent)
                 else Sent(one if isinstance(one, bytes) else one.encode())
             )
-            fields = {
+            fields: Fields = {
                 "producerGroup": "test",
                 "topic": self.name,
                 "defaultTopic": "TBW102",
@@ -111,16 +112,25 @@ class Topic:
     def await_offset(self, queue_id: int, offset: int) -> None:
         """Wait until a queue shows so many messages: it is filled a moment after the log."""
         deadline = time.monotonic() + 20
-        fields = {"topic": self.name, "queueId": queue_id}
+        fields: Fields = {"topic": self.name, "queueId": queue_id}
         while int(self.ask(30, fields).fields["offset"]) < offset:
             assert time.monotonic() < deadline, f"{self.name}, queue {queue_id}: not at {offset}"
             time.sleep(0.01)
+
+    def broker_name(self) -> str:
+        """Return the name under which the broker is routed."""
+        options = Options.parse({"nameserver": self.name_server, "topic": self.name}, batch=True)
+        cluster = RemoteCluster(options)
+        try:
+            return next(iter(cluster.bounds([self.name]))).broker
+        finally:
+            cluster.close()
 
     def records(self, queue_id: int, count: int) -> list[reference.Record]:
         """Pull the first messages of a queue and decode them with the reference codec."""
         records: list[reference.Record] = []
         while len(records) < count:
-            fields = {
+            fields: Fields = {
                 "consumerGroup": "test",
                 "topic": self.name,
                 "queueId": queue_id,
@@ -137,9 +147,7 @@ class Topic:
             records += reference.decode_all(body)
         return records
 
-    def ask(
-        self, code: int, fields: dict[str, str | int | bool | None], body: bytes | None = None
-    ) -> Command:
+    def ask(self, code: int, fields: Fields, body: bytes | None = None) -> Command:
         """Send one request to the broker."""
         answer = self.connections.request(self.broker, Command(code, fields, body), 10_000)
         assert answer.code == 0, f"request {code}: {answer.code} {answer.remark}"
