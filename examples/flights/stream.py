@@ -1,0 +1,166 @@
+"""The Spark side: a streaming query from the topic into Parquet by month, and what it wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from examples.flights.data import Tally
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+COLUMNS = (
+    "id STRING, year INT, month INT, day INT, dep_delay INT, arr_delay INT, carrier STRING,"
+    " flight INT, tailnum STRING, origin STRING, dest STRING, distance INT, hour INT, minute INT"
+)
+ROWS_PER_BATCH = 100_000
+
+
+def session() -> SparkSession:
+    """Start Spark on two cores."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName("flights")
+    for key, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.memory": "1g",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+    }.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+@dataclass
+class Stream:
+    """The query from a topic into Parquet.
+
+    Args:
+        spark: the session.
+        name_server: where the topic is.
+        topic: its name.
+        folder: where the Parquet files and the checkpoint go.
+    """
+
+    spark: SparkSession
+    name_server: str
+    topic: str
+    folder: Path
+    _query: StreamingQuery | None = None
+    _read: int = 0
+
+    def start(self) -> None:
+        """Start it, from its checkpoint if there is one."""
+        messages = (
+            self.spark.readStream.format("rocketmq")
+            .option("nameServer", self.name_server)
+            .option("topic", self.topic)
+            .option("startingOffsets", "earliest")
+            .option("columns", "body,keys")
+            .option("maxOffsetsPerTrigger", str(ROWS_PER_BATCH))
+            .option("timeoutMs", "60000")
+            .load()
+        )
+        self._query = (
+            messages.selectExpr(
+                f"from_json(cast(body AS string), '{COLUMNS}') AS flight",
+                "keys AS key",
+                "crc32(body) AS checksum",
+            )
+            .select("flight.*", "key", "checksum")
+            .writeStream.format("parquet")
+            .partitionBy("month")
+            .option("path", str(self.folder / "parquet"))
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .start()
+        )
+
+    def stop(self) -> None:
+        """Stop it, in the middle of a batch or not."""
+        if self._query is not None:
+            self._query.stop()
+            self._query = None
+
+    @property
+    def read(self) -> int:
+        """How many messages the query has taken, by the offsets that it stands at."""
+        query = self._query
+        if query is not None:
+            failed = query.exception()
+            if failed is not None:
+                raise RuntimeError(f"the streaming query failed: {failed}")
+            progress = query.lastProgress
+            if progress is not None and progress.sources[0].endOffset:
+                self._read = _sum(json.loads(progress.sources[0].endOffset))
+        return self._read
+
+    @property
+    def batches(self) -> int:
+        """How many batches are finished."""
+        return sum(
+            not path.name.startswith(".") for path in (self.folder / "checkpoint/commits").glob("*")
+        )
+
+    def rows(self) -> DataFrame:
+        """Read back what was written."""
+        return self.spark.read.parquet(str(self.folder / "parquet"))
+
+
+def _sum(offsets: dict[str, Any]) -> int:
+    return sum(
+        offset
+        for topic, brokers in offsets.items()
+        if not topic.startswith("@")
+        for queues in brokers.values()
+        for offset in queues.values()
+    )
+
+
+def tally(rows: DataFrame) -> tuple[Tally, int]:
+    """Count what is there by month, and the distinct keys of all."""
+    months = rows.groupBy("month").agg(
+        *[
+            _expr("count(*) AS count"),
+            _expr("sum(checksum) AS checksum"),
+            _expr("count(DISTINCT key) AS keys"),
+        ]
+    )
+    found = months.collect()
+    held = Tally({row.month: (row["count"], row.checksum) for row in found})
+    return held, sum(row["keys"] for row in found)
+
+
+def delays(rows: DataFrame, by: str) -> pd.DataFrame:
+    """Return departure delays in minutes: quartiles, mean, share over 15 minutes, by a column."""
+    return (
+        rows.where("dep_delay IS NOT NULL")
+        .groupBy(by)
+        .agg(
+            _expr("count(*) AS flights"),
+            _expr("avg(dep_delay) AS mean"),
+            _expr("percentile_approx(dep_delay, array(0.25, 0.5, 0.75, 0.9)) AS quantiles"),
+            _expr("avg(cast(dep_delay > 15 AS int)) AS late"),
+        )
+        .orderBy(by)
+        .toPandas()
+    )
+
+
+def _expr(text: str) -> Any:  # noqa: ANN401 - a Spark column
+    from pyspark.sql.functions import expr
+
+    return expr(text)
