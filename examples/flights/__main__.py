@@ -14,12 +14,15 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Thread
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn
+from typing import TYPE_CHECKING
 
 from examples.flights import data, plot, report, servers, stream
 from examples.flights.sender import Sender
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn
 
 TOPIC = "flights"
 KILL_AT = 0.4
@@ -50,7 +53,7 @@ class Demo:
             shutil.rmtree(self.out / name, ignore_errors=True)
         logs = self.out / "logs"
         logs.mkdir(parents=True)
-        made: list[stream.SparkSession] = []
+        made: list[SparkSession] = []
         spark = Thread(target=lambda: made.append(stream.session()), daemon=True)
         spark.start()
         names = servers.name_server(logs)
@@ -154,7 +157,8 @@ class Demo:
                 (
                     "producer",
                     f"{counts.acknowledged / counts.seconds:,.0f} messages/s,"
-                    f" {size / counts.seconds:.0f} MB/s, the broker's {self.down_s:.1f} s away included",
+                    f" {size / counts.seconds:.0f} MB/s,"
+                    f" the broker's {self.down_s:.1f} s away included",
                 ),
                 (
                     "into Parquet",

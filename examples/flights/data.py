@@ -82,7 +82,10 @@ def _year(repeat: int) -> Iterator[Flight]:
         for line, row in enumerate(table, 1):
             year = int(row[0]) + repeat
             key = f"{year}-{line:06}"
-            values = [value if value not in ("", "NA") else "null" for value in row[1:]]
-            body = template.format(key, year, *values).replace('"null"', "null").encode()
-            aircraft = row[tail] if row[tail] not in ("", "NA") else row[carrier] + row[number]
+            values = row[1:]
+            if "NA" in values:
+                values = ["null" if value == "NA" else value for value in values]
+            text = template.format(key, year, *values)
+            body = text.replace('"null"', "null").encode()
+            aircraft = row[tail] if row[tail] != "NA" else row[carrier] + row[number]
             yield Flight(key, int(row[month]), row[carrier], aircraft, body)

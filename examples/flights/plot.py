@@ -33,7 +33,7 @@ def draw(
         }
     )
     figure, (left, right) = plt.subplots(1, 2, figsize=(15, 7.4), width_ratios=[1.15, 1])
-    figure.subplots_adjust(left=0.055, right=0.965, top=0.80, bottom=0.10, wspace=0.36)
+    figure.subplots_adjust(left=0.055, right=0.965, top=0.80, bottom=0.10, wspace=0.38)
     title = "The later the hour, the later the flight"
     figure.text(0.055, 0.935, title, fontsize=22, fontweight="bold")
     figure.text(
@@ -61,13 +61,19 @@ def _hours(axes, hours: pd.DataFrame) -> None:  # type: ignore[no-untyped-def]  
     axes.plot(at, median, color=BLUE, linewidth=2.5, marker="o", markersize=5)
     axes.axhline(0, color=INK, linewidth=0.8)
     last = at.iloc[-1] + 0.25
-    for values, text, color in (
-        (tenth, "1 in 10 waits longer", QUIET),
-        (upper, "1 in 4", QUIET),
-        (list(hours["mean"]), "mean", RED),
-        (median, "median", BLUE),
-    ):
-        axes.text(last, values[-1], text, color=color, va="center", fontsize=10)
+    for values, text, color in ((list(hours["mean"]), "mean", RED), (median, "median", BLUE)):
+        axes.text(last, values[-1], text, color=color, va="center", fontweight="bold")
+    peak = len(at) * 3 // 5
+    for values, text in ((tenth, "1 flight in 10 leaves later"), (upper, "1 in 4 leaves later")):
+        place = (at.iloc[peak], values[peak])
+        axes.annotate(
+            text,
+            place,
+            (at.iloc[peak] - 1.2, values[peak] + 9),
+            ha="right",
+            color=QUIET,
+            arrowprops={"arrowstyle": "-", "color": QUIET, "linewidth": 0.8},
+        )
     axes.set_title("By scheduled hour of departure", loc="left", fontsize=13, fontweight="bold")
     axes.set_ylabel("minutes late (below 0: early)")
     axes.set_xticks(range(int(at.min()), int(at.max()) + 1, 2))
@@ -78,7 +84,13 @@ def _hours(axes, hours: pd.DataFrame) -> None:  # type: ignore[no-untyped-def]  
 
 def _carriers(axes, carriers: pd.DataFrame, names: dict[str, str]) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
     ordered = carriers.sort_values("mean")
-    labels = [names.get(code, code).removesuffix(" Inc.").removesuffix(" Co.") for code in ordered.carrier]
+    labels = [
+        names.get(code, code)
+        .removesuffix(" Inc.")
+        .removesuffix(" Co.")
+        .removesuffix(" Corporation")
+        for code in ordered.carrier
+    ]
     worst = ordered["mean"].max()
     colors = [RED if mean == worst else BLUE for mean in ordered["mean"]]
     bars = axes.barh(labels, ordered["mean"], color=colors, height=0.68)

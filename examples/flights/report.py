@@ -10,10 +10,9 @@ from rich.panel import Panel
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from examples.flights.data import Tally
     from examples.flights.sender import Counts
+    from rich.console import Console
 
 
 @dataclass

@@ -16,11 +16,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from examples.flights.data import Flight, Tally
-from pyrmq import Message, Producer, PullConsumer, RmqError
+
+from pyrmq import Admin, Message, Producer, PullConsumer, QueueId, RmqError
+from pyrmq.errors import BatchSendError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyrmq import SendResult
+
+QUEUES = 4
 BATCH = 2_000
 PAUSE_S = 0.2
 PATIENCE_S = 60.0
@@ -68,6 +73,17 @@ class Sender:
     def alive(self) -> bool:
         """Whether there is still something to send."""
         return self._thread is not None and self._thread.is_alive()
+
+    def create_topic(self) -> None:
+        """Create the topic, so that Spark finds it before the first flight is sent."""
+        with Admin(name_server=self.name_server) as admin:
+            admin.create_topic(self.topic, queues=QUEUES)
+
+    def stored(self) -> int:
+        """Return how many messages the broker holds, by the bounds of its queues."""
+        with PullConsumer(name_server=self.name_server, group="counter") as consumer:
+            bounds = [consumer.bounds(queue) for queue in consumer.queues(self.topic)]
+        return sum(highest - lowest for lowest, highest in bounds)
 
     def stop(self) -> None:
         """Give up."""
@@ -123,16 +139,20 @@ class Sender:
             )
             for flight in flights
         ]
+        try:
+            outcomes: list[SendResult | RmqError] = [*producer.send_batch(self.topic, messages)]
+        except BatchSendError as error:
+            outcomes = error.results
+        except RmqError:
+            return flights, []
         refused: list[Flight] = []
         unknown: list[Flight] = []
-        for flight, outcome in zip(
-            flights, producer.send_batch(self.topic, messages), strict=True
-        ):
-            if isinstance(outcome, BaseException):
-                (unknown if getattr(outcome, "may_exist", True) else refused).append(flight)
+        for flight, outcome in zip(flights, outcomes, strict=True):
+            if isinstance(outcome, RmqError):
+                (unknown if getattr(outcome, "may_exist", False) else refused).append(flight)
             else:
                 self.counts.acknowledged += 1
-                place = (outcome.queue.broker_name, outcome.queue.queue_id)
+                place = (outcome.broker, outcome.queue_id)
                 self.ends[place] = max(self.ends.get(place, 0), outcome.queue_offset + 1)
         return refused, unknown
 
@@ -148,4 +168,16 @@ class Sender:
                 time.sleep(PAUSE_S)
 
     def _keys(self, consumer: PullConsumer) -> set[str]:
-        raise NotImplementedError
+        ends = {queue: consumer.bounds(queue)[1] for queue in consumer.queues(self.topic)}
+        begins = {queue: self.ends.get((queue.broker, queue.queue_id), 0) for queue in ends}
+        left = sum(max(0, ends[queue] - begins[queue]) for queue in ends)
+        keys: set[str] = set()
+        if left:
+            consumer.assign(begins)
+        while left > 0:
+            for message in consumer.poll(timeout=5.0):
+                queue = QueueId(message.topic, message.broker, message.queue_id)
+                if message.queue_offset < ends[queue]:
+                    keys.update(message.keys)
+                    left -= 1
+        return keys
