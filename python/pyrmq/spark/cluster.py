@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pyrmq.spark.options import Options, Word
 
-__all__ = ["Cluster", "ending", "starting", "topics_of"]
+__all__ = ["Cluster", "bounds_of", "ending", "starting", "topics_of"]
 
 
 class Cluster(Protocol):
@@ -43,41 +43,40 @@ class Cluster(Protocol):
 
 
 def topics_of(options: Options, cluster: Cluster) -> tuple[str, ...]:
-    """Return the topics that a read is about: those named, or those that match now.
-
-    Raises:
-        OptionError: no topic matches the pattern (only for a read that has no topics yet).
-    """
+    """Return the topics that a read is about: those named, or those that match now."""
     if options.topic_pattern is None:
         return options.topics
     pattern = re.compile(options.topic_pattern)
     return tuple(sorted(topic for topic in cluster.topics() if pattern.fullmatch(topic)))
 
 
-def starting(options: Options, cluster: Cluster) -> Offsets:
-    """Find where a new read begins.
+def bounds_of(options: Options, cluster: Cluster) -> dict[Queue, Bounds]:
+    """Say what every queue that a new read is about holds now.
 
     Raises:
-        OptionError: an unknown topic, or a pattern that matches none.
-        OffsetError: offsets that do not fit the queues.
+        TopicNotFound: a topic does not exist.
+        OptionError: no topic matches the pattern.
     """
-    bounds = _bounds(options, cluster)
-    return _positions(
-        "startingOffsets", options.starting, options.starting_timestamp_ms, bounds, cluster
-    )
-
-
-def ending(options: Options, cluster: Cluster) -> Offsets:
-    """Find where a batch read ends; raises as `starting`."""
-    bounds = _bounds(options, cluster)
-    return _positions("endingOffsets", options.ending, options.ending_timestamp_ms, bounds, cluster)
-
-
-def _bounds(options: Options, cluster: Cluster) -> dict[Queue, Bounds]:
     topics = topics_of(options, cluster)
     if not topics:
         raise OptionError("topicPattern", f"matches no topic: {options.topic_pattern}")
     return cluster.bounds(topics)
+
+
+def starting(options: Options, cluster: Cluster, bounds: Mapping[Queue, Bounds]) -> Offsets:
+    """Find where a new read begins.
+
+    Raises:
+        OffsetError: offsets that do not fit the queues.
+    """
+    wanted, timestamp_ms = options.starting, options.starting_timestamp_ms
+    return _positions("startingOffsets", wanted, timestamp_ms, bounds, cluster)
+
+
+def ending(options: Options, cluster: Cluster, bounds: Mapping[Queue, Bounds]) -> Offsets:
+    """Find where a batch read ends; raises as `starting`."""
+    wanted, timestamp_ms = options.ending, options.ending_timestamp_ms
+    return _positions("endingOffsets", wanted, timestamp_ms, bounds, cluster)
 
 
 def _positions(

@@ -59,7 +59,8 @@ class Progress:
     def initial(self) -> dict[str, Any]:
         """Return where a new query begins; the same answer however often Spark asks."""
         if self._initial is None:
-            self._initial = clusters.starting(self.options, self.cluster)
+            bounds = clusters.bounds_of(self.options, self.cluster)
+            self._initial = clusters.starting(self.options, self.cluster, bounds)
         return to_json(self._initial)
 
     def latest(

@@ -15,12 +15,12 @@ from pyrmq.spark.schema import projection
 from pyrmq.spark.worker import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from pyrmq.spark.offsets import Offsets
+    from pyrmq.spark.offsets import Bounds, Offsets, Queue
     from pyrmq.spark.options import Options
     from pyrmq.spark.plan import Range
 
@@ -62,9 +62,9 @@ class BatchReader(DataSourceReader):
 
         cluster = RemoteCluster(self.options)
         try:
-            start = clusters.starting(self.options, cluster)
-            end = clusters.ending(self.options, cluster)
-            bounds = cluster.bounds(clusters.topics_of(self.options, cluster))
+            bounds = clusters.bounds_of(self.options, cluster)
+            start = clusters.starting(self.options, cluster, bounds)
+            end = clusters.ending(self.options, cluster, bounds)
             tasks = tasks_of(self.options, start, self._held(end, bounds), bounds)
             return RangePartition.of(self._limited(tasks), cluster.addresses())
         finally:
@@ -75,10 +75,10 @@ class BatchReader(DataSourceReader):
         parts: tuple[Part, ...] = partition.value or ()
         return worker.batches(self.options, self.schema, parts, limit=self.options.limit)
 
-    def _held(self, end: Offsets, bounds: dict) -> Offsets:  # type: ignore[type-arg]
+    def _held(self, end: Offsets, bounds: Mapping[Queue, Bounds]) -> Offsets:
         held = {}
         for queue, offset in end.items():
-            highest = bounds[queue].highest if queue in bounds else offset
+            highest = bounds[queue].highest
             if offset > highest and self.options.fail_on_data_loss:
                 raise OffsetError(
                     f"{queue}: endingOffsets has {offset},"
