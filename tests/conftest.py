@@ -18,5 +18,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rocketmq-control",
         action="store_true",
-        help="run the interop tests against the real servers too, to check the tests themselves",
+        help="run the interop tests against the real servers only, to check the tests themselves",
     )

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
+from tests.interop.ask import await_registered
 from tests.interop.ours import OurBroker, OurNameServer
 from tests.interop.rocketmq import JavaBroker, JavaNameServer
 
@@ -87,6 +88,7 @@ class Clusters:
         self._stack.callback(names.kill)
         one = broker(who_broker, self.version, names.address, serialize=serialize).start()
         self._stack.callback(one.kill)
+        await_registered(names.address, one.address)
         return Cluster(
             kind=kind,
             namesrv=names.address,

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 NUMBERS = itertools.count(1)
 
+PAIRS = (
+    ("ours", "JSON"),
+    ("ours", "ROCKETMQ"),
+    ("java-broker", "ROCKETMQ"),
+    ("java-names", "JSON"),
+)
+"""Kind of cluster and header form of the Java side; a module may have ``PAIRS`` of its own."""
+
 
 def versions_of(config: pytest.Config) -> list[str]:
     """Return the RocketMQ versions that the run asks for."""
@@ -42,13 +50,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test for every version, header form and kind of cluster that it names."""
     if "version" in metafunc.fixturenames:
         metafunc.parametrize("version", versions_of(metafunc.config), scope="session")
-    if "serialize" in metafunc.fixturenames:
-        metafunc.parametrize("serialize", ["JSON", "ROCKETMQ"], scope="session")
-    if "kind" in metafunc.fixturenames:
-        kinds = ["ours", "java-broker", "java-names"]
+    if {"kind", "serialize"} <= set(metafunc.fixturenames):
+        pairs = getattr(metafunc.module, "PAIRS", PAIRS)
         if metafunc.config.getoption("--rocketmq-control"):
-            kinds.append("java")
-        metafunc.parametrize("kind", kinds, scope="session")
+            pairs = sorted({("java", serialize) for _, serialize in pairs})
+        metafunc.parametrize("kind,serialize", pairs, scope="session")
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,6 @@ SMALL_STORE: Mapping[str, object] = {
     "maxHashSlotNum": 5000,
     "maxIndexNum": 20_000,
     "messageIndexSafe": "true",
-    "timerWheelEnable": "false",
 }
 """Broker properties that keep a store small: 4 MiB segments, small queues and index files."""
 
