@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
+from tests.interop.artifacts import VERSIONS
 from tests.interop.ask import await_registered
 from tests.interop.ours import OurBroker, OurNameServer
 from tests.interop.rocketmq import JavaBroker, JavaNameServer
@@ -53,7 +54,8 @@ class Cluster:
         broker: address of the broker.
         broker_name: its name.
         cluster_name: its cluster.
-        store: its store directory.
+        broker_version: RocketMQ version of the broker; ours behaves as the newest.
+    store: its store directory.
         servers: the processes, name server first.
     """
 
@@ -62,6 +64,7 @@ class Cluster:
     broker: str
     broker_name: str
     cluster_name: str
+    broker_version: str
     store: Path
     servers: tuple[Server, Server]
 
@@ -95,6 +98,7 @@ class Clusters:
             broker=one.address,
             broker_name=one.broker_name,
             cluster_name=one.cluster,
+            broker_version=self.version if who_broker == "java" else VERSIONS[0],
             store=one.store_dir,
             servers=(names, one),
         )

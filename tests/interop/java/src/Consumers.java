@@ -27,6 +27,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 final class Consumers {
     private final Map<String, Push> pushes = new HashMap<>();
     private final Map<String, DefaultMQPullConsumer> pulls = new HashMap<>();
+    private final Map<String, Collection<MessageQueue>> queues = new HashMap<>();
     private final Map<String, DefaultLitePullConsumer> lites = new HashMap<>();
 
     Object startPush(Args args, DefaultMQProducer replier) throws Exception {
@@ -66,11 +67,17 @@ final class Consumers {
         return Collections.emptyMap();
     }
 
-    /** One pull of every queue of a topic, or of one, from the given offset; {@code block} waits on the broker. */
+    /**
+     * One pull of every queue of a topic, or of one, from the given offset; {@code block} waits on the broker,
+     * {@code known} takes the queues of the pull before.
+     */
     Object pull(Args args) throws Exception {
         DefaultMQPullConsumer consumer = pulls.get(args.get("id"));
         List<Object> rows = new ArrayList<>();
-        for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(args.get("topic"))) {
+        if (!args.flag("known")) {
+            queues.put(args.get("topic"), consumer.fetchSubscribeMessageQueues(args.get("topic")));
+        }
+        for (MessageQueue queue : queues.get(args.get("topic"))) {
             if (args.has("queue") && queue.getQueueId() != args.integer("queue", 0)) {
                 continue;
             }
@@ -163,6 +170,11 @@ final class Consumers {
             consumer.commitSync();
         }
         return Collections.singletonMap("messages", out);
+    }
+
+    Object commitLite(Args args) {
+        lites.get(args.get("id")).commitSync();
+        return Collections.emptyMap();
     }
 
     Object stopLite(Args args) {

@@ -82,6 +82,8 @@ public final class Driver {
                 return consumers.startLite(args);
             case "lite.poll":
                 return consumers.pollLite(args);
+            case "lite.commit":
+                return consumers.commitLite(args);
             case "lite.stop":
                 return consumers.stopLite(args);
             case "admin.createTopic":
