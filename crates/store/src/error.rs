@@ -85,6 +85,14 @@ pub enum StoreError {
         /// What is wrong there.
         reason: String,
     },
+    /// A consume queue points to something that is no record.
+    #[error("a consume queue points to position {position} with {size} bytes, where no such record is")]
+    QueueMismatch {
+        /// Position in the commit log.
+        position: i64,
+        /// Bytes that the record should have.
+        size: i32,
+    },
     /// A configuration file and its backup are both unreadable.
     #[error("{} cannot be read and neither can its backup: {reason}", path.display())]
     BadConfigFile {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 mod real;
 
 pub use real::RealFs;
+pub(crate) use real::local_hour;
 
 /// An open file.
 pub trait File: Send + Sync + fmt::Debug {

@@ -4,14 +4,30 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod append;
+mod background;
+mod checkpoint;
+mod commit_log;
 pub mod config_file;
+mod consume_queue;
 pub mod error;
+mod format;
 pub mod fs;
+mod group_commit;
+mod index_file;
+mod inner;
+mod key_index;
+mod log_reader;
 pub mod message;
 pub mod options;
 pub mod query;
+mod queues;
+mod read;
+mod recover;
+mod retain;
 pub mod stats;
 pub mod store;
+mod sync;
 
 pub use error::StoreError;
 pub use fs::{Fs, RealFs};

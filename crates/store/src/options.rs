@@ -32,7 +32,7 @@ pub struct Options {
     pub flush_queue_interval_ms: u64,
     /// `syncFlushTimeout`: 5000 ms; at least 1.
     pub sync_flush_timeout_ms: u64,
-    /// `maxMessageSize`: bytes of a body; 4 MiB; must fit into a segment.
+    /// `maxMessageSize`: bytes of a body; 4 MiB; 1 to 128 MiB. A record must also fit into a segment.
     pub max_message_bytes: usize,
     /// `fileReservedTime`: hours that a segment is kept; 72.
     pub file_reserved_hours: u32,
@@ -126,7 +126,7 @@ impl Options {
         match key {
             "storePathRootDir" => self.root = PathBuf::from(value),
             "storePathCommitLog" => {
-                self.commit_log = Some(PathBuf::from(value)).filter(|_| !value.is_empty())
+                self.commit_log = Some(PathBuf::from(value)).filter(|_| !value.is_empty());
             }
             "mappedFileSizeCommitLog" => self.segment_bytes = number(key, value)?,
             "mappedFileSizeConsumeQueue" => self.queue_file_bytes = number(key, value)?,
@@ -193,13 +193,7 @@ impl Options {
             let value = self.queue_file_bytes.to_string();
             return Err(bad("mappedFileSizeConsumeQueue", &value, "a multiple of 20"));
         }
-        let most_body = self.segment_bytes.saturating_sub(1024).min(128 << 20);
-        range(
-            "maxMessageSize",
-            self.max_message_bytes as u64,
-            1,
-            (most_body).max(1),
-        )?;
+        range("maxMessageSize", self.max_message_bytes as u64, 1, 128 << 20)?;
         range("flushIntervalCommitLog", self.flush_interval_ms, 1, 60_000)?;
         range(
             "flushIntervalConsumeQueue",

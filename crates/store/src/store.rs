@@ -1,13 +1,29 @@
 //! The store as its users see it.
 
+use crate::append::Append;
+use crate::background;
+use crate::checkpoint::{Checkpoint, mark_closed, mark_open};
+use crate::commit_log::CommitLog;
 use crate::error::StoreError;
-use crate::fs::Fs;
+use crate::format::LOCK;
+use crate::fs::{Fs, LockGuard};
+use crate::group_commit::Waiters;
+use crate::inner::Inner;
+use crate::key_index::KeyIndex;
 use crate::message::{Arrival, Batch, Message, Stored};
 use crate::options::Options;
 use crate::query::{Boundary, Found, Get, Got, KeyQuery};
+use crate::queues::Queues;
+use crate::recover;
+use crate::retain::Disk;
 use crate::stats::{Health, Stats};
+use crate::sync::{Alarm, lock};
 use bytes::Bytes;
-use std::sync::Arc;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::JoinHandle;
 
 /// Called when messages became readable.
 pub type OnArrival = dyn Fn(&Arrival<'_>) + Send + Sync;
@@ -15,53 +31,134 @@ pub type OnArrival = dyn Fn(&Arrival<'_>) + Send + Sync;
 pub type OnDurable = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
 /// A message log in a directory. All methods may be called from any thread.
+///
+/// Dropping it closes it; [`Store::close`] also tells whether that went well.
 #[derive(Debug)]
 pub struct Store {
-    _options: Options,
+    inner: Arc<Inner>,
+    running: Mutex<Running>,
 }
 
-#[expect(
-    unused_variables,
-    clippy::needless_pass_by_value,
-    clippy::unused_self,
-    reason = "the signatures come first"
-)]
+#[derive(Debug, Default)]
+struct Running {
+    threads: Vec<JoinHandle<()>>,
+    lock: Option<Box<dyn LockGuard>>,
+}
+
 impl Store {
     /// Loads, recovers, and starts the store's threads.
     pub fn open(options: Options, fs: Arc<dyn Fs>) -> Result<Arc<Self>, StoreError> {
-        Err(StoreError::Closed)
+        options.validate()?;
+        let root = options.root.as_path();
+        recover::refuse_foreign(fs.as_ref(), root)?;
+        let guard = take_lock(fs.as_ref(), root)?;
+        let log_directory = options.commit_log_dir();
+        fs.create_directories(&log_directory)
+            .map_err(|error| not_writable(&log_directory, &error))?;
+        let log = CommitLog::load(&fs, &options)?;
+        let queues = Queues::load(&fs, root.to_owned(), options.queue_file_bytes)?;
+        let checkpoint = Checkpoint::open(fs.as_ref(), root)?;
+        let times = checkpoint.times();
+        let crashed = mark_open(fs.as_ref(), root)?;
+        let recovered = recover::recover(fs.as_ref(), &options, &log, &queues, times, crashed)?;
+        if !crashed {
+            // A clean stop left everything durable, whatever the other broker wrote here.
+            checkpoint.update(|times| {
+                times.physic_ms = times.physic_ms.max(recovered.last_store_ms);
+                times.logics_ms = times.logics_ms.max(recovered.last_store_ms);
+            });
+        }
+        let (index, index_from) = if options.index {
+            let index = KeyIndex::load(&fs, &options, crashed, times.index_ms, log.appended())?;
+            let from = index.resume_at(&log)?;
+            (Some(index), from)
+        } else {
+            (None, 0)
+        };
+        let inner = Arc::new(Inner {
+            append: Mutex::new(Append::new(&log, recovered.last_store_ms, index.is_none())),
+            options,
+            fs,
+            log,
+            queues,
+            index,
+            checkpoint,
+            flushing: Mutex::default(),
+            indexing: Mutex::default(),
+            index_from: AtomicI64::new(index_from),
+            waiters: Waiters::default(),
+            flush_alarm: Alarm::default(),
+            index_alarm: Alarm::default(),
+            house_alarm: Alarm::default(),
+            disk: Disk::default(),
+            listener: OnceLock::new(),
+            closed: AtomicBool::new(false),
+            crashed,
+            flushes: AtomicU64::new(0),
+            got_messages: AtomicU64::new(0),
+            got_bytes: AtomicU64::new(0),
+            deleted_files: AtomicU64::new(0),
+        });
+        inner.look_at_disk()?;
+        let threads = background::start(&inner)?;
+        let lock = Some(guard);
+        Ok(Arc::new(Self {
+            inner,
+            running: Mutex::new(Running { threads, lock }),
+        }))
     }
-    /// Sets who is told of readable messages; once, before the first message.
-    pub fn on_arrival(&self, listener: Arc<OnArrival>) {}
-    /// Stores one message.
+
+    /// Sets who is told of readable messages; once, before the first message. Later calls do nothing. The listener runs on
+    /// the putting thread (or on the flushing one with `SYNC_FLUSH`) and must be quick.
+    pub fn on_arrival(&self, listener: Arc<OnArrival>) {
+        if self.inner.listener.set(listener).is_err() {
+            tracing::warn!("a second arrival listener was ignored");
+        }
+    }
+
+    /// Stores one message: it is in the page cache when this returns.
     pub fn put(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
-        Err(StoreError::Closed)
+        self.inner.put(message)
     }
+
     /// Stores a batch as consecutive records of one file.
     pub fn put_batch(&self, batch: &Batch<'_>) -> Result<Stored, StoreError> {
-        Err(StoreError::Closed)
+        self.inner.put_batch(batch)
     }
-    /// Calls back when everything before `position` is durable.
+
+    /// Calls back when everything in front of `position` is durable, with the error of the fsync or a timeout else. The call
+    /// comes from another thread, or from this one when nothing is left to do.
     pub fn when_durable(&self, position: i64, done: OnDurable) {
-        done(Err(StoreError::Closed));
+        self.inner.when_durable(position, done);
     }
+
     /// Reads messages of a queue.
     pub fn get(&self, request: &Get<'_>) -> Result<Got, StoreError> {
-        Err(StoreError::Closed)
+        self.inner.get(request)
     }
-    /// The record at a position, if one begins there.
+
+    /// The record that begins at a position, if one does.
     pub fn record_at(&self, physical_offset: i64) -> Result<Option<Bytes>, StoreError> {
-        Err(StoreError::Closed)
+        self.inner.record_at(physical_offset)
     }
+
     /// Index of the oldest message of a queue; 0 when there is no such queue.
     pub fn min_offset(&self, topic: &str, queue_id: i32) -> i64 {
-        0
+        self.inner
+            .queues
+            .get(topic, queue_id)
+            .map_or(0, |queue| queue.min())
     }
+
     /// Index behind the newest readable message of a queue; 0 when there is no such queue.
     pub fn max_offset(&self, topic: &str, queue_id: i32) -> i64 {
-        0
+        self.inner
+            .queues
+            .get(topic, queue_id)
+            .map_or(0, |queue| queue.end())
     }
-    /// The index of the message at a time.
+
+    /// The index of the message at a time; behind the newest message for a time after it.
     pub fn offset_by_time(
         &self,
         topic: &str,
@@ -69,8 +166,9 @@ impl Store {
         timestamp_ms: i64,
         boundary: Boundary,
     ) -> Result<i64, StoreError> {
-        Err(StoreError::Closed)
+        self.inner.offset_by_time(topic, queue_id, timestamp_ms, boundary)
     }
+
     /// When the message at an index was stored, ms.
     pub fn store_time(
         &self,
@@ -78,34 +176,160 @@ impl Store {
         queue_id: i32,
         queue_offset: i64,
     ) -> Result<Option<i64>, StoreError> {
-        Err(StoreError::Closed)
+        self.inner.store_time(topic, queue_id, queue_offset)
     }
+
     /// When the oldest message of a queue was stored, ms.
     pub fn earliest_time(&self, topic: &str, queue_id: i32) -> Result<Option<i64>, StoreError> {
-        Err(StoreError::Closed)
+        self.inner
+            .store_time(topic, queue_id, self.min_offset(topic, queue_id))
     }
+
     /// Searches by key.
     pub fn query(&self, query: &KeyQuery<'_>) -> Result<Found, StoreError> {
-        Err(StoreError::Closed)
+        self.inner.query(query)
     }
-    /// Forgets a topic's queues and deletes their files.
+
+    /// Forgets a topic's queues and deletes their files. Its records stay until their segments go.
     pub fn delete_topic(&self, topic: &str) -> Result<(), StoreError> {
-        Err(StoreError::Closed)
+        self.inner.check_open()?;
+        self.inner.queues.delete_topic(topic)
     }
-    /// All topics that have queues, with the queues' ids.
+
+    /// All topics that have queues, with the queues' ids, sorted.
     pub fn topics(&self) -> Vec<(String, Vec<i32>)> {
-        Vec::new()
+        self.inner.queues.topics()
     }
+
+    /// Deletes segments that are old enough now, whatever the hour. Says how many files went.
+    pub fn delete_expired(&self) -> Result<u64, StoreError> {
+        self.inner.check_open()?;
+        self.inner.clean(true)
+    }
+
     /// Counters.
     pub fn stats(&self) -> Stats {
-        Stats::default()
+        let inner = &self.inner;
+        let (messages_put, bytes_put, writes) = {
+            let append = lock(&inner.append);
+            (append.messages, append.bytes, append.writes)
+        };
+        Stats {
+            messages_put,
+            bytes_put,
+            writes,
+            flushes: inner.flushes.load(Ordering::Relaxed),
+            messages_got: inner.got_messages.load(Ordering::Relaxed),
+            bytes_got: inner.got_bytes.load(Ordering::Relaxed),
+            keys_indexed: inner.index.as_ref().map_or(0, KeyIndex::added),
+            files_deleted: inner.deleted_files.load(Ordering::Relaxed),
+        }
     }
+
     /// The state of the store.
     pub fn health(&self) -> Health {
-        Health::default()
+        let inner = &self.inner;
+        let dispatch_behind_bytes = {
+            let append = lock(&inner.append);
+            let unread = append
+                .deferred
+                .front()
+                .map_or(0, |next| append.tail.position - next.unit.position);
+            let unindexed = if append.index_direct {
+                append
+                    .index
+                    .first()
+                    .map_or(0, |next| append.tail.position - next.position)
+            } else {
+                append.tail.position - inner.index_from.load(Ordering::Relaxed)
+            };
+            unread.max(unindexed).max(0)
+        };
+        let full = inner
+            .disk
+            .check(&inner.options)
+            .err()
+            .map(|error| error.to_string());
+        Health {
+            min_physical_offset: inner.log.start(),
+            max_physical_offset: inner.log.appended(),
+            flushed_offset: inner.log.flushed(),
+            dispatch_behind_bytes,
+            disk_ratio: inner.disk.ratio(),
+            disk_free_bytes: inner.disk.free(),
+            read_only: inner.log.failure.reason().or(full),
+            queues: inner.queues.count(),
+            recovered_from_crash: inner.crashed,
+        }
     }
-    /// Flushes everything and marks the stop as clean. May be called again.
+
+    /// Flushes everything and marks the stop as clean. May be called again. After a failed write the stop is not clean,
+    /// so that the next start looks closely.
     pub fn close(&self) -> Result<(), StoreError> {
-        Ok(())
+        let mut running = lock(&self.running);
+        let Some(guard) = running.lock.take() else {
+            return Ok(());
+        };
+        let inner = &self.inner;
+        {
+            let _no_put_is_under_way = lock(&inner.append);
+            inner.closed.store(true, Ordering::Release);
+        }
+        for alarm in [&inner.flush_alarm, &inner.index_alarm, &inner.house_alarm] {
+            alarm.stop();
+        }
+        for thread in running.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the store panicked");
+            }
+        }
+        let result = self.finish();
+        inner.waiters.fail(&StoreError::Closed);
+        drop(guard);
+        result
+    }
+
+    fn finish(&self) -> Result<(), StoreError> {
+        let inner = &self.inner;
+        inner.flush_round()?;
+        inner.log.failure.check()?;
+        inner.index_round()?;
+        if let Some(index) = &inner.index
+            && let Some(durable_ms) = index.sync()?
+        {
+            inner.checkpoint.update(|times| times.index_ms = durable_ms);
+        }
+        inner.sync_queues()?;
+        mark_closed(inner.fs.as_ref(), &inner.options.root)
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            tracing::error!(%error, "the store could not be closed in order");
+        }
+    }
+}
+
+fn take_lock(fs: &dyn Fs, root: &Path) -> Result<Box<dyn LockGuard>, StoreError> {
+    fs.create_directories(root)
+        .map_err(|error| not_writable(root, &error))?;
+    let path = root.join(LOCK);
+    fs.lock(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => StoreError::Locked { path },
+        _ => not_writable(root, &error),
+    })
+}
+
+fn not_writable(path: &Path, error: &io::Error) -> StoreError {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied
+        | io::ErrorKind::ReadOnlyFilesystem
+        | io::ErrorKind::NotADirectory => StoreError::NotWritable {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        },
+        _ => StoreError::io("create", path, error),
     }
 }

@@ -1,10 +1,12 @@
 //! Development only: raw frames, a scripted peer, faulty disk and link, temporary directories.
 
+pub mod disk;
 pub mod frame;
 pub mod link;
 pub mod peer;
 pub mod wait;
 
+pub use disk::{FaultyDisk, TempDir};
 pub use link::FaultyLink;
 pub use peer::{RawPeer, ScriptedServer};
 pub use wait::{eventually, soon};

@@ -133,9 +133,8 @@ impl<'a> Properties<'a> {
 
     /// The value of a name. When a name stands there twice the last one holds, as in Apache's map.
     pub fn get(&self, name: &str) -> Option<&'a str> {
-        let mut pieces = Pieces { left: self.bytes };
         let mut found = None;
-        while let Some(piece) = pieces.next() {
+        for piece in (Pieces { left: self.bytes }) {
             let Some((key, value)) = pair(piece) else { continue };
             if key == name.as_bytes() {
                 found = std::str::from_utf8(value).ok().or(found);
@@ -160,6 +159,14 @@ impl<'a> Properties<'a> {
 }
 
 impl<'a> IntoIterator for Properties<'a> {
+    type Item = (&'a str, &'a str);
+    type IntoIter = Iter<'a>;
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}
+
+impl<'a> IntoIterator for &Properties<'a> {
     type Item = (&'a str, &'a str);
     type IntoIter = Iter<'a>;
     fn into_iter(self) -> Iter<'a> {

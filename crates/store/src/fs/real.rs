@@ -228,3 +228,16 @@ fn statvfs(path: &Path) -> io::Result<Space> {
         free: (answer.f_bavail as u64).saturating_mul(answer.f_frsize as u64),
     })
 }
+
+/// The hour of the day in the machine's time zone.
+#[expect(unsafe_code, reason = "the standard library knows no time zones")]
+pub(crate) fn local_hour(now_ms: i64) -> u8 {
+    let seconds: libc::time_t = now_ms.div_euclid(1000);
+    let mut parts = std::mem::MaybeUninit::<libc::tm>::zeroed();
+    // SAFETY: both pointers are valid for the call; a null result leaves `parts` zero, which is a valid tm.
+    let parts = unsafe {
+        libc::localtime_r(&raw const seconds, parts.as_mut_ptr());
+        parts.assume_init()
+    };
+    u8::try_from(parts.tm_hour).unwrap_or_default()
+}

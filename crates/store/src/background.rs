@@ -1,0 +1,205 @@
+//! The store's threads: one fsyncs the log, one fills the key index, one keeps house.
+
+use crate::error::StoreError;
+use crate::index_file::IndexEntry;
+use crate::inner::Inner;
+use crate::key_index::MessageKeys;
+use crate::log_reader::{LogReader, Step};
+use crate::recover::end_of;
+use crate::sync::lock;
+use pyrmq_remoting::message::properties::names;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often queues are written and waiting senders looked after.
+const HOUSE_TICK: Duration = Duration::from_millis(100);
+/// How often the keys of new messages go to the index.
+const INDEX_TICK: Duration = Duration::from_millis(100);
+/// How often index files are written.
+const INDEX_WRITE: Duration = Duration::from_secs(1);
+/// How often quiet queues give back memory and files.
+const REST: Duration = Duration::from_secs(5);
+/// Queues are fsynced this often, or when so many bytes of log would have to be read after a crash.
+const QUEUE_SYNC: Duration = Duration::from_mins(1);
+const QUEUE_SYNC_BYTES: i64 = 256 << 20;
+/// Distance from the log's end at which the index thread takes the append lock for the last step.
+const CATCH_UP_UNDER_LOCK: i64 = 64 << 10;
+const CATCH_UP_BATCH: usize = 4096;
+
+/// Starts the threads.
+pub(crate) fn start(inner: &Arc<Inner>) -> Result<Vec<JoinHandle<()>>, StoreError> {
+    let mut threads = Vec::new();
+    let mut spawn = |name: &str, run: fn(&Inner)| {
+        let inner = Arc::clone(inner);
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || run(&inner));
+        match thread {
+            Ok(thread) => {
+                threads.push(thread);
+                Ok(())
+            }
+            Err(error) => Err(StoreError::io("start a thread for", &inner_root(), &error)),
+        }
+    };
+    spawn("store-flush", flush)?;
+    spawn("store-house", keep_house)?;
+    if inner.index.is_some() {
+        spawn("store-index", index)?;
+    }
+    Ok(threads)
+}
+
+fn inner_root() -> std::path::PathBuf {
+    std::path::PathBuf::from("the store")
+}
+
+fn flush(inner: &Inner) {
+    let interval = Duration::from_millis(inner.options.flush_interval_ms);
+    while inner.flush_alarm.sleep(interval) {
+        // The failure is kept in the log and answers every put from now on.
+        if inner.flush_round().is_err() {
+            return;
+        }
+    }
+}
+
+/// Notes a failure outside of the append path: what cannot be written to queues or index would be missed by readers.
+fn note(inner: &Inner, what: &str, result: Result<(), StoreError>) {
+    if let Err(error) = result {
+        tracing::error!(%error, "{what}");
+        inner.log.failure.set(&error);
+        inner.waiters.fail(&error);
+    }
+}
+
+fn keep_house(inner: &Inner) {
+    let longest = Duration::from_millis(inner.options.sync_flush_timeout_ms);
+    let queue_tick = Duration::from_millis(inner.options.flush_queue_interval_ms);
+    let clean_tick = Duration::from_millis(inner.options.clean_interval_ms);
+    let start = Instant::now();
+    let (mut written, mut rested, mut synced, mut cleaned) = (start, start, start, start);
+    let mut synced_at = inner.log.appended();
+    while inner
+        .house_alarm
+        .sleep(HOUSE_TICK.min(queue_tick).min(clean_tick))
+    {
+        inner.waiters.expire(longest);
+        if inner.log.failure.check().is_err() {
+            continue;
+        }
+        if written.elapsed() >= queue_tick.min(Duration::from_millis(200)) {
+            note(inner, "cannot write consume queues", inner.queues.write_out());
+            written = Instant::now();
+        }
+        if rested.elapsed() >= REST {
+            inner.queues.rest();
+            rested = Instant::now();
+        }
+        let due = synced.elapsed() >= QUEUE_SYNC || inner.log.flushed() - synced_at >= QUEUE_SYNC_BYTES;
+        if due && inner.log.flushed() > synced_at {
+            synced_at = inner.log.flushed();
+            note(inner, "cannot flush consume queues", inner.sync_queues());
+            synced = Instant::now();
+        }
+        if cleaned.elapsed() >= clean_tick {
+            if let Err(error) = inner.clean(false) {
+                tracing::error!(%error, "cannot delete old files");
+            }
+            cleaned = Instant::now();
+        }
+    }
+}
+
+impl Inner {
+    /// Fsyncs the queues and says so in the checkpoint.
+    pub(crate) fn sync_queues(&self) -> Result<(), StoreError> {
+        // Everything that old is in the queues' memory at least.
+        let durable = self.checkpoint.times().physic_ms;
+        self.queues.sync()?;
+        self.checkpoint
+            .update(|times| times.logics_ms = times.logics_ms.max(durable));
+        self.checkpoint.save()
+    }
+
+    /// Reads the log from where the index ends. True when the index thread may go on with what puts hand over.
+    fn catch_up(&self) -> Result<bool, StoreError> {
+        while !self.closed.load(Ordering::Acquire) {
+            let from = self.index_from.load(Ordering::Relaxed).max(self.log.start());
+            let target = self.log.appended();
+            if target - from > CATCH_UP_UNDER_LOCK {
+                self.index_range(from, target)?;
+                continue;
+            }
+            let mut append = lock(&self.append);
+            self.index_range(from, self.log.appended())?;
+            append.index_direct = true;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    fn index_range(&self, from: i64, target: i64) -> Result<(), StoreError> {
+        let Some(index) = &self.index else {
+            return Ok(());
+        };
+        let mut reader = LogReader::new(&self.log, from, false);
+        let mut entries = Vec::with_capacity(CATCH_UP_BATCH);
+        let mut done = from;
+        while done < target && !self.closed.load(Ordering::Acquire) {
+            match reader.step()? {
+                Step::Record(record) => {
+                    let [unique_key, keys, tag] =
+                        record
+                            .properties
+                            .get_many([names::UNIQ_KEY, names::KEYS, names::TAGS]);
+                    let position = record.physical_offset;
+                    let store_ms = record.store_timestamp_ms;
+                    let keys = MessageKeys {
+                        topic: record.topic,
+                        sys_flag: record.sys_flag,
+                        unique_key,
+                        keys,
+                        tag,
+                    };
+                    keys.hashes(|hash| {
+                        entries.push(IndexEntry {
+                            hash,
+                            position,
+                            store_ms,
+                        });
+                    });
+                    done = end_of(&record);
+                }
+                // Retention was faster, or a blank record ends the range.
+                Step::End(_) => done = target,
+            }
+            if entries.len() >= CATCH_UP_BATCH || done >= target {
+                index.add(&entries)?;
+                entries.clear();
+                self.index_from.store(done, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn index(inner: &Inner) {
+    match inner.catch_up() {
+        Ok(true) => {}
+        Ok(false) => return,
+        Err(error) => return note(inner, "cannot read the log for the key index", Err(error)),
+    }
+    let mut written = Instant::now();
+    while inner.index_alarm.sleep(INDEX_TICK) {
+        note(inner, "cannot fill the key index", inner.index_round());
+        if written.elapsed() >= INDEX_WRITE
+            && let Some(index) = &inner.index
+        {
+            note(inner, "cannot write the key index", index.write_out());
+            written = Instant::now();
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! One file of the key index: a hash table on disk (Apache `IndexFile`, `IndexHeader`).
+//!
+//! ```text
+//! header   0 begin time int64   8 end time int64   16 begin position int64   24 end position int64
+//!          32 used slots int32   36 entry count int32, starts at 1
+//! slots    at 40: slot count x int32, the number of the newest entry of the slot, 0 for none
+//! entries  behind the slots, 20 bytes each, entry 0 unused:
+//!          key hash int32   position int64   seconds since begin time int32   previous entry of the slot int32
+//! ```
+//! Slots are cached in pages and written in pages; entries are gathered and appended in one write. The header is written last,
+//! so that it never counts what is not there.
+
+use crate::error::StoreError;
+use crate::format::to_usize;
+use crate::fs::{Context, File, Fs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const HEADER: usize = 40;
+const SLOT: usize = 4;
+const ENTRY: usize = 20;
+/// Slots of a cached page.
+const PAGE: usize = 1024;
+/// Gathered entries that are written without waiting for a flush.
+const GATHERED: usize = 1 << 20;
+
+/// Something to be found again by its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IndexEntry {
+    /// Java hash of `topic#key`, made positive.
+    pub(crate) hash: i32,
+    /// Position of the record.
+    pub(crate) position: i64,
+    /// When it was stored, ms.
+    pub(crate) store_ms: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Header {
+    pub(crate) begin_ms: i64,
+    pub(crate) end_ms: i64,
+    pub(crate) begin_position: i64,
+    pub(crate) end_position: i64,
+    used_slots: i32,
+    /// Number of the next entry.
+    pub(crate) count: i32,
+}
+
+/// One index file.
+#[derive(Debug)]
+pub(crate) struct IndexFile {
+    pub(crate) path: PathBuf,
+    pub(crate) name: String,
+    file: Arc<dyn File>,
+    slots: usize,
+    entries: i32,
+    pub(crate) header: Header,
+    pages: Vec<Option<Box<Page>>>,
+    /// Entries that are not written yet; they end in front of `header.count`.
+    gathered: Vec<u8>,
+    dirty: bool,
+}
+
+#[derive(Debug)]
+struct Page {
+    slots: [i32; PAGE],
+    dirty: bool,
+}
+
+/// Which entries of a key are wanted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) hash: i32,
+    pub(crate) begin_ms: i64,
+    pub(crate) end_ms: i64,
+}
+
+/// Bytes of a file with these table sizes.
+pub(crate) fn file_length(slots: u32, entries: u32) -> u64 {
+    HEADER as u64 + u64::from(slots) * SLOT as u64 + u64::from(entries) * ENTRY as u64
+}
+
+fn number<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes
+        .get(at..)
+        .and_then(|rest| rest.first_chunk::<N>())
+        .copied()
+        .unwrap_or([0; N])
+}
+
+impl IndexFile {
+    /// Makes a file that follows another one, whose end is its begin until the first entry comes.
+    pub(crate) fn create(
+        fs: &dyn Fs,
+        path: &Path,
+        (slots, entries): (u32, u32),
+        previous: Option<Header>,
+    ) -> Result<Self, StoreError> {
+        let file = fs.create(path).at("create", path)?;
+        file.set_length(file_length(slots, entries)).at("extend", path)?;
+        let previous = previous.unwrap_or_default();
+        let header = Header {
+            begin_ms: previous.end_ms,
+            end_ms: previous.end_ms,
+            begin_position: previous.end_position,
+            end_position: previous.end_position,
+            used_slots: 0,
+            count: 1,
+        };
+        Ok(Self::with(path, file, (slots, entries), header))
+    }
+
+    /// Opens a file that is there.
+    pub(crate) fn open(fs: &dyn Fs, path: &Path, (slots, entries): (u32, u32)) -> Result<Self, StoreError> {
+        let file = fs.open(path).at("open", path)?;
+        let mut bytes = [0; HEADER];
+        file.read_exact_at(&mut bytes, 0).at("read", path)?;
+        let header = Header {
+            begin_ms: i64::from_be_bytes(number(&bytes, 0)),
+            end_ms: i64::from_be_bytes(number(&bytes, 8)),
+            begin_position: i64::from_be_bytes(number(&bytes, 16)),
+            end_position: i64::from_be_bytes(number(&bytes, 24)),
+            used_slots: i32::from_be_bytes(number(&bytes, 32)),
+            count: i32::from_be_bytes(number(&bytes, 36)).max(1),
+        };
+        Ok(Self::with(path, file, (slots, entries), header))
+    }
+
+    fn with(path: &Path, file: Arc<dyn File>, (slots, entries): (u32, u32), header: Header) -> Self {
+        let slots = usize::try_from(slots).unwrap_or(usize::MAX);
+        Self {
+            path: path.to_owned(),
+            name: path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+            file,
+            slots,
+            entries: i32::try_from(entries).unwrap_or(i32::MAX),
+            header,
+            pages: Vec::new(),
+            gathered: Vec::new(),
+            dirty: false,
+        }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.header.count >= self.entries
+    }
+
+    fn slot_at(slot: usize) -> u64 {
+        (HEADER + slot * SLOT) as u64
+    }
+
+    fn entry_at(&self, entry: i32) -> u64 {
+        (HEADER + self.slots * SLOT + to_usize(i64::from(entry)) * ENTRY) as u64
+    }
+
+    fn page(&mut self, number: usize) -> Result<&mut Page, StoreError> {
+        if self.pages.is_empty() {
+            self.pages.resize_with(self.slots.div_ceil(PAGE), || None);
+        }
+        let place = self.pages.get_mut(number).ok_or(StoreError::Closed)?;
+        if let Some(page) = place {
+            return Ok(page);
+        }
+        let mut bytes = [0; PAGE * SLOT];
+        let wanted = (self.slots - number * PAGE).min(PAGE) * SLOT;
+        let part = bytes.get_mut(..wanted).unwrap_or_default();
+        self.file
+            .read_exact_at(part, Self::slot_at(number * PAGE))
+            .at("read", &self.path)?;
+        let mut slots = [0; PAGE];
+        for (slot, bytes) in slots.iter_mut().zip(bytes.chunks_exact(SLOT)) {
+            *slot = i32::from_be_bytes(number_of(bytes));
+        }
+        Ok(place.insert(Box::new(Page { slots, dirty: false })))
+    }
+
+    fn slot_of(&self, hash: i32) -> usize {
+        usize::try_from(hash).unwrap_or_default() % self.slots
+    }
+
+    /// Adds an entry; the caller made sure that the file is not full.
+    pub(crate) fn add(&mut self, entry: &IndexEntry) -> Result<(), StoreError> {
+        let slot = self.slot_of(entry.hash);
+        let count = self.header.count;
+        let place = self.page(slot / PAGE)?;
+        place.dirty = true;
+        let newest = place.slots.get_mut(slot % PAGE).ok_or(StoreError::Closed)?;
+        let previous = if (1..=count).contains(newest) { *newest } else { 0 };
+        *newest = count;
+        if count == 1 {
+            self.header.begin_position = entry.position;
+        }
+        let seconds = if self.header.begin_ms <= 0 {
+            0
+        } else {
+            i32::try_from((entry.store_ms - self.header.begin_ms) / 1000)
+                .unwrap_or(i32::MAX)
+                .max(0)
+        };
+        if count == 1 {
+            self.header.begin_ms = entry.store_ms;
+        }
+        self.gathered.extend_from_slice(&entry.hash.to_be_bytes());
+        self.gathered.extend_from_slice(&entry.position.to_be_bytes());
+        self.gathered.extend_from_slice(&seconds.to_be_bytes());
+        self.gathered.extend_from_slice(&previous.to_be_bytes());
+        if previous == 0 {
+            self.header.used_slots += 1;
+        }
+        self.header.count += 1;
+        self.header.end_position = entry.position;
+        self.header.end_ms = entry.store_ms;
+        self.dirty = true;
+        if self.gathered.len() >= GATHERED {
+            self.write_entries()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the gathered entries.
+    pub(crate) fn write_entries(&mut self) -> Result<(), StoreError> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        let waiting = i32::try_from(self.gathered.len() / ENTRY).unwrap_or(i32::MAX);
+        let at = self.entry_at(self.header.count - waiting);
+        self.file
+            .write_all_at(&self.gathered, at)
+            .at("write", &self.path)?;
+        self.gathered.clear();
+        Ok(())
+    }
+
+    /// Writes entries, changed slots, then the header.
+    pub(crate) fn write_out(&mut self) -> Result<(), StoreError> {
+        if !self.dirty {
+            return Ok(());
+        }
+        self.write_entries()?;
+        let mut bytes = [0; PAGE * SLOT];
+        for (number, page) in self.pages.iter_mut().enumerate() {
+            let Some(page) = page.as_mut().filter(|page| page.dirty) else {
+                continue;
+            };
+            for (bytes, slot) in bytes.chunks_exact_mut(SLOT).zip(&page.slots) {
+                bytes.copy_from_slice(&slot.to_be_bytes());
+            }
+            let wanted = (self.slots - number * PAGE).min(PAGE) * SLOT;
+            let part = bytes.get(..wanted).unwrap_or_default();
+            self.file
+                .write_all_at(part, Self::slot_at(number * PAGE))
+                .at("write", &self.path)?;
+            page.dirty = false;
+        }
+        let mut bytes = [0; HEADER];
+        let header = &self.header;
+        let longs = [
+            header.begin_ms,
+            header.end_ms,
+            header.begin_position,
+            header.end_position,
+        ];
+        let (head, counts) = bytes.split_at_mut(32);
+        for (bytes, number) in head.chunks_exact_mut(8).zip(longs) {
+            bytes.copy_from_slice(&number.to_be_bytes());
+        }
+        for (bytes, number) in counts.chunks_exact_mut(4).zip([header.used_slots, header.count]) {
+            bytes.copy_from_slice(&number.to_be_bytes());
+        }
+        self.file.write_all_at(&bytes, 0).at("write", &self.path)?;
+        self.dirty = false;
+        Ok(())
+    }
+
+    /// Writes everything and fsyncs it.
+    pub(crate) fn sync(&mut self) -> Result<(), StoreError> {
+        self.write_out()?;
+        self.file.sync().at("flush", &self.path)
+    }
+
+    /// Gives the cached slots back; for a file that gets no more entries.
+    pub(crate) fn forget_pages(&mut self) {
+        self.pages = Vec::new();
+    }
+
+    /// True when entries of this file may lie in the time range.
+    pub(crate) fn overlaps(&self, wanted: &Wanted) -> bool {
+        wanted.begin_ms <= self.header.end_ms && wanted.end_ms >= self.header.begin_ms
+    }
+
+    /// Adds the positions of a key's entries, newest first.
+    pub(crate) fn find(
+        &mut self,
+        wanted: &Wanted,
+        most: usize,
+        found: &mut Vec<i64>,
+    ) -> Result<(), StoreError> {
+        self.write_entries()?;
+        let slot = self.slot_of(wanted.hash);
+        let count = self.header.count;
+        let mut next = self
+            .page(slot / PAGE)?
+            .slots
+            .get(slot % PAGE)
+            .copied()
+            .unwrap_or_default();
+        let mut bytes = [0; ENTRY];
+        // Each hop goes to an older entry, so the walk ends even on a damaged chain.
+        let mut limit = count;
+        while (1..limit).contains(&next) && found.len() < most {
+            limit = next;
+            self.file
+                .read_exact_at(&mut bytes, self.entry_at(next))
+                .at("read", &self.path)?;
+            let hash = i32::from_be_bytes(number(&bytes, 0));
+            let seconds = i32::from_be_bytes(number(&bytes, 12));
+            let stored = self.header.begin_ms + i64::from(seconds) * 1000;
+            // Entries have whole seconds: one that may lie in the range is taken, the record itself decides.
+            if hash == wanted.hash && stored <= wanted.end_ms && stored + 1000 > wanted.begin_ms {
+                found.push(i64::from_be_bytes(number(&bytes, 4)));
+            }
+            if seconds < 0 || stored + 1000 < wanted.begin_ms {
+                break;
+            }
+            next = i32::from_be_bytes(number(&bytes, 16));
+        }
+        Ok(())
+    }
+}
+
+fn number_of(bytes: &[u8]) -> [u8; SLOT] {
+    number(bytes, 0)
+}

@@ -1,0 +1,87 @@
+//! What the store's threads and its users share.
+
+use crate::append::Append;
+use crate::checkpoint::Checkpoint;
+use crate::commit_log::CommitLog;
+use crate::error::StoreError;
+use crate::fs::Fs;
+use crate::group_commit::Waiters;
+use crate::index_file::IndexEntry;
+use crate::key_index::KeyIndex;
+use crate::options::Options;
+use crate::queues::Queues;
+use crate::retain::Disk;
+use crate::store::OnArrival;
+use crate::sync::{Alarm, lock};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// The parts of a store. Lock order: `flushing`, `indexing`, `append`, then the locks inside of queues and index.
+pub(crate) struct Inner {
+    pub(crate) options: Options,
+    pub(crate) fs: Arc<dyn Fs>,
+    pub(crate) log: CommitLog,
+    pub(crate) queues: Queues,
+    pub(crate) index: Option<KeyIndex>,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) append: Mutex<Append>,
+    /// Held by who fsyncs the log.
+    pub(crate) flushing: Mutex<()>,
+    /// Held by who moves keys to the index; the vector is the one given in exchange for the full one.
+    pub(crate) indexing: Mutex<Vec<IndexEntry>>,
+    /// Where reading the log for the index goes on.
+    pub(crate) index_from: AtomicI64,
+    pub(crate) waiters: Waiters,
+    pub(crate) flush_alarm: Alarm,
+    pub(crate) index_alarm: Alarm,
+    pub(crate) house_alarm: Alarm,
+    pub(crate) disk: Disk,
+    pub(crate) listener: OnceLock<Arc<OnArrival>>,
+    pub(crate) closed: AtomicBool,
+    pub(crate) crashed: bool,
+    pub(crate) flushes: AtomicU64,
+    pub(crate) got_messages: AtomicU64,
+    pub(crate) got_bytes: AtomicU64,
+    pub(crate) deleted_files: AtomicU64,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Inner")
+            .field("root", &self.options.root)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    pub(crate) fn check_open(&self) -> Result<(), StoreError> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(StoreError::Closed);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), StoreError> {
+        self.check_open()?;
+        self.log.failure.check()?;
+        self.disk.check(&self.options)
+    }
+
+    /// Moves waiting keys into the index. Any thread may do it.
+    pub(crate) fn index_round(&self) -> Result<(), StoreError> {
+        let Some(index) = &self.index else {
+            return Ok(());
+        };
+        let mut spare = lock(&self.indexing);
+        std::mem::swap(&mut *spare, &mut lock(&self.append).index);
+        let full = index.add(&spare);
+        spare.clear();
+        if let Some(full_ms) = full? {
+            self.checkpoint.update(|times| times.index_ms = full_ms);
+            self.checkpoint.save()?;
+        }
+        Ok(())
+    }
+}

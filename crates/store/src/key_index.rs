@@ -1,0 +1,313 @@
+//! The key index: finds messages by key, unique id or tag (Apache `IndexService`).
+//!
+//! The append path only hashes and hands over 24 bytes per key; a thread of its own writes the files. What is in the log
+//! is in the index: entries that a crash took away are read from the log again, by the same thread, while messages flow.
+//!
+//! Keys as Apache 5.5 writes them: `topic#UNIQ_KEY`, `topic#key` for each of `KEYS`, `topic#T#TAGS`; the hash is Java's, made
+//! positive. Rolled back transactions are not indexed.
+
+use crate::commit_log::CommitLog;
+use crate::error::StoreError;
+use crate::format::INDEX;
+use crate::fs::{Context, Fs};
+use crate::index_file::{Header, IndexEntry, IndexFile, Wanted, file_length};
+use crate::log_reader::{LogReader, Step};
+use crate::options::Options;
+use crate::query::{KeyKind, KeyQuery};
+use crate::recover::end_of;
+use crate::sync::lock;
+use pyrmq_remoting::clock;
+use pyrmq_remoting::message::java_hash::JavaHash;
+use pyrmq_remoting::message::properties::KEY_SEPARATOR;
+use pyrmq_remoting::message::sys_flag;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// The keys of one message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MessageKeys<'a> {
+    pub(crate) topic: &'a str,
+    pub(crate) sys_flag: i32,
+    pub(crate) unique_key: Option<&'a str>,
+    pub(crate) keys: Option<&'a str>,
+    pub(crate) tag: Option<&'a str>,
+}
+
+impl MessageKeys<'_> {
+    /// Calls `take` with the hash of every key.
+    pub(crate) fn hashes(&self, mut take: impl FnMut(i32)) {
+        if sys_flag::transaction(self.sys_flag) == sys_flag::TRANSACTION_ROLLBACK {
+            return;
+        }
+        let topic = JavaHash::new().then(self.topic).then("#");
+        if let Some(key) = self.unique_key {
+            take(positive(topic.then(key)));
+        }
+        for key in self
+            .keys
+            .unwrap_or_default()
+            .split(KEY_SEPARATOR)
+            .filter(|key| !key.is_empty())
+        {
+            take(positive(topic.then(key)));
+        }
+        if let Some(tag) = self.tag.filter(|tag| !tag.is_empty()) {
+            take(positive(topic.then("T#").then(tag)));
+        }
+    }
+}
+
+/// Java's `Math.abs`, whose one negative result becomes 0.
+fn positive(hash: JavaHash) -> i32 {
+    hash.value().checked_abs().unwrap_or(0)
+}
+
+/// The files of the index.
+#[derive(Debug)]
+pub(crate) struct KeyIndex {
+    fs: Arc<dyn Fs>,
+    directory: PathBuf,
+    tables: (u32, u32),
+    files: Mutex<Vec<IndexFile>>,
+    /// A file was not taken over.
+    dropped: bool,
+    added: AtomicU64,
+}
+
+/// What a search found.
+#[derive(Debug, Default)]
+pub(crate) struct Hits {
+    pub(crate) positions: Vec<i64>,
+    pub(crate) last_update_ms: i64,
+    pub(crate) last_update_position: i64,
+}
+
+impl KeyIndex {
+    /// Opens the files that are there. After a crash those that may be half written are dropped, as are those of another
+    /// size and those that know of records behind the log's end; what they held is read from the log again.
+    pub(crate) fn load(
+        fs: &Arc<dyn Fs>,
+        options: &Options,
+        crashed: bool,
+        durable_ms: i64,
+        log_end: i64,
+    ) -> Result<Self, StoreError> {
+        let directory = options.root.join(INDEX);
+        let tables = (options.index_slots, options.index_entries);
+        let mut files = Vec::new();
+        let mut dropping = false;
+        for entry in fs.list(&directory).at("list", &directory)? {
+            let is_name = entry.name.len() == 17 && entry.name.bytes().all(|byte| byte.is_ascii_digit());
+            if entry.is_directory || !is_name {
+                continue;
+            }
+            let path = directory.join(&entry.name);
+            let file = if entry.length == file_length(tables.0, tables.1) {
+                Some(IndexFile::open(fs.as_ref(), &path, tables)?)
+            } else {
+                None
+            };
+            let keep = file.filter(|file| {
+                !dropping
+                    && file.header.end_position < log_end.max(1)
+                    && !(crashed && file.header.end_ms > durable_ms)
+            });
+            if let Some(file) = keep {
+                files.push(file);
+            } else {
+                // Files follow one another: behind a dropped one all are made again.
+                dropping = true;
+                tracing::warn!(file = %path.display(), "index file dropped, to be made again from the log");
+                fs.remove(&path).at("remove", &path)?;
+            }
+        }
+        Ok(Self {
+            fs: Arc::clone(fs),
+            directory,
+            tables,
+            files: Mutex::new(files),
+            dropped: dropping || crashed,
+            added: AtomicU64::new(0),
+        })
+    }
+
+    /// Where reading the log has to go on, so that every record is in the index. After a file was dropped the newest known
+    /// message may be there in half: it is read again, and a search takes doubles out.
+    pub(crate) fn resume_at(&self, log: &CommitLog) -> Result<i64, StoreError> {
+        let newest = match lock(&self.files).last() {
+            Some(last) if last.header.count > 1 || last.header.end_position > 0 => last.header.end_position,
+            _ => return Ok(log.start()),
+        };
+        if newest < log.start() {
+            return Ok(log.start());
+        }
+        let mut reader = LogReader::new(log, newest, false);
+        Ok(match reader.step()? {
+            Step::Record(record) if !self.dropped => end_of(&record),
+            _ => newest,
+        })
+    }
+
+    /// Number of keys added.
+    pub(crate) fn added(&self) -> u64 {
+        self.added.load(Ordering::Relaxed)
+    }
+
+    /// Adds entries in the order of the log. Returns the end time of a file that became full and durable.
+    pub(crate) fn add(&self, entries: &[IndexEntry]) -> Result<Option<i64>, StoreError> {
+        let mut files = lock(&self.files);
+        let mut full = None;
+        for entry in entries {
+            if files.last().is_none_or(IndexFile::is_full) {
+                let previous = match files.last_mut() {
+                    Some(last) => {
+                        last.sync()?;
+                        last.forget_pages();
+                        full = Some(last.header.end_ms);
+                        Some(last.header)
+                    }
+                    None => None,
+                };
+                let file = self.new_file(files.last().map(|last| last.name.as_str()), previous)?;
+                files.push(file);
+            }
+            if let Some(last) = files.last_mut() {
+                last.add(entry)?;
+            }
+        }
+        self.added.fetch_add(entries.len() as u64, Ordering::Relaxed);
+        Ok(full)
+    }
+
+    fn new_file(&self, after: Option<&str>, previous: Option<Header>) -> Result<IndexFile, StoreError> {
+        self.fs
+            .create_directories(&self.directory)
+            .at("create", &self.directory)?;
+        let mut name = time_name(clock::now_ms());
+        // Names are the order of the files, whatever the clock says.
+        if let Some(after) = after
+            && name.as_str() <= after
+        {
+            name = following(after);
+        }
+        while self.fs.exists(&self.directory.join(&name)) {
+            name = following(&name);
+        }
+        let file = IndexFile::create(
+            self.fs.as_ref(),
+            &self.directory.join(name),
+            self.tables,
+            previous,
+        )?;
+        self.fs
+            .sync_directory(&self.directory)
+            .at("flush", &self.directory)?;
+        Ok(file)
+    }
+
+    /// Brings everything to the files without an fsync.
+    pub(crate) fn write_out(&self) -> Result<(), StoreError> {
+        lock(&self.files).last_mut().map_or(Ok(()), IndexFile::write_out)
+    }
+
+    /// Brings everything to the disk. Returns the time up to which the index is durable.
+    pub(crate) fn sync(&self) -> Result<Option<i64>, StoreError> {
+        let mut files = lock(&self.files);
+        let Some(last) = files.last_mut() else {
+            return Ok(None);
+        };
+        last.sync()?;
+        Ok(Some(last.header.end_ms))
+    }
+
+    /// Positions of records that may have the key, newest first.
+    pub(crate) fn find(&self, query: &KeyQuery<'_>, most: usize) -> Result<Hits, StoreError> {
+        let topic = JavaHash::new().then(query.topic).then("#");
+        let key = match query.kind {
+            KeyKind::Key | KeyKind::Unique => topic.then(query.key),
+            KeyKind::Tag => topic.then("T#").then(query.key),
+        };
+        let wanted = Wanted {
+            hash: positive(key),
+            begin_ms: query.begin_ms,
+            end_ms: query.end_ms,
+        };
+        let mut files = lock(&self.files);
+        let mut found = Hits::default();
+        if let Some(last) = files.last() {
+            found.last_update_ms = last.header.end_ms;
+            found.last_update_position = last.header.end_position;
+        }
+        let count = files.len();
+        for (number, file) in files.iter_mut().enumerate().rev() {
+            if file.overlaps(&wanted) {
+                file.find(&wanted, most, &mut found.positions)?;
+            }
+            if number + 1 < count {
+                file.forget_pages();
+            }
+            if file.header.begin_ms < wanted.begin_ms || found.positions.len() >= most {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Deletes files that only know records in front of the log's start, never the newest. Says how many.
+    pub(crate) fn trim(&self, log_start: i64) -> Result<u64, StoreError> {
+        let mut files = lock(&self.files);
+        let mut removed = 0;
+        while files.len() > 1
+            && let Some(first) = files.first()
+            && first.header.end_position < log_start
+        {
+            self.fs.remove(&first.path).at("remove", &first.path)?;
+            files.remove(0);
+            removed += 1;
+        }
+        Ok(removed)
+    }
+}
+
+/// `yyyyMMddHHmmssSSS` in UTC.
+fn time_name(now_ms: i64) -> String {
+    let day = now_ms.div_euclid(86_400_000);
+    let of_day = now_ms.rem_euclid(86_400_000);
+    // Civil date from days, by eras of 400 years that begin on the first of March.
+    let shifted = day + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let date = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 {
+        from_march + 3
+    } else {
+        from_march - 9
+    };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (hour, minute) = (of_day / 3_600_000, of_day / 60_000 % 60);
+    let (second, milli) = (of_day / 1000 % 60, of_day % 1000);
+    format!("{year:04}{month:02}{date:02}{hour:02}{minute:02}{second:02}{milli:03}")
+}
+
+/// The next name in order; it need not be a real time.
+fn following(name: &str) -> String {
+    let number: u64 = name.parse().unwrap_or_default();
+    format!("{:017}", number + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{following, time_name};
+
+    #[test]
+    fn names_are_times() {
+        assert_eq!(time_name(0), "19700101000000000");
+        assert_eq!(time_name(1_709_210_096_789), "20240229123456789");
+        assert_eq!(time_name(1_795_284_789_832), "20261121181309832");
+        assert_eq!(following("20261231235959999"), "20261231235960000");
+    }
+}

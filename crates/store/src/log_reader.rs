@@ -1,0 +1,145 @@
+//! Reads the log from record to record, in large pieces: for recovery and for catching up with the key index.
+
+use crate::commit_log::{CommitLog, Segment};
+use crate::error::StoreError;
+use crate::format::{to_i64, to_u64, to_usize};
+use crate::fs::Context;
+use pyrmq_remoting::message::Record;
+use pyrmq_remoting::message::record::{Hop, hop};
+use std::sync::Arc;
+
+const CHUNK: usize = 1 << 20;
+
+/// Walks over records. It reads the files, not what `CommitLog` says is written: recovery knows no end yet.
+#[derive(Debug)]
+pub(crate) struct LogReader<'l> {
+    log: &'l CommitLog,
+    /// Where the next record is expected.
+    position: i64,
+    segment: Option<Arc<Segment>>,
+    buffer: Vec<u8>,
+    /// Position of the buffer's first byte.
+    buffer_at: i64,
+    check_crc: bool,
+}
+
+/// What stands at the reader's position.
+#[derive(Debug)]
+pub(crate) enum Step<'b> {
+    /// A whole, sound record.
+    Record(Record<'b>),
+    /// Nothing valid; why, when something is there.
+    End(Option<String>),
+}
+
+impl<'l> LogReader<'l> {
+    pub(crate) fn new(log: &'l CommitLog, position: i64, check_crc: bool) -> Self {
+        Self {
+            log,
+            position,
+            segment: None,
+            buffer: Vec::new(),
+            buffer_at: position,
+            check_crc,
+        }
+    }
+
+    pub(crate) fn position(&self) -> i64 {
+        self.position
+    }
+
+    /// Reads the record at the position and goes behind it; blank records are passed over.
+    pub(crate) fn step(&mut self) -> Result<Step<'_>, StoreError> {
+        let size = loop {
+            if !self.enter_segment() {
+                return Ok(Step::End(None));
+            }
+            let head = self.window(8)?;
+            match hop(head) {
+                Hop::Record(size) => break size,
+                Hop::Blank(left) => {
+                    let next = self.log.next_segment(self.position);
+                    if self.position + to_i64(left) != next {
+                        return Ok(Step::End(Some(format!(
+                            "a blank record of {left} bytes does not end its file"
+                        ))));
+                    }
+                    self.position = next;
+                }
+                Hop::End => {
+                    let zero = head.iter().all(|byte| *byte == 0);
+                    return Ok(Step::End((!zero).then(|| "no record begins here".to_owned())));
+                }
+            }
+        };
+        let position = self.position;
+        if to_i64(size) > self.log.next_segment(position) - position {
+            return Ok(Step::End(Some(format!(
+                "a record of {size} bytes does not fit its file"
+            ))));
+        }
+        if self.window(size)?.len() < size {
+            return Ok(Step::End(Some("a record is cut off".to_owned())));
+        }
+        let check_crc = self.check_crc;
+        let from = to_usize(position - self.buffer_at);
+        let bytes = self.buffer.get(from..from + size).unwrap_or_default();
+        let record = Record::decode(bytes).and_then(|record| {
+            if check_crc {
+                record.check_body()?;
+            }
+            Ok(record)
+        });
+        match record {
+            Ok(record) if record.physical_offset == position && !record.topic.is_empty() => {
+                self.position = position + to_i64(size);
+                Ok(Step::Record(record))
+            }
+            Ok(record) => Ok(Step::End(Some(format!(
+                "the record says that its position is {}",
+                record.physical_offset
+            )))),
+            Err(error) => Ok(Step::End(Some(error.to_string()))),
+        }
+    }
+
+    /// Takes the segment of the position; false when there is none.
+    fn enter_segment(&mut self) -> bool {
+        let inside = self.segment.as_ref().is_some_and(|segment| {
+            (segment.base..segment.base + self.log.segment_bytes()).contains(&self.position)
+        });
+        if !inside {
+            self.segment = self.log.segment_at(self.position);
+            self.buffer.clear();
+        }
+        self.segment.is_some()
+    }
+
+    /// At least `size` bytes at the position, fewer only at the end of the segment.
+    fn window(&mut self, size: usize) -> Result<&[u8], StoreError> {
+        let have = self.buffer_at + to_i64(self.buffer.len()) - self.position;
+        if self.position < self.buffer_at || have < to_i64(size) {
+            self.fill(size.max(CHUNK))?;
+        }
+        let from = to_usize(self.position - self.buffer_at);
+        let to = (from + size).min(self.buffer.len());
+        Ok(self.buffer.get(from..to).unwrap_or_default())
+    }
+
+    fn fill(&mut self, wanted: usize) -> Result<(), StoreError> {
+        let Some(segment) = &self.segment else {
+            return Ok(());
+        };
+        let left = segment.base + self.log.segment_bytes() - self.position;
+        let size = wanted.min(to_usize(left));
+        self.buffer.resize(size, 0);
+        self.buffer_at = self.position;
+        let at = to_u64(self.position - segment.base);
+        let got = segment
+            .file
+            .read_at(&mut self.buffer, at)
+            .at("read", &segment.path)?;
+        self.buffer.truncate(got);
+        Ok(())
+    }
+}

@@ -1,0 +1,363 @@
+//! The way out: pulls, single records, times, keys.
+
+use crate::error::StoreError;
+use crate::format::{UNIT, Unit, to_i64, to_usize};
+use crate::inner::Inner;
+use crate::query::{Boundary, Found, Get, GetStatus, Got, KeyKind, KeyQuery, TagFilter};
+use bytes::Bytes;
+use pyrmq_remoting::message::Record;
+use pyrmq_remoting::message::properties::{KEY_SEPARATOR, names};
+use pyrmq_remoting::message::record::{self, Hop, hop};
+use std::cell::RefCell;
+use std::sync::atomic::Ordering;
+
+/// Most units that a pull looks at when its filter lets nothing through (Apache `maxFilterMessageSize`, in units).
+const MOST_SCANNED: i64 = 800 * 4;
+/// Units read at once for a filter.
+const SCAN: i64 = 800;
+/// Neighbours closer than this are read in one go and the gap thrown away.
+const SMALL_GAP: i64 = 4096;
+/// Bytes of a record up to and including the store time, whatever its hosts.
+const TIME_HEAD: usize = 76;
+
+thread_local! {
+    static UNITS: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static SPAN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A pull under way.
+struct Picked {
+    units: Vec<Unit>,
+    bytes: usize,
+    next: i64,
+}
+
+impl Inner {
+    /// Reads messages of a queue.
+    pub(crate) fn get(&self, request: &Get<'_>) -> Result<Got, StoreError> {
+        self.check_open()?;
+        let mut got = Got {
+            status: GetStatus::NoMatchedLogicQueue,
+            next_offset: 0,
+            min_offset: 0,
+            max_offset: 0,
+            body: Bytes::new(),
+            count: 0,
+            behind_bytes: 0,
+        };
+        let Some(queue) = self.queues.get(request.topic, request.queue_id) else {
+            return Ok(got);
+        };
+        let (min, max) = (queue.min(), queue.end());
+        got.min_offset = min;
+        got.max_offset = max;
+        (got.status, got.next_offset) = if max == 0 {
+            (GetStatus::NoMessageInQueue, 0)
+        } else if request.offset < min {
+            (GetStatus::OffsetTooSmall, min)
+        } else if request.offset == max {
+            (GetStatus::OffsetOverflowOne, max)
+        } else if request.offset > max {
+            (GetStatus::OffsetOverflowBadly, max)
+        } else {
+            (GetStatus::NoMatchedMessage, request.offset)
+        };
+        if got.status != GetStatus::NoMatchedMessage {
+            return Ok(got);
+        }
+        let picked = self.pick(&queue, request, max)?;
+        got.next_offset = picked.next;
+        let Some(last) = picked.units.last() else {
+            if picked.next == request.offset {
+                got.status = GetStatus::OffsetFoundNull;
+                got.next_offset = queue.next_file(request.offset).min(max);
+            }
+            return Ok(got);
+        };
+        got.behind_bytes = self.log.appended() - last.position;
+        match self.read_records(&picked.units)? {
+            Some(body) => {
+                got.status = GetStatus::Found;
+                got.count = picked.units.len();
+                self.got_messages.fetch_add(got.count as u64, Ordering::Relaxed);
+                self.got_bytes.fetch_add(body.len() as u64, Ordering::Relaxed);
+                got.body = body;
+            }
+            None => got.status = GetStatus::MessageWasRemoving,
+        }
+        Ok(got)
+    }
+
+    /// Chooses the units to answer with.
+    fn pick(
+        &self,
+        queue: &crate::consume_queue::ConsumeQueue,
+        request: &Get<'_>,
+        max: i64,
+    ) -> Result<Picked, StoreError> {
+        let most = request.max_count.clamp(1, self.options.max_transfer_count);
+        let most_bytes = request.max_bytes.min(self.options.max_transfer_bytes);
+        let chunk = match request.tags {
+            TagFilter::All => to_i64(most),
+            TagFilter::Codes(_) => SCAN.max(to_i64(most)),
+        };
+        let log_start = self.log.start();
+        let mut picked = Picked {
+            units: Vec::with_capacity(most.min(64)),
+            bytes: 0,
+            next: request.offset,
+        };
+        UNITS.with_borrow_mut(|bytes| {
+            while picked.units.len() < most
+                && picked.next < max
+                && picked.next - request.offset < MOST_SCANNED
+            {
+                bytes.clear();
+                queue.read(self.fs.as_ref(), picked.next, chunk.min(max - picked.next), bytes)?;
+                if bytes.len() < UNIT {
+                    break;
+                }
+                for unit in bytes.chunks_exact(UNIT).filter_map(Unit::from_bytes) {
+                    let size = to_usize(i64::from(unit.size));
+                    let wanted = !unit.is_filler()
+                        && unit.is_written()
+                        && unit.position >= log_start
+                        && request.tags.matches(unit.tags_code);
+                    if wanted {
+                        let is_full = picked.units.len() >= most || picked.bytes + size > most_bytes;
+                        if is_full && !picked.units.is_empty() {
+                            return Ok(picked);
+                        }
+                        picked.units.push(unit);
+                        picked.bytes += size;
+                    }
+                    picked.next += 1;
+                }
+            }
+            Ok(picked)
+        })
+    }
+
+    /// Reads records into one buffer; `None` when the log has dropped one of them meanwhile.
+    fn read_records(&self, units: &[Unit]) -> Result<Option<Bytes>, StoreError> {
+        let total: i64 = units.iter().map(|unit| i64::from(unit.size)).sum();
+        let mut body = vec![0; to_usize(total)];
+        let mut place = body.as_mut_slice();
+        let mut left = units;
+        while let Some(first) = left.first() {
+            let (count, span_end, size) = self.run_of(left, first.position);
+            let Some((now, rest)) = std::mem::take(&mut place).split_at_mut_checked(to_usize(size)) else {
+                return Ok(None);
+            };
+            let run = left.get(..count).unwrap_or_default();
+            let is_there = if span_end - first.position == size {
+                self.log.read(first.position, now)?
+            } else {
+                self.read_span(run, first.position, span_end, now)?
+            };
+            if !is_there {
+                return Ok(None);
+            }
+            check_records(run, now)?;
+            place = rest;
+            left = left.get(count..).unwrap_or_default();
+        }
+        Ok(Some(Bytes::from(body)))
+    }
+
+    /// How many units from the first on are read in one go: their number, where the last one ends, and their bytes.
+    fn run_of(&self, units: &[Unit], start: i64) -> (usize, i64, i64) {
+        let segment_end = self.log.next_segment(start);
+        let (mut count, mut end, mut size) = (0, start, 0);
+        for unit in units {
+            let gap = unit.position - end;
+            if count > 0 && (!(0..=SMALL_GAP).contains(&gap) || unit.end() > segment_end) {
+                break;
+            }
+            count += 1;
+            end = unit.end();
+            size += i64::from(unit.size);
+        }
+        (count, end, size)
+    }
+
+    /// Reads a span with gaps and copies the records out of it.
+    fn read_span(&self, units: &[Unit], start: i64, end: i64, place: &mut [u8]) -> Result<bool, StoreError> {
+        SPAN.with_borrow_mut(|span| {
+            span.resize(to_usize(end - start), 0);
+            if !self.log.read(start, span)? {
+                return Ok(false);
+            }
+            let mut place = place;
+            for unit in units {
+                let from = to_usize(unit.position - start);
+                let size = to_usize(i64::from(unit.size));
+                let Some(record) = span.get(from..from + size) else {
+                    return Ok(false);
+                };
+                let Some((now, rest)) = std::mem::take(&mut place).split_at_mut_checked(size) else {
+                    return Ok(false);
+                };
+                now.copy_from_slice(record);
+                place = rest;
+            }
+            Ok(true)
+        })
+    }
+
+    /// The record that begins at a position.
+    pub(crate) fn record_at(&self, position: i64) -> Result<Option<Bytes>, StoreError> {
+        self.check_open()?;
+        if position < self.log.start() || position >= self.log.appended() {
+            return Ok(None);
+        }
+        let room = self.log.appended().min(self.log.next_segment(position)) - position;
+        let mut bytes = vec![0; to_usize(room.min(4096))];
+        if !self.log.read(position, &mut bytes)? {
+            return Ok(None);
+        }
+        let Hop::Record(size) = hop(&bytes) else {
+            return Ok(None);
+        };
+        if to_i64(size) > room {
+            return Ok(None);
+        }
+        if size > bytes.len() {
+            bytes.resize(size, 0);
+            if !self.log.read(position, &mut bytes)? {
+                return Ok(None);
+            }
+        }
+        bytes.truncate(size);
+        let is_here = Record::decode(&bytes).is_ok_and(|record| record.physical_offset == position);
+        Ok(is_here.then(|| Bytes::from(bytes)))
+    }
+
+    /// When the record of a unit was stored.
+    fn time_of(&self, unit: Unit) -> Result<Option<i64>, StoreError> {
+        let mut head = [0; TIME_HEAD];
+        if unit.is_filler() || !unit.is_written() || !self.log.read(unit.position, &mut head)? {
+            return Ok(None);
+        }
+        Ok(record::store_timestamp_of(&head))
+    }
+
+    fn unit_at(&self, topic: &str, queue_id: i32, index: i64) -> Result<Option<Unit>, StoreError> {
+        let Some(queue) = self.queues.get(topic, queue_id) else {
+            return Ok(None);
+        };
+        if index < queue.min() || index >= queue.end() {
+            return Ok(None);
+        }
+        let mut bytes = Vec::with_capacity(UNIT);
+        queue.read(self.fs.as_ref(), index, 1, &mut bytes)?;
+        Ok(Unit::from_bytes(&bytes))
+    }
+
+    /// When the message at an index was stored.
+    pub(crate) fn store_time(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        index: i64,
+    ) -> Result<Option<i64>, StoreError> {
+        match self.unit_at(topic, queue_id, index)? {
+            Some(unit) => self.time_of(unit),
+            None => Ok(None),
+        }
+    }
+
+    /// The index that a time means.
+    pub(crate) fn offset_by_time(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        timestamp_ms: i64,
+        boundary: Boundary,
+    ) -> Result<i64, StoreError> {
+        let Some(queue) = self.queues.get(topic, queue_id) else {
+            return Ok(0);
+        };
+        let (min, max) = (queue.min(), queue.end());
+        let first_behind = |limit: i64| {
+            queue.first_where(self.fs.as_ref(), min, max, |unit| {
+                // A record that is gone is older than all that are there.
+                Ok(self.time_of(unit)?.is_some_and(|time| time >= limit))
+            })
+        };
+        match boundary {
+            Boundary::Lower => first_behind(timestamp_ms),
+            Boundary::Upper => {
+                let behind = first_behind(timestamp_ms.saturating_add(1))?;
+                // Apache answers a time before everything with 0, one after everything with the end.
+                Ok(if behind == min { 0 } else { behind - 1 })
+            }
+        }
+    }
+
+    /// Searches by key.
+    pub(crate) fn query(&self, query: &KeyQuery<'_>) -> Result<Found, StoreError> {
+        self.check_open()?;
+        let Some(index) = &self.index else {
+            return Ok(Found::default());
+        };
+        self.index_round()?;
+        let most = query.max_count.clamp(1, self.options.max_query_count);
+        let positions = index.find(query, most.saturating_mul(4))?;
+        let mut found = Found {
+            index_last_update_ms: positions.last_update_ms,
+            index_last_update_offset: positions.last_update_position,
+            ..Found::default()
+        };
+        let mut body = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        for position in positions.positions {
+            if found.count >= most || !seen.insert(position) {
+                continue;
+            }
+            let Some(bytes) = self.record_at(position)? else {
+                continue;
+            };
+            if Record::decode(&bytes).is_ok_and(|record| has_key(&record, query)) {
+                body.extend_from_slice(&bytes);
+                found.count += 1;
+            }
+        }
+        found.body = Bytes::from(body);
+        Ok(found)
+    }
+}
+
+/// The index only knows hashes and whole seconds.
+fn has_key(record: &Record<'_>, query: &KeyQuery<'_>) -> bool {
+    let [unique, keys, tag] = record
+        .properties
+        .get_many([names::UNIQ_KEY, names::KEYS, names::TAGS]);
+    let matches = match query.kind {
+        KeyKind::Tag => tag == Some(query.key),
+        KeyKind::Unique => unique == Some(query.key),
+        KeyKind::Key => {
+            unique == Some(query.key)
+                || keys.is_some_and(|keys| keys.split(KEY_SEPARATOR).any(|key| key == query.key))
+        }
+    };
+    matches
+        && record.topic == query.topic
+        && (query.begin_ms..=query.end_ms).contains(&record.store_timestamp_ms)
+}
+
+/// Every record must be what its queue says: a queue that is wrong must not send noise to a reader.
+fn check_records(units: &[Unit], bytes: &[u8]) -> Result<(), StoreError> {
+    let mut left = bytes;
+    for unit in units {
+        let size = to_usize(i64::from(unit.size));
+        if hop(left) != Hop::Record(size) {
+            return Err(StoreError::QueueMismatch {
+                position: unit.position,
+                size: unit.size,
+            });
+        }
+        left = left.get(size..).unwrap_or_default();
+    }
+    Ok(())
+}

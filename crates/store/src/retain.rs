@@ -1,0 +1,128 @@
+//! What is deleted when, and when the disk is too full to write (Apache `CleanCommitLogService`, `CleanConsumeQueueService`).
+//!
+//! Old segments go at an hour of `deleteWhen`, or at any hour above `diskMaxUsedSpaceRatio`; "old" is `fileReservedTime` since
+//! the last write, except above `diskSpaceCleanForciblyRatio`, where age does not count. At most ten go in a round, the last
+//! one never. Queues and index follow the log's start. Above `diskSpaceWarningLevelRatio` writes are refused until space is back.
+
+use crate::error::StoreError;
+use crate::format::parse_file_name;
+use crate::fs::{Context, Space};
+use crate::inner::Inner;
+use crate::options::Options;
+use pyrmq_remoting::clock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Segments that one round deletes at most.
+const MOST_A_ROUND: usize = 10;
+
+/// What is known of the file system.
+#[derive(Debug, Default)]
+pub(crate) struct Disk {
+    is_full: AtomicBool,
+    total: AtomicU64,
+    free: AtomicU64,
+}
+
+impl Disk {
+    fn set(&self, space: Space, options: &Options) {
+        self.total.store(space.total, Ordering::Relaxed);
+        self.free.store(space.free, Ordering::Relaxed);
+        let is_full = self.used_percent() > options.disk_warning_percent;
+        if self.is_full.swap(is_full, Ordering::Release) != is_full {
+            tracing::warn!(free_bytes = space.free, is_full, "disk space");
+        }
+    }
+
+    fn used_percent(&self) -> u8 {
+        let (total, free) = (
+            self.total.load(Ordering::Relaxed),
+            self.free.load(Ordering::Relaxed),
+        );
+        let used = u128::from(total.saturating_sub(free)) * 100;
+        u8::try_from(used.checked_div(u128::from(total)).unwrap_or_default()).unwrap_or(100)
+    }
+
+    pub(crate) fn free(&self) -> u64 {
+        self.free.load(Ordering::Relaxed)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+    pub(crate) fn ratio(&self) -> f64 {
+        let total = self.total.load(Ordering::Relaxed);
+        if total == 0 {
+            return 0.0;
+        }
+        1.0 - self.free() as f64 / total as f64
+    }
+
+    pub(crate) fn check(&self, options: &Options) -> Result<(), StoreError> {
+        if !self.is_full.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        Err(StoreError::DiskFull {
+            path: options.commit_log_dir(),
+            used_percent: self.used_percent(),
+            free_bytes: self.free(),
+            limit_percent: options.disk_warning_percent,
+        })
+    }
+}
+
+impl Inner {
+    /// Looks how full the disk is.
+    pub(crate) fn look_at_disk(&self) -> Result<(), StoreError> {
+        let directory = self.log.directory();
+        let space = self.fs.space(directory).at("read the space of", directory)?;
+        self.disk.set(space, &self.options);
+        Ok(())
+    }
+
+    /// One round of deletion; `now` deletes what is old enough at any hour. Says how many files went.
+    pub(crate) fn clean(&self, now: bool) -> Result<u64, StoreError> {
+        self.look_at_disk()?;
+        let now_ms = clock::now_ms();
+        let used = self.disk.used_percent();
+        let forcibly = used > self.options.disk_clean_forcibly_percent;
+        let is_time = now
+            || forcibly
+            || used > self.options.disk_max_used_percent
+            || self.options.delete_when.contains(&crate::fs::local_hour(now_ms));
+        if !is_time {
+            return Ok(0);
+        }
+        let keep_ms = i64::from(self.options.file_reserved_hours) * 3_600_000;
+        let directory = self.log.directory();
+        let files = self.fs.list(directory).at("list", directory)?;
+        let mut deleted = 0;
+        let segments = self.log.segments();
+        let oldest = segments
+            .iter()
+            .take(segments.len().saturating_sub(1))
+            .take(MOST_A_ROUND);
+        for segment in oldest {
+            let is_it = |name: &str| parse_file_name(name) == Some(segment.base);
+            let modified = files
+                .iter()
+                .find(|file| is_it(&file.name))
+                .map_or(now_ms, |file| file.modified_ms);
+            if !forcibly && modified + keep_ms > now_ms {
+                break;
+            }
+            // What was not fsynced yet is not old.
+            if segment.base + self.log.segment_bytes() > self.log.flushed() {
+                break;
+            }
+            self.log.remove_first()?;
+            tracing::info!(file = %segment.path.display(), "segment deleted");
+            deleted += 1;
+        }
+        if deleted > 0 {
+            let start = self.log.start();
+            deleted += self.queues.trim(start)?;
+            deleted += self.index.as_ref().map_or(Ok(0), |index| index.trim(start))?;
+            self.deleted_files.fetch_add(deleted, Ordering::Relaxed);
+            self.look_at_disk()?;
+        }
+        Ok(deleted)
+    }
+}

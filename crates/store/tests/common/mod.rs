@@ -1,0 +1,120 @@
+//! What the store's tests share.
+#![allow(dead_code, reason = "each test file uses a part of this")]
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on says so"
+)]
+
+use pyrmq_remoting::message::record::{Records, records};
+use pyrmq_remoting::message::{java_hash, properties};
+use pyrmq_store::fs::RealFs;
+use pyrmq_store::{Fs, Get, GetStatus, Got, Message, Options, Store, StoreError, Stored, TagFilter};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Small files, so that a test sees several of them.
+pub(crate) fn small(root: &Path) -> Options {
+    let mut options = Options::new(root);
+    options.segment_bytes = 64 * 1024;
+    options.queue_file_bytes = 2000;
+    options.index_slots = 200;
+    options.index_entries = 1000;
+    options
+}
+
+pub(crate) fn real() -> Arc<dyn Fs> {
+    Arc::new(RealFs)
+}
+
+pub(crate) fn open(options: Options) -> Arc<Store> {
+    Store::open(options, real()).expect("the store opens")
+}
+
+pub(crate) fn host(text: &str) -> SocketAddr {
+    text.parse().expect("an address")
+}
+
+pub(crate) fn message<'a>(topic: &'a str, queue_id: i32, body: &'a [u8], properties: &'a str) -> Message<'a> {
+    let view = properties::Properties::new(properties);
+    let tag = view.get("TAGS");
+    Message {
+        topic,
+        queue_id,
+        flag: 7,
+        sys_flag: 0,
+        born_timestamp_ms: 1_700_000_000_000,
+        born_host: host("127.0.0.1:40000"),
+        store_host: host("127.0.0.1:10911"),
+        reconsume_times: 0,
+        prepared_transaction_offset: 0,
+        body,
+        properties,
+        tags_code: java_hash::tags_code(tag),
+        unique_key: view.get("UNIQ_KEY"),
+        keys: view.get("KEYS"),
+        tag,
+    }
+}
+
+/// Properties in wire form.
+pub(crate) fn props(pairs: &[(&str, &str)]) -> String {
+    let mut text = String::new();
+    for (name, value) in pairs {
+        properties::append(&mut text, name, value);
+    }
+    text
+}
+
+pub(crate) fn put(store: &Store, topic: &str, queue_id: i32, body: &[u8]) -> Stored {
+    store
+        .put(&message(topic, queue_id, body, ""))
+        .expect("the message is stored")
+}
+
+pub(crate) fn get(store: &Store, topic: &str, queue_id: i32, offset: i64) -> Got {
+    try_get(store, topic, queue_id, offset).expect("the pull is answered")
+}
+
+pub(crate) fn try_get(store: &Store, topic: &str, queue_id: i32, offset: i64) -> Result<Got, StoreError> {
+    store.get(&Get {
+        topic,
+        queue_id,
+        offset,
+        max_count: 32,
+        max_bytes: 1 << 20,
+        tags: TagFilter::All,
+    })
+}
+
+/// All bodies of a queue from its oldest message on, with the indexes checked.
+pub(crate) fn bodies(store: &Store, topic: &str, queue_id: i32) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    let mut offset = store.min_offset(topic, queue_id);
+    loop {
+        let got = get(store, topic, queue_id, offset);
+        if got.status != GetStatus::Found {
+            assert_eq!(
+                offset,
+                store.max_offset(topic, queue_id),
+                "{:?} at {offset}",
+                got.status
+            );
+            return all;
+        }
+        let start = offset;
+        for (number, record) in decoded(&got.body).enumerate() {
+            let record = record.expect("a sound record");
+            record.check_body().expect("a sound body");
+            assert_eq!(record.queue_offset, start + i64::try_from(number).unwrap());
+            assert_eq!((record.topic, record.queue_id), (topic, queue_id));
+            all.push(record.body.to_vec());
+        }
+        offset = got.next_offset;
+    }
+}
+
+pub(crate) fn decoded(body: &[u8]) -> Records<'_> {
+    records(body)
+}

@@ -1,0 +1,304 @@
+//! A disk that fails on demand, in front of any other file system; and directories that go away by themselves.
+
+use pyrmq_store::fs::{Entry, File, Fs, LockGuard, RealFs, Space};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What can fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// Opening or making a file.
+    Open,
+    /// A positional read.
+    Read,
+    /// A positional write.
+    Write,
+    /// An fsync of a file.
+    Sync,
+    /// An fsync of a directory.
+    SyncDirectory,
+    /// A rename.
+    Rename,
+    /// A removal.
+    Remove,
+}
+
+/// How it fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// With this error, nothing done.
+    Error(io::ErrorKind),
+    /// A write brings so many bytes to the file and then fails.
+    Torn(usize),
+}
+
+#[derive(Debug)]
+struct Rule {
+    operation: Operation,
+    path_part: String,
+    skip: u64,
+    fault: Fault,
+}
+
+#[derive(Debug, Default)]
+struct Plan {
+    rules: Mutex<Vec<Rule>>,
+    writes: AtomicU64,
+    reads: AtomicU64,
+    syncs: AtomicU64,
+}
+
+impl Plan {
+    fn rules(&self) -> MutexGuard<'_, Vec<Rule>> {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fault(&self, operation: Operation, path: &Path) -> Option<Fault> {
+        let counter = match operation {
+            Operation::Write => Some(&self.writes),
+            Operation::Read => Some(&self.reads),
+            Operation::Sync => Some(&self.syncs),
+            _ => None,
+        };
+        if let Some(counter) = counter {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        let text = path.to_string_lossy();
+        for rule in self.rules().iter_mut() {
+            if rule.operation == operation && text.contains(&rule.path_part) {
+                if rule.skip == 0 {
+                    return Some(rule.fault);
+                }
+                rule.skip -= 1;
+            }
+        }
+        None
+    }
+
+    fn check(&self, operation: Operation, path: &Path) -> io::Result<()> {
+        match self.fault(operation, path) {
+            None => Ok(()),
+            Some(Fault::Error(kind)) => Err(injected(kind)),
+            Some(Fault::Torn(_)) => Err(injected(io::ErrorKind::Other)),
+        }
+    }
+}
+
+fn injected(kind: io::ErrorKind) -> io::Error {
+    io::Error::new(kind, "injected fault")
+}
+
+/// A file system whose operations fail as told.
+#[derive(Debug, Clone)]
+pub struct FaultyDisk {
+    inner: Arc<dyn Fs>,
+    plan: Arc<Plan>,
+}
+
+impl Default for FaultyDisk {
+    fn default() -> Self {
+        Self::new(Arc::new(RealFs))
+    }
+}
+
+impl FaultyDisk {
+    /// In front of another file system, without any fault yet.
+    pub fn new(inner: Arc<dyn Fs>) -> Self {
+        Self {
+            inner,
+            plan: Arc::default(),
+        }
+    }
+
+    /// From now on, after `skip` more successes, the operation fails on every path that contains `path_part`.
+    pub fn fail(&self, operation: Operation, path_part: &str, skip: u64, fault: Fault) {
+        self.plan.rules().push(Rule {
+            operation,
+            path_part: path_part.to_owned(),
+            skip,
+            fault,
+        });
+    }
+
+    /// No more faults.
+    pub fn heal(&self) {
+        self.plan.rules().clear();
+    }
+
+    /// Reads, writes and fsyncs of files so far.
+    pub fn counts(&self) -> (u64, u64, u64) {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (
+            load(&self.plan.reads),
+            load(&self.plan.writes),
+            load(&self.plan.syncs),
+        )
+    }
+
+    fn file(&self, path: &Path, file: io::Result<Arc<dyn File>>) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(FaultyFile {
+            inner: file?,
+            path: path.to_owned(),
+            plan: Arc::clone(&self.plan),
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct FaultyFile {
+    inner: Arc<dyn File>,
+    path: PathBuf,
+    plan: Arc<Plan>,
+}
+
+impl File for FaultyFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.plan.check(Operation::Read, &self.path)?;
+        self.inner.read_at(buffer, offset)
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        match self.plan.fault(Operation::Write, &self.path) {
+            None => self.inner.write_all_at(bytes, offset),
+            Some(Fault::Error(kind)) => Err(injected(kind)),
+            Some(Fault::Torn(length)) => {
+                let part = bytes.get(..length.min(bytes.len())).unwrap_or_default();
+                self.inner.write_all_at(part, offset)?;
+                Err(injected(io::ErrorKind::StorageFull))
+            }
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.plan.check(Operation::Sync, &self.path)?;
+        self.inner.sync()
+    }
+
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        self.plan.check(Operation::Write, &self.path)?;
+        self.inner.set_length(length)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        self.inner.length()
+    }
+}
+
+impl Fs for FaultyDisk {
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.plan.check(Operation::Open, path)?;
+        self.file(path, self.inner.open(path))
+    }
+
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.plan.check(Operation::Open, path)?;
+        self.file(path, self.inner.open_read(path))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.plan.check(Operation::Open, path)?;
+        self.file(path, self.inner.create(path))
+    }
+
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.plan.check(Operation::Read, path)?;
+        self.inner.read(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.plan.check(Operation::Rename, from)?;
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.plan.check(Operation::Remove, path)?;
+        self.inner.remove(path)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        self.plan.check(Operation::Remove, path)?;
+        self.inner.remove_directory(path)
+    }
+
+    fn create_directories(&self, path: &Path) -> io::Result<()> {
+        self.plan.check(Operation::Open, path)?;
+        self.inner.create_directories(path)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        self.plan.check(Operation::SyncDirectory, path)?;
+        self.inner.sync_directory(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        self.inner.list(path)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        self.inner.exists(path)
+    }
+
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        self.inner.space(path)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>> {
+        self.inner.lock(path)
+    }
+}
+
+/// A directory that is deleted when this is dropped.
+#[derive(Debug)]
+pub struct TempDir {
+    path: PathBuf,
+}
+
+impl TempDir {
+    /// A new empty directory under the system's temporary one.
+    pub fn new() -> io::Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("pyrmq-test-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        if path.exists() {
+            std::fs::remove_dir_all(&path)?;
+        }
+        std::fs::create_dir_all(&path)?;
+        Ok(Self { path })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Copies a directory with everything in it, as a crash would leave it: what is in the page cache counts.
+    pub fn copy_of(from: &Path) -> io::Result<Self> {
+        let copy = Self::new()?;
+        copy_tree(from, &copy.path)?;
+        Ok(copy)
+    }
+}
+
+fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_tree(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), &target)?;
+        }
+    }
+    Ok(())
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        // A directory that stays is litter, not a failure of the test.
+        drop(std::fs::remove_dir_all(&self.path));
+    }
+}
