@@ -6,3 +6,4 @@ pub mod allocate;
 pub mod fault;
 pub mod route;
 pub mod select;
+pub mod table;

@@ -2,6 +2,8 @@
 //! `MQClientInstance.topicRouteData2TopicPublishInfo`).
 
 use crate::select::OnBroker;
+use pyrmq_remoting::WireError;
+use pyrmq_remoting::body::{Body, TopicRouteData};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -77,7 +79,34 @@ pub struct Published {
     pub ordered: bool,
 }
 
+impl From<TopicRouteData> for Route {
+    fn from(data: TopicRouteData) -> Self {
+        let brokers = data.broker_datas.into_iter().map(|broker| RouteBroker {
+            name: broker.broker_name,
+            cluster: broker.cluster,
+            addresses: broker.broker_addrs,
+        });
+        let queues = data.queue_datas.into_iter().map(|queues| RouteQueues {
+            broker: queues.broker_name,
+            read_queues: queues.read_queue_nums,
+            write_queues: queues.write_queue_nums,
+            perm: queues.perm,
+            sys_flag: queues.topic_sys_flag,
+        });
+        Self {
+            brokers: brokers.collect(),
+            queues: queues.collect(),
+            order: data.order_topic_conf,
+        }
+    }
+}
+
 impl Route {
+    /// From the body of an answer to request 105, in either JSON form.
+    pub fn from_body(body: &[u8]) -> Result<Self, WireError> {
+        TopicRouteData::decode(body).map(Self::from)
+    }
+
     /// The queues that a producer may write: of brokers with a master, by broker name and number. An order
     /// configuration holds instead, in its own order.
     pub fn published(&self) -> Published {
