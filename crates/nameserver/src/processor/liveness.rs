@@ -1,0 +1,40 @@
+//! Brokers live, and ask whether they must register: 904, 322 (Apache `DefaultRequestProcessor.brokerHeartbeat`,
+//! `queryBrokerTopicConfig`).
+
+use crate::error::Refusal;
+use crate::state::State;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::body::{Body, DataVersion};
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::header::{
+    BrokerHeartbeatRequestHeader, QueryDataVersionRequestHeader, QueryDataVersionResponseHeader,
+};
+use pyrmq_remoting::net::Peer;
+
+/// 904. A broker that is not known is answered as one that is, as Apache answers: it registers by its own clock.
+pub(crate) fn heartbeat(state: &State, request: &Command, _: &Peer) -> Result<Command, Refusal> {
+    let header = BrokerHeartbeatRequestHeader::decode(&request.fields)?;
+    let now_ms = state.now_ms();
+    state
+        .table_mut()
+        .heartbeat(header.cluster_name, header.broker_addr, now_ms);
+    Ok(Command::response(response::SUCCESS))
+}
+
+/// 322. It counts as a sign of life.
+pub(crate) fn data_version(state: &State, request: &Command, _: &Peer) -> Result<Command, Refusal> {
+    let header = QueryDataVersionRequestHeader::decode(&request.fields)?;
+    let asked = DataVersion::decode(request.body.as_deref().unwrap_or(b"{}"))?;
+    let now_ms = state.now_ms();
+    let mut table = state.table_mut();
+    let known = table.version(header.cluster_name, header.broker_addr).cloned();
+    table.heartbeat(header.cluster_name, header.broker_addr, now_ms);
+    drop(table);
+    let changed = known.as_ref() != Some(&asked);
+    let answer =
+        Command::response(response::SUCCESS).with_header(&QueryDataVersionResponseHeader { changed });
+    Ok(match known {
+        Some(version) => answer.with_body(version.encode()),
+        None => answer,
+    })
+}

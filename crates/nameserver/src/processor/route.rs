@@ -1,0 +1,50 @@
+//! Clients ask where things are: 105, 106 (Apache `ClientRequestProcessor`, `DefaultRequestProcessor`).
+
+use crate::error::Refusal;
+use crate::state::State;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::body::{Body, route_style};
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::header::GetRouteInfoRequestHeader;
+use pyrmq_remoting::net::Peer;
+use std::sync::atomic::Ordering;
+
+/// 105, in the JSON form that the client reads.
+pub(crate) fn route(state: &State, request: &Command, _: &Peer) -> Result<Command, Refusal> {
+    let header = GetRouteInfoRequestHeader::decode(&request.fields)?;
+    refuse_while_young(state)?;
+    let zone_mode = request.fields.get("__ZONE_MODE");
+    let zone = request
+        .fields
+        .get("__ZONE_NAME")
+        .filter(|zone| !zone.trim().is_empty())
+        .filter(|_| zone_mode.is_some_and(|mode| mode.eq_ignore_ascii_case("true")));
+    state.counters.routes.fetch_add(1, Ordering::Relaxed);
+    let Some(route) = state.table().route(header.topic, zone) else {
+        state.counters.unknown_topics.fetch_add(1, Ordering::Relaxed);
+        let topic: String = header.topic.chars().take(255).collect();
+        let remark = format!("no broker has registered topic {topic} at this name server");
+        return Err(Refusal::new(response::TOPIC_NOT_EXIST, remark));
+    };
+    let style = route_style(request.version, header.accept_standard_json_only);
+    Ok(Command::response(response::SUCCESS).with_body(route.encode_as(style)))
+}
+
+/// Right after a start only some brokers have registered yet: an answer would be a part of the truth.
+fn refuse_while_young(state: &State) -> Result<(), Refusal> {
+    let options = state.options();
+    let young = options.need_wait_for_service
+        && state.now_ms() < options.wait_seconds_for_service.saturating_mul(1000);
+    if young {
+        let remark = "the name server has just started and waits for its brokers (needWaitForService)";
+        return Err(Refusal::new(response::SYSTEM_ERROR, remark));
+    }
+    Ok(())
+}
+
+/// 106. Integer names are bare for every peer, as in Apache.
+#[expect(clippy::unnecessary_wraps, reason = "every row has this form")]
+pub(crate) fn cluster_info(state: &State, _: &Command, _: &Peer) -> Result<Command, Refusal> {
+    let info = state.table().cluster_info();
+    Ok(Command::response(response::SUCCESS).with_body(info.encode()))
+}

@@ -1,0 +1,133 @@
+//! The table of request codes: one list from which the processor table, the refusals and docs/compat.md are made.
+
+use crate::processor::{Function, Native, liveness, registration, route};
+use crate::state::State;
+use pyrmq_remoting::codes::request;
+use pyrmq_remoting::net::{Processor, Requests, Table};
+use std::sync::Arc;
+
+/// How a request code is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// By Rust, on the connection's task.
+    Native,
+    /// By a Python worker, where the Python side registers one; refused otherwise.
+    Python,
+    /// Answered REQUEST_CODE_NOT_SUPPORTED, with the note as remark.
+    Refused,
+}
+
+/// One row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowInfo {
+    /// Request code.
+    pub code: i32,
+    /// How it is served.
+    pub kind: Kind,
+    /// What is to know about it.
+    pub note: &'static str,
+}
+
+const NATIVE: &[(i32, Function, &str)] = &[
+    (
+        request::REGISTER_BROKER,
+        registration::register,
+        "plain and compressed, checksum",
+    ),
+    (
+        request::UNREGISTER_BROKER,
+        registration::unregister,
+        "in force when it is answered",
+    ),
+    (
+        request::GET_ROUTEINFO_BY_TOPIC,
+        route::route,
+        "both JSON forms, acting master, zones",
+    ),
+    (request::GET_BROKER_CLUSTER_INFO, route::cluster_info, ""),
+    (
+        request::REGISTER_TOPIC_IN_NAMESRV,
+        registration::register_topic,
+        "a broker that is unknown is an error",
+    ),
+    (
+        request::QUERY_DATA_VERSION,
+        liveness::data_version,
+        "counts as a sign of life",
+    ),
+    (request::BROKER_HEARTBEAT, liveness::heartbeat, ""),
+];
+
+const PYTHON: &[(i32, &str)] = &[
+    (request::PUT_KV_CONFIG, "on disk when it is answered"),
+    (request::GET_KV_CONFIG, ""),
+    (request::DELETE_KV_CONFIG, "on disk when it is answered"),
+    (request::WIPE_WRITE_PERM_OF_BROKER, ""),
+    (request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER, ""),
+    (request::DELETE_TOPIC_IN_NAMESRV, ""),
+    (request::GET_KVLIST_BY_NAMESPACE, ""),
+    (request::GET_TOPICS_BY_CLUSTER, ""),
+    (request::GET_SYSTEM_TOPIC_LIST_FROM_NS, ""),
+    (request::GET_UNIT_TOPIC_LIST, ""),
+    (request::GET_HAS_UNIT_SUB_TOPIC_LIST, ""),
+    (request::GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, ""),
+    (request::UPDATE_NAMESRV_CONFIG, "wrong values are refused"),
+    (request::GET_NAMESRV_CONFIG, ""),
+    (request::ADD_WRITE_PERM_OF_BROKER, ""),
+    (request::GET_BROKER_MEMBER_GROUP, ""),
+];
+
+/// Apache serves these with its controller inside the name server (`enableControllerInNamesrv`).
+const CONTROLLER: &[i32] = &[
+    request::CONTROLLER_ALTER_SYNC_STATE_SET,
+    request::CONTROLLER_ELECT_MASTER,
+    request::CONTROLLER_REGISTER_BROKER,
+    request::CONTROLLER_GET_REPLICA_INFO,
+    request::CONTROLLER_GET_METADATA_INFO,
+    request::CONTROLLER_GET_SYNC_STATE_DATA,
+    request::UPDATE_CONTROLLER_CONFIG,
+    request::GET_CONTROLLER_CONFIG,
+    request::CLEAN_BROKER_DATA,
+    request::CONTROLLER_GET_NEXT_BROKER_ID,
+    request::CONTROLLER_APPLY_BROKER_ID,
+];
+const NO_CONTROLLER: &str = "this name server has no controller inside";
+const NO_PYTHON: &str = "it is served by the Python side, which does not run here";
+
+/// Every row of the name server, by code. A code without a row is answered REQUEST_CODE_NOT_SUPPORTED.
+pub fn rows() -> Vec<RowInfo> {
+    let row = |code, kind, note| RowInfo { code, kind, note };
+    let native = NATIVE
+        .iter()
+        .map(|(code, _, note)| row(*code, Kind::Native, *note));
+    let python = PYTHON.iter().map(|(code, note)| row(*code, Kind::Python, *note));
+    let controller = CONTROLLER
+        .iter()
+        .map(|code| row(*code, Kind::Refused, NO_CONTROLLER));
+    let mut rows: Vec<RowInfo> = native.chain(python).chain(controller).collect();
+    rows.sort_by_key(|row| row.code);
+    rows
+}
+
+pub(crate) fn table(state: &Arc<State>, python: Option<&Arc<Requests>>, python_codes: &[i32]) -> Table {
+    let mut table = Table::new();
+    for (code, function, _) in NATIVE {
+        let state = state.clone();
+        let processor: Arc<dyn Processor> = Arc::new(Native {
+            state,
+            function: *function,
+        });
+        table.native(&[*code], &processor);
+    }
+    if let Some(requests) = python {
+        table.python(python_codes, requests);
+    }
+    let without_python = PYTHON.iter().map(|(code, _)| (*code, NO_PYTHON));
+    let controller = CONTROLLER.iter().map(|code| (*code, NO_CONTROLLER));
+    for (code, why) in without_python.chain(controller) {
+        if table.get(code).is_none() {
+            table.refused(code, why);
+        }
+    }
+    table
+}

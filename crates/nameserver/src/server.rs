@@ -1,0 +1,210 @@
+//! The running name server (Apache `NamesrvController`): one port, one scan for silent brokers, and what its Python
+//! rows ask of the tables.
+
+use crate::error::NameServerError;
+use crate::options::Options;
+use crate::rows;
+use crate::state::State;
+use pyrmq_remoting::net::{Requests, Server, Shutdown, Stats, Tracker};
+use pyrmq_routing::table::Units;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+
+/// How long tasks that were told to stop at once may take.
+const CUT: Duration = Duration::from_secs(2);
+
+/// A running name server. Dropped, it stops at once.
+#[derive(Debug)]
+pub struct NameServer {
+    state: Arc<State>,
+    address: SocketAddr,
+    stats: Arc<Stats>,
+    shutdown: Shutdown,
+    tasks: Tracker,
+    stopped: AtomicBool,
+}
+
+/// How it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Health {
+    /// False once it stops.
+    pub running: bool,
+    /// Broker processes that live.
+    pub brokers: usize,
+    /// Topics with a route.
+    pub topics: usize,
+    /// Connections.
+    pub connections: u64,
+}
+
+impl NameServer {
+    /// Starts on this runtime; the port is open when this returns. `python_codes` are answered by Python workers that
+    /// pull from `python`, except those that have a native row.
+    pub fn start(
+        options: Options,
+        handle: &Handle,
+        python: Option<&Arc<Requests>>,
+        python_codes: &[i32],
+    ) -> Result<Arc<Self>, NameServerError> {
+        options.validate()?;
+        let (address, transport) = (options.address()?, options.transport());
+        let scan = Duration::from_millis(options.scan_not_active_broker_interval.unsigned_abs());
+        let state = Arc::new(State::new(options));
+        let table = Arc::new(rows::table(&state, python, python_codes));
+        let server = Server::bind(address, transport, table, state.clone())?;
+        let name_server = Arc::new(Self {
+            address: server.local_addr(),
+            stats: server.stats(),
+            shutdown: Shutdown::new(),
+            tasks: Tracker::new(handle.clone()),
+            stopped: AtomicBool::new(false),
+            state: state.clone(),
+        });
+        let shutdown = name_server.shutdown.clone();
+        name_server.tasks.spawn(async move {
+            if let Err(error) = server.run(shutdown).await {
+                tracing::error!(%error, "the port of the name server has failed");
+            }
+        });
+        let shutdown = name_server.shutdown.clone();
+        name_server.tasks.spawn(async move {
+            while !shutdown.sleep_or_stop(scan).await {
+                state.expire();
+            }
+        });
+        tracing::info!(address = %name_server.address, "the name server is ready");
+        Ok(name_server)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The settings in force.
+    pub fn options(&self) -> Options {
+        self.state.options().clone()
+    }
+
+    /// How it is.
+    pub fn health(&self) -> Health {
+        let (brokers, topics) = self.state.table().counts();
+        Health {
+            running: !self.stopped.load(Ordering::Acquire),
+            brokers,
+            topics,
+            connections: self.stats.snapshot().connections,
+        }
+    }
+
+    /// The counters by name.
+    pub fn stats(&self) -> Vec<(&'static str, u64)> {
+        let net = self.stats.snapshot();
+        let own = &self.state.counters;
+        let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        vec![
+            ("registrations", read(&own.registrations)),
+            ("route_queries", read(&own.routes)),
+            ("route_queries_unknown_topic", read(&own.unknown_topics)),
+            ("brokers_lost", read(&own.lost)),
+            ("brokers_expired", read(&own.expired)),
+            ("connections", net.connections),
+            ("connections_opened", net.opened),
+            ("connections_refused", net.refused),
+            ("requests", net.requests),
+            ("requests_busy", net.busy),
+            ("requests_unsupported", net.unsupported),
+            ("malformed", net.malformed),
+            ("bytes_in", net.bytes_in),
+            ("bytes_out", net.bytes_out),
+        ]
+    }
+
+    /// Stops: within `deadline` for requests under way. May be called again.
+    pub async fn stop(&self, deadline: Duration) {
+        self.stopped.store(true, Ordering::Release);
+        self.shutdown.stop();
+        if timeout(deadline, self.tasks.idle()).await.is_err() {
+            self.shutdown.stop_now();
+            self.tasks.wait(CUT).await;
+        }
+    }
+
+    /// Ends the drain of a stop.
+    pub fn hurry(&self) {
+        self.shutdown.stop_now();
+    }
+
+    /// Changes settings while it runs: all of them, or none and why. Keys of the Python side are passed over.
+    pub fn reconfigure(&self, pairs: &[(String, String)]) -> Result<(), NameServerError> {
+        let before = self.options();
+        let mut options = before.clone();
+        for (key, value) in pairs {
+            let was = options.clone();
+            options.set(key, value)?;
+            if options != was && !Options::is_live(key) {
+                return Err(NameServerError::NotLive { key: key.clone() });
+            }
+        }
+        options.validate()?;
+        self.state.set_options(options);
+        Ok(())
+    }
+
+    /// Replaces the order configuration (namespace `ORDER_TOPIC_CONFIG`).
+    pub fn set_order_config(&self, order: BTreeMap<String, String>) {
+        self.state.table_mut().set_order_config(order);
+    }
+
+    /// All topics, sorted.
+    pub fn topics(&self) -> Vec<String> {
+        self.state.table().topics()
+    }
+
+    /// The topics of a cluster, sorted.
+    pub fn topics_of_cluster(&self, cluster: &str) -> Vec<String> {
+        self.state.table().topics_of_cluster(cluster)
+    }
+
+    /// Cluster and broker names, and the address of any broker.
+    pub fn system_topics(&self) -> (Vec<String>, Option<String>) {
+        self.state.table().system_topics()
+    }
+
+    /// Topics by their unit flags, sorted.
+    pub fn unit_topics(&self, which: Units) -> Vec<String> {
+        self.state.table().unit_topics(which)
+    }
+
+    /// Takes a topic out, everywhere or from one cluster.
+    pub fn delete_topic(&self, topic: &str, cluster: Option<&str>) {
+        self.state.table_mut().delete_topic(topic, cluster);
+    }
+
+    /// Stops writes to a broker; how many topics that touched.
+    pub fn wipe_write_perm(&self, broker: &str) -> usize {
+        self.state.table_mut().wipe_write_perm(broker)
+    }
+
+    /// Allows writes to a broker again; how many topics that touched.
+    pub fn add_write_perm(&self, broker: &str) -> usize {
+        self.state.table_mut().add_write_perm(broker)
+    }
+
+    /// The brokers of a name: id to address.
+    pub fn broker_members(&self, cluster: &str, broker: &str) -> BTreeMap<i64, String> {
+        self.state.table().members(cluster, broker)
+    }
+}
+
+/// A name server that nobody stopped must not leave tasks behind.
+impl Drop for NameServer {
+    fn drop(&mut self) {
+        self.shutdown.stop_now();
+    }
+}
