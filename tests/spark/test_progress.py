@@ -260,3 +260,31 @@ def test_small_queues_share_a_task() -> None:
     start = stream.progress.initial()
     tasks = stream.progress.tasks(start, stream.latest(start))
     assert [rows(task) for task in tasks] == [60]
+
+
+def test_a_batch_that_is_replayed_waits_for_its_broker() -> None:
+    stream = Stream({A: Bounds(0, 9)}, startingOffsets="earliest")
+    start = stream.progress.initial()
+    end = stream.latest(start)
+    stream.again()
+    away, stream.cluster.queues = stream.cluster.queues, {}
+
+    def back(seconds: float) -> None:
+        stream.clock.sleep(seconds)
+        if len(stream.clock.slept) == 5:
+            stream.cluster.queues = away
+
+    stream.progress.sleep = back
+    assert stream.read(start, end) == [(A, 0, 9)]
+    assert len(stream.clock.slept) == 5
+
+
+def test_a_batch_whose_queue_stays_away_is_data_loss() -> None:
+    stream = Stream({A: Bounds(0, 9)}, startingOffsets="earliest")
+    start = stream.progress.initial()
+    end = stream.latest(start)
+    stream.again()
+    stream.cluster.queues = {}
+    with pytest.raises(DataLossError, match="queue 0: does not exist any more"):
+        stream.progress.tasks(start, end)
+    assert stream.clock.now >= 1030

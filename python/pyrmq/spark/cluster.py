@@ -25,8 +25,12 @@ class Cluster(Protocol):
     def topics(self) -> list[str]:
         """List every topic that the name server knows."""
 
-    def bounds(self, topics: Iterable[str]) -> dict[Queue, Bounds]:
+    def bounds(self, topics: Iterable[str], *, missing_ok: bool = False) -> dict[Queue, Bounds]:
         """Say what each readable queue of these topics holds.
+
+        Args:
+            topics: their names.
+            missing_ok: leave out a topic that does not exist.
 
         Raises:
             TopicNotFound: a topic does not exist.

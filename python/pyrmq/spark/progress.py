@@ -23,7 +23,7 @@ from pyrmq.spark.offsets import Bounds, Offsets, Queue, parse_version, to_json
 from pyrmq.spark.plan import Range, limit_rows, pack, ranges_between, split
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyrmq.spark.cluster import Cluster
     from pyrmq.spark.options import Options
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "available", "tasks_of"]
 
 _log = logging.getLogger("pyrmq.spark")
+_PAUSE_S = 0.2
 
 
 @dataclass
@@ -119,9 +120,9 @@ class Progress:
         upper = parse_version(end)
         lower = upper.start if upper.start is not None else parse_version(start).offsets
         self._planned = upper.offsets
-        if not self._bounds:
-            self._refresh()
-        return tasks_of(self.options, lower, upper.offsets, self._bounds)
+        self._await_queues(queue for queue, end in upper.offsets.items() if end != lower.get(queue))
+        there = {queue: at for queue, at in upper.offsets.items() if queue in self._bounds}
+        return tasks_of(self.options, lower, there, self._bounds)
 
     def _stand(self) -> tuple[Offsets, bool, dict[str, Any]]:
         """Where the stream stands for a Spark that does not tell: what was planned last."""
@@ -143,9 +144,21 @@ class Progress:
         self._refresh()
         return self._bounds
 
+    def _await_queues(self, wanted: Iterable[Queue]) -> None:
+        """Wait for queues that a batch reads: right after a start their broker may be away."""
+        queues = set(wanted)
+        deadline = self.clock() + self.options.timeout_ms / 1000
+        if not queues <= self._bounds.keys():
+            self._refresh()
+        while not queues <= self._bounds.keys() and self.clock() < deadline:
+            self.sleep(_PAUSE_S)
+            self._refresh()
+        for queue in sorted(queues - self._bounds.keys()):
+            self._lost(f"{queue}: does not exist any more")
+
     def _refresh(self) -> None:
         topics = clusters.topics_of(self.options, self.cluster)
-        self._bounds = self.cluster.bounds(topics)
+        self._bounds = self.cluster.bounds(topics, missing_ok=True)
         self._asked_at = self.clock()
 
     def _ends(self, begin: Offsets, bounds: Mapping[Queue, Bounds]) -> Offsets:

@@ -82,8 +82,12 @@ class RemoteCluster:
         answer = self._patiently(lambda: self._ask_name_servers(_TOPICS, {}))
         return list(_object(answer.body).get("topicList") or [])
 
-    def bounds(self, topics: Iterable[str]) -> dict[Queue, Bounds]:
+    def bounds(self, topics: Iterable[str], *, missing_ok: bool = False) -> dict[Queue, Bounds]:
         """Say what each readable queue of these topics holds.
+
+        Args:
+            topics: their names.
+            missing_ok: leave out a topic that does not exist.
 
         Raises:
             TopicNotFound: a topic does not exist.
@@ -92,7 +96,11 @@ class RemoteCluster:
         """
         found: dict[Queue, Bounds] = {}
         for topic in topics:
-            found.update(self._patiently(lambda topic=topic: self._bounds(topic)))  # type: ignore[misc]
+            try:
+                found.update(self._patiently(lambda topic=topic: self._bounds(topic)))  # type: ignore[misc]
+            except TopicNotFound:
+                if not missing_ok:
+                    raise
         return dict(sorted(found.items()))
 
     def offset_at(self, queue: Queue, timestamp_ms: int) -> int:
