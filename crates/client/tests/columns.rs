@@ -1,4 +1,5 @@
 //! Records as column buffers.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pyrmq_client::columns::{Buffer, Column, ColumnError, Columns};
 use pyrmq_remoting::message::{NewRecord, Record, sys_flag};

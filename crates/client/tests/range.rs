@@ -1,4 +1,5 @@
 //! Ranges read from a scripted broker: what it gives at once, what it holds, and when it is away.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pyrmq_client::columns::{Buffer, Column};
 use pyrmq_client::range::{Range, RangeError, RangeReader, ReadOptions};

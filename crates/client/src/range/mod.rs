@@ -14,9 +14,14 @@
 //! just been started again) is asked again until `timeout`; then it is the read's error. No async: a thread without a
 //! runtime waits in slices.
 
+mod error;
+mod pull;
+
+pub use error::{Lost, Range, RangeError};
+
 use crate::columns::{Block, Column, ColumnError, Columns};
 use bytes::Bytes;
-use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::properties::names;
 use pyrmq_remoting::net::{Call, Client, NetError};
@@ -25,7 +30,6 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use thiserror::Error;
 
 /// What the first ask wants, to learn how much the broker gives at once.
 const PROBE: i64 = 1024;
@@ -37,35 +41,6 @@ const GROW_AFTER: u32 = 64;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// Pull sysFlag: the request carries its subscription (Apache `PullSysFlag.FLAG_SUBSCRIPTION`).
-const WITH_SUBSCRIPTION: &str = "4";
-
-/// Offsets of one queue, from `start` up to, not including, `end`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Range {
-    /// The broker's `host:port`.
-    pub address: String,
-    /// The broker's name.
-    pub broker: String,
-    /// Topic.
-    pub topic: String,
-    /// Queue number.
-    pub queue_id: i32,
-    /// First offset.
-    pub start: i64,
-    /// Offset behind the last.
-    pub end: i64,
-}
-
-impl fmt::Display for Range {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "topic {}, broker {} ({}), queue {}",
-            self.topic, self.broker, self.address, self.queue_id
-        )
-    }
-}
 
 /// How to read.
 #[derive(Debug, Clone)]
@@ -86,76 +61,6 @@ pub struct ReadOptions {
     pub timeout: Duration,
     /// Go on with what is left where messages have expired.
     pub skip_lost: bool,
-}
-
-/// Why a range could not be read.
-#[derive(Debug, Clone, Error)]
-pub enum RangeError {
-    /// The broker did not answer.
-    #[error("{range}: no answer for {waited_ms} ms: {cause}")]
-    Unreachable {
-        /// What was read.
-        range: Arc<Range>,
-        /// How long it was tried.
-        waited_ms: u128,
-        /// The last failure.
-        cause: NetError,
-    },
-    /// The broker answered with an error.
-    #[error("{range}: the broker refused to give offset {offset}, code {code}: {remark}")]
-    Refused {
-        /// What was read.
-        range: Arc<Range>,
-        /// What was asked for.
-        offset: i64,
-        /// Response code.
-        code: i32,
-        /// The broker's words.
-        remark: String,
-    },
-    /// Messages have expired before they were read.
-    #[error(
-        "{range}: offsets {from} to {} were wanted, it holds {lowest} to {highest}", .range.end
-    )]
-    Expired {
-        /// What was read.
-        range: Arc<Range>,
-        /// First offset that is missing.
-        from: i64,
-        /// The queue's first offset now.
-        lowest: i64,
-        /// The queue's end now.
-        highest: i64,
-    },
-    /// A message cannot be read.
-    #[error("{range}: the message at offset {offset} or behind cannot be read: {cause}")]
-    Message {
-        /// What was read.
-        range: Arc<Range>,
-        /// First offset not read.
-        offset: i64,
-        /// Why.
-        cause: ColumnError,
-    },
-    /// The answer lacks what a pull's answer has.
-    #[error("{range}: the broker's answer cannot be read: {cause}")]
-    Answer {
-        /// What was read.
-        range: Arc<Range>,
-        /// Why.
-        cause: WireError,
-    },
-}
-
-/// Messages that were left out because they are gone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lost {
-    /// Where.
-    pub range: Arc<Range>,
-    /// First offset.
-    pub from: i64,
-    /// Offset behind the last.
-    pub to: i64,
 }
 
 struct Ask {
@@ -182,13 +87,6 @@ struct Trouble {
     pause: Duration,
     asked_again: bool,
     cause: RangeError,
-}
-
-/// Where a queue begins and ends, and where to go on, as an answer says it.
-struct Position {
-    next_begin: i64,
-    lowest: i64,
-    highest: i64,
 }
 
 /// Reads ranges, in their order, as blocks of columns.
@@ -320,18 +218,7 @@ impl RangeReader {
         } else {
             "*"
         };
-        let command = Command::request(request::PULL_MESSAGE)
-            .with_field("consumerGroup", &self.options.group)
-            .with_field("topic", &range.topic)
-            .with_field("queueId", &range.queue_id.to_string())
-            .with_field("queueOffset", &from.to_string())
-            .with_field("maxMsgNums", &count.to_string())
-            .with_field("sysFlag", WITH_SUBSCRIPTION)
-            .with_field("commitOffset", "0")
-            .with_field("suspendTimeoutMillis", "0")
-            .with_field("subscription", tags)
-            .with_field("subVersion", "0")
-            .with_field("expressionType", "TAG");
+        let command = pull::request(range, &self.options.group, tags, from, count);
         let timeout = self.options.timeout.min(REQUEST_TIMEOUT);
         Some(Ask {
             range: index,
@@ -376,15 +263,15 @@ impl RangeReader {
                 });
             }
         };
-        let refused = |answer: &Command| RangeError::Refused {
+        let refused = |answer: Command| RangeError::Refused {
             range: range.clone(),
             offset: from,
             code: answer.code,
-            remark: answer.remark.clone().unwrap_or_default(),
+            remark: answer.remark.unwrap_or_default(),
         };
         match answer.code {
             response::SUCCESS => {
-                let position = position(&range, &answer)?;
+                let position = pull::position(&range, &answer)?;
                 self.trouble = None;
                 self.window.pop_front();
                 self.open = Some(Open {
@@ -399,35 +286,47 @@ impl RangeReader {
                 Ok(())
             }
             response::PULL_NOT_FOUND | response::PULL_RETRY_IMMEDIATELY | response::PULL_OFFSET_MOVED => {
-                let position = position(&range, &answer)?;
-                if position.lowest > from {
-                    self.expired(&range, position.lowest, &position)
-                } else if position.next_begin > from && answer.code != response::PULL_OFFSET_MOVED {
-                    if self.is_filtered() {
-                        self.trouble = None;
-                        self.window.pop_front();
-                        self.ask_first(index, position.next_begin, to);
-                        Ok(())
-                    } else {
-                        self.expired(&range, position.next_begin, &position)
-                    }
-                } else {
-                    // A broker that was killed shows less of a queue until it has read its log again.
-                    self.bear(RangeError::Expired {
-                        range,
-                        from,
-                        lowest: position.lowest,
-                        highest: position.highest,
-                    })
-                }
+                let position = pull::position(&range, &answer)?;
+                self.nothing_there(&range, &position, answer.code)
             }
             response::SYSTEM_ERROR
             | response::SYSTEM_BUSY
             | response::SERVICE_NOT_AVAILABLE
             | response::FLOW_CONTROL
-            | response::GO_AWAY => self.bear(refused(&answer)),
-            _ => Err(refused(&answer)),
+            | response::GO_AWAY => self.bear(refused(answer)),
+            _ => Err(refused(answer)),
         }
+    }
+
+    /// The front ask found nothing: a gap that the filter left, messages that are gone, or none yet.
+    fn nothing_there(
+        &mut self,
+        range: &Arc<Range>,
+        position: &pull::Position,
+        code: i32,
+    ) -> Result<(), RangeError> {
+        let Some((index, from, to)) = self.window.front().map(|ask| (ask.range, ask.from, ask.to)) else {
+            return Ok(());
+        };
+        if position.lowest > from {
+            return self.expired(range, position.lowest, position);
+        }
+        if position.next_begin > from && code != response::PULL_OFFSET_MOVED {
+            if !self.is_filtered() {
+                return self.expired(range, position.next_begin, position);
+            }
+            self.trouble = None;
+            self.window.pop_front();
+            self.ask_first(index, position.next_begin, to);
+            return Ok(());
+        }
+        // A broker that was killed shows less of a queue until it has read its log again.
+        self.bear(RangeError::Expired {
+            range: range.clone(),
+            from,
+            lowest: position.lowest,
+            highest: position.highest,
+        })
     }
 
     /// Asks again later, unless that went on for too long.
@@ -463,7 +362,7 @@ impl RangeReader {
         Ok(())
     }
 
-    fn expired(&mut self, range: &Arc<Range>, to: i64, position: &Position) -> Result<(), RangeError> {
+    fn expired(&mut self, range: &Arc<Range>, to: i64, position: &pull::Position) -> Result<(), RangeError> {
         if !self.options.skip_lost {
             return Err(RangeError::Expired {
                 range: range.clone(),
@@ -625,20 +524,4 @@ enum Step {
     Wait,
     /// Everything was read.
     Done,
-}
-
-fn position(range: &Arc<Range>, answer: &Command) -> Result<Position, RangeError> {
-    let number = |key| {
-        pyrmq_remoting::header::FieldValue::read(answer.fields.get(key), key).map_err(|cause| {
-            RangeError::Answer {
-                range: range.clone(),
-                cause,
-            }
-        })
-    };
-    Ok(Position {
-        next_begin: number("nextBeginOffset")?,
-        lowest: number("minOffset")?,
-        highest: number("maxOffset")?,
-    })
 }
