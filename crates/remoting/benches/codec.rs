@@ -1,0 +1,153 @@
+//! Nanoseconds to decode and to encode one frame, on recorded frames of the real 5.5.0: `cargo bench -p pyrmq-remoting`.
+//! Prints one JSON object a line. `tests/interop/java/src/CodecBench.java` does the same with Apache's codec on the same
+//! bytes; `make bench` puts both beside each other.
+//!
+//! Arguments: none, or `--seconds S` per measurement.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::cast_precision_loss,
+    reason = "a measurement may panic and prints"
+)]
+
+use bytes::BytesMut;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::frame::{self, Limits};
+use pyrmq_remoting::header::{PullMessageRequestHeader, SendMessageRequestHeader};
+use std::hint::black_box;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Frames decoded in one go: as many as one read of a busy connection brings.
+const BATCH: usize = 64;
+/// How many of the spans that were asked for one measurement takes, as the Java program does.
+const ROUNDS: u32 = 9;
+
+/// Picks frames of one kind.
+type Wanted = fn(&Command) -> bool;
+
+/// Which frames are measured.
+const FRAMES: [(&str, Wanted); 4] = [
+    ("send request", |command| {
+        !command.is_response() && command.code == 310
+    }),
+    ("pull request", |command| {
+        !command.is_response() && command.code == 11
+    }),
+    ("pull response", |command| {
+        let found = command.is_response() && command.code == 0 && command.body.is_some();
+        found && command.fields.get("nextBeginOffset").is_some()
+    }),
+    ("route response", |command| {
+        let body = command.body.as_deref().unwrap_or_default();
+        command.is_response() && command.code == 0 && body.starts_with(b"{\"brokerDatas\"")
+    }),
+];
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let seconds = arguments
+        .iter()
+        .position(|argument| argument == "--seconds")
+        .and_then(|at| arguments.get(at + 1))
+        .map_or(0.1, |text| text.parse().expect("a number of seconds"));
+    let span = Duration::from_secs_f64(seconds);
+    for form in ["json", "rocketmq"] {
+        let frames = golden(form);
+        for (name, wanted) in FRAMES {
+            println!("{}", row(name, form, &pick(&frames, wanted), span));
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the recorded frames lie in files")]
+fn golden(form: &str) -> Vec<Vec<u8>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/frames");
+    let bytes = std::fs::read(root.join(format!("5.5.0-{form}.bin"))).unwrap();
+    let mut rest = bytes.as_slice();
+    let mut frames = Vec::new();
+    while let Some(length) = frame::announced(rest, &Limits::default()).unwrap() {
+        let (frame, tail) = rest.split_at(length);
+        frames.push(frame.to_vec());
+        rest = tail;
+    }
+    frames
+}
+
+/// Of the frames that match, the one of middle size.
+fn pick(frames: &[Vec<u8>], wanted: Wanted) -> Vec<u8> {
+    let mut found: Vec<&Vec<u8>> = frames.iter().filter(|bytes| wanted(&decode_one(bytes))).collect();
+    found.sort_by_key(|bytes| bytes.len());
+    found[found.len() / 2].clone()
+}
+
+fn decode_one(bytes: &[u8]) -> Command {
+    frame::decode(&mut BytesMut::from(bytes), &Limits::default())
+        .unwrap()
+        .unwrap()
+}
+
+fn row(name: &str, form: &str, bytes: &[u8], span: Duration) -> String {
+    let command = decode_one(bytes);
+    let decode = median(span, || decode_batch(bytes));
+    let encode = median(span, || encode_batch(&command));
+    let header = median(span, || header_batch(&command));
+    format!(
+        r#"{{"frame":"{name}","form":"{form}","bytes":{},"decode_ns":{decode:.1},"encode_ns":{encode:.1},"header_ns":{header:.1}}}"#,
+        bytes.len()
+    )
+}
+
+/// Nanoseconds for one frame, the median of all batches: a batch that lost the processor does not count.
+fn median(span: Duration, mut batch: impl FnMut() -> Duration) -> f64 {
+    let mut spent = Vec::new();
+    let begin = Instant::now();
+    while begin.elapsed() < span * ROUNDS {
+        spent.push(batch());
+    }
+    spent.sort();
+    spent[spent.len() / 2].as_nanos() as f64 / BATCH as f64
+}
+
+/// The bytes lie in one buffer, as the connection reads them; filling it is not the codec's work.
+fn decode_batch(bytes: &[u8]) -> Duration {
+    let mut input = BytesMut::with_capacity(bytes.len() * BATCH);
+    for _ in 0..BATCH {
+        input.extend_from_slice(bytes);
+    }
+    let limits = Limits::default();
+    let begin = Instant::now();
+    while let Some(command) = frame::decode(&mut input, &limits).unwrap() {
+        black_box(command);
+    }
+    begin.elapsed()
+}
+
+/// As a connection writes: heads into one buffer, bodies by reference.
+fn encode_batch(command: &Command) -> Duration {
+    let mut out = Vec::with_capacity(64 * 1024);
+    let begin = Instant::now();
+    for _ in 0..BATCH {
+        out.clear();
+        frame::encode_head(black_box(command), &mut out).unwrap();
+        black_box(&out);
+    }
+    begin.elapsed()
+}
+
+fn header_batch(command: &Command) -> Duration {
+    let begin = Instant::now();
+    for _ in 0..BATCH {
+        match command.code {
+            310 => drop(black_box(SendMessageRequestHeader::decode_v2(black_box(
+                &command.fields,
+            )))),
+            11 => drop(black_box(PullMessageRequestHeader::decode(black_box(
+                &command.fields,
+            )))),
+            _ => return Duration::ZERO,
+        }
+    }
+    begin.elapsed()
+}
