@@ -11,7 +11,7 @@
 
 use crate::error::WireError;
 use crate::fields::Span;
-use crate::text::hex4;
+use crate::text::{before_quote, hex4};
 
 /// A position in a buffer of JSON text.
 pub(crate) struct Scan<'a> {
@@ -216,10 +216,7 @@ impl<'a> Scan<'a> {
         self.step(1);
         let start = self.at;
         let rest = self.bytes.get(start..).unwrap_or_default();
-        let Some(length) = rest.iter().position(|byte| *byte == quote || *byte == b'\\') else {
-            return Err(self.bad("a closing quote"));
-        };
-        self.step(length);
+        self.step(before_quote(rest, quote));
         let end = if self.peek() == Some(quote) {
             self.at
         } else {
@@ -238,11 +235,17 @@ impl<'a> Scan<'a> {
                 break;
             }
             self.step(1);
-            if byte == b'\\' {
-                self.escape(&mut write)?;
-            } else {
-                self.put(&mut write, byte);
+            self.escape(&mut write)?;
+            let rest = self.bytes.get(self.at..).unwrap_or_default();
+            let end = self.at.wrapping_add(before_quote(rest, quote));
+            let plain = end.wrapping_sub(self.at);
+            if let Some(span) = self.bytes.get_mut(write..end) {
+                // Never panics: the part to move is the end of this very slice.
+                let from = span.len().wrapping_sub(plain);
+                span.copy_within(from.., 0);
             }
+            write = write.wrapping_add(plain);
+            self.at = end;
         }
         // What is left over may begin in the middle of a character.
         if let Some(gap) = self.bytes.get_mut(write..self.at) {

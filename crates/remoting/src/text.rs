@@ -10,34 +10,65 @@
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// True for the bytes that must be escaped: controls, the quote and the backslash (fastjson2, since 5.5.0; fastjson of
-/// 4.x reads the same).
-#[expect(
-    clippy::indexing_slicing,
-    reason = "evaluated by the compiler, where an index out of range is an error"
-)]
-const ESCAPED: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 0x20 {
-        table[byte] = true;
-        byte += 1;
+/// A byte in all eight places of a word.
+const fn everywhere(byte: u8) -> u64 {
+    u64::from_ne_bytes([byte; 8])
+}
+
+const HIGH: u64 = everywhere(0x80);
+const ONES: u64 = everywhere(1);
+
+/// High bits set in a word where a byte equals one; places behind the first may be wrong.
+const fn equal(word: u64, byte: u8) -> u64 {
+    let zero = word ^ everywhere(byte);
+    zero.wrapping_sub(ONES) & !zero & HIGH
+}
+
+/// Length of the text before the first byte that `wanted` marks, eight bytes at a time. `wanted` gets a little-endian
+/// word and sets the high bit of each place that it wants; the first of them must be right.
+#[inline]
+fn before(bytes: &[u8], wanted: impl Fn(u64) -> u64) -> usize {
+    let (words, tail) = bytes.as_chunks::<8>();
+    let mut length = 0_usize;
+    for word in words {
+        let found = wanted(u64::from_le_bytes(*word));
+        if found != 0 {
+            return length.wrapping_add((found.trailing_zeros() >> 3) as usize);
+        }
+        length = length.wrapping_add(8);
     }
-    table[b'"' as usize] = true;
-    table[b'\\' as usize] = true;
-    table
-};
+    for byte in tail {
+        if wanted(u64::from(*byte) | everywhere(b'a') << 8) & 0x80 != 0 {
+            break;
+        }
+        length = length.wrapping_add(1);
+    }
+    length
+}
+
+/// Length of the text before the first quote or backslash.
+#[inline]
+pub(crate) fn before_quote(bytes: &[u8], quote: u8) -> usize {
+    before(bytes, |word| equal(word, quote) | equal(word, b'\\'))
+}
+
+/// Length of the text before the first byte that must be escaped: a control, the quote or the backslash (fastjson2,
+/// since 5.5.0; fastjson of 4.x reads the same).
+#[inline]
+fn before_escape(bytes: &[u8]) -> usize {
+    before(bytes, |word| {
+        let control = word.wrapping_sub(everywhere(0x20)) & !word & HIGH;
+        control | equal(word, b'"') | equal(word, b'\\')
+    })
+}
 
 /// Appends a string's content, escaped, without the quotes around it.
+#[inline]
 pub(crate) fn push_escaped(text: &str, out: &mut Vec<u8>) {
     let mut rest = text.as_bytes();
     loop {
-        let plain = rest
-            .iter()
-            .position(|byte| ESCAPED.get(usize::from(*byte)).copied().unwrap_or_default())
-            .unwrap_or(rest.len());
-        let (head, tail) = rest.split_at_checked(plain).unwrap_or((rest, &[]));
-        out.extend_from_slice(head);
+        let (plain, tail) = rest.split_at_checked(before_escape(rest)).unwrap_or((rest, &[]));
+        out.extend_from_slice(plain);
         let Some((byte, after)) = tail.split_first() else {
             return;
         };

@@ -13,8 +13,8 @@ body! {
         pub perm: i32 => "perm",
         /// Queues that may be read.
         pub read_queue_nums: i32 => "readQueueNums",
-        /// System flag of the topic.
-        pub topic_sys_flag: i32 => "topicSysFlag",
+        /// System flag of the topic; 4.6 spells it otherwise.
+        pub topic_sys_flag: i32 => "topicSysFlag" | "topicSynFlag",
         /// Queues that may be written.
         pub write_queue_nums: i32 => "writeQueueNums",
     }

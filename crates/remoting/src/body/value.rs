@@ -252,10 +252,11 @@ integer_keys! {
 }
 
 /// Declares typed bodies: field name, type, wire name and, where it is not the type's own, the default. Members are
-/// written in the order of declaration, which is the alphabet for Apache's.
+/// written in the order of declaration, which is the alphabet for Apache's. Other names of older versions may follow
+/// the wire name: they are read and never written.
 macro_rules! body {
     ($($(#[$meta:meta])* pub struct $name:ident {
-        $($(#[$field_meta:meta])* pub $field:ident : $type:ty => $key:literal $(= $default:expr)?,)*
+        $($(#[$field_meta:meta])* pub $field:ident : $type:ty => $key:literal $(| $old:literal)* $(= $default:expr)?,)*
     })*) => {$(
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq)]
@@ -281,7 +282,7 @@ macro_rules! body {
                     }
                     let $crate::body::Key::Str(key) = key else { continue };
                     match key.as_str() {
-                        $($key => body.$field = $crate::body::BodyValue::read(value, $key)?,)*
+                        $($key $(| $old)* => body.$field = $crate::body::BodyValue::read(value, $key)?,)*
                         _ => {}
                     }
                 }

@@ -23,7 +23,7 @@
 
 use crate::command::{Command, Language, SerializeType};
 use crate::error::WireError;
-use crate::fields::Fields;
+use crate::fields::{Entry, Fields, Span};
 
 const FIXED: usize = 21;
 
@@ -93,26 +93,63 @@ pub fn decode(bytes: &[u8], max_fields: usize) -> Result<Command, WireError> {
     })
 }
 
+/// The copy of the fields becomes their arena, with zeros in place of the lengths: so one check finds every key and
+/// value to be UTF-8, because no character goes across a zero.
 fn decode_fields(bytes: &[u8], max_fields: usize) -> Result<Fields, WireError> {
     if bytes.is_empty() {
         return Ok(Fields::new());
     }
+    let mut arena = bytes.to_vec();
     // A pair takes six bytes besides its text.
-    let mut fields = Fields::with_capacity(bytes.len().div_euclid(6).min(16), bytes.len());
-    let mut rest = Rest(bytes);
-    while !rest.0.is_empty() {
-        let key = i32::from(rest.i16("field key length")?);
-        let key = rest.text(key, "field key")?;
-        let value = rest.i32("field value length")?;
-        let value = rest.text(value, "field value")?;
-        if fields.len() >= max_fields {
+    let mut entries = Vec::with_capacity(bytes.len().div_euclid(6).min(16));
+    let mut at = 0;
+    while at < arena.len() {
+        let key = span(&mut arena, &mut at, "field key", |word: [u8; 2]| {
+            i16::from_be_bytes(word).into()
+        })?;
+        let value = span(&mut arena, &mut at, "field value", i32::from_be_bytes)?;
+        if entries.len() >= max_fields {
             return Err(WireError::TooManyFields { limit: max_fields });
         }
-        if !key.is_empty() {
-            fields.push(key, value);
+        if key.start < key.end {
+            entries.push(Entry { key, value });
         }
     }
-    Ok(fields)
+    let text = String::from_utf8(arena).map_err(|_| WireError::Utf8 { what: "fields" })?;
+    Ok(Fields::from_parts(text, entries))
+}
+
+/// Reads a length of `N` bytes, blanks it, and steps over as many bytes as it says.
+fn span<const N: usize>(
+    arena: &mut [u8],
+    at: &mut usize,
+    what: &'static str,
+    length: impl Fn([u8; N]) -> i32,
+) -> Result<Span, WireError> {
+    let rest = arena.get_mut(*at..).unwrap_or_default();
+    let left = rest.len();
+    let word = rest.first_chunk_mut::<N>().ok_or(WireError::Truncated {
+        what,
+        needed: N,
+        left,
+    })?;
+    let length = length(*word);
+    *word = [0; N];
+    let needed = usize::try_from(length).map_err(|_| WireError::Length {
+        what,
+        length: length.into(),
+    })?;
+    let left = left.saturating_sub(N);
+    if needed > left {
+        return Err(WireError::Truncated { what, needed, left });
+    }
+    let start = at.saturating_add(N);
+    *at = start.saturating_add(needed);
+    Span::new(start, *at).ok_or(WireError::TooLarge {
+        what,
+        length: *at,
+        limit: u32::MAX as usize,
+    })
 }
 
 /// Appends the binary header of a command.
