@@ -199,7 +199,9 @@ fn typed_body(golden: &Frame, command: &Command) -> Result<bool, WireError> {
     let read = match (golden.kind.as_str(), golden.request) {
         ("response", request::GET_ROUTEINFO_BY_TOPIC) => body_survives::<body::TopicRouteData>,
         ("response", request::GET_BROKER_CLUSTER_INFO) => body_survives::<body::ClusterInfo>,
-        ("response", request::REGISTER_BROKER) => body_survives::<body::KVTable>,
+        ("response", request::REGISTER_BROKER | request::GET_BROKER_RUNTIME_INFO) => {
+            body_survives::<body::KVTable>
+        }
         ("response", request::GET_CONSUMER_LIST_BY_GROUP) => {
             body_survives::<body::GetConsumerListByGroupResponseBody>
         }
@@ -218,14 +220,12 @@ fn typed_body(golden: &Frame, command: &Command) -> Result<bool, WireError> {
         ("response", request::GET_BROKER_MEMBER_GROUP) => {
             body_survives::<body::GetBrokerMemberGroupResponseBody>
         }
-        ("response", request::QUERY_DATA_VERSION) => body_survives::<body::DataVersion>,
-        ("response", request::GET_BROKER_RUNTIME_INFO) => body_survives::<body::KVTable>,
+        (_, request::QUERY_DATA_VERSION) => body_survives::<body::DataVersion>,
         ("response", request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER) => body_survives::<body::TopicList>,
         ("response", request::QUERY_TOPIC_CONSUME_BY_WHO) => body_survives::<body::GroupList>,
         ("response", _) => return Ok(false),
         (_, request::HEART_BEAT) => body_survives::<body::HeartbeatData>,
         (_, request::REGISTER_BROKER) => body_survives::<body::RegisterBrokerBody>,
-        (_, request::QUERY_DATA_VERSION) => body_survives::<body::DataVersion>,
         (_, request::LOCK_BATCH_MQ) => body_survives::<body::LockBatchRequestBody>,
         (_, request::UNLOCK_BATCH_MQ) => body_survives::<body::UnlockBatchRequestBody>,
         (_, request::CHECK_CLIENT_CONFIG) => body_survives::<body::CheckClientRequestBody>,
