@@ -6,7 +6,6 @@
 
 pub(crate) mod back;
 pub(crate) mod client;
-pub(crate) mod config;
 pub(crate) mod group;
 pub(crate) mod offset;
 pub(crate) mod parcel;

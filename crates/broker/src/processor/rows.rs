@@ -4,7 +4,7 @@ use super::back::send_back;
 use super::pull::Pull;
 use super::reply::SendReply;
 use super::send::Send;
-use super::{Deferred, Function, Handler, client, config, group, offset, query, runtime, topic};
+use super::{Deferred, Function, Handler, client, group, offset, query, runtime, topic};
 use crate::state::State;
 use pyrmq_remoting::codes::request::{self, REQUEST_CODES};
 use pyrmq_remoting::net::{Processor, Requests, Table, Tracker};
@@ -53,11 +53,6 @@ const PLAIN: &[(i32, Function, &str)] = &[
         request::GET_ALL_TOPIC_CONFIG,
         topic::all,
         "whole table, not split",
-    ),
-    (
-        request::GET_BROKER_CONFIG,
-        config::get,
-        "the broker's own keys and storePathRootDir",
     ),
     (
         request::GET_BROKER_RUNTIME_INFO,
@@ -170,6 +165,16 @@ const PULLS: &[(i32, &str)] = &[
     (request::LITE_PULL_MESSAGE, "as 11"),
 ];
 
+/// Answered by Python: they are about options, which Python reads and keeps.
+const PYTHON: &[(i32, &str)] = &[
+    (
+        request::UPDATE_BROKER_CONFIG,
+        "wrong values and those that need a new start are refused",
+    ),
+    (request::GET_BROKER_CONFIG, ""),
+];
+const NO_PYTHON: &str = "it is served by the Python side, which does not run here";
+
 /// What is asked of others than a broker, or comes with a later part.
 const REFUSALS: &[(&[i32], &str)] = &[
     (
@@ -199,10 +204,6 @@ const REFUSALS: &[(&[i32], &str)] = &[
             request::GET_TIMER_METRICS,
         ],
         "timer messages are not built yet",
-    ),
-    (
-        &[request::UPDATE_BROKER_CONFIG],
-        "settings are fixed while the broker runs; change its file and start it again",
     ),
     (
         &[
@@ -246,6 +247,13 @@ fn row(code: i32) -> RowInfo {
             note,
         };
     }
+    if let Some((_, note)) = PYTHON.iter().find(|(python, _)| *python == code) {
+        return RowInfo {
+            code,
+            kind: Kind::Python,
+            note,
+        };
+    }
     let refused = REFUSALS.iter().find(|(codes, _)| codes.contains(&code));
     RowInfo {
         code,
@@ -283,6 +291,8 @@ pub(crate) fn table(
         if table.get(*code).is_none() {
             let note = if fast && codes(PULLS).contains(code) {
                 "the fast port does not serve pulls, use the main port"
+            } else if row(*code).kind == Kind::Python {
+                NO_PYTHON
             } else {
                 row(*code).note
             };
