@@ -31,6 +31,7 @@ __all__ = [
     "RmqError",
     "RouteError",
     "SendTimeout",
+    "ServerError",
     "ServiceUnavailable",
     "SubscriptionError",
     "TopicNotFound",
@@ -58,6 +59,10 @@ class MessageError(RmqError, ValueError):
 
 class ClosedError(RmqError):
     """A producer, consumer, client or server was used after ``close`` or ``stop``."""
+
+
+class ServerError(RmqError):
+    """A name server or broker cannot start or stop: port taken, store locked or not writable."""
 
 
 class ForkError(RmqError):

@@ -6,10 +6,13 @@
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyModule};
+use pyrmq_broker::BrokerError;
 use pyrmq_client::ClientError;
 use pyrmq_client::range::RangeError;
+use pyrmq_nameserver::NameServerError;
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::net::NetError;
+use pyrmq_store::StoreError;
 use thiserror::Error;
 
 /// What can go wrong on the way through this crate.
@@ -45,6 +48,12 @@ pub(crate) enum Error {
     /// A range of a queue could not be read.
     #[error(transparent)]
     Range(#[from] RangeError),
+    /// A broker did not start or stop as asked.
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
+    /// A name server did not start or change as asked.
+    #[error(transparent)]
+    NameServer(#[from] NameServerError),
 }
 
 impl Error {
@@ -60,6 +69,14 @@ impl Error {
             Self::Net(error) => raise_net(py, &text, &error),
             Self::Range(error) => raise_range(py, &text, &error),
             Self::Client(error) => raise_client(py, &text, error),
+            Self::Broker(BrokerError::Store(error @ StoreError::BadOption { .. })) => {
+                raise(py, "ConfigError", &error.to_string(), &[])
+            }
+            Self::Broker(BrokerError::Option { .. })
+            | Self::NameServer(NameServerError::Option { .. } | NameServerError::NotLive { .. }) => {
+                raise(py, "ConfigError", &text, &[])
+            }
+            Self::Broker(_) | Self::NameServer(_) => raise(py, "ServerError", &text, &[]),
         };
         made.unwrap_or_else(|failed| failed)
     }

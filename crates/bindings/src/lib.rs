@@ -5,6 +5,7 @@
 //! functions in its own `register`.
 
 mod batch;
+mod broker;
 mod columns;
 mod command;
 mod connections;
@@ -12,12 +13,14 @@ mod consumer;
 mod enter;
 mod errors;
 mod log;
+mod nameserver;
 mod outcome;
 mod producer;
 mod received;
 mod requests;
 mod routing;
 mod runtime;
+mod stop;
 
 use pyo3::pymodule;
 
@@ -37,11 +40,13 @@ mod _core {
                 "release"
             },
         )?;
+        crate::broker::register(module)?;
         crate::columns::register(module)?;
         crate::command::register(module)?;
         crate::connections::register(module)?;
         crate::consumer::register(module)?;
         crate::log::register(module)?;
+        crate::nameserver::register(module)?;
         crate::outcome::register(module)?;
         crate::producer::register(module)?;
         crate::received::register(module)?;

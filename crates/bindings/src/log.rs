@@ -19,6 +19,8 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 /// Events that may wait for Python.
 const CAPACITY: usize = 4096;
+/// Level number of a word from the drain to itself, which is never dropped.
+const CONTROL: u8 = u8::MAX;
 /// Tries to get the lock before an event is dropped.
 const TRIES: u32 = 1000;
 
@@ -55,7 +57,7 @@ impl Ring {
 
     fn push(&self, record: Record) {
         match self.lock() {
-            Some(mut records) if records.len() < CAPACITY => {
+            Some(mut records) if records.len() < CAPACITY || record.0 == CONTROL => {
                 records.push_back(record);
                 drop(records);
                 self.ready.notify_one();

@@ -1,0 +1,165 @@
+//! `_core.Broker`: a broker of this process, and what its request codes are served by.
+
+use crate::enter;
+use crate::errors::Error;
+use crate::requests::RequestQueue;
+use crate::runtime::{self, Owner};
+use crate::stop::Stop;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use pyrmq_broker::{Kind, Options};
+use pyrmq_remoting::net::Requests;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest drain: the caller's deadline ends it earlier.
+const DRAIN: Duration = Duration::from_hours(1);
+
+/// A running broker.
+#[pyclass(frozen, module = "pyrmq._core")]
+pub(crate) struct Broker {
+    inner: Arc<pyrmq_broker::Broker>,
+    requests: Arc<Requests>,
+    owner: Owner,
+    stop: Stop,
+}
+
+impl Broker {
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        self.owner.check().map_err(|error| error.into_py(py))
+    }
+}
+
+#[pymethods]
+impl Broker {
+    /// Opens the store and the ports, and serves. Options are texts by Apache's keys.
+    #[staticmethod]
+    #[expect(clippy::needless_pass_by_value, reason = "pyo3 hands over owned lists")]
+    fn start(py: Python<'_>, options: Vec<(String, String)>, python_codes: Vec<i32>) -> PyResult<Self> {
+        enter::compute(py, || {
+            let runtime = runtime::current()?;
+            let _context = runtime.enter();
+            let pairs = options.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+            let (options, _) = Options::read(pairs)?;
+            let waiting = usize::try_from(options.admin_broker_thread_pool_queue_capacity).unwrap_or(1);
+            let requests = Arc::new(Requests::new(waiting));
+            let python = Some(requests.clone());
+            let inner = pyrmq_broker::Broker::start(options, runtime.handle(), python, &python_codes)?;
+            Ok::<_, Error>(Self {
+                inner,
+                requests,
+                owner: Owner::new("the broker"),
+                stop: Stop::default(),
+            })
+        })
+    }
+
+    /// What clients are told, as `host:port`.
+    #[getter]
+    fn address(&self) -> String {
+        self.inner.address()
+    }
+
+    /// The queue of the requests for Python.
+    #[getter]
+    fn requests(&self) -> RequestQueue {
+        RequestQueue::new(self.requests.clone())
+    }
+
+    /// How it is.
+    fn health<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.check(py)?;
+        let health = self.inner.health();
+        let store = PyDict::new(py);
+        store.set_item("min_physical_offset", health.store.min_physical_offset)?;
+        store.set_item("max_physical_offset", health.store.max_physical_offset)?;
+        store.set_item("flushed_offset", health.store.flushed_offset)?;
+        store.set_item("dispatch_behind_bytes", health.store.dispatch_behind_bytes)?;
+        store.set_item("disk_ratio", health.store.disk_ratio)?;
+        store.set_item("disk_free_bytes", health.store.disk_free_bytes)?;
+        store.set_item("read_only", health.store.read_only)?;
+        store.set_item("queues", health.store.queues)?;
+        store.set_item("recovered_from_crash", health.store.recovered_from_crash)?;
+        let all = PyDict::new(py);
+        all.set_item("address", self.inner.address())?;
+        all.set_item("name_servers", health.name_servers)?;
+        all.set_item("registered", health.registered)?;
+        all.set_item("consumers", health.consumers)?;
+        all.set_item("producers", health.producers)?;
+        all.set_item("waiting_pulls", health.waiting_pulls)?;
+        all.set_item("store", store)?;
+        Ok(all)
+    }
+
+    /// Begins the stop; returns at once.
+    fn begin_stop(&self, py: Python<'_>) -> PyResult<()> {
+        self.check(py)?;
+        let runtime = runtime::current().map_err(|error| error.into_py(py))?;
+        let broker = self.inner.clone();
+        self.stop
+            .begin(runtime.handle(), async move { Ok(broker.stop(DRAIN).await?) });
+        Ok(())
+    }
+
+    /// Ends the drain of a stop that has begun.
+    fn hurry(&self) {
+        if self.owner.is_here() {
+            self.inner.hurry();
+        }
+    }
+
+    /// Waits for the end of the stop. False: it has not come in time.
+    fn wait_stopped(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
+        self.check(py)?;
+        self.stop.wait(py, Duration::from_millis(timeout_ms))
+    }
+}
+
+/// Every request code that the broker knows: code, `native` or `python` or `refused`, note.
+#[pyfunction]
+fn broker_rows() -> Vec<(i32, &'static str, &'static str)> {
+    let kind = |kind| match kind {
+        Kind::Native => "native",
+        Kind::Python => "python",
+        Kind::Refused => "refused",
+    };
+    pyrmq_broker::rows()
+        .into_iter()
+        .map(|row| (row.code, kind(row.kind), row.note))
+        .collect()
+}
+
+/// Apache's keys of all options that the broker and its store know.
+#[pyfunction]
+fn broker_keys() -> Vec<&'static str> {
+    Options::KEYS
+        .iter()
+        .chain(pyrmq_store::Options::KEYS)
+        .copied()
+        .collect()
+}
+
+/// Checks options, texts by Apache's keys, as a start does. Gives the keys whose value is not the default.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "pyo3 hands over owned lists")]
+fn broker_check(py: Python<'_>, options: Vec<(String, String)>) -> PyResult<Vec<String>> {
+    enter::compute(py, || {
+        let mut changed = Vec::new();
+        for (key, value) in &options {
+            let (alone, _) = Options::read([(key.as_str(), value.as_str())])?;
+            if alone != Options::default() {
+                changed.push(key.clone());
+            }
+        }
+        Options::read(options.iter().map(|(key, value)| (key.as_str(), value.as_str())))?;
+        Ok::<_, Error>(changed)
+    })
+}
+
+/// Adds this file's names to the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Broker>()?;
+    module.add_function(wrap_pyfunction!(broker_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(broker_keys, module)?)?;
+    module.add_function(wrap_pyfunction!(broker_check, module)?)
+}

@@ -1,0 +1,234 @@
+//! `_core.NameServer`: a name server of this process, and what its Python rows ask of the tables.
+
+use crate::enter;
+use crate::errors::Error;
+use crate::requests::RequestQueue;
+use crate::runtime::{self, Owner};
+use crate::stop::Stop;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use pyrmq_nameserver::{Kind, NameServerError, Options};
+use pyrmq_remoting::net::Requests;
+use pyrmq_routing::table::Units;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest drain: the caller's deadline ends it earlier.
+const DRAIN: Duration = Duration::from_hours(1);
+
+/// A running name server.
+#[pyclass(frozen, module = "pyrmq._core")]
+pub(crate) struct NameServer {
+    server: Arc<pyrmq_nameserver::NameServer>,
+    requests: Arc<Requests>,
+    owner: Owner,
+    stop: Stop,
+}
+
+impl NameServer {
+    fn here(&self, py: Python<'_>) -> PyResult<&pyrmq_nameserver::NameServer> {
+        self.owner.check().map_err(|error| error.into_py(py))?;
+        Ok(&self.server)
+    }
+}
+
+fn read(pairs: &[(String, String)]) -> Result<Options, NameServerError> {
+    let mut options = Options::default();
+    for (key, value) in pairs {
+        options.set(key, value)?;
+    }
+    options.validate()?;
+    Ok(options)
+}
+
+#[pymethods]
+impl NameServer {
+    /// Opens the port and serves. Options are texts by Apache's keys.
+    #[staticmethod]
+    #[expect(clippy::needless_pass_by_value, reason = "pyo3 hands over owned lists")]
+    fn start(py: Python<'_>, options: Vec<(String, String)>, python_codes: Vec<i32>) -> PyResult<Self> {
+        enter::compute(py, || {
+            let runtime = runtime::current()?;
+            let _context = runtime.enter();
+            let options = read(&options)?;
+            let waiting = usize::try_from(options.default_thread_pool_queue_capacity).unwrap_or(usize::MAX);
+            let requests = Arc::new(Requests::new(waiting));
+            let python = Some(&requests);
+            let server =
+                pyrmq_nameserver::NameServer::start(options, runtime.handle(), python, &python_codes)?;
+            Ok::<_, Error>(Self {
+                server,
+                requests,
+                owner: Owner::new("the name server"),
+                stop: Stop::default(),
+            })
+        })
+    }
+
+    /// Where it listens, as `host:port`; the wildcard address as the loopback one, which can be dialled.
+    #[getter]
+    fn address(&self) -> String {
+        let mut address = self.server.address();
+        if address.ip().is_unspecified() {
+            address.set_ip(match address {
+                std::net::SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+                std::net::SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        address.to_string()
+    }
+
+    /// The queue of the requests for Python.
+    #[getter]
+    fn requests(&self) -> RequestQueue {
+        RequestQueue::new(self.requests.clone())
+    }
+
+    /// How it is.
+    fn health<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let health = self.here(py)?.health();
+        let all = PyDict::new(py);
+        all.set_item("address", self.address())?;
+        all.set_item("brokers", health.brokers)?;
+        all.set_item("topics", health.topics)?;
+        all.set_item("connections", health.connections)?;
+        Ok(all)
+    }
+
+    /// The counters by name.
+    fn stats(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, u64)>> {
+        Ok(self.here(py)?.stats())
+    }
+
+    /// Begins the stop; returns at once.
+    fn begin_stop(&self, py: Python<'_>) -> PyResult<()> {
+        self.here(py)?;
+        let runtime = runtime::current().map_err(|error| error.into_py(py))?;
+        let server = self.server.clone();
+        self.stop.begin(runtime.handle(), async move {
+            server.stop(DRAIN).await;
+            Ok(())
+        });
+        Ok(())
+    }
+
+    /// Ends the drain of a stop that has begun.
+    fn hurry(&self) {
+        if self.owner.is_here() {
+            self.server.hurry();
+        }
+    }
+
+    /// Waits for the end of the stop. False: it has not come in time.
+    fn wait_stopped(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
+        self.here(py)?;
+        self.stop.wait(py, Duration::from_millis(timeout_ms))
+    }
+
+    /// Changes options while it runs: all of them or none.
+    #[expect(clippy::needless_pass_by_value, reason = "pyo3 hands over owned lists")]
+    fn reconfigure(&self, py: Python<'_>, options: Vec<(String, String)>) -> PyResult<()> {
+        let server = self.here(py)?;
+        enter::compute(py, || server.reconfigure(&options))
+    }
+
+    /// Replaces the order configuration (namespace `ORDER_TOPIC_CONFIG`).
+    fn set_order_config(&self, py: Python<'_>, order: BTreeMap<String, String>) -> PyResult<()> {
+        self.here(py)?.set_order_config(order);
+        Ok(())
+    }
+
+    /// All topics, sorted.
+    fn topics(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let server = self.here(py)?;
+        enter::compute(py, || Ok::<_, Error>(server.topics()))
+    }
+
+    /// The topics of a cluster, sorted.
+    fn topics_of_cluster(&self, py: Python<'_>, cluster: &str) -> PyResult<Vec<String>> {
+        let server = self.here(py)?;
+        enter::compute(py, || Ok::<_, Error>(server.topics_of_cluster(cluster)))
+    }
+
+    /// Cluster and broker names, and the address of any broker.
+    fn system_topics(&self, py: Python<'_>) -> PyResult<(Vec<String>, Option<String>)> {
+        Ok(self.here(py)?.system_topics())
+    }
+
+    /// Topics by their unit flags, sorted: `unit`, `has_unit_sub` or `has_unit_sub_ununit`.
+    fn unit_topics(&self, py: Python<'_>, which: &str) -> PyResult<Vec<String>> {
+        let units = match which {
+            "unit" => Units::Unit,
+            "has_unit_sub" => Units::Subscribed,
+            _ => Units::SubscribedNotUnit,
+        };
+        let server = self.here(py)?;
+        enter::compute(py, || Ok::<_, Error>(server.unit_topics(units)))
+    }
+
+    /// Takes a topic out, everywhere or from one cluster.
+    #[pyo3(signature = (topic, cluster=None))]
+    fn delete_topic(&self, py: Python<'_>, topic: &str, cluster: Option<&str>) -> PyResult<()> {
+        self.here(py)?.delete_topic(topic, cluster);
+        Ok(())
+    }
+
+    /// Stops writes to a broker; how many topics that touched.
+    fn wipe_write_perm(&self, py: Python<'_>, broker: &str) -> PyResult<usize> {
+        Ok(self.here(py)?.wipe_write_perm(broker))
+    }
+
+    /// Allows writes to a broker again; how many topics that touched.
+    fn add_write_perm(&self, py: Python<'_>, broker: &str) -> PyResult<usize> {
+        Ok(self.here(py)?.add_write_perm(broker))
+    }
+
+    /// The brokers of a name: id to address.
+    fn broker_members(&self, py: Python<'_>, cluster: &str, broker: &str) -> PyResult<BTreeMap<i64, String>> {
+        Ok(self.here(py)?.broker_members(cluster, broker))
+    }
+}
+
+/// Every request code that the name server knows: code, `native` or `python` or `refused`, note.
+#[pyfunction]
+fn name_server_rows() -> Vec<(i32, &'static str, &'static str)> {
+    let kind = |kind| match kind {
+        Kind::Native => "native",
+        Kind::Python => "python",
+        Kind::Refused => "refused",
+    };
+    let rows = pyrmq_nameserver::rows().into_iter();
+    rows.map(|row| (row.code, kind(row.kind), row.note)).collect()
+}
+
+/// Apache's keys of all options that the core of the name server knows.
+#[pyfunction]
+fn name_server_keys() -> Vec<&'static str> {
+    Options::KEYS.to_vec()
+}
+
+/// Checks options, texts by Apache's keys, as a start does. Gives the keys whose value is not the default.
+#[pyfunction]
+fn name_server_check(py: Python<'_>, options: Vec<(String, String)>) -> PyResult<Vec<String>> {
+    enter::compute(py, || {
+        read(&options)?;
+        let mut changed = Vec::new();
+        for (key, value) in options {
+            let mut alone = Options::default();
+            alone.set(&key, &value)?;
+            if alone != Options::default() {
+                changed.push(key);
+            }
+        }
+        Ok::<_, NameServerError>(changed)
+    })
+}
+
+/// Adds this file's names to the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<NameServer>()?;
+    module.add_function(wrap_pyfunction!(name_server_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(name_server_keys, module)?)?;
+    module.add_function(wrap_pyfunction!(name_server_check, module)?)
+}

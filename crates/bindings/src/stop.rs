@@ -1,0 +1,80 @@
+//! A server's stop as a task of the runtime: it runs to its end whoever waits for it, and however the wait ends.
+//!
+//! An interrupt may end a wait (`enter::wait` raises it); the stop itself goes on, so that everything acknowledged is
+//! flushed before the store is closed.
+
+use crate::enter;
+use crate::errors::Error;
+use pyo3::prelude::*;
+use pyrmq_remoting::net::Tracker;
+use std::future::Future;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+
+/// Where a stop stands.
+#[derive(Debug, Default)]
+pub(crate) struct Stop {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    // Guards where the stop stands; held for a look only.
+    phase: Mutex<Phase>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+enum Phase {
+    #[default]
+    NotAsked,
+    Running,
+    Ended(Option<Error>),
+}
+
+impl Stop {
+    /// Starts the stop, the first time.
+    pub(crate) fn begin(
+        &self,
+        handle: &Handle,
+        stop: impl Future<Output = Result<(), Error>> + Send + 'static,
+    ) {
+        let mut phase = self.shared.phase.lock().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(*phase, Phase::NotAsked) {
+            return;
+        }
+        *phase = Phase::Running;
+        drop(phase);
+        let shared = self.shared.clone();
+        Tracker::new(handle.clone()).spawn(async move {
+            let ended = stop.await;
+            *shared.phase.lock().unwrap_or_else(PoisonError::into_inner) = Phase::Ended(ended.err());
+            shared.changed.notify_all();
+        });
+    }
+
+    /// Waits for the end. False: it has not come within the time. What went wrong is raised once.
+    pub(crate) fn wait(&self, py: Python<'_>, timeout: Duration) -> PyResult<bool> {
+        let until = Instant::now() + timeout;
+        let ended = enter::wait(py, |slice| {
+            let left = until.saturating_duration_since(Instant::now());
+            let phase = self.shared.phase.lock().unwrap_or_else(PoisonError::into_inner);
+            let (mut phase, _) = self
+                .shared
+                .changed
+                .wait_timeout_while(phase, slice.min(left), |phase| !matches!(phase, Phase::Ended(_)))
+                .unwrap_or_else(PoisonError::into_inner);
+            match &mut *phase {
+                Phase::Ended(error) => Some(Ok(error.take())),
+                Phase::NotAsked | Phase::Running if left.is_zero() => Some(Err(())),
+                Phase::NotAsked | Phase::Running => None,
+            }
+        })?;
+        match ended {
+            Ok(None) => Ok(true),
+            Ok(Some(error)) => Err(error.into_py(py)),
+            Err(()) => Ok(false),
+        }
+    }
+}
