@@ -147,17 +147,17 @@ class BrokerOptions(Options):
         "delays of the levels, from level 1 on",
     )
     max_message_size: int = option(
-        4 * 1024 * 1024, "longest body of a message", unit="bytes", minimum=1, maximum=16_000_000
+        4 * 1024 * 1024, "longest body of a message", unit="bytes", minimum=1, maximum=128 << 20
     )
     max_transfer_count_on_message_in_memory: int = option(
-        32, "most messages in one answer to a pull", unit="messages", minimum=1, maximum=1_000_000
+        32, "most messages in one answer to a pull", unit="messages", minimum=1, maximum=65_536
     )
     max_transfer_bytes_on_message_in_memory: int = option(
         256 * 1024,
         "most bytes in one answer to a pull; one message always passes",
         unit="bytes",
         minimum=1,
-        maximum=16_000_000,
+        maximum=1 << 30,
     )
     max_msgs_num_batch: int = option(
         64,
@@ -207,7 +207,9 @@ class BrokerOptions(Options):
     flush_interval_consume_queue: int = option(
         1000, "how often the consume queues are flushed", unit="ms", minimum=1, maximum=600_000
     )
-    file_reserved_time: int = option(72, "how long a segment is kept", unit="hours")
+    file_reserved_time: int = option(
+        72, "how long a segment is kept", unit="hours", maximum=2**32 - 1
+    )
     delete_when: str = option("04", "hours of the day at which old segments go, by `;`")
     disk_max_used_space_ratio: int = option(
         75,

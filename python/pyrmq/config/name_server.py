@@ -27,7 +27,11 @@ class NameServerOptions(Options):
     )
     bind_address: str = option("0.0.0.0", "the address it listens on")  # noqa: S104 - Apache's default
     server_channel_max_idle_time_seconds: int = option(
-        120, "a connection without a frame for so long is closed", unit="s", minimum=1
+        120,
+        "a connection without a byte for so long is closed",
+        unit="s",
+        minimum=1,
+        maximum=86_400,
     )
     kv_config_path: str | None = option(
         None, "file of the key-value configuration; ~/namesrv/kvConfig.json where it is not set"
@@ -39,6 +43,13 @@ class NameServerOptions(Options):
     config_black_list: str = option(
         "configBlackList;configStorePath;kvConfigPath",
         "options that request code 318 may not change, by `;`",
+    )
+    default_thread_pool_queue_capacity: int = option(
+        10_000,
+        "requests for Python rows that may wait at once",
+        unit="requests",
+        minimum=1,
+        maximum=LONG_MAX,
     )
     order_message_enable: bool = option(
         False, "whether routes carry the order configuration of their topic", live=True
@@ -59,7 +70,9 @@ class NameServerOptions(Options):
         False, "whether a slave stands in for a master that is away", live=True
     )
     notify_min_broker_id_changed: bool = option(
-        False, "whether brokers are told when the lowest id of their name changes", live=True
+        False,
+        "whether brokers are told when the lowest id of their name changes: not built yet",
+        live=True,
     )
     delete_topic_with_broker_registration: bool = option(
         False, "whether topics that a broker's registration lacks are taken from it", live=True
@@ -67,4 +80,6 @@ class NameServerOptions(Options):
     need_wait_for_service: bool = option(
         False, "whether route queries are refused for a while after the start", live=True
     )
-    wait_seconds_for_service: int = option(45, "how long they are refused", unit="s", live=True)
+    wait_seconds_for_service: int = option(
+        45, "how long they are refused", unit="s", maximum=LONG_MAX, live=True
+    )

@@ -21,7 +21,7 @@ from pyrmq.errors import ClosedError, ForkError
 from pyrmq.server.processors import Processors, Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import FrameType, TracebackType
 
 OptionsT = TypeVar("OptionsT", bound=Options)
@@ -226,19 +226,24 @@ class Server(Generic[OptionsT, CoreT]):
                 f"its forked child {os.getpid()}: start a new one there"
             )
 
-    def _native_rows(self) -> dict[int, str]:
+    def _native_rows(self) -> list[int]:
         raise NotImplementedError
 
     def _start_core(self) -> CoreT:
         raise NotImplementedError
 
 
-def serve(*servers: Server[Any, Any], ready: Callable[[], None], drain: float) -> None:
+def serve(
+    makers: Sequence[Callable[[list[Server[Any, Any]]], Server[Any, Any]]],
+    *,
+    ready: Callable[[list[Server[Any, Any]]], None],
+    drain: float,
+) -> None:
     """Start servers, wait for SIGINT or SIGTERM, stop them in the opposite order.
 
     Args:
-        servers: in the order of their start.
-        ready: called when all of them serve.
+        makers: each makes a server, given those that run already; in the order of their start.
+        ready: called with all of them when they serve.
         drain: seconds that requests under way get; a second signal ends that wait, not the flush.
 
     Raises:
@@ -254,10 +259,9 @@ def serve(*servers: Server[Any, Any], ready: Callable[[], None], drain: float) -
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     started: list[Server[Any, Any]] = []
     try:
-        for server in servers:
-            started.append(server)
-            server.start()
-        ready()
+        for maker in makers:
+            started.append(maker(started).start())
+        ready(started)
         signals.get()
     finally:
         _stop_all(started[::-1], signals, drain)
@@ -275,13 +279,16 @@ def _stop_all(
 
     thread = threading.Thread(target=stop, name="pyrmq-stop")
     thread.start()
+    hurried = False
     while thread.is_alive():
         try:
             number = signals.get(timeout=1.0)
         except Empty:
-            continue
+            number = 0
         if number is None:
             break
-        for server in servers:
-            server.hurry()
+        hurried = hurried or bool(number)
+        if hurried:
+            for server in servers:
+                server.hurry()
     thread.join()

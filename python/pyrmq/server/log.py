@@ -1,21 +1,32 @@
 """Rust's events in Python's `logging`, under `pyrmq.*`: a thread drains the core's ring.
 
 Nothing is installed at import. The first server that starts in a process starts the thread, the
-last one that stops ends it. Levels are those of the logger `pyrmq` when a server starts.
+last one that stops ends it. The level is that of the logger `pyrmq` when a server starts. `logging`
+itself is imported when there is something to write: a server's start counts in milliseconds.
 """
 
 from __future__ import annotations
 
-import logging
 import os
+import sys
 import threading
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from pyrmq import _core
+
+if TYPE_CHECKING:
+    import logging
 
 _BATCH = 256
 _WAIT_MS = 600_000
 _END = "pyrmq.log.end"
+_END_SECONDS = 1.0
+
+_LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40}
+
+# The level of a program that owns its process; None: the application configures `logging`.
+_level: str | None = None
 
 
 class _Drain:
@@ -25,12 +36,10 @@ class _Drain:
         self._lock = threading.Lock()
         self._users = 0
         self._thread: threading.Thread | None = None
-        self._pid = os.getpid()
+        self.pid = os.getpid()
 
-    def acquire(self) -> None:
-        _core.log_start(max(1, min(logging.getLogger("pyrmq").getEffectiveLevel(), 255)))
-        if self._pid != os.getpid():
-            self.__init__()  # type: ignore[misc] # the parent's thread and lock are not ours
+    def acquire(self, level: int) -> None:
+        _core.log_start(max(1, min(level, 255)))
         with self._lock:
             self._users += 1
             if self._thread is None:
@@ -38,8 +47,6 @@ class _Drain:
                 self._thread.start()
 
     def release(self) -> None:
-        if self._pid != os.getpid():
-            return
         with self._lock:
             self._users -= 1
             thread = self._thread
@@ -47,34 +54,82 @@ class _Drain:
                 return
             self._thread = None
         _core.log_put(255, _END, "")
-        thread.join(2.0)
+        thread.join(2 * _END_SECONDS)
 
 
 def _run() -> None:
     until: float | None = None
     while until is None or monotonic() < until:
         records, dropped = _core.log_take(_BATCH, _WAIT_MS if until is None else 0)
-        if dropped:
-            logging.getLogger("pyrmq.log").warning(
-                "%d events were dropped: they came faster than they are written", dropped
-            )
-        for level, logger, text in records:
-            if logger == _END:
-                until = monotonic() + 1.0
-            else:
-                logging.getLogger(logger).log(level, "%s", text)
         if until is not None and not records:
             return
+        if any(logger == _END for _, logger, _ in records):
+            until = monotonic() + _END_SECONDS
+            records = [record for record in records if record[1] != _END]
+        if records or dropped:
+            _write(records, dropped)
+
+
+def _write(records: list[tuple[int, str, str]], dropped: int) -> None:
+    if dropped:
+        get("pyrmq.log").warning(
+            "%d events were dropped: they came faster than they are written", dropped
+        )
+    for level, logger, text in records:
+        get(logger).log(level, "%s", text)
 
 
 _drain = _Drain()
 
 
-def acquire() -> None:
-    """Have events written from now on; for each call `release` once."""
-    _drain.acquire()
+def acquire(level: int | None = None) -> None:
+    """Have events written from now on; for each call `release` once.
+
+    Args:
+        level: the lowest level number that is; that of the logger `pyrmq` where not given.
+    """
+    global _drain
+    if _drain.pid != os.getpid():
+        _drain = _Drain()
+    _drain.acquire(_effective_level() if level is None else level)
 
 
 def release() -> None:
     """No longer want events; the last release writes what waits and ends the thread."""
-    _drain.release()
+    if _drain.pid == os.getpid():
+        _drain.release()
+
+
+def use_standard_error(level: str) -> None:
+    """Write records of this level and above to standard error: for a program of its own.
+
+    Example:
+        >>> use_standard_error("info")  # doctest: +SKIP
+    """
+    global _level
+    _level = level.upper()
+    if "logging" in sys.modules:
+        _configure()
+
+
+def _configure() -> None:
+    import logging
+
+    if _level is not None:
+        form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+        logging.basicConfig(stream=sys.stderr, level=_level, format=form)
+
+
+def get(name: str) -> logging.Logger:
+    """A logger, once there is something to write."""
+    import logging
+
+    _configure()
+    return logging.getLogger(name)
+
+
+def _effective_level() -> int:
+    if "logging" in sys.modules:
+        return get("pyrmq").getEffectiveLevel()
+    # Nobody has set a level where nobody has imported it.
+    return _LEVELS[_level or "WARNING"]

@@ -8,7 +8,6 @@ table is fixed once it runs; native rows cannot be replaced.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,11 +16,9 @@ from typing import TYPE_CHECKING
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pyrmq import _core
-
-_log = logging.getLogger("pyrmq.server")
 
 SUCCESS = 0
 SYSTEM_ERROR = 1
@@ -73,7 +70,7 @@ class Processors:
     """Which Python function answers which request code on one server.
 
     Example:
-        >>> rows = Processors("broker", native={10: "SEND_MESSAGE"})
+        >>> rows = Processors("broker", native=[10])
         >>> @rows.register(9001)
         ... def answer(request):
         ...     return Response(body=b"pong")
@@ -85,9 +82,9 @@ class Processors:
         pyrmq.errors.ConfigError: request code 10 (SEND_MESSAGE) is served natively by the broker...
     """
 
-    def __init__(self, role: str, *, native: Mapping[int, str]) -> None:
+    def __init__(self, role: str, *, native: Iterable[int]) -> None:
         self._role = role
-        self._native = dict(native)
+        self._native = frozenset(native)
         self._handlers: dict[int, Handler] = {}
         self._sealed = False
 
@@ -126,8 +123,10 @@ class Processors:
         if not -_INT_MAX - 1 <= code <= _INT_MAX:
             raise ConfigError(f"request code is {code}: it must fit 32 bits")
         if code in self._native:
+            from pyrmq.codes import RequestCode
+
             raise ConfigError(
-                f"request code {code} ({self._native[code]}) is served natively by the "
+                f"request code {code} ({RequestCode(code).name}) is served natively by the "
                 f"{self._role} and cannot be replaced; take a free code"
             )
         if code in self._handlers:
@@ -157,10 +156,17 @@ class Processors:
         except Refused as refused:
             request.reply(refused.code, str(refused))
         except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits for an answer
-            _log.exception(
-                "the handler of request code %d failed, asked by %s", request.code, request.remote
-            )
+            _report(request)
             request.reply(SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+
+def _report(request: _core.Request) -> None:
+    # Imported when there is something to say: a server's start counts in milliseconds.
+    from pyrmq.server import log
+
+    log.get("pyrmq.server").exception(
+        "the handler of request code %d failed, asked by %s", request.code, request.remote
+    )
 
 
 class Workers:

@@ -66,11 +66,20 @@ def read(path: str | os.PathLike[str]) -> dict[str, str]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError(f"cannot read the property file `{file}`: {reason}") from error
+    return parse(decode(data))
+
+
+def decode(data: bytes) -> str:
+    r"""Bytes of property text, as UTF-8 where they are that, else as Latin-1.
+
+    Example:
+        >>> decode(b"name=br\xf6ker") == decode("name=bröker".encode())
+        True
+    """
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        text = data.decode("latin-1")
-    return parse(text)
+        return data.decode("latin-1")
 
 
 def write(pairs: Mapping[str, str]) -> str:

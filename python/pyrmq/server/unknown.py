@@ -7,13 +7,10 @@ The lists are the setters of Apache's configuration classes over 4.6.0 to 5.5: f
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-_log = logging.getLogger("pyrmq.config")
 
 
 def warn_of_unknown(role: str, keys: Iterable[str], known: Iterable[str], source: str) -> None:
@@ -41,10 +38,15 @@ def warn_of_unknown(role: str, keys: Iterable[str], known: Iterable[str], source
 
         near = get_close_matches(key, options, n=1) or get_close_matches(key, theirs, n=1)
         unknown.append(f"`{key}`" + (f" (did you mean `{near[0]}`?)" if near else ""))
+    if not unknown and not idle:
+        return
+    from pyrmq.server import log
+
+    logger = log.get("pyrmq.config")
     if unknown:
-        _log.warning("%s: unknown to the %s and left aside: %s", source, role, ", ".join(unknown))
+        logger.warning("%s: unknown to the %s and left aside: %s", source, role, ", ".join(unknown))
     if idle:
-        _log.warning(
+        logger.warning(
             "%s: without effect on this %s, though Apache's has them: %s",
             source,
             role,
