@@ -1,0 +1,8 @@
+"""`python -m pyrmq.cli`: the same as `pyrmq`."""
+
+import sys
+
+# Not pyrmq.cli.main itself: the guard says so when another package of the same name shadows ours.
+from pyrmq_rocketmq import main
+
+sys.exit(main())

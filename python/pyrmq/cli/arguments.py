@@ -1,0 +1,27 @@
+"""Arguments that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+NAME_SERVER_VARIABLE = "NAMESRV_ADDR"
+DEFAULT_NAME_SERVER = "127.0.0.1:9876"
+
+
+def parser(command: str, text: str) -> argparse.ArgumentParser:
+    """A parser for `pyrmq COMMAND`; abbreviated options are refused."""
+    return argparse.ArgumentParser(prog=f"pyrmq {command}", description=text, allow_abbrev=False)
+
+
+def add_name_server(to: argparse.ArgumentParser) -> None:
+    """Add `-n` and `--json`."""
+    to.add_argument(
+        "-n",
+        "--name-server",
+        metavar="ADDRESS",
+        default=os.environ.get(NAME_SERVER_VARIABLE) or DEFAULT_NAME_SERVER,
+        help="name servers, host:port;host:port "
+        f"(default: {NAME_SERVER_VARIABLE}, else {DEFAULT_NAME_SERVER})",
+    )
+    to.add_argument("--json", action="store_true", help="one JSON object a line")

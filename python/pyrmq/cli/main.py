@@ -1,0 +1,110 @@
+"""Which verb was asked for, and what its errors look like.
+
+A verb's module is imported only when it is asked for: the start of every command stays cheap.
+Errors are one or two lines on standard error. Exit status: 0 done, 1 it failed, 2 the command or an
+option is wrong, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FAILED, WRONG, INTERRUPTED = 1, 2, 130
+
+# Verb: its module under pyrmq.cli, and its line in the help.
+_VERBS = {
+    "nameserver": ("servers", "run a name server"),
+    "broker": ("servers", "run a broker"),
+    "server": ("servers", "run a name server and a broker in one process"),
+    "send": ("messages", "send one message, or one for each line of standard input"),
+    "tail": ("messages", "print the messages of a topic as they come"),
+    "topic": ("topics", "list, create, describe or delete topics"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: the words after `pyrmq`; those of the process where not given.
+
+    Returns:
+        The exit status.
+
+    Example:
+        >>> main(["--version"])  # doctest: +SKIP
+        0
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_usage())
+        return 0 if words else WRONG
+    if words[0] in ("-V", "--version"):
+        from pyrmq import __version__
+
+        print(f"pyrmq {__version__}")
+        return 0
+    verb = words[0]
+    if verb not in _VERBS:
+        return _complain(f"unknown command `{verb}`{_near(verb)}", "pyrmq --help", status=WRONG)
+    return _run(verb, words[1:])
+
+
+def _run(verb: str, words: list[str]) -> int:
+    try:
+        module = import_module(f"pyrmq.cli.{_VERBS[verb][0]}")
+        status: int = module.run(verb, words)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of a pipe left (`pyrmq tail t | head`): nobody is there to be told.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else WRONG
+    except Exception as error:
+        from pyrmq.errors import ConfigError, RmqError
+
+        if isinstance(error, ConfigError):
+            return _complain(str(error), f"pyrmq {verb} --help", status=WRONG)
+        if isinstance(error, RmqError | OSError):
+            return _complain(str(error))
+        raise
+    return status
+
+
+def _complain(text: str, advice: str = "", *, status: int = FAILED) -> int:
+    print(f"error: {text}", file=sys.stderr)
+    if advice:
+        print(f"see: {advice}", file=sys.stderr)
+    return status
+
+
+def _near(verb: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(verb, _VERBS, n=1)
+    return f": did you mean `{near[0]}`?" if near else ""
+
+
+def _usage() -> str:
+    width = max(map(len, _VERBS))
+    lines = [f"  {verb:<{width}}  {text}" for verb, (_, text) in _VERBS.items()]
+    return "\n".join(
+        [
+            "usage: pyrmq COMMAND ...",
+            "",
+            "Apache RocketMQ's name server, broker, producer and consumer.",
+            "",
+            *lines,
+            "",
+            "`pyrmq COMMAND --help` says more. Name servers: -n host:port, or NAMESRV_ADDR.",
+        ]
+    )

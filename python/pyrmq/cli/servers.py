@@ -1,0 +1,212 @@
+"""`pyrmq nameserver | broker | server`: run servers in this process until SIGINT or SIGTERM."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyrmq.cli.arguments import DEFAULT_NAME_SERVER, NAME_SERVER_VARIABLE
+from pyrmq.config import NAME_SERVER_PORT, BrokerOptions, NameServerOptions, Options
+from pyrmq.config.option import apache_name, as_text
+from pyrmq.server import log
+from pyrmq.server.lifecycle import DRAIN_SECONDS, Server, serve
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+AnyServer = Server[Any, Any]
+OptionsT = TypeVar("OptionsT", bound=Options)
+# For programs and for people: what is said when the servers are ready.
+Ready = tuple[dict[str, object], str]
+
+_TEXTS = {
+    "nameserver": "Run a name server until Ctrl-C or SIGTERM.",
+    "broker": "Run a broker until Ctrl-C or SIGTERM.",
+    "server": "Run a name server and a broker in one process until Ctrl-C or SIGTERM.",
+}
+
+
+def run(verb: str, words: list[str]) -> int:
+    """Run the command `verb` with these arguments."""
+    given = _parser(verb).parse_args(words)
+    log.use_standard_error(given.log_level)
+    return {"nameserver": _name_server, "broker": _broker, "server": _both}[verb](given)
+
+
+def _name_server(given: argparse.Namespace) -> int:
+    options = _options(NameServerOptions, given)
+    if given.print_config:
+        return _print(options)
+
+    def ready(servers: list[AnyServer]) -> Ready:
+        address = servers[0].address
+        return {"name_server": address}, f"ready: name server {address}"
+
+    return _serve(given, [lambda _: _new_name_server(options)], ready)
+
+
+def _broker(given: argparse.Namespace) -> int:
+    options = _options(BrokerOptions, given)
+    if given.print_config:
+        return _print(options)
+    names = options.namesrv_addr or "none: clients cannot find this broker"
+
+    def ready(servers: list[AnyServer]) -> Ready:
+        address = servers[0].address
+        text = f"ready: broker {options.broker_name} at {address}, name servers: {names}"
+        return {"broker": address, "name_server": options.namesrv_addr}, text
+
+    return _serve(given, [lambda _: _new_broker(options)], ready)
+
+
+def _both(given: argparse.Namespace) -> int:
+    names = NameServerOptions(listen_port=given.name_server_port, bind_address=given.bind_address)
+    values: dict[str, object] = {"namesrv_addr": f"127.0.0.1:{names.listen_port}"}
+    if given.bind_address.startswith("127."):
+        values["broker_ip1"] = given.bind_address
+    options = _options(BrokerOptions, given, values)
+    if given.print_config:
+        return _print(options)
+
+    def broker(started: list[AnyServer]) -> AnyServer:
+        return _new_broker(options.with_values(namesrv_addr=started[0].address))
+
+    def ready(servers: list[AnyServer]) -> Ready:
+        name_server, broker = (server.address for server in servers)
+        flag = "" if name_server == DEFAULT_NAME_SERVER else f" -n {name_server}"
+        text = (
+            f"ready: name server {name_server}, broker {broker}; "
+            f'try: pyrmq send{flag} orders "two coffees"'
+        )
+        return {"name_server": name_server, "broker": broker}, text
+
+    return _serve(given, [lambda _: _new_name_server(names), broker], ready)
+
+
+def _new_name_server(options: NameServerOptions) -> AnyServer:
+    from pyrmq.nameserver.server import NameServer
+
+    return NameServer(options)
+
+
+def _new_broker(options: BrokerOptions) -> AnyServer:
+    from pyrmq.broker.server import Broker
+
+    return Broker(options)
+
+
+def _serve(
+    given: argparse.Namespace,
+    makers: list[Callable[[list[AnyServer]], AnyServer]],
+    ready: Callable[[list[AnyServer]], Ready],
+) -> int:
+    def say(servers: list[AnyServer]) -> None:
+        keys, text = ready(servers)
+        if given.json:
+            import json
+
+            text = json.dumps({**keys, "pid": os.getpid()})
+        print(text, flush=True)
+
+    serve(makers, ready=say, drain=DRAIN_SECONDS)
+    return 0
+
+
+def _options(
+    role: type[OptionsT], given: argparse.Namespace, values: dict[str, object] | None = None
+) -> OptionsT:
+    """What holds: the command line over the file over the defaults."""
+    from pyrmq.server.load import load
+
+    options = role() if given.config is None else load(role, given.config)
+    known = {item.name: item for item in fields(role)}
+    flags = {
+        apache_name(known[name]): text
+        for name, text in vars(given).items()
+        if name in known and text is not None
+    }
+    if flags:
+        options = role.from_properties({**options.to_properties(), **flags})
+    return options.with_values(**values) if values else options
+
+
+def _print(options: Options) -> int:
+    from pyrmq.server.properties import write
+
+    print(write(options.to_properties()), end="")
+    return 0
+
+
+def _parser(verb: str) -> argparse.ArgumentParser:
+    from pyrmq.cli.arguments import parser
+
+    made = parser(verb, _TEXTS[verb])
+    made.add_argument("-c", "--config", metavar="FILE", help="property file, as Apache's")
+    made.add_argument(
+        "-p", "--print-config", action="store_true", help="print what holds as properties, and end"
+    )
+    made.add_argument("--json", action="store_true", help="say where it listens as one JSON object")
+    made.add_argument(
+        "--log-level",
+        default="warning",
+        choices=["debug", "info", "warning", "error"],
+        help="what is logged to standard error (default: warning)",
+    )
+    if verb == "nameserver":
+        _add_options(made, NameServerOptions, leave_out=())
+    elif verb == "broker":
+        made.add_argument(
+            "-n",
+            dest="namesrv_addr",
+            metavar="ADDRESS",
+            default=os.environ.get(NAME_SERVER_VARIABLE),
+            help=f"name servers, host:port;host:port (default: {NAME_SERVER_VARIABLE})",
+        )
+        _add_options(made, BrokerOptions, leave_out=("namesrv_addr",))
+    else:
+        made.add_argument(
+            "--name-server-port",
+            type=int,
+            default=NAME_SERVER_PORT,
+            metavar="PORT",
+            help="its port",
+        )
+        _add_options(
+            made, BrokerOptions, leave_out=("namesrv_addr", "bind_address"), only_named=_OF_BOTH
+        )
+        made.add_argument(
+            "--bind-address",
+            default="127.0.0.1",
+            metavar="ADDRESS",
+            help="what both listen on; for other machines 0.0.0.0 and --broker-ip1 "
+            "(default: 127.0.0.1)",
+        )
+    return made
+
+
+# Options of the broker that `pyrmq server` takes as flags; all others by its property file.
+_OF_BOTH = ("listen_port", "broker_name", "broker_ip1", "store_path_root_dir", "flush_disk_type")
+
+
+def _add_options(
+    made: argparse.ArgumentParser,
+    role: type[Options],
+    *,
+    leave_out: tuple[str, ...],
+    only_named: tuple[str, ...] = (),
+) -> None:
+    for item in fields(role):
+        if item.name in leave_out or (only_named and item.name not in only_named):
+            continue
+        default = "" if item.default is None else f" (default: {as_text(item.default)})"
+        unit = f", {item.metadata['unit']}" if item.metadata["unit"] else ""
+        flags = ["--" + item.name.replace("_", "-")]
+        if item.name == "store_path_root_dir":
+            flags.append("--store")
+        made.add_argument(
+            *flags,
+            metavar=item.metadata["kind"].__name__.upper(),
+            help=(item.metadata["text"] + unit + default).replace("%", "%%"),
+        )

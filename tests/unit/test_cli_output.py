@@ -1,0 +1,102 @@
+"""What commands print and how they end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from pyrmq.cli import main
+from pyrmq.cli.output import print_rows, table
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_columns_are_aligned_and_numbers_stand_right() -> None:
+    assert table(["topic", "queues"], [["orders", 8], ["t", 16]]) == [
+        "topic   queues",
+        "orders       8",
+        "t           16",
+    ]
+
+
+def test_the_widest_column_is_cut_to_fit_the_terminal() -> None:
+    lines = table(["topic", "queues"], [["a" * 50, 8]], width=20)
+    assert lines[1] == "a" * 11 + "…       8"
+    assert all(len(line) <= 20 for line in lines)
+
+
+def test_missing_values_are_a_dash() -> None:
+    assert table(["a", "b"], [[None, 1], ["x", None]]) == ["a  b", "-  1", "x  -"]
+
+
+def test_programs_get_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows(["topic", "read queues"], [["örders", 8], ["t", None]], as_json=True)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [{"topic": "örders", "read_queues": 8}, {"topic": "t", "read_queues": None}]
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for verb in ("nameserver", "broker", "server", "send", "tail", "topic"):
+        assert f"\n  {verb} " in text
+
+
+def test_no_command_is_wrong_usage() -> None:
+    assert main([]) == 2
+
+
+def test_an_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["brokr"]) == 2
+    assert capsys.readouterr().err == (
+        "error: unknown command `brokr`: did you mean `broker`?\nsee: pyrmq --help\n"
+    )
+
+
+def test_a_wrong_option_value_is_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["broker", "--listen-port", "70000"]) == 2
+    assert capsys.readouterr().err == (
+        "error: `listenPort` is 70000: it must be a whole number from 0 to 65535\n"
+        "see: pyrmq broker --help\n"
+    )
+
+
+def test_p_prints_what_holds_as_properties(
+    capsys: pytest.CaptureFixture[str], tmp_path: object
+) -> None:
+    assert main(["broker", "-p", "-n", "a:1;b:2", "--broker-name", "broker-b"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "namesrvAddr=a:1;b:2" in lines
+    assert "brokerName=broker-b" in lines
+    assert "flushDiskType=ASYNC_FLUSH" in lines
+
+
+def test_the_command_line_wins_over_the_file(
+    capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.mktemp("conf") / "namesrv.properties"
+    file.write_text("listenPort=1111\nenableTopicList=false\n")
+    assert main(["nameserver", "-c", str(file), "-p", "--listen-port", "2222"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "listenPort=2222" in lines
+    assert "enableTopicList=false" in lines
+
+
+def test_a_file_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["broker", "-c", "/nowhere/broker.conf", "-p"]) == 2
+    assert "cannot read the property file `/nowhere/broker.conf`" in capsys.readouterr().err
+
+
+def test_only_what_a_command_needs_is_imported() -> None:
+    program = (
+        "import sys; from pyrmq.cli import main; main(['nameserver', '-p']); "
+        "print(sorted(m for m in sys.modules if m in "
+        "('asyncio', 'ssl', 'pyarrow', 'tempfile', 'json', 'pyrmq.producer')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=20
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
