@@ -29,6 +29,7 @@ class Row:
         target: what it must reach, for people.
         figures: side name to the single figures, in the order they were taken.
         cpu_us: side name to microseconds of server CPU per message.
+        less_is_more: a smaller figure is the better one.
     """
 
     what: str
@@ -36,6 +37,7 @@ class Row:
     target: str
     figures: dict[str, list[float]] = field(default_factory=dict)
     cpu_us: dict[str, list[float]] = field(default_factory=dict)
+    less_is_more: bool = False
 
     def add(self, side: str, value: float, cpu_us: float | None = None) -> None:
         """Keep one figure."""
@@ -48,14 +50,18 @@ class Row:
         return statistics.median(self.figures[side])
 
     def ratio(self) -> float | None:
-        """Ours over Apache's, of the medians; None where only one side was measured."""
-        if {"ours", "apache"} <= self.figures.keys():
-            return self.median("ours") / self.median("apache")
-        return None
+        """How many times better ours is, of the medians; None where one side is missing."""
+        if not {"ours", "apache"} <= self.figures.keys():
+            return None
+        ratio = self.median("ours") / self.median("apache")
+        return 1 / ratio if self.less_is_more else ratio
 
 
 def _with_cpu(
-    side: Side, driver: Driver, command: str, **arguments: Any
+    side: Side,
+    driver: Driver,
+    command: str,
+    **arguments: Any,  # noqa: ANN401 - handed on
 ) -> tuple[dict[str, Any], float]:
     """Run a driver command on a side; the result, and microseconds of server CPU per message."""
     before = cpu_seconds(side.broker_pid)

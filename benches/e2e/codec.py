@@ -1,0 +1,50 @@
+"""Our codec and Apache's on the same recorded frames, in turns: nanoseconds for one frame."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from benches.e2e.rows import Row
+from benches.e2e.servers import VERSION
+from tests.interop import artifacts
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SECONDS = 0.1
+
+
+def _ours() -> str:
+    command = ["cargo", "bench", "--quiet", "-p", "pyrmq-remoting", "--bench", "codec"]
+    return _run([*command, "--", "--seconds", str(SECONDS)])
+
+
+def _apache() -> str:
+    frames = ROOT / "tests" / "golden" / "frames"
+    java = ["java", "-cp", artifacts.class_path(VERSION), "CodecBench"]
+    return _run([*java, str(frames), str(SECONDS)])
+
+
+def _run(command: list[str]) -> str:
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=900
+    )
+    return done.stdout
+
+
+def codec_rows(rounds: int) -> list[Row]:
+    """One row a frame and header form: decode and encode together; the ratio is Apache's over ours."""
+    rows: dict[tuple[str, str], Row] = {}
+    for _ in range(rounds):
+        for side, run in (("ours", _ours), ("apache", _apache)):
+            for line in run().splitlines():
+                if not line.startswith("{"):
+                    continue
+                one = json.loads(line)
+                key = (one["frame"], one["form"])
+                what = f"codec, {key[0]}, {key[1]} header: decode + encode"
+                row = rows.setdefault(
+                    key, Row(what=what, unit="ns", target=">= 5 times", less_is_more=True)
+                )
+                row.add(side, one["decode_ns"] + one["encode_ns"])
+    return list(rows.values())
