@@ -24,13 +24,14 @@ CRATES: dict[str, set[str]] = {
     "testkit": {"remoting", "store"},
 }
 
-DATA = {"errors", "message", "config", "codes", "_core"}
+DATA = {"errors", "message", "config", "codes", "_client", "_core"}
 CLIENTS = {"producer", "consumer", "admin", "aio", "remoting", "routing"}
 PYTHON: dict[str, set[str]] = {
     "_core": set(),
     "codes": set(),
     "errors": {"codes"},
-    "message": {"errors", "codes"},
+    "message": {"errors", "codes", "_core"},
+    "_client": {"errors", "message"},
     "config": {"errors", "codes"},
     "remoting": DATA,
     "routing": DATA,

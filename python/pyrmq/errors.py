@@ -10,9 +10,11 @@ Example:
     True
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 __all__ = [
+    "BatchSendError",
     "BrokerBusy",
     "BrokerError",
     "ClosedError",
@@ -163,6 +165,26 @@ class DataLossError(RmqError):
     They expired before they were read, their queue vanished, or it was created anew and now ends
     before where the reader stood.
     """
+
+
+class BatchSendError(RmqError):
+    """Some messages of a batch were not confirmed.
+
+    Attributes:
+        topic: The topic.
+        results: For each message its result, or the exception that it failed with.
+    """
+
+    retriable = True
+
+    def __init__(self, topic: str, results: Sequence[object]) -> None:
+        failed = [result for result in results if isinstance(result, RmqError)]
+        super().__init__(
+            f"{len(failed)} of {len(results)} messages for topic `{topic}` were not confirmed; "
+            f"first: {failed[0] if failed else None}"
+        )
+        self.topic = topic
+        self.results = list(results)
 
 
 class BrokerError(RmqError):

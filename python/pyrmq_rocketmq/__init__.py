@@ -62,8 +62,8 @@ def native_module_missing(path: Iterable[str], cause: ImportError) -> ImportErro
         )
     return ImportError(
         f"pyrmq's native module `_core` is missing in {places}. In a source tree: `make dev` "
-        "builds it. Else: the installation is incomplete, or partly overwritten by the RabbitMQ library "
-        f"PyRMQ. {_FIX}",
+        "builds it. Else: the installation is incomplete, or partly overwritten by the RabbitMQ "
+        f"library PyRMQ. {_FIX}",
         name="pyrmq._core",
     )
 

@@ -6,7 +6,7 @@
 
 use crate::enter;
 use crate::errors::Error;
-use crate::outcome::{PySendResult, Waiter};
+use crate::outcome::{BatchPart, batch_list};
 use crate::producer::{BodyRef, Extras, PyProducer, target_of};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
@@ -15,13 +15,73 @@ use pyrmq_client::accumulate::Accumulator;
 use pyrmq_client::draft::{Draft, Target, check_topic};
 use pyrmq_routing::select;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A frame on its way, and which messages of the call are in it.
-struct Frame {
-    members: Vec<u32>,
-    waiter: Arc<Waiter>,
+/// Where the outcomes of a call's frames come together. Whoever brings the last one ends the call.
+struct Gathered {
+    // Guards what has come.
+    state: Mutex<Arrived>,
+    done: Condvar,
+}
+
+struct Arrived {
+    expected: Option<usize>,
+    parts: Vec<BatchPart>,
+    then: Option<Box<dyn FnOnce(Vec<BatchPart>) + Send>>,
+}
+
+impl Gathered {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(Arrived {
+                expected: None,
+                parts: Vec::new(),
+                then: None,
+            }),
+            done: Condvar::new(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, Arrived> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn bring(&self, part: BatchPart) {
+        let mut state = self.state();
+        state.parts.push(part);
+        self.end_if_whole(state);
+    }
+
+    fn end_if_whole(&self, mut state: MutexGuard<'_, Arrived>) {
+        if state.expected != Some(state.parts.len()) {
+            return;
+        }
+        match state.then.take() {
+            Some(then) => {
+                let parts = std::mem::take(&mut state.parts);
+                drop(state);
+                then(parts);
+            }
+            None => self.done.notify_all(),
+        }
+    }
+
+    /// So many frames were sent.
+    fn expect(&self, frames: usize) {
+        let mut state = self.state();
+        state.expected = Some(frames);
+        self.end_if_whole(state);
+    }
+
+    fn wait(&self, slice: Duration) -> Option<Vec<BatchPart>> {
+        let state = self.state();
+        let (mut state, _) = self
+            .done
+            .wait_timeout_while(state, slice, |state| state.expected != Some(state.parts.len()))
+            .unwrap_or_else(PoisonError::into_inner);
+        (state.expected == Some(state.parts.len())).then(|| std::mem::take(&mut state.parts))
+    }
 }
 
 /// One call under way.
@@ -32,47 +92,83 @@ struct Call<'a, 'py> {
     batch_bytes: usize,
     timeout: Duration,
     open: BTreeMap<Place, (Accumulator, Vec<u32>)>,
-    frames: Vec<Frame>,
+    gathered: Arc<Gathered>,
+    frames: usize,
     count: u32,
 }
 
 /// What separates batches of one topic: the queue, when the message names one.
 type Place = Option<(Arc<str>, i32)>;
 
-#[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
+/// How a call's messages are sent.
+pub(crate) struct Plan<'a, 'py> {
+    pub(crate) topic: &'a str,
+    pub(crate) extras: &'a Extras<'py>,
+    pub(crate) queue: Option<&'a (String, i32)>,
+    pub(crate) batch_bytes: usize,
+    pub(crate) timeout: Duration,
+}
+
+/// Sends everything and waits for all outcomes.
 pub(crate) fn send<'py>(
     producer: &PyProducer,
     py: Python<'py>,
-    topic: &str,
     messages: &Bound<'py, PyAny>,
-    extras: &Extras<'py>,
-    queue: Option<&(String, i32)>,
-    batch_bytes: usize,
-    timeout_ms: Option<u64>,
+    plan: &Plan<'_, 'py>,
 ) -> PyResult<Bound<'py, PyList>> {
-    check_topic(topic).map_err(|error| Error::from(error).into_py(py))?;
+    let (gathered, frames) = launch_all(producer, py, messages, plan)?;
+    gathered.expect(frames);
+    let parts = enter::wait(py, |slice| gathered.wait(slice))?;
+    batch_list(py, parts)
+}
+
+/// Sends everything; the outcomes go to `then` when all are there.
+pub(crate) fn send_then<'py>(
+    producer: &PyProducer,
+    py: Python<'py>,
+    messages: &Bound<'py, PyAny>,
+    plan: &Plan<'_, 'py>,
+    then: Box<dyn FnOnce(Vec<BatchPart>) + Send>,
+) -> PyResult<()> {
+    let (gathered, frames) = launch_all(producer, py, messages, plan)?;
+    gathered.state().then = Some(then);
+    gathered.expect(frames);
+    Ok(())
+}
+
+fn launch_all<'py>(
+    producer: &PyProducer,
+    py: Python<'py>,
+    messages: &Bound<'py, PyAny>,
+    plan: &Plan<'_, 'py>,
+) -> PyResult<(Arc<Gathered>, usize)> {
+    check_topic(plan.topic).map_err(|error| Error::from(error).into_py(py))?;
     let mut call = Call {
         producer,
         py,
-        topic: topic.into(),
-        batch_bytes: batch_bytes.min(producer.producer.options().max_message_bytes),
-        timeout: producer.timeout(timeout_ms),
+        topic: plan.topic.into(),
+        batch_bytes: plan
+            .batch_bytes
+            .min(producer.producer.options().max_message_bytes),
+        timeout: plan.timeout,
         open: BTreeMap::new(),
-        frames: Vec::new(),
+        gathered: Gathered::new(),
+        frames: 0,
         count: 0,
     };
     for message in messages.try_iter()? {
         let message = message?;
         if message.is_instance_of::<PyBytes>() || message.is_instance_of::<PyString>() {
-            call.add(&message, extras, queue)?;
+            call.add(&message, plan.extras, plan.queue)?;
         } else if let Ok(body) = message.getattr("body") {
             let own: Extras<'py> = message.extract()?;
-            call.add(&body, &own, queue)?;
+            call.add(&body, &own, plan.queue)?;
         } else {
-            call.add(&message, extras, queue)?;
+            call.add(&message, plan.extras, plan.queue)?;
         }
     }
-    call.finish()
+    call.finish()?;
+    Ok((call.gathered, call.frames))
 }
 
 impl<'py> Call<'_, 'py> {
@@ -157,38 +253,20 @@ impl<'py> Call<'_, 'py> {
         let deadline = Instant::now() + self.timeout;
         self.producer
             .enter(self.py, members.len(), draft.body.len(), deadline)?;
-        let waiter: Arc<Waiter> = Arc::default();
-        let slot = waiter.clone();
-        self.producer
-            .producer
-            .send(draft, self.timeout, Box::new(move |outcome| slot.set(outcome)));
-        self.frames.push(Frame { members, waiter });
+        let gathered = self.gathered.clone();
+        let done = Box::new(move |outcome| gathered.bring((members, outcome)));
+        self.producer.producer.send(draft, self.timeout, done);
+        self.frames += 1;
         Ok(())
     }
 
-    /// Sends what is left and waits for everything.
-    fn finish(mut self) -> PyResult<Bound<'py, PyList>> {
+    /// Sends what is left.
+    fn finish(&mut self) -> PyResult<()> {
         for (_, (mut accumulator, members)) in std::mem::take(&mut self.open) {
             if !accumulator.is_empty() {
                 self.launch(accumulator.take(), members)?;
             }
         }
-        let py = self.py;
-        let mut results: Vec<Option<Py<PyAny>>> = Vec::new();
-        results.resize_with(self.count as usize, || None);
-        for frame in self.frames {
-            let outcome = enter::wait(py, |slice| frame.waiter.wait(slice))?;
-            let shared = outcome.map(Arc::new);
-            for (item, member) in (0..).zip(frame.members) {
-                let value = match &shared {
-                    Ok(result) => Py::new(py, PySendResult::item(result.clone(), item))?.into_any(),
-                    Err(error) => Error::from(error.clone()).into_py(py).into_value(py).into_any(),
-                };
-                if let Some(slot) = results.get_mut(member as usize) {
-                    *slot = Some(value);
-                }
-            }
-        }
-        PyList::new(py, results)
+        Ok(())
     }
 }

@@ -1,26 +1,23 @@
 //! The pulling consumer as Python drives it.
 
 use crate::errors::Error;
-use crate::outcome::Bell;
+use crate::outcome::{Bell, Outcomes, Place, Value};
 use crate::runtime::Owner;
 use crate::{enter, received, runtime};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use pyrmq_client::PullerOptions;
 use pyrmq_client::puller::{Puller, Start};
 use pyrmq_client::queue::QueueKey;
+use pyrmq_client::{ClientError, PullerOptions};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-
-/// A queue as it comes from Python and goes there: topic, broker name, queue number.
-type Place = (String, String, i32);
 
 /// A consumer. Frozen and shared by threads.
 #[pyclass(frozen, name = "PullConsumer", module = "pyrmq._core")]
 #[derive(Debug)]
 pub(crate) struct PyConsumer {
     owner: Owner,
-    puller: Puller,
+    puller: Arc<Puller>,
     bell: OnceLock<Arc<Bell>>,
 }
 
@@ -30,6 +27,30 @@ fn key_of(place: Place) -> QueueKey {
         topic: topic.into(),
         broker: broker.into(),
         queue_id,
+    }
+}
+
+async fn queues_of(puller: &Puller, topic: &str) -> Result<Vec<Place>, ClientError> {
+    let topic: Arc<str> = topic.into();
+    let route = puller.routes().refresh(&topic).await?;
+    let queues = route.route.subscribed().into_iter();
+    Ok(queues
+        .map(|queue| (topic.to_string(), queue.broker.to_string(), queue.queue_id))
+        .collect())
+}
+
+async fn offset_of(
+    puller: &Puller,
+    key: &QueueKey,
+    which: &str,
+    timestamp_ms: i64,
+) -> Result<i64, ClientError> {
+    let offsets = puller.offsets();
+    match which {
+        "first" => offsets.first(key).await,
+        "last" => offsets.last(key).await,
+        "timestamp" => offsets.at_time(key, timestamp_ms).await,
+        _ => Ok(offsets.committed(key).await?.unwrap_or(-1)),
     }
 }
 
@@ -80,7 +101,7 @@ impl PyConsumer {
             .and_then(|runtime| Ok(Puller::new(runtime.handle(), options, start)?));
         Ok(Self {
             owner: Owner::new("this consumer"),
-            puller: made.map_err(|error| error.into_py(py))?,
+            puller: Arc::new(made.map_err(|error| error.into_py(py))?),
             bell: OnceLock::new(),
         })
     }
@@ -104,12 +125,7 @@ impl PyConsumer {
     /// The queues of a topic that can be read.
     fn queues_of(&self, py: Python<'_>, topic: &str) -> PyResult<Vec<Place>> {
         self.check(py)?;
-        let topic: Arc<str> = topic.into();
-        let route = enter::block_on(py, self.puller.routes().refresh(&topic))?;
-        let queues = route.route.subscribed().into_iter();
-        Ok(queues
-            .map(|queue| (topic.to_string(), queue.broker.to_string(), queue.queue_id))
-            .collect())
+        enter::block_on(py, queues_of(&self.puller, topic))
     }
 
     /// The assigned queues with their positions.
@@ -135,16 +151,7 @@ impl PyConsumer {
     /// first, last, committed (-1 when there is none), or by time.
     fn offset(&self, py: Python<'_>, place: Place, which: &str, timestamp_ms: i64) -> PyResult<i64> {
         self.check(py)?;
-        let key = key_of(place);
-        let offsets = self.puller.offsets();
-        enter::block_on(py, async {
-            match which {
-                "first" => offsets.first(&key).await,
-                "last" => offsets.last(&key).await,
-                "timestamp" => offsets.at_time(&key, timestamp_ms).await,
-                _ => Ok(offsets.committed(&key).await?.unwrap_or(-1)),
-            }
-        })
+        enter::block_on(py, offset_of(&self.puller, &key_of(place), which, timestamp_ms))
     }
 
     /// Up to `max` messages; waits up to `timeout_ms` for the first, for ever without a limit.
@@ -195,6 +202,13 @@ impl PyConsumer {
         Ok(kept.fd())
     }
 
+    /// Makes the descriptor silent until something comes.
+    fn hush(&self) {
+        if let Some(bell) = self.bell.get() {
+            bell.silence();
+        }
+    }
+
     /// Everything handed out is done: tells the brokers.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
         self.check(py)?;
@@ -207,6 +221,87 @@ impl PyConsumer {
             return Ok(());
         }
         enter::block_on(py, self.puller.shut(all))
+    }
+
+    // For event loops: the same calls, whose outcome comes to `outcomes` under `token`.
+
+    fn subscribe_to(
+        &self,
+        py: Python<'_>,
+        outcomes: &Outcomes,
+        token: u64,
+        topic: String,
+        expression: String,
+    ) -> PyResult<()> {
+        self.check(py)?;
+        let puller = self.puller.clone();
+        outcomes.run(py, token, async move {
+            puller.subscribe(&topic, &expression).await?;
+            Ok(Value::Done)
+        })
+    }
+
+    fn assign_to(
+        &self,
+        py: Python<'_>,
+        outcomes: &Outcomes,
+        token: u64,
+        queues: Vec<(Place, Option<i64>)>,
+        expression: String,
+    ) -> PyResult<()> {
+        self.check(py)?;
+        let puller = self.puller.clone();
+        let queues = queues
+            .into_iter()
+            .map(|(place, start)| (key_of(place), start))
+            .collect();
+        outcomes.run(py, token, async move {
+            puller.assign(queues, &expression).await?;
+            Ok(Value::Done)
+        })
+    }
+
+    fn queues_of_to(&self, py: Python<'_>, outcomes: &Outcomes, token: u64, topic: String) -> PyResult<()> {
+        self.check(py)?;
+        let puller = self.puller.clone();
+        outcomes.run(py, token, async move {
+            queues_of(&puller, &topic).await.map(Value::Places)
+        })
+    }
+
+    fn offset_to(
+        &self,
+        py: Python<'_>,
+        outcomes: &Outcomes,
+        token: u64,
+        place: Place,
+        which: String,
+        timestamp_ms: i64,
+    ) -> PyResult<()> {
+        self.check(py)?;
+        let puller = self.puller.clone();
+        outcomes.run(py, token, async move {
+            let offset = offset_of(&puller, &key_of(place), &which, timestamp_ms).await?;
+            Ok(Value::Offset(offset))
+        })
+    }
+
+    fn commit_to(&self, py: Python<'_>, outcomes: &Outcomes, token: u64) -> PyResult<()> {
+        self.check(py)?;
+        let puller = self.puller.clone();
+        outcomes.run(py, token, async move {
+            puller.commit().await?;
+            Ok(Value::Done)
+        })
+    }
+
+    fn shut_to(&self, py: Python<'_>, outcomes: &Outcomes, token: u64, all: bool) -> PyResult<()> {
+        self.check(py)?;
+        let puller = self.puller.clone();
+        outcomes.run(py, token, async move {
+            puller.shut(all).await?;
+            Ok(Value::Done)
+        })
     }
 }
 

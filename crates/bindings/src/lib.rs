@@ -12,6 +12,7 @@ mod connections;
 mod consumer;
 mod enter;
 mod errors;
+mod json;
 mod log;
 mod nameserver;
 mod outcome;
@@ -45,6 +46,7 @@ mod _core {
         crate::command::register(module)?;
         crate::connections::register(module)?;
         crate::consumer::register(module)?;
+        crate::json::register(module)?;
         crate::log::register(module)?;
         crate::nameserver::register(module)?;
         crate::outcome::register(module)?;

@@ -2,23 +2,47 @@
 //!
 //! ```text
 //! one send      Waiter: a slot, the waiting thread is woken by the connection's task itself
-//! many sends    Outcomes: (token, outcome) pairs in a list; a thread takes them by the batch, or asyncio does when
+//! many calls    Outcomes: (token, outcome) pairs in a list; a thread takes them by the batch, or asyncio does when
 //!               the pipe's end becomes readable. One byte is in the pipe while the list is not empty.
 //! ```
 
+use crate::enter;
 use crate::errors::Error;
-use crate::{enter, runtime::Owner};
+use crate::runtime::{self, Owner};
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyBool, PyList};
 use pyrmq_client::ClientError;
 use pyrmq_client::producer::SendResult;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The outcome of one frame: a message, or a batch of them.
 pub(crate) type Outcome = Result<SendResult, ClientError>;
+
+/// A queue as it comes from Python and goes there: topic, broker name, queue number.
+pub(crate) type Place = (String, String, i32);
+
+/// What a call that runs without a waiting thread gives.
+#[derive(Debug)]
+pub(crate) enum Value {
+    /// Nothing but that it was done.
+    Done,
+    /// Yes or no.
+    Truth(bool),
+    /// A message's result.
+    Sent(SendResult),
+    /// The frames of a batch call.
+    Batch(Vec<BatchPart>),
+    /// An offset.
+    Offset(i64),
+    /// Queues.
+    Places(Vec<Place>),
+}
+
+/// A frame of a batch call: which messages of the call are in it, and its outcome.
+pub(crate) type BatchPart = (Vec<u32>, Outcome);
 
 /// One message's share of an outcome. Texts are cut out of the frame's when they are asked for.
 #[pyclass(frozen, name = "SendResult", module = "pyrmq.message")]
@@ -237,9 +261,12 @@ pub(crate) struct SharedOutcomes {
     bell: Option<Bell>,
 }
 
+/// What became of the call with this token.
+type Reply = (u64, Result<Value, ClientError>);
+
 #[derive(Debug, Default)]
 struct State {
-    list: Vec<(u64, Outcome)>,
+    list: Vec<Reply>,
     closed: bool,
 }
 
@@ -248,7 +275,7 @@ impl SharedOutcomes {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn push(&self, token: u64, outcome: Outcome) {
+    pub(crate) fn push(&self, token: u64, outcome: Result<Value, ClientError>) {
         let mut state = self.state();
         let first = state.list.is_empty();
         state.list.push((token, outcome));
@@ -261,20 +288,34 @@ impl SharedOutcomes {
         }
     }
 
-    fn wait(&self, slice: Duration) -> Option<Vec<(u64, Outcome)>> {
+    /// What is there within the slice, and whether more may come.
+    fn wait(&self, slice: Duration) -> (Vec<Reply>, bool) {
         let state = self.state();
         let (mut state, _) = self
             .ready
             .wait_timeout_while(state, slice, |state| state.list.is_empty() && !state.closed)
             .unwrap_or_else(PoisonError::into_inner);
-        let taken = std::mem::take(&mut state.list);
-        (!taken.is_empty() || state.closed).then_some(taken)
+        (std::mem::take(&mut state.list), !state.closed)
     }
 }
 
 impl Outcomes {
     pub(crate) fn shared(&self) -> Arc<SharedOutcomes> {
         self.shared.clone()
+    }
+
+    /// Runs a call on the runtime; its outcome comes to this list under `token`.
+    pub(crate) fn run(
+        &self,
+        py: Python<'_>,
+        token: u64,
+        call: impl Future<Output = Result<Value, ClientError>> + Send + 'static,
+    ) -> PyResult<()> {
+        let runtime = runtime::current().map_err(|error| error.into_py(py))?;
+        let shared = self.shared();
+        // Nobody waits for the task: its outcome is its end.
+        drop(runtime.spawn(async move { shared.push(token, call.await) }));
+        Ok(())
     }
 }
 
@@ -308,11 +349,16 @@ impl Outcomes {
         to_list(py, taken)
     }
 
-    /// Waits until something is there and takes it. `None`: closed, and nothing is left.
-    fn wait<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
+    /// Takes what is there within the time, perhaps nothing. `None`: closed, and nothing is left.
+    fn wait<'py>(&self, py: Python<'py>, timeout_ms: u64) -> PyResult<Option<Bound<'py, PyList>>> {
         self.owner.check().map_err(|error| error.into_py(py))?;
-        let taken = enter::wait(py, |slice| self.shared.wait(slice))?;
-        if taken.is_empty() {
+        let deadline = Instant::now() + Duration::from_millis(timeout_ms);
+        let (taken, open) = enter::wait(py, |slice| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let (taken, open) = self.shared.wait(slice.min(left));
+            (!taken.is_empty() || !open || left <= slice).then_some((taken, open))
+        })?;
+        if taken.is_empty() && !open {
             return Ok(None);
         }
         to_list(py, taken).map(Some)
@@ -325,36 +371,52 @@ impl Outcomes {
     }
 }
 
-fn to_list(py: Python<'_>, taken: Vec<(u64, Outcome)>) -> PyResult<Bound<'_, PyList>> {
+fn to_list(py: Python<'_>, taken: Vec<Reply>) -> PyResult<Bound<'_, PyList>> {
     let list = PyList::empty(py);
     for (token, outcome) in taken {
-        let pair = match outcome {
-            Ok(result) => PyTuple::new(
-                py,
-                [
-                    token.into_pyobject(py)?.into_any(),
-                    Py::new(py, PySendResult::single(result))?
-                        .into_bound(py)
-                        .into_any(),
-                    py.None().into_bound(py),
-                ],
-            )?,
-            Err(error) => PyTuple::new(
-                py,
-                [
-                    token.into_pyobject(py)?.into_any(),
-                    py.None().into_bound(py),
-                    Error::from(error)
-                        .into_py(py)
-                        .into_value(py)
-                        .into_bound(py)
-                        .into_any(),
-                ],
-            )?,
+        let (value, error) = match outcome {
+            Ok(value) => (value.into_py(py)?, py.None()),
+            Err(error) => (
+                py.None(),
+                Error::from(error).into_py(py).into_value(py).into_any(),
+            ),
         };
-        list.append(pair)?;
+        list.append((token, value, error))?;
     }
     Ok(list)
+}
+
+impl Value {
+    fn into_py(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(match self {
+            Self::Done => py.None(),
+            Self::Truth(truth) => PyBool::new(py, truth).to_owned().into_any().unbind(),
+            Self::Sent(result) => Py::new(py, PySendResult::single(result))?.into_any(),
+            Self::Batch(parts) => batch_list(py, parts)?.into_any().unbind(),
+            Self::Offset(offset) => offset.into_pyobject(py)?.into_any().unbind(),
+            Self::Places(places) => places.into_pyobject(py)?.into_any().unbind(),
+        })
+    }
+}
+
+/// A result or an exception for each message of a batch call, in the order of the messages.
+pub(crate) fn batch_list(py: Python<'_>, parts: Vec<BatchPart>) -> PyResult<Bound<'_, PyList>> {
+    let count = parts.iter().map(|(members, _)| members.len()).sum();
+    let mut results: Vec<Option<Py<PyAny>>> = Vec::new();
+    results.resize_with(count, || None);
+    for (members, outcome) in parts {
+        let shared = outcome.map(Arc::new);
+        for (item, member) in (0..).zip(members) {
+            let value = match &shared {
+                Ok(result) => Py::new(py, PySendResult::item(result.clone(), item))?.into_any(),
+                Err(error) => Error::from(error.clone()).into_py(py).into_value(py).into_any(),
+            };
+            if let Some(slot) = results.get_mut(member as usize) {
+                *slot = Some(value);
+            }
+        }
+    }
+    PyList::new(py, results)
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

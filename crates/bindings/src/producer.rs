@@ -4,10 +4,10 @@
     reason = "what Python hands over is extracted by value"
 )]
 
-use crate::batch;
+use crate::batch::{self, Plan};
 use crate::command::body_of;
 use crate::errors::Error;
-use crate::outcome::{Outcomes, PySendResult, Waiter};
+use crate::outcome::{Outcomes, PySendResult, Value, Waiter};
 use crate::runtime::Owner;
 use crate::{enter, runtime};
 use pyo3::exceptions::PyTypeError;
@@ -284,7 +284,7 @@ impl PyProducer {
         self.producer.send(
             draft,
             timeout,
-            Box::new(move |outcome| shared.push(token, outcome)),
+            Box::new(move |outcome| shared.push(token, outcome.map(Value::Sent))),
         );
         Ok(())
     }
@@ -316,16 +316,81 @@ impl PyProducer {
         timeout_ms: Option<u64>,
     ) -> PyResult<Bound<'py, PyList>> {
         self.check(py)?;
-        batch::send(
-            self,
-            py,
+        let plan = Plan {
             topic,
-            messages,
-            &extras,
-            queue.as_ref(),
+            extras: &extras,
+            queue: queue.as_ref(),
             batch_bytes,
-            timeout_ms,
-        )
+            timeout: self.timeout(timeout_ms),
+        };
+        batch::send(self, py, messages, &plan)
+    }
+
+    /// The same without waiting for the outcomes: they come to `outcomes` as one list under `token`.
+    #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
+    fn send_batch_to<'py>(
+        &self,
+        py: Python<'py>,
+        outcomes: &Outcomes,
+        token: u64,
+        topic: &str,
+        messages: &Bound<'py, PyAny>,
+        extras: Extras<'py>,
+        queue: Option<(String, i32)>,
+        batch_bytes: usize,
+        timeout_ms: Option<u64>,
+    ) -> PyResult<()> {
+        self.check(py)?;
+        let plan = Plan {
+            topic,
+            extras: &extras,
+            queue: queue.as_ref(),
+            batch_bytes,
+            timeout: self.timeout(timeout_ms),
+        };
+        let shared = outcomes.shared();
+        let then = Box::new(move |parts| shared.push(token, Ok(Value::Batch(parts))));
+        batch::send_then(self, py, messages, &plan, then)
+    }
+
+    /// Sends without an answer; that it was queued comes to `outcomes` under `token`.
+    #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
+    fn send_oneway_to(
+        &self,
+        py: Python<'_>,
+        outcomes: &Outcomes,
+        token: u64,
+        topic: &str,
+        body: &Bound<'_, PyAny>,
+        extras: Extras<'_>,
+        queue: Option<(String, i32)>,
+    ) -> PyResult<()> {
+        let draft = self.draft(py, topic, body, &extras, queue)?;
+        let producer = self.producer.clone();
+        outcomes.run(py, token, async move {
+            producer.send_oneway(draft).await?;
+            Ok(Value::Done)
+        })
+    }
+
+    /// `flush` for an event loop.
+    fn flush_to(&self, py: Python<'_>, outcomes: &Outcomes, token: u64, timeout_ms: u64) -> PyResult<()> {
+        self.check(py)?;
+        let producer = self.producer.clone();
+        outcomes.run(py, token, async move {
+            let empty = producer.flushed(Duration::from_millis(timeout_ms)).await;
+            Ok(Value::Truth(empty))
+        })
+    }
+
+    /// `shut` for an event loop.
+    fn shut_to(&self, py: Python<'_>, outcomes: &Outcomes, token: u64) -> PyResult<()> {
+        self.check(py)?;
+        let producer = self.producer.clone();
+        outcomes.run(py, token, async move {
+            producer.shut().await;
+            Ok(Value::Done)
+        })
     }
 
     /// Messages on their way.

@@ -101,15 +101,13 @@ pub enum ClientError {
         source: Box<NetError>,
     },
     /// A send was given up after its attempts or its time.
-    #[error("message for topic `{topic}` was not confirmed after {attempts} of {allowed} attempts in {elapsed_ms} ms ({}); last: {last}",
+    #[error("message for topic `{topic}` was not confirmed after {attempts} attempts in {elapsed_ms} ms ({}); last: {last}",
             if *.may_exist { "it may have been stored: the outcome is unknown" } else { "it was not stored" })]
     NotConfirmed {
         /// The topic.
         topic: String,
         /// Attempts made.
         attempts: u32,
-        /// Attempts allowed.
-        allowed: u32,
         /// Time spent.
         elapsed_ms: u64,
         /// True when at least one attempt left and was not answered.

@@ -5,7 +5,9 @@
 //!   ^                                        |     -> refused for good -> done
 //!   +-------- another attempt, in time <-----+     -> try elsewhere
 //! ```
-//! All attempts share one time budget. Where a topic has several brokers, an attempt gets its share of what is left,
+//! All attempts share one time budget. What certainly was not stored for a reason that passes (no connection, a busy
+//! broker) is tried again until that budget is used up, after a pause when there is no other broker; what may have been
+//! stored, or was refused, is tried `retries` times more. A send to a chosen queue never goes to another. Where a topic has several brokers, an attempt gets its share of what is left,
 //! so that one silent broker cannot use up the time of all (apache/rocketmq#8990). An attempt that left and was not
 //! answered makes the outcome unknown: a later success says `may_be_duplicate`, a later failure `may_exist`.
 
@@ -37,6 +39,16 @@ const RETRY_CODES: [i32; 8] = [
     response::GO_AWAY,
 ];
 
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+
+/// Of these, what says that the message was not stored, and passes by itself.
+const PASSING_CODES: [i32; 3] = [
+    response::SYSTEM_BUSY,
+    response::SERVICE_NOT_AVAILABLE,
+    response::GO_AWAY,
+];
+
 /// A send under way. Always boxed: it travels through callbacks.
 pub(crate) struct Flight {
     shared: Arc<Shared>,
@@ -45,6 +57,9 @@ pub(crate) struct Flight {
     started: Instant,
     timeout: Duration,
     attempts: u32,
+    // Attempts that count against `retries`: all but those that certainly changed nothing.
+    spent: u32,
+    last: Option<ClientError>,
     may_exist: bool,
     last_broker: Option<Arc<str>>,
     attempt_started: Instant,
@@ -68,6 +83,8 @@ impl Flight {
             started: now,
             timeout,
             attempts: 0,
+            spent: 0,
+            last: None,
             may_exist: false,
             last_broker: None,
             attempt_started: now,
@@ -96,7 +113,8 @@ impl Flight {
                     sent: false,
                 },
             );
-            return self.give_up(late, true);
+            let last = self.last.take().unwrap_or(late);
+            return self.give_up(last, true);
         }
         self.attempt_started = Instant::now();
         let last = self.last_broker.as_deref();
@@ -131,10 +149,12 @@ impl Flight {
     }
 
     fn allowed(&self) -> u32 {
-        match self.draft.target {
-            Target::Any => self.shared.options.retries + 1,
-            Target::Queue { .. } | Target::Hash(_) => 1,
-        }
+        self.shared.options.retries + 1
+    }
+
+    /// The queue was chosen by the caller: no other may be tried.
+    fn is_bound(&self) -> bool {
+        !matches!(self.draft.target, Target::Any)
     }
 
     fn land(mut self: Box<Self>, queue: &PublishedQueue, outcome: Result<Command, NetError>) {
@@ -149,17 +169,50 @@ impl Flight {
                 }
                 self.finish(Err(error));
             }
-            Verdict::Elsewhere(error, may_exist) => {
-                self.may_exist |= may_exist;
-                let late = self.started.elapsed() >= self.timeout;
-                if late || self.attempts >= self.allowed() {
-                    return self.give_up(error, late);
-                }
-                tracing::debug!(topic = &*self.draft.topic, broker = &*queue.broker, %error, "send goes elsewhere");
-                self.shared.stats.retries.fetch_add(1, Ordering::Relaxed);
-                self.start();
-            }
+            Verdict::Elsewhere(error, may_exist) => self.again(queue, error, may_exist),
         }
+    }
+
+    /// Another attempt, if there is time and a reason to hope.
+    fn again(mut self: Box<Self>, queue: &PublishedQueue, error: ClientError, may_exist: bool) {
+        self.may_exist |= may_exist;
+        let passing = !may_exist
+            && match &error {
+                ClientError::Net { .. } => true,
+                ClientError::Answer { code, .. } => PASSING_CODES.contains(code),
+                _ => false,
+            };
+        self.spent += u32::from(!passing);
+        let left = self.timeout.saturating_sub(self.started.elapsed());
+        let hopeless =
+            self.spent >= self.allowed() || self.shared.options.retries == 0 || (self.is_bound() && !passing);
+        if left.is_zero() || hopeless {
+            return self.give_up(error, left.is_zero());
+        }
+        tracing::debug!(topic = &*self.draft.topic, broker = &*queue.broker, %error, "send is tried again");
+        self.last = Some(error);
+        self.shared.stats.retries.fetch_add(1, Ordering::Relaxed);
+        if !passing || !(self.is_bound() || self.has_one_broker() || self.attempts > 2) {
+            return self.start();
+        }
+        let pause = LONGEST_PAUSE
+            .min(FIRST_PAUSE * 2_u32.saturating_pow(self.attempts - 1))
+            .min(left);
+        let tracker = self.shared.tracker.clone();
+        tracker.spawn(async move {
+            tokio::time::sleep(pause).await;
+            self.start();
+        });
+    }
+
+    fn has_one_broker(&self) -> bool {
+        let route = self.shared.routes.known(&self.draft.topic);
+        route.is_none_or(|route| {
+            let queues = &route.published.queues;
+            queues
+                .iter()
+                .all(|queue| Some(&*queue.broker) == self.last_broker.as_deref())
+        })
     }
 
     fn judge(&self, queue: &PublishedQueue, outcome: Result<Command, NetError>) -> Verdict {
@@ -256,7 +309,6 @@ impl Flight {
         let error = ClientError::NotConfirmed {
             topic: self.draft.topic.to_string(),
             attempts: self.attempts,
-            allowed: self.allowed(),
             elapsed_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             may_exist: self.may_exist,
             in_time,

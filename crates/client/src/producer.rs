@@ -22,6 +22,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
+/// How often a flush without a thread of its own looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
 /// How a message was stored (Apache `SendStatus`). Each of the four is stored on the broker that answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendStatus {
@@ -267,6 +270,17 @@ impl Producer {
             .client
             .oneway(&address.address, command)
             .map_err(|source| ClientError::net("a oneway send", address.address.to_string(), source))
+    }
+
+    /// Waits until nothing is on its way; false when the time passes first.
+    pub async fn flushed(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        while self.shared.gate.waiting() > 0 {
+            if Instant::now() >= deadline || self.shared.shutdown.sleep_or_stop(LOOK_AGAIN).await {
+                return self.shared.gate.waiting() == 0;
+            }
+        }
+        true
     }
 
     /// Takes no more messages. Those on their way go on: wait on the gate until it is empty, then [`Self::shut`].

@@ -114,7 +114,14 @@ impl TopicRoute {
 /// What asking for a route gives.
 pub type Known = Result<TopicRoute, ClientError>;
 
-type Waiter = Box<dyn FnOnce(Known) + Send>;
+/// Who waits for a topic that is being asked for.
+#[derive(Default)]
+struct Asking {
+    /// Called in order, before the topic becomes known to those who only look.
+    callbacks: Vec<Box<dyn FnOnce(Known) + Send>>,
+    /// Told when it is known.
+    tasks: Vec<oneshot::Sender<Known>>,
+}
 
 /// The routes of one client.
 #[derive(Clone)]
@@ -129,7 +136,7 @@ struct Shared {
     known: RwLock<HashMap<Arc<str>, TopicRoute>>,
     // Guards who waits for which topic; a topic with an entry is being asked for. Held while a new topic becomes
     // known, so that nobody overtakes those who wait: messages of one thread keep their order from the first on.
-    asking: Mutex<HashMap<Arc<str>, Vec<Waiter>>>,
+    asking: Mutex<HashMap<Arc<str>, Asking>>,
 }
 
 impl std::fmt::Debug for Routes {
@@ -176,8 +183,11 @@ impl Routes {
             drop(asking);
             return then(Ok(route));
         }
-        if Self::enqueue(&mut asking, topic, Some(Box::new(then))) {
-            drop(asking);
+        let first = !asking.contains_key(topic);
+        let callbacks = &mut asking.entry(topic.clone()).or_default().callbacks;
+        callbacks.push(Box::new(then));
+        drop(asking);
+        if first {
             self.learn(topic);
         }
     }
@@ -193,9 +203,7 @@ impl Routes {
     /// Asks the name servers, together with whoever asks for the same topic now.
     pub async fn refresh(&self, topic: &Arc<str>) -> Known {
         let (sender, receiver) = oneshot::channel();
-        // A waiter that has given up is no fault.
-        let waiter: Waiter = Box::new(move |known| drop(sender.send(known)));
-        if Self::enqueue(&mut self.shared.asking(), topic, Some(waiter)) {
+        if self.enqueue(topic, Some(sender)) {
             self.learn(topic);
         }
         receiver
@@ -205,19 +213,16 @@ impl Routes {
 
     /// Asks in the background: what is known seems to be old.
     pub fn suspect(&self, topic: &Arc<str>) {
-        if Self::enqueue(&mut self.shared.asking(), topic, None) {
+        if self.enqueue(topic, None) {
             self.learn(topic);
         }
     }
 
     /// True when the caller must start to ask.
-    fn enqueue(
-        asking: &mut HashMap<Arc<str>, Vec<Waiter>>,
-        topic: &Arc<str>,
-        waiter: Option<Waiter>,
-    ) -> bool {
+    fn enqueue(&self, topic: &Arc<str>, task: Option<oneshot::Sender<Known>>) -> bool {
+        let mut asking = self.shared.asking();
         let first = !asking.contains_key(topic);
-        asking.entry(topic.clone()).or_default().extend(waiter);
+        asking.entry(topic.clone()).or_default().tasks.extend(task);
         first
     }
 
@@ -258,25 +263,31 @@ impl Routes {
 }
 
 impl Shared {
-    fn asking(&self) -> MutexGuard<'_, HashMap<Arc<str>, Vec<Waiter>>> {
+    fn asking(&self) -> MutexGuard<'_, HashMap<Arc<str>, Asking>> {
         self.asking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn learn(&self, topic: &Arc<str>) {
         let found = self.ask(topic).await;
         loop {
-            let waiting = {
-                let mut asking = self.asking();
-                let waiting = asking.get_mut(topic).map(std::mem::take).unwrap_or_default();
-                if waiting.is_empty() {
-                    self.remember(topic, &found);
-                    asking.remove(topic);
-                    return;
+            let mut asking = self.asking();
+            let callbacks = asking
+                .get_mut(topic)
+                .map(|asking| std::mem::take(&mut asking.callbacks));
+            let callbacks = callbacks.unwrap_or_default();
+            if callbacks.is_empty() {
+                self.remember(topic, &found);
+                let done = asking.remove(topic).unwrap_or_default();
+                drop(asking);
+                for task in done.tasks {
+                    // A task that has given up is no fault.
+                    drop(task.send(found.clone()));
                 }
-                waiting
-            };
-            for waiter in waiting {
-                waiter(found.clone());
+                return;
+            }
+            drop(asking);
+            for callback in callbacks {
+                callback(found.clone());
             }
         }
     }

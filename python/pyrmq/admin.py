@@ -1,0 +1,429 @@
+"""Administration: topics, routes, clusters, groups.
+
+Example:
+    >>> from pyrmq import Admin
+    >>> from pyrmq.testing import cluster
+    >>> with cluster() as running, Admin(name_server=running.name_server) as admin:
+    ...     admin.create_topic("orders", queues=4)
+    ...     "orders" in admin.topics()
+    True
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from pyrmq import _core
+from pyrmq._client import name_servers
+from pyrmq.codes import RequestCode, ResponseCode
+from pyrmq.errors import (
+    BrokerError,
+    ConfigError,
+    ConnectionLost,
+    NameServerUnreachable,
+    RequestTimeout,
+    RouteError,
+    TopicNotFound,
+)
+from pyrmq.message import QueueId
+from pyrmq.remoting import Client, Command, answer_error
+
+__all__ = ["Admin", "BrokerAddresses", "GroupOffset", "QueueOffsets", "TopicQueues", "TopicRoute"]
+
+_READ_WRITE = 6
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddresses:
+    """A broker: its master and replicas.
+
+    Attributes:
+        name: Broker name.
+        cluster: Cluster name.
+        addresses: ``host:port`` by broker id; id 0 is the master.
+    """
+
+    name: str
+    cluster: str
+    addresses: Mapping[int, str]
+
+    @property
+    def master(self) -> str | None:
+        """The master's address; None while there is none."""
+        return self.addresses.get(0)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicQueues:
+    """A topic's queues on one broker.
+
+    Attributes:
+        broker: Broker name.
+        read_queues: Queues 0 up to this may be read.
+        write_queues: Queues 0 up to this may be written.
+        perm: Bits: 4 read, 2 write, 1 others may be created by it.
+    """
+
+    broker: str
+    read_queues: int
+    write_queues: int
+    perm: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRoute:
+    """Where a topic is.
+
+    Attributes:
+        topic: Topic.
+        brokers: Brokers that have it.
+        queues: Its queues on each.
+    """
+
+    topic: str
+    brokers: Sequence[BrokerAddresses]
+    queues: Sequence[TopicQueues]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOffsets:
+    """What a queue holds.
+
+    Attributes:
+        first: First offset that is kept.
+        last: Offset that the next message will get.
+        updated_ms: Time of the last message, ms since 1970; 0 without one.
+    """
+
+    first: int
+    last: int
+    updated_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """How far a group has come in a queue.
+
+    Attributes:
+        committed: Offset of its next message.
+        last: Offset that the queue's next message will get.
+        updated_ms: Store time of the last message that it has read, ms since 1970.
+    """
+
+    committed: int
+    last: int
+    updated_ms: int
+
+    @property
+    def lag(self) -> int:
+        """Messages not read yet."""
+        return max(0, self.last - max(0, self.committed))
+
+
+class Admin:
+    """Asks name servers and brokers, and changes topics and groups.
+
+    Args:
+        name_server: ``host:port;host:port``, or a sequence of ``host:port``; without it the
+            environment variable ``NAMESRV_ADDR`` is read.
+        timeout: Seconds to wait for each answer.
+
+    Raises:
+        ConfigError: No name server is given.
+
+    Example:
+        >>> with Admin(name_server="127.0.0.1:9876") as admin:  # doctest: +SKIP
+        ...     admin.topics()
+    """
+
+    def __init__(
+        self, *, name_server: str | Sequence[str] | None = None, timeout: float = 5.0
+    ) -> None:
+        self._name_servers = name_servers(name_server)
+        self._timeout = timeout
+        self._client = Client()
+
+    def topics(self) -> list[str]:
+        """List the topics that name servers know, sorted.
+
+        Raises:
+            NameServerUnreachable: No name server answered.
+
+        Example:
+            >>> admin.topics()  # doctest: +SKIP
+            ['TBW102', 'orders']
+        """
+        answer = self._ask_names(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        return sorted(_body(answer).get("topicList") or [])
+
+    def route(self, topic: str) -> TopicRoute:
+        """Ask where a topic is.
+
+        Raises:
+            TopicNotFound: The name servers do not know it.
+            NameServerUnreachable: No name server answered.
+
+        Example:
+            >>> admin.route("orders").queues  # doctest: +SKIP
+            [TopicQueues(broker='broker-a', read_queues=4, write_queues=4, perm=6)]
+        """
+        fields: dict[str, str | int | bool | None] = {"topic": topic}
+        fields["acceptStandardJsonOnly"] = True
+        body = _body(self._ask_names(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields))
+        queues = [
+            TopicQueues(
+                data["brokerName"],
+                int(data.get("readQueueNums", 0)),
+                int(data.get("writeQueueNums", 0)),
+                int(data.get("perm", 0)),
+            )
+            for data in body.get("queueDatas") or []
+        ]
+        brokers = [_broker(data) for data in body.get("brokerDatas") or []]
+        return TopicRoute(topic, brokers, sorted(queues, key=lambda queue: queue.broker))
+
+    def cluster(self) -> dict[str, list[BrokerAddresses]]:
+        """List the brokers of each cluster, by name.
+
+        Raises:
+            NameServerUnreachable: No name server answered.
+
+        Example:
+            >>> admin.cluster()  # doctest: +SKIP
+            {'DefaultCluster': [BrokerAddresses(name='broker-a', ...)]}
+        """
+        body = _body(self._ask_names(RequestCode.GET_BROKER_CLUSTER_INFO))
+        brokers = body.get("brokerAddrTable") or {}
+        clusters = body.get("clusterAddrTable") or {}
+        return {
+            name: [_broker(brokers[member]) for member in sorted(members) if member in brokers]
+            for name, members in sorted(clusters.items())
+        }
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        queues: int = 8,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        perm: int = _READ_WRITE,
+        order: bool = False,
+        cluster: str | None = None,
+        brokers: Sequence[str] | None = None,
+    ) -> None:
+        """Create a topic, or change it where it exists.
+
+        Args:
+            topic: Topic.
+            queues: Queues on each broker.
+            read_queues: Queues to read, when they differ.
+            write_queues: Queues to write, when they differ.
+            perm: Bits: 4 read, 2 write.
+            order: The topic is ordered.
+            cluster: On the masters of this cluster only.
+            brokers: On these brokers only, by name.
+
+        Raises:
+            RouteError: No broker is there.
+            BrokerError: A broker refused; the text says why.
+
+        Example:
+            >>> admin.create_topic("orders", queues=4)  # doctest: +SKIP
+        """
+        fields: dict[str, str | int | bool | None] = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": queues if read_queues is None else read_queues,
+            "writeQueueNums": queues if write_queues is None else write_queues,
+            "perm": perm,
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": 0,
+            "order": order,
+        }
+        for broker in self._masters(cluster, brokers):
+            self._ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+
+    def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
+        """Delete a topic with its messages, on every broker and name server.
+
+        Args:
+            topic: Topic.
+            cluster: In this cluster only.
+
+        Raises:
+            TopicNotFound: The name servers do not know it.
+            BrokerError: A broker refused; the text says why.
+
+        Example:
+            >>> admin.delete_topic("orders")  # doctest: +SKIP
+        """
+        self.route(topic)
+        for broker in self._masters(cluster, None):
+            self._ask(broker, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+        for address in self._name_servers:
+            fields = {"topic": topic, "clusterName": cluster}
+            self._ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
+
+    def topic_stats(self, topic: str) -> dict[QueueId, QueueOffsets]:
+        """Ask what a topic's queues hold.
+
+        Raises:
+            TopicNotFound: The name servers do not know it.
+
+        Example:
+            >>> admin.topic_stats("orders")  # doctest: +SKIP
+            {QueueId(topic='orders', broker='broker-a', queue_id=0): QueueOffsets(first=0, ...)}
+        """
+        found: dict[QueueId, QueueOffsets] = {}
+        for address in self._masters_of(topic):
+            answer = self._ask(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
+            for name, offsets in (_body(answer).get("offsetTable") or {}).items():
+                found[_queue(name)] = QueueOffsets(
+                    int(offsets.get("minOffset", 0)),
+                    int(offsets.get("maxOffset", 0)),
+                    int(offsets.get("lastUpdateTimestamp", 0)),
+                )
+        return dict(sorted(found.items()))
+
+    def groups(self, topic: str) -> list[str]:
+        """List the groups that consume a topic.
+
+        Raises:
+            TopicNotFound: The name servers do not know it.
+
+        Example:
+            >>> admin.groups("orders")  # doctest: +SKIP
+            ['kitchen']
+        """
+        found: set[str] = set()
+        for address in self._masters_of(topic):
+            answer = self._ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})
+            found.update(_body(answer).get("groupList") or [])
+        return sorted(found)
+
+    def consumer_progress(self, group: str, topic: str | None = None) -> dict[QueueId, GroupOffset]:
+        """Ask how far a group has come.
+
+        Args:
+            group: Consumer group.
+            topic: Only this topic.
+
+        Raises:
+            BrokerError: A broker refused; the text says why.
+
+        Example:
+            >>> admin.consumer_progress("kitchen")  # doctest: +SKIP
+            {QueueId(topic='orders', broker='broker-a', queue_id=0): GroupOffset(committed=1, ...)}
+        """
+        found: dict[QueueId, GroupOffset] = {}
+        fields = {"consumerGroup": group, "topic": topic}
+        masters = self._masters(None, None) if topic is None else self._masters_of(topic)
+        for address in masters:
+            answer = self._ask(address, RequestCode.GET_CONSUME_STATS, fields)
+            for name, offsets in (_body(answer).get("offsetTable") or {}).items():
+                found[_queue(name)] = GroupOffset(
+                    int(offsets.get("consumerOffset", -1)),
+                    int(offsets.get("brokerOffset", 0)),
+                    int(offsets.get("lastTimestamp", 0)),
+                )
+        return dict(sorted(found.items()))
+
+    def close(self) -> None:
+        """End every connection.
+
+        Example:
+            >>> admin.close()  # doctest: +SKIP
+        """
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        """Give the object itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def _ask(
+        self, address: str, code: int, fields: Mapping[str, str | int | bool | None] | None = None
+    ) -> Command:
+        return self._client.ask(address, code, fields, timeout=self._timeout)
+
+    def _ask_names(
+        self, code: int, fields: Mapping[str, str | int | bool | None] | None = None
+    ) -> Command:
+        tried = []
+        for address in self._name_servers:
+            try:
+                answer = self._client.request(address, code, fields, timeout=self._timeout)
+            except (ConnectionLost, RequestTimeout) as error:
+                tried.append(str(error))
+                continue
+            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                topic = str((fields or {}).get("topic", ""))
+                raise TopicNotFound(
+                    f"topic `{topic}` does not exist. Fix: `pyrmq topic create {topic}`",
+                    topic=topic,
+                    remark=answer.remark or "",
+                    broker=address,
+                )
+            if answer.code != ResponseCode.SUCCESS:
+                raise answer_error(address, code, answer)
+            return answer
+        raise NameServerUnreachable(
+            f"no name server answered; tried {'; '.join(tried)}. Fix: start one "
+            "(`pyrmq nameserver`) or correct `name_server` (or NAMESRV_ADDR)",
+            addresses=";".join(self._name_servers),
+        )
+
+    def _masters_of(self, topic: str) -> list[str]:
+        masters = [broker.master for broker in self.route(topic).brokers]
+        return sorted(master for master in masters if master is not None)
+
+    def _masters(self, cluster: str | None, brokers: Sequence[str] | None) -> list[str]:
+        clusters = self.cluster()
+        if cluster is not None and cluster not in clusters:
+            raise ConfigError(f"no cluster `{cluster}`; there are: {', '.join(clusters) or 'none'}")
+        known = [
+            broker
+            for name, members in clusters.items()
+            for broker in members
+            if cluster in {None, name}
+        ]
+        unknown = set(brokers or ()) - {broker.name for broker in known}
+        if unknown:
+            names = ", ".join(broker.name for broker in known) or "none"
+            raise ConfigError(f"no broker `{min(unknown)}`; there are: {names}")
+        masters = [
+            broker.master
+            for broker in known
+            if broker.master is not None and (brokers is None or broker.name in brokers)
+        ]
+        if not masters:
+            raise RouteError(
+                "no broker with a master is registered. Fix: start one (`pyrmq broker`)"
+            )
+        return masters
+
+
+def _body(answer: Command) -> dict[Any, Any]:
+    parsed = _core.parse_json(answer.body or b"{}")
+    if not isinstance(parsed, dict):
+        raise BrokerError("the answer's body is not a JSON object")
+    return parsed
+
+
+def _broker(data: Mapping[str, Any]) -> BrokerAddresses:
+    addresses = {int(number): address for number, address in data["brokerAddrs"].items()}
+    return BrokerAddresses(
+        data["brokerName"], data.get("cluster", ""), dict(sorted(addresses.items()))
+    )
+
+
+def _queue(name: object) -> QueueId:
+    # Apache writes the queue itself as the name of the member.
+    pairs = dict(name) if isinstance(name, tuple) else {}
+    return QueueId(
+        str(pairs.get("topic", "")), str(pairs.get("brokerName", "")), int(pairs.get("queueId", -1))
+    )

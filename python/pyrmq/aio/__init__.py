@@ -1,0 +1,22 @@
+"""Producer and consumer for asyncio: the same verbs, to be awaited.
+
+No thread is started and none waits: the native module does the work, and the event loop wakes up
+through one descriptor for any number of outcomes.
+
+Example:
+    >>> import asyncio
+    >>> from pyrmq.aio import Producer
+    >>> from pyrmq.testing import cluster
+    >>> async def main(address: str) -> int:
+    ...     async with Producer(name_server=address) as producer:
+    ...         sends = (producer.send("numbers", str(number)) for number in range(100))
+    ...         return len(await asyncio.gather(*sends))
+    >>> with cluster() as running:
+    ...     asyncio.run(main(running.name_server))
+    100
+"""
+
+from pyrmq.aio.consumer import PullConsumer as PullConsumer
+from pyrmq.aio.producer import Producer as Producer
+
+__all__ = ["Producer", "PullConsumer"]

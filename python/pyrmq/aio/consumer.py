@@ -1,0 +1,225 @@
+"""The pulling consumer for asyncio."""
+
+import asyncio
+import weakref
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Literal, Self
+
+from pyrmq import _core
+from pyrmq._client import Start, milliseconds, name_servers, places_of, start_of
+from pyrmq.aio.outcomes import Outcomes
+from pyrmq.errors import ConfigError
+from pyrmq.message import QueueId, ReceivedMessage
+
+__all__ = ["PullConsumer"]
+
+
+class PullConsumer:
+    """Pulls messages in one event loop. The arguments are those of :class:`pyrmq.PullConsumer`.
+
+    Example:
+        >>> async def main() -> None:
+        ...     async with PullConsumer(name_server="127.0.0.1:9876", group="kitchen") as consumer:
+        ...         await consumer.subscribe("orders")
+        ...         async for message in consumer:
+        ...             print(message.body)
+    """
+
+    def __init__(
+        self,
+        *,
+        name_server: str | Sequence[str] | None = None,
+        group: str,
+        start: Start = "first",
+        instance_name: str = "",
+        batch: int = 1024,
+        suspend: float = 15.0,
+        ahead_bytes: int = 8 * 1024 * 1024,
+        auto_commit: float | None = 5.0,
+        rebalance: float = 20.0,
+    ) -> None:
+        where, timestamp_ms = start_of(start)
+        self._core = _core.PullConsumer(
+            name_servers(name_server),
+            group,
+            instance_name=instance_name,
+            start=where,
+            start_timestamp_ms=timestamp_ms,
+            batch=batch,
+            suspend_ms=milliseconds("suspend", suspend),
+            ahead_bytes=ahead_bytes,
+            commit_interval_ms=milliseconds("auto_commit", auto_commit or 0),
+            rebalance_interval_ms=milliseconds("rebalance", rebalance),
+        )
+        self._group = group
+        self._auto_commit = auto_commit is not None
+        self._outcomes = Outcomes()
+        self._arrival: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+        self._finalizer = weakref.finalize(self, _core.PullConsumer.shut, self._core, False)
+
+    async def subscribe(self, topic: str, tags: str = "*") -> None:
+        """Join the group for a topic; see :meth:`pyrmq.PullConsumer.subscribe`.
+
+        Example:
+            >>> await consumer.subscribe("orders")  # doctest: +SKIP
+        """
+        await self._outcomes.call(self._core.subscribe_to, topic, tags)
+
+    async def assign(
+        self, queues: Iterable[QueueId] | Mapping[QueueId, int | None], tags: str = "*"
+    ) -> None:
+        """Take exactly these queues; see :meth:`pyrmq.PullConsumer.assign`.
+
+        Example:
+            >>> await consumer.assign(await consumer.queues("orders"))  # doctest: +SKIP
+        """
+        await self._outcomes.call(self._core.assign_to, places_of(queues), tags)
+
+    async def queues(self, topic: str) -> list[QueueId]:
+        """Ask which queues of a topic can be read.
+
+        Example:
+            >>> await consumer.queues("orders")  # doctest: +SKIP
+        """
+        places = await self._outcomes.call(self._core.queues_of_to, topic)
+        return [QueueId(*place) for place in places]
+
+    def assignment(self) -> list[QueueId]:
+        """List the queues that this consumer has now.
+
+        Example:
+            >>> consumer.assignment()  # doctest: +SKIP
+        """
+        return [QueueId(*place) for place, _ in self._core.positions()]
+
+    async def poll(
+        self,
+        max_messages: int = 1024,
+        timeout: float | None = None,  # noqa: ASYNC109 - as the sync form
+    ) -> list[ReceivedMessage]:
+        """Take messages; wait for the first. See :meth:`pyrmq.PullConsumer.poll`.
+
+        Example:
+            >>> await consumer.poll(timeout=1.0)  # doctest: +SKIP
+        """
+        arrival = self._listen()
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        while True:
+            arrival.clear()
+            messages = self._core.poll(max_messages, 0)
+            if messages or (deadline is not None and loop.time() >= deadline):
+                return messages
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await arrival.wait()
+            except TimeoutError:
+                return self._core.poll(max_messages, 0)
+
+    async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """Give messages one by one, for ever; a message is done when the next is asked for."""
+        while not self._closed:
+            for message in await self.poll(1):
+                yield message
+
+    def position(self, queue: QueueId) -> int:
+        """Tell the offset of the next message that a queue hands out.
+
+        Raises:
+            ConfigError: The queue is not assigned to this consumer.
+
+        Example:
+            >>> consumer.position(queue)  # doctest: +SKIP
+            42
+        """
+        for place, position in self._core.positions():
+            if place == queue:
+                return position
+        raise ConfigError(f"{queue} is not assigned to this consumer")
+
+    async def seek(self, queue: QueueId, offset: int | Literal["first", "last"] | datetime) -> None:
+        """Go on elsewhere in an assigned queue; see :meth:`pyrmq.PullConsumer.seek`.
+
+        Example:
+            >>> await consumer.seek(queue, "first")  # doctest: +SKIP
+        """
+        if not isinstance(offset, int):
+            where = start_of(offset)
+            offset = int(await self._outcomes.call(self._core.offset_to, queue, *where))
+        self._core.seek(queue, offset)
+
+    async def commit(self) -> None:
+        """Tell the brokers that everything handed out is done.
+
+        Example:
+            >>> await consumer.commit()  # doctest: +SKIP
+        """
+        await self._outcomes.call(self._core.commit_to)
+
+    async def committed(self, queue: QueueId) -> int | None:
+        """Ask how far the group has come in a queue; None when it has committed nothing.
+
+        Example:
+            >>> await consumer.committed(queue)  # doctest: +SKIP
+            42
+        """
+        offset: int = await self._outcomes.call(self._core.offset_to, queue, "committed", 0)
+        return None if offset < 0 else offset
+
+    async def bounds(self, queue: QueueId) -> tuple[int, int]:
+        """Ask for a queue's first offset and the one that its next message will get.
+
+        Example:
+            >>> await consumer.bounds(queue)  # doctest: +SKIP
+            (0, 336776)
+        """
+        first: int = await self._outcomes.call(self._core.offset_to, queue, "first", 0)
+        last: int = await self._outcomes.call(self._core.offset_to, queue, "last", 0)
+        return first, last
+
+    async def close(self, *, all_done: bool = True) -> None:
+        """Commit, leave the group and end every connection; see the synchronous form.
+
+        Example:
+            >>> await consumer.close()  # doctest: +SKIP
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._finalizer.detach()
+        if self._loop is not None:
+            self._loop.remove_reader(self._core.fileno())
+        try:
+            done = all_done and self._auto_commit
+            await self._outcomes.call(self._core.shut_to, done)
+        finally:
+            self._outcomes.close()
+
+    async def __aenter__(self) -> Self:
+        """Give the consumer itself."""
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close the consumer; after an exception the last messages are not done."""
+        await self.close(all_done=kind is None)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self._core.positions())} queues"
+        return f"<aio.PullConsumer group={self._group!r}, {state}>"
+
+    def _listen(self) -> asyncio.Event:
+        loop = asyncio.get_running_loop()
+        if self._arrival is None or loop is not self._loop:
+            if self._loop is not None and not self._loop.is_closed():
+                raise ConfigError("this consumer belongs to another event loop")
+            self._arrival, self._loop = asyncio.Event(), loop
+            loop.add_reader(self._core.fileno(), self._on_arrival)
+        return self._arrival
+
+    def _on_arrival(self) -> None:
+        self._core.hush()
+        if self._arrival is not None:
+            self._arrival.set()

@@ -1,0 +1,274 @@
+"""The pulling consumer.
+
+Example:
+    >>> from pyrmq import Producer, PullConsumer
+    >>> from pyrmq.testing import cluster
+    >>> with cluster() as running:
+    ...     with Producer(name_server=running.name_server) as producer:
+    ...         _ = producer.send("orders", b"two coffees")
+    ...     with PullConsumer(name_server=running.name_server, group="kitchen") as consumer:
+    ...         consumer.subscribe("orders")
+    ...         print(next(iter(consumer)).body)
+    b'two coffees'
+"""
+
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Literal, Self
+
+from pyrmq import _core
+from pyrmq._client import Start, milliseconds, name_servers, places_of, start_of
+from pyrmq.errors import ConfigError
+from pyrmq.message import QueueId, ReceivedMessage
+
+__all__ = ["PullConsumer"]
+
+
+class PullConsumer:
+    """Pulls messages. One consumer serves any number of threads.
+
+    Join a group with :meth:`subscribe`: its members share the queues of a topic, and brokers keep
+    how far the group has come. Or take queues yourself with :meth:`assign`. Messages are fetched
+    ahead; :meth:`poll` and iteration hand them out. What was handed out counts as done with the
+    next poll (or step of the iteration), and is committed every few seconds and on :meth:`close`:
+    a consumer that dies gets its last messages again.
+
+    After a fork the child must make its own: the parent's raises :class:`ForkError` there.
+
+    Args:
+        name_server: ``host:port;host:port``, or a sequence of ``host:port``; without it the
+            environment variable ``NAMESRV_ADDR`` is read.
+        group: Consumer group.
+        start: Where the group begins in a queue that it has never committed: ``"first"`` (the
+            oldest message that is kept), ``"last"`` (what comes from now on), or a time.
+        instance_name: Distinguishes consumers of one process for brokers; made up when empty.
+        batch: Messages asked for at once; Apache's brokers give 32 at most as they are configured.
+        suspend: Seconds that a broker may hold a pull while there is no message.
+        ahead_bytes: Bytes fetched ahead for each queue.
+        auto_commit: Seconds between commits of what is done; None: only :meth:`commit` does.
+        rebalance: Seconds between looks at the share of the queues; changes of the group are
+            told by brokers at once.
+
+    Raises:
+        ConfigError: An option is out of its range, or no name server is given.
+
+    Example:
+        >>> consumer = PullConsumer(name_server="127.0.0.1:9876", group="kitchen")
+        >>> consumer.close()
+    """
+
+    def __init__(
+        self,
+        *,
+        name_server: str | Sequence[str] | None = None,
+        group: str,
+        start: Start = "first",
+        instance_name: str = "",
+        batch: int = 1024,
+        suspend: float = 15.0,
+        ahead_bytes: int = 8 * 1024 * 1024,
+        auto_commit: float | None = 5.0,
+        rebalance: float = 20.0,
+    ) -> None:
+        where, timestamp_ms = start_of(start)
+        self._core = _core.PullConsumer(
+            name_servers(name_server),
+            group,
+            instance_name=instance_name,
+            start=where,
+            start_timestamp_ms=timestamp_ms,
+            batch=batch,
+            suspend_ms=milliseconds("suspend", suspend),
+            ahead_bytes=ahead_bytes,
+            commit_interval_ms=milliseconds("auto_commit", auto_commit or 0),
+            rebalance_interval_ms=milliseconds("rebalance", rebalance),
+        )
+        self._group = group
+        self._auto_commit = auto_commit is not None
+        self._closed = False
+        self._finalizer = weakref.finalize(self, _core.PullConsumer.shut, self._core, False)
+
+    def subscribe(self, topic: str, tags: str = "*") -> None:
+        """Join the group for a topic and take this member's share of its queues.
+
+        Args:
+            topic: Topic; it must exist.
+            tags: ``*`` for all, or tags with ``||`` between them.
+
+        Raises:
+            TopicNotFound: No broker has the topic.
+            NameServerUnreachable: No name server answered.
+            RmqError: A broker refused, or did not answer.
+
+        Example:
+            >>> consumer.subscribe("orders", "new || paid")  # doctest: +SKIP
+        """
+        self._core.subscribe(topic, tags)
+
+    def assign(
+        self, queues: Iterable[QueueId] | Mapping[QueueId, int | None], tags: str = "*"
+    ) -> None:
+        """Take exactly these queues, without sharing them with the group.
+
+        Args:
+            queues: Queues (see :meth:`queues`); as a mapping, each with the offset to begin at.
+                Without an offset a queue goes on where the group has committed, else at ``start``.
+            tags: ``*`` for all, or tags with ``||`` between them.
+
+        Raises:
+            RmqError: As :meth:`subscribe`.
+
+        Example:
+            >>> consumer.assign({consumer.queues("orders")[0]: 0})  # doctest: +SKIP
+        """
+        self._core.assign(places_of(queues), tags)
+
+    def queues(self, topic: str) -> list[QueueId]:
+        """Ask which queues of a topic can be read.
+
+        Raises:
+            TopicNotFound: No broker has the topic.
+
+        Example:
+            >>> consumer.queues("orders")  # doctest: +SKIP
+            [QueueId(topic='orders', broker='broker-a', queue_id=0), ...]
+        """
+        return [QueueId(*place) for place in self._core.queues_of(topic)]
+
+    def assignment(self) -> list[QueueId]:
+        """List the queues that this consumer has now.
+
+        Example:
+            >>> consumer.assignment()  # doctest: +SKIP
+            [QueueId(topic='orders', broker='broker-a', queue_id=0)]
+        """
+        return [QueueId(*place) for place, _ in self._core.positions()]
+
+    def poll(self, max_messages: int = 1024, timeout: float | None = None) -> list[ReceivedMessage]:
+        """Take messages; wait for the first.
+
+        What earlier polls handed out is done now.
+
+        Args:
+            max_messages: At most so many.
+            timeout: Seconds to wait for the first; 0 does not wait, None waits for ever.
+
+        Returns:
+            Messages, in order for each queue; none when the time has passed.
+
+        Raises:
+            PermissionDenied: A queue may not be read.
+            BrokerError: A broker refuses for another reason that does not pass by itself.
+            ClosedError: The consumer is closed.
+
+        Example:
+            >>> for message in consumer.poll(timeout=1.0):  # doctest: +SKIP
+            ...     print(message.queue_offset, message.body)
+        """
+        wait = None if timeout is None else milliseconds("timeout", timeout)
+        return self._core.poll(max_messages, wait)
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """Give messages one by one, for ever; a message is done when the next is asked for."""
+        poll = self._core.poll
+        while not self._closed:
+            yield from poll(1, None)
+
+    def position(self, queue: QueueId) -> int:
+        """Tell the offset of the next message that a queue hands out.
+
+        Raises:
+            ConfigError: The queue is not assigned to this consumer.
+
+        Example:
+            >>> consumer.position(queue)  # doctest: +SKIP
+            42
+        """
+        for place, position in self._core.positions():
+            if place == queue:
+                return position
+        raise ConfigError(f"{queue} is not assigned to this consumer")
+
+    def seek(self, queue: QueueId, offset: int | Literal["first", "last"] | datetime) -> None:
+        """Go on elsewhere in an assigned queue.
+
+        Args:
+            queue: The queue.
+            offset: An offset, ``"first"``, ``"last"``, or the time that messages were stored at.
+
+        Raises:
+            ConfigError: The queue is not assigned to this consumer.
+            RmqError: The broker did not tell the offset.
+
+        Example:
+            >>> consumer.seek(queue, "first")  # doctest: +SKIP
+        """
+        if not isinstance(offset, int):
+            offset = self._core.offset(queue, *start_of(offset))
+        self._core.seek(queue, offset)
+
+    def commit(self) -> None:
+        """Tell the brokers that everything handed out is done.
+
+        Raises:
+            RmqError: A broker refused or did not answer.
+
+        Example:
+            >>> consumer.commit()  # doctest: +SKIP
+        """
+        self._core.commit()
+
+    def committed(self, queue: QueueId) -> int | None:
+        """Ask how far the group has come in a queue.
+
+        Returns:
+            The offset of its next message; None when it has committed none.
+
+        Example:
+            >>> consumer.committed(queue)  # doctest: +SKIP
+            42
+        """
+        offset = self._core.offset(queue, "committed", 0)
+        return None if offset < 0 else offset
+
+    def bounds(self, queue: QueueId) -> tuple[int, int]:
+        """Ask for a queue's first offset and the one that its next message will get.
+
+        Example:
+            >>> consumer.bounds(queue)  # doctest: +SKIP
+            (0, 336776)
+        """
+        place = queue
+        return self._core.offset(place, "first", 0), self._core.offset(place, "last", 0)
+
+    def close(self, *, all_done: bool = True) -> None:
+        """Commit, leave the group and end every connection. A second call does nothing.
+
+        Args:
+            all_done: Everything handed out is done; False commits only what the next poll has
+                confirmed. Without ``auto_commit`` nothing is committed.
+
+        Raises:
+            RmqError: The positions could not be committed; the consumer is closed all the same.
+
+        Example:
+            >>> consumer.close()  # doctest: +SKIP
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._finalizer.detach()
+        self._core.shut(all_done and self._auto_commit)
+
+    def __enter__(self) -> Self:
+        """Give the consumer itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close the consumer; after an exception the last messages are not done."""
+        self.close(all_done=kind is None)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self._core.positions())} queues"
+        return f"<PullConsumer group={self._group!r}, {state}>"

@@ -1,0 +1,140 @@
+"""RocketMQ's wire, usable alone: commands, batches, message ids, and a client for any request.
+
+Example:
+    >>> request = Command(105, {"topic": "orders"})
+    >>> frame = request.encode()
+    >>> decoded, used = Command.decode(frame)
+    >>> decoded.fields, used == len(frame)
+    ({'topic': 'orders'}, True)
+"""
+
+from collections.abc import Mapping
+from typing import Self
+
+from pyrmq import _core
+from pyrmq._core import Command as Command
+from pyrmq.codes import RequestCode, ResponseCode
+from pyrmq.errors import BrokerError, for_code
+from pyrmq.message import Body
+
+__all__ = ["Client", "Command", "answer_error"]
+
+
+class Client:
+    """Asks name servers and brokers anything: one connection for each address.
+
+    Args:
+        connect_timeout: Seconds to wait for a connection.
+
+    Example:
+        >>> with Client() as client:  # doctest: +SKIP
+        ...     client.request("127.0.0.1:9876", 206).body
+    """
+
+    def __init__(self, connect_timeout: float = 3.0) -> None:
+        self._core = _core.Connections(connect_timeout_ms=max(1, round(connect_timeout * 1000)))
+
+    def request(
+        self,
+        address: str,
+        code: int,
+        fields: Mapping[str, str | int | bool | None] | None = None,
+        body: Body | None = None,
+        *,
+        timeout: float = 3.0,
+    ) -> Command:
+        """Ask and wait for the answer, whatever its code.
+
+        Args:
+            address: ``host:port``.
+            code: Request code (:class:`pyrmq.codes.RequestCode`).
+            fields: Header fields; None is left out.
+            body: Body.
+            timeout: Seconds to wait for the answer.
+
+        Returns:
+            The answer; ``code`` 0 is success.
+
+        Raises:
+            ConnectionLost: No connection, or it ended before the answer came.
+            RequestTimeout: No answer in time.
+            ForkError: The client is the parent process's.
+
+        Example:
+            >>> client.request("127.0.0.1:9876", 105, {"topic": "orders"})  # doctest: +SKIP
+        """
+        command = Command(int(code), None if fields is None else dict(fields), body)
+        return self._core.request(address, command, max(1, round(timeout * 1000)))
+
+    def ask(
+        self,
+        address: str,
+        code: int,
+        fields: Mapping[str, str | int | bool | None] | None = None,
+        body: Body | None = None,
+        *,
+        timeout: float = 3.0,
+    ) -> Command:
+        """Ask; an answer other than success is raised. Arguments of :meth:`request`.
+
+        Raises:
+            BrokerError: The answer has another code than 0; subclasses say which.
+
+        Example:
+            >>> client.ask("127.0.0.1:9876", 105, {"topic": "no such"})  # doctest: +SKIP
+            Traceback (most recent call last):
+            pyrmq.errors.TopicNotFound: 127.0.0.1:9876 answered GET_ROUTEINFO_BY_TOPIC ...
+        """
+        answer = self.request(address, code, fields, body, timeout=timeout)
+        if answer.code != ResponseCode.SUCCESS:
+            raise answer_error(address, code, answer)
+        return answer
+
+    def close(self) -> None:
+        """End every connection.
+
+        Example:
+            >>> Client().close()
+        """
+        self._core.close()
+
+    def __enter__(self) -> Self:
+        """Give the client itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the client."""
+        self.close()
+
+
+def answer_error(address: str, code: int, answer: Command) -> BrokerError:
+    """Make the error for an answer that is no success.
+
+    Args:
+        address: Who answered.
+        code: What was asked.
+        answer: The answer.
+
+    Returns:
+        The error to raise.
+
+    Example:
+        >>> answer_error("127.0.0.1:9876", 105, Command(17, remark="no route")).code
+        17
+    """
+    asked = _name(RequestCode, code)
+    name = _name(ResponseCode, answer.code)
+    remark = answer.remark or ""
+    return for_code(answer.code)(
+        f"{address} answered {asked} with {name} ({answer.code}): {remark}",
+        code=answer.code,
+        remark=remark,
+        broker=address,
+    )
+
+
+def _name(enum: type[RequestCode | ResponseCode], code: int) -> str:
+    try:
+        return enum(code).name
+    except ValueError:
+        return "an unknown code"

@@ -1,0 +1,158 @@
+"""Queue selection and latency fault tolerance, usable alone: no connection, no clock of their own.
+
+Example:
+    >>> selector = QueueSelector(start=0)
+    >>> faults = LatencyFaultTolerance()
+    >>> faults.update("broker-a", latency_ms=700, now_ms=0)
+    >>> queues = ["broker-a", "broker-a", "broker-b"]
+    >>> queues[selector.select(queues, faults=faults, now_ms=10)]
+    'broker-b'
+    >>> faults.is_available("broker-a", now_ms=2000)
+    True
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pyrmq import _core
+from pyrmq._core import java_hash as java_hash
+from pyrmq._core import queue_by_hash as queue_by_hash
+
+__all__ = ["Fault", "LatencyFaultTolerance", "QueueSelector", "java_hash", "queue_by_hash"]
+
+
+class Fault(NamedTuple):
+    """What is known of a broker.
+
+    Attributes:
+        latency_ms: Latency of its last attempt.
+        until_ms: It is left out until this time of your clock.
+        reachable: False while a probe is awaited.
+    """
+
+    latency_ms: int
+    until_ms: int
+    reachable: bool
+
+
+class LatencyFaultTolerance:
+    """Leaves brokers out that were slow or failed (Apache's ``LatencyFaultToleranceImpl``).
+
+    A broker comes back by itself when its time is over. Times are of any clock of yours that only
+    goes forward.
+
+    Args:
+        schedule: Rows of (latency from, left out for), ms, ascending; Apache's without it.
+
+    Raises:
+        ValueError: The latencies do not ascend.
+
+    Example:
+        >>> LatencyFaultTolerance([(100, 1000)]).is_available("broker-a", now_ms=0)
+        True
+    """
+
+    def __init__(self, schedule: Sequence[tuple[int, int]] | None = None) -> None:
+        self._core = _core.LatencyFaultTolerance(schedule)
+
+    def update(
+        self,
+        broker: str,
+        *,
+        latency_ms: int,
+        now_ms: int,
+        isolate: bool = False,
+        reachable: bool = True,
+    ) -> None:
+        """Note how an attempt went.
+
+        Args:
+            broker: Broker name.
+            latency_ms: Its time.
+            now_ms: Now.
+            isolate: It failed: counts as 10 s, whatever time it took.
+            reachable: False: only a probe shall say that the broker is back.
+
+        Example:
+            >>> LatencyFaultTolerance().update("broker-a", latency_ms=12, now_ms=0)
+        """
+        self._core.update(broker, latency_ms, isolate, reachable, now_ms)
+
+    def is_available(self, broker: str, *, now_ms: int) -> bool:
+        """Tell whether a broker is not left out; one never heard of is available.
+
+        Example:
+            >>> LatencyFaultTolerance().is_available("broker-a", now_ms=0)
+            True
+        """
+        return self._core.is_available(broker, now_ms)
+
+    def is_reachable(self, broker: str) -> bool:
+        """Tell whether a broker does not wait for a probe.
+
+        Example:
+            >>> LatencyFaultTolerance().is_reachable("broker-a")
+            True
+        """
+        return self._core.is_reachable(broker)
+
+    def remove(self, broker: str) -> None:
+        """Forget a broker.
+
+        Example:
+            >>> LatencyFaultTolerance().remove("broker-a")
+        """
+        self._core.remove(broker)
+
+    def get(self, broker: str) -> Fault | None:
+        """Tell what is known of a broker.
+
+        Example:
+            >>> LatencyFaultTolerance().get("broker-a") is None
+            True
+        """
+        found = self._core.get(broker)
+        return None if found is None else Fault(*found)
+
+
+class QueueSelector:
+    """Chooses queues in turn (Apache's ``TopicPublishInfo`` and ``MQFaultStrategy``).
+
+    Args:
+        start: Where to begin; random values keep many clients from marching in step.
+
+    Example:
+        >>> selector = QueueSelector(start=0)
+        >>> [selector.select(["a", "a", "b"]) for _ in range(4)]
+        [0, 1, 2, 0]
+    """
+
+    def __init__(self, start: int = 0) -> None:
+        self._core = _core.QueueSelector(start)
+
+    def select(
+        self,
+        brokers: Sequence[str],
+        *,
+        last_broker: str | None = None,
+        faults: LatencyFaultTolerance | None = None,
+        now_ms: int = 0,
+    ) -> int | None:
+        """Choose a queue.
+
+        Args:
+            brokers: For each queue the name of its broker.
+            last_broker: Broker of the attempt that failed: another one is taken if there is one.
+            faults: Brokers to leave out: first one that is available, then a reachable one, then
+                any.
+            now_ms: Now, for ``faults``.
+
+        Returns:
+            The place of the queue in ``brokers``; None when that is empty.
+
+        Example:
+            >>> QueueSelector().select(["a", "b"], last_broker="a")
+            1
+        """
+        table = None if faults is None else faults._core
+        return self._core.select(list(brokers), last_broker, table, now_ms)
