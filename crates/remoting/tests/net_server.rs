@@ -636,3 +636,46 @@ async fn a_flood_on_one_connection_does_not_starve_another() {
     })
     .await;
 }
+
+/// Linear congruential numbers (Knuth): the same bytes in each run.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        usize::try_from(self.0 >> 33).unwrap() % below
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damaged_frames_end_at_most_their_own_connection() {
+    let mut options = options();
+    options.connection.idle = Duration::from_millis(100);
+    let server = Running::start(options);
+    let mut noise = Noise(7);
+    for round in 0..300 {
+        let mut bytes = Vec::new();
+        for opaque in 0..3 {
+            bytes.extend(frame::request(ECHO, opaque, 0, 407, b"body"));
+        }
+        for _ in 0..=noise.next(4) {
+            let at = noise.next(bytes.len());
+            bytes[at] = u8::try_from(noise.next(256)).unwrap();
+        }
+        let mut peer = RawPeer::connect(server.address).await.unwrap();
+        // It may be closed before everything is written.
+        drop(peer.send(&bytes).await);
+        if round % 10 == 0 {
+            let mut healthy = RawPeer::connect(server.address).await.unwrap();
+            let answer = healthy.ask(&frame::request(ECHO, 9, 0, 407, b"")).await.unwrap();
+            assert_eq!(answer.code(), Some(0), "round {round}");
+        }
+    }
+    let stats = server.stats.clone();
+    assert!(
+        eventually(|| stats.snapshot().connections == 0).await,
+        "{:?}",
+        stats.snapshot()
+    );
+    assert_eq!(stats.snapshot().panics, 0);
+}

@@ -3,6 +3,7 @@
 //! A request costs no task and no timer: it is queued at its connection, whose task writes whatever is queued in one
 //! go, finds the answer's callback by opaque number, and ends the waits whose time has come.
 
+use super::call::Call;
 use super::connection::{Connection, Setting};
 use super::link::{Link, Phase};
 use super::pending::Callback;
@@ -17,7 +18,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -115,12 +116,8 @@ impl Client {
 
     /// Asks `address`; the answer is waited for in slices of the caller's choice, by a thread without a runtime.
     pub fn call(&self, address: &str, command: Command, timeout: Duration) -> Call {
-        let call = Call { slot: Arc::default() };
-        let slot = call.slot.clone();
-        self.request_with(address, command, timeout, move |result| {
-            *slot.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-            slot.ready.notify_all();
-        });
+        let (call, callback) = Call::new();
+        self.request_with(address, command, timeout, callback);
         call
     }
 
@@ -200,31 +197,6 @@ impl fmt::Debug for Client {
         f.debug_struct("Client")
             .field("connected", &self.connected())
             .finish_non_exhaustive()
-    }
-}
-
-/// A request under way, for threads.
-#[derive(Debug)]
-pub struct Call {
-    slot: Arc<Slot>,
-}
-
-#[derive(Debug, Default)]
-struct Slot {
-    outcome: Mutex<Option<Result<Command, NetError>>>,
-    ready: Condvar,
-}
-
-impl Call {
-    /// Waits up to `slice` for the outcome, which is handed out once. `None`: not yet.
-    pub fn wait(&self, slice: Duration) -> Option<Result<Command, NetError>> {
-        let outcome = self.slot.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut outcome, _) = self
-            .slot
-            .ready
-            .wait_timeout_while(outcome, slice, |outcome| outcome.is_none())
-            .unwrap_or_else(PoisonError::into_inner);
-        outcome.take()
     }
 }
 

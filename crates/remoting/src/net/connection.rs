@@ -46,7 +46,7 @@ pub(super) struct Setting {
 
 /// Since when something hangs, and how many bytes have moved since.
 #[derive(Debug, Default)]
-struct Hang {
+pub(super) struct Hang {
     since: Option<Instant>,
     moved: usize,
 }
@@ -94,7 +94,7 @@ pub(super) struct Connection {
     now: Instant,
     last_active: Instant,
     write_hang: Hang,
-    read_hang: Hang,
+    pub(super) read_hang: Hang,
     pub(super) responses: Vec<Command>,
     pub(super) answered: Vec<(Waiter, Command)>,
     pub(super) tally: Snapshot,

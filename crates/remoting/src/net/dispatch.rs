@@ -1,6 +1,6 @@
 //! A connection's incoming frames on their way: responses to those who wait, requests to their row of the table.
 
-use super::connection::Connection;
+use super::connection::{Connection, Hang};
 use super::link::Phase;
 use super::{CloseReason, PythonRequest, Reply, Row};
 use crate::codes::response;
@@ -15,6 +15,7 @@ const GO_AWAY_ABOVE: i32 = 475;
 impl Connection {
     /// Decodes and hands out the whole frames in `input`, while there is work left and room for answers.
     pub(super) fn dispatch(&mut self, work: &mut usize) -> Result<(), CloseReason> {
+        let before = *work;
         let result = loop {
             if *work == 0 || !self.link.takes_more() {
                 break Ok(());
@@ -36,6 +37,10 @@ impl Connection {
                 Err(error) => break Err(self.refuse_bytes(error)),
             }
         };
+        if *work < before {
+            // The frame that hung is whole now; what is left is another.
+            self.read_hang = Hang::default();
+        }
         if !self.responses.is_empty() {
             self.responses(self.responses.len() as u64);
         }

@@ -4,13 +4,12 @@
 //! One lock guards queue, waits and the sleeping task's waker, so that a request costs one lock on its way out. A
 //! push wakes the task only when it sleeps: whatever it queues itself while it works costs no wake-up.
 
-use super::pending::{Callback, Pending, Waiter};
+use super::asking::call;
+use super::pending::{Callback, Pending};
 use super::{CloseReason, NetError, Outbox};
 use crate::command::Command;
-use crate::error::WireError;
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -62,47 +61,30 @@ pub(super) enum Park {
 /// Called with the outcome of connecting.
 pub(super) type Opened = Box<dyn FnOnce(Result<(), NetError>) + Send>;
 
-/// A request that was not queued, given back.
-pub(super) struct Rejected {
-    pub(super) error: NetError,
-    pub(super) command: Command,
-    pub(super) callback: Callback,
-}
-
-impl Rejected {
-    fn new(error: NetError, command: Command, callback: Callback) -> Box<Self> {
-        Box::new(Self {
-            error,
-            command,
-            callback,
-        })
-    }
-}
-
 #[derive(Default)]
-struct State {
-    queue: VecDeque<Command>,
-    pending: Pending,
-    parked: Option<Waker>,
-    connected: bool,
-    opened: Vec<Opened>,
-    reason: Option<CloseReason>,
+pub(super) struct State {
+    pub(super) queue: VecDeque<Command>,
+    pub(super) pending: Pending,
+    pub(super) parked: Option<Waker>,
+    pub(super) connected: bool,
+    pub(super) opened: Vec<Opened>,
+    pub(super) reason: Option<CloseReason>,
 }
 
 pub(super) struct Link {
     /// As the caller wrote it, or the remote address: for errors.
-    address: String,
+    pub(super) address: String,
     // Guards all that more than one thread changes; see the file's head.
     state: Mutex<State>,
-    phase: AtomicU8,
+    pub(super) phase: AtomicU8,
     /// Bytes that wait in the queue or in the task's current batch.
-    queued: AtomicUsize,
+    pub(super) queued: AtomicUsize,
     /// Requests of the peer that are not answered yet.
     in_flight: AtomicUsize,
-    opaque: Arc<AtomicI32>,
-    outgoing_bytes: usize,
+    pub(super) opaque: Arc<AtomicI32>,
+    pub(super) outgoing_bytes: usize,
     outgoing_close_bytes: usize,
-    pending_limit: usize,
+    pub(super) pending_limit: usize,
 }
 
 impl Link {
@@ -128,7 +110,7 @@ impl Link {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -212,7 +194,7 @@ impl Link {
         std::mem::swap(&mut self.lock().queue, ready);
     }
 
-    fn enqueue(&self, command: Command) {
+    pub(super) fn enqueue(&self, command: Command) {
         let cost = cost(&command);
         let mut state = self.lock();
         if self.phase() >= Phase::Closing {
@@ -231,152 +213,6 @@ impl Link {
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
-        }
-    }
-
-    /// Queues a request and its wait. Nothing was queued when an error comes back, with command and callback.
-    pub(super) fn request(
-        &self,
-        mut command: Command,
-        timeout: Duration,
-        callback: Callback,
-    ) -> Result<(), Box<Rejected>> {
-        let cost = cost(&command);
-        let deadline = Instant::now() + timeout;
-        let mut state = self.lock();
-        if self.phase() >= Phase::Closing {
-            let reason = state.reason.clone().unwrap_or(CloseReason::Here);
-            drop(state);
-            let address = self.address.clone();
-            return Err(Rejected::new(
-                NetError::NotSent { address, reason },
-                command,
-                callback,
-            ));
-        }
-        let queued = self.queued.load(Ordering::Relaxed);
-        let pending = state.pending.len();
-        if queued >= self.outgoing_bytes || pending >= self.pending_limit {
-            drop(state);
-            let (waiting, unit, limit) = if pending >= self.pending_limit {
-                (pending, "requests", self.pending_limit)
-            } else {
-                (queued, "bytes", self.outgoing_bytes)
-            };
-            let address = self.address.clone();
-            let busy = NetError::Busy {
-                address,
-                waiting,
-                unit,
-                limit,
-            };
-            return Err(Rejected::new(busy, command, callback));
-        }
-        command.opaque = self.next_opaque();
-        // After 2^32 requests a number may still be waited for.
-        while state.pending.contains(command.opaque) {
-            command.opaque = self.next_opaque();
-        }
-        self.queued.fetch_add(cost, Ordering::Relaxed);
-        state.pending.insert(
-            command.opaque,
-            Waiter {
-                deadline,
-                timeout,
-                callback,
-            },
-        );
-        state.queue.push_back(command);
-        let waker = state.parked.take();
-        drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-        Ok(())
-    }
-
-    /// Queues a request that nobody answers.
-    pub(super) fn oneway(&self, mut command: Command) -> Result<(), Box<(NetError, Command)>> {
-        let address = || self.address.clone();
-        if self.phase() >= Phase::Closing {
-            let reason = self.reason().unwrap_or(CloseReason::Here);
-            let error = NetError::NotSent {
-                address: address(),
-                reason,
-            };
-            return Err(Box::new((error, command)));
-        }
-        let waiting = self.queued.load(Ordering::Relaxed);
-        if waiting >= self.outgoing_bytes {
-            let error = NetError::Busy {
-                address: address(),
-                waiting,
-                unit: "bytes",
-                limit: self.outgoing_bytes,
-            };
-            return Err(Box::new((error, command)));
-        }
-        command.opaque = self.next_opaque();
-        command.flag |= crate::command::FLAG_ONEWAY;
-        self.enqueue(command);
-        Ok(())
-    }
-
-    pub(super) fn next_opaque(&self) -> i32 {
-        self.opaque.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Hands responses to those who wait; returns how many nobody waited for.
-    pub(super) fn complete(&self, responses: &mut Vec<Command>, scratch: &mut Vec<(Waiter, Command)>) -> u64 {
-        let mut late = 0;
-        let mut state = self.lock();
-        for response in responses.drain(..) {
-            match state.pending.take(response.opaque) {
-                Some(waiter) => scratch.push((waiter, response)),
-                None => late += 1,
-            }
-        }
-        drop(state);
-        for (waiter, response) in scratch.drain(..) {
-            call(waiter.callback, Ok(response));
-        }
-        late
-    }
-
-    /// Ends the waits whose time has come, and takes back those of their requests that have not left.
-    pub(super) fn expire(&self, now: Instant, ready: &mut VecDeque<Command>) {
-        let mut state = self.lock();
-        let expired = state.pending.expire(now);
-        let mut unsent = HashSet::new();
-        if !expired.is_empty() {
-            let opaques: HashSet<i32> = expired.iter().map(|(opaque, _)| *opaque).collect();
-            let mut keep = |command: &Command| {
-                let drop = !command.is_response() && opaques.contains(&command.opaque);
-                if drop {
-                    self.queued.fetch_sub(cost(command), Ordering::Relaxed);
-                    unsent.insert(command.opaque);
-                }
-                !drop
-            };
-            ready.retain(&mut keep);
-            state.queue.retain(&mut keep);
-        }
-        drop(state);
-        for (opaque, waiter) in expired {
-            let error = NetError::Timeout {
-                address: self.address.clone(),
-                timeout: waiter.timeout,
-                sent: !unsent.contains(&opaque),
-            };
-            call(waiter.callback, Err(error));
-        }
-    }
-
-    /// Ends one wait because its request cannot be written.
-    pub(super) fn refuse(&self, opaque: i32, error: WireError) {
-        let waiter = self.lock().pending.take(opaque);
-        if let Some(waiter) = waiter {
-            call(waiter.callback, Err(NetError::Frame(error)));
         }
     }
 
@@ -407,49 +243,6 @@ impl Link {
         };
         drop(state);
         callback(result);
-    }
-
-    /// The end: every wait ends now. Requests in `ready` or still queued are known not to have left.
-    pub(super) fn end(&self, mut ready: VecDeque<Command>, reason: &CloseReason, connect: Option<&NetError>) {
-        let mut state = self.lock();
-        state.reason.get_or_insert_with(|| reason.clone());
-        self.phase.fetch_max(Phase::Gone as u8, Ordering::AcqRel);
-        ready.append(&mut state.queue);
-        let pending = state.pending.drain();
-        let opened = std::mem::take(&mut state.opened);
-        state.parked = None;
-        drop(state);
-        self.queued.store(0, Ordering::Relaxed);
-        let unsent: HashSet<i32> = ready
-            .iter()
-            .filter(|command| !command.is_response())
-            .map(|command| command.opaque)
-            .collect();
-        let (address, reason) = (&self.address, reason.clone());
-        for (opaque, waiter) in pending {
-            let error = match connect {
-                Some(error) => error.clone(),
-                None if unsent.contains(&opaque) => NetError::NotSent {
-                    address: address.clone(),
-                    reason: reason.clone(),
-                },
-                None => NetError::ConnectionLost {
-                    address: address.clone(),
-                    reason: reason.clone(),
-                },
-            };
-            call(waiter.callback, Err(error));
-        }
-        for callback in opened {
-            callback(Err(connect.cloned().unwrap_or(NetError::Closed)));
-        }
-    }
-}
-
-/// A callback that panics must not take the connection with it.
-fn call(callback: Callback, result: Result<Command, NetError>) {
-    if catch_unwind(AssertUnwindSafe(|| callback(result))).is_err() {
-        tracing::error!("a response's callback panicked");
     }
 }
 

@@ -9,6 +9,8 @@
 //!           then write everything that is ready in one vectored write
 //! ```
 
+mod asking;
+mod call;
 mod client;
 mod connection;
 mod dispatch;
@@ -24,7 +26,8 @@ pub mod shutdown;
 mod stats;
 pub mod table;
 
-pub use client::{Call, Client};
+pub use call::Call;
+pub use client::Client;
 pub use error::{CloseReason, NetError, Retry};
 pub use options::{ClientOptions, ConnectionOptions, ServerOptions};
 pub use peer::{Outbox, Peer, Reply};
