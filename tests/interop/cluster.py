@@ -55,7 +55,7 @@ class Cluster:
         broker_name: its name.
         cluster_name: its cluster.
         broker_version: RocketMQ version of the broker; ours behaves as the newest.
-    store: its store directory.
+        store: its store directory.
         servers: the processes, name server first.
     """
 
