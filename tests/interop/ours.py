@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -21,7 +22,13 @@ from tests.interop.rocketmq import SMALL_STORE, write_properties
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-PYTHON_SOURCES = Path(__file__).parent.parent.parent / "python"
+
+def python_path() -> str:
+    """Return where the tests' own ``pyrmq`` lies, so that the servers run the same."""
+    found = find_spec("pyrmq")
+    if found is None or found.origin is None:
+        raise StartError("pyrmq cannot be imported; `make dev` builds it")
+    return str(Path(found.origin).parent.parent)
 
 
 class OurProcess:
@@ -61,7 +68,7 @@ class OurProcess:
         """
         command = [sys.executable, "-m", "pyrmq.cli", self.name, "--json", *self._arguments]
         environment = {key: text for key, text in os.environ.items() if key != "NAMESRV_ADDR"}
-        environment["PYTHONPATH"] = str(PYTHON_SOURCES)
+        environment["PYTHONPATH"] = python_path()
         with self.log.open("a") as log:
             process = subprocess.Popen(
                 command,
