@@ -20,7 +20,6 @@ use pyrmq_remoting::{Command, Fields};
 use pyrmq_store::{Batch, BatchItem, Stored};
 use std::fmt::Write;
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -149,11 +148,7 @@ impl Send {
         let state = &self.state;
         let known = properties::look(parcel.properties);
         refuse_in_batch(parcel, &known)?;
-        let mut shared =
-            properties::copy_for_store(parcel.properties, &known, state.own_properties.len(), true);
-        shared.push_str(&state.own_properties);
-        let texts = ItemTexts::read(body, &shared)?;
-        let items = texts.items();
+        let items = items_of(body)?;
         let stored = state.store.put_batch(&Batch {
             topic: &topic.name,
             queue_id,
@@ -211,62 +206,27 @@ impl Send {
     }
 }
 
-/// The messages of a batch body. Each gets its own properties and then those of the batch (Apache
-/// `MessageExtEncoder.encode(MessageExtBatch)`); all texts stand in one buffer.
-struct ItemTexts<'a> {
-    text: String,
-    parts: Vec<(batch::BatchItem<'a>, Range<usize>)>,
-}
-
-impl<'a> ItemTexts<'a> {
-    fn read(body: &'a [u8], shared: &str) -> Result<Self, Refusal> {
-        let mut texts = Self {
-            text: String::with_capacity(body.len() / 2 + shared.len()),
-            parts: Vec::new(),
-        };
-        for item in batch::items(body) {
-            let item = item.map_err(|error| {
-                Refusal::new(
-                    response::MESSAGE_ILLEGAL,
-                    format!("message {} of the batch: {error}", texts.parts.len()),
-                )
-            })?;
-            let own = std::str::from_utf8(item.properties).map_err(|_| {
-                Refusal::new(
-                    response::MESSAGE_ILLEGAL,
-                    "properties in the batch are not UTF-8".to_owned(),
-                )
-            })?;
-            let start = texts.text.len();
-            texts.text.push_str(own);
-            if !own.is_empty() && !own.ends_with(properties::PAIR_END) {
-                texts.text.push(properties::PAIR_END);
-            }
-            texts.text.push_str(shared);
-            texts.parts.push((item, start..texts.text.len()));
-        }
-        Ok(texts)
+/// The messages of a batch body, each with its own properties and no others: those of the batch and of the broker
+/// are stored with none of them, as 5.5.0 does (4.9 appends the batch's, with its `UNIQ_KEY`, to each).
+fn items_of(body: &[u8]) -> Result<Vec<BatchItem<'_>>, Refusal> {
+    let mut items = Vec::new();
+    for item in batch::items(body) {
+        let illegal = |text| Refusal::new(response::MESSAGE_ILLEGAL, text);
+        let item = item.map_err(|error| illegal(format!("message {} of the batch: {error}", items.len())))?;
+        let properties = std::str::from_utf8(item.properties)
+            .map_err(|_| illegal("properties in the batch are not UTF-8".to_owned()))?;
+        let known = properties::look(properties);
+        items.push(BatchItem {
+            flag: item.flag,
+            body: item.body,
+            properties,
+            tags_code: java_hash::tags_code(known.tags),
+            unique_key: known.unique_key,
+            keys: known.keys,
+            tag: known.tags,
+        });
     }
-
-    fn items(&self) -> Vec<BatchItem<'_>> {
-        let item = |(part, range): &'_ (batch::BatchItem<'a>, Range<usize>)| {
-            let properties = self.text.get(range.clone()).unwrap_or_default();
-            (part.flag, part.body, properties)
-        };
-        let of = |(flag, body, properties)| {
-            let known = properties::look(properties);
-            BatchItem {
-                flag,
-                body,
-                properties,
-                tags_code: java_hash::tags_code(known.tags),
-                unique_key: known.unique_key,
-                keys: known.keys,
-                tag: known.tags,
-            }
-        };
-        self.parts.iter().map(item).map(of).collect()
-    }
+    Ok(items)
 }
 
 /// Refuses what has no home here yet, so that nobody believes it was done.
