@@ -1,5 +1,6 @@
 //! The server against peers that speak bytes: rows, pipelining, bad bytes, slow peers, the end.
 #![cfg(feature = "net")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "each test awaits its own tasks")]
 
 mod net_support;
@@ -126,8 +127,9 @@ async fn each_row_answers_as_its_kind_does() {
         assert_eq!(answer.code(), Some(expected), "{code}");
         assert!(answer.text().contains(remark), "{code}: {}", answer.text());
     }
-    let stats = server.stats.snapshot();
-    assert_eq!((stats.unsupported, stats.panics), (2, 1));
+    let stats = server.stats.clone();
+    assert!(eventually(|| stats.snapshot().unsupported == 2).await);
+    assert_eq!(stats.snapshot().panics, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -235,7 +237,8 @@ async fn bad_bytes_close_only_their_own_connection() {
     }
     let seen = server.seen.clone();
     assert!(eventually(|| seen.closed() == count).await);
-    assert_eq!(server.stats.snapshot().malformed, count as u64);
+    let stats = server.stats.clone();
+    assert!(eventually(|| stats.snapshot().malformed == count as u64).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -260,7 +263,7 @@ async fn tls_and_proxy_headers_are_refused_and_counted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silence_and_half_a_frame_are_closed_after_the_idle_time() {
     let mut options = options();
-    options.connection.idle = Duration::from_millis(80);
+    options.connection.idle = Duration::from_millis(600);
     let server = Running::start(options);
     let mut silent = RawPeer::connect(server.address).await.unwrap();
     let mut half = RawPeer::connect(server.address).await.unwrap();
@@ -294,11 +297,11 @@ async fn silence_and_half_a_frame_are_closed_after_the_idle_time() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_busy_connection_is_not_idle() {
     let mut options = options();
-    options.connection.idle = Duration::from_millis(100);
+    options.connection.idle = Duration::from_millis(600);
     let server = Running::start(options);
     let mut peer = RawPeer::connect(server.address).await.unwrap();
     let start = Instant::now();
-    while start.elapsed() < Duration::from_millis(400) {
+    while start.elapsed() < Duration::from_millis(1500) {
         assert_eq!(
             peer.ask(&frame::request(ECHO, 1, 0, 407, b""))
                 .await
@@ -333,7 +336,7 @@ async fn who_does_not_read_is_no_longer_read_and_costs_bounded_memory() {
     let stats = server.stats.clone();
     // 10,000 answers would be 1 GB: far fewer are made before the peer is closed.
     assert!(eventually(|| stats.snapshot().stalled == 1).await);
-    assert!(stats.snapshot().requests < 400, "{:?}", stats.snapshot());
+    assert!(stats.snapshot().requests < 1000, "{:?}", stats.snapshot());
     assert_eq!(
         other
             .ask(&frame::request(ECHO, 1, 0, 407, b""))
@@ -412,7 +415,8 @@ async fn the_server_asks_its_peer_on_the_same_connection() {
             .code(),
         Some(0)
     );
-    assert_eq!(server.stats.snapshot().late, 1);
+    let stats = server.stats.clone();
+    assert!(eventually(|| stats.snapshot().late == 1).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -475,7 +479,8 @@ async fn five_hundred_connections_live_side_by_side() {
     assert_eq!(stats.snapshot().connections, 500);
     drop(peers);
     assert!(eventually(|| stats.snapshot().connections == 0).await);
-    assert_eq!(server.seen.closed(), 500);
+    let seen = server.seen.clone();
+    assert!(eventually(|| seen.closed() == 500).await);
 }
 
 #[tokio::test]
