@@ -1,0 +1,1 @@
+"""The broker's Python rows, one family a file."""

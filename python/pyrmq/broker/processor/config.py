@@ -1,0 +1,36 @@
+"""The options of a running broker: 25 and 26 (Apache `AdminBrokerProcessor`)."""
+
+from __future__ import annotations
+
+from time import time
+from typing import TYPE_CHECKING
+
+from pyrmq.server.processors import Response
+from pyrmq.server.properties import write
+from pyrmq.server.requests import as_json
+from pyrmq.server.runtime_config import changes
+
+if TYPE_CHECKING:
+    from pyrmq import _core
+    from pyrmq.broker.server import Broker
+    from pyrmq.server.processors import Handler
+
+
+def rows(server: Broker) -> dict[int, Handler]:
+    """The handlers of this family."""
+    # Options do not change while the broker runs, so their version is that of its making.
+    version = as_json({"counter": 0, "stateVersion": 0, "timestamp": int(time() * 1000)}).decode()
+
+    def update(request: _core.Request) -> None:
+        # Refuses whatever would change something: no option of the broker is live yet.
+        changes(server.options, request)
+
+    def show(request: _core.Request) -> Response:
+        del request
+        text = write(server.options.to_properties())
+        return Response(fields={"version": version}, body=text.encode())
+
+    return {
+        25: update,  # UPDATE_BROKER_CONFIG
+        26: show,  # GET_BROKER_CONFIG
+    }

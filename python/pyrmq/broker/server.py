@@ -1,0 +1,69 @@
+"""The broker's life in Python: options, the core, the control plane's rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from pyrmq import _core
+from pyrmq.broker.processor import config
+from pyrmq.config import BrokerOptions
+from pyrmq.server.lifecycle import Server
+
+_FAMILIES = (config,)
+_STORE = "~/store"
+
+
+class Broker(Server[BrokerOptions, "_core.Broker"]):
+    """A broker in this process.
+
+    Options are keywords with Apache's property names in snake_case; `BrokerOptions` in
+    `pyrmq.config` lists them with default, unit and range.
+
+    Args:
+        options: all options at once; keywords override it.
+        values: single options.
+
+    Raises:
+        ConfigError: an unknown option or a wrong value.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as store:
+        ...     with Broker(listen_port=0, store_path_root_dir=store) as server:
+        ...         server.health()["status"]
+        'running'
+    """
+
+    kind: ClassVar[type[BrokerOptions]] = BrokerOptions
+    thread_name: ClassVar[str] = "pyrmq-broker"
+
+    def __init__(self, options: BrokerOptions | None = None, **values: object) -> None:
+        super().__init__(options, **values)
+        for family in _FAMILIES:
+            self.processors.add(family.rows(self))
+
+    @property
+    def core(self) -> _core.Broker:
+        """The native server.
+
+        Raises:
+            ClosedError: it does not run.
+            ForkError: it runs in the parent process.
+        """
+        return self._running()
+
+    @property
+    def store(self) -> Path:
+        """The directory of the store."""
+        return Path(self._options.store_path_root_dir or _STORE).expanduser()
+
+    def _native_rows(self) -> list[int]:
+        return [code for code, kind, _ in _core.broker_rows() if kind == "native"]
+
+    def _start_core(self) -> _core.Broker:
+        pairs = {**self._options.to_properties(), "storePathRootDir": str(self.store)}
+        log = self._options.store_path_commit_log
+        if log is not None:
+            pairs["storePathCommitLog"] = str(Path(log).expanduser())
+        return _core.Broker.start(list(pairs.items()), self.processors.codes)

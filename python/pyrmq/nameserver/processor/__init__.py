@@ -1,0 +1,1 @@
+"""The name server's Python rows, one family a file."""

@@ -1,0 +1,321 @@
+"""Start and stop of both servers: repeated, from threads, from signals, at exit, after a fork."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+from tests.e2e.wire import Connection, ask, await_true
+
+from pyrmq import Broker, NameServer
+from pyrmq.errors import ClosedError, ConfigError, ForkError
+from pyrmq.server.processors import Response
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HOST = "127.0.0.1"
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+
+
+def name_server(folder: Path) -> NameServer:
+    return NameServer(listen_port=0, bind_address=HOST, kv_config_path=folder / "kvConfig.json")
+
+
+def broker(folder: Path, **options: object) -> Broker:
+    values: dict[str, Any] = {
+        "listen_port": 0,
+        "bind_address": HOST,
+        "broker_ip1": HOST,
+        "store_path_root_dir": folder / "store",
+        "mapped_file_size_commit_log": 1 << 20,
+        "max_hash_slot_num": 100,
+        "max_index_num": 400,
+        **options,
+    }
+    return Broker(**values)
+
+
+@pytest.fixture(params=["name server", "broker"])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NameServer | Broker]:
+    """A server that does not run yet."""
+    made = name_server(tmp_path) if request.param == "name server" else broker(tmp_path)
+    yield made
+    made.stop(0)
+
+
+def pyrmq_threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("pyrmq")}
+
+
+def test_health_tells_the_life(server: NameServer | Broker) -> None:
+    assert server.health() == {"status": "new"}
+    server.start()
+    health = server.health()
+    assert (health["status"], health["address"]) == ("running", server.address)
+    server.stop()
+    assert server.health() == {"status": "stopped"}
+
+
+def test_start_and_stop_may_be_repeated(server: NameServer | Broker) -> None:
+    server.stop()
+    assert server.start() is server.start()
+    server.stop()
+    server.stop()
+    server.start()
+    assert server.health()["status"] == "running"
+
+
+def test_a_stopped_server_leaves_no_thread_and_no_port(server: NameServer | Broker) -> None:
+    before = pyrmq_threads()
+    server.start()
+    address = server.address
+    assert pyrmq_threads() > before
+    server.stop()
+    assert pyrmq_threads() == before
+    with pytest.raises(ConnectionRefusedError):
+        Connection(address)
+
+
+def test_a_stopped_server_has_no_address(server: NameServer | Broker) -> None:
+    with pytest.raises(ClosedError, match=r"does not run: call start\(\) first"):
+        _ = server.address
+
+
+def test_stop_from_many_threads_stops_once(server: NameServer | Broker) -> None:
+    server.start()
+    threads = [threading.Thread(target=server.stop) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert server.health() == {"status": "stopped"}
+
+
+def test_stop_in_a_signal_handler_works(server: NameServer | Broker) -> None:
+    before = signal.signal(signal.SIGUSR1, lambda *_: server.stop(0))
+    try:
+        server.start()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        await_true(lambda: server.health()["status"] == "stopped")
+        # And where the interrupted call is a stop itself.
+        server.start()
+        timer = threading.Timer(0.0, os.kill, (os.getpid(), signal.SIGUSR1))
+        timer.start()
+        server.stop()
+        timer.join()
+        assert server.health() == {"status": "stopped"}
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_stop_lets_a_request_under_way_end(tmp_path: Path) -> None:
+    server = name_server(tmp_path)
+    asked, go = threading.Event(), threading.Event()
+
+    @server.processors.register(9001)
+    def slow(request: Any) -> Response:  # noqa: ANN401 - the core's request
+        del request
+        asked.set()
+        go.wait(10)
+        return Response(remark="done")
+
+    server.start()
+    answers: list[str | None] = []
+    address = server.address
+    client = threading.Thread(target=lambda: answers.append(ask(address, 9001).remark))
+    client.start()
+    assert asked.wait(10)
+    stopper = threading.Thread(target=server.stop)
+    stopper.start()
+    await_true(lambda: server.health()["status"] == "stopping")
+    go.set()
+    client.join(10)
+    stopper.join(10)
+    assert answers == ["done"]
+
+
+def test_a_second_stop_without_time_ends_the_drain(tmp_path: Path) -> None:
+    server = name_server(tmp_path)
+    asked, go = threading.Event(), threading.Event()
+
+    @server.processors.register(9001)
+    def slow(request: Any) -> None:  # noqa: ANN401 - the core's request
+        del request
+        asked.set()
+        go.wait(10)
+
+    server.start()
+    with Connection(server.address) as connection:
+        client = threading.Thread(target=_ask_and_lose, args=(connection,))
+        client.start()
+        assert asked.wait(10)
+        stopper = threading.Thread(target=server.stop, args=(60.0,))
+        stopper.start()
+        await_true(lambda: server.health()["status"] == "stopping")
+        threading.Timer(0.2, go.set).start()
+        server.stop(0)
+        stopper.join(10)
+        client.join(10)
+    assert not stopper.is_alive()
+    assert server.health() == {"status": "stopped"}
+
+
+def _ask_and_lose(connection: Connection) -> None:
+    with pytest.raises((ConnectionError, AssertionError)):
+        assert connection.ask(9001).code != 0
+
+
+def test_a_forked_child_gets_a_clear_error_and_can_start_its_own(tmp_path: Path) -> None:
+    with name_server(tmp_path) as server:
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                with pytest.raises(ForkError, match="cannot be used in its forked child"):
+                    server.health()
+                with pytest.raises(ForkError):
+                    _ = server.address
+                server.stop()
+                own = name_server(tmp_path / "own")
+                with own:
+                    status = 0 if own.health()["status"] == "running" else 2
+            finally:
+                os._exit(status)
+        _, ended = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(ended) == 0
+        assert server.health()["status"] == "running"
+
+
+def test_from_file_takes_apaches_keys_and_overrides(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text(
+        f"brokerName=broker-b\nlistenPort=0\nbrokerIP1={HOST}\nstorePathRootDir={tmp_path}/s\n"
+        "mappedFileSizeCommitLog=1048576\nmaxHashSlotNum=100\nmaxIndexNum=400\n"
+    )
+    server = Broker.from_file(file, bind_address=HOST, broker_name="broker-c")
+    assert server.options.broker_name == "broker-c"
+    with server:
+        assert server.store == tmp_path / "s"
+        assert (tmp_path / "s" / "commitlog").is_dir()
+
+
+def test_unknown_keywords_are_refused() -> None:
+    with pytest.raises(ConfigError, match="`brokr_name` is no option of the broker: did you mean"):
+        Broker(brokr_name="a")
+
+
+PROGRAM = """
+import sys
+from pyrmq import NameServer
+server = NameServer(listen_port=0, bind_address="127.0.0.1", kv_config_path=sys.argv[1])
+server.start()
+print(server.address, flush=True)
+"""
+
+
+def test_a_forgotten_server_ends_with_the_interpreter(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "kv.json")],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+class Process:
+    """A `pyrmq` server process that said where it listens; killed at the end of the block."""
+
+    def __init__(self, *words: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "pyrmq.cli", *words, "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise AssertionError(f"no ready line: {self.process.communicate(timeout=20)[1]}")
+        self.ready: dict[str, Any] = json.loads(line)
+
+    def end(self, number: signal.Signals) -> tuple[int, str]:
+        """Signal it and wait: exit status and standard error."""
+        self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=20)
+        return self.process.returncode, errors
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Kill it if it still runs."""
+        self.process.kill()
+        self.process.communicate(timeout=20)
+
+
+@pytest.fixture
+def small_store(tmp_path: Path) -> Path:
+    """A property file for a small store."""
+    file = tmp_path / "broker.conf"
+    file.write_text("mappedFileSizeCommitLog=1048576\nmaxHashSlotNum=100\nmaxIndexNum=400\n")
+    return file
+
+
+def server_words(config: Path, store: Path) -> list[str]:
+    ports = ["--listen-port", "0", "--name-server-port", "0"]
+    return ["server", "-c", str(config), "--store", str(store), *ports]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_stop_the_command_cleanly(
+    number: signal.Signals, tmp_path: Path, small_store: Path
+) -> None:
+    store = tmp_path / "store"
+    with Process(*server_words(small_store, store)) as process:
+        assert set(process.ready) == {"name_server", "broker", "pid"}
+        assert (store / "abort").exists()
+        assert process.end(number) == (0, "")
+    assert not (store / "abort").exists()
+
+
+def test_a_second_interrupt_ends_the_drain_but_not_the_flush(
+    tmp_path: Path, small_store: Path
+) -> None:
+    store = tmp_path / "store"
+    with Process(*server_words(small_store, store)) as process:
+        process.process.send_signal(signal.SIGINT)
+        assert process.end(signal.SIGINT) == (0, "")
+    assert not (store / "abort").exists()
+
+
+def test_a_start_that_fails_is_one_line_and_a_status(tmp_path: Path, small_store: Path) -> None:
+    words = server_words(small_store, tmp_path / "store")
+    with Process(*words) as first:
+        second = subprocess.run(
+            [sys.executable, "-m", "pyrmq.cli", *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=20,
+            env=ENVIRONMENT,
+        )
+        assert second.returncode == 1
+        (line,) = second.stderr.splitlines()
+        assert line.startswith("error: ")
+        assert "in use" in line
+        assert first.end(signal.SIGTERM) == (0, "")

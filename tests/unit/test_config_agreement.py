@@ -1,0 +1,88 @@
+"""The options in Python and in Rust are the same: names, defaults, bounds; and docs/compat.md."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from tools.gen_compat import PAGE, render
+
+from pyrmq import _core
+from pyrmq.config import BrokerOptions, NameServerOptions, Options
+from pyrmq.config.option import INT_MAX, LONG_MAX, apache_name
+from pyrmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Role(NamedTuple):
+    """One role on both sides."""
+
+    options: type[Options]
+    keys: Callable[[], list[str]]
+    check: Callable[[list[tuple[str, str]]], list[str]]
+    python_only: dict[str, str]
+
+
+NAME_SERVER = Role(
+    NameServerOptions,
+    _core.name_server_keys,
+    _core.name_server_check,
+    {
+        "configBlackList": "request code 318 is a Python row",
+        "configStorePath": "request code 318 is a Python row",
+        "kvConfigPath": "the key-value configuration is Python's",
+        "enableAllTopicList": "206 is a Python row",
+        "enableTopicList": "224 and 311 to 313 are Python rows",
+    },
+)
+BROKER = Role(BrokerOptions, _core.broker_keys, _core.broker_check, {})
+ROLES = pytest.mark.parametrize("role", [NAME_SERVER, BROKER], ids=["name server", "broker"])
+
+# Options whose bounds hang on others, with what lets the whole range through.
+BESIDE = {
+    "mappedFileSizeCommitLog": ("maxMessageSize", "1"),
+    "maxMessageSize": ("mappedFileSizeCommitLog", str(INT_MAX)),
+}
+# Bounds that the core narrows further, with the reason.
+NARROWER = {
+    "brokerId": "slaves are not built yet",
+    "mappedFileSizeConsumeQueue": "a multiple of 20",
+}
+
+
+@ROLES
+def test_both_sides_have_the_same_options(role: Role) -> None:
+    python = {apache_name(item) for item in fields(role.options)}
+    assert set(role.keys()) ^ python == set(role.python_only)
+
+
+@ROLES
+def test_both_sides_have_the_same_defaults(role: Role) -> None:
+    pairs = role.options().to_properties()
+    known = set(role.keys())
+    # The core has no default directory: where a home is, is Python's to know.
+    assert role.check([pair for pair in pairs.items() if pair[0] in known]) == []
+
+
+@ROLES
+def test_both_sides_have_the_same_bounds(role: Role) -> None:
+    known = set(role.keys())
+    for item in fields(role.options):
+        key = apache_name(item)
+        if item.metadata["kind"] is not int or key not in known or key in NARROWER:
+            continue
+        low, high = item.metadata["minimum"], item.metadata["maximum"]
+        beside = [BESIDE[key]] if key in BESIDE else []
+        for value in (low, high):
+            role.check([*beside, (key, str(value))])
+        for value in (low - 1, high + 1):
+            if value <= LONG_MAX:
+                with pytest.raises(ConfigError, match=key):
+                    role.check([*beside, (key, str(value))])
+
+
+def test_the_compatibility_page_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == render(), "run `make docs`"
