@@ -16,7 +16,7 @@ use pyrmq_remoting::net::{
     Table, Tracker,
 };
 use pyrmq_store::{Fs, RealFs};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -197,11 +197,14 @@ impl Broker {
         self.client.close().await;
         self.state.delays.stop();
         let thread = self.delays.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread of the delayed messages had failed");
-        }
         let state = self.state.clone();
-        let closed = tokio::task::spawn_blocking(move || persist_and_close(&state)).await;
+        let closed = tokio::task::spawn_blocking(move || {
+            if thread.is_some_and(|thread| thread.join().is_err()) {
+                tracing::error!("the thread of the delayed messages had failed");
+            }
+            persist_and_close(&state)
+        })
+        .await;
         closed.unwrap_or(Ok(()))?;
         tracing::info!(broker = self.state.options.broker_name, "the broker has stopped");
         Ok(())
@@ -277,10 +280,8 @@ fn hook_up(
     let fast_table = Arc::new(processor::table(state, tasks, true, python, python_codes));
     let events: Arc<dyn Events> = Arc::new(Connections(state.clone()));
     let (main, fast) = listen(&state.options, &main_table, &fast_table, &events)?;
-    state.set_address(SocketAddr::new(
-        advertised(&state.options)?,
-        main.local_addr().port(),
-    ));
+    let (host, text) = advertised(&state.options, main.local_addr().port())?;
+    state.set_address(host, text);
     let lost = Arc::new(Lost(state.clone()));
     let client = Client::with_events(tasks.handle(), ClientOptions::default(), main_table, lost)?;
     Ok((main, fast, client))
@@ -293,10 +294,7 @@ fn listen(
     fast: &Arc<Table>,
     events: &Arc<dyn Events>,
 ) -> Result<(Server, Option<Server>), NetError> {
-    let ip = options
-        .bind_address
-        .parse()
-        .unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    let ip = options.bind_ip();
     let bind = |port: u16, table: &Arc<Table>| {
         let options = ServerOptions {
             drain: DRAIN,
@@ -324,21 +322,35 @@ fn listen(
     Ok((found, None))
 }
 
-/// The address for clients: as told, or the one by which this machine would reach others.
-fn advertised(options: &Options) -> Result<IpAddr, BrokerError> {
-    if !options.broker_ip1.is_empty() {
-        return options.broker_ip1.parse().map_err(|_| BrokerError::Option {
-            key: "brokerIP1",
-            value: options.broker_ip1.clone(),
-            range: "an IP address".to_owned(),
-        });
+/// The address for clients: as told, or the one by which this machine would reach others. A name is told as a name;
+/// records carry its address.
+fn advertised(options: &Options, port: u16) -> Result<(SocketAddr, String), BrokerError> {
+    let told = options.broker_ip1.trim();
+    if let Ok(ip) = told.parse::<IpAddr>() {
+        let address = SocketAddr::new(ip, port);
+        return Ok((address, address.to_string()));
+    }
+    if !told.is_empty() {
+        let found = (told, port)
+            .to_socket_addrs()
+            .ok()
+            .and_then(|mut addresses| addresses.next());
+        return found
+            .map(|address| (address, format!("{told}:{port}")))
+            .ok_or_else(|| BrokerError::Option {
+                key: "brokerIP1",
+                value: told.to_owned(),
+                range: "an address of this machine, or a name that has one".to_owned(),
+            });
     }
     // Connecting a datagram socket sends nothing; it only makes the system choose an address.
     let chosen = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
         socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
         socket.local_addr()
     });
-    Ok(chosen.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip()))
+    let ip = chosen.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip());
+    let address = SocketAddr::new(ip, port);
+    Ok((address, address.to_string()))
 }
 
 /// Lost connections leave their groups at once.

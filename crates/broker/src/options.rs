@@ -5,6 +5,7 @@
 
 use crate::error::BrokerError;
 use std::fmt::Display;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 /// One key as it stands: for `-p`, for the runtime information and for the documentation.
@@ -254,6 +255,13 @@ impl Options {
     pub fn validate(&self) -> Result<(), BrokerError> {
         self.check_ranges()?;
         self.store.validate()?;
+        if !self.bind_address.is_empty() && self.bind_address.parse::<IpAddr>().is_err() {
+            return Err(BrokerError::Option {
+                key: "bindAddress",
+                value: self.bind_address.clone(),
+                range: "an IP address of this machine, or nothing for all".to_owned(),
+            });
+        }
         if self.broker_id != 0 {
             return Err(BrokerError::Option {
                 key: "brokerId",
@@ -283,6 +291,12 @@ impl Options {
         self.name_servers()?;
         self.delay_levels()?;
         Ok(())
+    }
+
+    /// Where to listen.
+    pub(crate) fn bind_ip(&self) -> IpAddr {
+        let all = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        self.bind_address.parse().unwrap_or(all)
     }
 
     /// The name servers, each `host:port`.

@@ -1,4 +1,9 @@
 //! Topics, groups, offsets and statistics as an administrator sees them, and the name servers.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking, and plays the damaged disk"
+)]
 
 mod common;
 
@@ -217,8 +222,6 @@ async fn runtime_information_has_every_key_that_cluster_list_reads() {
             .count(),
         3
     );
-    let config = text(&site.ask_ok(Command::request(request::GET_BROKER_CONFIG)).await);
-    assert!(config.contains("brokerName=broker-a\n"), "{config}");
     site.stop().await;
 }
 

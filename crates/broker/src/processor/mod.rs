@@ -5,6 +5,7 @@
 )]
 
 pub(crate) mod back;
+pub(crate) mod call;
 pub(crate) mod client;
 pub(crate) mod group;
 pub(crate) mod offset;

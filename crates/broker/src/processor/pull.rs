@@ -61,6 +61,8 @@ struct Admitted {
     topic: Arc<TopicConfig>,
     group: Arc<GroupConfig>,
     tags: Tags,
+    /// The answer is a reset of the group's offset: what it commits beside is older.
+    reset: bool,
 }
 
 impl Processor for Pull {
@@ -84,7 +86,7 @@ impl Pull {
             Ok(found) => found,
             Err(refusal) => return reply.send(refusal.into_response()),
         };
-        if may_hold && ask.sys_flag & COMMITS != 0 && ask.commit_offset >= 0 {
+        if may_hold && ask.sys_flag & COMMITS != 0 && ask.commit_offset >= 0 && !admitted.reset {
             self.state
                 .offsets
                 .commit(ask.group, ask.topic, ask.queue_id, ask.commit_offset);
@@ -125,11 +127,12 @@ impl Pull {
 
     fn look<'a>(&self, request: &'a Command) -> Result<(Ask<'a>, Admitted, Got), Refusal> {
         let ask = Ask::read(&request.fields)?;
-        let admitted = self.admit(&ask, request.code)?;
+        let mut admitted = self.admit(&ask, request.code)?;
         let state = &self.state;
         if state.options.use_server_side_reset_offset
             && let Some(offset) = state.offsets.take_reset(ask.group, ask.topic, ask.queue_id)
         {
+            admitted.reset = true;
             let got = Got {
                 status: GetStatus::OffsetOverflowBadly,
                 next_offset: offset,
@@ -201,7 +204,12 @@ impl Pull {
             ));
         }
         let tags = self.filter(ask, &group)?;
-        Ok(Admitted { topic, group, tags })
+        Ok(Admitted {
+            topic,
+            group,
+            tags,
+            reset: false,
+        })
     }
 
     fn filter(&self, ask: &Ask<'_>, group: &GroupConfig) -> Result<Tags, Refusal> {

@@ -7,7 +7,7 @@ use super::parcel::Parcel;
 use super::properties;
 use crate::draft::Draft;
 use crate::error::Refusal;
-use crate::state::State;
+use crate::state::{State, born_host};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::ReplyMessageRequestHeader;
 use pyrmq_remoting::net::{NetError, Peer, Processor, Reply};
@@ -128,7 +128,7 @@ fn store(
         flag: parcel.flag,
         sys_flag: parcel.sys_flag,
         born_ms: parcel.born_ms,
-        born_host: peer.remote(),
+        born_host: born_host(peer),
         store_host: state.store_host(),
         reconsume_times: parcel.reconsume_times,
         body,

@@ -1,6 +1,7 @@
 //! The table of request codes: one list from which the processor tables, the refusals and docs/compat.md are made.
 
 use super::back::send_back;
+use super::call::Call;
 use super::pull::Pull;
 use super::reply::SendReply;
 use super::send::Send;
@@ -156,6 +157,14 @@ const REPLIES: &[(i32, &str)] = &[
     (request::SEND_REPLY_MESSAGE_V2, "as 324"),
 ];
 
+const CALLS: &[(i32, &str)] = &[
+    (request::GET_CONSUMER_RUNNING_INFO, "passed on to the consumer"),
+    (
+        request::CONSUME_MESSAGE_DIRECTLY,
+        "passed on to the consumer with the message",
+    ),
+];
+
 /// Main port only.
 const PULLS: &[(i32, &str)] = &[
     (
@@ -238,7 +247,7 @@ fn row(code: i32) -> RowInfo {
         .iter()
         .chain(ANNOUNCED)
         .map(|(code, _, note)| (*code, *note));
-    let others = SENDS.iter().chain(REPLIES).chain(PULLS).copied();
+    let others = SENDS.iter().chain(REPLIES).chain(CALLS).chain(PULLS).copied();
     let native = functions.chain(others).find(|(native, _)| *native == code);
     if let Some((_, note)) = native {
         return RowInfo {
@@ -280,6 +289,8 @@ pub(crate) fn table(
     let send: Arc<dyn Processor> = Arc::new(Send::new(state.clone()));
     let reply: Arc<dyn Processor> = Arc::new(SendReply::new(state.clone()));
     table.native(&codes(SENDS), &send).native(&codes(REPLIES), &reply);
+    let call: Arc<dyn Processor> = Arc::new(Call::new(state.clone()));
+    table.native(&codes(CALLS), &call);
     if !fast {
         let pull: Arc<dyn Processor> = Arc::new(Pull::new(state.clone()));
         table.native(&codes(PULLS), &pull);

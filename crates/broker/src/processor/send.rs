@@ -10,8 +10,8 @@ use super::properties::{self, Known};
 use crate::admission;
 use crate::draft::Draft;
 use crate::error::Refusal;
-use crate::state::State;
 use crate::state::topics::TopicConfig;
+use crate::state::{State, born_host};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::{batch, java_hash, sys_flag};
@@ -122,7 +122,7 @@ impl Send {
             flag: parcel.flag,
             sys_flag: parcel.sys_flag | topic.message_sys_flag(),
             born_ms: parcel.born_ms,
-            born_host: peer.remote(),
+            born_host: born_host(peer),
             store_host: state.store_host(),
             reconsume_times: parcel.reconsume_times,
             body: request.body.as_deref().unwrap_or_default(),
@@ -154,7 +154,7 @@ impl Send {
             queue_id,
             sys_flag: parcel.sys_flag | topic.message_sys_flag(),
             born_timestamp_ms: parcel.born_ms,
-            born_host: peer.remote(),
+            born_host: born_host(peer),
             store_host: state.store_host(),
             reconsume_times: parcel.reconsume_times,
             items: &items,

@@ -66,7 +66,7 @@ pub struct State {
     /// What name servers are told.
     pub announcements: Announcements,
     /// Known once the port is open.
-    address: OnceLock<SocketAddr>,
+    address: OnceLock<(SocketAddr, String)>,
     /// Distance from the log's end within which a queue counts as young.
     pub(crate) young_bytes: i64,
     /// The properties that every stored message gets.
@@ -131,12 +131,15 @@ impl State {
     /// The address that clients are told and that records carry.
     pub fn store_host(&self) -> SocketAddr {
         let unknown = SocketAddr::from(([127, 0, 0, 1], 0));
-        self.address.get().copied().unwrap_or(unknown)
+        self.address.get().map_or(unknown, |(host, _)| *host)
     }
 
     /// The same as `host:port`.
     pub fn address(&self) -> String {
-        self.store_host().to_string()
+        self.address
+            .get()
+            .map(|(_, text)| text.clone())
+            .unwrap_or_default()
     }
 
     /// A unique id for a message whose sender gave none.
@@ -145,9 +148,9 @@ impl State {
     }
 
     /// Set once, when the port is open, before anything is served.
-    pub(crate) fn set_address(&self, address: SocketAddr) {
-        if self.address.set(address).is_err() {
-            tracing::error!(%address, "the broker's address was set twice");
+    pub(crate) fn set_address(&self, host: SocketAddr, text: String) {
+        if self.address.set((host, text)).is_err() {
+            tracing::error!(%host, "the broker's address was set twice");
         }
     }
 
@@ -307,6 +310,12 @@ impl State {
             member.send(notice);
         }
     }
+}
+
+/// Where a message was born. An IPv4 peer of a port that speaks IPv6 too keeps its IPv4 form.
+pub(crate) fn born_host(peer: &Peer) -> SocketAddr {
+    let remote = peer.remote();
+    SocketAddr::new(remote.ip().to_canonical(), remote.port())
 }
 
 fn both_ways(name: &str, queues: i32, topic_sys_flag: i32) -> TopicConfig {

@@ -1,0 +1,94 @@
+//! Questions that the broker passes on to a consumer: 307 what it does, 309 consume this message now (Apache
+//! `AdminBrokerProcessor.callConsumer`).
+
+use crate::error::Refusal;
+use crate::state::State;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::message::id::OffsetId;
+use pyrmq_remoting::net::{NetError, Peer, Processor, Reply};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a consumer may take (Apache `Broker2Client.callClient`).
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Older consumers do not know these questions (Apache `MQVersion.V3_1_8_SNAPSHOT`).
+const OLDEST: i32 = 62;
+
+/// Answers 307 and 309.
+#[derive(Debug)]
+pub(crate) struct Call {
+    state: Arc<State>,
+}
+
+impl Call {
+    pub(crate) fn new(state: Arc<State>) -> Self {
+        Self { state }
+    }
+
+    /// The consumer's connection, and the request with the message that it is about.
+    fn prepare(&self, mut request: Command) -> Result<(Peer, Command), Refusal> {
+        let missing =
+            |key: &str| Refusal::new(response::INVALID_PARAMETER, format!("the header has no {key}"));
+        let group = request
+            .fields
+            .get("consumerGroup")
+            .ok_or_else(|| missing("consumerGroup"))?;
+        let client = request
+            .fields
+            .get("clientId")
+            .ok_or_else(|| missing("clientId"))?;
+        let member = self.state.clients.consumers(group, |consumers| {
+            consumers
+                .members
+                .values()
+                .find(|member| member.id == client)
+                .cloned()
+        });
+        let member = member.flatten().ok_or_else(|| {
+            Refusal::new(
+                response::CONSUMER_NOT_ONLINE,
+                format!("the consumer {client} of the group {group} is not connected"),
+            )
+        })?;
+        if member.version < OLDEST {
+            return Err(Refusal::internal(format!(
+                "the consumer {client} is too old for this request"
+            )));
+        }
+        if request.code == request::CONSUME_MESSAGE_DIRECTLY {
+            let id: OffsetId = request
+                .fields
+                .get("msgId")
+                .ok_or_else(|| missing("msgId"))?
+                .parse()?;
+            let record = self.state.store.record_at(id.offset);
+            let record = record.map_err(|error| Refusal::internal(error.to_string()))?;
+            request.body = Some(record.ok_or_else(|| {
+                Refusal::internal(format!("no message begins at commit log offset {}", id.offset))
+            })?);
+        }
+        Ok((member.peer, request))
+    }
+}
+
+impl Processor for Call {
+    fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
+        match self.prepare(request) {
+            Ok((consumer, request)) => {
+                consumer.request_with(request, CALL_TIMEOUT, move |result| reply.send(outcome(result)));
+            }
+            Err(refusal) => reply.send(refusal.into_response()),
+        }
+    }
+}
+
+fn outcome(result: Result<Command, NetError>) -> Command {
+    match result {
+        Ok(answer) => answer,
+        Err(error @ NetError::Timeout { .. }) => {
+            Command::error(response::CONSUME_MSG_TIMEOUT, error.to_string())
+        }
+        Err(error) => Command::error(response::SYSTEM_ERROR, error.to_string()),
+    }
+}
