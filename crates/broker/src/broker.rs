@@ -6,17 +6,17 @@
 use crate::error::BrokerError;
 use crate::hold::{EndOf, Held, Hold};
 use crate::options::Options;
+use crate::ports;
 use crate::processor;
 use crate::processor::pull::Pull;
 use crate::register::{self, Lost};
 use crate::state::State;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::net::{
-    Client, ClientOptions, CloseReason, Events, NetError, Peer, Requests, Server, ServerOptions, Shutdown,
-    Table, Tracker,
+    Client, ClientOptions, CloseReason, Events, Peer, Requests, Server, Shutdown, Tracker,
 };
 use pyrmq_store::{Fs, RealFs};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -27,12 +27,6 @@ use tokio::time::timeout;
 
 /// How long cut connections may take to end.
 const CUT: Duration = Duration::from_secs(2);
-/// Longest drain of a port; [`Broker::stop`] ends it earlier.
-const DRAIN: Duration = Duration::from_hours(1);
-/// Tries to find two free ports at the right distance.
-const PORT_TRIES: usize = 32;
-/// The fast port is this far below the main one (Apache `MixAll.brokerVIPChannel`).
-const FAST_DISTANCE: u16 = 2;
 /// How often waiting pulls are looked at for lost connections and ended time.
 const SWEEP: Duration = Duration::from_secs(1);
 /// Every so many sweeps, messages that were not announced are looked for (Apache: every 5 s).
@@ -279,78 +273,12 @@ fn hook_up(
     let main_table = Arc::new(processor::table(state, tasks, false, python, python_codes));
     let fast_table = Arc::new(processor::table(state, tasks, true, python, python_codes));
     let events: Arc<dyn Events> = Arc::new(Connections(state.clone()));
-    let (main, fast) = listen(&state.options, &main_table, &fast_table, &events)?;
-    let (host, text) = advertised(&state.options, main.local_addr().port())?;
+    let (main, fast) = ports::listen(&state.options, &main_table, &fast_table, &events)?;
+    let (host, text) = ports::advertised(&state.options, main.local_addr().port())?;
     state.set_address(host, text);
     let lost = Arc::new(Lost(state.clone()));
     let client = Client::with_events(tasks.handle(), ClientOptions::default(), main_table, lost)?;
     Ok((main, fast, client))
-}
-
-/// Opens both ports. Port 0: a free one whose neighbour two below is free too; failing that, no fast port.
-fn listen(
-    options: &Options,
-    main: &Arc<Table>,
-    fast: &Arc<Table>,
-    events: &Arc<dyn Events>,
-) -> Result<(Server, Option<Server>), NetError> {
-    let ip = options.bind_ip();
-    let bind = |port: u16, table: &Arc<Table>| {
-        let options = ServerOptions {
-            drain: DRAIN,
-            ..ServerOptions::default()
-        };
-        Server::bind(SocketAddr::new(ip, port), options, table.clone(), events.clone())
-    };
-    let port = u16::try_from(options.listen_port).unwrap_or_default();
-    if port != 0 {
-        return Ok((bind(port, main)?, Some(bind(port - FAST_DISTANCE, fast)?)));
-    }
-    let mut found = bind(0, main)?;
-    for _ in 0..PORT_TRIES {
-        let below = found
-            .local_addr()
-            .port()
-            .checked_sub(FAST_DISTANCE)
-            .filter(|port| *port > 0);
-        if let Some(Ok(beside)) = below.map(|port| bind(port, fast)) {
-            return Ok((found, Some(beside)));
-        }
-        found = bind(0, main)?;
-    }
-    tracing::warn!("found no free port two below a free port: the broker has no fast port");
-    Ok((found, None))
-}
-
-/// The address for clients: as told, or the one by which this machine would reach others. A name is told as a name;
-/// records carry its address.
-fn advertised(options: &Options, port: u16) -> Result<(SocketAddr, String), BrokerError> {
-    let told = options.broker_ip1.trim();
-    if let Ok(ip) = told.parse::<IpAddr>() {
-        let address = SocketAddr::new(ip, port);
-        return Ok((address, address.to_string()));
-    }
-    if !told.is_empty() {
-        let found = (told, port)
-            .to_socket_addrs()
-            .ok()
-            .and_then(|mut addresses| addresses.next());
-        return found
-            .map(|address| (address, format!("{told}:{port}")))
-            .ok_or_else(|| BrokerError::Option {
-                key: "brokerIP1",
-                value: told.to_owned(),
-                range: "an address of this machine, or a name that has one".to_owned(),
-            });
-    }
-    // Connecting a datagram socket sends nothing; it only makes the system choose an address.
-    let chosen = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
-        socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
-        socket.local_addr()
-    });
-    let ip = chosen.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip());
-    let address = SocketAddr::new(ip, port);
-    Ok((address, address.to_string()))
 }
 
 /// Lost connections leave their groups at once.

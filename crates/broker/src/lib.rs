@@ -8,6 +8,7 @@ pub mod error;
 pub mod hold;
 mod json;
 pub mod options;
+mod ports;
 mod processor;
 pub mod register;
 pub mod state;

@@ -1,0 +1,79 @@
+//! A disk that fails: nothing is acknowledged that it does not hold, and the broker says why.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{Site, TempDir, eventually, options, properties, pull, records};
+use pyrmq_broker::Broker;
+use pyrmq_remoting::codes::response;
+use pyrmq_testkit::FaultyDisk;
+use pyrmq_testkit::disk::{Fault, Operation};
+use std::io::ErrorKind;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+
+fn start(dir: &TempDir, disk: &FaultyDisk, flush: &str) -> Site {
+    let mut options = options(dir);
+    options.store.set("flushDiskType", flush).unwrap();
+    Site::of(Broker::start_on(Arc::new(disk.clone()), options, &Handle::current(), None, &[]).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_flush_is_never_answered_with_success() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let site = start(&dir, &disk, "SYNC_FLUSH");
+    site.send_ok("T", b"good", "").await;
+    disk.fail(Operation::Sync, "commitlog", 0, Fault::Error(ErrorKind::Other));
+    let lost = site.send("T", b"lost", "").await;
+    assert_eq!(lost.code, response::SERVICE_NOT_AVAILABLE, "{:?}", lost.remark);
+    // The log stays closed even when the disk seems well again: what the failed flush held is gone.
+    disk.heal();
+    let next = site.send("T", b"next", &properties(&[("WAIT", "false")])).await;
+    assert_eq!(next.code, response::SERVICE_NOT_AVAILABLE);
+    assert!(next.remark.unwrap().contains("read-only"));
+    assert!(site.broker.health().store.read_only.is_some());
+    // Reading goes on.
+    let got = site.ask_ok(pull("G", "T", 0, "*", None)).await;
+    assert_eq!(records(&got)[0].1, b"good");
+    drop(site.broker.stop(common::LIMIT).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_write_is_refused_with_its_reason() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let site = start(&dir, &disk, "ASYNC_FLUSH");
+    site.send_ok("T", b"good", "").await;
+    eventually("it is readable", async || {
+        site.broker.state().store.max_offset("T", 0) == 1
+    })
+    .await;
+    disk.fail(Operation::Write, "commitlog", 0, Fault::Torn(10));
+    let torn = site.send("T", b"torn", "").await;
+    assert_ne!(torn.code, response::SUCCESS);
+    assert!(torn.remark.unwrap().contains("injected"));
+    let got = site.ask_ok(pull("G", "T", 0, "*", None)).await;
+    assert_eq!(records(&got).len(), 1);
+    drop(site.broker.stop(common::LIMIT).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_cannot_be_written_is_not_made() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let site = start(&dir, &disk, "ASYNC_FLUSH");
+    disk.fail(
+        Operation::Sync,
+        "topics.json",
+        0,
+        Fault::Error(ErrorKind::StorageFull),
+    );
+    let refused = site.create("T", 1).await;
+    assert_eq!(refused.code, response::SYSTEM_ERROR);
+    assert!(refused.remark.unwrap().contains("topics.json"));
+    assert!(site.broker.state().topics.get("T").is_none());
+    disk.heal();
+    site.ask_ok(common::create("T", 1)).await;
+    site.stop().await;
+}
