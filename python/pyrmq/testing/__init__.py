@@ -7,8 +7,8 @@ fixtures `rocketmq` (a fresh cluster for each test) and `rocketmq_session` (one 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyrmq.testing.cluster import Cluster as Cluster
-    from pyrmq.testing.cluster import cluster as cluster
+    from pyrmq.testing.running import Cluster as Cluster
+    from pyrmq.testing.running import cluster as cluster
 
 __all__ = ["Cluster", "cluster"]
 
@@ -19,7 +19,6 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    # Not `from ... import`: the module has the name of its function and would stay in its place.
-    value = getattr(import_module("pyrmq.testing.cluster"), name)
+    value = getattr(import_module("pyrmq.testing.running"), name)
     globals()[name] = value
     return value

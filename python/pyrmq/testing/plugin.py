@@ -13,7 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyrmq.testing.cluster import Cluster
+    from pyrmq.testing.running import Cluster
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def rocketmq() -> Iterator[Cluster]:
         ...     with pyrmq.Producer(name_server=rocketmq.name_server, group="shop") as producer:
         ...         producer.send("orders", b"two coffees")
     """
-    from pyrmq.testing.cluster import cluster
+    from pyrmq.testing.running import cluster
 
     with cluster() as running:
         yield running
@@ -34,7 +34,7 @@ def rocketmq() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def rocketmq_session() -> Iterator[Cluster]:
     """One name server and one broker for all tests; take topics of your own."""
-    from pyrmq.testing.cluster import cluster
+    from pyrmq.testing.running import cluster
 
     with cluster() as running:
         yield running
