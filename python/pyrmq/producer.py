@@ -17,7 +17,7 @@ from typing import NamedTuple, Self, cast
 
 from pyrmq import _core
 from pyrmq._client import PLAIN, Extras, milliseconds, name_servers, queue_of
-from pyrmq.errors import BatchSendError, ClosedError, RmqError
+from pyrmq.errors import BatchSendError, ClosedError, ForkError, RmqError
 from pyrmq.message import Body, Message, QueueId, SendResult
 
 __all__ = ["Producer", "ProducerStats"]
@@ -351,6 +351,9 @@ class Producer:
                     waiting,
                     timeout,
                 )
+        except ForkError:
+            # The connections are the parent's: there is nothing to end here.
+            return
         finally:
             self._core.shut()
             if futures is not None:
@@ -410,7 +413,8 @@ class _Futures:
 
     def close(self) -> None:
         self.outcomes.close()
-        if threading.current_thread() is not self._thread:
+        # In a forked child the thread does not exist, in a callback it is this one.
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
         for future in self._waiting.values():
             future.set_exception(ClosedError("the producer was closed before the outcome came"))

@@ -32,6 +32,7 @@ fn key_of(place: Place) -> QueueKey {
 
 async fn queues_of(puller: &Puller, topic: &str) -> Result<Vec<Place>, ClientError> {
     let topic: Arc<str> = topic.into();
+    puller.routes().find(&topic).await?;
     let route = puller.routes().refresh(&topic).await?;
     let queues = route.route.subscribed().into_iter();
     Ok(queues

@@ -85,9 +85,10 @@ impl Error {
 fn raise_client(py: Python<'_>, text: &str, error: ClientError) -> PyResult<PyErr> {
     match error {
         ClientError::Option { .. } | ClientError::NotAssigned { .. } => raise(py, "ConfigError", text, &[]),
-        ClientError::Topic { .. } | ClientError::BodyTooLarge { .. } | ClientError::Property { .. } => {
-            raise(py, "MessageError", text, &[])
-        }
+        ClientError::Topic { .. }
+        | ClientError::EmptyBody { .. }
+        | ClientError::BodyTooLarge { .. }
+        | ClientError::Property { .. } => raise(py, "MessageError", text, &[]),
         ClientError::NameServers { addresses, .. } => {
             let fields = [("addresses", Value::Text(&addresses))];
             raise(py, "NameServerUnreachable", text, &fields)

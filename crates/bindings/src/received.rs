@@ -90,7 +90,7 @@ impl PyReceived {
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let properties = PyDict::new(py);
-        for (name, value) in self.record(py)?.properties.iter() {
+        for (name, value) in self.record(py)?.properties {
             properties.set_item(name, value)?;
         }
         Ok(properties)

@@ -37,12 +37,21 @@ impl Shared {
         let Some(subscription) = self.heartbeat.membership.subscription(topic) else {
             return Ok(());
         };
-        let members = self.members(topic).await?;
+        let me = &self.heartbeat.membership.client_id;
+        let members = match self.members(topic).await {
+            Ok(members) if members.contains(me) => members,
+            // A broker that has been started again does not know its clients yet.
+            Ok(_) | Err(ClientError::Answer { .. }) => {
+                self.heartbeat.beat().await?;
+                self.members(topic).await?
+            }
+            Err(error) => return Err(error),
+        };
         let route = self.routes.get(topic).await?;
         let queues = route.route.subscribed();
         let mut ids: Vec<&str> = members.iter().map(String::as_str).collect();
         // Who is not in the list gets nothing: its heartbeat has not been counted yet.
-        let place = allocate::place(&mut ids, &self.heartbeat.membership.client_id);
+        let place = allocate::place(&mut ids, me);
         let mine = allocate::average(queues.len(), ids.len(), place.unwrap_or(usize::MAX));
         let subscription = Arc::new(subscription);
         let wanted = queues
@@ -112,31 +121,42 @@ impl Shared {
                 fresh.push((wish.key, wish.start, generation));
             }
         }
+        let mut failure = None;
         for queue in lost {
             tracing::info!(key = %queue.key, "queue given back");
-            if queue.done > queue.committed {
-                self.offsets.commit(&queue.key, queue.done).await?;
+            if queue.done > queue.committed
+                && let Err(error) = self.offsets.commit(&queue.key, queue.done).await
+            {
+                failure = Some(error);
             }
         }
         for (key, start, generation) in fresh {
             let begin = match start {
-                Some(offset) => offset,
-                None => self.begin_of(&key).await?,
+                Some(offset) => Ok(offset),
+                None => self.begin_of(&key).await,
             };
-            tracing::info!(%key, begin, "queue taken");
-            {
-                let mut state = self.state();
-                let Some(queue) = state.queues.get_mut(&key) else {
-                    continue;
-                };
-                if queue.generation != generation {
-                    continue;
-                }
-                queue.restart(begin, generation);
+            let mut state = self.state();
+            let Some(queue) = state.queues.get_mut(&key) else {
+                continue;
+            };
+            if queue.generation != generation {
+                continue;
             }
-            self.pull(&key);
+            match begin {
+                Ok(begin) => {
+                    tracing::info!(%key, begin, "queue taken");
+                    queue.restart(begin, generation);
+                    drop(state);
+                    self.pull(&key);
+                }
+                Err(error) => {
+                    // Not taken: the next look at the shares tries again.
+                    state.queues.remove(&key);
+                    failure = Some(error);
+                }
+            }
         }
-        Ok(())
+        failure.map_or(Ok(()), Err)
     }
 
     /// Where the group has come, else where it shall begin.

@@ -26,6 +26,14 @@ pub enum ClientError {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// A body without a byte: brokers and other clients refuse it.
+    #[error(
+        "message for topic `{topic}` has an empty body: RocketMQ has no empty messages; put what you mean into a byte"
+    )]
+    EmptyBody {
+        /// Where it should go.
+        topic: String,
+    },
     /// A body larger than the producer's limit.
     #[error(
         "message for topic `{topic}` has {size} bytes, the limit is {limit}: raise `max_message_bytes` here and `maxMessageSize` on the broker, or split it"

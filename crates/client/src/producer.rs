@@ -225,9 +225,14 @@ impl Producer {
         })
     }
 
-    /// Refuses a body over the limit.
+    /// Refuses an empty body, and one over the limit.
     pub fn check_size(&self, topic: &str, size: usize) -> Result<(), ClientError> {
         let limit = self.shared.options.max_message_bytes;
+        if size == 0 {
+            return Err(ClientError::EmptyBody {
+                topic: topic.to_owned(),
+            });
+        }
         if size > limit {
             return Err(ClientError::BodyTooLarge {
                 topic: topic.to_owned(),

@@ -162,7 +162,7 @@ impl Puller {
     /// Joins the group for a topic: takes this member's share of its queues now and whenever the group changes.
     pub async fn subscribe(&self, topic: &str, expression: &str) -> Result<(), ClientError> {
         let topic: Arc<str> = topic.into();
-        self.shared.routes.get(&topic).await?;
+        self.shared.routes.find(&topic).await?;
         let subscription = Subscription {
             expression: expression.to_owned(),
             version: clock::now_ms(),
@@ -182,7 +182,7 @@ impl Puller {
             version: clock::now_ms(),
         });
         for (key, _) in &queues {
-            self.shared.routes.get(&key.topic).await?;
+            self.shared.routes.find(&key.topic).await?;
         }
         let wanted = queues
             .into_iter()

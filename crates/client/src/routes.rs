@@ -72,6 +72,13 @@ impl NameServers {
     }
 }
 
+/// Looks at a topic that may come soon: about a second in all.
+const FIND_AGAIN: u32 = 10;
+
+/// Further looks of a producer at a topic that nobody has or may create, and the pause between them.
+const REGISTERING: u32 = 4;
+const REGISTERING_PAUSE: Duration = Duration::from_millis(50);
+
 /// What happens when a topic is unknown.
 #[derive(Debug, Clone)]
 pub struct AutoCreate {
@@ -200,6 +207,20 @@ impl Routes {
         }
     }
 
+    /// The same for a topic that may just have been created by a first send: brokers answer that send before they
+    /// have told the name servers.
+    pub async fn find(&self, topic: &Arc<str>) -> Known {
+        let mut pause = Duration::from_millis(10);
+        for _ in 0..FIND_AGAIN {
+            match self.get(topic).await {
+                Err(ClientError::NoTopic { .. }) => tokio::time::sleep(pause).await,
+                found => return found,
+            }
+            pause = pause.mul_f32(1.5);
+        }
+        self.get(topic).await
+    }
+
     /// Asks the name servers, together with whoever asks for the same topic now.
     pub async fn refresh(&self, topic: &Arc<str>) -> Known {
         let (sender, receiver) = oneshot::channel();
@@ -302,12 +323,24 @@ impl Shared {
                 }
                 known.insert(topic.clone(), route);
             }
-            Err(ClientError::NoTopic { .. }) => drop(known.remove(topic)),
+            // What was known stays: a broker that restarts takes its topics from the name servers for a while, and
+            // the broker itself tells when a topic is gone for good.
             Err(error) => tracing::warn!(topic = &**topic, %error, "route not refreshed"),
         }
     }
 
+    /// Asks once; for a producer a few times, because a broker that has just started may be about to register.
     async fn ask(&self, topic: &Arc<str>) -> Known {
+        for _ in 0..if self.create.is_some() { REGISTERING } else { 0 } {
+            match self.ask_once(topic).await {
+                Err(ClientError::NoTopic { .. }) => tokio::time::sleep(REGISTERING_PAUSE).await,
+                found => return found,
+            }
+        }
+        self.ask_once(topic).await
+    }
+
+    async fn ask_once(&self, topic: &Arc<str>) -> Known {
         if let Some(route) = self.query(topic).await? {
             return Ok(TopicRoute::new(route, false));
         }

@@ -1,0 +1,31 @@
+"""A cluster for all tests of this folder, and a topic of its own for each."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyrmq.testing import Cluster, cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NUMBERS = count()
+
+
+@pytest.fixture(scope="session")
+def shared() -> Iterator[Cluster]:
+    with cluster() as running:
+        yield running
+
+
+@pytest.fixture
+def address(shared: Cluster) -> str:
+    return shared.name_server
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic-{next(_NUMBERS)}"

@@ -1,0 +1,95 @@
+"""Ctrl-C ends every wait, and the interpreter ends although things are left open."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+HEAD = """
+import sys
+from pyrmq import Producer, PullConsumer
+
+address, topic = sys.argv[1:]
+producer = Producer(name_server=address, send_timeout=20)
+producer.send(topic, b"x")
+consumer = PullConsumer(name_server=address, group="ctrl-c")
+consumer.subscribe(topic)
+"""
+
+WAITS = {
+    "poll": """
+        while True:
+            consumer.poll(timeout=None)
+    """,
+    "iteration": """
+        for message in consumer:
+            pass
+    """,
+    "silent name server": """
+        import socket
+
+        silent = socket.create_server(("127.0.0.1", 0))
+        port = silent.getsockname()[1]
+        with Producer(name_server=f"127.0.0.1:{port}", send_timeout=20) as far:
+            far.send(topic, b"x")
+    """,
+    "event loop": """
+        import asyncio
+        from pyrmq import aio
+
+        async def main():
+            async with aio.PullConsumer(name_server=address, group="ctrl-c-aio") as own:
+                await own.subscribe(topic)
+                async for message in own:
+                    pass
+
+        asyncio.run(main())
+    """,
+}
+
+
+@pytest.mark.parametrize("wait", list(WAITS))
+def test_ctrl_c_ends_a_wait(address: str, topic: str, wait: str) -> None:
+    program = HEAD + "print('ready', flush=True)\n" + textwrap.dedent(WAITS[wait])
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, address, topic],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        # The wait begins within this time; a signal before it ends the program as well.
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=0.5)
+        begin = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=15)
+        assert time.monotonic() - begin < 10
+    finally:
+        process.kill()
+        process.communicate()
+    assert errors.rstrip().endswith("KeyboardInterrupt"), errors
+
+
+def test_a_program_that_closes_nothing_ends_and_keeps_what_it_sent(
+    address: str, topic: str
+) -> None:
+    program = HEAD + (
+        "futures = [producer.send_async(topic, str(n)) for n in range(100)]\n"
+        "print(sum(f.result(10) is not None for f in futures))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, address, topic],
+        capture_output=True,
+        text=True,
+        timeout=25,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "100", "")
