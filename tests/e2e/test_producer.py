@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from concurrent.futures import Future
 
 import pytest
 
@@ -146,7 +145,7 @@ def test_async_sends_of_one_key_stay_in_order_from_the_first_on(address: str, to
 
 def test_a_future_carries_the_error_that_send_would_raise(address: str, topic: str) -> None:
     with Producer(name_server=address) as producer:
-        future: Future[SendResult] = producer.send_async(topic, b"x", queue=99)
+        future = producer.send_async(topic, b"x", queue=99)
         with pytest.raises(RouteError, match="not among its writable queues"):
             future.result(timeout=10)
 
