@@ -38,8 +38,8 @@ fn names(wanted: &[&str]) -> Columns {
     )
 }
 
-fn bytes(data: &[u8]) -> Option<Buffer> {
-    Some(Buffer::Bytes(data.to_vec()))
+fn bytes(data: &[u8]) -> Buffer {
+    Buffer::Bytes(data.to_vec())
 }
 
 #[test]
@@ -88,10 +88,16 @@ fn text_lies_back_to_back_between_offsets() {
     }
     let block = columns.finish();
     assert_eq!(block.columns[0].buffers[1], Some(Buffer::Int32(vec![0, 3, 3, 8])));
-    assert_eq!(block.columns[0].buffers[2], bytes(b"onethree"));
-    assert_eq!(block.columns[1].buffers[2], bytes(b"ordersordersorders"));
-    assert_eq!(block.columns[2].buffers[2], bytes(b"broker-abroker-abroker-a"));
-    assert_eq!(block.columns[3].buffers[2], bytes(&b"10.0.0.9:5555".repeat(3)));
+    assert_eq!(block.columns[0].buffers[2], Some(bytes(b"onethree")));
+    assert_eq!(block.columns[1].buffers[2], Some(bytes(b"ordersordersorders")));
+    assert_eq!(
+        block.columns[2].buffers[2],
+        Some(bytes(b"broker-abroker-abroker-a"))
+    );
+    assert_eq!(
+        block.columns[3].buffers[2],
+        Some(bytes(&b"10.0.0.9:5555".repeat(3)))
+    );
 }
 
 #[test]
@@ -136,9 +142,9 @@ fn of_two_properties_with_one_name_the_later_holds() {
             None,
             Some(Buffer::Int32(vec![0, 2, 2])),
             Some(Buffer::Int32(vec![0, 1, 2])),
-            bytes(b"ba"),
+            Some(bytes(b"ba")),
             Some(Buffer::Int32(vec![0, 1, 2])),
-            bytes(b"23"),
+            Some(bytes(b"23")),
         ]
     );
 }
@@ -151,7 +157,7 @@ fn the_message_id_is_the_producers_or_the_offset_id() {
     let block = columns.finish();
     assert_eq!(
         block.columns[0].buffers[2],
-        bytes(b"7F00000100010A00000100002A9F0000000000001000")
+        Some(bytes(b"7F00000100010A00000100002A9F0000000000001000"))
     );
 }
 
@@ -167,7 +173,7 @@ fn a_compressed_body_comes_out_unfolded() {
             ..message(0, &packed, "")
         };
         push(&mut columns, &record).unwrap();
-        assert_eq!(columns.finish().columns[0].buffers[2], bytes(&body));
+        assert_eq!(columns.finish().columns[0].buffers[2], Some(bytes(&body)));
     }
 }
 
@@ -181,8 +187,8 @@ fn a_block_starts_anew_after_it_was_handed_over() {
     push(&mut columns, &message(2, b"de", "TAGS\u{1}t\u{2}")).unwrap();
     let block = columns.finish();
     assert_eq!(block.rows, 1);
-    assert_eq!(block.columns[0].buffers[2], bytes(b"de"));
-    assert_eq!(block.columns[1].buffers[3], bytes(b"TAGS"));
+    assert_eq!(block.columns[0].buffers[2], Some(bytes(b"de")));
+    assert_eq!(block.columns[1].buffers[3], Some(bytes(b"TAGS")));
     assert_eq!(block.columns[2].buffers[1], Some(Buffer::Int64(vec![2])));
     assert_eq!(block.columns[3].nulls, 0);
 }

@@ -203,8 +203,10 @@ impl Rig {
     }
 }
 
+type Rows = Vec<(i32, i64)>;
+
 /// (queue, offset) of every row, and the rows of each block.
-fn read(reader: &mut RangeReader) -> Result<(Vec<(i32, i64)>, Vec<usize>), RangeError> {
+fn read(reader: &mut RangeReader) -> Result<(Rows, Vec<usize>), RangeError> {
     let (mut rows, mut blocks) = (Vec::new(), Vec::new());
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
@@ -312,7 +314,7 @@ fn a_tag_filter_leaves_gaps_that_are_no_loss() {
 fn a_filter_that_matches_nothing_ends() {
     let rig = Rig::new(Script::default());
     let (rows, _) = read(&mut rig.reader(vec![rig.range(0, 0, 1000)], |options| {
-        options.tags = "white".to_owned()
+        options.tags = "white".to_owned();
     }))
     .unwrap();
     assert!(rows.is_empty());
@@ -467,7 +469,7 @@ fn an_address_where_nobody_is_ends_in_an_error_that_names_it() {
     let mut range = rig.range(0, 0, 10);
     range.address = free.to_string();
     let error = read(&mut rig.reader(vec![range], |options| {
-        options.timeout = Duration::from_millis(300)
+        options.timeout = Duration::from_millis(300);
     }))
     .unwrap_err();
     let text = error.to_string();

@@ -1,6 +1,6 @@
 """A block of native column buffers as Arrow arrays: pyarrow wraps the memory, nothing is copied.
 
-A block's columns are lists of buffers in Arrow's own layout (crates/client/src/columns.rs draws
+A block's columns are lists of buffers in Arrow's own layout (crates/client/src/columns/ draws
 it); the first one is the validity bitmap or None.
 """
 
