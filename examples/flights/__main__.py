@@ -54,7 +54,7 @@ class Demo:
         logs = self.out / "logs"
         logs.mkdir(parents=True)
         made: list[SparkSession] = []
-        spark = Thread(target=lambda: made.append(stream.session()), daemon=True)
+        spark = Thread(target=lambda: made.append(stream.session(logs / "spark.log")), daemon=True)
         spark.start()
         names = servers.name_server(logs)
         self.stack.callback(names.end)
@@ -66,15 +66,17 @@ class Demo:
             f"name server {names.address} (pid {names.pid}), broker {self.broker.address}"
             f" (pid {self.broker.pid}, ready in {seconds:.2f} s)"
         )
-        self.sender = Sender(names.address, TOPIC, data.flights(self.rows))
+        batch = max(1, min(2_000, self.rows // 20))
+        self.sender = Sender(names.address, TOPIC, data.flights(self.rows), batch)
         self.sender.create_topic()
         spark.join()
         if not made:
-            raise SystemExit("Spark did not start; is there a Java 17?")
+            raise SystemExit(f"Spark did not start, see {logs / 'spark.log'}; is there a Java 17?")
         self.stack.callback(made[0].stop)
         self.stream = stream.Stream(made[0], names.address, TOPIC, self.out)
         self.stack.callback(self.stream.stop)
         self.stream.start()
+        self.stream.await_first_batch()
         self.say(f"Spark {made[0].version} runs the query")
 
     def kill_and_start_again(self) -> None:
@@ -120,7 +122,8 @@ class Demo:
                     last_news = time.monotonic()
                 rate = f"{done / max(counts.seconds, 0.001):,.0f}/s"
                 progress.update(sent, completed=done, rate=rate)
-                progress.update(read, completed=taken)
+                rate = f"{taken / (time.monotonic() - sending):,.0f}/s"
+                progress.update(read, completed=taken, rate=rate)
                 if not killed and done >= self.rows * KILL_AT:
                     killed = True
                     self.kill_and_start_again()
@@ -191,7 +194,7 @@ def main() -> int:
     given = parser.parse_args()
     if given.rows < 1:
         parser.error(f"--rows must be at least 1, found: {given.rows}")
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 110)
     with ExitStack() as stack:
         demo = Demo(given.rows, given.out.resolve(), console, stack)
         demo.prepare()

@@ -17,16 +17,13 @@ from typing import TYPE_CHECKING
 
 from examples.flights.data import Flight, Tally
 
-from pyrmq import Admin, Message, Producer, PullConsumer, QueueId, RmqError
+from pyrmq import Admin, Message, Producer, PullConsumer, QueueId, RmqError, SendResult
 from pyrmq.errors import BatchSendError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyrmq import SendResult
-
 QUEUES = 4
-BATCH = 2_000
 PAUSE_S = 0.2
 PATIENCE_S = 60.0
 
@@ -52,11 +49,13 @@ class Sender:
         name_server: where.
         topic: what they are sent to.
         flights: what is sent.
+        batch: how many at once.
     """
 
     name_server: str
     topic: str
     flights: Iterator[Flight]
+    batch: int
     counts: Counts = field(default_factory=Counts)
     tally: Tally = field(default_factory=Tally)
     error: BaseException | None = None
@@ -95,7 +94,7 @@ class Sender:
         begun = time.monotonic()
         try:
             with Producer(name_server=self.name_server, group="flights") as producer:
-                while batch := list(itertools.islice(self.flights, BATCH)):
+                while batch := list(itertools.islice(self.flights, self.batch)):
                     if self._stop.is_set():
                         return
                     self._send(producer, batch)
@@ -140,7 +139,7 @@ class Sender:
             for flight in flights
         ]
         try:
-            outcomes: list[SendResult | RmqError] = [*producer.send_batch(self.topic, messages)]
+            outcomes: list[object] = [*producer.send_batch(self.topic, messages)]
         except BatchSendError as error:
             outcomes = error.results
         except RmqError:
@@ -148,12 +147,12 @@ class Sender:
         refused: list[Flight] = []
         unknown: list[Flight] = []
         for flight, outcome in zip(flights, outcomes, strict=True):
-            if isinstance(outcome, RmqError):
-                (unknown if getattr(outcome, "may_exist", False) else refused).append(flight)
-            else:
+            if isinstance(outcome, SendResult):
                 self.counts.acknowledged += 1
                 place = (outcome.broker, outcome.queue_id)
                 self.ends[place] = max(self.ends.get(place, 0), outcome.queue_offset + 1)
+            else:
+                (unknown if getattr(outcome, "may_exist", False) else refused).append(flight)
         return refused, unknown
 
     def _stored(self, deadline: float) -> set[str]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from examples.flights.data import Tally
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import pandas as pd
@@ -24,8 +27,8 @@ COLUMNS = (
 ROWS_PER_BATCH = 100_000
 
 
-def session() -> SparkSession:
-    """Start Spark on two cores."""
+def session(log: Path) -> SparkSession:
+    """Start Spark on two cores; what its JVM says goes into a file."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
@@ -40,9 +43,23 @@ def session() -> SparkSession:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
     }.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    with _errors_into(log):
+        spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     return spark
+
+
+@contextmanager
+def _errors_into(log: Path) -> Iterator[None]:
+    """Let a process that is started meanwhile inherit this file as its standard error."""
+    kept = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 @dataclass
@@ -95,14 +112,23 @@ class Stream:
             self._query.stop()
             self._query = None
 
+    def await_first_batch(self) -> None:
+        """Wait until the query has planned its first batch: it has found the topic."""
+        while not (self.folder / "checkpoint/offsets/0").exists():
+            self._raise_failure()
+            time.sleep(0.1)
+
+    def _raise_failure(self) -> None:
+        failed = self._query.exception() if self._query is not None else None
+        if failed is not None:
+            raise RuntimeError(f"the streaming query failed: {failed}")
+
     @property
     def read(self) -> int:
         """How many messages the query has taken, by the offsets that it stands at."""
         query = self._query
         if query is not None:
-            failed = query.exception()
-            if failed is not None:
-                raise RuntimeError(f"the streaming query failed: {failed}")
+            self._raise_failure()
             progress = query.lastProgress
             if progress is not None and progress.sources[0].endOffset:
                 self._read = _sum(json.loads(progress.sources[0].endOffset))
