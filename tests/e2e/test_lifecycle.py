@@ -52,8 +52,8 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NameServe
     made.stop(0)
 
 
-def pyrmq_threads() -> set[str]:
-    return {thread.name for thread in threading.enumerate() if thread.name.startswith("pyrmq")}
+def pyrmq_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("pyrmq")}
 
 
 def test_health_tells_the_life(server: NameServer | Broker) -> None:

@@ -58,7 +58,7 @@ def test_the_broker_comes_back_on_its_store_and_port() -> None:
 def test_a_store_that_was_given_stays(tmp_path: Path) -> None:
     with cluster(store=tmp_path) as rocketmq:
         assert rocketmq.store == tmp_path / "store"
-    assert (tmp_path / "store" / "config" / "topics.json").exists()
+    assert (tmp_path / "store" / "commitlog").is_dir()
 
 
 def test_options_reach_the_broker() -> None:

@@ -1,65 +1,88 @@
-"""Rust's events in Python's logging: levels, names, nothing before a server wants it."""
+"""Rust's events in Python's logging: levels, names, nothing before a server wants it.
+
+Each program runs in a process of its own: the ring and its thread are the process's.
+"""
 
 from __future__ import annotations
 
-import logging
 import subprocess
 import sys
-import threading
-from typing import TYPE_CHECKING
 
+HEAD = """
+import logging, sys, threading
 from pyrmq import _core
 from pyrmq.server import log
+logging.basicConfig(stream=sys.stdout, level=10, format="%(name)s %(levelname)s %(message)s")
+def threads():
+    return [thread.name for thread in threading.enumerate() if thread.name == "pyrmq-log"]
+"""
 
-if TYPE_CHECKING:
-    import pytest
+
+def output_of(program: str, head: str = HEAD) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", head + program],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=20,
+    )
+    assert done.stderr == ""
+    return done.stdout.splitlines()
 
 
-def test_events_reach_their_logger_with_their_level(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, "pyrmq"):
-        log.acquire()
-        _core.log_put(30, "pyrmq.broker.register", "no answer address=127.0.0.1:1")
-        _core.log_put(10, "pyrmq.store", "dispatched")
-        log.release()
-    found = [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
-    assert found == [
-        ("pyrmq.broker.register", "WARNING", "no answer address=127.0.0.1:1"),
-        ("pyrmq.store", "DEBUG", "dispatched"),
+def test_events_reach_their_logger_with_their_level() -> None:
+    program = """
+log.acquire()
+_core.log_put(30, "pyrmq.broker.register", "no answer address=127.0.0.1:1")
+_core.log_put(10, "pyrmq.store", "disk 90%s full")
+log.release()
+"""
+    assert output_of(program) == [
+        "pyrmq.broker.register WARNING no answer address=127.0.0.1:1",
+        "pyrmq.store DEBUG disk 90%s full",
     ]
 
 
-def test_percent_signs_are_text(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "pyrmq"):
-        log.acquire()
-        _core.log_put(20, "pyrmq.store", "disk 90%s full")
-        log.release()
-    assert caplog.messages == ["disk 90%s full"]
-
-
 def test_the_thread_ends_with_its_last_user() -> None:
-    def threads() -> list[str]:
-        return [thread.name for thread in threading.enumerate() if thread.name == "pyrmq-log"]
+    program = """
+print(threads())
+log.acquire(); log.acquire(); log.release()
+print(threads())
+log.release()
+print(threads())
+log.acquire()
+print(threads())
+"""
+    assert output_of(program) == ["[]", "['pyrmq-log']", "[]", "['pyrmq-log']"]
 
-    log.acquire()
-    log.acquire()
-    log.release()
-    assert threads() == ["pyrmq-log"]
-    log.release()
-    assert threads() == []
 
-
-def test_a_flood_is_cut_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    for number in range(10_000):
-        _core.log_put(20, "pyrmq.store", str(number))
-    with caplog.at_level(logging.INFO, "pyrmq"):
-        log.acquire()
-        log.release()
-    kept = [record for record in caplog.records if record.name == "pyrmq.store"]
-    (said,) = [record for record in caplog.records if record.name == "pyrmq.log"]
-    assert [record.getMessage() for record in kept] == [str(n) for n in range(len(kept))]
-    assert said.getMessage() == (
-        f"{10_000 - len(kept)} events were dropped: they came faster than they are written"
+def test_a_flood_is_cut_and_counted() -> None:
+    program = """
+for number in range(10_000):
+    _core.log_put(20, "pyrmq.store", str(number))
+log.acquire(); log.release()
+"""
+    said, *kept = output_of(program)
+    assert kept == [f"pyrmq.store INFO {number}" for number in range(len(kept))]
+    assert 1000 < len(kept) < 10_000
+    assert said == (
+        f"pyrmq.log WARNING {10_000 - len(kept)} events were dropped: they came faster than they "
+        "are written"
     )
+
+
+def test_the_level_of_the_logger_decides_what_the_core_gives() -> None:
+    program = """
+from pyrmq import NameServer
+logging.getLogger("pyrmq").setLevel(logging.ERROR)
+NameServer(listen_port=0, bind_address="127.0.0.1").start().stop()
+logging.getLogger("pyrmq").setLevel(logging.INFO)
+print("now")
+NameServer(listen_port=0, bind_address="127.0.0.1").start().stop()
+"""
+    now, *lines = output_of(program)
+    assert now == "now"
+    assert lines[0].startswith("pyrmq.nameserver.server INFO the name server is ready address=127.")
 
 
 def test_importing_starts_no_thread_and_touches_no_logger() -> None:
@@ -67,7 +90,4 @@ def test_importing_starts_no_thread_and_touches_no_logger() -> None:
         "import logging, threading, pyrmq, pyrmq.server.log\n"
         "print(threading.active_count(), logging.root.handlers)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=20
-    )
-    assert done.stdout == "1 []\n"
+    assert output_of(program, head="") == ["1 []"]

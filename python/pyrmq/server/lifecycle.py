@@ -241,6 +241,8 @@ def serve(
 ) -> None:
     """Start servers, wait for SIGINT or SIGTERM, stop them in the opposite order.
 
+    For a process that does nothing else: it takes both signals for good.
+
     Args:
         makers: each makes a server, given those that run already; in the order of their start.
         ready: called with all of them when they serve.
@@ -256,7 +258,8 @@ def serve(
         del frame
         signals.put(number)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, note)
     started: list[Server[Any, Any]] = []
     try:
         for maker in makers:
@@ -265,8 +268,9 @@ def serve(
         signals.get()
     finally:
         _stop_all(started[::-1], signals, drain)
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        # The process is about to end: one more Ctrl-C has nothing left to interrupt.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _stop_all(
