@@ -447,3 +447,49 @@ async fn a_connect_that_hangs_ends_at_its_timeout_without_sending_later() {
     let error = soon(client.request(&at, ask(1, b""), SECOND)).await.unwrap_err();
     assert!(matches!(error, NetError::Connect { .. }), "{error}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_callback_runs_exactly_once_whatever_the_link_does() {
+    const REQUESTS: usize = 3000;
+    let server = Running::start(ServerOptions::default());
+    let link = FaultyLink::start(server.address).await.unwrap();
+    let (client, at) = (client(options()), link.address().to_string());
+    let calls: Arc<Vec<AtomicUsize>> = Arc::new((0..REQUESTS).map(|_| AtomicUsize::new(0)).collect());
+    let answered = Arc::new(AtomicUsize::new(0));
+    for n in 0..REQUESTS {
+        let (calls, answered) = (calls.clone(), answered.clone());
+        let body = n.to_string();
+        client.request_with(&at, ask(ECHO, body.as_bytes()), SECOND, move |result| {
+            calls[n].fetch_add(1, Ordering::SeqCst);
+            if let Ok(answer) = result {
+                assert_eq!(answer.body.as_deref(), Some(body.as_bytes()));
+                answered.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        match n % 100 {
+            33 => link.cut(),
+            66 => link.stall(),
+            77 => link.flow(),
+            _ if n % 7 == 0 => tokio::task::yield_now().await,
+            _ => {}
+        }
+    }
+    link.flow();
+    let all = || {
+        calls
+            .iter()
+            .map(|calls| calls.load(Ordering::SeqCst))
+            .sum::<usize>()
+    };
+    assert!(eventually(|| all() == REQUESTS).await, "{} of {REQUESTS}", all());
+    assert!(calls.iter().all(|calls| calls.load(Ordering::SeqCst) == 1));
+    assert!(answered.load(Ordering::SeqCst) > 0);
+    assert_eq!(
+        client
+            .request(&at, ask(ECHO, b"after"), SECOND)
+            .await
+            .unwrap()
+            .code,
+        0
+    );
+}

@@ -167,9 +167,11 @@ async fn accept(
     shutdown: &Shutdown,
     max: usize,
 ) {
+    let mut failing = false;
     loop {
         match listener.accept().await {
             Ok((stream, remote)) => {
+                failing = false;
                 if tracker.running() >= max {
                     tracing::warn!(peer = %remote, max, "refused a connection: too many are open");
                     shared.add(Snapshot {
@@ -183,7 +185,10 @@ async fn accept(
             // The peer gave up while it waited.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
-                tracing::error!(%error, "cannot accept a connection");
+                // Usually for want of file descriptors, and then for a while: said once.
+                if !std::mem::replace(&mut failing, true) {
+                    tracing::error!(%error, "cannot accept connections for now; is the limit of open files too low?");
+                }
                 if shutdown.sleep_or_stop(ACCEPT_PAUSE).await {
                     return;
                 }
