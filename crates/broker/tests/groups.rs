@@ -329,6 +329,11 @@ async fn half_a_topics_file_is_replaced_by_its_backup() {
     std::fs::write(path.with_extension("json.bak"), "").unwrap();
     let error = pyrmq_broker::Broker::start(options(&dir), &Handle::current(), None, &[]).unwrap_err();
     assert!(error.to_string().contains("topics.json"), "{error}");
+    // The store is free again: once the file is mended, the broker starts.
+    std::fs::write(&path, whole).unwrap();
+    let site = Site::start(options(&dir));
+    assert!(site.broker.state().topics.get("last").is_some());
+    site.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

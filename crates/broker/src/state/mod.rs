@@ -78,6 +78,36 @@ pub struct State {
     offsets_file: ConfigFile,
 }
 
+/// What the files below `config/` hold.
+struct Tables {
+    topics: Topics,
+    groups: Groups,
+    offsets: Offsets,
+    offsets_file: ConfigFile,
+    delays: Delays,
+}
+
+impl Tables {
+    fn load(
+        options: &Options,
+        delay_levels: Vec<i64>,
+        file: impl Fn(&str) -> ConfigFile,
+    ) -> Result<Self, BrokerError> {
+        let offsets = Offsets::default();
+        let offsets_file = file("consumerOffset.json");
+        if let Some(rows) = offsets_file.read(file::offsets_from_json)? {
+            offsets.load(rows);
+        }
+        Ok(Self {
+            topics: Topics::load(options, file("topics.json"))?,
+            groups: Groups::load(file("subscriptionGroup.json"))?,
+            offsets,
+            offsets_file,
+            delays: Delays::load(delay_levels, file("delayOffset.json"))?,
+        })
+    }
+}
+
 impl State {
     /// Opens the store and reads the files below `config/`.
     pub(crate) fn open(
@@ -97,19 +127,19 @@ impl State {
         let file = |name: &str| ConfigFile::new(fs.clone(), config.join(name));
         // The store first: its lock says whether the directory is ours.
         let store = Store::open(options.store.clone(), fs.clone())?;
-        let offsets = Offsets::default();
-        let offsets_file = file("consumerOffset.json");
-        if let Some(rows) = offsets_file.read(file::offsets_from_json)? {
-            offsets.load(rows);
-        }
+        let tables = Tables::load(&options, delay_levels, file).inspect_err(|_| {
+            if let Err(error) = store.close() {
+                tracing::warn!(%error, "cannot close the store of a broker that did not start");
+            }
+        })?;
         Ok(Self {
-            topics: Topics::load(&options, file("topics.json"))?,
-            groups: Groups::load(file("subscriptionGroup.json"))?,
-            offsets,
+            topics: tables.topics,
+            groups: tables.groups,
+            offsets: tables.offsets,
             clients: Clients::default(),
             locks: Locks::new(options.lock_max_live_time),
             hold,
-            delays: Delays::load(delay_levels, file("delayOffset.json"))?,
+            delays: tables.delays,
             stats: Stats::new(clock::now_ms()),
             announcements: Announcements::new(name_servers),
             address: OnceLock::new(),
@@ -122,7 +152,7 @@ impl State {
             waits_for_disk,
             unique_ids: UniqueIds::new(ip, std::process::id(), BROKER_LOADER),
             next_queue: AtomicU32::new(0),
-            offsets_file,
+            offsets_file: tables.offsets_file,
             options,
             store,
         })

@@ -80,10 +80,8 @@ pub struct Topics {
 impl Topics {
     /// Reads the file and adds the system topics.
     pub fn load(options: &Options, file: ConfigFile) -> Result<Self, BrokerError> {
-        let (mut table, version) = match file.read(file::topics_from_json)? {
-            Some((topics, version)) => (topics, version),
-            None => (Table::new(), DataVersion::default()),
-        };
+        let (mut table, version) = file.read(file::topics_from_json)?.unwrap_or_default();
+        let as_read = table.clone();
         let mut system = BTreeSet::new();
         for topic in system_topics(options) {
             system.insert(topic.name.clone());
@@ -93,13 +91,14 @@ impl Topics {
         if !options.auto_create_topic_enable {
             close_template(&mut table);
         }
-        let topics = Self {
+        // Name servers that remember the table of an earlier run compare versions only.
+        let version = if table == as_read { version } else { version.next() };
+        Ok(Self {
             table: RwLock::new(table),
             version: Mutex::new(version),
             system,
             file,
-        };
-        Ok(topics)
+        })
     }
 
     /// One topic.
