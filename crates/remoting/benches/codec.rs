@@ -28,7 +28,7 @@ const ROUNDS: u32 = 9;
 type Wanted = fn(&Command) -> bool;
 
 /// Which frames are measured.
-const FRAMES: [(&str, Wanted); 4] = [
+const FRAMES: [(&str, Wanted); 5] = [
     ("send request", |command| {
         !command.is_response() && command.code == 310
     }),
@@ -38,6 +38,9 @@ const FRAMES: [(&str, Wanted); 4] = [
     ("pull response", |command| {
         let found = command.is_response() && command.code == 0 && command.body.is_some();
         found && command.fields.get("nextBeginOffset").is_some()
+    }),
+    ("route request", |command| {
+        !command.is_response() && command.code == 105
     }),
     ("route response", |command| {
         let body = command.body.as_deref().unwrap_or_default();

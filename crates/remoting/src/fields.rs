@@ -47,6 +47,15 @@ impl Span {
         })
     }
 
+    /// The same counted from `start` on.
+    pub(crate) fn since(self, start: usize) -> Self {
+        let start = u32::try_from(start).unwrap_or(u32::MAX);
+        Self {
+            start: self.start.saturating_sub(start),
+            end: self.end.saturating_sub(start),
+        }
+    }
+
     fn of(self, text: &str) -> &str {
         text.get(self.start as usize..self.end as usize)
             .unwrap_or_default()

@@ -25,6 +25,7 @@ impl<'a> Scan<'a> {
     }
 
     /// The bytes of a span that was read.
+    #[inline]
     pub(crate) fn bytes(&self, span: Span) -> &[u8] {
         self.bytes
             .get(span.start as usize..span.end as usize)
@@ -50,7 +51,23 @@ impl<'a> Scan<'a> {
     }
 
     /// The next member's name and the colon behind it; `None` at the object's end. Commas may trail.
+    #[inline]
     pub(crate) fn member(&mut self) -> Result<Option<Span>, WireError> {
+        if self.peek() == Some(b',') {
+            self.step(1);
+        }
+        if self.peek() == Some(b'"') {
+            let name = self.string(b'"')?;
+            if self.peek() == Some(b':') {
+                self.step(1);
+                return Ok(Some(name));
+            }
+            return self.colon(name);
+        }
+        self.any_member()
+    }
+
+    fn any_member(&mut self) -> Result<Option<Span>, WireError> {
         loop {
             self.space();
             match self.peek() {
@@ -67,12 +84,32 @@ impl<'a> Scan<'a> {
             Some(b'0'..=b'9' | b'-') => self.token()?,
             _ => return Err(self.bad("a quoted name")),
         };
+        self.colon(name)
+    }
+
+    fn colon(&mut self, name: Span) -> Result<Option<Span>, WireError> {
         self.space();
         if self.peek() != Some(b':') {
             return Err(self.bad("a colon"));
         }
         self.step(1);
         Ok(Some(name))
+    }
+
+    /// Steps over these very bytes if they stand here.
+    #[inline]
+    pub(crate) fn literal<const N: usize>(&mut self, text: &[u8; N]) -> bool {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let here = rest.first_chunk::<N>() == Some(text);
+        if here {
+            self.step(N);
+        }
+        here
+    }
+
+    /// Where the scan stands.
+    pub(crate) fn at(&self) -> usize {
+        self.at
     }
 
     /// A value as text: a string's content, a number or literal as it is written, an object or array as it is
@@ -96,6 +133,34 @@ impl<'a> Scan<'a> {
     /// A 32 bit number, quoted or not. Null, objects and literals count as 0, as Apache reads them.
     pub(crate) fn int(&mut self) -> Result<i32, WireError> {
         self.space();
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let (negative, digits) = match rest.split_first() {
+            Some((b'-', digits)) => (true, digits),
+            _ => (false, rest),
+        };
+        let mut value = 0_i64;
+        let mut count = 0_usize;
+        for byte in digits {
+            let digit = byte.wrapping_sub(b'0');
+            if digit > 9 {
+                break;
+            }
+            value = value.wrapping_mul(10).wrapping_add(digit.into());
+            count = count.wrapping_add(1);
+        }
+        // Up to eighteen digits cannot overflow; more, and anything that is no plain number, takes the long way.
+        if matches!(count, 1..=18) && matches!(digits.get(count), Some(b',' | b'}')) {
+            let value = if negative { value.wrapping_neg() } else { value };
+            if let Ok(value) = i32::try_from(value) {
+                self.step(count.wrapping_add(usize::from(negative)));
+                return Ok(value);
+            }
+        }
+        self.any_int()
+    }
+
+    #[cold]
+    fn any_int(&mut self) -> Result<i32, WireError> {
         let at = self.at;
         let Some(span) = self.text()? else { return Ok(0) };
         match self.bytes(span) {
@@ -159,25 +224,30 @@ impl<'a> Scan<'a> {
         }
     }
 
+    #[inline]
     pub(crate) fn peek(&self) -> Option<u8> {
         self.bytes.get(self.at).copied()
     }
 
+    #[inline]
     pub(crate) fn step(&mut self, count: usize) {
         self.at = self.at.wrapping_add(count);
     }
 
+    #[inline]
     pub(crate) fn space(&mut self) {
         while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r' | 0)) {
             self.step(1);
         }
     }
 
+    #[cold]
     pub(crate) fn bad(&self, reason: &'static str) -> WireError {
         WireError::Json { at: self.at, reason }
     }
 
-    fn span(&self, start: usize, end: usize) -> Result<Span, WireError> {
+    #[inline]
+    pub(crate) fn span(&self, start: usize, end: usize) -> Result<Span, WireError> {
         Span::new(start, end).ok_or_else(|| self.bad("less than 4 GiB"))
     }
 
@@ -212,21 +282,24 @@ impl<'a> Scan<'a> {
         }
     }
 
+    #[inline]
     pub(crate) fn string(&mut self, quote: u8) -> Result<Span, WireError> {
-        self.step(1);
-        let start = self.at;
+        let start = self.at.wrapping_add(1);
         let rest = self.bytes.get(start..).unwrap_or_default();
-        self.step(before_quote(rest, quote));
-        let end = if self.peek() == Some(quote) {
-            self.at
+        let length = before_quote(rest, quote);
+        let mut end = start.wrapping_add(length);
+        if rest.get(length) == Some(&quote) {
+            self.at = end.wrapping_add(1);
         } else {
-            self.unescape(quote)?
-        };
-        self.step(1);
+            self.at = end;
+            end = self.unescape(quote)?;
+            self.step(1);
+        }
         self.span(start, end)
     }
 
     /// From the first backslash on: moves the text together. Ends at the closing quote; returns the text's end.
+    #[cold]
     fn unescape(&mut self, quote: u8) -> Result<usize, WireError> {
         let mut write = self.at;
         loop {

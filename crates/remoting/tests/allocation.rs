@@ -193,5 +193,6 @@ fn a_compressed_registration_that_would_grow_without_end_is_refused() {
     assert!(bomb.len() < 100_000);
     let (outcome, held) = most(|| RegisterBrokerBody::decode_form(&bomb, true, 513));
     assert!(outcome.is_err());
-    assert!(held <= 80 << 20, "{held}");
+    // The limit, and twice as much while a buffer grows beyond it.
+    assert!(held <= 96 << 20, "{held}");
 }

@@ -34,19 +34,29 @@ struct Members {
     version: i32,
     language: Language,
     remark: Option<Span>,
-    fields: Option<Vec<Entry>>,
+    fields: Option<Pairs>,
+}
+
+/// Where the member `extFields` lies, and its pairs counted from there.
+struct Pairs {
+    span: Span,
+    entries: Vec<Entry>,
 }
 
 /// Reads a JSON header into a command without a body.
 pub fn decode(text: &[u8], max_fields: usize) -> Result<Command, WireError> {
-    // The copy becomes the arena of the fields: strings are unescaped inside it and never move again.
-    let mut bytes = text.to_vec();
-    let members = Scan::new(&mut bytes).members(max_fields)?;
-    let text = String::from_utf8(bytes).map_err(|_| WireError::Utf8 { what: "JSON header" })?;
-    let remark = members
-        .remark
-        .and_then(|span| text.get(span.start as usize..span.end as usize))
-        .map(str::to_owned);
+    decode_in_place(&mut text.to_vec(), max_fields)
+}
+
+/// The same in the reader's own buffer, where strings are unescaped: what is copied are the fields, once, as a whole.
+pub(crate) fn decode_in_place(bytes: &mut [u8], max_fields: usize) -> Result<Command, WireError> {
+    let mut scan = Scan::new(bytes);
+    let members = scan.members(max_fields)?;
+    let remark = members.remark.map(|span| scan.owned(span)).transpose()?;
+    let fields = match members.fields {
+        Some(pairs) => Fields::from_parts(scan.owned(pairs.span)?, pairs.entries),
+        None => Fields::new(),
+    };
     Ok(Command {
         code: members.code,
         language: members.language,
@@ -54,22 +64,24 @@ pub fn decode(text: &[u8], max_fields: usize) -> Result<Command, WireError> {
         opaque: members.opaque,
         flag: members.flag,
         remark,
-        fields: members
-            .fields
-            .map_or_else(Fields::new, |entries| Fields::from_parts(text, entries)),
+        fields,
         serialize_type: SerializeType::Json,
         body: None,
     })
 }
 
 impl Scan<'_> {
-    fn members(mut self, max_fields: usize) -> Result<Members, WireError> {
+    fn members(&mut self, max_fields: usize) -> Result<Members, WireError> {
         // A peer that does not name its language is taken for Java, as Apache's own default is.
         let mut members = Members {
             language: Language::Java,
             ..Members::default()
         };
-        self.open(b'{', "an object")?;
+        if self.literal(b"{\"code\":") {
+            self.usual_members(&mut members, max_fields)?;
+        } else {
+            self.open(b'{', "an object")?;
+        }
         while let Some(name) = self.member()? {
             match self.bytes(name) {
                 b"code" => members.code = self.int()?,
@@ -86,6 +98,30 @@ impl Scan<'_> {
         Ok(members)
     }
 
+    /// The members as Apache writes them, as far as they come so: names are compared whole, not looked up.
+    fn usual_members(&mut self, members: &mut Members, max_fields: usize) -> Result<(), WireError> {
+        members.code = self.int()?;
+        if self.literal(b",\"extFields\":") {
+            members.fields = self.fields(max_fields)?;
+        }
+        if self.literal(b",\"flag\":") {
+            members.flag = self.int()?;
+        }
+        // Java, which is there already.
+        self.literal(b",\"language\":\"JAVA\"");
+        if self.literal(b",\"opaque\":") {
+            members.opaque = self.int()?;
+        }
+        if self.literal(b",\"remark\":") {
+            members.remark = self.text()?;
+        }
+        self.literal(b",\"serializeTypeCurrentRPC\":\"JSON\"");
+        if self.literal(b",\"version\":") {
+            members.version = self.int()?;
+        }
+        Ok(())
+    }
+
     /// A name, or the number that the binary form would carry; null is no known language.
     fn language(&mut self) -> Result<Language, WireError> {
         let Some(name) = self.text()? else {
@@ -97,14 +133,20 @@ impl Scan<'_> {
             .map_or_else(|_| Language::from_name(name), Language::from_number))
     }
 
-    fn fields(&mut self, max_fields: usize) -> Result<Option<Vec<Entry>>, WireError> {
+    fn fields(&mut self, max_fields: usize) -> Result<Option<Pairs>, WireError> {
         if self.null() {
             return Ok(None);
         }
+        self.space();
+        let start = self.at();
         self.open(b'{', "an object")?;
         let mut entries = Vec::new();
         while let Some(key) = self.member()? {
-            let Some(value) = self.text()? else {
+            let value = if self.peek() == Some(b'"') {
+                self.string(b'"')?
+            } else if let Some(value) = self.text()? {
+                value
+            } else {
                 continue;
             };
             if entries.is_empty() {
@@ -113,9 +155,13 @@ impl Scan<'_> {
             if entries.len() >= max_fields {
                 return Err(WireError::TooManyFields { limit: max_fields });
             }
-            entries.push(Entry { key, value });
+            entries.push(Entry {
+                key: key.since(start),
+                value: value.since(start),
+            });
         }
-        Ok(Some(entries))
+        let span = self.span(start, self.at())?;
+        Ok(Some(Pairs { span, entries }))
     }
 }
 

@@ -41,6 +41,7 @@ public final class CodecBench {
             row("send request", form, pick(frames, c -> !c.isResponseType() && c.getCode() == 310), seconds);
             row("pull request", form, pick(frames, c -> !c.isResponseType() && c.getCode() == 11), seconds);
             row("pull response", form, pick(frames, CodecBench::isPullResponse), seconds);
+            row("route request", form, pick(frames, c -> !c.isResponseType() && c.getCode() == 105), seconds);
             row("route response", form, pick(frames, CodecBench::isRouteResponse), seconds);
         }
         System.exit(sink == null ? 1 : 0);
