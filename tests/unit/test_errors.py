@@ -8,8 +8,8 @@ import pickle
 import pytest
 
 from pyrmq import errors
-from pyrmq.errors import BrokerError, RmqError, for_code
-from pyrmq.message import Message, MessageError
+from pyrmq.errors import BrokerError, MessageError, RmqError, for_code
+from pyrmq.message import Message
 
 CLASSES = [
     value
