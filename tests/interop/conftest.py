@@ -67,7 +67,8 @@ def drivers() -> Iterator[Callable[[str, str], Driver]]:
         def get(version: str, serialize: str = "JSON") -> Driver:
             key = (version, serialize)
             if key not in running:
-                running[key] = stack.enter_context(Driver(version, serialize))
+                running[key] = Driver(version, serialize).start()
+                stack.callback(running[key].kill)
             return running[key]
 
         yield get

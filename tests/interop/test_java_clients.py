@@ -263,7 +263,7 @@ def commit(
     with driver.pull(cluster.namesrv, group=group) as other:
         deadline = time.monotonic() + 10
         while True:
-            driver.call("lite.commit", id=consumer)
+            driver.call("lite.commit", id=consumer, topic=topic)
             offsets = driver.call("pull.committed", id=other, topic=topic)["offsets"]
             if sum(offsets.values()) == total:
                 return

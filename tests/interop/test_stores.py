@@ -51,7 +51,9 @@ def comparable(rows: list[Row]) -> list[Row]:
     return [{key: value for key, value in row.items() if key != "sysFlag"} for row in rows]
 
 
-def assert_same_content(driver: Driver, address: str, sent: dict[str, Any]) -> None:
+def assert_same_content(
+    driver: Driver, address: str, sent: dict[str, Any], reader: str = "ours"
+) -> None:
     """Compare all messages, offsets and some keys with what was written."""
     assert comparable(read_topics(driver, address)) == comparable(sent["messages"])
     assert read_offsets(driver, address) == sent["committed"]
@@ -60,7 +62,7 @@ def assert_same_content(driver: Driver, address: str, sent: dict[str, Any]) -> N
             try:
                 found = driver.call("admin.queryKey", namesrv=address, topic=topic, key=key)
             except DriverError as error:
-                raise AssertionError(f"key {key} of {topic} is not found") from error
+                raise AssertionError(f"{reader} does not find key {key} of {topic}") from error
             wanted = [row for row in sent["messages"] if key in (row["keys"] or "").split()]
             wanted = [row for row in wanted if row["topic"] == topic]
             assert {row["msgId"] for row in found["messages"]} <= {row["msgId"] for row in wanted}
@@ -121,7 +123,7 @@ def test_a_store_of_ours_opens_in_the_real_broker_and_again_in_ours(
 
     real = start("java")
     await_routes(driver, names.address, real.address)
-    assert_same_content(driver, names.address, sent)
+    assert_same_content(driver, names.address, sent, "the real one")
     with driver.producer(names.address) as producer:
         driver.send(producer, "Plain", count=20, start=1000, key="plain-")
         driver.send(producer, "Tagged", delay=18, prefix="in two hours")

@@ -17,6 +17,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.store.OffsetStore;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
@@ -172,8 +173,12 @@ final class Consumers {
         return Collections.singletonMap("messages", out);
     }
 
-    Object commitLite(Args args) {
-        lites.get(args.get("id")).commitSync();
+    /** Commit and tell the broker at once; by itself the client tells it after ten seconds. */
+    Object commitLite(Args args) throws Exception {
+        DefaultLitePullConsumer consumer = lites.get(args.get("id"));
+        consumer.commitSync();
+        OffsetStore offsets = (OffsetStore) Reflect.part(consumer, "defaultLitePullConsumerImpl", "offsetStore");
+        offsets.persistAll(new HashSet<>(consumer.fetchMessageQueues(args.get("topic"))));
         return Collections.emptyMap();
     }
 

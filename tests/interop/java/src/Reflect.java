@@ -1,3 +1,4 @@
+import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 
 /** Calls of what exists in some versions of the client only. */
@@ -15,6 +16,17 @@ final class Reflect {
             }
         }
         throw new IllegalArgumentException("no constant of " + enumClass + ": " + constant);
+    }
+
+    /** Follow private fields from an object to one of its parts. */
+    static Object part(Object whole, String... fields) throws Exception {
+        Object found = whole;
+        for (String name : fields) {
+            Field field = found.getClass().getDeclaredField(name);
+            field.setAccessible(true);
+            found = field.get(found);
+        }
+        return found;
     }
 
     /** Call a setter of one primitive argument when the client has it; say whether it had. */
