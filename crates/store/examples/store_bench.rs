@@ -24,7 +24,7 @@ fn host() -> SocketAddr {
     "127.0.0.1:10911".parse().expect("an address")
 }
 
-fn message<'a>(body: &'a [u8], queue_id: i32) -> Message<'a> {
+fn message(body: &[u8], queue_id: i32) -> Message<'_> {
     Message {
         topic: "bench",
         queue_id,
@@ -195,7 +195,7 @@ fn main() {
     let open_clean_ms = start.elapsed().as_secs_f64() * 1e3;
     store.close().expect("a clean stop");
     drop(store);
-    std::fs::write(root.join("abort"), "1").expect("an abort file");
+    RealFs.create(&root.join("abort")).expect("an abort file");
     let start = Instant::now();
     let store = Store::open(options(&root, true), Arc::new(RealFs)).expect("the store opens");
     let open_crashed_ms = start.elapsed().as_secs_f64() * 1e3;

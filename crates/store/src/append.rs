@@ -169,7 +169,7 @@ impl Inner {
     ) -> Result<Stored, StoreError> {
         self.check_writable()?;
         let queue = self.queue_for_put(topic, queue_id)?;
-        let (stored, waiting, keys_waiting) = SCRATCH.with_borrow_mut(|scratch| {
+        let (placed, waiting, keys_waiting) = SCRATCH.with_borrow_mut(|scratch| {
             scratch.clear();
             lay_out(scratch)?;
             let room = usize::try_from(self.options.segment_bytes).unwrap_or(usize::MAX) - BLANK_SIZE;
@@ -183,12 +183,19 @@ impl Inner {
         })?;
         if waiting > 0 {
             self.queues.note_unwritten(&queue);
-            if waiting >= WRITE_NOW {
-                self.write_out_queue(&queue)?;
-            }
         }
-        self.after_append(&queue, hidden, &stored, keys_waiting)?;
-        Ok(stored.stored)
+        // The message is stored: what fails from here on stops the next put, not this one.
+        if waiting >= WRITE_NOW {
+            self.queues.note_unsynced(&queue);
+            self.note_failure("cannot write a consume queue", queue.write_out(self.fs.as_ref()));
+        }
+        if keys_waiting >= INDEX_NOW {
+            self.note_failure("cannot fill the key index", self.index_round());
+        } else if keys_waiting >= INDEX_SOON {
+            self.index_alarm.ring();
+        }
+        self.announce(&queue, hidden, &placed);
+        Ok(placed.stored)
     }
 
     fn queue_for_put(&self, topic: &str, queue_id: i32) -> Result<Arc<ConsumeQueue>, StoreError> {
@@ -282,18 +289,8 @@ impl Inner {
         Ok((placed, waiting, append.index.len()))
     }
 
-    fn after_append(
-        &self,
-        queue: &Arc<ConsumeQueue>,
-        hidden: bool,
-        placed: &Placed,
-        keys_waiting: usize,
-    ) -> Result<(), StoreError> {
-        if keys_waiting >= INDEX_NOW {
-            self.index_round()?;
-        } else if keys_waiting >= INDEX_SOON {
-            self.index_alarm.ring();
-        }
+    /// Tells the listener, or who will make the message durable first.
+    fn announce(&self, queue: &Arc<ConsumeQueue>, hidden: bool, placed: &Placed) {
         if self.options.flush == FlushDiskType::Sync {
             self.flush_alarm.ring();
         } else if !hidden && let Some(listener) = self.listener.get() {
@@ -307,14 +304,6 @@ impl Inner {
                 store_timestamp_ms: stored.store_timestamp_ms,
             });
         }
-        Ok(())
-    }
-
-    fn write_out_queue(&self, queue: &Arc<ConsumeQueue>) -> Result<(), StoreError> {
-        self.queues.note_unsynced(queue);
-        queue
-            .write_out(self.fs.as_ref())
-            .inspect_err(|error| self.log.failure.set(error))
     }
 }
 

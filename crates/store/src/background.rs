@@ -66,15 +66,6 @@ fn flush(inner: &Inner) {
     }
 }
 
-/// Notes a failure outside of the append path: what cannot be written to queues or index would be missed by readers.
-fn note(inner: &Inner, what: &str, result: Result<(), StoreError>) {
-    if let Err(error) = result {
-        tracing::error!(%error, "{what}");
-        inner.log.failure.set(&error);
-        inner.waiters.fail(&error);
-    }
-}
-
 fn keep_house(inner: &Inner) {
     let longest = Duration::from_millis(inner.options.sync_flush_timeout_ms);
     let queue_tick = Duration::from_millis(inner.options.flush_queue_interval_ms);
@@ -91,7 +82,7 @@ fn keep_house(inner: &Inner) {
             continue;
         }
         if written.elapsed() >= queue_tick.min(Duration::from_millis(200)) {
-            note(inner, "cannot write consume queues", inner.queues.write_out());
+            inner.note_failure("cannot write consume queues", inner.queues.write_out());
             written = Instant::now();
         }
         if rested.elapsed() >= REST {
@@ -101,7 +92,7 @@ fn keep_house(inner: &Inner) {
         let due = synced.elapsed() >= QUEUE_SYNC || inner.log.flushed() - synced_at >= QUEUE_SYNC_BYTES;
         if due && inner.log.flushed() > synced_at {
             synced_at = inner.log.flushed();
-            note(inner, "cannot flush consume queues", inner.sync_queues());
+            inner.note_failure("cannot flush consume queues", inner.sync_queues());
             synced = Instant::now();
         }
         if cleaned.elapsed() >= clean_tick {
@@ -114,6 +105,15 @@ fn keep_house(inner: &Inner) {
 }
 
 impl Inner {
+    /// Notes a failure outside of the append path: what cannot be written to queues or index would be missed by readers.
+    pub(crate) fn note_failure(&self, what: &str, result: Result<(), StoreError>) {
+        if let Err(error) = result {
+            tracing::error!(%error, "{what}");
+            self.log.failure.set(&error);
+            self.waiters.fail(&error);
+        }
+    }
+
     /// Fsyncs the queues and says so in the checkpoint.
     pub(crate) fn sync_queues(&self) -> Result<(), StoreError> {
         // Everything that old is in the queues' memory at least.
@@ -190,15 +190,15 @@ fn index(inner: &Inner) {
     match inner.catch_up() {
         Ok(true) => {}
         Ok(false) => return,
-        Err(error) => return note(inner, "cannot read the log for the key index", Err(error)),
+        Err(error) => return inner.note_failure("cannot read the log for the key index", Err(error)),
     }
     let mut written = Instant::now();
     while inner.index_alarm.sleep(INDEX_TICK) {
-        note(inner, "cannot fill the key index", inner.index_round());
+        inner.note_failure("cannot fill the key index", inner.index_round());
         if written.elapsed() >= INDEX_WRITE
             && let Some(index) = &inner.index
         {
-            note(inner, "cannot write the key index", index.write_out());
+            inner.note_failure("cannot write the key index", index.write_out());
             written = Instant::now();
         }
     }
