@@ -1,4 +1,4 @@
-//! Measures the store and prints the numbers as one JSON object: `cargo run --release --example store_bench -- [DIR]`.
+//! Measures the store and prints the numbers as lines of JSON: `cargo run --release --example store_bench -- [DIR]`.
 //!
 //! put: one thread, 128 B bodies with the properties that a Java client sends; put_batch: 32 such messages a call;
 //! get: 32 messages a pull, first fresh ones, then all from the files; floor: bare positional writes of the same bytes.
@@ -50,13 +50,45 @@ fn options(root: &Path, index: bool) -> Options {
     options
 }
 
+/// Nanoseconds that this thread was on a processor: what a busy machine does not change.
+fn cpu_ns() -> f64 {
+    let text = RealFs
+        .read(Path::new("/proc/thread-self/schedstat"))
+        .unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    text.split(' ')
+        .next()
+        .and_then(|number| number.parse().ok())
+        .unwrap_or_default()
+}
+
+/// Calls `work` for `count` messages: (messages a second, processor microseconds a message).
+fn measure(count: usize, work: impl FnOnce()) -> (f64, f64) {
+    let (start, cpu) = (Instant::now(), cpu_ns());
+    work();
+    let cpu = (cpu_ns() - cpu) / 1e3 / count as f64;
+    (count as f64 / start.elapsed().as_secs_f64(), cpu)
+}
+
 fn fresh(root: &Path) {
     drop(std::fs::remove_dir_all(root));
 }
 
-fn put(root: &Path, index: bool, threads: usize, each: usize) -> f64 {
+fn put(root: &Path, index: bool, count: usize) -> (f64, f64) {
     fresh(root);
     let store = Store::open(options(root, index), Arc::new(RealFs)).expect("the store opens");
+    let body = [7u8; 128];
+    measure(count, || {
+        for number in 0..count {
+            let queue = i32::try_from(number % 8).unwrap();
+            store.put(&message(&body, queue)).expect("stored");
+        }
+    })
+}
+
+fn put_threads(root: &Path, threads: usize, each: usize) -> f64 {
+    fresh(root);
+    let store = Store::open(options(root, true), Arc::new(RealFs)).expect("the store opens");
     let body = [7u8; 128];
     let start = Instant::now();
     std::thread::scope(|scope| {
@@ -73,7 +105,7 @@ fn put(root: &Path, index: bool, threads: usize, each: usize) -> f64 {
     (threads * each) as f64 / start.elapsed().as_secs_f64()
 }
 
-fn put_batch(root: &Path, index: bool, count: usize) -> (f64, Arc<Store>) {
+fn put_batch(root: &Path, index: bool, count: usize) -> ((f64, f64), Arc<Store>) {
     fresh(root);
     let store = Store::open(options(root, index), Arc::new(RealFs)).expect("the store opens");
     let body = [7u8; 128];
@@ -98,16 +130,18 @@ fn put_batch(root: &Path, index: bool, count: usize) -> (f64, Arc<Store>) {
         reconsume_times: 0,
         items: &items,
     };
-    let start = Instant::now();
-    for _ in 0..count / 32 {
-        store.put_batch(&batch).expect("stored");
-    }
-    (count as f64 / start.elapsed().as_secs_f64(), store)
+    let rates = measure(count, || {
+        for _ in 0..count / 32 {
+            store.put_batch(&batch).expect("stored");
+        }
+    });
+    (rates, store)
 }
 
-fn get_all(store: &Store) -> (f64, f64) {
+/// Reads everything: (messages a second, processor microseconds a message, megabytes a second).
+fn get_all(store: &Store) -> (f64, f64, f64) {
     let (mut offset, mut messages, mut bytes) = (0, 0usize, 0usize);
-    let start = Instant::now();
+    let (start, cpu) = (Instant::now(), cpu_ns());
     loop {
         let got = store
             .get(&Get {
@@ -127,21 +161,22 @@ fn get_all(store: &Store) -> (f64, f64) {
         offset = got.next_offset;
     }
     let seconds = start.elapsed().as_secs_f64();
-    (messages as f64 / seconds, bytes as f64 / seconds / 1e6)
+    let cpu = (cpu_ns() - cpu) / 1e3 / messages as f64;
+    (messages as f64 / seconds, cpu, bytes as f64 / seconds / 1e6)
 }
 
-fn floor(root: &Path, size: usize, count: usize) -> f64 {
+fn floor(root: &Path, size: usize, count: usize, messages: usize) -> (f64, f64) {
     fresh(root);
-    std::fs::create_dir_all(root).expect("a directory");
+    RealFs.create_directories(root).expect("a directory");
     let file = RealFs.create(&root.join("floor")).expect("a file");
     file.set_length(1 << 30).expect("a length");
     let bytes = vec![7u8; size];
-    let start = Instant::now();
-    for number in 0..count {
-        file.write_all_at(&bytes, (number * size) as u64)
-            .expect("a write");
-    }
-    count as f64 / start.elapsed().as_secs_f64()
+    measure(messages, || {
+        for number in 0..count {
+            file.write_all_at(&bytes, (number * size) as u64)
+                .expect("a write");
+        }
+    })
 }
 
 fn sync(root: &Path, senders: usize, each: usize) -> (f64, f64) {
@@ -179,15 +214,15 @@ fn main() {
         .nth(1)
         .map_or_else(|| std::env::temp_dir().join("pyrmq-store-bench"), PathBuf::from);
     let count = 1_000_000;
-    let floor_one = floor(&root, 352, count);
-    let floor_batch = floor(&root, 352 * 32, count / 32) * 32.0;
-    let put_plain = put(&root, false, 1, count);
-    let put_index = put(&root, true, 1, count);
-    let put_four = put(&root, true, 4, count / 4);
+    let floor_one = floor(&root, 352, count, count);
+    let floor_batch = floor(&root, 352 * 32, count / 32, count);
+    let put_plain = put(&root, false, count);
+    let put_index = put(&root, true, count);
+    let put_four = put_threads(&root, 4, count / 4);
     let (batch_plain, store) = put_batch(&root, false, 2 * count);
     drop(store);
     let (batch_index, store) = put_batch(&root, true, 2 * count);
-    let (get_messages, get_mb) = get_all(&store);
+    let got = get_all(&store);
     store.close().expect("a clean stop");
     drop(store);
     let start = Instant::now();
@@ -196,20 +231,30 @@ fn main() {
     store.close().expect("a clean stop");
     drop(store);
     RealFs.create(&root.join("abort")).expect("an abort file");
-    let start = Instant::now();
+    let (start, cpu) = (Instant::now(), cpu_ns());
     let store = Store::open(options(&root, true), Arc::new(RealFs)).expect("the store opens");
     let open_crashed_ms = start.elapsed().as_secs_f64() * 1e3;
+    let open_crashed_cpu_ms = (cpu_ns() - cpu) / 1e6;
     drop(store);
     let (sync_one, _) = sync(&root, 1, 500);
     let (sync_many, flushes) = sync(&root, 64, 200);
     fresh(&root);
+    let rows = [
+        ("floor_1_write", floor_one),
+        ("floor_32_a_write", floor_batch),
+        ("put", put_plain),
+        ("put_indexed", put_index),
+        ("put_batch32", batch_plain),
+        ("put_batch32_indexed", batch_index),
+        ("get32", (got.0, got.1)),
+    ];
+    for (name, (rate, cpu)) in rows {
+        println!("{{\"row\":\"{name}\",\"messages_per_s\":{rate:.0},\"cpu_us_per_message\":{cpu:.3}}}");
+    }
     println!(
-        "{{\"floor_writes_per_s\":{floor_one:.0},\"floor_batched_messages_per_s\":{floor_batch:.0},\
-         \"put_per_s\":{put_plain:.0},\"put_indexed_per_s\":{put_index:.0},\"put_indexed_4_threads_per_s\":{put_four:.0},\
-         \"put_us\":{:.2},\"put_batch32_messages_per_s\":{batch_plain:.0},\"put_batch32_indexed_messages_per_s\":{batch_index:.0},\
-         \"get32_messages_per_s\":{get_messages:.0},\"get32_mb_per_s\":{get_mb:.0},\"open_clean_ms\":{open_clean_ms:.1},\
-         \"open_crashed_ms\":{open_crashed_ms:.1},\"sync_1_sender_per_s\":{sync_one:.0},\"sync_64_senders_per_s\":{sync_many:.0},\
-         \"sync_64_flushes\":{flushes:.0}}}",
-        1e6 / put_plain
+        "{{\"put_indexed_4_threads_per_s\":{put_four:.0},\"get32_mb_per_s\":{:.0},\"open_clean_ms\":{open_clean_ms:.1},\
+         \"open_crashed_ms\":{open_crashed_ms:.1},\"open_crashed_cpu_ms\":{open_crashed_cpu_ms:.1},\
+         \"sync_1_sender_per_s\":{sync_one:.0},\"sync_64_senders_per_s\":{sync_many:.0},\"sync_64_flushes\":{flushes:.0}}}",
+        got.2
     );
 }

@@ -102,6 +102,12 @@ impl ConsumeQueue {
             let Some(offset) = parse_file_name(&entry.name).filter(|_| !entry.is_directory) else {
                 continue;
             };
+            if entry.length == 0 {
+                // A stop between making the file and giving it its length.
+                let path = self.directory.join(&entry.name);
+                fs.remove(&path).at("remove", &path)?;
+                continue;
+            }
             if entry.length != file_bytes || offset % (self.per_file * UNIT_I64) != 0 {
                 return Err(StoreError::FileLength {
                     path: self.directory.join(&entry.name),

@@ -1,4 +1,9 @@
 //! Storing and reading back, without any accident.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on says so"
+)]
 
 mod common;
 

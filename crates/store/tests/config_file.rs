@@ -1,4 +1,9 @@
 //! Configuration files survive half writes.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on says so"
+)]
 
 use pyrmq_store::config_file::{Loaded, load, save};
 use pyrmq_store::{RealFs, StoreError};

@@ -1,4 +1,9 @@
 //! Writes and fsyncs that fail.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on says so"
+)]
 
 mod common;
 

@@ -2,6 +2,11 @@
 //!
 //! The writer is this test binary itself, started with an environment variable that says where to write. It reports every
 //! acknowledged message on a pipe, after the put returned.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on says so"
+)]
 
 mod common;
 
@@ -31,18 +36,26 @@ fn options(root: &Path, sync: bool) -> Options {
 /// Not a test of its own: the child's part. Without the variable it does nothing.
 #[test]
 fn child_writes_until_it_is_killed() {
-    let Ok(root) = std::env::var(DIRECTORY) else { return };
+    let Ok(root) = std::env::var(DIRECTORY) else {
+        return;
+    };
     let first: u64 = std::env::var(FIRST).unwrap().parse().unwrap();
     let sync = std::env::var(SYNC).unwrap() == "true";
     let store = open(options(Path::new(&root), sync));
     let mut out = std::io::stdout().lock();
     for number in first.. {
-        let body = format!("{number:0width$}", width = 20 + usize::try_from(number % 500).unwrap());
+        let body = format!(
+            "{number:0width$}",
+            width = 20 + usize::try_from(number % 500).unwrap()
+        );
         let queue = i32::try_from(number % QUEUES).unwrap();
         let stored = store.put(&message("T", queue, body.as_bytes(), "")).unwrap();
         if sync {
             let (done, answer) = mpsc::channel();
-            store.when_durable(stored.end_position, Box::new(move |result| done.send(result).unwrap()));
+            store.when_durable(
+                stored.end_position,
+                Box::new(move |result| done.send(result).unwrap()),
+            );
             answer.recv_timeout(Duration::from_secs(20)).unwrap().unwrap();
         }
         writeln!(out, "stored {number} {queue} {}", stored.queue_offset).unwrap();
@@ -53,7 +66,12 @@ fn child_writes_until_it_is_killed() {
 /// Lets a child store at least `least` messages, kills it, and returns what it had reported.
 fn run_and_kill(root: &Path, first: u64, least: usize, sync: bool) -> Vec<(u64, i32, i64)> {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_writes_until_it_is_killed", "--nocapture", "--test-threads=1"])
+        .args([
+            "--exact",
+            "child_writes_until_it_is_killed",
+            "--nocapture",
+            "--test-threads=1",
+        ])
         .env(DIRECTORY, root)
         .env(FIRST, first.to_string())
         .env(SYNC, sync.to_string())
@@ -107,7 +125,11 @@ fn kill_loop(rounds: usize, least: usize, sync: bool) {
             .collect();
         for (number, queue, index) in &acknowledged {
             let queue = &queues[usize::try_from(*queue).unwrap()];
-            assert_eq!(queue.get(usize::try_from(*index).unwrap()), Some(number), "round {round}");
+            assert_eq!(
+                queue.get(usize::try_from(*index).unwrap()),
+                Some(number),
+                "round {round}"
+            );
         }
         let mut all: Vec<u64> = queues.into_iter().flatten().collect();
         all.sort_unstable();

@@ -1,6 +1,11 @@
 //! What is there again after a clean stop, after a crash, and after files were lost or damaged.
 //!
 //! A crash is a copy of the directory while the store runs: what was in the page cache is there, what was only in memory is not.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on says so"
+)]
 
 mod common;
 
