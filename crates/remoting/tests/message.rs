@@ -1,4 +1,9 @@
 //! Records, properties, batches, ids and compression: exact bytes, both directions, and every kind of broken input.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on says so"
+)]
 
 use proptest::prelude::*;
 use pyrmq_remoting::WireError;
@@ -177,7 +182,7 @@ fn damage_is_named() {
         assert!(Record::decode(&good[..cut]).is_err(), "cut at {cut}");
     }
     let two = [good.clone(), good.clone()].concat();
-    assert_eq!(records(&two).filter(Result::is_ok).count(), 2);
+    assert_eq!(records(&two).flatten().count(), 2);
     let torn = [&good[..], &good[..50]].concat();
     let steps: Vec<bool> = records(&torn).map(|record| record.is_ok()).collect();
     assert_eq!(steps, [true, false]);
@@ -363,18 +368,18 @@ proptest! {
 
     #[test]
     fn noise_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400), at in any::<prop::sample::Index>(), with in any::<u8>()) {
-        let _ = Record::decode(&bytes);
+        drop(Record::decode(&bytes));
         let _ = hop(&bytes);
         let _ = record::store_timestamp_of(&bytes);
         let _ = Properties::from_bytes(&bytes).iter().count();
         let _ = batch::items(&bytes).count();
         for codec in [Codec::Zlib, Codec::Lz4, Codec::Zstd] {
-            let _ = decompress(codec, &bytes, 1000);
+            drop(decompress(codec, &bytes, 1000));
         }
         let mut near = encoded(&simple("topic", &bytes, "k\u{1}v\u{2}"));
         let place = at.index(near.len());
         near[place] = with;
-        let _ = Record::decode(&near);
+        drop(Record::decode(&near));
     }
 
     #[test]

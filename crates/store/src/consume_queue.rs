@@ -10,10 +10,11 @@
 //! Lock order: `files` before `memory`; writing to a file never holds `memory`, so that a put never waits for a disk.
 
 use crate::error::StoreError;
-use crate::format::{UNIT, UNIT_I64, Unit, file_name, parse_file_name, to_i64, to_u64, to_usize};
-use crate::fs::{Context, File, Fs};
+use crate::format::{UNIT, UNIT_I64, Unit, to_i64, to_usize};
+use crate::fs::Fs;
+use crate::queue_files::{QueueFiles, read_units};
 use crate::sync::lock;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -27,9 +28,6 @@ pub(crate) const WRITE_NOW: usize = 16 * 1024;
 pub(crate) struct ConsumeQueue {
     pub(crate) topic: Arc<str>,
     pub(crate) id: i32,
-    directory: PathBuf,
-    /// Units of one file.
-    per_file: i64,
     /// Index that the next put gets; behind the append lock.
     assigned: AtomicI64,
     /// Index of the oldest unit whose record is still there.
@@ -41,7 +39,7 @@ pub(crate) struct ConsumeQueue {
     /// True while the queue stands in the list of those with files to be fsynced.
     listed_for_sync: AtomicBool,
     memory: Mutex<Memory>,
-    files: Mutex<Files>,
+    files: Mutex<QueueFiles>,
 }
 
 #[derive(Debug, Default)]
@@ -60,103 +58,40 @@ impl Memory {
     }
 }
 
-#[derive(Debug, Default)]
-struct Files {
-    list: Vec<QueueFile>,
-    /// A file was made or removed since the directories were fsynced.
-    moved: bool,
-}
-
-/// The index of a file's first unit, and the file.
-type BaseAndFile = (i64, Arc<dyn File>);
-
-#[derive(Debug)]
-struct QueueFile {
-    /// Index of its first unit.
-    base: i64,
-    handle: Option<Arc<dyn File>>,
-    dirty: bool,
-}
-
 impl ConsumeQueue {
     pub(crate) fn new(topic: &Arc<str>, id: i32, directory: PathBuf, file_bytes: u64) -> Self {
         Self {
             topic: Arc::clone(topic),
             id,
-            directory,
-            per_file: i64::try_from(file_bytes).unwrap_or(i64::MAX) / UNIT_I64,
             assigned: AtomicI64::new(0),
             min: AtomicI64::new(0),
             end: AtomicI64::new(0),
             listed: AtomicBool::new(false),
             listed_for_sync: AtomicBool::new(false),
             memory: Mutex::default(),
-            files: Mutex::default(),
+            files: Mutex::new(QueueFiles::new(directory, file_bytes)),
         }
     }
 
-    /// Opens what is on disk: finds the newest unit in front of `log_end`.
-    pub(crate) fn load(&self, fs: &dyn Fs, file_bytes: u64) -> Result<(), StoreError> {
-        let mut files = Vec::new();
-        for entry in fs.list(&self.directory).at("list", &self.directory)? {
-            let Some(offset) = parse_file_name(&entry.name).filter(|_| !entry.is_directory) else {
-                continue;
-            };
-            if entry.length == 0 {
-                // A stop between making the file and giving it its length.
-                let path = self.directory.join(&entry.name);
-                fs.remove(&path).at("remove", &path)?;
-                continue;
-            }
-            if entry.length != file_bytes || offset % (self.per_file * UNIT_I64) != 0 {
-                return Err(StoreError::FileLength {
-                    path: self.directory.join(&entry.name),
-                    length: entry.length,
-                    expected: file_bytes,
-                    key: "mappedFileSizeConsumeQueue",
-                });
-            }
-            let base = offset / UNIT_I64;
-            if files
-                .last()
-                .is_some_and(|last: &QueueFile| last.base + self.per_file != base)
-            {
-                return Err(StoreError::Gap {
-                    path: self.directory.join(&entry.name),
-                    expected: files
-                        .last()
-                        .map_or(0, |last| (last.base + self.per_file) * UNIT_I64),
-                });
-            }
-            files.push(QueueFile {
-                base,
-                handle: None,
-                dirty: false,
-            });
-        }
-        let Some((first, last)) = files
-            .first()
-            .zip(files.last())
-            .map(|(first, last)| (first.base, last.base))
-        else {
+    /// Opens what is on disk and finds the newest unit.
+    pub(crate) fn load(&self, fs: &dyn Fs) -> Result<(), StoreError> {
+        lock(&self.files).load(fs)?;
+        let Some((first, last)) = lock(&self.files).bases() else {
             return Ok(());
         };
-        lock(&self.files).list = files;
+        let per_file = lock(&self.files).per_file();
         let mut end = first;
         let mut base = last;
         while base >= first {
-            end = self.first_on_disk(fs, base, base + self.per_file, |unit| !unit.is_written())?;
+            end = self.first_on_disk(fs, base, base + per_file, |unit| !unit.is_written())?;
             if end > base {
                 break;
             }
-            base -= self.per_file;
+            base -= per_file;
         }
-        self.continue_at(end, first);
         let start = self.first_on_disk(fs, first, end, |unit| !unit.is_filler())?;
-        self.min.store(start, Ordering::Release);
-        for file in &mut lock(&self.files).list {
-            file.handle = None;
-        }
+        self.continue_at(end, start);
+        lock(&self.files).close();
         Ok(())
     }
 
@@ -182,7 +117,7 @@ impl ConsumeQueue {
         let mut bytes = Vec::with_capacity(UNIT);
         search(from, to, |index| {
             bytes.clear();
-            self.read_file(fs, index, 1, &mut bytes)?;
+            lock(&self.files).read(fs, index, 1, &mut bytes)?;
             Ok(Unit::from_bytes(&bytes).is_none_or(&matches))
         })
     }
@@ -216,7 +151,8 @@ impl ConsumeQueue {
 
     /// The first index of the file behind the one with this index.
     pub(crate) fn next_file(&self, index: i64) -> i64 {
-        index - index % self.per_file + self.per_file
+        let per_file = lock(&self.files).per_file();
+        index - index % per_file + per_file
     }
 
     /// Gives out `count` indexes; only under the append lock.
@@ -269,42 +205,16 @@ impl ConsumeQueue {
             }
             memory.first
         };
-        self.read_file(fs, index, count.min(on_disk - index), out)
-    }
-
-    fn read_file(&self, fs: &dyn Fs, index: i64, count: i64, out: &mut Vec<u8>) -> Result<(), StoreError> {
-        let Some((base, file)) = self.file_at(fs, index)? else {
-            return Ok(());
+        // The read itself holds no lock.
+        let (file, base, per_file, directory) = {
+            let mut files = lock(&self.files);
+            let Some((base, file)) = files.at(fs, index)? else {
+                return Ok(());
+            };
+            (file, base, files.per_file(), files.directory().to_owned())
         };
-        let count = count.min(base + self.per_file - index);
-        let start = out.len();
-        out.resize(start + to_usize(count * UNIT_I64), 0);
-        let place = out.get_mut(start..).unwrap_or_default();
-        let got = file
-            .read_at(place, to_u64((index - base) * UNIT_I64))
-            .at("read", &self.directory)?;
-        out.truncate(start + got / UNIT * UNIT);
-        Ok(())
-    }
-
-    fn file_at(&self, fs: &dyn Fs, index: i64) -> Result<Option<BaseAndFile>, StoreError> {
-        let mut files = lock(&self.files);
-        let Some(file) = files
-            .list
-            .iter_mut()
-            .find(|file| (file.base..file.base + self.per_file).contains(&index))
-        else {
-            return Ok(None);
-        };
-        let handle = if let Some(handle) = &file.handle {
-            Arc::clone(handle)
-        } else {
-            let path = self.directory.join(file_name(file.base * UNIT_I64));
-            let handle = fs.open(&path).at("open", &path)?;
-            file.handle = Some(Arc::clone(&handle));
-            handle
-        };
-        Ok(Some((file.base, handle)))
+        let wanted = (index, count.min(on_disk - index));
+        read_units(file.as_ref(), &directory, (base, per_file), wanted, out)
     }
 
     /// Writes what is only in memory. The queue leaves the list first, so that a put meanwhile lists it again.
@@ -322,21 +232,8 @@ impl ConsumeQueue {
                 memory.units.get(from..).unwrap_or_default().to_vec(),
             )
         };
-        let mut index = start;
-        let mut left = units.as_slice();
-        while !left.is_empty() {
-            let file = self.file_for_write(fs, &mut files, index)?;
-            let room = to_usize((file.base + self.per_file - index) * UNIT_I64).min(left.len());
-            let (now, later) = left.split_at(room);
-            if let Some(handle) = &file.handle {
-                handle
-                    .write_all_at(now, to_u64((index - file.base) * UNIT_I64))
-                    .at("write", &self.directory)?;
-            }
-            file.dirty = true;
-            index += to_i64(room / UNIT);
-            left = later;
-        }
+        files.write(fs, start, &units)?;
+        let index = start + to_i64(units.len() / UNIT);
         let mut memory = lock(&self.memory);
         memory.written = memory.written.max(index);
         let surplus = memory.units.len().saturating_sub(KEEP);
@@ -349,83 +246,17 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    fn file_for_write<'f>(
-        &self,
-        fs: &dyn Fs,
-        files: &'f mut Files,
-        index: i64,
-    ) -> Result<&'f mut QueueFile, StoreError> {
-        let base = index - index % self.per_file;
-        if files.list.last().is_none_or(|last| last.base < base) {
-            let handle = self.create_file(fs, base, index)?;
-            files.moved = true;
-            files.list.push(QueueFile {
-                base,
-                handle: Some(handle),
-                dirty: true,
-            });
-        }
-        let file = files
-            .list
-            .iter_mut()
-            .rfind(|file| file.base == base)
-            .ok_or(StoreError::Closed)?;
-        if file.handle.is_none() {
-            let path = self.directory.join(file_name(base * UNIT_I64));
-            file.handle = Some(fs.open(&path).at("open", &path)?);
-        }
-        Ok(file)
-    }
-
-    /// A file of full length; in front of a first unit that is not the file's first it is filled.
-    fn create_file(&self, fs: &dyn Fs, base: i64, index: i64) -> Result<Arc<dyn File>, StoreError> {
-        let path = self.directory.join(file_name(base * UNIT_I64));
-        fs.create_directories(&self.directory)
-            .at("create", &self.directory)?;
-        let handle = fs.create(&path).at("create", &path)?;
-        handle
-            .set_length(to_u64(self.per_file * UNIT_I64))
-            .at("extend", &path)?;
-        if index > base {
-            let filler = Unit::FILLER.to_bytes().repeat(to_usize(index - base));
-            handle.write_all_at(&filler, 0).at("write", &path)?;
-        }
-        Ok(handle)
-    }
-
     /// Fsyncs the files that were written, and the directories if files were made or removed.
     pub(crate) fn sync(&self, fs: &dyn Fs) -> Result<(), StoreError> {
         self.listed_for_sync.store(false, Ordering::Release);
-        let (dirty, moved) = {
+        let dirty = {
             let mut files = lock(&self.files);
             if lock(&self.memory).deleted {
                 return Ok(());
             }
-            let moved = std::mem::take(&mut files.moved);
-            let mut dirty = Vec::new();
-            for file in files.list.iter_mut().filter(|file| file.dirty) {
-                let handle = if let Some(handle) = &file.handle {
-                    Arc::clone(handle)
-                } else {
-                    let path = self.directory.join(file_name(file.base * UNIT_I64));
-                    fs.open(&path).at("open", &path)?
-                };
-                file.dirty = false;
-                dirty.push(handle);
-            }
-            (dirty, moved)
+            files.take_dirty(fs)?
         };
-        for file in dirty {
-            file.sync().at("flush", &self.directory)?;
-        }
-        let parents = self.directory.ancestors().take(if moved { 3 } else { 0 });
-        for directory in parents {
-            match fs.sync_directory(directory) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                done => done.at("flush", directory)?,
-            }
-        }
-        Ok(())
+        dirty.run(fs)
     }
 
     /// One round of rest: after some without a put the memory and the open files are given back.
@@ -438,14 +269,15 @@ impl ConsumeQueue {
         }
         memory.first = memory.written;
         memory.units = Vec::new();
-        for file in files.list.iter_mut().filter(|file| !file.dirty) {
-            file.handle = None;
-        }
+        files.close();
     }
 
     /// Makes an empty queue begin at `index`. Only before the store runs.
-    pub(crate) fn begin_at(&self, index: i64) {
+    pub(crate) fn begin_at(&self, fs: &dyn Fs, index: i64) -> Result<(), StoreError> {
+        // A file without any unit may be there; this one begins elsewhere and is filled.
+        lock(&self.files).clear_from(fs, 0)?;
         self.continue_at(index, index);
+        Ok(())
     }
 
     /// The last unit, if there is one.
@@ -463,11 +295,8 @@ impl ConsumeQueue {
     /// zero even if nothing is dropped: a crash may have left units there that nobody counts. Says whether a file changed.
     /// Only before the store runs.
     pub(crate) fn cut(&self, fs: &dyn Fs, position: i64, clear: bool) -> Result<bool, StoreError> {
-        let (first, end) = {
-            let files = lock(&self.files);
-            (files.list.first().map(|file| file.base), self.end())
-        };
-        let Some(first) = first else {
+        let end = self.end();
+        let Some((first, _)) = lock(&self.files).bases() else {
             self.continue_at(0, 0);
             return Ok(false);
         };
@@ -478,7 +307,7 @@ impl ConsumeQueue {
         if keep == end && !clear {
             return Ok(false);
         }
-        self.clear_from(fs, if start == keep { first } else { keep })?;
+        lock(&self.files).clear_from(fs, if start == keep { first } else { keep })?;
         if start == keep {
             self.continue_at(0, 0);
         } else {
@@ -487,34 +316,9 @@ impl ConsumeQueue {
         Ok(true)
     }
 
-    fn clear_from(&self, fs: &dyn Fs, index: i64) -> Result<(), StoreError> {
-        let mut files = lock(&self.files);
-        while let Some(last) = files.list.last()
-            && last.base >= index
-        {
-            let path = self.directory.join(file_name(last.base * UNIT_I64));
-            fs.remove(&path).at("remove", &path)?;
-            files.list.pop();
-            files.moved = true;
-        }
-        if let Some(last) = files.list.last_mut() {
-            let used = to_u64((index - last.base) * UNIT_I64);
-            let length = to_u64(self.per_file * UNIT_I64);
-            if used < length {
-                let path = self.directory.join(file_name(last.base * UNIT_I64));
-                let file = fs.open(&path).at("open", &path)?;
-                file.set_length(used).at("cut", &path)?;
-                file.set_length(length).at("extend", &path)?;
-                last.dirty = true;
-                last.handle = None;
-            }
-        }
-        Ok(())
-    }
-
     /// Starts over, without any unit. Only before the store runs.
     pub(crate) fn reset(&self, fs: &dyn Fs) -> Result<(), StoreError> {
-        self.clear_from(fs, 0)?;
+        lock(&self.files).clear_from(fs, 0)?;
         self.continue_at(0, 0);
         Ok(())
     }
@@ -526,19 +330,7 @@ impl ConsumeQueue {
             Ok(unit.is_written() && !unit.is_filler() && unit.position >= log_start)
         })?;
         self.min.fetch_max(live, Ordering::AcqRel);
-        let mut files = lock(&self.files);
-        let mut removed = 0;
-        while files.list.len() > 1
-            && let Some(first) = files.list.first()
-            && first.base + self.per_file <= live
-        {
-            let path = self.directory.join(file_name(first.base * UNIT_I64));
-            fs.remove(&path).at("remove", &path)?;
-            files.list.remove(0);
-            files.moved = true;
-            removed += 1;
-        }
-        Ok(removed)
+        lock(&self.files).trim(fs, live)
     }
 
     /// Deletes the files; a late write does not bring them back.
@@ -548,8 +340,7 @@ impl ConsumeQueue {
             let mut memory = lock(&self.memory);
             memory.deleted = true;
         }
-        files.list.clear();
-        remove_files(fs, &self.directory)
+        files.delete(fs)
     }
 }
 
@@ -569,17 +360,4 @@ fn search(
         }
     }
     Ok(low)
-}
-
-fn remove_files(fs: &dyn Fs, directory: &Path) -> Result<(), StoreError> {
-    if !fs.exists(directory) {
-        return Ok(());
-    }
-    for entry in fs.list(directory).at("list", directory)? {
-        let path = directory.join(&entry.name);
-        if !entry.is_directory {
-            fs.remove(&path).at("remove", &path)?;
-        }
-    }
-    fs.remove_directory(directory).at("remove", directory)
 }

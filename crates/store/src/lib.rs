@@ -21,6 +21,7 @@ mod log_reader;
 pub mod message;
 pub mod options;
 pub mod query;
+mod queue_files;
 mod queues;
 mod read;
 mod recover;

@@ -46,7 +46,7 @@ impl Queues {
                 if let Ok(id) = queue.name.parse::<i32>()
                     && queue.is_directory
                 {
-                    queues.get_or_add(&topic.name, id).load(fs.as_ref(), file_bytes)?;
+                    queues.get_or_add(&topic.name, id).load(fs.as_ref())?;
                 }
             }
         }

@@ -245,7 +245,7 @@ impl Walk<'_> {
             if !is_whole {
                 return Ok(false);
             }
-            queue.begin_at(record.queue_offset);
+            queue.begin_at(self.fs, record.queue_offset)?;
         } else if record.queue_offset > next {
             if !is_whole {
                 return Ok(false);

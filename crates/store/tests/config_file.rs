@@ -1,5 +1,9 @@
 //! Configuration files survive half writes.
 #![allow(
+    clippy::disallowed_methods,
+    reason = "the test changes files behind the store's back"
+)]
+#![allow(
     clippy::expect_used,
     clippy::unwrap_used,
     reason = "a test that cannot go on says so"

@@ -3,6 +3,10 @@
 //! Beside each stands what a Java client read from it. Every message must be found by queue, by position, by key and by unique
 //! id; the configuration files must stay as they are; and the store must go on from there.
 #![allow(
+    clippy::disallowed_methods,
+    reason = "the test changes files behind the store's back"
+)]
+#![allow(
     clippy::expect_used,
     clippy::unwrap_used,
     reason = "a test that cannot go on says so"

@@ -2,6 +2,10 @@
 //!
 //! A crash is a copy of the directory while the store runs: what was in the page cache is there, what was only in memory is not.
 #![allow(
+    clippy::disallowed_methods,
+    reason = "the test changes files behind the store's back"
+)]
+#![allow(
     clippy::expect_used,
     clippy::unwrap_used,
     reason = "a test that cannot go on says so"
@@ -82,6 +86,28 @@ fn crashed(count: u32) -> TempDir {
     TempDir::copy_of(dir.path()).unwrap()
 }
 
+/// The same some moments later, when the queues' units have reached the files.
+fn crashed_later(count: u32) -> TempDir {
+    let dir = TempDir::new().unwrap();
+    let store = open(small(dir.path()));
+    fill(&store, 0, count);
+    let start = Instant::now();
+    for queue in 0..QUEUES {
+        let last = store.max_offset("T", queue) - 1;
+        let name = format!("consumequeue/T/{queue}/{:020}", last / 100 * 2000);
+        let at = usize::try_from(last % 100 * 20 + 8).unwrap();
+        let is_there = || {
+            fs::read(dir.path().join(&name))
+                .is_ok_and(|bytes| bytes.get(at..at + 4).is_some_and(|size| size != [0; 4]))
+        };
+        while !is_there() {
+            assert!(start.elapsed() < Duration::from_secs(20), "{name} never came");
+            std::thread::yield_now();
+        }
+    }
+    TempDir::copy_of(dir.path()).unwrap()
+}
+
 fn closed(count: u32) -> TempDir {
     let dir = TempDir::new().unwrap();
     let store = open(small(dir.path()));
@@ -145,11 +171,11 @@ fn a_torn_last_record_is_cut() {
         let store = open(small(copy.path()));
         store.health().max_physical_offset
     };
-    // The last record loses its last bytes, and behind it lies what an older run left.
+    // The last record loses its end, and behind it lies what an older run left.
     let segment = dir.path().join(format!("commitlog/{:020}", end / 65536 * 65536));
     let file = writable(&segment);
     let at = u64::try_from(end % 65536).unwrap();
-    file.write_all_at(&[0xAA; 300], at - 3).unwrap();
+    file.write_all_at(&[0xAA; 300], at - 40).unwrap();
     let store = open(small(dir.path()));
     check(&store, 999);
     let stored = put(&store, "T", 999 % QUEUES, format!("{:0300}", 999).as_bytes());
@@ -186,7 +212,7 @@ fn what_lay_behind_the_cut_never_comes_back() {
 
 #[test]
 fn missing_queues_are_built_again() {
-    for dir in [closed(1500), crashed(1500)] {
+    for dir in [closed(1500), crashed_later(1500)] {
         fs::remove_dir_all(dir.path().join("consumequeue")).unwrap();
         check_all(dir.path(), 1500);
     }
@@ -194,25 +220,24 @@ fn missing_queues_are_built_again() {
 
 #[test]
 fn queues_behind_the_log_are_built_again() {
-    for dir in [closed(1500), crashed(1500)] {
-        // One queue loses its newest units, as if they had never reached the disk.
-        let file = writable(&queue_file(dir.path(), 1, 8000));
-        file.set_len(400).unwrap();
-        file.set_len(2000).unwrap();
-        check_all(dir.path(), 1500);
-    }
+    let dir = crashed_later(1500);
+    // One queue loses its newest units, as if they had never reached the disk.
+    let file = writable(&queue_file(dir.path(), 1, 8000));
+    file.set_len(400).unwrap();
+    file.set_len(2000).unwrap();
+    check_all(dir.path(), 1500);
 }
 
 #[test]
 fn one_missing_queue_is_seen_by_its_gap() {
-    let dir = crashed(1500);
+    let dir = crashed_later(1500);
     fs::remove_dir_all(dir.path().join("consumequeue/T/2")).unwrap();
     check_all(dir.path(), 1500);
 }
 
 #[test]
 fn queues_ahead_of_the_log_are_cut() {
-    for dir in [closed(1000), crashed(1000)] {
+    for dir in [closed(1000), crashed_later(1000)] {
         // A unit for a record that the log does not have.
         let name = queue_file(dir.path(), 0, 6000);
         let store_end = 1 << 40;
@@ -228,8 +253,8 @@ fn queues_ahead_of_the_log_are_cut() {
 
 #[test]
 fn a_missing_or_foreign_index_is_made_again() {
-    for dir in [closed(1500), crashed(1500)] {
-        fs::remove_dir_all(dir.path().join("index")).unwrap();
+    for dir in [closed(1500), crashed_later(1500)] {
+        drop(fs::remove_dir_all(dir.path().join("index")));
         check_all(dir.path(), 1500);
     }
     let dir = closed(1500);

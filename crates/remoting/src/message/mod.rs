@@ -9,6 +9,7 @@ pub mod record;
 pub mod sys_flag;
 
 mod read;
+mod walk;
 
 pub use batch::BatchItem;
 pub use properties::Properties;

@@ -19,6 +19,7 @@
 use super::properties::{self, Properties};
 use super::read::Cursor;
 use super::sys_flag;
+pub use super::walk::{Hop, Records, hop, records};
 use crate::error::WireError;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -220,30 +221,6 @@ fn put_host(host: SocketAddr, out: &mut Vec<u8>) {
     out.extend_from_slice(&u32::from(host.port()).to_be_bytes());
 }
 
-/// What the first eight bytes say: for walking from record to record without looking inside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hop {
-    /// A record of so many bytes.
-    Record(usize),
-    /// The rest of the file, so many bytes, is unused.
-    Blank(usize),
-    /// Neither: the valid data ends here.
-    End,
-}
-
-/// Reads size and magic.
-pub fn hop(bytes: &[u8]) -> Hop {
-    let mut cursor = Cursor::new(bytes, WHAT);
-    let (Ok(size), Ok(magic)) = (cursor.i32(), cursor.u32()) else {
-        return Hop::End;
-    };
-    match (usize::try_from(size), magic) {
-        (Ok(size), MAGIC_V1 | MAGIC_V2) if size > FIXED_V4 => Hop::Record(size),
-        (Ok(left), MAGIC_BLANK) if left >= BLANK_SIZE => Hop::Blank(left),
-        _ => Hop::End,
-    }
-}
-
 /// A record as it lies in someone's buffer.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
@@ -387,30 +364,4 @@ fn take_host(cursor: &mut Cursor<'_>, v6: bool) -> Result<SocketAddr, WireError>
     };
     let [_, _, high, low] = cursor.u32()?.to_be_bytes();
     Ok(SocketAddr::new(ip, u16::from_be_bytes([high, low])))
-}
-
-/// Records that stand back to back, as in the body of a pull answer. After an error the iterator ends.
-pub fn records(bytes: &[u8]) -> Records<'_> {
-    Records { left: bytes }
-}
-
-/// Iterator over records back to back.
-#[derive(Debug, Clone)]
-pub struct Records<'a> {
-    left: &'a [u8],
-}
-
-impl<'a> Iterator for Records<'a> {
-    type Item = Result<Record<'a>, WireError>;
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.left.is_empty() {
-            return None;
-        }
-        let next = Record::decode(self.left);
-        self.left = match &next {
-            Ok(record) => self.left.get(record.size..).unwrap_or_default(),
-            Err(_) => &[],
-        };
-        Some(next)
-    }
 }

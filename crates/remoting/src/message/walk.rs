@@ -1,0 +1,55 @@
+//! From record to record: over the log by size and magic alone, over an answer's body by whole records.
+
+use super::read::Cursor;
+use super::record::{BLANK_SIZE, FIXED_V4, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Record};
+use crate::error::WireError;
+
+/// What the first eight bytes say: for walking from record to record without looking inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hop {
+    /// A record of so many bytes.
+    Record(usize),
+    /// The rest of the file, so many bytes, is unused.
+    Blank(usize),
+    /// Neither: the valid data ends here.
+    End,
+}
+
+/// Reads size and magic.
+pub fn hop(bytes: &[u8]) -> Hop {
+    let mut cursor = Cursor::new(bytes, "message record");
+    let (Ok(size), Ok(magic)) = (cursor.i32(), cursor.u32()) else {
+        return Hop::End;
+    };
+    match (usize::try_from(size), magic) {
+        (Ok(size), MAGIC_V1 | MAGIC_V2) if size > FIXED_V4 => Hop::Record(size),
+        (Ok(left), MAGIC_BLANK) if left >= BLANK_SIZE => Hop::Blank(left),
+        _ => Hop::End,
+    }
+}
+
+/// Records that stand back to back, as in the body of a pull answer. After an error the iterator ends.
+pub fn records(bytes: &[u8]) -> Records<'_> {
+    Records { left: bytes }
+}
+
+/// Iterator over records back to back.
+#[derive(Debug, Clone)]
+pub struct Records<'a> {
+    left: &'a [u8],
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<Record<'a>, WireError>;
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left.is_empty() {
+            return None;
+        }
+        let next = Record::decode(self.left);
+        self.left = match &next {
+            Ok(record) => self.left.get(record.size..).unwrap_or_default(),
+            Err(_) => &[],
+        };
+        Some(next)
+    }
+}
