@@ -113,3 +113,17 @@ async fn connection_options_are_refused_by_name() {
             .contains("`backlog` is 0")
     );
 }
+
+#[test]
+fn spawning_on_a_runtime_that_has_ended_drops_the_task_at_once() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let tracker = Tracker::new(runtime.handle().clone());
+    drop(runtime);
+    let ended = Arc::new(AtomicUsize::new(0));
+    let guard = Dropped(ended.clone());
+    tracker.spawn(async move {
+        let _guard = guard;
+        std::future::pending::<()>().await;
+    });
+    assert_eq!((ended.load(Ordering::SeqCst), tracker.running()), (10, 0));
+}

@@ -4,12 +4,14 @@
 //! the owner waits with [`Tracker::wait`] up to a deadline, after which the tracker drops what is left. This is the
 //! only file that spawns.
 
+use std::collections::HashMap;
 use std::future::Future;
-use std::pin::pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,21 +91,34 @@ impl Shutdown {
     }
 }
 
-/// Spawns tasks and knows how many still run. Clones share one count.
+/// Spawns tasks and knows how many still run. Clones share one count. A task costs nothing while it runs: it is
+/// entered when it starts and taken out when it ends.
 #[derive(Debug, Clone)]
 pub struct Tracker {
     handle: Handle,
-    running: Arc<watch::Sender<usize>>,
-    cut: Shutdown,
+    tasks: Arc<Tasks>,
+}
+
+#[derive(Debug)]
+struct Tasks {
+    running: watch::Sender<usize>,
+    // Guards the means to drop each running task; `None` for the moment until it is spawned. Never held while tasks
+    // are spawned or dropped: both may end a task within the call.
+    entries: Mutex<HashMap<u64, Option<AbortHandle>>>,
+    next: AtomicU64,
 }
 
 impl Tracker {
     /// A tracker whose tasks run on this runtime.
     pub fn new(handle: Handle) -> Self {
+        let tasks = Tasks {
+            running: watch::Sender::new(0),
+            entries: Mutex::default(),
+            next: AtomicU64::new(0),
+        };
         Self {
             handle,
-            running: Arc::new(watch::Sender::new(0)),
-            cut: Shutdown::new(),
+            tasks: Arc::new(tasks),
         }
     }
 
@@ -119,54 +134,73 @@ impl Tracker {
 
     /// Starts a task. It ends by itself, or is dropped at an await point when [`Tracker::wait`] runs out of time.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.running.send_modify(|running| *running += 1);
-        let guard = Running(self.running.clone());
-        let cut = self.cut.clone();
-        // Dropping the handle detaches the task; the count keeps track of it.
-        drop(self.handle.spawn(async move {
-            let _guard = guard;
-            let mut task = pin!(task);
-            let mut cut = pin!(cut.stopped());
-            tokio::select! {
-                biased;
-                () = task.as_mut() => {}
-                () = cut.as_mut() => {}
-            }
-        }));
+        self.tasks.running.send_modify(|running| *running += 1);
+        let id = self.tasks.next.fetch_add(1, Ordering::Relaxed);
+        let running = Running {
+            tasks: self.tasks.clone(),
+            id,
+        };
+        self.tasks.entries().insert(id, None);
+        let spawned = self.handle.spawn(async move {
+            let _running = running;
+            task.await;
+        });
+        // A task that has ended already has taken its entry out.
+        if let Some(entry) = self.tasks.entries().get_mut(&id) {
+            *entry = Some(spawned.abort_handle());
+        }
     }
 
     /// Number of tasks that still run.
     pub fn running(&self) -> usize {
-        *self.running.borrow()
+        *self.tasks.running.borrow()
     }
 
     /// Waits until no task runs.
     pub async fn idle(&self) {
-        drop(self.running.subscribe().wait_for(|running| *running == 0).await);
+        drop(
+            self.tasks
+                .running
+                .subscribe()
+                .wait_for(|running| *running == 0)
+                .await,
+        );
     }
 
     /// Waits until no task runs, at most `deadline`; then drops those that still do and says how many they were.
     pub async fn wait(&self, deadline: Duration) -> usize {
-        let mut watch = self.running.subscribe();
-        if timeout(deadline, watch.wait_for(|running| *running == 0))
-            .await
-            .is_ok()
-        {
+        if timeout(deadline, self.idle()).await.is_ok() {
             return 0;
         }
         let left = self.running();
-        self.cut.stop();
+        let entries: Vec<AbortHandle> = self.tasks.entries().values().flatten().cloned().collect();
+        for entry in entries {
+            entry.abort();
+        }
         // A task that is dropped at an await point is gone at the next turn; one that blocks its thread never is.
-        drop(timeout(Duration::from_secs(1), watch.wait_for(|running| *running == 0)).await);
+        drop(timeout(Duration::from_secs(1), self.idle()).await);
         left
     }
 }
 
+impl Tasks {
+    fn entries(&self) -> MutexGuard<'_, HashMap<u64, Option<AbortHandle>>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A task's entry: whichever way it ends, it is taken out.
 #[derive(Debug)]
-struct Running(Arc<watch::Sender<usize>>);
+struct Running {
+    tasks: Arc<Tasks>,
+    id: u64,
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.send_modify(|running| *running = running.saturating_sub(1));
+        self.tasks.entries().remove(&self.id);
+        self.tasks
+            .running
+            .send_modify(|running| *running = running.saturating_sub(1));
     }
 }
