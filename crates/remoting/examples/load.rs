@@ -2,7 +2,13 @@
 //!
 //! `cargo run --release -p pyrmq-remoting --features net --example load -- [SECONDS] [BODY BYTES]`
 //! The server is a process of its own (this program again), so that each side's CPU is its own.
-#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measuring tool")]
+#![allow(
+    clippy::cast_precision_loss,
+    clippy::needless_pass_by_value,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a measuring tool"
+)]
 
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{
