@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -10,7 +9,7 @@ from tools.gen_compat import PAGE, render
 
 from pyrmq import _core
 from pyrmq.config import BrokerOptions, NameServerOptions, Options
-from pyrmq.config.option import INT_MAX, LONG_MAX, apache_name
+from pyrmq.config.option import INT_MAX, LONG_MAX
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ NARROWER = {
 
 @ROLES
 def test_both_sides_have_the_same_options(role: Role) -> None:
-    python = {apache_name(item) for item in fields(role.options)}
+    python = {item.apache for item in role.options.fields}
     assert set(role.keys()) ^ python == set(role.python_only)
 
 
@@ -70,11 +69,11 @@ def test_both_sides_have_the_same_defaults(role: Role) -> None:
 @ROLES
 def test_both_sides_have_the_same_bounds(role: Role) -> None:
     known = set(role.keys())
-    for item in fields(role.options):
-        key = apache_name(item)
-        if item.metadata["kind"] is not int or key not in known or key in NARROWER:
+    for item in role.options.fields:
+        key = item.apache
+        if item.kind is not int or key not in known or key in NARROWER:
             continue
-        low, high = item.metadata["minimum"], item.metadata["maximum"]
+        low, high = item.minimum, item.maximum
         beside = [BESIDE[key]] if key in BESIDE else []
         for value in (low, high):
             role.check([*beside, (key, str(value))])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import ClassVar
+import os
+from typing import TYPE_CHECKING, ClassVar
 
 from pyrmq import _core
 from pyrmq.broker.processor import config
 from pyrmq.config import BrokerOptions
 from pyrmq.server.lifecycle import Server
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _FAMILIES = (config,)
 _STORE = "~/store"
@@ -56,14 +59,23 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
     @property
     def store(self) -> Path:
         """The directory of the store."""
-        return Path(self._options.store_path_root_dir or _STORE).expanduser()
+        from pathlib import Path
+
+        return Path(self._root())
 
     def _native_rows(self) -> list[int]:
         return [code for code, kind, _ in _core.broker_rows() if kind == "native"]
 
     def _start_core(self) -> _core.Broker:
-        pairs = {**self._options.to_properties(), "storePathRootDir": str(self.store)}
+        pairs = {**self._options.to_properties(), "storePathRootDir": self._root()}
         log = self._options.store_path_commit_log
         if log is not None:
-            pairs["storePathCommitLog"] = str(Path(log).expanduser())
+            pairs["storePathCommitLog"] = _expanded(log)
         return _core.Broker.start(list(pairs.items()), self.processors.codes)
+
+    def _root(self) -> str:
+        return _expanded(self._options.store_path_root_dir or _STORE)
+
+
+def _expanded(path: str) -> str:
+    return os.path.expanduser(path)  # noqa: PTH111 - pathlib's import costs more than the start

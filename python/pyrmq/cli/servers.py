@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyrmq.cli.arguments import DEFAULT_NAME_SERVER, NAME_SERVER_VARIABLE
 from pyrmq.config import NAME_SERVER_PORT, BrokerOptions, NameServerOptions, Options
-from pyrmq.config.option import apache_name, as_text
+from pyrmq.config.option import as_text
 from pyrmq.server import log
 from pyrmq.server.lifecycle import DRAIN_SECONDS, Server, serve
 
@@ -121,9 +120,9 @@ def _options(
     from pyrmq.server.load import load
 
     options = role() if given.config is None else load(role, given.config)
-    known = {item.name: item for item in fields(role)}
+    known = {item.name: item for item in role.fields}
     flags = {
-        apache_name(known[name]): text
+        known[name].apache: text
         for name, text in vars(given).items()
         if name in known and text is not None
     }
@@ -197,16 +196,16 @@ def _add_options(
     leave_out: tuple[str, ...],
     only_named: tuple[str, ...] = (),
 ) -> None:
-    for item in fields(role):
+    for item in role.fields:
         if item.name in leave_out or (only_named and item.name not in only_named):
             continue
         default = "" if item.default is None else f" (default: {as_text(item.default)})"
-        unit = f", {item.metadata['unit']}" if item.metadata["unit"] else ""
+        unit = f", {item.unit}" if item.unit else ""
         flags = ["--" + item.name.replace("_", "-")]
         if item.name == "store_path_root_dir":
             flags.append("--store")
         made.add_argument(
             *flags,
-            metavar=item.metadata["kind"].__name__.upper(),
-            help=(item.metadata["text"] + unit + default).replace("%", "%%"),
+            metavar=item.kind.__name__.upper(),
+            help=(item.text + unit + default).replace("%", "%%"),
         )

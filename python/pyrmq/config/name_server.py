@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from pyrmq.config.option import LONG_MAX, PORT_MAX, Options, option
@@ -10,7 +9,6 @@ from pyrmq.config.option import LONG_MAX, PORT_MAX, Options, option
 NAME_SERVER_PORT = 9876
 
 
-@dataclass(frozen=True, kw_only=True)
 class NameServerOptions(Options):
     """Options of the name server (Apache `NamesrvConfig` and `NettyServerConfig`).
 
@@ -23,63 +21,76 @@ class NameServerOptions(Options):
     role: ClassVar[str] = "name server"
 
     listen_port: int = option(
-        NAME_SERVER_PORT, "the port it listens on, 0 for a free one", maximum=PORT_MAX
+        default=NAME_SERVER_PORT, text="the port it listens on, 0 for a free one", maximum=PORT_MAX
     )
-    bind_address: str = option("0.0.0.0", "the address it listens on")  # noqa: S104 - Apache's default
+    bind_address: str = option(default="0.0.0.0", text="the address it listens on")  # noqa: S104 - Apache's default
     server_channel_max_idle_time_seconds: int = option(
-        120,
-        "a connection without a byte for so long is closed",
+        default=120,
+        text="a connection without a byte for so long is closed",
         unit="s",
         minimum=1,
         maximum=86_400,
     )
     kv_config_path: str | None = option(
-        None, "file of the key-value configuration; ~/namesrv/kvConfig.json where it is not set"
+        default=None,
+        text="file of the key-value configuration; ~/namesrv/kvConfig.json where it is not set",
     )
     config_store_path: str | None = option(
-        None,
-        "file that changed options are written to; none where it is not set",
+        default=None,
+        text="file that changed options are written to; none where it is not set",
     )
     config_black_list: str = option(
-        "configBlackList;configStorePath;kvConfigPath",
-        "options that request code 318 may not change, by `;`",
+        default="configBlackList;configStorePath;kvConfigPath",
+        text="options that request code 318 may not change, by `;`",
     )
     default_thread_pool_queue_capacity: int = option(
-        10_000,
-        "requests for Python rows that may wait at once",
+        default=10_000,
+        text="requests for Python rows that may wait at once",
         unit="requests",
         minimum=1,
         maximum=LONG_MAX,
     )
     order_message_enable: bool = option(
-        False, "whether routes carry the order configuration of their topic", live=True
+        default=False, text="whether routes carry the order configuration of their topic", live=True
     )
     return_order_topic_config_to_broker: bool = option(
-        True, "whether a registering broker gets the order configuration of all topics", live=True
+        default=True,
+        text="whether a registering broker gets the order configuration of all topics",
+        live=True,
     )
     enable_all_topic_list: bool = option(
-        True, "whether the list of all topics is given (206)", live=True
+        default=True, text="whether the list of all topics is given (206)", live=True
     )
     enable_topic_list: bool = option(
-        True, "whether the other lists of topics are given (224, 311 to 313)", live=True
+        default=True,
+        text="whether the other lists of topics are given (224, 311 to 313)",
+        live=True,
     )
     scan_not_active_broker_interval: int = option(
-        5000, "time between two looks for silent brokers", unit="ms", minimum=1, maximum=LONG_MAX
+        default=5000,
+        text="time between two looks for silent brokers",
+        unit="ms",
+        minimum=1,
+        maximum=LONG_MAX,
     )
     support_acting_master: bool = option(
-        False, "whether a slave stands in for a master that is away", live=True
+        default=False, text="whether a slave stands in for a master that is away", live=True
     )
     notify_min_broker_id_changed: bool = option(
-        False,
-        "whether brokers are told when the lowest id of their name changes: not built yet",
+        default=False,
+        text="whether brokers are told when the lowest id of their name changes: not built yet",
         live=True,
     )
     delete_topic_with_broker_registration: bool = option(
-        False, "whether topics that a broker's registration lacks are taken from it", live=True
+        default=False,
+        text="whether topics that a broker's registration lacks are taken from it",
+        live=True,
     )
     need_wait_for_service: bool = option(
-        False, "whether route queries are refused for a while after the start", live=True
+        default=False,
+        text="whether route queries are refused for a while after the start",
+        live=True,
     )
     wait_seconds_for_service: int = option(
-        45, "how long they are refused", unit="s", maximum=LONG_MAX, live=True
+        default=45, text="how long they are refused", unit="s", maximum=LONG_MAX, live=True
     )

@@ -6,15 +6,15 @@ the core, which puts it into routes and registration answers (Apache `KVConfigMa
 
 from __future__ import annotations
 
-import json
 import threading
 from typing import TYPE_CHECKING
 
 from pyrmq.server.files import read_or_backup, write_synced
+from pyrmq.server.requests import as_json
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
-    from pathlib import Path
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
@@ -25,11 +25,11 @@ class KvConfig:
     """Namespaces of texts, persistent.
 
     Example:
-        >>> kv = KvConfig(Path("kvConfig.json"))  # doctest: +SKIP
+        >>> kv = KvConfig("kvConfig.json")  # doctest: +SKIP
         >>> kv.put("ORDER_TOPIC_CONFIG", "orders", "broker-a:4")  # doctest: +SKIP
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = path
         self._on_order: Callable[[dict[str, str]], None] | None = None
         # Guards the table and the file: a change is written before the next one begins.
@@ -79,14 +79,15 @@ class KvConfig:
         return {namespace: dict(values) for namespace, values in self._table.items()}
 
     def _replace(self, table: Table, changed: str) -> None:
-        text = json.dumps({"configTable": table}, ensure_ascii=False, separators=(",", ":"))
-        write_synced(self._path, text.encode())
+        write_synced(self._path, as_json({"configTable": table}))
         self._table = table
         if changed == ORDER_TOPIC_CONFIG and self._on_order is not None:
             self._on_order(dict(table.get(changed, {})))
 
 
 def _parse(data: bytes) -> Table:
+    import json
+
     tree = json.loads(data)
     table = tree.get("configTable") if isinstance(tree, dict) else None
     if not isinstance(table, dict):

@@ -12,20 +12,24 @@ from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 T = TypeVar("T")
+_BACKUP = ".bak"
 
 
-def write_synced(path: Path, data: bytes) -> None:
+def write_synced(path: str | os.PathLike[str], data: bytes) -> None:
     """Replace a file: written beside it, synced, renamed, the directory synced.
 
     Raises:
         OSError: the machine's fault; the old file is still there.
 
     Example:
-        >>> write_synced(Path("kvConfig.json"), b"{}")  # doctest: +SKIP
+        >>> write_synced("kvConfig.json", b"{}")  # doctest: +SKIP
     """
+    # Imported by who writes: at start a server only reads, and its start counts in milliseconds.
+    from pathlib import Path
+
+    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(path.name + ".tmp")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -38,7 +42,7 @@ def write_synced(path: Path, data: bytes) -> None:
         backup.unlink(missing_ok=True)
         # A second name, not a move: the file itself is there at every moment.
         os.link(path, backup)
-        backup.replace(_backup(path))
+        backup.replace(path.with_name(path.name + _BACKUP))
     fresh.replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
@@ -47,7 +51,7 @@ def write_synced(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
-def read_or_backup(path: Path, parse: Callable[[bytes], T]) -> T | None:
+def read_or_backup(path: str | os.PathLike[str], parse: Callable[[bytes], T]) -> T | None:
     """Read a file, or its backup where it is missing, empty or broken; None when there is neither.
 
     Raises:
@@ -55,12 +59,14 @@ def read_or_backup(path: Path, parse: Callable[[bytes], T]) -> T | None:
             lose it.
 
     Example:
-        >>> read_or_backup(Path("kvConfig.json"), bytes.decode)  # doctest: +SKIP
+        >>> read_or_backup("kvConfig.json", bytes.decode)  # doctest: +SKIP
     """
     broken: list[str] = []
-    for candidate in (path, _backup(path)):
+    name = os.fspath(path)
+    for candidate in (name, name + _BACKUP):
         try:
-            data = candidate.read_bytes()
+            with open(candidate, "rb") as file:  # noqa: PTH123 - see write_synced
+                data = file.read()
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -73,8 +79,8 @@ def read_or_backup(path: Path, parse: Callable[[bytes], T]) -> T | None:
         except ValueError as error:
             broken.append(f"`{candidate}`: {error}")
             continue
-        if candidate != path:
-            reason = broken[0] if broken else f"`{path}` is missing or empty"
+        if candidate != name:
+            reason = broken[0] if broken else f"`{name}` is missing or empty"
             from pyrmq.server import log
 
             logger = log.get("pyrmq.server")
@@ -86,7 +92,3 @@ def read_or_backup(path: Path, parse: Callable[[bytes], T]) -> T | None:
             "without what it holds"
         )
     return None
-
-
-def _backup(path: Path) -> Path:
-    return path.with_name(path.name + ".bak")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, TypeVar
 
-from pyrmq.config.option import Options, apache_name
 from pyrmq.server import properties
 from pyrmq.server.unknown import warn_of_unknown
 
 if TYPE_CHECKING:
     import os
+
+    from pyrmq.config.option import Options
 
     T = TypeVar("T", bound=Options)
 
@@ -33,5 +33,5 @@ def load(role: type[T], path: str | os.PathLike[str]) -> T:
         >>> load(BrokerOptions, "broker.conf")  # doctest: +SKIP
     """
     pairs = properties.read(path)
-    warn_of_unknown(role.role, pairs, [apache_name(item) for item in fields(role)], str(path))
+    warn_of_unknown(role.role, pairs, [item.apache for item in role.fields], str(path))
     return role.from_properties(pairs)

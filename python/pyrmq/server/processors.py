@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyrmq.errors import ConfigError
 
@@ -30,8 +29,7 @@ _WAIT_MS = 600_000
 _INT_MAX = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(NamedTuple):
     """What a handler answers.
 
     Attributes:
@@ -47,7 +45,7 @@ class Response:
 
     code: int = SUCCESS
     remark: str | None = None
-    fields: dict[str, str] = field(default_factory=dict)
+    fields: dict[str, str] | None = None
     body: bytes | None = None
 
 

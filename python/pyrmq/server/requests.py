@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from pyrmq.server.processors import SYSTEM_ERROR, Refused
@@ -34,4 +33,6 @@ def as_json(value: object) -> bytes:
         >>> as_json({"topicList": ["a"]})
         b'{"topicList":["a"]}'
     """
+    import json
+
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from pyrmq.config.option import apache_name, as_text
+from pyrmq.config.option import as_text
 from pyrmq.errors import ConfigError
 from pyrmq.server.processors import NO_PERMISSION, SYSTEM_ERROR, Refused
 from pyrmq.server.properties import decode, parse
@@ -39,7 +38,7 @@ def changes(options: Options, request: _core.Request) -> dict[str, object]:
         raise Refused(
             NO_PERMISSION, f"Can not update config in black list: {', '.join(sorted(listed))}"
         )
-    known = {apache_name(item): item for item in fields(options)}
+    known = {item.apache: item for item in options.fields}
     warn_of_unknown(options.role, pairs, known, f"request code {request.code}")
     changed = {
         key: item
@@ -49,7 +48,7 @@ def changes(options: Options, request: _core.Request) -> dict[str, object]:
     fixed = [
         f"{key}={as_text(getattr(options, item.name))}"
         for key, item in changed.items()
-        if not item.metadata["live"]
+        if not item.live
     ]
     if fixed:
         raise Refused(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from pyrmq.server.processors import Response
 from pyrmq.server.properties import write
-from pyrmq.server.requests import as_json
 from pyrmq.server.runtime_config import changes
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 def rows(server: Broker) -> dict[int, Handler]:
     """The handlers of this family."""
     # Options do not change while the broker runs, so their version is that of its making.
-    version = as_json({"counter": 0, "stateVersion": 0, "timestamp": int(time() * 1000)}).decode()
+    version = f'{{"counter":0,"stateVersion":0,"timestamp":{int(time() * 1000)}}}'
 
     def update(request: _core.Request) -> None:
         # Refuses whatever would change something: no option of the broker is live yet.

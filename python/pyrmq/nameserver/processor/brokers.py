@@ -5,11 +5,10 @@ In Apache `DefaultRequestProcessor` over `RouteInfoManager`.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from pyrmq.server.processors import Response
-from pyrmq.server.requests import required
+from pyrmq.server.requests import as_json, required
 
 if TYPE_CHECKING:
     from pyrmq import _core
@@ -33,7 +32,7 @@ def rows(server: NameServer) -> dict[int, Handler]:
         addresses = server.core.broker_members(cluster, name)
         # Broker ids are bare integer keys here, for every peer (fastjson's plain form).
         table = ",".join(
-            f"{broker_id}:{json.dumps(address)}" for broker_id, address in sorted(addresses.items())
+            f"{broker_id}:{_text(address)}" for broker_id, address in sorted(addresses.items())
         )
         text = (
             f'{{"brokerMemberGroup":{{"brokerAddrs":{{{table}}},"brokerName":{_text(name)},'
@@ -49,4 +48,4 @@ def rows(server: NameServer) -> dict[int, Handler]:
 
 
 def _text(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return as_json(value).decode()

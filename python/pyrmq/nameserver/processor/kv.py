@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from pyrmq.server.processors import QUERY_NOT_FOUND, Refused, Response
-from pyrmq.server.requests import required
+from pyrmq.server.requests import as_json, required
 
 if TYPE_CHECKING:
     from pyrmq import _core
@@ -37,8 +36,7 @@ def rows(server: NameServer) -> dict[int, Handler]:
         values = server.kv_config.namespace(namespace)
         if values is None:
             raise Refused(QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
-        text = json.dumps({"table": values}, ensure_ascii=False, separators=(",", ":"))
-        return Response(body=text.encode())
+        return Response(body=as_json({"table": values}))
 
     return {
         100: put,  # PUT_KV_CONFIG
