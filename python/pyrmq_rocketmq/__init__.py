@@ -9,10 +9,13 @@ Example:
     >>> pyrmq_rocketmq.check()
 """
 
+import os
 import sys
-from collections.abc import Iterable
 from importlib.util import find_spec
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["check", "main", "native_module_missing"]
 
@@ -22,21 +25,26 @@ _FIX = (
 )
 
 
-def _is_foreign(folder: Path) -> bool:
+def _is_foreign(folder: str) -> bool:
     # publisher.py is RabbitMQ's word and file; remoting.py is RocketMQ's and ours.
-    return (folder / "publisher.py").is_file() or not (folder / "remoting.py").is_file()
+    return _has(folder, "publisher.py") or not _has(folder, "remoting.py")
 
 
-def _shadowed(folder: Path) -> ImportError:
+def _has(folder: str, name: str) -> bool:
+    # Not pathlib: its import would take longer than the rest of a command's start.
+    return os.path.isfile(os.path.join(folder, name))  # noqa: PTH113, PTH118
+
+
+def _shadowed(folder: str) -> ImportError:
     return ImportError(
         f"`import pyrmq` finds another package at {folder}: the RabbitMQ library PyRMQ has the "
         f"same import name as pyrmq-rocketmq, and both cannot live in one environment. {_FIX}",
         name="pyrmq",
-        path=str(folder),
+        path=folder,
     )
 
 
-def native_module_missing(path: Iterable[str], cause: ImportError) -> ImportError:
+def native_module_missing(path: "Iterable[str]", cause: ImportError) -> ImportError:
     """Explain why ``pyrmq._core`` cannot be imported.
 
     Args:
@@ -47,14 +55,13 @@ def native_module_missing(path: Iterable[str], cause: ImportError) -> ImportErro
         The error to raise: another package in the way, a source tree that was not built, or a
         wheel that does not fit this interpreter.
     """
-    folders = [Path(entry) for entry in path]
+    folders = list(path)
     for folder in folders:
         if _is_foreign(folder):
             return _shadowed(folder)
-    places = ", ".join(map(str, folders))
-    if any(
-        native.suffix in {".so", ".pyd"} for folder in folders for native in folder.glob("_core*")
-    ):
+    places = ", ".join(folders)
+    names = [name for folder in folders for name in os.listdir(folder)]  # noqa: PTH208
+    if any(name.startswith("_core") and name.endswith((".so", ".pyd")) for name in names):
         return ImportError(
             f"pyrmq's native module in {places} cannot be loaded: {cause}. It was built for "
             "another platform or Python. Fix: `pip install --force-reinstall pyrmq-rocketmq`.",
@@ -81,7 +88,7 @@ def check() -> None:
     spec = sys.modules["pyrmq"].__spec__ if "pyrmq" in sys.modules else find_spec("pyrmq")
     if spec is None:
         raise ImportError(f"package `pyrmq` is missing, so the installation is. {_FIX}")
-    for folder in map(Path, spec.submodule_search_locations or [str(spec.origin)]):
+    for folder in spec.submodule_search_locations or [str(spec.origin)]:
         if _is_foreign(folder):
             raise _shadowed(folder)
 
