@@ -12,12 +12,11 @@ import atexit
 import os
 import signal
 import threading
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from pyrmq.config import Options
 from pyrmq.config.option import check_names
-from pyrmq.errors import ClosedError, ForkError
+from pyrmq.errors import ClosedError, ForkError, RmqError
 from pyrmq.server.processors import Processors, Workers
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ CoreT = TypeVar("CoreT", bound=Any)
 
 DRAIN_SECONDS = 10.0
 _WORKERS = 2
+_STOPPED = b"\0"
 _WORKER_JOIN_SECONDS = 5.0
 
 
@@ -129,6 +129,9 @@ class Server(Generic[OptionsT, CoreT]):
         Args:
             timeout: seconds that requests under way get. While another stop runs, a call with 0
                 ends that one's drain; every call waits for it.
+
+        Raises:
+            RmqError: it has stopped, but not everything could be written; the text says what.
         """
         if self._pid != os.getpid():
             return
@@ -176,7 +179,7 @@ class Server(Generic[OptionsT, CoreT]):
     def _stop(self, core: CoreT, timeout: float) -> None:
         from pyrmq.server import log
 
-        interrupt: KeyboardInterrupt | None = None
+        failure: RmqError | KeyboardInterrupt | None = None
         core.begin_stop()
         wait_ms = max(0, int(timeout * 1000))
         while True:
@@ -184,7 +187,11 @@ class Server(Generic[OptionsT, CoreT]):
                 if core.wait_stopped(wait_ms):
                     break
             except KeyboardInterrupt as pressed:
-                interrupt = pressed
+                failure = pressed
+            except RmqError as error:
+                # It has ended, but not everything could be flushed or closed.
+                failure = error
+                break
             core.hurry()
             wait_ms = 1000
         if self._workers is not None:
@@ -194,8 +201,8 @@ class Server(Generic[OptionsT, CoreT]):
         self.processors.unseal()
         log.release()
         atexit.unregister(self.stop)
-        if interrupt is not None:
-            raise interrupt
+        if failure is not None:
+            raise failure
 
     def __enter__(self) -> Self:
         return self.start()
@@ -249,50 +256,55 @@ def serve(
         drain: seconds that requests under way get; a second signal ends that wait, not the flush.
 
     Raises:
-        RmqError: one of them cannot start; those before it are stopped.
+        RmqError: one of them cannot start, and those before it are stopped; or one could not
+            write everything when it stopped.
     """
-    # Its put may interrupt its own get: the only queue that a signal handler may use.
-    signals: SimpleQueue[int | None] = SimpleQueue()
-
-    def note(number: int, frame: FrameType | None) -> None:
-        del frame
-        signals.put(number)
-
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, note)
+        signal.signal(number, _go_on)
+    # The interpreter's own handler writes the signal's number there: a wait in Python could begin
+    # just after a signal and never hear of it.
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     started: list[Server[Any, Any]] = []
     try:
         for maker in makers:
             started.append(maker(started).start())
         ready(started)
-        signals.get()
+        os.read(reader, 1)
     finally:
-        _stop_all(started[::-1], signals, drain)
+        _stop_all(started[::-1], drain, reader, writer)
         # The process is about to end: one more Ctrl-C has nothing left to interrupt.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
+        signal.set_wakeup_fd(-1)
+        os.close(reader)
+        os.close(writer)
 
 
-def _stop_all(
-    servers: list[Server[Any, Any]], signals: SimpleQueue[int | None], drain: float
-) -> None:
+def _go_on(number: int, frame: FrameType | None) -> None:
+    """Do nothing: the pipe has the signal."""
+    del number, frame
+
+
+def _stop_all(servers: list[Server[Any, Any]], drain: float, reader: int, writer: int) -> None:
+    hurried = threading.Event()
+    failures: list[RmqError] = []
+
     def stop() -> None:
         for server in servers:
-            server.stop(drain)
-        signals.put(None)
+            try:
+                server.stop(0 if hurried.is_set() else drain)
+            except RmqError as error:
+                failures.append(error)
+        os.write(writer, _STOPPED)
 
     thread = threading.Thread(target=stop, name="pyrmq-stop")
     thread.start()
-    hurried = False
-    while thread.is_alive():
-        try:
-            number = signals.get(timeout=1.0)
-        except Empty:
-            number = 0
-        if number is None:
-            break
-        hurried = hurried or bool(number)
-        if hurried:
-            for server in servers:
-                server.hurry()
+    while os.read(reader, 1) != _STOPPED:
+        hurried.set()
+        for server in servers:
+            server.hurry()
     thread.join()
+    if failures:
+        raise failures[0]
