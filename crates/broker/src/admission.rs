@@ -63,6 +63,11 @@ pub fn is_retry(topic: &str) -> bool {
     topic.starts_with(RETRY_PREFIX)
 }
 
+/// The group that a retry topic belongs to.
+pub fn group_of_retry(topic: &str) -> &str {
+    topic.strip_prefix(RETRY_PREFIX).unwrap_or(topic)
+}
+
 /// The retry topic of a group.
 pub fn retry_topic(group: &str) -> String {
     [RETRY_PREFIX, group].concat()

@@ -66,10 +66,10 @@ async fn bad_sends_are_refused_one_by_one() {
     refused(&site, send("T", 0, b"x", &timed), illegal, &["timer"]).await;
     let mut missing = send("T", 0, b"x", "");
     missing.fields.remove("b");
-    refused(&site, missing, invalid, &["topic"]).await;
+    refused(&site, missing, invalid, &["missing field: b"]).await;
     let mut bad = send("T", 0, b"x", "");
     bad.fields.set("e", "many");
-    refused(&site, bad, invalid, &["queueId", "many"]).await;
+    refused(&site, bad, invalid, &["`e`", "many"]).await;
     site.send_ok("T", b"still here", "").await;
     site.stop().await;
 }

@@ -9,7 +9,6 @@ pub(crate) mod call;
 pub(crate) mod client;
 pub(crate) mod group;
 pub(crate) mod offset;
-pub(crate) mod parcel;
 pub(crate) mod properties;
 pub(crate) mod pull;
 pub(crate) mod query;

@@ -15,8 +15,9 @@ use crate::state::subscription::{Subscription, Tags};
 use crate::state::topics::TopicConfig;
 use bytes::Bytes;
 use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::header::PullMessageRequestHeader;
 use pyrmq_remoting::net::{Peer, Processor, Reply};
-use pyrmq_remoting::{Command, Fields, WireError, clock};
+use pyrmq_remoting::{Command, Fields, clock};
 use pyrmq_store::{Get, GetStatus, Got, TagFilter};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -37,23 +38,6 @@ const FORBIDDEN_BROADCASTING: &str = "4";
 #[derive(Debug)]
 pub(crate) struct Pull {
     state: Arc<State>,
-}
-
-/// The header of a pull (Apache `PullMessageRequestHeader`), read in one pass.
-#[derive(Debug, Clone, Copy, Default)]
-struct Ask<'a> {
-    group: &'a str,
-    topic: &'a str,
-    queue_id: i32,
-    offset: i64,
-    max_count: i32,
-    sys_flag: i32,
-    commit_offset: i64,
-    suspend_ms: i64,
-    subscription: Option<&'a str>,
-    sub_version: i64,
-    expression_type: Option<&'a str>,
-    max_bytes: Option<i32>,
 }
 
 /// A pull that passed every check.
@@ -89,18 +73,18 @@ impl Pull {
         if may_hold && ask.sys_flag & COMMITS != 0 && ask.commit_offset >= 0 && !admitted.reset {
             self.state
                 .offsets
-                .commit(ask.group, ask.topic, ask.queue_id, ask.commit_offset);
+                .commit(ask.consumer_group, ask.topic, ask.queue_id, ask.commit_offset);
         }
-        let code = code_of(got.status, ask.offset);
+        let code = code_of(got.status, ask.queue_offset);
         if code != response::PULL_NOT_FOUND || !may_hold || ask.sys_flag & MAY_WAIT == 0 {
             return reply.send(self.respond(code, &admitted, got));
         }
         let wait_ms = if self.state.options.long_polling_enable {
-            ask.suspend_ms
+            ask.suspend_timeout_millis
         } else {
             self.state.options.short_polling_time_mills
         };
-        let (queue_id, from_offset) = (ask.queue_id, ask.offset);
+        let (queue_id, from_offset) = (ask.queue_id, ask.queue_offset);
         let held = Held {
             request,
             reply,
@@ -125,12 +109,17 @@ impl Pull {
         }
     }
 
-    fn look<'a>(&self, request: &'a Command) -> Result<(Ask<'a>, Admitted, Got), Refusal> {
-        let ask = Ask::read(&request.fields)?;
+    fn look<'a>(
+        &self,
+        request: &'a Command,
+    ) -> Result<(PullMessageRequestHeader<'a>, Admitted, Got), Refusal> {
+        let ask = PullMessageRequestHeader::decode(&request.fields)?;
         let mut admitted = self.admit(&ask, request.code)?;
         let state = &self.state;
         if state.options.use_server_side_reset_offset
-            && let Some(offset) = state.offsets.take_reset(ask.group, ask.topic, ask.queue_id)
+            && let Some(offset) = state
+                .offsets
+                .take_reset(ask.consumer_group, ask.topic, ask.queue_id)
         {
             admitted.reset = true;
             let got = Got {
@@ -145,12 +134,12 @@ impl Pull {
             return Ok((ask, admitted, got));
         }
         // The store has its own caps; these are the client's wishes.
-        let count = ask.max_count.max(1);
-        let bytes = ask.max_bytes.filter(|bytes| *bytes > 0).unwrap_or(i32::MAX);
+        let count = ask.max_msg_nums.max(1);
+        let bytes = ask.max_msg_bytes.filter(|bytes| *bytes > 0).unwrap_or(i32::MAX);
         let got = state.store.get(&Get {
             topic: ask.topic,
             queue_id: ask.queue_id,
-            offset: ask.offset,
+            offset: ask.queue_offset,
             max_count: usize::try_from(count).unwrap_or(1),
             max_bytes: usize::try_from(bytes).unwrap_or(1),
             tags: match &admitted.tags {
@@ -163,7 +152,7 @@ impl Pull {
     }
 
     /// The checks in Apache's order: clients act on the first that fails.
-    fn admit(&self, ask: &Ask<'_>, code: i32) -> Result<Admitted, Refusal> {
+    fn admit(&self, ask: &PullMessageRequestHeader<'_>, code: i32) -> Result<Admitted, Refusal> {
         let state = &self.state;
         let options = &state.options;
         if !admission::is_readable(options.broker_permission) {
@@ -178,11 +167,11 @@ impl Pull {
                 "lite pull consumers are refused: litePullMessageEnable".to_owned(),
             ));
         }
-        let group = state.group(ask.group)?;
+        let group = state.group(ask.consumer_group)?;
         if !group.consume_enable {
             return Err(forbidden(
                 FORBIDDEN_GROUP,
-                format!("the group may not consume: {}", ask.group),
+                format!("the group may not consume: {}", ask.consumer_group),
             ));
         }
         let Some(topic) = state.topics.get(ask.topic) else {
@@ -212,7 +201,7 @@ impl Pull {
         })
     }
 
-    fn filter(&self, ask: &Ask<'_>, group: &GroupConfig) -> Result<Tags, Refusal> {
+    fn filter(&self, ask: &PullMessageRequestHeader<'_>, group: &GroupConfig) -> Result<Tags, Refusal> {
         if ask.sys_flag & HAS_SUBSCRIPTION != 0 {
             let is_tag = ask
                 .expression_type
@@ -230,7 +219,7 @@ impl Pull {
             })?;
             return tags_of(&subscription);
         }
-        let known = self.state.clients.consumers(ask.group, |consumers| {
+        let known = self.state.clients.consumers(ask.consumer_group, |consumers| {
             (
                 consumers.manner.is_broadcasting(),
                 consumers.subscriptions.get(ask.topic).cloned(),
@@ -239,19 +228,25 @@ impl Pull {
         let Some((broadcasting, subscription)) = known else {
             return Err(Refusal::new(
                 response::SUBSCRIPTION_NOT_EXIST,
-                format!("nobody of the group {} is connected", ask.group),
+                format!("nobody of the group {} is connected", ask.consumer_group),
             ));
         };
         if broadcasting && !group.consume_broadcast_enable {
             return Err(forbidden(
                 FORBIDDEN_BROADCASTING,
-                format!("the group may not consume by broadcasting: {}", ask.group),
+                format!(
+                    "the group may not consume by broadcasting: {}",
+                    ask.consumer_group
+                ),
             ));
         }
         let Some(subscription) = subscription else {
             return Err(Refusal::new(
                 response::SUBSCRIPTION_NOT_EXIST,
-                format!("the group {} does not subscribe to {}", ask.group, ask.topic),
+                format!(
+                    "the group {} does not subscribe to {}",
+                    ask.consumer_group, ask.topic
+                ),
             ));
         };
         if subscription.version < ask.sub_version {
@@ -288,54 +283,6 @@ impl Pull {
         }
         response
     }
-}
-
-impl<'a> Ask<'a> {
-    fn read(fields: &'a Fields) -> Result<Self, WireError> {
-        const REQUIRED: [&str; 8] = [
-            "consumerGroup",
-            "topic",
-            "queueId",
-            "queueOffset",
-            "maxMsgNums",
-            "sysFlag",
-            "commitOffset",
-            "suspendTimeoutMillis",
-        ];
-        let mut ask = Self {
-            sub_version: 0,
-            ..Self::default()
-        };
-        let mut seen = 0_u8;
-        for (key, value) in fields.iter() {
-            match key {
-                "consumerGroup" => ask.group = value,
-                "topic" => ask.topic = value,
-                "queueId" => ask.queue_id = number(value, "queueId")?,
-                "queueOffset" => ask.offset = number(value, "queueOffset")?,
-                "maxMsgNums" => ask.max_count = number(value, "maxMsgNums")?,
-                "sysFlag" => ask.sys_flag = number(value, "sysFlag")?,
-                "commitOffset" => ask.commit_offset = number(value, "commitOffset")?,
-                "suspendTimeoutMillis" => ask.suspend_ms = number(value, "suspendTimeoutMillis")?,
-                "subscription" => ask.subscription = Some(value),
-                "subVersion" if !value.is_empty() => ask.sub_version = number(value, "subVersion")?,
-                "expressionType" => ask.expression_type = Some(value),
-                "maxMsgBytes" if !value.is_empty() => ask.max_bytes = Some(number(value, "maxMsgBytes")?),
-                _ => {}
-            }
-            if let Some(bit) = REQUIRED.iter().position(|required| *required == key) {
-                seen |= 1 << bit;
-            }
-        }
-        match (0..8).find(|bit| seen & (1 << bit) == 0) {
-            None => Ok(ask),
-            Some(bit) => Err(WireError::MissingField(REQUIRED[bit])),
-        }
-    }
-}
-
-fn number<T: std::str::FromStr>(value: &str, field: &'static str) -> Result<T, WireError> {
-    super::parcel::number(value, field)
 }
 
 fn tags_of(subscription: &Subscription) -> Result<Tags, Refusal> {

@@ -3,13 +3,12 @@
 //! The requester is a producer with a heartbeat on this broker; it gets 326 on its own connection, and the answer to
 //! the replier waits for the requester's. The reply is stored too while `storeReplyMessageEnable` is on.
 
-use super::parcel::Parcel;
 use super::properties;
 use crate::draft::Draft;
 use crate::error::Refusal;
 use crate::state::{State, born_host};
 use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::header::ReplyMessageRequestHeader;
+use pyrmq_remoting::header::{ReplyMessageRequestHeader, SendMessageRequestHeader};
 use pyrmq_remoting::net::{NetError, Peer, Processor, Reply};
 use pyrmq_remoting::{Command, clock};
 use std::sync::Arc;
@@ -31,12 +30,12 @@ impl SendReply {
 
     fn push(&self, request: &Command, peer: &Peer) -> Result<(Peer, Command, i32), Refusal> {
         let state = &self.state;
-        let parcel = Parcel::read(request)?;
+        let header = SendMessageRequestHeader::decode(request.code, &request.fields)?;
         let body = request.body.as_deref().unwrap_or_default();
-        let topic = state.admit(&parcel, body.len(), peer)?;
-        let queue_id = state.choose_queue(&topic, parcel.queue_id)?;
+        let topic = state.admit(&header, body.len(), peer)?;
+        let queue_id = state.choose_queue(&topic, header.queue_id)?;
         if state.options.store_reply_message_enable
-            && let Err(refusal) = store(state, &parcel, &topic.name, queue_id, body, peer)
+            && let Err(refusal) = store(state, &header, &topic.name, queue_id, body, peer)
         {
             // The requester waits for the reply, not for the copy.
             tracing::warn!(
@@ -45,28 +44,30 @@ impl SendReply {
                 "a reply could not be stored"
             );
         }
-        let client = properties::find(parcel.properties, "REPLY_TO_CLIENT")
+        let client = properties::find(header.properties.unwrap_or_default(), "REPLY_TO_CLIENT")
             .ok_or_else(|| Refusal::internal("reply message properties[REPLY_TO_CLIENT] is null"))?;
         let requester = state.clients.producer_peer(client).ok_or_else(|| {
             Refusal::internal(format!(
                 "push reply message fail, channel of <{client}> not found."
             ))
         })?;
-        let mut text = properties::copy(parcel.properties, 32, |name| name == "PUSH_REPLY_TIME");
+        let mut text = properties::copy(header.properties.unwrap_or_default(), 32, |name| {
+            name == "PUSH_REPLY_TIME"
+        });
         properties::append(&mut text, "PUSH_REPLY_TIME", &clock::now_ms().to_string());
         let mut push =
             Command::request(request::PUSH_REPLY_MESSAGE_TO_CLIENT).with_header(&ReplyMessageRequestHeader {
-                producer_group: parcel.group,
-                topic: parcel.topic,
-                default_topic: parcel.default_topic,
-                default_topic_queue_nums: parcel.default_queues,
-                queue_id: parcel.queue_id,
-                sys_flag: parcel.sys_flag,
-                born_timestamp: parcel.born_ms,
-                flag: parcel.flag,
+                producer_group: header.producer_group,
+                topic: header.topic,
+                default_topic: header.default_topic,
+                default_topic_queue_nums: header.default_topic_queue_nums,
+                queue_id: header.queue_id,
+                sys_flag: header.sys_flag,
+                born_timestamp: header.born_timestamp,
+                flag: header.flag,
                 properties: Some(&text),
-                reconsume_times: Some(parcel.reconsume_times),
-                unit_mode: parcel.unit_mode,
+                reconsume_times: header.reconsume_times,
+                unit_mode: header.unit_mode,
                 born_host: &peer.remote().to_string(),
                 store_host: &state.address(),
                 store_timestamp: clock::now_ms(),
@@ -112,25 +113,30 @@ fn outcome(result: Result<Command, NetError>, queue_id: i32) -> Command {
 
 fn store(
     state: &State,
-    parcel: &Parcel<'_>,
+    header: &SendMessageRequestHeader<'_>,
     topic: &str,
     queue_id: i32,
     body: &[u8],
     peer: &Peer,
 ) -> Result<(), Refusal> {
-    let known = properties::look(parcel.properties);
-    let mut text = properties::copy_for_store(parcel.properties, &known, state.own_properties.len(), true);
+    let known = properties::look(header.properties.unwrap_or_default());
+    let mut text = properties::copy_for_store(
+        header.properties.unwrap_or_default(),
+        &known,
+        state.own_properties.len(),
+        true,
+    );
     text.push_str(&state.own_properties);
     let draft = Draft {
         topic,
         queue_id,
         delay_level: 0,
-        flag: parcel.flag,
-        sys_flag: parcel.sys_flag,
-        born_ms: parcel.born_ms,
+        flag: header.flag,
+        sys_flag: header.sys_flag,
+        born_ms: header.born_timestamp,
         born_host: born_host(peer),
         store_host: state.store_host(),
-        reconsume_times: parcel.reconsume_times,
+        reconsume_times: header.reconsume_times.unwrap_or(0),
         body,
         properties: text,
         unique_key: known.unique_key,

@@ -5,14 +5,14 @@
 //! ```
 //! With SYNC_FLUSH the answer waits in `Store::when_durable`; no thread waits.
 
-use super::parcel::Parcel;
 use super::properties::{self, Known};
 use crate::admission;
 use crate::draft::Draft;
 use crate::error::Refusal;
 use crate::state::topics::TopicConfig;
 use crate::state::{State, born_host};
-use pyrmq_remoting::codes::response;
+use pyrmq_remoting::codes::{request as request_code, response};
+use pyrmq_remoting::header::SendMessageRequestHeader;
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::{batch, java_hash, sys_flag};
 use pyrmq_remoting::net::{Peer, Processor, Reply};
@@ -80,37 +80,42 @@ impl Send {
     }
 
     fn store(&self, request: &Command, peer: &Peer) -> Result<Outcome, Refusal> {
-        let parcel = Parcel::read(request)?;
+        let header = SendMessageRequestHeader::decode(request.code, &request.fields)?;
         let body: &[u8] = request.body.as_deref().unwrap_or_default();
-        let topic = self.state.admit(&parcel, body.len(), peer)?;
-        let queue_id = self.state.choose_queue(&topic, parcel.queue_id)?;
-        if parcel.batch {
-            self.store_batch(&parcel, &topic, queue_id, body, peer)
+        let topic = self.state.admit(&header, body.len(), peer)?;
+        let queue_id = self.state.choose_queue(&topic, header.queue_id)?;
+        if header.batch || request.code == request_code::SEND_BATCH_MESSAGE {
+            self.store_batch(&header, &topic, queue_id, body, peer)
         } else {
-            self.store_one(request, &parcel, topic, queue_id, peer)
+            self.store_one(request, &header, topic, queue_id, peer)
         }
     }
 
     fn store_one(
         &self,
         request: &Command,
-        parcel: &Parcel<'_>,
+        header: &SendMessageRequestHeader<'_>,
         mut topic: Arc<TopicConfig>,
         mut queue_id: i32,
         peer: &Peer,
     ) -> Result<Outcome, Refusal> {
         let state = &self.state;
-        let known = properties::look(parcel.properties);
-        refuse_unbuilt(state, parcel, &known)?;
+        let known = properties::look(header.properties.unwrap_or_default());
+        refuse_unbuilt(state, header, &known)?;
         let mut delay_level = known.delay_level;
-        if admission::is_retry(&topic.name) && self.gives_up(request, parcel, &topic.name)? {
-            topic = state.dead_letter_topic(parcel.topic.trim_start_matches(admission::RETRY_PREFIX))?;
+        if admission::is_retry(&topic.name) && self.gives_up(request, header, &topic.name)? {
+            topic = state.dead_letter_topic(admission::group_of_retry(header.topic))?;
             (queue_id, delay_level) = (0, 0);
         }
         let made_key = known.unique_key.is_none().then(|| state.unique_key());
         let unique_key = known.unique_key.or(made_key.as_deref());
         let extra = state.own_properties.len() + 96 + topic.name.len();
-        let mut text = properties::copy_for_store(parcel.properties, &known, extra, delay_level > 0);
+        let mut text = properties::copy_for_store(
+            header.properties.unwrap_or_default(),
+            &known,
+            extra,
+            delay_level > 0,
+        );
         text.push_str(&state.own_properties);
         if let Some(key) = &made_key {
             properties::append(&mut text, "UNIQ_KEY", key);
@@ -119,12 +124,12 @@ impl Send {
             topic: &topic.name,
             queue_id,
             delay_level,
-            flag: parcel.flag,
-            sys_flag: parcel.sys_flag | topic.message_sys_flag(),
-            born_ms: parcel.born_ms,
+            flag: header.flag,
+            sys_flag: header.sys_flag | topic.message_sys_flag(),
+            born_ms: header.born_timestamp,
             born_host: born_host(peer),
             store_host: state.store_host(),
-            reconsume_times: parcel.reconsume_times,
+            reconsume_times: header.reconsume_times.unwrap_or(0),
             body: request.body.as_deref().unwrap_or_default(),
             properties: text,
             unique_key,
@@ -139,24 +144,24 @@ impl Send {
 
     fn store_batch(
         &self,
-        parcel: &Parcel<'_>,
+        header: &SendMessageRequestHeader<'_>,
         topic: &TopicConfig,
         queue_id: i32,
         body: &[u8],
         peer: &Peer,
     ) -> Result<Outcome, Refusal> {
         let state = &self.state;
-        let known = properties::look(parcel.properties);
-        refuse_in_batch(parcel, &known)?;
+        let known = properties::look(header.properties.unwrap_or_default());
+        refuse_in_batch(header, &known)?;
         let items = items_of(body)?;
         let stored = state.store.put_batch(&Batch {
             topic: &topic.name,
             queue_id,
-            sys_flag: parcel.sys_flag | topic.message_sys_flag(),
-            born_timestamp_ms: parcel.born_ms,
+            sys_flag: header.sys_flag | topic.message_sys_flag(),
+            born_timestamp_ms: header.born_timestamp,
             born_host: born_host(peer),
             store_host: state.store_host(),
-            reconsume_times: parcel.reconsume_times,
+            reconsume_times: header.reconsume_times.unwrap_or(0),
             items: &items,
         });
         let stored = stored.map_err(|error| Refusal::of_put(&error))?;
@@ -164,17 +169,20 @@ impl Send {
     }
 
     /// A retry that a client sends itself has had its tries, or its group consumes in order: then it is dead.
-    fn gives_up(&self, request: &Command, parcel: &Parcel<'_>, topic: &str) -> Result<bool, Refusal> {
-        let group = topic.trim_start_matches(admission::RETRY_PREFIX);
+    fn gives_up(
+        &self,
+        request: &Command,
+        header: &SendMessageRequestHeader<'_>,
+        topic: &str,
+    ) -> Result<bool, Refusal> {
+        let group = admission::group_of_retry(topic);
         let config = self.state.group(group)?;
-        let own_limit = parcel
+        let own_limit = header
             .max_reconsume_times
             .filter(|_| request.version >= VERSION_MAX_RECONSUME);
         let limit = own_limit.unwrap_or(config.retry_max_times);
-        Ok(
-            parcel.reconsume_times > limit
-                || self.state.locks.is_held(group, pyrmq_remoting::clock::now_ms()),
-        )
+        Ok(header.reconsume_times.unwrap_or(0) > limit
+            || self.state.locks.is_held(group, pyrmq_remoting::clock::now_ms()))
     }
 
     fn outcome(&self, stored: &Stored, queue_id: i32, unique_key: Option<&str>, waits: bool) -> Outcome {
@@ -230,10 +238,14 @@ fn items_of(body: &[u8]) -> Result<Vec<BatchItem<'_>>, Refusal> {
 }
 
 /// Refuses what has no home here yet, so that nobody believes it was done.
-fn refuse_unbuilt(state: &State, parcel: &Parcel<'_>, known: &Known<'_>) -> Result<(), Refusal> {
-    let half = sys_flag::transaction(parcel.sys_flag) == sys_flag::TRANSACTION_PREPARED;
+fn refuse_unbuilt(
+    state: &State,
+    header: &SendMessageRequestHeader<'_>,
+    known: &Known<'_>,
+) -> Result<(), Refusal> {
+    let half = sys_flag::transaction(header.sys_flag) == sys_flag::TRANSACTION_PREPARED;
     // Clients before 4.6.1 leave TRAN_MSG on a message that they give back themselves.
-    if (known.is_transaction || half) && !(parcel.reconsume_times > 0 && known.delay_level > 0) {
+    if (known.is_transaction || half) && !(header.reconsume_times.unwrap_or(0) > 0 && known.delay_level > 0) {
         let (code, reason) = if state.options.reject_transaction_message {
             (
                 response::NO_PERMISSION,
@@ -253,7 +265,7 @@ fn refuse_unbuilt(state: &State, parcel: &Parcel<'_>, known: &Known<'_>) -> Resu
             "timer messages (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS) are not built yet, use a delay level",
         ));
     }
-    if known.is_inner_batch || parcel.sys_flag & sys_flag::INNER_BATCH != 0 {
+    if known.is_inner_batch || header.sys_flag & sys_flag::INNER_BATCH != 0 {
         return Err(Refusal::new(
             response::MESSAGE_ILLEGAL,
             "inner batches need a topic of queue type BatchCQ",
@@ -263,12 +275,12 @@ fn refuse_unbuilt(state: &State, parcel: &Parcel<'_>, known: &Known<'_>) -> Resu
 }
 
 /// What a batch cannot carry (Apache `SendMessageProcessor.sendBatchMessage`, `MessageBatch`).
-fn refuse_in_batch(parcel: &Parcel<'_>, known: &Known<'_>) -> Result<(), Refusal> {
-    let reason = if admission::is_retry(parcel.topic) {
+fn refuse_in_batch(header: &SendMessageRequestHeader<'_>, known: &Known<'_>) -> Result<(), Refusal> {
+    let reason = if admission::is_retry(header.topic) {
         "a batch cannot go to a retry topic"
     } else if known.delay_level > 0 || known.is_timer {
         "a batch cannot be delayed"
-    } else if known.is_transaction || sys_flag::transaction(parcel.sys_flag) != 0 {
+    } else if known.is_transaction || sys_flag::transaction(header.sys_flag) != 0 {
         "a batch cannot be part of a transaction"
     } else {
         return Ok(());

@@ -14,7 +14,6 @@ use crate::delay::Delays;
 use crate::error::{BrokerError, Refusal};
 use crate::hold::Hold;
 use crate::options::Options;
-use crate::processor::parcel::Parcel;
 use crate::processor::properties;
 use crate::register::Announcements;
 use crate::stats::Stats;
@@ -24,6 +23,7 @@ use groups::{GroupConfig, Groups};
 use locks::Locks;
 use offsets::Offsets;
 use pyrmq_remoting::codes::response;
+use pyrmq_remoting::header::SendMessageRequestHeader;
 use pyrmq_remoting::message::id::UniqueIds;
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
@@ -187,7 +187,7 @@ impl State {
     /// Refuses a send that cannot be, and makes the topic where that is allowed (Apache `msgCheck`).
     pub(crate) fn admit(
         &self,
-        parcel: &Parcel<'_>,
+        header: &SendMessageRequestHeader<'_>,
         body: usize,
         peer: &Peer,
     ) -> Result<Arc<TopicConfig>, Refusal> {
@@ -195,12 +195,12 @@ impl State {
         admission::sizes(
             body,
             self.options.store.max_message_bytes,
-            parcel.properties.len(),
+            header.properties.map_or(0, str::len),
         )?;
         // A name in the table is legal: only an unknown one has to be looked at.
-        let topic = match self.topics.get(parcel.topic) {
+        let topic = match self.topics.get(header.topic) {
             Some(topic) => topic,
-            None => self.make_topic(parcel, peer)?,
+            None => self.make_topic(header, peer)?,
         };
         admission::open_to_clients(&topic.name)?;
         if !admission::is_writeable(topic.perm) {
@@ -209,29 +209,33 @@ impl State {
                 format!("the topic may not be written: {}", topic.name),
             ));
         }
-        if parcel.queue_id >= topic.queue_nums() {
+        if header.queue_id >= topic.queue_nums() {
             return Err(Refusal::new(
                 response::INVALID_PARAMETER,
                 format!(
                     "queueId {} is out of range, the topic {} has {} write queues and {} read queues",
-                    parcel.queue_id, topic.name, topic.write_queue_nums, topic.read_queue_nums
+                    header.queue_id, topic.name, topic.write_queue_nums, topic.read_queue_nums
                 ),
             ));
         }
         Ok(topic)
     }
 
-    fn make_topic(&self, parcel: &Parcel<'_>, peer: &Peer) -> Result<Arc<TopicConfig>, Refusal> {
-        let name = parcel.topic;
+    fn make_topic(
+        &self,
+        header: &SendMessageRequestHeader<'_>,
+        peer: &Peer,
+    ) -> Result<Arc<TopicConfig>, Refusal> {
+        let name = header.topic;
         admission::topic_name(name)?;
-        let unit = match (parcel.unit_mode, admission::is_retry(name)) {
+        let unit = match (header.unit_mode, admission::is_retry(name)) {
             (false, _) => 0,
             (true, false) => 1,
             (true, true) => 2,
         };
-        let made = self
-            .topics
-            .make_after(name, parcel.default_topic, parcel.default_queues, unit)?;
+        let made =
+            self.topics
+                .make_after(name, header.default_topic, header.default_topic_queue_nums, unit)?;
         let topic = match made {
             Some(topic) => topic,
             None if admission::is_retry(name) => self.topics.get_or_put(name, || both_ways(name, 1, unit))?.0,
