@@ -73,6 +73,10 @@ impl Connections {
 
 impl Drop for Connections {
     fn drop(&mut self) {
+        if !self.owner.is_here() {
+            // The parent's threads may have held its locks during the fork: closing could wait for ever.
+            std::mem::forget(self.client.clone());
+        }
         self.close();
     }
 }

@@ -306,6 +306,15 @@ impl PyConsumer {
     }
 }
 
+impl Drop for PyConsumer {
+    fn drop(&mut self) {
+        if !self.owner.is_here() {
+            // The parent's threads may have held its locks during the fork: closing could wait for ever.
+            std::mem::forget(self.puller.clone());
+        }
+    }
+}
+
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyConsumer>()
 }

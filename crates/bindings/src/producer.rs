@@ -440,6 +440,15 @@ impl PyProducer {
     }
 }
 
+impl Drop for PyProducer {
+    fn drop(&mut self) {
+        if !self.owner.is_here() {
+            // The parent's threads may have held its locks during the fork: closing could wait for ever.
+            std::mem::forget(self.producer.clone());
+        }
+    }
+}
+
 /// A body's bytes without a copy where that is safe while the interpreter is held.
 pub(crate) enum BodyRef<'a> {
     Borrowed(&'a [u8]),
