@@ -288,7 +288,7 @@ fn a_member_of_the_wrong_kind_is_named() {
         (br#"{"heartbeatFingerprint":"x"}"#, "heartbeatFingerprint"),
         (br#"{"heartbeatFingerprint":99999999999}"#, "heartbeatFingerprint"),
         (br#"{"withoutSub":"maybe"}"#, "withoutSub"),
-        (br#"[]"#, "body"),
+        (b"[]", "body"),
     ] {
         match HeartbeatData::decode(body) {
             Err(WireError::BadField { field: named, .. }) => assert_eq!(named, field),
