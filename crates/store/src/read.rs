@@ -75,15 +75,22 @@ impl Inner {
             return Ok(got);
         };
         got.behind_bytes = self.log.appended() - last.position;
-        match self.read_records(&picked.units)? {
-            Some(body) => {
-                got.status = GetStatus::Found;
-                got.count = picked.units.len();
-                self.got_messages.fetch_add(got.count as u64, Ordering::Relaxed);
-                self.got_bytes.fetch_add(body.len() as u64, Ordering::Relaxed);
-                got.body = body;
-            }
-            None => got.status = GetStatus::MessageWasRemoving,
+        if let Some(body) = self.read_records(&picked.units)? {
+            got.status = GetStatus::Found;
+            got.count = picked.units.len();
+            self.got_messages.fetch_add(got.count as u64, Ordering::Relaxed);
+            self.got_bytes.fetch_add(body.len() as u64, Ordering::Relaxed);
+            got.body = body;
+            return Ok(got);
+        }
+        // Retention was faster. What is still there must not be passed over.
+        let start = self.log.start();
+        let live = queue.first_where(self.fs.as_ref(), request.offset, max, |unit| {
+            Ok(!unit.is_filler() && unit.position >= start)
+        })?;
+        got.status = GetStatus::MessageWasRemoving;
+        if live > request.offset {
+            got.next_offset = live;
         }
         Ok(got)
     }

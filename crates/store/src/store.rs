@@ -49,17 +49,37 @@ impl Store {
     /// Loads, recovers, and starts the store's threads.
     pub fn open(options: Options, fs: Arc<dyn Fs>) -> Result<Arc<Self>, StoreError> {
         options.validate()?;
-        let root = options.root.as_path();
-        recover::refuse_foreign(fs.as_ref(), root)?;
-        let guard = take_lock(fs.as_ref(), root)?;
+        let root = options.root.clone();
+        recover::refuse_foreign(fs.as_ref(), &root)?;
+        let guard = take_lock(fs.as_ref(), &root)?;
         let log_directory = options.commit_log_dir();
         fs.create_directories(&log_directory)
             .map_err(|error| not_writable(&log_directory, &error))?;
         let log = CommitLog::load(&fs, &options)?;
-        let queues = Queues::load(&fs, root.to_owned(), options.queue_file_bytes)?;
-        let checkpoint = Checkpoint::open(fs.as_ref(), root)?;
+        let queues = Queues::load(&fs, root.clone(), options.queue_file_bytes)?;
+        let checkpoint = Checkpoint::open(fs.as_ref(), &root)?;
+        let crashed = mark_open(fs.as_ref(), &root)?;
+        let disk = Arc::clone(&fs);
+        let opened = Self::recover(options, fs, (log, queues, checkpoint), crashed);
+        if opened.is_err() && !crashed {
+            // The stop before was a clean one, and this start changed nothing: the next one must see the same.
+            mark_closed(disk.as_ref(), &root)?;
+        }
+        let (inner, threads) = opened?;
+        let lock = Some(guard);
+        Ok(Arc::new(Self {
+            inner,
+            running: Mutex::new(Running { threads, lock }),
+        }))
+    }
+
+    fn recover(
+        options: Options,
+        fs: Arc<dyn Fs>,
+        (log, queues, checkpoint): (CommitLog, Queues, Checkpoint),
+        crashed: bool,
+    ) -> Result<(Arc<Inner>, Vec<JoinHandle<()>>), StoreError> {
         let times = checkpoint.times();
-        let crashed = mark_open(fs.as_ref(), root)?;
         let recovered = recover::recover(fs.as_ref(), &options, &log, &queues, times, crashed)?;
         if !crashed {
             // A clean stop left everything durable, whatever the other broker wrote here.
@@ -101,11 +121,7 @@ impl Store {
         });
         inner.look_at_disk()?;
         let threads = background::start(&inner)?;
-        let lock = Some(guard);
-        Ok(Arc::new(Self {
-            inner,
-            running: Mutex::new(Running { threads, lock }),
-        }))
+        Ok((inner, threads))
     }
 
     /// Sets who is told of readable messages; once, before the first message. Later calls do nothing. The listener runs on

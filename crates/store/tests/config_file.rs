@@ -60,7 +60,7 @@ fn half_a_file_falls_back_and_says_why() {
         write(&path, text);
         match load(&RealFs, &path, whole).unwrap() {
             Loaded::Backup { text, reason } => {
-                assert_eq!((text.as_str(), reason.as_str()), ("{1}", expected))
+                assert_eq!((text.as_str(), reason.as_str()), ("{1}", expected));
             }
             other => panic!("{other:?}"),
         }
