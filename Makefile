@@ -74,6 +74,7 @@ wheel: deps ## one abi3 wheel in dist/
 docs: dev ## write the generated pages again
 	$(BIN)/python tools/gen_codes.py
 	$(BIN)/python tools/gen_compat.py
+	$(BIN)/python tools/gen_options.py
 
 clean: ## remove what was built
 	cargo clean

@@ -1,11 +1,11 @@
-"""The options in Python and in Rust are the same: names, defaults, bounds; and docs/compat.md."""
+"""The options in Python and in Rust are the same: names, defaults, bounds; the generated pages."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from tools.gen_compat import PAGE, render
+from tools import gen_compat, gen_options
 
 from pyrmq import _core
 from pyrmq.config import BrokerOptions, NameServerOptions, Options
@@ -14,6 +14,7 @@ from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
 
 class Role(NamedTuple):
@@ -83,5 +84,6 @@ def test_both_sides_have_the_same_bounds(role: Role) -> None:
                     role.check([*beside, (key, str(value))])
 
 
-def test_the_compatibility_page_is_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8") == render(), "run `make docs`"
+@pytest.mark.parametrize("page", [gen_compat, gen_options], ids=["compat", "options"])
+def test_the_generated_pages_are_up_to_date(page: ModuleType) -> None:
+    assert page.PAGE.read_text(encoding="utf-8") == page.render(), "run `make docs`"

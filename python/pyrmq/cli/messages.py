@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from pyrmq.consumer import PullConsumer
     from pyrmq.message import QueueId, ReceivedMessage, SendResult
 
-_GROUP = "pyrmq-cli"
+# Apache's own group for tools: every broker has it, and nobody consumes with it.
+_GROUP = "TOOLS_CONSUMER"
 _LINES = 1000
 _SENT = ("topic", "broker", "queue", "offset", "status", "message id")
 

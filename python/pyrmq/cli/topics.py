@@ -25,6 +25,8 @@ _SYSTEM = {
     "TRANS_CHECK_MAX_TIME_TOPIC",
 }
 _SYSTEM_STARTS = ("rmq_sys_", "%RETRY%", "%DLQ%")
+# The group that `pyrmq tail` looks with.
+_TOOLS = "TOOLS_CONSUMER"
 _PERMISSIONS = {0: "-", 2: "write", 4: "read", 6: "read, write"}
 
 
@@ -85,8 +87,10 @@ def _describe(admin: Admin, given: argparse.Namespace) -> None:
     headers = ["broker", "queue", "first", "next", "messages", "last message"]
     print_rows(headers, rows, as_json=given.json)
     if not given.json:
-        groups = ", ".join(admin.groups(given.topic)) or "none"
-        print(f"{sum(row[4] for row in rows)} messages; consumer groups: {groups}")
+        groups = ", ".join(group for group in admin.groups(given.topic) if group != _TOOLS)
+        count = sum(row[4] for row in rows)
+        messages = "1 message" if count == 1 else f"{count} messages"
+        print(f"{messages}; consumer groups: {groups or 'none'}")
 
 
 def _said(given: argparse.Namespace, text: str) -> None:

@@ -28,7 +28,7 @@ class BrokerOptions(Options):
     )
     broker_name: str = option(default="DEFAULT_BROKER", text="name that master and slaves share")
     broker_id: int = option(
-        default=0, text="0 is the master; slaves come with the replication issue", maximum=LONG_MAX
+        default=0, text="0, the master: slaves are not built yet", maximum=LONG_MAX
     )
     broker_ip1: str | None = option(
         default=None,
@@ -40,7 +40,7 @@ class BrokerOptions(Options):
     )
     listen_port: int = option(
         default=10911,
-        text="main port; the fast port is two below. 0 picks a free pair",
+        text="main port, the fast port is two below; 0 picks a free pair",
         maximum=PORT_MAX,
     )
     ha_listen_port: int = option(
