@@ -9,18 +9,36 @@
 
 use super::Answer;
 use super::properties;
+use super::query::internal;
 use super::send::{VERSION_MAX_RECONSUME, bytes_of};
 use crate::admission;
 use crate::draft::Draft;
 use crate::error::Refusal;
 use crate::state::State;
+use crate::state::groups::GroupConfig;
+use crate::state::topics::TopicConfig;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::ConsumerSendMsgBackRequestHeader;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::net::Peer;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// Where a message that came back goes.
+struct Way {
+    topic: Arc<TopicConfig>,
+    queue_id: i32,
+    /// 0 for the dead-letter topic.
+    level: i32,
+}
+
+impl Way {
+    fn is_dead(&self) -> bool {
+        self.level == 0
+    }
+}
 
 /// 36.
 pub(crate) fn send_back(state: &State, request: &Command, _peer: &Peer) -> Answer {
@@ -30,18 +48,10 @@ pub(crate) fn send_back(state: &State, request: &Command, _peer: &Peer) -> Answe
     if group.retry_queue_nums <= 0 {
         return Ok(Command::response(response::SUCCESS));
     }
-    let unit = if header.unit_mode { 2 } else { 0 };
-    let retry = state.retry_topic(header.group, group.retry_queue_nums, unit)?;
-    if !admission::is_writeable(retry.perm) {
-        return Err(Refusal::new(
-            response::NO_PERMISSION,
-            format!("the topic may not be written: {}", retry.name),
-        ));
-    }
     let bytes = state
         .store
         .record_at(header.offset)
-        .map_err(|error| Refusal::internal(error.to_string()))?;
+        .map_err(|error| internal(&error))?;
     let bytes = bytes.ok_or_else(|| {
         Refusal::internal(format!(
             "no message begins at commit log offset {}",
@@ -49,27 +59,13 @@ pub(crate) fn send_back(state: &State, request: &Command, _peer: &Peer) -> Answe
         ))
     })?;
     let record = Record::decode(&bytes)?;
-    let own_limit = header
-        .max_reconsume_times
-        .filter(|_| request.version >= VERSION_MAX_RECONSUME);
-    let limit = own_limit.unwrap_or(group.retry_max_times);
-    let dead = record.reconsume_times >= limit || header.delay_level < 0;
-    let (topic, queue_id, level) = if dead {
-        (state.dead_letter_topic(header.group)?, 0, 0)
-    } else {
-        let level = match header.delay_level {
-            0 => 3 + record.reconsume_times,
-            level => level,
-        };
-        let queue_id = state.choose_queue(&retry, -1)?;
-        (retry, queue_id, level)
-    };
+    let way = find_way(state, request.version, &header, &group, record.reconsume_times)?;
     let old = record.properties.as_str()?;
     let known = properties::look(old);
     let draft = Draft {
-        topic: &topic.name,
-        queue_id,
-        delay_level: level,
+        topic: &way.topic.name,
+        queue_id: way.queue_id,
+        delay_level: way.level,
         flag: record.flag,
         sys_flag: record.sys_flag,
         born_ms: record.born_timestamp_ms,
@@ -77,14 +73,7 @@ pub(crate) fn send_back(state: &State, request: &Command, _peer: &Peer) -> Answe
         store_host: state.store_host(),
         reconsume_times: record.reconsume_times + 1,
         body: record.body,
-        properties: retry_properties(
-            &record,
-            old,
-            level,
-            dead,
-            header.origin_topic,
-            header.origin_msg_id,
-        ),
+        properties: retry_properties(&record, old, &way, &header),
         unique_key: known.unique_key,
         keys: known.keys,
         tags: known.tags,
@@ -92,7 +81,7 @@ pub(crate) fn send_back(state: &State, request: &Command, _peer: &Peer) -> Answe
     let stored = draft
         .put(&state.store, &state.delays)
         .map_err(|error| Refusal::of_put(&error))?;
-    let counter = if dead {
+    let counter = if way.is_dead() {
         &state.stats.dead
     } else {
         &state.stats.sent_back
@@ -102,14 +91,51 @@ pub(crate) fn send_back(state: &State, request: &Command, _peer: &Peer) -> Answe
     Ok(Command::response(response::SUCCESS))
 }
 
+/// Another try while some are left, else the dead-letter topic. The retry topic is made in either case: the group
+/// subscribes to it.
+fn find_way(
+    state: &State,
+    version: i32,
+    header: &ConsumerSendMsgBackRequestHeader<'_>,
+    group: &GroupConfig,
+    tries: i32,
+) -> Result<Way, Refusal> {
+    let unit = if header.unit_mode { 2 } else { 0 };
+    let retry = state.retry_topic(header.group, group.retry_queue_nums, unit)?;
+    if !admission::is_writeable(retry.perm) {
+        return Err(Refusal::new(
+            response::NO_PERMISSION,
+            format!("the topic may not be written: {}", retry.name),
+        ));
+    }
+    let own_limit = header
+        .max_reconsume_times
+        .filter(|_| version >= VERSION_MAX_RECONSUME);
+    if tries >= own_limit.unwrap_or(group.retry_max_times) || header.delay_level < 0 {
+        return Ok(Way {
+            topic: state.dead_letter_topic(header.group)?,
+            queue_id: 0,
+            level: 0,
+        });
+    }
+    let asked = if header.delay_level == 0 {
+        3 + tries
+    } else {
+        header.delay_level
+    };
+    Ok(Way {
+        queue_id: state.choose_queue(&retry, -1)?,
+        topic: retry,
+        level: asked.max(1),
+    })
+}
+
 /// The record's properties with what a retry adds; each key once.
 fn retry_properties(
     record: &Record<'_>,
     old: &str,
-    level: i32,
-    dead: bool,
-    origin_topic: Option<&str>,
-    origin_id: Option<&str>,
+    way: &Way,
+    header: &ConsumerSendMsgBackRequestHeader<'_>,
 ) -> String {
     let mut text = properties::copy(old, 256, |name| {
         matches!(
@@ -132,16 +158,13 @@ fn retry_properties(
     properties::append(&mut text, "RETRY_TOPIC", first_topic);
     properties::append(&mut text, "ORIGIN_MESSAGE_ID", first_id);
     properties::append(&mut text, "WAIT", "false");
-    if level > 0 {
-        properties::append(&mut text, "DELAY", &level.to_string());
-    }
-    if dead {
-        let topic = origin_topic
-            .filter(|topic| !topic.is_empty())
-            .unwrap_or(first_topic);
-        let id = origin_id.filter(|id| !id.is_empty()).unwrap_or(first_id);
-        properties::append(&mut text, "DLQ_ORIGIN_TOPIC", topic);
-        properties::append(&mut text, "DLQ_ORIGIN_MESSAGE_ID", id);
+    if way.is_dead() {
+        let topic = header.origin_topic.filter(|topic| !topic.is_empty());
+        let id = header.origin_msg_id.filter(|id| !id.is_empty());
+        properties::append(&mut text, "DLQ_ORIGIN_TOPIC", topic.unwrap_or(first_topic));
+        properties::append(&mut text, "DLQ_ORIGIN_MESSAGE_ID", id.unwrap_or(first_id));
+    } else {
+        properties::append(&mut text, "DELAY", &way.level.to_string());
     }
     text
 }
