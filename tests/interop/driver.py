@@ -12,6 +12,7 @@ import itertools
 import json
 import queue
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -182,6 +183,26 @@ class Driver(JavaProcess):
         finally:
             with contextlib.suppress(DriverError):
                 self.call("lite.stop", id=name)
+
+    def find_key(self, namesrv: str, topic: str, key: str, seconds: float = 10.0) -> list[Row]:
+        """Query by key until something is found.
+
+        The index is filled after the send is answered, and the client keeps a restarted broker's
+        old address for a second.
+
+        Raises:
+            DriverError: nothing was found in that time.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                answer = self.call("admin.queryKey", namesrv=namesrv, topic=topic, key=key)
+            except DriverError:
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                rows: list[Row] = answer["messages"]
+                return rows
 
     def mqadmin(self, text: str | list[str]) -> str:
         """Run one mqadmin command inside this JVM and return what it printed."""

@@ -278,24 +278,11 @@ def test_a_message_is_found_by_key_offset_id_and_unique_id(
         sent = driver.send(producer, topic, keys="red green", prefix="wanted")[0]
     where = {"namesrv": cluster.namesrv, "topic": topic}
     for key in ("red", "green"):
-        found = query(driver, where, key)
+        found = driver.find_key(cluster.namesrv, topic, key)
         assert bodies(found) == texts("wanted", 1)
     for message_id in (sent["offsetMsgId"], sent["msgId"]):
         seen = driver.call("admin.view", msgId=message_id, **where)
         assert bodies([seen]) == texts("wanted", 1)
-
-
-def query(driver: Driver, where: dict[str, str], key: str) -> list[Row]:
-    """Ask for a key until the index has it, at most ten seconds."""
-    deadline = time.monotonic() + 10
-    while True:
-        try:
-            rows: list[Row] = driver.call("admin.queryKey", key=key, **where)["messages"]
-        except DriverError:
-            if time.monotonic() > deadline:
-                raise
-        else:
-            return rows
 
 
 def test_offsets_are_searched_by_time(driver: Driver, cluster: Cluster, topic: str) -> None:

@@ -60,13 +60,13 @@ def assert_same_content(
     for topic, keys in KEYS.items():
         for key in keys:
             try:
-                found = driver.call("admin.queryKey", namesrv=address, topic=topic, key=key)
+                found = driver.find_key(address, topic, key)
             except DriverError as error:
                 raise AssertionError(f"{reader} does not find key {key} of {topic}") from error
             wanted = [row for row in sent["messages"] if key in (row["keys"] or "").split()]
             wanted = [row for row in wanted if row["topic"] == topic]
-            assert {row["msgId"] for row in found["messages"]} <= {row["msgId"] for row in wanted}
-            assert found["messages"]
+            assert {row["msgId"] for row in found} <= {row["msgId"] for row in wanted}
+            assert found
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda row: Path(row["file"]).name)
