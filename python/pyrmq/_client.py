@@ -12,6 +12,7 @@ __all__ = [
     "PLAIN",
     "Extras",
     "Start",
+    "at_least_one",
     "milliseconds",
     "name_servers",
     "places_of",
@@ -46,6 +47,13 @@ def milliseconds(option: str, seconds: float) -> int:
     if not seconds >= 0:
         raise ConfigError(f"option `{option}` is {seconds}, it must be a time of 0 s or more")
     return max(1, round(seconds * 1000)) if seconds else 0
+
+
+def at_least_one(option: str, count: int) -> int:
+    """Refuse a count that would never be reached."""
+    if count < 1:
+        raise ConfigError(f"option `{option}` is {count}, it must be at least 1")
+    return count
 
 
 def queue_of(topic: str, queue: int | QueueId | None) -> tuple[str, int] | None:

@@ -18,7 +18,14 @@ from datetime import datetime
 from typing import Literal, Self
 
 from pyrmq import _core
-from pyrmq._client import Start, milliseconds, name_servers, places_of, start_of
+from pyrmq._client import (
+    Start,
+    at_least_one,
+    milliseconds,
+    name_servers,
+    places_of,
+    start_of,
+)
 from pyrmq.errors import ConfigError
 from pyrmq.message import QueueId, ReceivedMessage
 
@@ -167,7 +174,7 @@ class PullConsumer:
             ...     print(message.queue_offset, message.body)
         """
         wait = None if timeout is None else milliseconds("timeout", timeout)
-        return self._core.poll(max_messages, wait)
+        return self._core.poll(at_least_one("max_messages", max_messages), wait)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Give messages one by one, for ever; a message is done when the next is asked for."""

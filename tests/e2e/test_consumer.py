@@ -252,6 +252,14 @@ def test_closing_wakes_a_poll_in_another_thread(address: str, topic: str) -> Non
     assert [type(failure) for failure in failures] == [ClosedError]
 
 
+def test_a_poll_for_nothing_is_refused(address: str) -> None:
+    with (
+        PullConsumer(name_server=address, group="nothing") as consumer,
+        pytest.raises(ConfigError, match="`max_messages` is 0"),
+    ):
+        consumer.poll(0)
+
+
 def test_a_wrong_start_is_told(address: str) -> None:
     with pytest.raises(ConfigError, match="'first', 'last' or a datetime"):
         PullConsumer(name_server=address, group="g", start="middle")  # type: ignore[arg-type]

@@ -117,6 +117,14 @@ def test_messages_of_a_batch_keep_their_own_extras(address: str, topic: str) -> 
         assert sum(q.last - q.first for q in admin.topic_stats(topic).values()) == 107
 
 
+def test_a_batch_has_one_topic(address: str, topic: str) -> None:
+    with (
+        Producer(name_server=address) as producer,
+        pytest.raises(MessageError, match="a message for topic `other`"),
+    ):
+        producer.send_batch(topic, [Message("other", b"x")])
+
+
 def test_an_empty_batch_is_no_message(address: str, topic: str) -> None:
     with Producer(name_server=address) as producer:
         assert producer.send_batch(topic, []) == []

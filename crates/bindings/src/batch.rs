@@ -162,6 +162,7 @@ fn launch_all<'py>(
             call.add(&message, plan.extras, plan.queue)?;
         } else if let Ok(body) = message.getattr("body") {
             let own: Extras<'py> = message.extract()?;
+            check_same_topic(&message, plan.topic)?;
             call.add(&body, &own, plan.queue)?;
         } else {
             call.add(&message, plan.extras, plan.queue)?;
@@ -169,6 +170,20 @@ fn launch_all<'py>(
     }
     call.finish()?;
     Ok((call.gathered, call.frames))
+}
+
+/// A message that names another topic than its call is a mistake, not a wish.
+fn check_same_topic(message: &Bound<'_, PyAny>, topic: &str) -> PyResult<()> {
+    let own = message.getattr("topic")?;
+    let own = own.cast::<PyString>()?.to_cow()?;
+    if own == topic {
+        return Ok(());
+    }
+    let mixed = ClientError::MixedTopics {
+        topic: topic.to_owned(),
+        other: own.into_owned(),
+    };
+    Err(Error::from(mixed).into_py(message.py()))
 }
 
 impl<'py> Call<'_, 'py> {

@@ -87,6 +87,7 @@ fn raise_client(py: Python<'_>, text: &str, error: ClientError) -> PyResult<PyEr
         ClientError::Option { .. } | ClientError::NotAssigned { .. } => raise(py, "ConfigError", text, &[]),
         ClientError::Topic { .. }
         | ClientError::EmptyBody { .. }
+        | ClientError::MixedTopics { .. }
         | ClientError::BodyTooLarge { .. }
         | ClientError::Property { .. } => raise(py, "MessageError", text, &[]),
         ClientError::NameServers { addresses, .. } => {

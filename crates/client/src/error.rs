@@ -26,6 +26,14 @@ pub enum ClientError {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// Messages of several topics in one batch.
+    #[error("a batch for topic `{topic}` has a message for topic `{other}`: send a batch for each topic")]
+    MixedTopics {
+        /// The batch's topic.
+        topic: String,
+        /// The message's topic.
+        other: String,
+    },
     /// A body without a byte: brokers and other clients refuse it.
     #[error(
         "message for topic `{topic}` has an empty body: RocketMQ has no empty messages; put what you mean into a byte"

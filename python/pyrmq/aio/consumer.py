@@ -7,7 +7,14 @@ from datetime import datetime
 from typing import Literal, Self
 
 from pyrmq import _core
-from pyrmq._client import Start, milliseconds, name_servers, places_of, start_of
+from pyrmq._client import (
+    Start,
+    at_least_one,
+    milliseconds,
+    name_servers,
+    places_of,
+    start_of,
+)
 from pyrmq.aio.outcomes import Outcomes
 from pyrmq.errors import ConfigError
 from pyrmq.message import QueueId, ReceivedMessage
@@ -105,6 +112,7 @@ class PullConsumer:
         Example:
             >>> await consumer.poll(timeout=1.0)  # doctest: +SKIP
         """
+        at_least_one("max_messages", max_messages)
         arrival = self._listen()
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
