@@ -9,7 +9,8 @@ from pyrmq.cli.arguments import DEFAULT_NAME_SERVER, NAME_SERVER_VARIABLE
 from pyrmq.config import NAME_SERVER_PORT, BrokerOptions, NameServerOptions, Options
 from pyrmq.config.option import as_text
 from pyrmq.server import log
-from pyrmq.server.lifecycle import DRAIN_SECONDS, Server, serve
+from pyrmq.server.foreground import serve
+from pyrmq.server.lifecycle import DRAIN_SECONDS, Server
 
 if TYPE_CHECKING:
     import argparse

@@ -1,4 +1,4 @@
-"""The life of a server: start, health, a stop that drains, signals.
+"""The life of a server: start, health, and a stop that drains.
 
 Order of a stop: the port closes, peers that know it are told to go away, requests under way are
 answered within the timeout, then the core flushes and closes, then the workers end. `stop` may be
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import signal
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
@@ -20,15 +19,13 @@ from pyrmq.errors import ClosedError, ForkError, RmqError
 from pyrmq.server.processors import Processors, Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from types import FrameType, TracebackType
+    from types import TracebackType
 
 OptionsT = TypeVar("OptionsT", bound=Options)
 CoreT = TypeVar("CoreT", bound=Any)
 
 DRAIN_SECONDS = 10.0
 _WORKERS = 2
-_STOPPED = b"\0"
 _WORKER_JOIN_SECONDS = 5.0
 
 
@@ -238,73 +235,3 @@ class Server(Generic[OptionsT, CoreT]):
 
     def _start_core(self) -> CoreT:
         raise NotImplementedError
-
-
-def serve(
-    makers: Sequence[Callable[[list[Server[Any, Any]]], Server[Any, Any]]],
-    *,
-    ready: Callable[[list[Server[Any, Any]]], None],
-    drain: float,
-) -> None:
-    """Start servers, wait for SIGINT or SIGTERM, stop them in the opposite order.
-
-    For a process that does nothing else: it takes both signals for good.
-
-    Args:
-        makers: each makes a server, given those that run already; in the order of their start.
-        ready: called with all of them when they serve.
-        drain: seconds that requests under way get; a second signal ends that wait, not the flush.
-
-    Raises:
-        RmqError: one of them cannot start, and those before it are stopped; or one could not
-            write everything when it stopped.
-    """
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _go_on)
-    # The interpreter's own handler writes the signal's number there: a wait in Python could begin
-    # just after a signal and never hear of it.
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    started: list[Server[Any, Any]] = []
-    try:
-        for maker in makers:
-            started.append(maker(started).start())
-        ready(started)
-        os.read(reader, 1)
-    finally:
-        _stop_all(started[::-1], drain, reader, writer)
-        # The process is about to end: one more Ctrl-C has nothing left to interrupt.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
-        signal.set_wakeup_fd(-1)
-        os.close(reader)
-        os.close(writer)
-
-
-def _go_on(number: int, frame: FrameType | None) -> None:
-    """Do nothing: the pipe has the signal."""
-    del number, frame
-
-
-def _stop_all(servers: list[Server[Any, Any]], drain: float, reader: int, writer: int) -> None:
-    hurried = threading.Event()
-    failures: list[RmqError] = []
-
-    def stop() -> None:
-        for server in servers:
-            try:
-                server.stop(0 if hurried.is_set() else drain)
-            except RmqError as error:
-                failures.append(error)
-        os.write(writer, _STOPPED)
-
-    thread = threading.Thread(target=stop, name="pyrmq-stop")
-    thread.start()
-    while os.read(reader, 1) != _STOPPED:
-        hurried.set()
-        for server in servers:
-            server.hurry()
-    thread.join()
-    if failures:
-        raise failures[0]
