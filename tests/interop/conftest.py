@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,7 @@ from tests.interop.driver import Driver
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+HERE = Path(__file__).parent
 NUMBERS = itertools.count(1)
 
 PAIRS = (
@@ -40,7 +42,7 @@ def versions_of(config: pytest.Config) -> list[str]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark all tests of this directory, and give them the time that a JVM needs."""
     for item in items:
-        if "interop" in item.path.parts:
+        if HERE in item.path.parents:
             item.add_marker(pytest.mark.interop)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(120))
