@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -202,6 +203,53 @@ def test_a_handler_that_raises_is_answered_and_the_server_lives(
             assert answer.code == 1
             assert answer.remark == "ZeroDivisionError: division by zero"
         assert server.health()["status"] == "running"
+
+
+def test_a_slow_handler_holds_up_nobody_else(tmp_path: Path) -> None:
+    server = NameServer(listen_port=0, bind_address=HOST, kv_config_path=tmp_path / "kv.json")
+    asked, go = threading.Event(), threading.Event()
+
+    @server.processors.register(9001)
+    def slow(request: Any) -> None:  # noqa: ANN401 - the core's request
+        del request
+        asked.set()
+        go.wait(20)
+
+    with server, Connection(server.address) as connection:
+        connection.send(9001)
+        assert asked.wait(10)
+        for _ in range(50):
+            assert ask(server.address, RequestCode.GET_KV_CONFIG, {"namespace": "N", "key": "k"})
+        go.set()
+
+
+def test_more_requests_than_may_wait_are_told_that_the_server_is_busy(tmp_path: Path) -> None:
+    server = NameServer(
+        listen_port=0,
+        bind_address=HOST,
+        kv_config_path=tmp_path / "kv.json",
+        default_thread_pool_queue_capacity=1,
+    )
+    taken, go = threading.Semaphore(0), threading.Event()
+
+    @server.processors.register(9001)
+    def slow(request: Any) -> None:  # noqa: ANN401 - the core's request
+        del request
+        taken.release()
+        go.wait(20)
+
+    with server, Connection(server.address) as connection:
+        for _ in range(2):
+            connection.send(9001)
+            assert taken.acquire(timeout=10)
+        # Both workers are taken: one more may wait, the others are turned away at once.
+        for _ in range(5):
+            connection.send(9001)
+        answers = [connection.read() for _ in range(4)]
+        assert [answer.code for answer in answers] == [2] * 4
+        assert all(answer.remark for answer in answers)
+        go.set()
+        assert [connection.read().code for _ in range(3)] == [0, 0, 0]
 
 
 def test_a_native_row_cannot_be_replaced(tmp_path: Path) -> None:

@@ -37,6 +37,22 @@ class Connection:
         language: str = "JAVA",
     ) -> _core.Command:
         """Send a request and wait for its answer."""
+        self.send(code, fields, body, version, serialize_type, language)
+        while True:
+            answer = self.read()
+            if answer.is_response and answer.opaque == self._opaque:
+                return answer
+
+    def send(
+        self,
+        code: int,
+        fields: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        version: int = 513,
+        serialize_type: str = "JSON",
+        language: str = "JAVA",
+    ) -> None:
+        """Send a request."""
         self._opaque += 1
         request = _core.Command(
             code,
@@ -48,12 +64,9 @@ class Connection:
             language=language,
         )
         self._socket.sendall(request.encode())
-        while True:
-            answer = self._read()
-            if answer.is_response and answer.opaque == self._opaque:
-                return answer
 
-    def _read(self) -> _core.Command:
+    def read(self) -> _core.Command:
+        """Wait for the next frame."""
         while True:
             decoded = _core.Command.decode(self._buffer)
             if decoded is not None:

@@ -24,7 +24,7 @@ pub enum StoreError {
         reason: String,
     },
     /// The directory belongs to a running store.
-    #[error("the store is in use by another broker: {} is locked", path.display())]
+    #[error("the store is in use by another broker: {} is locked; stop that one, or set another storePathRootDir", path.display())]
     Locked {
         /// The lock file.
         path: PathBuf,

@@ -1,7 +1,7 @@
 """The control plane's request codes: which Python function answers which, on which threads.
 
 A request for a Python row waits in a bounded queue of the core (full: SYSTEM_BUSY). A few named
-threads pull from it in batches; Rust never calls Python. Whatever a handler raises becomes an
+threads pull from it; Rust never calls Python. Whatever a handler raises becomes an
 answer: `Refused` with its own code, anything else SYSTEM_ERROR with type and message. A server's
 table is fixed once it runs; native rows cannot be replaced.
 """
@@ -24,7 +24,8 @@ SYSTEM_ERROR = 1
 NO_PERMISSION = 16
 QUERY_NOT_FOUND = 22
 
-_BATCH = 32
+# Not more: what a worker takes waits behind a slow handler while another worker sleeps.
+_BATCH = 1
 _WAIT_MS = 600_000
 _INT_MAX = 2**31 - 1
 
