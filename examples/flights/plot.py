@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from examples.flights.data import YEAR_ROWS
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -39,7 +41,8 @@ def draw(
     figure.text(
         0.055,
         0.885,
-        f"Departure delay of {rows:,} flights from New York City (JFK, LGA, EWR), 2013."
+        f"Departure delay of {rows:,} flights from New York City (JFK, LGA, EWR), 2013"
+        f"{' repeated' if rows > YEAR_ROWS else ''}."
         " Every one of them went through the broker as a message.",
         color=QUIET,
         fontsize=12,

@@ -97,7 +97,7 @@ class Sender:
                 while batch := list(itertools.islice(self.flights, self.batch)):
                     if self._stop.is_set():
                         return
-                    self._send(producer, batch)
+                    self.send(producer, batch)
                     for flight in batch:
                         self.tally.add(flight.month, flight.body)
                         self.counts.bytes += len(flight.body)
@@ -105,7 +105,8 @@ class Sender:
         except BaseException as error:  # noqa: BLE001 - the main thread raises it
             self.error = error
 
-    def _send(self, producer: Producer, batch: list[Flight]) -> None:
+    def send(self, producer: Producer, batch: list[Flight]) -> None:
+        """Send a batch until every message of it is stored once."""
         self.counts.sent += len(batch)
         left = batch
         deadline = time.monotonic() + PATIENCE_S

@@ -15,6 +15,8 @@ import pytest
 if TYPE_CHECKING:
     from examples.flights.report import Findings
 
+    from pyrmq.message import Message
+
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_IS_HERE = importlib.util.find_spec("pyspark") and shutil.which("java")
 
@@ -88,3 +90,46 @@ def test_a_report_names_what_is_not_equal(change: dict[str, object], fault: str)
     console = Console(record=True, width=110)
     assert not show(console, found)
     assert "MESSAGES WERE LOST OR DOUBLED" in console.export_text()
+
+
+def test_what_may_be_stored_is_looked_for_before_it_is_sent_again() -> None:
+    from examples.flights.data import Flight
+    from examples.flights.sender import Sender
+
+    from pyrmq import Producer, PullConsumer, SendResult
+    from pyrmq.errors import BatchSendError, ConnectionLost
+    from pyrmq.testing import cluster
+
+    flights = [Flight(f"key-{n}", 1, "UA", f"N{n % 7}", f"{n}".encode()) for n in range(300)]
+
+    class Cut(Producer):
+        """Loses the answers of its second call, which stored only the first half."""
+
+        calls = 0
+
+        def send_batch(  # type: ignore[override]
+            self, topic: str, messages: list[Message]
+        ) -> list[SendResult]:
+            self.calls += 1
+            if self.calls != 2:
+                return super().send_batch(topic, messages)
+            super().send_batch(topic, messages[: len(messages) // 2])
+            lost = [ConnectionLost("cut off", may_exist=True) for _ in messages]
+            raise BatchSendError(topic, lost)
+
+    with cluster() as running:
+        sender = Sender(running.name_server, "flights", iter(flights), 100)
+        sender.create_topic()
+        with Cut(name_server=running.name_server) as producer:
+            for first in range(0, 300, 100):
+                sender.send(producer, flights[first : first + 100])
+        keys: list[str] = []
+        with PullConsumer(name_server=running.name_server, group="check") as consumer:
+            consumer.assign(dict.fromkeys(consumer.queues("flights"), 0))
+            while messages := consumer.poll(timeout=0.5):
+                keys += [key for message in messages for key in message.keys]
+        assert sender.stored() == 300
+    assert sorted(keys) == sorted(flight.key for flight in flights)
+    counts = sender.counts
+    assert (counts.unknown, counts.found_stored, counts.sent_again) == (100, 50, 50)
+    assert counts.acknowledged == 250
