@@ -71,10 +71,12 @@ def _go_on(number: int, frame: FrameType | None) -> None:
 
 def _stop_all(servers: list[Server[Any, Any]], drain: float, reader: int, writer: int) -> None:
     hurried = threading.Event()
+    begun: list[Server[Any, Any]] = []
     failures: list[RmqError] = []
 
     def stop() -> None:
         for server in servers:
+            begun.append(server)
             try:
                 server.stop(0 if hurried.is_set() else drain)
             except RmqError as error:
@@ -85,7 +87,8 @@ def _stop_all(servers: list[Server[Any, Any]], drain: float, reader: int, writer
     thread.start()
     while os.read(reader, 1) != _STOPPED:
         hurried.set()
-        for server in servers:
+        # Only those: the others are still needed by these, to take their leave.
+        for server in tuple(begun):
             server.hurry()
     thread.join()
     if failures:
