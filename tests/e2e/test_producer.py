@@ -109,6 +109,8 @@ def test_messages_of_a_batch_keep_their_own_extras(address: str, topic: str) -> 
         Message(topic, str(number), keys=f"key-{number}", sharding_key=f"plane-{number % 7}")
         for number in range(100)
     ]
+    with Admin(name_server=address) as admin:
+        admin.create_topic(topic, queues=4)
     with Producer(name_server=address) as producer:
         results = producer.send_batch(topic, messages)
         single = [producer.send(topic, b"x", sharding_key=f"plane-{n}").queue_id for n in range(7)]
