@@ -320,6 +320,7 @@ async fn sweep_waiting(state: Arc<State>, shutdown: Shutdown) {
 
 async fn scan_clients(state: Arc<State>, shutdown: Shutdown) {
     while !shutdown.sleep_or_stop(CLIENT_SCAN).await {
+        state.locks.sweep(clock::now_ms());
         let oldest_ms = clock::now_ms() - state.options.channel_expired_timeout;
         let silent = |client: &crate::state::clients::Client| client.seen_ms < oldest_ms;
         for (group, members) in state.clients.sweep(silent) {

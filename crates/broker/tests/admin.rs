@@ -160,6 +160,15 @@ async fn statistics_have_the_form_that_the_tools_read() {
         progress.contains(&format!("{queue}:{{\"brokerOffset\":1,\"consumerOffset\":1,")),
         "{progress}"
     );
+    let span = topic(request::QUERY_CONSUME_TIME_SPAN, "T").with_field("group", "G");
+    let span = Json::parse(&site.ask_ok(span).await.body.unwrap()).unwrap();
+    let span = &span.get("consumeTimeSpanSet").and_then(Json::as_array).unwrap()[0];
+    let time = |key: &str| span.get(key).and_then(Json::as_i64).unwrap();
+    assert_eq!(
+        (time("delayTime"), time("minTimeStamp")),
+        (0, time("maxTimeStamp"))
+    );
+    assert!(time("minTimeStamp") > 0 && time("consumeTimeStamp") == time("minTimeStamp"));
     let who = text(&site.ask_ok(topic(request::QUERY_TOPIC_CONSUME_BY_WHO, "T")).await);
     assert_eq!(who, r#"{"groupList":["G"]}"#);
     site.stop().await;

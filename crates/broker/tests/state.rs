@@ -34,6 +34,9 @@ fn a_queue_lock_has_one_owner_until_it_expires() {
     locks.unlock("G", "one", &[queue(0)]);
     assert_eq!(locks.lock("G", "three", vec![queue(0)], 100_000), [queue(0)]);
     assert!(!locks.is_held("nobody", 0));
+    assert_eq!(locks.groups(), 2);
+    locks.sweep(130_000);
+    assert_eq!(locks.groups(), 1, "only the lock renewed at 100 s lives");
 }
 
 #[test]

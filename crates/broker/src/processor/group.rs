@@ -8,14 +8,14 @@ use super::topic::{ends, topic_list};
 use crate::error::Refusal;
 use crate::json::{self, Json, Read};
 use crate::state::{State, file};
-use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{
     DeleteSubscriptionGroupRequestHeader, GetConsumeStatsRequestHeader,
-    GetSubscriptionGroupConfigRequestHeader, QuerySubscriptionByConsumerRequestHeader,
-    QueryTopicsByConsumerRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader, QueryConsumeTimeSpanRequestHeader,
+    QuerySubscriptionByConsumerRequestHeader, QueryTopicsByConsumerRequestHeader,
 };
 use pyrmq_remoting::net::Peer;
+use pyrmq_remoting::{Command, clock};
 use std::collections::BTreeSet;
 
 /// 200.
@@ -130,6 +130,56 @@ fn progress(state: &State, topic: &str, queue_id: i32, consumed: i64) -> Result<
         ("lastTimestamp", json::number(last)),
         ("pullOffset", json::number(consumed)),
     ]))
+}
+
+/// 303: between which times the messages of each queue lie, and how old the next one of the group is.
+pub(crate) fn time_span(state: &State, request: &Command, _peer: &Peer) -> Answer {
+    let header = QueryConsumeTimeSpanRequestHeader::decode(&request.fields)?;
+    let topic = state
+        .topics
+        .get(header.topic)
+        .ok_or_else(|| Refusal::no_topic(header.topic))?;
+    let committed = state.offsets.of_topic(header.group, &topic.name);
+    let mut spans = Vec::new();
+    for queue_id in 0..topic.queue_nums() {
+        let time = |offset: i64| {
+            let found = state.store.store_time(&topic.name, queue_id, offset);
+            Ok::<_, Refusal>(found.map_err(|error| internal(&error))?.unwrap_or(-1))
+        };
+        let (_, max) = ends(state, &topic.name, queue_id);
+        let earliest = state.store.earliest_time(&topic.name, queue_id);
+        let earliest = earliest.map_err(|error| internal(&error))?.unwrap_or(-1);
+        let consumed = committed.get(&queue_id).copied().unwrap_or(0);
+        let behind = if consumed < max {
+            clock::now_ms() - time(consumed)?
+        } else {
+            0
+        };
+        spans.push(json::object([
+            (
+                "consumeTimeStamp",
+                json::number(if consumed > 0 {
+                    time(consumed - 1)?
+                } else {
+                    earliest
+                }),
+            ),
+            ("delayTime", json::number(behind)),
+            (
+                "maxTimeStamp",
+                json::number(if max > 0 { time(max - 1)? } else { -1 }),
+            ),
+            (
+                "messageQueue",
+                json::queue(&topic.name, &state.options.broker_name, queue_id),
+            ),
+            ("minTimeStamp", json::number(earliest)),
+        ]));
+    }
+    Ok(json::answer(&json::object([(
+        "consumeTimeSpanSet",
+        json::list(spans),
+    )])))
 }
 
 /// 343.

@@ -126,6 +126,7 @@ const PLAIN: &[(i32, Function, &str)] = &[
     (request::QUERY_TOPIC_CONSUME_BY_WHO, topic::consumed_by, ""),
     (request::GET_SYSTEM_TOPIC_LIST_FROM_BROKER, topic::system, ""),
     (request::GET_ALL_PRODUCER_INFO, client::all_producers, ""),
+    (request::QUERY_CONSUME_TIME_SPAN, group::time_span, ""),
     (request::QUERY_TOPICS_BY_CONSUMER, group::topics, ""),
     (request::QUERY_SUBSCRIPTION_BY_CONSUMER, group::subscription, ""),
     (request::GET_TOPIC_CONFIG, topic::config, ""),

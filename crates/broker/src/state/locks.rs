@@ -87,6 +87,20 @@ impl Locks {
         }
     }
 
+    /// Forgets what has expired: groups that do not come back leave nothing behind.
+    pub fn sweep(&self, now_ms: i64) {
+        let mut table = self.table();
+        for owners in table.values_mut() {
+            owners.retain(|_, owner| now_ms - owner.renewed_ms <= self.live_ms);
+        }
+        table.retain(|_, owners| !owners.is_empty());
+    }
+
+    /// Groups with a lock.
+    pub fn groups(&self) -> usize {
+        self.table().len()
+    }
+
     /// True when some client of the group holds a live lock: the group consumes in order.
     pub fn is_held(&self, group: &str, now_ms: i64) -> bool {
         self.table().get(group).is_some_and(|owners| {
