@@ -123,6 +123,8 @@ fn counters(state: &State, rows: &mut Rows) {
         ("getFoundTps", rates.found),
         ("getMissTps", rates.missed),
         ("getTransferredTps", rates.sent),
+        // As 4.x spells it: its `mqadmin clusterList` fails without.
+        ("getTransferedTps", rates.sent),
     ] {
         rows.add(key, &windows_text(windows));
     }
