@@ -1,0 +1,1 @@
+"""All tests of Python; CONTRIBUTING.md says which ring is which."""

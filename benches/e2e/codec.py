@@ -6,9 +6,10 @@ import json
 import subprocess
 from pathlib import Path
 
+from tests.interop import artifacts
+
 from benches.e2e.rows import Row
 from benches.e2e.servers import VERSION
-from tests.interop import artifacts
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SECONDS = 0.1
@@ -33,7 +34,7 @@ def _run(command: list[str]) -> str:
 
 
 def codec_rows(rounds: int) -> list[Row]:
-    """One row a frame and header form: decode and encode together; the ratio is Apache's over ours."""
+    """One row a frame and header form: decode and encode together."""
     rows: dict[tuple[str, str], Row] = {}
     for _ in range(rounds):
         for side, run in (("ours", _ours), ("apache", _apache)):

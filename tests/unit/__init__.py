@@ -1,1 +1,1 @@
-"""Tests that need no server."""
+"""Tests of the Python package that need no server."""
