@@ -27,6 +27,8 @@ const QUEUE_SYNC_BYTES: i64 = 256 << 20;
 /// Distance from the log's end at which the index thread takes the append lock for the last step.
 const CATCH_UP_UNDER_LOCK: i64 = 64 << 10;
 const CATCH_UP_BATCH: usize = 4096;
+/// How long closing may go on filling the index.
+const CATCH_UP_AT_CLOSE: Duration = Duration::from_secs(5);
 
 /// Starts the threads.
 pub(crate) fn start(inner: &Arc<Inner>) -> Result<Vec<JoinHandle<()>>, StoreError> {
@@ -129,26 +131,41 @@ impl Inner {
         while !self.closed.load(Ordering::Acquire) {
             let from = self.index_from.load(Ordering::Relaxed).max(self.log.start());
             let target = self.log.appended();
+            let closed = || self.closed.load(Ordering::Acquire);
             if target - from > CATCH_UP_UNDER_LOCK {
-                self.index_range(from, target)?;
+                self.index_range(from, target, closed)?;
                 continue;
             }
             let mut append = lock(&self.append);
-            self.index_range(from, self.log.appended())?;
+            self.index_range(from, self.log.appended(), closed)?;
+            if closed() {
+                return Ok(false);
+            }
             append.index_direct = true;
             return Ok(true);
         }
         Ok(false)
     }
 
-    fn index_range(&self, from: i64, target: i64) -> Result<(), StoreError> {
+    /// Brings the index to the log's end when the store closes before its thread was there, so that a Java broker finds
+    /// every key. What takes longer than `CATCH_UP_AT_CLOSE` is left to the next opening.
+    pub(crate) fn catch_up_at_close(&self) -> Result<(), StoreError> {
+        if lock(&self.append).index_direct {
+            return Ok(());
+        }
+        let begin = Instant::now();
+        let from = self.index_from.load(Ordering::Relaxed).max(self.log.start());
+        self.index_range(from, self.log.appended(), || begin.elapsed() >= CATCH_UP_AT_CLOSE)
+    }
+
+    fn index_range(&self, from: i64, target: i64, stop: impl Fn() -> bool) -> Result<(), StoreError> {
         let Some(index) = &self.index else {
             return Ok(());
         };
         let mut reader = LogReader::new(&self.log, from, false);
         let mut entries = Vec::with_capacity(CATCH_UP_BATCH);
         let mut done = from;
-        while done < target && !self.closed.load(Ordering::Acquire) {
+        while done < target && !stop() {
             match reader.step()? {
                 Step::Record(record) => {
                     let [unique_key, keys, tag] =

@@ -309,6 +309,7 @@ impl Store {
         let inner = &self.inner;
         inner.flush_round()?;
         inner.log.failure.check()?;
+        inner.catch_up_at_close()?;
         inner.index_round()?;
         if let Some(index) = &inner.index
             && let Some(durable_ms) = index.sync()?
