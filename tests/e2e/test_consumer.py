@@ -171,6 +171,15 @@ def test_a_group_can_begin_at_the_end(address: str, topic: str) -> None:
         assert [message.body for message in take(consumer, 1)] == [b"0"]
 
 
+def test_a_subscription_has_begun_when_the_call_returns(address: str, topic: str) -> None:
+    fill(address, topic, 5)
+    for number in range(10):
+        # Brokers tell the group of its new member: a second look at the shares meets the first.
+        with PullConsumer(name_server=address, group=f"begun-{number}", start="last") as consumer:
+            consumer.subscribe(topic)
+            assert min(consumer.position(queue) for queue in consumer.assignment()) >= 0
+
+
 def test_two_members_share_the_queues(address: str, topic: str) -> None:
     fill(address, topic, 10)
     with PullConsumer(name_server=address, group="shares", rebalance=0.2) as one:

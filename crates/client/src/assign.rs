@@ -99,6 +99,7 @@ impl Shared {
         wanted: Vec<Assignment>,
         scope: impl Fn(&QueueKey) -> bool,
     ) -> Result<(), ClientError> {
+        let _taking = self.taking.lock().await;
         let mut lost = Vec::new();
         let mut fresh = Vec::new();
         {

@@ -66,6 +66,8 @@ pub(crate) struct Shared {
     pub(crate) rebalance: Arc<Notify>,
     client: Client,
     tracker: Tracker,
+    // Held while queues are taken or given back: who takes the same queues meanwhile waits until they have begun.
+    pub(crate) taking: tokio::sync::Mutex<()>,
     generation: AtomicU64,
     // Guards the assigned queues and what was fetched for them.
     state: Mutex<State>,
@@ -120,6 +122,7 @@ impl Puller {
             heartbeat: Heartbeat::new(client.clone(), routes.clone(), membership, timeout),
             offsets: Offsets::new(client.clone(), routes.clone(), &options.client),
             shutdown: Shutdown::new(),
+            taking: tokio::sync::Mutex::default(),
             generation: AtomicU64::new(0),
             state: Mutex::default(),
             arrived: Condvar::new(),
