@@ -108,7 +108,7 @@ def test_the_first_program_of_the_readme_runs_from_the_wheel(
 def test_the_other_pyrmq_in_our_place_is_named(
     wheel: Path, installed: Path, tmp_path: Path
 ) -> None:
-    """What is left of us under a package of the same name still says what happened."""
+    """Its files over ours, as the second of two installations leaves them."""
     site = tmp_path / "site"
     run(
         str(installed),
@@ -122,10 +122,10 @@ def test_the_other_pyrmq_in_our_place_is_named(
         str(wheel),
         cwd=tmp_path,
     )
-    (site / "pyrmq" / "__init__.py").write_text("from .consumer import Consumer\n")
-    (site / "pyrmq" / "consumer.py").write_text("class Consumer: ...\n")
+    (site / "pyrmq" / "__init__.py").write_text("from pyrmq.publisher import Publisher\n")
+    (site / "pyrmq" / "publisher.py").write_text("class Publisher: ...\n")
     done = subprocess.run(
-        [str(installed), "-S", "-m", "pyrmq.cli", "--version"],
+        [str(installed), "-S", "-c", "import sys, pyrmq_rocketmq; sys.exit(pyrmq_rocketmq.main())"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(site)},
         capture_output=True,
