@@ -70,28 +70,40 @@ class Cluster:
 
 
 class Clusters:
-    """Starts clusters at the first use and ends all of them together."""
+    """Starts clusters at the first use; one with a real server ends when another is started.
+
+    Tests come in the order of their clusters, so that few are started twice, and idle JVMs cost
+    the processor time of the others.
+    """
 
     def __init__(self, version: str) -> None:
         """Keep the RocketMQ version of the real servers."""
         self.version = version
-        self._stack = ExitStack()
         self._running: dict[tuple[str, str], Cluster] = {}
 
     def get(self, kind: str, serialize: str = "JSON") -> Cluster:
         """Return the cluster of a kind; it is started when nobody asked for it before."""
         key = (kind, serialize if kind != "ours" else "JSON")
         if key not in self._running:
+            self._end([other for other in self._running if other[0] != "ours"])
             self._running[key] = self._start(*key)
         return self._running[key]
 
+    def _end(self, keys: list[tuple[str, str]]) -> None:
+        for key in keys:
+            for server in self._running.pop(key).servers:
+                server.kill()
+
     def _start(self, kind: str, serialize: str) -> Cluster:
         who_names, who_broker = KINDS[kind]
-        names = name_server(who_names, self.version, serialize).start()
-        self._stack.callback(names.kill)
-        one = broker(who_broker, self.version, names.address, serialize=serialize).start()
-        self._stack.callback(one.kill)
-        await_registered(names.address, one.address)
+        names = name_server(who_names, self.version, serialize)
+        one = broker(who_broker, self.version, names.address, serialize=serialize)
+        with ExitStack() as unless_all_is_well:
+            for server in (names, one):
+                server.start()
+                unless_all_is_well.callback(server.kill)
+            await_registered(names.address, one.address)
+            unless_all_is_well.pop_all()
         return Cluster(
             kind=kind,
             namesrv=names.address,
@@ -105,7 +117,7 @@ class Clusters:
 
     def close(self) -> None:
         """End every server; the stores are temporary, so nothing has to be flushed."""
-        self._stack.close()
+        self._end(list(self._running))
 
 
 def name_server(who: str, version: str, serialize: str = "JSON") -> JavaNameServer | OurNameServer:

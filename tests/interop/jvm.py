@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -38,6 +40,13 @@ LOG_TAIL_LINES = 40
 
 class StartError(RuntimeError):
     """A Java process did not come up; the text holds the end of its log."""
+
+
+def temporary_directory(name: str) -> Path:
+    """Return a new directory that lasts as long as this process, so that logs can be looked at."""
+    path = Path(tempfile.mkdtemp(prefix=f"pyrmq-{name}-"))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
 
 
 def free_port() -> int:
@@ -98,7 +107,7 @@ class JavaProcess:
         """Keep what to start; nothing runs yet."""
         self.name = name
         self.version = version
-        self.work_dir = work_dir or Path(tempfile.mkdtemp(prefix=f"pyrmq-{name}-"))
+        self.work_dir = work_dir or temporary_directory(name)
         self.log = self.work_dir / f"{name}.log"
         self._main = main
         self._arguments = list(arguments)

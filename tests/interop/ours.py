@@ -10,13 +10,18 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from tests.interop.jvm import LOG_TAIL_LINES, StartError, free_broker_port, free_port
+from tests.interop.jvm import (
+    LOG_TAIL_LINES,
+    StartError,
+    free_broker_port,
+    free_port,
+    temporary_directory,
+)
 from tests.interop.rocketmq import SMALL_STORE, write_properties
 
 if TYPE_CHECKING:
@@ -42,7 +47,7 @@ class OurProcess:
     def __init__(self, name: str) -> None:
         """Make its directory; nothing runs yet."""
         self.name = name
-        self.work_dir = Path(tempfile.mkdtemp(prefix=f"pyrmq-our-{name}-"))
+        self.work_dir = temporary_directory(f"our-{name}")
         self.log = self.work_dir / f"{name}.log"
         self._arguments: Sequence[str] = ()
         self._process: subprocess.Popen[str] | None = None
