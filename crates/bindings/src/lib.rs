@@ -1,7 +1,7 @@
 //! The Python module `pyrmq._core`: the only crate that knows pyo3.
 //!
 //! Rules (ARCHITECTURE.md, "boundary"): Rust never calls Python on a thread of its own; a call that may block goes
-//! through [`enter`]; one error enum reaches [`errors`]; nothing starts at import. A file adds its classes and
+//! through `enter.rs`; one error enum reaches `errors.rs`; nothing starts at import. A file adds its classes and
 //! functions in its own `register`.
 
 mod batch;
