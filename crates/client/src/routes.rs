@@ -326,7 +326,7 @@ impl Shared {
             // What was known stays: a broker that restarts takes its topics from the name servers for a while, and
             // the broker itself tells when a topic is gone for good.
             Err(ClientError::NoTopic { .. }) => {
-                tracing::debug!(topic = &**topic, "the name servers do not know it")
+                tracing::debug!(topic = &**topic, "the name servers do not know it");
             }
             Err(error) => tracing::warn!(topic = &**topic, %error, "route not refreshed"),
         }
