@@ -92,7 +92,6 @@ def java_sends(
                 batch=batch,
                 seconds=seconds,
                 warmup=0 if turn else 2,
-                wait=seconds + 60.0,
             )
             if result["failed"]:
                 print(f"  {side.name}: {result['failed']} sends failed", file=sys.stderr)
@@ -114,7 +113,6 @@ def java_drains(sides: list[Side], driver: Driver, *, rounds: int, count: int, r
                 seconds=60,
                 warmup=0,
                 count=count - written,
-                wait=120.0,
             )
             written += int(result["messages"])
     for turn in range(rounds):
@@ -127,7 +125,6 @@ def java_drains(sides: list[Side], driver: Driver, *, rounds: int, count: int, r
                 group=f"drain-{turn}",
                 count=count,
                 timeout=120,
-                wait=180.0,
             )
             if not result["whole"]:
                 print(f"  {side.name}: only {result['messages']} of {count} came", file=sys.stderr)

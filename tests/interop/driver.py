@@ -93,7 +93,7 @@ class Driver(JavaProcess):
         """Run one command and return its result; see ``call_within``."""
         return self.call_within(PATIENCE_S, command, **arguments)
 
-    def call_within(self, seconds: float, command: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
+    def call_within(self, seconds: float, command: str, /, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
         """Run one command and return its result.
 
         Args:
