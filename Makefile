@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 ROWS ?= 336776
 PYTEST := $(BIN)/python -m pytest
 export PYO3_PYTHON := $(abspath $(BIN)/python)
+export PIP_QUIET := 1
 unexport CONDA_PREFIX
 
 .DEFAULT_GOAL := help
