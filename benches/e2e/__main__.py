@@ -25,6 +25,13 @@ from benches.e2e.servers import VERSION, apache, ours
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+SENDS = (
+    ("sync", "Java client, sync, 64 threads, 128 B", 64, 1),
+    ("batch", "Java client, batches of 32, 8 threads", 8, 32),
+)
+"""Rows of the Java client that sends: name, what, threads, messages a send."""
+
+
 def measure(arguments: argparse.Namespace) -> list[rows.Row]:
     """Run the rows that were asked for."""
     done: list[rows.Row] = []
@@ -46,38 +53,20 @@ def measure(arguments: argparse.Namespace) -> list[rows.Row]:
         with ExitStack() as stack:
             sides = [stack.enter_context(side())[0] for side in (ours, apache)]
             driver = stack.enter_context(Driver(VERSION, quick=False, heap_mb=1024))
-            if wanted("sync"):
-                row = rows.Row(
-                    what="Java client, sync, 64 threads, 128 B", unit="msg/s", target=">= 1.8 times"
-                )
-                done.append(
-                    rows.java_sends(
-                        sides,
-                        driver,
-                        rounds=arguments.rounds,
-                        seconds=arguments.seconds,
-                        threads=64,
-                        batch=1,
-                        row=row,
+            for name, what, threads, batch in SENDS:
+                if wanted(name):
+                    row = rows.Row(what=what, unit="msg/s", target=">= 1.8 times")
+                    done.append(
+                        rows.java_sends(
+                            sides,
+                            driver,
+                            rounds=arguments.rounds,
+                            seconds=arguments.seconds,
+                            threads=threads,
+                            batch=batch,
+                            row=row,
+                        )
                     )
-                )
-            if wanted("batch"):
-                row = rows.Row(
-                    what="Java client, batches of 32, 8 threads",
-                    unit="msg/s",
-                    target=">= 1.8 times",
-                )
-                done.append(
-                    rows.java_sends(
-                        sides,
-                        driver,
-                        rounds=arguments.rounds,
-                        seconds=arguments.seconds,
-                        threads=8,
-                        batch=32,
-                        row=row,
-                    )
-                )
             if wanted("drain"):
                 row = rows.Row(
                     what="Java push consumer draining a backlog",
@@ -96,6 +85,13 @@ def measure(arguments: argparse.Namespace) -> list[rows.Row]:
     return done
 
 
+def _figure(row: rows.Row, side: str) -> str:
+    if side not in row.figures:
+        return "-"
+    median = row.median(side)
+    return f"{median:,.4g} {row.unit}" if median < 1000 else f"{median:,.0f} {row.unit}"
+
+
 def table(done: list[rows.Row]) -> str:
     """The figures as a Markdown table: medians, ratio, server CPU."""
     lines = [
@@ -103,17 +99,7 @@ def table(done: list[rows.Row]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for row in done:
-        cells = [
-            f"{row.median(side):,.4g} {row.unit}"
-            if row.median(side) < 1000
-            else f"{row.median(side):,.0f} {row.unit}"
-            if side in row.figures
-            else "-"
-            for side in ("ours", "apache")
-            if side in row.figures
-        ]
-        if len(cells) == 1:
-            cells.append("-")
+        cells = [_figure(row, side) for side in ("ours", "apache")]
         ratio = f"{row.ratio():.2f}" if row.ratio() is not None else "-"
         cpu = "-"
         if {"ours", "apache"} <= row.cpu_us.keys():
