@@ -10,7 +10,7 @@ use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, TopicRouteData};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::net::{Client, Shutdown, Tracker};
-use pyrmq_routing::route::{Published, Route, RouteBroker, RouteQueues};
+use pyrmq_routing::route::{Published, Route};
 use pyrmq_routing::select::QueueSelector;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -373,32 +373,12 @@ impl Shared {
         }
         let body = answer.body.unwrap_or_default();
         match TopicRouteData::decode(&body) {
-            Ok(data) => Ok(Some(route_of(data))),
+            Ok(data) => Ok(Some(Route::from(data))),
             Err(source) => Err(ClientError::Answered {
                 what: WHAT,
                 address,
                 source,
             }),
         }
-    }
-}
-
-fn route_of(data: TopicRouteData) -> Route {
-    let brokers = data.broker_datas.into_iter().map(|broker| RouteBroker {
-        name: broker.broker_name,
-        cluster: broker.cluster,
-        addresses: broker.broker_addrs,
-    });
-    let queues = data.queue_datas.into_iter().map(|queues| RouteQueues {
-        broker: queues.broker_name,
-        read_queues: queues.read_queue_nums,
-        write_queues: queues.write_queue_nums,
-        perm: queues.perm,
-        sys_flag: queues.topic_sys_flag,
-    });
-    Route {
-        brokers: brokers.collect(),
-        queues: queues.collect(),
-        order: data.order_topic_conf,
     }
 }
