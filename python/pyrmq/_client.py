@@ -1,29 +1,47 @@
-"""What producer, consumer, admin and their asyncio forms share: addresses and message extras."""
+"""What producer, consumer, admin and their asyncio forms share: addresses, options, extras."""
 
+import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal, NamedTuple, Protocol
 
 from pyrmq.errors import ConfigError
 from pyrmq.message import QueueId
 
 __all__ = [
     "PLAIN",
+    "BrokerState",
+    "Compression",
+    "ConfiguredConsumer",
+    "ConfiguredProducer",
+    "ConsumerOptions",
     "Extras",
+    "ProducerOptions",
+    "ProducerStats",
+    "Selector",
     "Start",
     "at_least_one",
+    "callback_raised",
     "milliseconds",
     "name_servers",
     "places_of",
+    "properties_of",
     "queue_of",
+    "selected",
     "start_of",
+    "stats_of",
 ]
 
 Start = Literal["first", "last"] | datetime
 """Where a group begins in a queue that it has never committed."""
 
+Compression = Literal["zlib", "lz4", "zstd"]
+"""How large bodies get smaller; brokers and consumers before 5.0 read zlib only."""
+
 NAMESRV_ADDR = "NAMESRV_ADDR"
+_log = logging.getLogger("pyrmq.producer")
 
 
 def name_servers(given: str | Sequence[str] | None) -> list[str]:
@@ -56,15 +74,124 @@ def at_least_one(option: str, count: int) -> int:
     return count
 
 
-def queue_of(topic: str, queue: int | QueueId | None) -> tuple[str, int] | None:
-    """Read the queue that a caller names: a number, or a queue of this topic."""
+Selector = Callable[[Sequence[QueueId]], QueueId | int]
+"""Chooses among a topic's queues: one of them, or its place."""
+
+
+class Routed(Protocol):
+    """A native producer, as far as a selector needs it."""
+
+    def queues(self, topic: str) -> list[tuple[str, str, int]]:
+        """The queues of a topic that may be written."""
+        ...
+
+
+def queue_of(
+    core: Routed, topic: str, queue: int | QueueId | Selector | None
+) -> tuple[str, int] | None:
+    """Read the queue that a caller names: a number, a queue of this topic, or a function."""
     if queue is None:
         return None
     if isinstance(queue, int):
         return "", queue
-    if queue.topic != topic:
-        raise ConfigError(f"queue {queue} is not of topic `{topic}`")
-    return queue.broker, queue.queue_id
+    if isinstance(queue, QueueId):
+        if queue.topic != topic:
+            raise ConfigError(f"queue {queue} is not of topic `{topic}`")
+        return queue.broker, queue.queue_id
+    return selected([QueueId(*place) for place in core.queues(topic)], queue)
+
+
+def selected(queues: list[QueueId], selector: Selector) -> tuple[str, int]:
+    """Ask a selector, and refuse what is no queue."""
+    chosen = selector(queues)
+    if not isinstance(chosen, QueueId):
+        if isinstance(chosen, bool) or not isinstance(chosen, int):
+            raise ConfigError(f"the selector returned {chosen!r}, it must return a queue")
+        if not 0 <= chosen < len(queues):
+            raise ConfigError(f"the selector returned {chosen}, there are {len(queues)} queues")
+        chosen = queues[chosen]
+    elif chosen not in queues:
+        raise ConfigError(f"the selector returned {chosen}, which is not among the topic's queues")
+    return chosen.broker, chosen.queue_id
+
+
+def properties_of(properties: Mapping[str, str] | None) -> dict[str, str] | None:
+    """The native module reads dicts."""
+    if properties is None or isinstance(properties, dict):
+        return properties
+    return dict(properties)
+
+
+class BrokerState(NamedTuple):
+    """What a producer with ``latency_fault`` knows of a broker that was slow or failed.
+
+    Attributes:
+        broker: Broker name.
+        latency_ms: Latency of its last attempt.
+        left_out_ms: It is left out for this long from now on.
+        reachable: False while a probe is awaited.
+    """
+
+    broker: str
+    latency_ms: int
+    left_out_ms: int
+    reachable: bool
+
+
+class ProducerStats(NamedTuple):
+    """Counters of a producer since it was made.
+
+    Attributes:
+        confirmed: Messages that a broker has stored.
+        failed: Messages that were given up.
+        retries: Attempts beyond the first, in frames.
+        frames: Frames sent; a batch is one.
+        in_flight: Messages on their way now, with those whose callback has not run.
+        in_flight_bytes: Bytes of bodies on their way now.
+        batches: Frames that were batches.
+        batched: Messages in them.
+        seconds: Since the producer was made.
+        brokers: Brokers that were slow or failed, with ``latency_fault``.
+    """
+
+    confirmed: int
+    failed: int
+    retries: int
+    frames: int
+    in_flight: int
+    in_flight_bytes: int = 0
+    batches: int = 0
+    batched: int = 0
+    seconds: float = 0.0
+    brokers: tuple[BrokerState, ...] = ()
+
+    @property
+    def per_second(self) -> float:
+        """Messages confirmed a second, over the whole time."""
+        return self.confirmed / self.seconds if self.seconds else 0.0
+
+    @property
+    def batch_size(self) -> float:
+        """Messages of a batch, on average."""
+        return self.batched / self.batches if self.batches else 0.0
+
+
+class Counting(Protocol):
+    """A native producer, as far as its statistics need it."""
+
+    def stats(self) -> list[tuple[str, int]]:
+        """Counters by name."""
+        ...
+
+    def brokers(self) -> list[tuple[str, int, int, bool]]:
+        """The fault table."""
+        ...
+
+
+def stats_of(core: Counting, seconds: float) -> ProducerStats:
+    """Read a native producer's counters."""
+    brokers = tuple(BrokerState(*broker) for broker in core.brokers())
+    return ProducerStats(**dict(core.stats()), seconds=seconds, brokers=brokers)
 
 
 class Extras:
@@ -110,3 +237,173 @@ def places_of(
     if isinstance(queues, Mapping):
         return [(queue, offset) for queue, offset in queues.items()]
     return [(queue, None) for queue in queues]
+
+
+def callback_raised(error: BaseException) -> None:
+    """Log what a delivery callback raised: it must not end the thread that called it."""
+    _log.error("a delivery callback raised %r", error, exc_info=error)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProducerOptions:
+    """Every option of a producer with its default, checked. See :class:`pyrmq.Producer`.
+
+    Raises:
+        ConfigError: An option is out of its range.
+
+    Example:
+        >>> ProducerOptions(name_server="127.0.0.1:9876").send_timeout
+        3.0
+    """
+
+    name_server: str | Sequence[str] | None = None
+    group: str = "pyrmq_producer"
+    instance_name: str = ""
+    send_timeout: float = 3.0
+    retries: int = 2
+    retry_not_stored_ok: bool = False
+    compress_over_bytes: int | None = 4096
+    compression: Compression = "zlib"
+    compress_level: int = 5
+    max_message_bytes: int = 4 * 1024 * 1024
+    default_queues: int = 4
+    create_topic_key: str = "TBW102"
+    latency_fault: bool = False
+    max_in_flight: int = 32_768
+    max_in_flight_bytes: int = 64 * 1024 * 1024
+    linger: float = 0.005
+    batch_bytes: int = 64 * 1024
+    batch_messages: int = 1024
+
+    def __post_init__(self) -> None:
+        if self.compression not in {"zlib", "lz4", "zstd"}:
+            raise ConfigError(
+                f"option `compression` is {self.compression!r}, it must be 'zlib', 'lz4' or 'zstd'"
+            )
+        if not 0 <= self.compress_level <= 9:
+            raise ConfigError(
+                f"option `compress_level` is {self.compress_level}, it must be 0 to 9"
+            )
+        if not 0 <= self.linger <= 60:
+            raise ConfigError(f"option `linger` is {self.linger}, it must be 0 to 60 s")
+        if self.retries < 0:
+            raise ConfigError(f"option `retries` is {self.retries}, it must be 0 or more")
+        at_least_one("batch_bytes", self.batch_bytes)
+        at_least_one("batch_messages", self.batch_messages)
+
+    def native(self) -> dict[str, Any]:
+        """The arguments of the native producer; its crate checks the ranges that it knows."""
+        return {
+            "name_servers": name_servers(self.name_server),
+            "group": self.group,
+            "instance_name": self.instance_name,
+            "send_timeout_ms": milliseconds("send_timeout", self.send_timeout),
+            "retries": self.retries,
+            "retry_not_stored_ok": self.retry_not_stored_ok,
+            "compress_over_bytes": self.compress_over_bytes,
+            "compression": self.compression,
+            "compress_level": self.compress_level,
+            "max_message_bytes": self.max_message_bytes,
+            "default_queues": self.default_queues,
+            "create_topic_key": self.create_topic_key,
+            "latency_fault": self.latency_fault,
+            "max_in_flight": self.max_in_flight,
+            "max_in_flight_bytes": self.max_in_flight_bytes,
+        }
+
+    def batching(self) -> tuple[int, int, int]:
+        """The native accumulator's linger in microseconds, bytes and messages of a batch."""
+        return round(self.linger * 1_000_000), self.batch_bytes, self.batch_messages
+
+
+class ConfiguredProducer:
+    """The constructor that both forms of the producer have."""
+
+    def __init__(
+        self,
+        *,
+        name_server: str | Sequence[str] | None = ProducerOptions.name_server,
+        group: str = ProducerOptions.group,
+        instance_name: str = ProducerOptions.instance_name,
+        send_timeout: float = ProducerOptions.send_timeout,
+        retries: int = ProducerOptions.retries,
+        retry_not_stored_ok: bool = ProducerOptions.retry_not_stored_ok,
+        compress_over_bytes: int | None = ProducerOptions.compress_over_bytes,
+        compression: Compression = ProducerOptions.compression,
+        compress_level: int = ProducerOptions.compress_level,
+        max_message_bytes: int = ProducerOptions.max_message_bytes,
+        default_queues: int = ProducerOptions.default_queues,
+        create_topic_key: str = ProducerOptions.create_topic_key,
+        latency_fault: bool = ProducerOptions.latency_fault,
+        max_in_flight: int = ProducerOptions.max_in_flight,
+        max_in_flight_bytes: int = ProducerOptions.max_in_flight_bytes,
+        linger: float = ProducerOptions.linger,
+        batch_bytes: int = ProducerOptions.batch_bytes,
+        batch_messages: int = ProducerOptions.batch_messages,
+    ) -> None:
+        given = {name: value for name, value in locals().items() if name != "self"}
+        self._options = ProducerOptions(**given)
+        self._open()
+
+    def _open(self) -> None:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerOptions:
+    """Every option of a pulling consumer with its default. See :class:`pyrmq.PullConsumer`.
+
+    Example:
+        >>> ConsumerOptions(name_server="127.0.0.1:9876", group="kitchen").batch
+        1024
+    """
+
+    name_server: str | Sequence[str] | None = None
+    group: str
+    start: Start = "first"
+    instance_name: str = ""
+    batch: int = 1024
+    suspend: float = 15.0
+    ahead_bytes: int = 8 * 1024 * 1024
+    auto_commit: float | None = 5.0
+    rebalance: float = 20.0
+
+    def native(self) -> dict[str, Any]:
+        """The arguments of the native consumer, which checks their ranges."""
+        where, timestamp_ms = start_of(self.start)
+        return {
+            "name_servers": name_servers(self.name_server),
+            "group": self.group,
+            "instance_name": self.instance_name,
+            "start": where,
+            "start_timestamp_ms": timestamp_ms,
+            "batch": self.batch,
+            "suspend_ms": milliseconds("suspend", self.suspend),
+            "ahead_bytes": self.ahead_bytes,
+            "commit_interval_ms": milliseconds("auto_commit", self.auto_commit or 0),
+            "rebalance_interval_ms": milliseconds("rebalance", self.rebalance),
+        }
+
+
+class ConfiguredConsumer:
+    """The constructor that both forms of the pulling consumer have."""
+
+    def __init__(
+        self,
+        *,
+        name_server: str | Sequence[str] | None = ConsumerOptions.name_server,
+        group: str,
+        start: Start = ConsumerOptions.start,
+        instance_name: str = ConsumerOptions.instance_name,
+        batch: int = ConsumerOptions.batch,
+        suspend: float = ConsumerOptions.suspend,
+        ahead_bytes: int = ConsumerOptions.ahead_bytes,
+        auto_commit: float | None = ConsumerOptions.auto_commit,
+        rebalance: float = ConsumerOptions.rebalance,
+    ) -> None:
+        given = {name: value for name, value in locals().items() if name != "self"}
+        self._options = ConsumerOptions(**given)
+        self._open()
+
+    def _open(self) -> None:
+        raise NotImplementedError

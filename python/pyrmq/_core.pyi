@@ -1,7 +1,7 @@
 # The native module. It makes no public promise: defaults, checks and documentation live in the
 # Python modules over it. One block a file of crates/bindings/src.
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, Self, TypeAlias, final
 
 from typing_extensions import Buffer
@@ -206,6 +206,8 @@ class SendResult:
     def attempts(self) -> int: ...
     @property
     def may_be_duplicate(self) -> bool: ...
+    @property
+    def failed_attempts(self) -> list[tuple[str, int, int, str]]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -244,6 +246,7 @@ class Producer:
         retries: int,
         retry_not_stored_ok: bool,
         compress_over_bytes: int | None,
+        compression: str,
         compress_level: int,
         max_message_bytes: int,
         default_queues: int,
@@ -260,17 +263,6 @@ class Producer:
         queue: tuple[str, int] | None,
         timeout_ms: int | None,
     ) -> SendResult: ...
-    def send_to(
-        self,
-        outcomes: Outcomes,
-        token: int,
-        wait: bool,
-        topic: str,
-        body: Buffer | str,
-        extras: _Extras,
-        queue: tuple[str, int] | None,
-        timeout_ms: int | None,
-    ) -> None: ...
     def send_oneway(
         self, topic: str, body: Buffer | str, extras: _Extras, queue: tuple[str, int] | None
     ) -> None: ...
@@ -303,13 +295,79 @@ class Producer:
         extras: _Extras,
         queue: tuple[str, int] | None,
     ) -> None: ...
-    def flush_to(self, outcomes: Outcomes, token: int, timeout_ms: int) -> None: ...
     def shut_to(self, outcomes: Outcomes, token: int) -> None: ...
     def in_flight(self) -> int: ...
-    def flush(self, timeout_ms: int) -> bool: ...
-    def stats(self) -> tuple[int, int, int, int]: ...
+    def stats(self) -> list[tuple[str, int]]: ...
+    def brokers(self) -> list[tuple[str, int, int, bool]]: ...
+    def queues(self, topic: str) -> list[tuple[str, str, int]]: ...
+    def queues_to(self, outcomes: Outcomes, token: int, topic: str) -> None: ...
     def close(self) -> None: ...
     def shut(self) -> None: ...
+
+# accumulate.rs
+@final
+class Accumulator:
+    def __new__(
+        cls,
+        producer: Producer,
+        linger_us: int,
+        batch_bytes: int,
+        batch_messages: int,
+        descriptor: bool,
+        on_error: Callable[[BaseException], object],
+    ) -> Self: ...
+    def produce(
+        self,
+        topic: str,
+        body: Buffer | str,
+        on_delivery: Callable[[Any, Any], object] | None,
+        keys: str | Sequence[str] | None,
+        tags: str | None,
+        properties: dict[str, str] | None,
+        sharding_key: str | None,
+        delay_level: int,
+        flag: int,
+        queue: tuple[str, int] | None,
+        wait: bool,
+    ) -> None: ...
+    def send(
+        self,
+        future: object,
+        eager: bool,
+        wait: bool,
+        topic: str,
+        body: Buffer | str,
+        keys: str | Sequence[str] | None,
+        tags: str | None,
+        properties: dict[str, str] | None,
+        sharding_key: str | None,
+        delay_level: int,
+        flag: int,
+        queue: tuple[str, int] | None,
+        timeout_ms: int | None,
+    ) -> None: ...
+    def send_and_wait(
+        self,
+        topic: str,
+        body: Buffer | str,
+        keys: str | Sequence[str] | None,
+        tags: str | None,
+        properties: dict[str, str] | None,
+        sharding_key: str | None,
+        delay_level: int,
+        flag: int,
+        queue: tuple[str, int] | None,
+        timeout_ms: int | None,
+    ) -> SendResult: ...
+    def poll(self, timeout_ms: int) -> int: ...
+    def flush(self, timeout_ms: int) -> bool: ...
+    def depart(self) -> None: ...
+    def serve_futures(self, timeout_ms: int) -> bool: ...
+    def fileno(self) -> int: ...
+    def room_to(self, outcomes: Outcomes, token: int, bytes: int) -> None: ...
+    def empty_to(self, outcomes: Outcomes, token: int) -> None: ...
+    def close(self) -> None: ...
+    def end(self) -> None: ...
 
 # received.rs
 @final

@@ -13,16 +13,15 @@ Example:
 """
 
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Literal, Self
 
 from pyrmq import _core
 from pyrmq._client import (
-    Start,
+    ConfiguredConsumer,
     at_least_one,
     milliseconds,
-    name_servers,
     places_of,
     start_of,
 )
@@ -32,7 +31,7 @@ from pyrmq.message import QueueId, ReceivedMessage
 __all__ = ["PullConsumer"]
 
 
-class PullConsumer:
+class PullConsumer(ConfiguredConsumer):
     """Pulls messages. One consumer serves any number of threads.
 
     Join a group with :meth:`subscribe`: its members share the queues of a topic, and brokers keep
@@ -65,34 +64,11 @@ class PullConsumer:
         >>> consumer.close()
     """
 
-    def __init__(
-        self,
-        *,
-        name_server: str | Sequence[str] | None = None,
-        group: str,
-        start: Start = "first",
-        instance_name: str = "",
-        batch: int = 1024,
-        suspend: float = 15.0,
-        ahead_bytes: int = 8 * 1024 * 1024,
-        auto_commit: float | None = 5.0,
-        rebalance: float = 20.0,
-    ) -> None:
-        where, timestamp_ms = start_of(start)
-        self._core = _core.PullConsumer(
-            name_servers(name_server),
-            group,
-            instance_name=instance_name,
-            start=where,
-            start_timestamp_ms=timestamp_ms,
-            batch=batch,
-            suspend_ms=milliseconds("suspend", suspend),
-            ahead_bytes=ahead_bytes,
-            commit_interval_ms=milliseconds("auto_commit", auto_commit or 0),
-            rebalance_interval_ms=milliseconds("rebalance", rebalance),
-        )
-        self._group = group
-        self._auto_commit = auto_commit is not None
+    def _open(self) -> None:
+        options = self._options
+        self._core = _core.PullConsumer(**options.native())
+        self._group = options.group
+        self._auto_commit = options.auto_commit is not None
         self._closed = False
         self._finalizer = weakref.finalize(self, _core.PullConsumer.shut, self._core, False)
 

@@ -10,41 +10,42 @@ Example:
 
 import logging
 import threading
+import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import NamedTuple, Self, cast
+from typing import Self, cast
 
 from pyrmq import _core
-from pyrmq._client import PLAIN, Extras, milliseconds, name_servers, queue_of
-from pyrmq.errors import BatchSendError, ClosedError, ForkError, RmqError
+from pyrmq._client import (
+    PLAIN,
+    BrokerState,
+    ConfiguredProducer,
+    Extras,
+    ProducerStats,
+    Selector,
+    callback_raised,
+    milliseconds,
+    properties_of,
+    queue_of,
+    stats_of,
+)
+from pyrmq.errors import BatchSendError, ForkError, RmqError
 from pyrmq.message import Body, Message, QueueId, SendResult
 
-__all__ = ["Producer", "ProducerStats"]
+__all__ = ["BrokerState", "DeliveryCallback", "Producer", "ProducerStats", "Selector"]
+
+DeliveryCallback = Callable[[RmqError | None, SendResult | None], object]
+"""Called with an error and None, or None and the result."""
 
 _log = logging.getLogger("pyrmq.producer")
 
 
-class ProducerStats(NamedTuple):
-    """Counters of a producer since it was made.
-
-    Attributes:
-        confirmed: Messages that a broker has stored.
-        failed: Messages that were given up.
-        retries: Attempts beyond the first, in frames.
-        frames: Frames sent; a batch is one.
-        in_flight: Messages on their way now.
-    """
-
-    confirmed: int
-    failed: int
-    retries: int
-    frames: int
-    in_flight: int
-
-
-class Producer:
+class Producer(ConfiguredProducer):
     """Sends messages. One producer serves any number of threads.
+
+    :meth:`send` waits for the broker, :meth:`send_async` gives a future, :meth:`produce` hands a
+    message over and tells a callback: it is the fastest, messages leave together.
 
     Nothing is connected before the first send. Use it as a context manager, or call :meth:`close`.
     After a fork the child must make its own: the parent's raises :class:`ForkError` there.
@@ -59,15 +60,23 @@ class Producer:
             a chosen queue or with a sharding key are not retried elsewhere.
         retry_not_stored_ok: Also try another broker when a message was stored, but not flushed or
             replicated in time. Makes duplicates.
-        compress_over_bytes: Bodies of at least this size travel compressed (zlib); None: never.
-            Batches are not compressed.
-        compress_level: Level of zlib, 0 to 9.
+        compress_over_bytes: Bodies of at least this size travel compressed, each in a frame of its
+            own; None: never. Batches are not compressed.
+        compression: ``"zlib"``, ``"lz4"`` or ``"zstd"``; brokers and consumers before 5.0 read
+            zlib only.
+        compress_level: Level of zlib and zstd, 0 to 9.
         max_message_bytes: Largest body, and largest batch.
         default_queues: Queues of a topic that the first send creates.
         create_topic_key: Topic whose brokers may create others by a send.
         latency_fault: Leave out brokers that were slow or failed for a while.
-        max_in_flight: Messages that may be on their way; one more waits.
+        max_in_flight: Messages that may be on their way; one more waits. Those count whose callback
+            has not run yet, too.
         max_in_flight_bytes: Bytes of bodies that may be on their way; one more waits.
+        linger: Seconds that a message of :meth:`produce` may wait for company at most. Sends that
+            somebody awaits leave at once while nothing of their topic is on its way, and together
+            with what came meanwhile otherwise. 0: each message is a frame of its own.
+        batch_bytes: A batch of this size leaves; never more than ``max_message_bytes``.
+        batch_messages: A batch of so many messages leaves.
 
     Raises:
         ConfigError: An option is out of its range, or no name server is given.
@@ -79,43 +88,14 @@ class Producer:
         1000
     """
 
-    def __init__(
-        self,
-        *,
-        name_server: str | Sequence[str] | None = None,
-        group: str = "pyrmq_producer",
-        instance_name: str = "",
-        send_timeout: float = 3.0,
-        retries: int = 2,
-        retry_not_stored_ok: bool = False,
-        compress_over_bytes: int | None = 4096,
-        compress_level: int = 5,
-        max_message_bytes: int = 4 * 1024 * 1024,
-        default_queues: int = 4,
-        create_topic_key: str = "TBW102",
-        latency_fault: bool = False,
-        max_in_flight: int = 32_768,
-        max_in_flight_bytes: int = 64 * 1024 * 1024,
-    ) -> None:
-        self._core = _core.Producer(
-            name_servers(name_server),
-            group,
-            instance_name=instance_name,
-            send_timeout_ms=milliseconds("send_timeout", send_timeout),
-            retries=retries,
-            retry_not_stored_ok=retry_not_stored_ok,
-            compress_over_bytes=compress_over_bytes,
-            compress_level=compress_level,
-            max_message_bytes=max_message_bytes,
-            default_queues=default_queues,
-            create_topic_key=create_topic_key,
-            latency_fault=latency_fault,
-            max_in_flight=max_in_flight,
-            max_in_flight_bytes=max_in_flight_bytes,
-        )
-        self._group = group
+    def _open(self) -> None:
+        options = self._options
+        self._core = _core.Producer(**options.native())
+        self._gathering = _core.Accumulator(self._core, *options.batching(), False, callback_raised)
+        self._group = options.group
+        self._began = time.monotonic()
         self._lock = threading.Lock()
-        self._futures: _Futures | None = None
+        self._futures: threading.Thread | None = None
         self._closed = False
         self._finalizer = weakref.finalize(self, _core.Producer.shut, self._core)
 
@@ -130,7 +110,7 @@ class Producer:
         sharding_key: str | None = None,
         delay_level: int = 0,
         flag: int = 0,
-        queue: int | QueueId | None = None,
+        queue: int | QueueId | Selector | None = None,
         timeout: float | None = None,
     ) -> SendResult:
         """Send a message and wait until a broker has stored it.
@@ -144,7 +124,8 @@ class Producer:
             sharding_key: Messages with the same key go to the same queue.
             delay_level: 1 to 18; 0 delivers at once.
             flag: A number of your own.
-            queue: A queue's number, or a :class:`QueueId`; then no other queue is tried.
+            queue: A queue's number, a :class:`QueueId`, or a function that is given the topic's
+                queues and returns one (:mod:`pyrmq.routing` has some); then no other is tried.
             timeout: Seconds for the whole send; the producer's ``send_timeout`` without it.
 
         Returns:
@@ -152,6 +133,7 @@ class Producer:
 
         Raises:
             MessageError: No broker would take the message.
+            ConfigError: The queue is of another topic, or a function returned none.
             TopicNotFound: The topic does not exist, and no broker may create it.
             RouteError: No broker of the topic can be written to.
             NameServerUnreachable: No name server answered.
@@ -166,13 +148,112 @@ class Producer:
             >>> producer.send("orders", b"tea", keys="order-43", tags="new")  # doctest: +SKIP
             SendResult(SEND_OK, topic="orders", broker="broker-a", queue_id=2, ...)
         """
-        extras = (
-            PLAIN
-            if not (keys or tags or properties or sharding_key or delay_level or flag)
-            else Extras(keys, tags, properties, sharding_key, delay_level, flag)
-        )
         wait = None if timeout is None else milliseconds("timeout", timeout)
-        return self._core.send(topic, body, extras, queue_of(topic, queue), wait)
+        if queue is None and sharding_key is None:
+            extras = (
+                PLAIN
+                if not (keys or tags or properties or delay_level or flag)
+                else Extras(keys, tags, properties, None, delay_level, flag)
+            )
+            return self._core.send(topic, body, extras, None, wait)
+        return self._gathering.send_and_wait(
+            topic,
+            body,
+            keys,
+            tags,
+            properties_of(properties),
+            sharding_key,
+            delay_level,
+            flag,
+            queue_of(self._core, topic, queue),
+            wait,
+        )
+
+    def produce(
+        self,
+        topic: str,
+        body: Body,
+        on_delivery: DeliveryCallback | None = None,
+        *,
+        keys: str | Sequence[str] | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        sharding_key: str | None = None,
+        delay_level: int = 0,
+        flag: int = 0,
+        queue: int | QueueId | Selector | None = None,
+        wait: bool = True,
+    ) -> None:
+        """Hand a message over; it leaves with others of its topic (or queue), soon.
+
+        Batches are Apache's plain batches: brokers store each message by itself, and consumers of
+        every kind read them. A batch leaves when it is full, when its first message is ``linger``
+        old, or with :meth:`flush`. Messages with the same sharding key, or for the same queue,
+        keep their order also when something has to be tried again.
+
+        Callbacks run in :meth:`poll`, :meth:`flush` and :meth:`close`, and in a ``produce`` that
+        waits for room; what they raise is logged. Messages without a callback that fail are
+        logged, and counted by :meth:`stats`.
+
+        Args:
+            topic: As for :meth:`send`, and so for the arguments that are not told here.
+            body: Bytes, any bytes-like object, or text (sent as UTF-8); it is copied.
+            on_delivery: Called once with ``(error, None)`` or ``(None, result)``.
+            keys: A key, or several, to find the message by.
+            tags: Tag that consumers filter by.
+            properties: Further text by name.
+            sharding_key: Messages with the same key go to the same queue, in order.
+            delay_level: 1 to 18; such a message leaves in a frame of its own.
+            flag: A number of your own.
+            queue: A queue's number, a :class:`QueueId`, or a function that chooses.
+            wait: When as much is on its way as may be: wait for room up to ``send_timeout``;
+                False: raise at once.
+
+        Raises:
+            MessageError: No broker would take the message.
+            QueueFull: There was no room.
+            ClosedError: The producer is closed.
+            ForkError: The producer is the parent process's.
+
+        Example:
+            >>> from pyrmq.testing import cluster
+            >>> stored = []
+            >>> with cluster() as running, Producer(name_server=running.name_server) as producer:
+            ...     for number in range(1000):
+            ...         producer.produce("n", str(number), lambda _, sent: stored.append(sent))
+            ...     producer.flush()
+            True
+            >>> len({(sent.queue_id, sent.queue_offset) for sent in stored})
+            1000
+        """
+        self._gathering.produce(
+            topic,
+            body,
+            on_delivery,
+            keys,
+            tags,
+            properties if properties is None else properties_of(properties),
+            sharding_key,
+            delay_level,
+            flag,
+            queue if queue is None else queue_of(self._core, topic, queue),
+            wait,
+        )
+
+    def poll(self, timeout: float = 0.0) -> int:
+        """Run the callbacks of messages whose outcome is known.
+
+        Args:
+            timeout: Seconds to wait for the first.
+
+        Returns:
+            How many ran.
+
+        Example:
+            >>> producer.poll(0.1)  # doctest: +SKIP
+            256
+        """
+        return self._gathering.poll(milliseconds("timeout", timeout))
 
     def send_async(
         self,
@@ -185,14 +266,17 @@ class Producer:
         sharding_key: str | None = None,
         delay_level: int = 0,
         flag: int = 0,
-        queue: int | QueueId | None = None,
+        queue: int | QueueId | Selector | None = None,
         timeout: float | None = None,
     ) -> Future[SendResult]:
         """Send a message without waiting: many may be on their way.
 
-        Arguments are those of :meth:`send`. Messages of one thread for one queue go out in the
-        order of the calls. When ``max_in_flight`` messages are on their way, the call waits for
-        room. Callbacks of futures run in one thread of this producer and should be short.
+        Arguments are those of :meth:`send`. A message leaves at once while nothing of its topic
+        is on its way, else with what comes meanwhile (with ``linger=0``, or a ``timeout`` of its
+        own: in a frame of its own). Messages with the same sharding key, or for the same queue,
+        keep the order of the calls. When ``max_in_flight`` messages are on their way, the call
+        waits for room. Callbacks of futures run in one thread of this producer and should be
+        short.
 
         Returns:
             A future of the :class:`SendResult`; its exception is what :meth:`send` would raise.
@@ -206,21 +290,25 @@ class Producer:
         Example:
             >>> futures = [producer.send_async("t", str(n)) for n in range(9)]  # doctest: +SKIP
         """
-        extras = (
-            PLAIN
-            if not (keys or tags or properties or sharding_key or delay_level or flag)
-            else Extras(keys, tags, properties, sharding_key, delay_level, flag)
+        future: Future[SendResult] = Future()
+        future.set_running_or_notify_cancel()
+        if self._futures is None:
+            self._start_futures()
+        self._gathering.send(
+            future,
+            True,
+            True,
+            topic,
+            body,
+            keys,
+            tags,
+            properties_of(properties),
+            sharding_key,
+            delay_level,
+            flag,
+            queue_of(self._core, topic, queue),
+            None if timeout is None else milliseconds("timeout", timeout),
         )
-        wait = None if timeout is None else milliseconds("timeout", timeout)
-        futures = self._futures or self._start_futures()
-        token, future = futures.new()
-        try:
-            self._core.send_to(
-                futures.outcomes, token, True, topic, body, extras, queue_of(topic, queue), wait
-            )
-        except BaseException:
-            futures.forget(token)
-            raise
         return future
 
     def send_batch(
@@ -232,7 +320,7 @@ class Producer:
         tags: str | None = None,
         properties: Mapping[str, str] | None = None,
         sharding_key: str | None = None,
-        queue: int | QueueId | None = None,
+        queue: int | QueueId | Selector | None = None,
         batch_bytes: int = 256 * 1024,
         timeout: float | None = None,
     ) -> list[SendResult]:
@@ -270,7 +358,7 @@ class Producer:
             else Extras(keys, tags, properties, sharding_key)
         )
         wait = None if timeout is None else milliseconds("timeout", timeout)
-        place = queue_of(topic, queue)
+        place = queue_of(self._core, topic, queue)
         results: list[SendResult | RmqError] = self._core.send_batch(
             topic, messages, extras, place, batch_bytes, wait
         )
@@ -288,7 +376,7 @@ class Producer:
         tags: str | None = None,
         properties: Mapping[str, str] | None = None,
         sharding_key: str | None = None,
-        queue: int | QueueId | None = None,
+        queue: int | QueueId | Selector | None = None,
     ) -> None:
         """Send a message that nobody confirms: it may be lost without a word.
 
@@ -299,10 +387,10 @@ class Producer:
             >>> producer.send_oneway("metrics", b"42")  # doctest: +SKIP
         """
         extras = Extras(keys, tags, properties, sharding_key)
-        self._core.send_oneway(topic, body, extras, queue_of(topic, queue))
+        self._core.send_oneway(topic, body, extras, queue_of(self._core, topic, queue))
 
     def flush(self, timeout: float = 10.0) -> bool:
-        """Wait until no message is on its way.
+        """Send what is gathered, and wait until no message is on its way; runs callbacks.
 
         Args:
             timeout: Seconds to wait at most.
@@ -314,7 +402,7 @@ class Producer:
             >>> producer.flush()  # doctest: +SKIP
             True
         """
-        return self._core.flush(milliseconds("timeout", timeout))
+        return self._gathering.flush(milliseconds("timeout", timeout))
 
     def stats(self) -> ProducerStats:
         """Count what was sent since this producer was made.
@@ -323,14 +411,14 @@ class Producer:
             >>> producer.stats().confirmed  # doctest: +SKIP
             1000
         """
-        return ProducerStats(*self._core.stats(), self._core.in_flight())
+        return stats_of(self._core, time.monotonic() - self._began)
 
     def close(self, timeout: float = 10.0) -> None:
         """Send what is on its way, then end every connection. A second call does nothing.
 
         Args:
             timeout: Seconds to wait for messages on their way. What is not confirmed then fails:
-                its future raises, and a warning tells how many there were.
+                its callback and future are told, and a warning says how many there were.
 
         Example:
             >>> producer.close()  # doctest: +SKIP
@@ -339,25 +427,29 @@ class Producer:
             if self._closed:
                 return
             self._closed = True
-            futures, self._futures = self._futures, None
-        self._core.close()
         self._finalizer.detach()
         try:
-            if not self._core.flush(milliseconds("timeout", timeout)):
-                waiting = self._core.in_flight()
+            self._gathering.close()
+            if not self._gathering.flush(milliseconds("timeout", timeout)):
                 _log.warning(
                     "producer of group %s closed with %d messages unconfirmed after %s s",
                     self._group,
-                    waiting,
+                    self._core.in_flight(),
                     timeout,
                 )
         except ForkError:
             # The connections are the parent's: there is nothing to end here.
             return
         finally:
+            self._core.close()
             self._core.shut()
-            if futures is not None:
-                futures.close()
+        # What failed by the end is told, too.
+        self._gathering.poll(0)
+        self._gathering.end()
+        futures = self._futures
+        # In a forked child the thread does not exist, in a callback it is this one.
+        if futures is not None and futures is not threading.current_thread():
+            futures.join()
 
     def __enter__(self) -> Self:
         """Give the producer itself."""
@@ -371,65 +463,25 @@ class Producer:
         state = "closed" if self._closed else f"{self._core.in_flight()} in flight"
         return f"<Producer group={self._group!r}, {state}>"
 
-    def _start_futures(self) -> "_Futures":
+    def _start_futures(self) -> None:
         with self._lock:
-            if self._closed:
-                raise ClosedError("the producer is closed")
-            if self._futures is None:
-                self._futures = _Futures(self._group)
-            return self._futures
+            if self._futures is None and not self._closed:
+                # No daemon: it would be cut off inside native code when the interpreter ends.
+                self._futures = threading.Thread(
+                    target=_serve,
+                    args=(self._gathering, self._core),
+                    name=f"pyrmq-outcomes-{self._group}",
+                    daemon=False,
+                )
+                self._futures.start()
 
 
-class _Futures:
-    """Turns outcomes into results of futures, in a thread that starts with the first of them.
+_LOOK_AROUND_MS = 200
 
-    The thread is no daemon: a daemon would be cut off inside native code when the interpreter
-    ends. It ends by itself soon after the main thread does.
-    """
 
-    LOOK_AROUND_MS = 200
-
-    def __init__(self, group: str) -> None:
-        self.outcomes = _core.Outcomes(descriptor=False)
-        self._waiting: dict[int, Future[SendResult]] = {}
-        self._next = 0
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(
-            target=self._run, name=f"pyrmq-outcomes-{group}", daemon=False
-        )
-        self._thread.start()
-
-    def new(self) -> tuple[int, Future[SendResult]]:
-        future: Future[SendResult] = Future()
-        future.set_running_or_notify_cancel()
-        with self._lock:
-            token = self._next
-            self._next += 1
-            self._waiting[token] = future
-        return token, future
-
-    def forget(self, token: int) -> None:
-        self._waiting.pop(token, None)
-
-    def close(self) -> None:
-        self.outcomes.close()
-        # In a forked child the thread does not exist, in a callback it is this one.
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join()
-        for future in self._waiting.values():
-            future.set_exception(ClosedError("the producer was closed before the outcome came"))
-        self._waiting.clear()
-
-    def _run(self) -> None:
-        main = threading.main_thread()
-        while (batch := self.outcomes.wait(self.LOOK_AROUND_MS)) is not None:
-            for token, result, error in batch:
-                future = self._waiting.pop(token, None)
-                if future is None:
-                    continue
-                if error is None:
-                    future.set_result(result)
-                else:
-                    future.set_exception(error)
-            if not batch and not self._waiting and not main.is_alive():
-                return
+def _serve(gathering: _core.Accumulator, core: _core.Producer) -> None:
+    """Complete futures until the producer ends, or soon after the main thread has."""
+    main = threading.main_thread()
+    while gathering.serve_futures(_LOOK_AROUND_MS):
+        if not main.is_alive() and not core.in_flight():
+            return

@@ -11,7 +11,7 @@ use crate::producer::{BodyRef, Extras, PyProducer, target_of};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
 use pyrmq_client::ClientError;
-use pyrmq_client::accumulate::Accumulator;
+use pyrmq_client::batch::Batch;
 use pyrmq_client::draft::{Draft, Target, check_topic};
 use pyrmq_routing::select;
 use std::collections::BTreeMap;
@@ -91,10 +91,12 @@ struct Call<'a, 'py> {
     topic: Arc<str>,
     batch_bytes: usize,
     timeout: Duration,
-    open: BTreeMap<Place, (Accumulator, Vec<u32>)>,
+    open: BTreeMap<Place, (Batch, Vec<u32>)>,
     gathered: Arc<Gathered>,
     frames: usize,
     count: u32,
+    /// Frames wait for room; an event loop's do not, it has asked for room before.
+    waits: bool,
 }
 
 /// What separates batches of one topic: the queue, when the message names one.
@@ -116,7 +118,7 @@ pub(crate) fn send<'py>(
     messages: &Bound<'py, PyAny>,
     plan: &Plan<'_, 'py>,
 ) -> PyResult<Bound<'py, PyList>> {
-    let (gathered, frames) = launch_all(producer, py, messages, plan)?;
+    let (gathered, frames) = launch_all(producer, py, messages, plan, true)?;
     gathered.expect(frames);
     let parts = enter::wait(py, |slice| gathered.wait(slice))?;
     batch_list(py, parts)
@@ -130,7 +132,7 @@ pub(crate) fn send_then<'py>(
     plan: &Plan<'_, 'py>,
     then: Box<dyn FnOnce(Vec<BatchPart>) + Send>,
 ) -> PyResult<()> {
-    let (gathered, frames) = launch_all(producer, py, messages, plan)?;
+    let (gathered, frames) = launch_all(producer, py, messages, plan, false)?;
     gathered.state().then = Some(then);
     gathered.expect(frames);
     Ok(())
@@ -141,6 +143,7 @@ fn launch_all<'py>(
     py: Python<'py>,
     messages: &Bound<'py, PyAny>,
     plan: &Plan<'_, 'py>,
+    waits: bool,
 ) -> PyResult<(Arc<Gathered>, usize)> {
     check_topic(plan.topic).map_err(|error| Error::from(error).into_py(py))?;
     let mut call = Call {
@@ -155,6 +158,7 @@ fn launch_all<'py>(
         gathered: Gathered::new(),
         frames: 0,
         count: 0,
+        waits,
     };
     for message in messages.try_iter()? {
         let message = message?;
@@ -220,17 +224,16 @@ impl<'py> Call<'_, 'py> {
         let place = self.place(extras, queue)?;
         let member = self.next();
         let (py, limit) = (self.py, self.batch_bytes);
-        let (accumulator, members) = self.open.entry(place.clone()).or_insert_with(|| {
+        let (open, members) = self.open.entry(place.clone()).or_insert_with(|| {
             let target = place.as_ref().map_or(Target::Any, |(broker, id)| Target::Queue {
                 broker: broker.clone(),
                 id: *id,
             });
-            (Accumulator::new(topic, target, limit), Vec::new())
+            (Batch::new(topic, target, limit), Vec::new())
         });
-        let full = (!accumulator.fits(body.as_slice().len(), properties.len()))
-            .then(|| (accumulator.take(), std::mem::take(members)));
-        accumulator
-            .push(body.as_slice(), &properties, &id, extras.flag())
+        let full = (!open.fits(body.as_slice().len(), properties.len()))
+            .then(|| (open.take(), std::mem::take(members)));
+        open.push(body.as_slice(), &properties, &id, extras.flag())
             .map_err(|error| Error::from(error).into_py(py))?;
         members.push(member);
         match full {
@@ -265,9 +268,14 @@ impl<'py> Call<'_, 'py> {
     }
 
     fn launch(&mut self, draft: Draft, members: Vec<u32>) -> PyResult<()> {
-        let deadline = Instant::now() + self.timeout;
-        self.producer
-            .enter(self.py, members.len(), draft.body.len(), deadline)?;
+        if self.waits {
+            let deadline = Instant::now() + self.timeout;
+            self.producer
+                .enter(self.py, members.len(), draft.body.len(), deadline)?;
+        } else {
+            let gate = self.producer.producer.gate();
+            gate.enter_anyway(members.len(), draft.body.len());
+        }
         let gathered = self.gathered.clone();
         let done = Box::new(move |outcome| gathered.bring((members, outcome)));
         self.producer.producer.send(draft, self.timeout, done);
@@ -277,9 +285,9 @@ impl<'py> Call<'_, 'py> {
 
     /// Sends what is left.
     fn finish(&mut self) -> PyResult<()> {
-        for (_, (mut accumulator, members)) in std::mem::take(&mut self.open) {
-            if !accumulator.is_empty() {
-                self.launch(accumulator.take(), members)?;
+        for (_, (mut open, members)) in std::mem::take(&mut self.open) {
+            if !open.is_empty() {
+                self.launch(open.take(), members)?;
             }
         }
         Ok(())

@@ -4,6 +4,7 @@
 //! through `enter.rs`; one error enum reaches `errors.rs`; nothing starts at import. A file adds its classes and
 //! functions in its own `register`.
 
+mod accumulate;
 mod batch;
 mod broker;
 mod columns;
@@ -41,6 +42,7 @@ mod _core {
                 "release"
             },
         )?;
+        crate::accumulate::register(module)?;
         crate::broker::register(module)?;
         crate::columns::register(module)?;
         crate::command::register(module)?;

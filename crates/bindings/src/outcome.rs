@@ -31,8 +31,6 @@ pub(crate) enum Value {
     Done,
     /// Yes or no.
     Truth(bool),
-    /// A message's result.
-    Sent(SendResult),
     /// The frames of a batch call.
     Batch(Vec<BatchPart>),
     /// An offset.
@@ -54,18 +52,9 @@ pub(crate) struct PySendResult {
 }
 
 impl PySendResult {
-    pub(crate) fn single(frame: SendResult) -> Self {
-        Self {
-            frame: Arc::new(frame),
-            item: None,
-        }
-    }
-
-    pub(crate) fn item(frame: Arc<SendResult>, item: u32) -> Self {
-        Self {
-            frame,
-            item: Some(item),
-        }
+    /// `item`: its place, when the frame is a batch.
+    pub(crate) fn of(frame: Arc<SendResult>, item: Option<u32>) -> Self {
+        Self { frame, item }
     }
 
     fn part<'a>(&self, ids: &'a str) -> &'a str {
@@ -144,12 +133,25 @@ impl PySendResult {
         self.frame.may_be_duplicate
     }
 
+    /// The attempts that failed before: (broker, began at ms, took ms, cause).
+    #[getter]
+    fn failed_attempts(&self) -> Vec<(&str, u64, u64, &str)> {
+        let tried = self.frame.tried.iter();
+        tried
+            .map(|one| (&*one.broker, one.began_ms, one.took_ms, one.cause.as_str()))
+            .collect()
+    }
+
     fn __repr__(&self) -> String {
-        let again = if self.frame.attempts > 1 {
-            format!(", attempts={}", self.frame.attempts)
-        } else {
-            String::new()
-        };
+        let mut again = String::new();
+        if self.frame.attempts > 1 {
+            let tried: Vec<String> = self.frame.tried.iter().map(ToString::to_string).collect();
+            again = format!(
+                ", attempts={}, failed=[{}]",
+                self.frame.attempts,
+                tried.join("; ")
+            );
+        }
         let twice = if self.frame.may_be_duplicate {
             ", may_be_duplicate=True"
         } else {
@@ -182,20 +184,23 @@ impl PySendResult {
     }
 }
 
+/// What a blocking send gets: its frame's result, and its place when that was a batch.
+pub(crate) type Share = Result<(Arc<SendResult>, Option<u32>), ClientError>;
+
 /// Where a blocking send waits.
 #[derive(Debug, Default)]
 pub(crate) struct Waiter {
-    slot: Mutex<Option<Outcome>>,
+    slot: Mutex<Option<Share>>,
     ready: Condvar,
 }
 
 impl Waiter {
-    pub(crate) fn set(&self, value: Outcome) {
+    pub(crate) fn set(&self, value: Share) {
         *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
         self.ready.notify_one();
     }
 
-    pub(crate) fn wait(&self, slice: Duration) -> Option<Outcome> {
+    pub(crate) fn wait(&self, slice: Duration) -> Option<Share> {
         let slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut slot, _) = self
             .ready
@@ -391,7 +396,6 @@ impl Value {
         Ok(match self {
             Self::Done => py.None(),
             Self::Truth(truth) => PyBool::new(py, truth).to_owned().into_any().unbind(),
-            Self::Sent(result) => Py::new(py, PySendResult::single(result))?.into_any(),
             Self::Batch(parts) => batch_list(py, parts)?.into_any().unbind(),
             Self::Offset(offset) => offset.into_pyobject(py)?.into_any().unbind(),
             Self::Places(places) => places.into_pyobject(py)?.into_any().unbind(),
@@ -408,7 +412,7 @@ pub(crate) fn batch_list(py: Python<'_>, parts: Vec<BatchPart>) -> PyResult<Boun
         let shared = outcome.map(Arc::new);
         for (item, member) in (0..).zip(members) {
             let value = match &shared {
-                Ok(result) => Py::new(py, PySendResult::item(result.clone(), item))?.into_any(),
+                Ok(result) => Py::new(py, PySendResult::of(result.clone(), Some(item)))?.into_any(),
                 Err(error) => Error::from(error.clone()).into_py(py).into_value(py).into_any(),
             };
             if let Some(slot) = results.get_mut(member as usize) {

@@ -7,7 +7,7 @@
 use crate::batch::{self, Plan};
 use crate::command::body_of;
 use crate::errors::Error;
-use crate::outcome::{Outcomes, PySendResult, Value, Waiter};
+use crate::outcome::{Outcomes, Place, PySendResult, Value, Waiter};
 use crate::runtime::Owner;
 use crate::{enter, runtime};
 use pyo3::exceptions::PyTypeError;
@@ -15,10 +15,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use pyrmq_client::draft::{Draft, Properties, Target};
 use pyrmq_client::producer::Producer;
+use pyrmq_client::routes::TopicRoute;
 use pyrmq_client::{ClientError, Compression, ProducerOptions};
+use pyrmq_remoting::message::compress::Codec;
 use pyrmq_remoting::message::java_hash;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// A producer. Frozen and shared by threads.
@@ -88,7 +90,7 @@ impl Extras<'_> {
 }
 
 /// Several keys are one text with spaces between them.
-fn keys_of(keys: &Bound<'_, PyAny>) -> PyResult<String> {
+pub(crate) fn keys_of(keys: &Bound<'_, PyAny>) -> PyResult<String> {
     if let Ok(text) = keys.cast::<PyString>() {
         return Ok(text.to_cow()?.into_owned());
     }
@@ -184,7 +186,7 @@ impl PyProducer {
 impl PyProducer {
     #[new]
     #[pyo3(signature = (name_servers, group, *, instance_name, send_timeout_ms, retries, retry_not_stored_ok,
-        compress_over_bytes, compress_level, max_message_bytes, default_queues, create_topic_key, latency_fault,
+        compress_over_bytes, compression, compress_level, max_message_bytes, default_queues, create_topic_key, latency_fault,
         max_in_flight, max_in_flight_bytes))]
     #[expect(
         clippy::too_many_arguments,
@@ -199,6 +201,7 @@ impl PyProducer {
         retries: u32,
         retry_not_stored_ok: bool,
         compress_over_bytes: Option<usize>,
+        compression: &str,
         compress_level: u32,
         max_message_bytes: usize,
         default_queues: i32,
@@ -212,8 +215,14 @@ impl PyProducer {
         options.send_timeout = Duration::from_millis(send_timeout_ms);
         options.retries = retries;
         options.retry_not_stored_ok = retry_not_stored_ok;
+        let codec = match compression {
+            "lz4" => Codec::Lz4,
+            "zstd" => Codec::Zstd,
+            _ => Codec::Zlib,
+        };
         options.compression = compress_over_bytes.map(|over_bytes| Compression {
             over_bytes,
+            codec,
             level: compress_level,
         });
         options.max_message_bytes = max_message_bytes;
@@ -249,44 +258,15 @@ impl PyProducer {
         self.enter(py, 1, draft.body.len(), Instant::now() + timeout)?;
         let waiter: Arc<Waiter> = Arc::default();
         let slot = waiter.clone();
-        self.producer
-            .send(draft, timeout, Box::new(move |outcome| slot.set(outcome)));
-        match enter::wait(py, |slice| waiter.wait(slice))? {
-            Ok(result) => Ok(PySendResult::single(result)),
-            Err(error) => Err(Error::from(error).into_py(py)),
-        }
-    }
-
-    /// Sends; the outcome comes to `outcomes` under `token`. With `wait` a full gate is waited for, else it is an
-    /// error at once.
-    #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
-    fn send_to(
-        &self,
-        py: Python<'_>,
-        outcomes: &Outcomes,
-        token: u64,
-        wait: bool,
-        topic: &str,
-        body: &Bound<'_, PyAny>,
-        extras: Extras<'_>,
-        queue: Option<(String, i32)>,
-        timeout_ms: Option<u64>,
-    ) -> PyResult<()> {
-        let draft = self.draft(py, topic, body, &extras, queue)?;
-        let timeout = self.timeout(timeout_ms);
-        let deadline = if wait {
-            Instant::now() + timeout
-        } else {
-            Instant::now()
-        };
-        self.enter(py, 1, draft.body.len(), deadline)?;
-        let shared = outcomes.shared();
         self.producer.send(
             draft,
             timeout,
-            Box::new(move |outcome| shared.push(token, outcome.map(Value::Sent))),
+            Box::new(move |outcome| slot.set(outcome.map(|frame| (Arc::new(frame), None)))),
         );
-        Ok(())
+        match enter::wait(py, |slice| waiter.wait(slice))? {
+            Ok((frame, place)) => Ok(PySendResult::of(frame, place)),
+            Err(error) => Err(Error::from(error).into_py(py)),
+        }
     }
 
     /// Sends without an answer.
@@ -373,16 +353,6 @@ impl PyProducer {
         })
     }
 
-    /// `flush` for an event loop.
-    fn flush_to(&self, py: Python<'_>, outcomes: &Outcomes, token: u64, timeout_ms: u64) -> PyResult<()> {
-        self.check(py)?;
-        let producer = self.producer.clone();
-        outcomes.run(py, token, async move {
-            let empty = producer.flushed(Duration::from_millis(timeout_ms)).await;
-            Ok(Value::Truth(empty))
-        })
-    }
-
     /// `shut` for an event loop.
     fn shut_to(&self, py: Python<'_>, outcomes: &Outcomes, token: u64) -> PyResult<()> {
         self.check(py)?;
@@ -393,34 +363,54 @@ impl PyProducer {
         })
     }
 
+    /// The queues of a topic that may be written: (topic, broker, number).
+    fn queues(&self, py: Python<'_>, topic: &str) -> PyResult<Vec<Place>> {
+        self.check(py)?;
+        let topic: Arc<str> = topic.into();
+        let routes = self.producer.routes();
+        let route = match routes.known(&topic) {
+            Some(route) => route,
+            None => enter::block_on(py, routes.get(&topic))?,
+        };
+        Ok(places(&topic, &route))
+    }
+
+    /// The same for an event loop.
+    fn queues_to(&self, py: Python<'_>, outcomes: &Outcomes, token: u64, topic: &str) -> PyResult<()> {
+        self.check(py)?;
+        let topic: Arc<str> = topic.into();
+        let producer = self.producer.clone();
+        outcomes.run(py, token, async move {
+            let route = producer.routes().get(&topic).await?;
+            Ok(Value::Places(places(&topic, &route)))
+        })
+    }
+
     /// Messages on their way.
     fn in_flight(&self) -> usize {
         self.producer.gate().waiting()
     }
 
-    /// Waits until nothing is on its way; false when `timeout_ms` passed first.
-    fn flush(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
-        self.check(py)?;
-        let deadline = Instant::now() + Duration::from_millis(timeout_ms);
+    /// Counters by name.
+    fn stats(&self) -> [(&'static str, u64); 8] {
+        let stats = self.producer.stats();
         let gate = self.producer.gate();
-        enter::wait(py, |slice| {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if gate.empty(slice.min(left)) {
-                return Some(true);
-            }
-            left.is_zero().then_some(false)
-        })
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        [
+            ("confirmed", count(&stats.confirmed)),
+            ("failed", count(&stats.failed)),
+            ("retries", count(&stats.retries)),
+            ("frames", count(&stats.frames)),
+            ("batches", count(&stats.batches)),
+            ("batched", count(&stats.batched)),
+            ("in_flight", gate.waiting() as u64),
+            ("in_flight_bytes", gate.bytes() as u64),
+        ]
     }
 
-    /// (messages confirmed, messages failed, retries, frames).
-    fn stats(&self) -> (u64, u64, u64, u64) {
-        let stats = self.producer.stats();
-        (
-            stats.confirmed.load(Ordering::Relaxed),
-            stats.failed.load(Ordering::Relaxed),
-            stats.retries.load(Ordering::Relaxed),
-            stats.frames.load(Ordering::Relaxed),
-        )
+    /// What the fault table knows: (broker, latency ms, left out for ms more, reachable).
+    fn brokers(&self) -> Vec<(String, u64, u64, bool)> {
+        self.producer.brokers()
     }
 
     /// Takes no more messages.
@@ -438,6 +428,13 @@ impl PyProducer {
             Ok::<(), Error>(())
         })
     }
+}
+
+fn places(topic: &str, route: &TopicRoute) -> Vec<Place> {
+    let queues = route.published.queues.iter();
+    queues
+        .map(|queue| (topic.to_owned(), queue.broker.to_string(), queue.queue_id))
+        .collect()
 }
 
 impl Drop for PyProducer {

@@ -6,7 +6,8 @@
 //! it is looked up (a lock that another thread held during the fork would stay locked for ever).
 
 use crate::errors::Error;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::Once;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use tokio::runtime::{Builder, Runtime};
 
 /// A runtime and the process that it belongs to. Lives until the process ends.
@@ -64,37 +65,59 @@ fn discard(entry: *mut Entry) {
     drop(unsafe { Box::from_raw(entry) });
 }
 
+/// How often this process and its ancestors have forked, as far back as handles go. Asking for the process id costs a
+/// system call, which a handle that is asked for each message cannot afford.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn in_child() {
+    FORKS.fetch_add(1, Ordering::Release);
+}
+
+fn count_forks() {
+    static ONCE: Once = Once::new();
+    #[expect(
+        unsafe_code,
+        reason = "the C library calls back in a forked child, nothing else does"
+    )]
+    ONCE.call_once(|| {
+        // SAFETY: the handler only adds to an atomic, which a child may do at any point.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+}
+
 /// The process that opened a handle.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Owner {
     pid: u32,
+    forks: u32,
     what: &'static str,
 }
 
 impl Owner {
     /// This process, for a handle that is called `what` in error texts.
     pub(crate) fn new(what: &'static str) -> Self {
+        count_forks();
         Self {
             pid: std::process::id(),
+            forks: FORKS.load(Ordering::Acquire),
             what,
         }
     }
 
     /// Refuses in a forked child.
     pub(crate) fn check(self) -> Result<(), Error> {
-        let pid = std::process::id();
-        if pid == self.pid {
+        if self.is_here() {
             return Ok(());
         }
         Err(Error::Forked {
             what: self.what,
             opened: self.pid,
-            pid,
+            pid: std::process::id(),
         })
     }
 
     /// True in the process that opened the handle: only there may it be closed or waited for.
     pub(crate) fn is_here(self) -> bool {
-        self.pid == std::process::id()
+        self.forks == FORKS.load(Ordering::Acquire)
     }
 }

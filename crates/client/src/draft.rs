@@ -105,6 +105,12 @@ impl<'a> Properties<'a> {
         Self { topic, text }
     }
 
+    /// Only a message's own: what every message has is written where it is framed.
+    pub fn bare(topic: &'a str) -> Self {
+        let text = String::with_capacity(64);
+        Self { topic, text }
+    }
+
     /// The unique id.
     pub fn message_id(&self) -> &str {
         self.text.get(9..41).unwrap_or_default()

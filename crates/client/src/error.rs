@@ -3,7 +3,48 @@
 
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::net::NetError;
+use std::fmt;
+use std::sync::Arc;
 use thiserror::Error;
+
+/// A failed attempt of a send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    /// Counted from 1.
+    pub number: u32,
+    /// The broker that was asked.
+    pub broker: Arc<str>,
+    /// When it began, in milliseconds of the send.
+    pub began_ms: u64,
+    /// How long it took.
+    pub took_ms: u64,
+    /// What it failed with.
+    pub cause: String,
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            number,
+            broker,
+            began_ms,
+            took_ms,
+            cause,
+        } = self;
+        write!(f, "{number}. {broker} at {began_ms} ms for {took_ms} ms: {cause}")
+    }
+}
+
+/// The attempts before the last one, for the end of an error's text.
+fn earlier(tried: &[Attempt]) -> String {
+    let mut text = String::new();
+    for attempt in tried.iter().rev().skip(1).rev() {
+        let start = if text.is_empty() { "; before: " } else { "; " };
+        text.push_str(start);
+        text.push_str(&attempt.to_string());
+    }
+    text
+}
 
 /// A client call that did not do what was asked.
 #[derive(Debug, Clone, Error)]
@@ -117,8 +158,9 @@ pub enum ClientError {
         source: Box<NetError>,
     },
     /// A send was given up after its attempts or its time.
-    #[error("message for topic `{topic}` was not confirmed after {attempts} attempts in {elapsed_ms} ms ({}); last: {last}",
-            if *.may_exist { "it may have been stored: the outcome is unknown" } else { "it was not stored" })]
+    #[error("message for topic `{topic}` was not confirmed after {attempts} attempts in {elapsed_ms} ms ({}); last: {last}{}",
+            if *.may_exist { "it may have been stored: the outcome is unknown" } else { "it was not stored" },
+            earlier(.tried))]
     NotConfirmed {
         /// The topic.
         topic: String,
@@ -130,6 +172,8 @@ pub enum ClientError {
         may_exist: bool,
         /// True when time ran out, false when the attempts did.
         in_time: bool,
+        /// Each attempt that failed; of many the first and the last ones.
+        tried: Vec<Attempt>,
         /// The last attempt's failure.
         last: Box<ClientError>,
     },

@@ -7,19 +7,20 @@
 //! ```
 //! All attempts share one time budget. What certainly was not stored for a reason that passes (no connection, a busy
 //! broker) is tried again until that budget is used up, after a pause when there is no other broker; what may have been
-//! stored, or was refused, is tried `retries` times more. A send to a chosen queue never goes to another. Where a topic has several brokers, an attempt gets its share of what is left,
-//! so that one silent broker cannot use up the time of all (apache/rocketmq#8990). An attempt that left and was not
-//! answered makes the outcome unknown: a later success says `may_be_duplicate`, a later failure `may_exist`.
+//! stored, or was refused, is tried `retries` times more. A send to a chosen queue never goes to another. Where a topic
+//! has several brokers, an attempt gets its share of what is left, so that one silent broker cannot use up the time of
+//! all (apache/rocketmq#8990). An attempt that left and was not answered makes the outcome unknown: a later success
+//! says `may_be_duplicate`, a later failure `may_exist`.
 
 use crate::draft::{Draft, Target};
-use crate::error::ClientError;
+use crate::error::{Attempt, ClientError};
 use crate::producer::{Done, SendResult, SendStatus, Shared};
 use crate::routes::{Known, TopicRoute};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::send::{SendMessageRequestHeader, SendMessageResponseHeader};
 use pyrmq_remoting::net::{NetError, Retry};
 use pyrmq_remoting::{Command, clock};
-use pyrmq_routing::route::{PERM_WRITE, PublishedQueue};
+use pyrmq_routing::route::PublishedQueue;
 use pyrmq_routing::select;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,6 +39,9 @@ const RETRY_CODES: [i32; 8] = [
     response::NOT_IN_CURRENT_UNIT,
     response::GO_AWAY,
 ];
+
+/// Failed attempts that are told of: the first and the last ones.
+const ATTEMPTS_KEPT: usize = 8;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
@@ -63,6 +67,10 @@ pub(crate) struct Flight {
     may_exist: bool,
     last_broker: Option<Arc<str>>,
     attempt_started: Instant,
+    // Empty, without memory of its own, until an attempt fails.
+    tried: Vec<Attempt>,
+    // Messages that stay counted at the gate when this ends.
+    kept: usize,
 }
 
 /// What an attempt came to.
@@ -88,7 +96,14 @@ impl Flight {
             may_exist: false,
             last_broker: None,
             attempt_started: now,
+            tried: Vec::new(),
+            kept: 0,
         })
+    }
+
+    /// Its time runs since then; so many of its messages stay counted at the gate when it ends.
+    pub(crate) fn taken_at(&mut self, since: Instant, kept: usize) {
+        (self.started, self.kept) = (since, kept);
     }
 
     /// Goes out at once when the route is known, else as soon as it is.
@@ -126,6 +141,11 @@ impl Flight {
         self.last_broker = Some(queue.broker.clone());
         let wait = self.share_of(left, &route);
         self.shared.stats.frames.fetch_add(1, Ordering::Relaxed);
+        if self.draft.items > 0 {
+            self.shared.stats.batches.fetch_add(1, Ordering::Relaxed);
+            let items = u64::from(self.draft.items);
+            self.shared.stats.batched.fetch_add(items, Ordering::Relaxed);
+        }
         let client = self.shared.client.clone();
         client.request_with(&queue.address.clone(), command, wait, move |outcome| {
             self.land(&queue, outcome);
@@ -160,8 +180,14 @@ impl Flight {
     fn land(mut self: Box<Self>, queue: &PublishedQueue, outcome: Result<Command, NetError>) {
         let verdict = self.judge(queue, outcome);
         self.learn(queue, &verdict);
+        if let Verdict::Elsewhere(error, _) | Verdict::Refused(error, _) = &verdict {
+            self.note(queue, error);
+        }
         match verdict {
-            Verdict::Stored(result) => self.finish(Ok(result)),
+            Verdict::Stored(mut result) => {
+                result.tried = std::mem::take(&mut self.tried);
+                self.finish(Ok(result));
+            }
             Verdict::Refused(error, may_exist) => {
                 self.may_exist |= may_exist;
                 if self.attempts > 1 || may_exist {
@@ -171,6 +197,21 @@ impl Flight {
             }
             Verdict::Elsewhere(error, may_exist) => self.again(queue, error, may_exist),
         }
+    }
+
+    /// Keeps what became of an attempt, for the error's or the result's text.
+    fn note(&mut self, queue: &PublishedQueue, error: &ClientError) {
+        if self.tried.len() == ATTEMPTS_KEPT {
+            self.tried.remove(1);
+        }
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.tried.push(Attempt {
+            number: self.attempts,
+            broker: queue.broker.clone(),
+            began_ms: millis(self.attempt_started.saturating_duration_since(self.started)),
+            took_ms: millis(self.attempt_started.elapsed()),
+            cause: error.to_string(),
+        });
     }
 
     /// Another attempt, if there is time and a reason to hope.
@@ -276,6 +317,7 @@ impl Flight {
             recall_handle: header.recall_handle.map(str::to_owned),
             attempts: self.attempts,
             may_be_duplicate: self.may_exist,
+            tried: Vec::new(),
         })
     }
 
@@ -312,6 +354,7 @@ impl Flight {
             elapsed_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             may_exist: self.may_exist,
             in_time,
+            tried: self.tried.clone(),
             last: Box::new(last),
         };
         self.finish(Err(error));
@@ -324,7 +367,9 @@ impl Flight {
             Err(_) => &self.shared.stats.failed,
         };
         counter.fetch_add(messages as u64, Ordering::Relaxed);
-        self.shared.gate.leave(messages, self.draft.body.len());
+        self.shared
+            .gate
+            .leave(messages - self.kept.min(messages), self.draft.body.len());
         (self.done)(outcome);
     }
 }
@@ -389,24 +434,7 @@ impl Shared {
                 .iter()
                 .find(|queue| queue.queue_id == *id && (broker.is_empty() || queue.broker == *broker)),
         };
-        chosen.ok_or_else(|| ClientError::NoQueue {
-            topic: draft.topic.to_string(),
-            what: "write to",
-            reason: if !queues.is_empty() {
-                "the queue that was asked for is not among its writable queues"
-            } else if route.route.queues.is_empty() {
-                "its route is empty"
-            } else if route
-                .route
-                .queues
-                .iter()
-                .all(|queues| queues.perm & PERM_WRITE == 0)
-            {
-                "writing is not permitted (perm without 2)"
-            } else {
-                "no broker that has it is alive as a master"
-            },
-        })
+        chosen.ok_or_else(|| route.no_queue(&draft.topic))
     }
 
     fn observe(&self, broker: &str, latency: Duration, isolate: bool, now: Instant) {
@@ -416,7 +444,7 @@ impl Shared {
     }
 
     /// A clock that only goes forward, for the fault table.
-    fn clock_ms(&self, now: Instant) -> i64 {
+    pub(crate) fn clock_ms(&self, now: Instant) -> i64 {
         i64::try_from(now.saturating_duration_since(self.born).as_millis()).unwrap_or(i64::MAX)
     }
 }

@@ -1,7 +1,7 @@
 //! Back pressure: how many messages and bytes may be on their way.
 //!
-//! Senders come in before they queue anything, and leave when the outcome is known. A waiting sender is woken by the
-//! one who leaves; without waiters leaving costs one uncontended lock.
+//! Senders come in before they queue anything, and leave when the outcome is known. Who waits is woken once a quarter
+//! of the room is free, not for each message that leaves; without waiters leaving costs one uncontended lock.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,11 +16,36 @@ pub struct Gate {
     changed: Condvar,
 }
 
-#[derive(Debug, Default)]
+/// What somebody without a thread of his own waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    /// A quarter of the room, and enough for one message of this size.
+    Room {
+        /// Bytes of its body.
+        bytes: usize,
+    },
+    /// Nothing on its way any more.
+    Empty,
+}
+
+/// Called once, by the one who leaves; it must not block.
+pub type Listener = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
 struct State {
     messages: usize,
     bytes: usize,
     waiters: usize,
+    listeners: Vec<(Want, Listener)>,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State")
+            .field("messages", &self.messages)
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Gate {
@@ -37,6 +62,13 @@ impl Gate {
     /// Comes in if there is room.
     pub fn try_enter(&self, messages: usize, bytes: usize) -> bool {
         self.admit(&mut self.state(), messages, bytes)
+    }
+
+    /// Comes in without being asked: what had left and is given back, or is in memory anyway.
+    pub fn enter_anyway(&self, messages: usize, bytes: usize) {
+        let mut state = self.state();
+        state.messages += messages;
+        state.bytes += bytes;
     }
 
     /// Comes in, or waits up to `slice` for room.
@@ -59,11 +91,53 @@ impl Gate {
         let mut state = self.state();
         state.messages = state.messages.saturating_sub(messages);
         state.bytes = state.bytes.saturating_sub(bytes);
-        let wake = state.waiters > 0;
+        let wake = state.waiters > 0 && self.is_roomy(&state);
+        let told = self.told(&mut state);
         drop(state);
         if wake {
             self.changed.notify_all();
         }
+        for listener in told {
+            listener();
+        }
+    }
+
+    /// Calls once what is wanted holds, which may be at once.
+    pub fn when(&self, want: Want, listener: Listener) {
+        let mut state = self.state();
+        state.listeners.push((want, listener));
+        let told = self.told(&mut state);
+        drop(state);
+        for listener in told {
+            listener();
+        }
+    }
+
+    /// Takes out those whose wish is fulfilled. Without listeners nothing is allocated.
+    fn told(&self, state: &mut State) -> Vec<Listener> {
+        if state.listeners.is_empty() {
+            return Vec::new();
+        }
+        let roomy = self.is_roomy(state);
+        let (messages, used) = (state.messages, state.bytes);
+        let holds = |want: &mut (Want, Listener)| match want.0 {
+            Want::Room { bytes } => roomy && (messages == 0 || used + bytes <= self.bytes),
+            Want::Empty => messages == 0,
+        };
+        state
+            .listeners
+            .extract_if(.., holds)
+            .map(|(_, listener)| listener)
+            .collect()
+    }
+
+    fn is_roomy(&self, state: &State) -> bool {
+        state.messages <= self.messages - self.messages.div_ceil(4) && state.bytes <= self.bytes / 4 * 3
+    }
+
+    /// Bytes on their way.
+    pub fn bytes(&self) -> usize {
+        self.state().bytes
     }
 
     /// Messages on their way.

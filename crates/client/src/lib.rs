@@ -4,6 +4,7 @@
 //! periodic work (routes, heartbeats, offsets) runs as tracked tasks of the runtime that the caller gives.
 
 pub mod accumulate;
+pub mod batch;
 pub mod columns;
 pub mod draft;
 pub mod error;

@@ -1,6 +1,7 @@
 //! The settings of a client, with Apache's names and defaults (`ClientConfig`, `DefaultMQProducer`).
 
 use crate::error::ClientError;
+use pyrmq_remoting::message::compress::Codec;
 use std::time::Duration;
 
 /// Longest group name (Apache `Validators.CHARACTER_MAX_LENGTH` of groups is 255; brokers take 120).
@@ -75,7 +76,9 @@ impl ClientOptions {
 pub struct Compression {
     /// Bodies of at least this many bytes are compressed. Apache `compressMsgBodyOverHowmuch`: 4096.
     pub over_bytes: usize,
-    /// zlib's level. Apache `rocketmq.message.compressLevel`: 5.
+    /// How. Apache `rocketmq.message.compressType`: ZLIB. Brokers and consumers before 5.0 read no other.
+    pub codec: Codec,
+    /// The codec's level, 0 to 9. Apache `rocketmq.message.compressLevel`: 5.
     pub level: u32,
 }
 
@@ -83,6 +86,7 @@ impl Default for Compression {
     fn default() -> Self {
         Self {
             over_bytes: 4096,
+            codec: Codec::Zlib,
             level: 5,
         }
     }

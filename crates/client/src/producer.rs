@@ -4,7 +4,7 @@
 //! from there (`flight.rs`). Back pressure is the gate's: who sends comes in first.
 
 use crate::draft::{Draft, Target, check_topic};
-use crate::error::ClientError;
+use crate::error::{Attempt, ClientError};
 use crate::flight::Flight;
 use crate::gate::Gate;
 use crate::heartbeat::{Heartbeat, Membership};
@@ -13,7 +13,7 @@ use crate::options::ProducerOptions;
 use crate::routes::{AutoCreate, NameServers, Routes};
 use bytes::Bytes;
 use pyrmq_remoting::codes::response;
-use pyrmq_remoting::message::compress::{self, Codec};
+use pyrmq_remoting::message::compress;
 use pyrmq_remoting::message::id::UniqueIds;
 use pyrmq_remoting::net::{Client, ClientOptions as NetOptions, Shutdown, Table, Tracker};
 use pyrmq_routing::fault::LatencyFaultTolerance;
@@ -21,9 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-
-/// How often a flush without a thread of its own looks.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// How a message was stored (Apache `SendStatus`). Each of the four is stored on the broker that answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +83,8 @@ pub struct SendResult {
     pub attempts: u32,
     /// True when an earlier attempt went unanswered: the message may be stored twice, with the same unique id.
     pub may_be_duplicate: bool,
+    /// The attempts that failed before.
+    pub tried: Vec<Attempt>,
 }
 
 /// Gets the outcome of a send, exactly once; it must not block.
@@ -102,6 +101,10 @@ pub struct ProducerStats {
     pub retries: AtomicU64,
     /// Frames that carried them.
     pub frames: AtomicU64,
+    /// Of these, batches.
+    pub batches: AtomicU64,
+    /// Messages in those batches.
+    pub batched: AtomicU64,
 }
 
 /// Sends messages. Shared by any number of threads.
@@ -195,6 +198,19 @@ impl Producer {
         &self.shared.ids
     }
 
+    /// What is known of brokers that were slow or failed: name, latency in ms, how long it is still left out in ms,
+    /// whether it does not wait for a probe.
+    pub fn brokers(&self) -> Vec<(String, u64, u64, bool)> {
+        let now = self.shared.clock_ms(Instant::now());
+        let known = self.shared.faults.all().into_iter();
+        known
+            .map(|(name, fault)| {
+                let left = u64::try_from(fault.until_ms.saturating_sub(now)).unwrap_or(0);
+                (name, fault.latency_ms, left, fault.reachable)
+            })
+            .collect()
+    }
+
     /// The counters.
     pub fn stats(&self) -> &ProducerStats {
         &self.shared.stats
@@ -250,8 +266,8 @@ impl Producer {
         if body.len() < setting.over_bytes {
             return (body, 0);
         }
-        match compress::compress(Codec::Zlib, setting.level, &body) {
-            Ok(smaller) if smaller.len() < body.len() => (Bytes::from(smaller), Codec::Zlib.flags()),
+        match compress::compress(setting.codec, setting.level, &body) {
+            Ok(smaller) if smaller.len() < body.len() => (Bytes::from(smaller), setting.codec.flags()),
             _ => (body, 0),
         }
     }
@@ -267,6 +283,23 @@ impl Producer {
         Flight::new(self.shared.clone(), draft, timeout, done).start();
     }
 
+    /// Sends what was taken at `since`, also while the producer closes. `kept` of its messages stay counted at the
+    /// gate: who hands their outcomes on leaves for them.
+    pub(crate) fn launch(&self, draft: Draft, since: Instant, timeout: Duration, kept: usize, done: Done) {
+        let mut flight = Flight::new(self.shared.clone(), draft, timeout, done);
+        flight.taken_at(since, kept);
+        flight.start();
+    }
+
+    /// What a task that serves this producer needs: the tracker that it runs under, and what ends it.
+    pub(crate) fn life(&self) -> (Tracker, Shutdown) {
+        (self.shared.tracker.clone(), self.shared.shutdown.clone())
+    }
+
+    pub(crate) fn count_failed(&self, messages: u64) {
+        self.shared.stats.failed.fetch_add(messages, Ordering::Relaxed);
+    }
+
     /// Sends without an answer: `Ok` means queued, whether it arrives is not known. The route must be known.
     pub async fn send_oneway(&self, draft: Draft) -> Result<(), ClientError> {
         let route = self.shared.routes.get(&draft.topic).await?;
@@ -275,17 +308,6 @@ impl Producer {
             .client
             .oneway(&address.address, command)
             .map_err(|source| ClientError::net("a oneway send", address.address.to_string(), source))
-    }
-
-    /// Waits until nothing is on its way; false when the time passes first.
-    pub async fn flushed(&self, timeout: Duration) -> bool {
-        let deadline = Instant::now() + timeout;
-        while self.shared.gate.waiting() > 0 {
-            if Instant::now() >= deadline || self.shared.shutdown.sleep_or_stop(LOOK_AGAIN).await {
-                return self.shared.gate.waiting() == 0;
-            }
-        }
-        true
     }
 
     /// Takes no more messages. Those on their way go on: wait on the gate until it is empty, then [`Self::shut`].

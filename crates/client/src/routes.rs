@@ -10,7 +10,7 @@ use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, TopicRouteData};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::net::{Client, Shutdown, Tracker};
-use pyrmq_routing::route::{Published, Route};
+use pyrmq_routing::route::{PERM_WRITE, Published, Route};
 use pyrmq_routing::select::QueueSelector;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -108,6 +108,24 @@ impl TopicRoute {
             route: Arc::new(route),
             guessed,
             selector: Arc::new(QueueSelector::new(crate::random(1 << 16))),
+        }
+    }
+
+    /// Why no queue of the topic can be written.
+    pub fn no_queue(&self, topic: &str) -> ClientError {
+        let queues = &self.route.queues;
+        ClientError::NoQueue {
+            topic: topic.to_owned(),
+            what: "write to",
+            reason: if !self.published.queues.is_empty() {
+                "the queue that was asked for is not among its writable queues"
+            } else if queues.is_empty() {
+                "its route is empty"
+            } else if queues.iter().all(|queues| queues.perm & PERM_WRITE == 0) {
+                "writing is not permitted (perm without 2)"
+            } else {
+                "no broker that has it is alive as a master"
+            },
         }
     }
 

@@ -1,154 +1,18 @@
 //! Sends against scripted brokers: which failures are tried again, where, and how long.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
+
 use bytes::Bytes;
+use common::{Act, WAIT, World};
+use pyrmq_client::ClientError;
 use pyrmq_client::draft::{Properties, Target};
 use pyrmq_client::gate::Gate;
 use pyrmq_client::producer::{Producer, SendResult};
-use pyrmq_client::{ClientError, ProducerOptions};
-use pyrmq_remoting::Command;
-use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::net::{Peer, Processor, Reply, Server, ServerOptions, Shutdown, Table};
-use std::collections::VecDeque;
-use std::net::SocketAddr;
+use pyrmq_remoting::codes::response;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::runtime::Runtime;
-
-const WAIT: Duration = Duration::from_secs(10);
-
-/// What a broker does with a send.
-#[derive(Clone, Copy)]
-enum Act {
-    Store,
-    Say(i32),
-    Silent,
-}
-
-#[derive(Default)]
-struct Broker {
-    /// Done first; then everything is stored.
-    acts: Mutex<VecDeque<Act>>,
-    bodies: Mutex<Vec<Bytes>>,
-    held: Mutex<Vec<Reply>>,
-}
-
-impl Processor for Broker {
-    fn process(&self, request: Command, _: &Peer, reply: Reply) {
-        match self.acts.lock().unwrap().pop_front().unwrap_or(Act::Store) {
-            Act::Silent => self.held.lock().unwrap().push(reply),
-            Act::Say(code) => reply.send(Command::error(code, "as the script says")),
-            Act::Store => {
-                let mut bodies = self.bodies.lock().unwrap();
-                let offset = bodies.len().to_string();
-                bodies.push(request.body.clone().unwrap());
-                let queue = request.fields.get("e").unwrap().to_owned();
-                reply.send(
-                    Command::response(response::SUCCESS)
-                        .with_field("msgId", "offset-id")
-                        .with_field("queueId", &queue)
-                        .with_field("queueOffset", &offset),
-                );
-            }
-        }
-    }
-}
-
-struct World {
-    runtime: Runtime,
-    shutdown: Shutdown,
-    brokers: Vec<Arc<Broker>>,
-    asked: Arc<Mutex<u32>>,
-    names: SocketAddr,
-}
-
-impl World {
-    fn new(brokers: usize) -> Self {
-        let runtime = Runtime::new().unwrap();
-        let shutdown = Shutdown::new();
-        let brokers: Vec<Arc<Broker>> = (0..brokers).map(|_| Arc::default()).collect();
-        let addresses: Vec<SocketAddr> = brokers
-            .iter()
-            .map(|broker| {
-                let mut table = Table::new();
-                let processor: Arc<dyn Processor> = broker.clone();
-                table.native(
-                    &[request::SEND_MESSAGE_V2, request::SEND_BATCH_MESSAGE],
-                    &processor,
-                );
-                serve(&runtime, &shutdown, table)
-            })
-            .collect();
-        let asked = Arc::new(Mutex::new(0));
-        let route = route(&addresses);
-        let count = asked.clone();
-        let processor: Arc<dyn Processor> = Arc::new(move |_: Command, _: &Peer, reply: Reply| {
-            *count.lock().unwrap() += 1;
-            reply.send(Command::response(response::SUCCESS).with_body(route.clone()));
-        });
-        let mut table = Table::new();
-        table.native(&[request::GET_ROUTEINFO_BY_TOPIC], &processor);
-        let names = serve(&runtime, &shutdown, table);
-        Self {
-            runtime,
-            shutdown,
-            brokers,
-            asked,
-            names,
-        }
-    }
-
-    fn script(&self, broker: usize, acts: &[Act]) {
-        self.brokers[broker].acts.lock().unwrap().extend(acts);
-    }
-
-    fn producer(&self, set: impl FnOnce(&mut ProducerOptions)) -> Producer {
-        let mut options = ProducerOptions::new(vec![self.names.to_string()], "group");
-        set(&mut options);
-        Producer::new(self.runtime.handle(), options).unwrap()
-    }
-
-    fn stored(&self) -> usize {
-        self.brokers
-            .iter()
-            .map(|broker| broker.bodies.lock().unwrap().len())
-            .sum()
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        self.shutdown.stop_now();
-    }
-}
-
-fn serve(runtime: &Runtime, shutdown: &Shutdown, table: Table) -> SocketAddr {
-    let _context = runtime.enter();
-    let any = "127.0.0.1:0".parse().unwrap();
-    let server = Server::bind(any, ServerOptions::default(), Arc::new(table), Arc::new(())).unwrap();
-    let address = server.local_addr();
-    let shutdown = shutdown.clone();
-    runtime.spawn(async move { server.run(shutdown).await });
-    address
-}
-
-fn route(addresses: &[SocketAddr]) -> String {
-    let brokers: Vec<String> = (0..)
-        .zip(addresses)
-        .map(|(at, address)| {
-            format!("{{\"brokerAddrs\":{{0:\"{address}\"}},\"brokerName\":\"b{at}\",\"cluster\":\"c\"}}")
-        })
-        .collect();
-    let queues: Vec<String> = (0..addresses.len())
-        .map(|at| format!("{{\"brokerName\":\"b{at}\",\"perm\":6,\"readQueueNums\":2,\"writeQueueNums\":2}}"))
-        .collect();
-    format!(
-        "{{\"brokerDatas\":[{}],\"queueDatas\":[{}]}}",
-        brokers.join(","),
-        queues.join(",")
-    )
-}
 
 fn send(
     producer: &Producer,

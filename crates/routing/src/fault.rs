@@ -128,6 +128,17 @@ impl LatencyFaultTolerance {
         self.read().get(broker).copied()
     }
 
+    /// What is known of every broker, by name.
+    pub fn all(&self) -> Vec<(String, Fault)> {
+        let faults = self.read();
+        let mut known: Vec<(String, Fault)> = faults
+            .iter()
+            .map(|(name, fault)| (name.to_string(), *fault))
+            .collect();
+        known.sort_unstable_by(|left, right| left.0.cmp(&right.0));
+        known
+    }
+
     /// The brokers that wait for a probe, sorted.
     pub fn unreachable(&self) -> Vec<String> {
         let faults = self.read();

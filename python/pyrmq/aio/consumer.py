@@ -2,16 +2,14 @@
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import datetime
 from typing import Literal, Self
 
 from pyrmq import _core
 from pyrmq._client import (
-    Start,
+    ConfiguredConsumer,
     at_least_one,
-    milliseconds,
-    name_servers,
     places_of,
     start_of,
 )
@@ -22,7 +20,7 @@ from pyrmq.message import QueueId, ReceivedMessage
 __all__ = ["PullConsumer"]
 
 
-class PullConsumer:
+class PullConsumer(ConfiguredConsumer):
     """Pulls messages in one event loop. The arguments are those of :class:`pyrmq.PullConsumer`.
 
     Example:
@@ -33,34 +31,11 @@ class PullConsumer:
         ...             print(message.body)
     """
 
-    def __init__(
-        self,
-        *,
-        name_server: str | Sequence[str] | None = None,
-        group: str,
-        start: Start = "first",
-        instance_name: str = "",
-        batch: int = 1024,
-        suspend: float = 15.0,
-        ahead_bytes: int = 8 * 1024 * 1024,
-        auto_commit: float | None = 5.0,
-        rebalance: float = 20.0,
-    ) -> None:
-        where, timestamp_ms = start_of(start)
-        self._core = _core.PullConsumer(
-            name_servers(name_server),
-            group,
-            instance_name=instance_name,
-            start=where,
-            start_timestamp_ms=timestamp_ms,
-            batch=batch,
-            suspend_ms=milliseconds("suspend", suspend),
-            ahead_bytes=ahead_bytes,
-            commit_interval_ms=milliseconds("auto_commit", auto_commit or 0),
-            rebalance_interval_ms=milliseconds("rebalance", rebalance),
-        )
-        self._group = group
-        self._auto_commit = auto_commit is not None
+    def _open(self) -> None:
+        options = self._options
+        self._core = _core.PullConsumer(**options.native())
+        self._group = options.group
+        self._auto_commit = options.auto_commit is not None
         self._outcomes = Outcomes()
         self._arrival: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -1,25 +1,41 @@
 """The producer for asyncio."""
 
 import asyncio
+import contextlib
 import logging
+import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self, cast
 
 from pyrmq import _core
-from pyrmq._client import PLAIN, Extras, milliseconds, name_servers, queue_of
+from pyrmq._client import (
+    PLAIN,
+    ConfiguredProducer,
+    Extras,
+    ProducerStats,
+    Selector,
+    callback_raised,
+    milliseconds,
+    properties_of,
+    queue_of,
+    selected,
+    stats_of,
+)
 from pyrmq.aio.outcomes import Outcomes
-from pyrmq.errors import BatchSendError, QueueFull, RmqError
+from pyrmq.errors import BatchSendError, ConfigError, QueueFull, RmqError
 from pyrmq.message import Body, Message, QueueId, SendResult
 
 __all__ = ["Producer"]
 
 _log = logging.getLogger("pyrmq.aio.producer")
-_ROOM_AGAIN = 0.001
 
 
-class Producer:
+class Producer(ConfiguredProducer):
     """Sends messages from one event loop. The arguments are those of :class:`pyrmq.Producer`.
+
+    Sends that come while another of their topic is on its way leave together, as soon as that has
+    come back. A send that finds ``max_in_flight`` reached waits until there is room again.
 
     Example:
         >>> async def main() -> None:
@@ -27,43 +43,14 @@ class Producer:
         ...         print(await producer.send("orders", b"two coffees"))
     """
 
-    def __init__(
-        self,
-        *,
-        name_server: str | Sequence[str] | None = None,
-        group: str = "pyrmq_producer",
-        instance_name: str = "",
-        send_timeout: float = 3.0,
-        retries: int = 2,
-        retry_not_stored_ok: bool = False,
-        compress_over_bytes: int | None = 4096,
-        compress_level: int = 5,
-        max_message_bytes: int = 4 * 1024 * 1024,
-        default_queues: int = 4,
-        create_topic_key: str = "TBW102",
-        latency_fault: bool = False,
-        max_in_flight: int = 32_768,
-        max_in_flight_bytes: int = 64 * 1024 * 1024,
-    ) -> None:
-        self._core = _core.Producer(
-            name_servers(name_server),
-            group,
-            instance_name=instance_name,
-            send_timeout_ms=milliseconds("send_timeout", send_timeout),
-            retries=retries,
-            retry_not_stored_ok=retry_not_stored_ok,
-            compress_over_bytes=compress_over_bytes,
-            compress_level=compress_level,
-            max_message_bytes=max_message_bytes,
-            default_queues=default_queues,
-            create_topic_key=create_topic_key,
-            latency_fault=latency_fault,
-            max_in_flight=max_in_flight,
-            max_in_flight_bytes=max_in_flight_bytes,
-        )
-        self._group = group
-        self._send_timeout = send_timeout
+    def _open(self) -> None:
+        options = self._options
+        self._core = _core.Producer(**options.native())
+        self._gathering = _core.Accumulator(self._core, *options.batching(), True, callback_raised)
+        self._group = options.group
+        self._began = time.monotonic()
         self._outcomes = Outcomes()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._finalizer = weakref.finalize(self, _core.Producer.shut, self._core)
 
@@ -78,7 +65,7 @@ class Producer:
         sharding_key: str | None = None,
         delay_level: int = 0,
         flag: int = 0,
-        queue: int | QueueId | None = None,
+        queue: int | QueueId | Selector | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - the time of the native send
     ) -> SendResult:
         """Send a message; arguments, result and errors of :meth:`pyrmq.Producer.send`.
@@ -88,33 +75,113 @@ class Producer:
         Example:
             >>> await producer.send("orders", b"tea", keys="order-43")  # doctest: +SKIP
         """
-        extras = (
-            PLAIN
-            if not (keys or tags or properties or sharding_key or delay_level or flag)
-            else Extras(keys, tags, properties, sharding_key, delay_level, flag)
+        future = await self._submit(
+            True,
+            topic,
+            body,
+            keys,
+            tags,
+            properties,
+            sharding_key,
+            delay_level,
+            flag,
+            queue,
+            timeout,
         )
-        wait = None if timeout is None else milliseconds("timeout", timeout)
-        place = queue_of(topic, queue)
-        arguments = (False, topic, body, extras, place, wait)
-        try:
-            sent = self._outcomes.call(self._core.send_to, *arguments)
-        except QueueFull:
-            sent = await self._when_room(arguments, timeout)
-        result: SendResult = await sent
-        return result
+        return await future
 
-    async def _when_room(
-        self, arguments: tuple[object, ...], seconds: float | None
-    ) -> "asyncio.Future[SendResult]":
+    async def produce(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        keys: str | Sequence[str] | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        sharding_key: str | None = None,
+        delay_level: int = 0,
+        flag: int = 0,
+        queue: int | QueueId | Selector | None = None,
+    ) -> asyncio.Future[SendResult]:
+        """Hand a message over, and get the future of its result.
+
+        The call waits for room only. The message leaves with others when a batch is full, when it
+        is ``linger`` old, or with :meth:`flush`; see :meth:`pyrmq.Producer.produce`.
+
+        Example:
+            >>> futures = [await producer.produce("t", str(n)) for n in range(9)]  # doctest: +SKIP
+            >>> await producer.flush()  # doctest: +SKIP
+            True
+        """
+        return await self._submit(
+            False, topic, body, keys, tags, properties, sharding_key, delay_level, flag, queue, None
+        )
+
+    async def _submit(
+        self,
+        eager: bool,  # noqa: FBT001 - called by the two methods above
+        topic: str,
+        body: Body,
+        keys: str | Sequence[str] | None,
+        tags: str | None,
+        properties: Mapping[str, str] | None,
+        sharding_key: str | None,
+        delay_level: int,
+        flag: int,
+        queue: int | QueueId | Selector | None,
+        timeout: float | None,  # noqa: ASYNC109 - the time of the native send
+    ) -> asyncio.Future[SendResult]:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + (self._send_timeout if seconds is None else seconds)
-        while True:
-            await asyncio.sleep(_ROOM_AGAIN)
-            try:
-                return self._outcomes.call(self._core.send_to, *arguments)
-            except QueueFull:
-                if loop.time() >= deadline:
-                    raise
+        if loop is not self._loop:
+            self._bind(loop)
+        place = None if queue is None else await self._place_of(topic, queue)
+        future: asyncio.Future[SendResult] = loop.create_future()
+        arguments = (
+            topic,
+            body,
+            keys,
+            tags,
+            properties if properties is None else properties_of(properties),
+            sharding_key,
+            delay_level,
+            flag,
+            place,
+            None if timeout is None else milliseconds("timeout", timeout),
+        )
+        try:
+            self._gathering.send(future, eager, False, *arguments)
+        except QueueFull:
+            seconds = self._options.send_timeout if timeout is None else timeout
+            deadline = loop.time() + seconds
+            while True:
+                await self._room(len(body), deadline)
+                try:
+                    self._gathering.send(future, eager, False, *arguments)
+                    break
+                except QueueFull:
+                    if loop.time() >= deadline:
+                        raise
+        return future
+
+    async def _place_of(
+        self, topic: str, queue: int | QueueId | Selector
+    ) -> tuple[str, int] | None:
+        if isinstance(queue, int | QueueId):
+            return queue_of(self._core, topic, queue)
+        places = await self._outcomes.call(self._core.queues_to, topic)
+        return selected([QueueId(*place) for place in places], queue)
+
+    async def _room(self, size: int, deadline: float) -> None:
+        """Wait until there may be room again, or the time is over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await self._outcomes.call(self._gathering.room_to, size)
+
+    def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            raise ConfigError("this producer belongs to another event loop: make one for each")
+        loop.add_reader(self._gathering.fileno(), self._gathering.serve_futures, 0)
+        self._loop = loop
 
     async def send_batch(
         self,
@@ -125,7 +192,7 @@ class Producer:
         tags: str | None = None,
         properties: Mapping[str, str] | None = None,
         sharding_key: str | None = None,
-        queue: int | QueueId | None = None,
+        queue: int | QueueId | Selector | None = None,
         batch_bytes: int = 256 * 1024,
         timeout: float | None = None,  # noqa: ASYNC109 - the time of the native send
     ) -> list[SendResult]:
@@ -142,7 +209,10 @@ class Producer:
             else Extras(keys, tags, properties, sharding_key)
         )
         wait = None if timeout is None else milliseconds("timeout", timeout)
-        place = queue_of(topic, queue)
+        place = None if queue is None else await self._place_of(topic, queue)
+        if self._core.in_flight() >= self._options.max_in_flight:
+            deadline = asyncio.get_running_loop().time() + self._options.send_timeout
+            await self._room(batch_bytes, deadline)
         results: list[SendResult | RmqError] = await self._outcomes.call(
             self._core.send_batch_to, topic, messages, extras, place, batch_bytes, wait
         )
@@ -160,7 +230,7 @@ class Producer:
         tags: str | None = None,
         properties: Mapping[str, str] | None = None,
         sharding_key: str | None = None,
-        queue: int | QueueId | None = None,
+        queue: int | QueueId | Selector | None = None,
     ) -> None:
         """Send a message that nobody confirms; see :meth:`pyrmq.Producer.send_oneway`.
 
@@ -168,19 +238,35 @@ class Producer:
             >>> await producer.send_oneway("metrics", b"42")  # doctest: +SKIP
         """
         extras = Extras(keys, tags, properties, sharding_key)
-        place = queue_of(topic, queue)
+        place = None if queue is None else await self._place_of(topic, queue)
         await self._outcomes.call(self._core.send_oneway_to, topic, body, extras, place)
 
     async def flush(self, timeout: float = 10.0) -> bool:  # noqa: ASYNC109 - as the sync form
-        """Wait until no message is on its way; False when the time has passed first.
+        """Send what is gathered, and wait until no message is on its way.
+
+        Returns:
+            False when the time has passed first.
 
         Example:
             >>> await producer.flush()  # doctest: +SKIP
             True
         """
-        wait = milliseconds("timeout", timeout)
-        empty: bool = await self._outcomes.call(self._core.flush_to, wait)
-        return empty
+        self._gathering.depart()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._outcomes.call(self._gathering.empty_to)
+        except TimeoutError:
+            return self._core.in_flight() == 0
+        return True
+
+    def stats(self) -> ProducerStats:
+        """Count what was sent since this producer was made.
+
+        Example:
+            >>> producer.stats().confirmed  # doctest: +SKIP
+            1000
+        """
+        return stats_of(self._core, time.monotonic() - self._began)
 
     async def close(self, timeout: float = 10.0) -> None:  # noqa: ASYNC109 - as the sync form
         """Send what is on its way, then end every connection. A second call does nothing.
@@ -191,9 +277,9 @@ class Producer:
         if self._closed:
             return
         self._closed = True
-        self._core.close()
         self._finalizer.detach()
         try:
+            self._gathering.close()
             if not await self.flush(timeout):
                 _log.warning(
                     "producer of group %s closed with %d messages unconfirmed after %s s",
@@ -201,8 +287,14 @@ class Producer:
                     self._core.in_flight(),
                     timeout,
                 )
+            self._core.close()
             await self._outcomes.call(self._core.shut_to)
+            # What failed by the end is told, too.
+            self._gathering.serve_futures(0)
         finally:
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.remove_reader(self._gathering.fileno())
+            self._loop = None
             self._outcomes.close()
 
     async def __aenter__(self) -> Self:

@@ -1,0 +1,611 @@
+//! Messages that leave together, as Python drives them: `produce`, its callbacks, and the futures of async sends.
+//!
+//! ```text
+//! Python thread   produce -> gate -> lane of the accumulator            one lock, one copy of the body
+//! runtime         batch landed -> Inbox of callbacks, or of futures     one lock and at most one wake-up a batch
+//! Python thread   poll, flush, or produce when it must wait -> callbacks
+//! futures' thread serve -> set_result          event loop: descriptor readable -> serve -> set_result
+//! ```
+//! Nothing of Python is touched off its threads: a callback or future travels as a ticket. A message counts as on its
+//! way until its callback has run or its future is done, so reports that nobody fetches are bounded, too.
+
+use crate::enter;
+use crate::errors::Error;
+use crate::outcome::{Bell, Outcomes, PySendResult, Value, Waiter};
+use crate::producer::{BodyRef, PyProducer, keys_of};
+use crate::runtime::Owner;
+use pyo3::exceptions::PyException;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+use pyrmq_client::ClientError;
+use pyrmq_client::accumulate::{Accumulator, Item, Landed, Limits, Place};
+use pyrmq_client::draft::Properties;
+use pyrmq_client::gate::Want;
+use pyrmq_client::producer::{Producer, SendResult};
+use pyrmq_remoting::message::java_hash;
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What waits for a message's outcome.
+#[derive(Debug)]
+pub(crate) enum Ticket {
+    /// `on_delivery(error, result)`.
+    Call(Py<PyAny>),
+    /// A future of `concurrent.futures` or of an event loop.
+    Future(Py<PyAny>),
+    /// A thread.
+    Thread(Arc<Waiter>),
+}
+
+/// Frames whose tickets wait for a thread of Python's.
+#[derive(Debug, Default)]
+struct Inbox {
+    // Guards what has landed, and whether somebody is to look up.
+    state: Mutex<Landing>,
+    changed: Condvar,
+    bell: Option<Bell>,
+}
+
+#[derive(Debug, Default)]
+struct Landing {
+    frames: VecDeque<Landed<Ticket>>,
+    kicked: bool,
+    closed: bool,
+}
+
+impl Inbox {
+    fn state(&self) -> MutexGuard<'_, Landing> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, landed: Landed<Ticket>) {
+        let mut state = self.state();
+        let first = state.frames.is_empty();
+        state.frames.push_back(landed);
+        drop(state);
+        if first {
+            match &self.bell {
+                Some(bell) => bell.ring(),
+                None => self.changed.notify_all(),
+            }
+        }
+    }
+
+    fn pop(&self) -> Option<Landed<Ticket>> {
+        self.state().frames.pop_front()
+    }
+
+    /// Makes a waiting thread look again.
+    fn kick(&self) {
+        self.state().kicked = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until something has landed, somebody kicked, or it was closed.
+    fn wait(&self, slice: Duration) -> bool {
+        let state = self.state();
+        let (mut state, _) = self
+            .changed
+            .wait_timeout_while(state, slice, |state| {
+                state.frames.is_empty() && !state.kicked && !state.closed
+            })
+            .unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut state.kicked) || !state.frames.is_empty() || state.closed
+    }
+}
+
+/// Gathers a producer's messages.
+#[pyclass(frozen, name = "Accumulator", module = "pyrmq._core")]
+#[derive(Debug)]
+pub(crate) struct PyAccumulator {
+    owner: Owner,
+    producer: Arc<Producer>,
+    core: Option<Arc<Accumulator<Ticket>>>,
+    calls: Arc<Inbox>,
+    futures: Arc<Inbox>,
+    on_error: Py<PyAny>,
+}
+
+/// What a message has beside topic and body, still Python's.
+struct Own<'a, 'py> {
+    keys: Option<&'a Bound<'py, PyAny>>,
+    tags: Option<&'a Bound<'py, PyString>>,
+    properties: Option<&'a Bound<'py, PyDict>>,
+    sharding_key: Option<&'a Bound<'py, PyString>>,
+    delay_level: i32,
+}
+
+impl Own<'_, '_> {
+    /// The wire form; empty, without memory of its own, for a plain message.
+    fn text(&self, topic: &str) -> PyResult<Result<String, ClientError>> {
+        let plain = self.keys.is_none() && self.tags.is_none() && self.properties.is_none();
+        if plain && self.sharding_key.is_none() && self.delay_level <= 0 {
+            return Ok(Ok(String::new()));
+        }
+        let mut text = Properties::bare(topic);
+        let mut written = Ok(());
+        if let Some(keys) = self.keys {
+            written = written.and(text.push("KEYS", &keys_of(keys)?));
+        }
+        if let Some(tags) = self.tags {
+            written = written.and(text.push("TAGS", &tags.to_cow()?));
+        }
+        if let Some(key) = self.sharding_key {
+            written = written.and(text.push("__SHARDINGKEY", &key.to_cow()?));
+        }
+        if self.delay_level > 0 {
+            written = written.and(text.push("DELAY", &self.delay_level.to_string()));
+        }
+        if let Some(properties) = self.properties {
+            for (name, value) in properties {
+                let (name, value) = (name.cast::<PyString>()?, value.cast::<PyString>()?);
+                written = written.and(text.push_user(&name.to_cow()?, &value.to_cow()?));
+            }
+        }
+        Ok(written.and_then(|()| text.finish()))
+    }
+}
+
+/// How a message is taken.
+struct Manner {
+    ticket: Option<Ticket>,
+    eager: bool,
+    wait: bool,
+    timeout: Option<Duration>,
+}
+
+impl PyAccumulator {
+    fn core(&self) -> &Arc<Accumulator<Ticket>> {
+        // Only dropping takes it out.
+        self.core
+            .as_ref()
+            .unwrap_or_else(|| unreachable!("used while it is dropped"))
+    }
+
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        self.owner.check().map_err(|error| error.into_py(py))
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a message's parts, each as Python gives it"
+    )]
+    fn submit<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &str,
+        body: &Bound<'py, PyAny>,
+        own: &Own<'_, 'py>,
+        flag: i32,
+        queue: Option<&(String, i32)>,
+        manner: Manner,
+    ) -> PyResult<()> {
+        self.check(py)?;
+        let raise = |error: ClientError| Error::from(error).into_py(py);
+        let body = BodyRef::of(body)?;
+        let body = body.as_slice();
+        let extra = own.text(topic)?.map_err(raise)?;
+        let place = match (queue, own.sharding_key) {
+            (Some((broker, id)), _) => Place::Queue(broker, *id),
+            (None, Some(key)) => Place::Hash(java_hash::hash(&key.to_cow()?)),
+            (None, None) => Place::Any,
+        };
+        if !self.producer.gate().try_enter(1, body.len()) {
+            self.come_in(py, body.len(), &manner)?;
+        }
+        let item = Item {
+            topic,
+            body,
+            extra: &extra,
+            flag,
+            place,
+            eager: manner.eager,
+            alone: own.delay_level > 0,
+            timeout: manner.timeout,
+            ticket: manner.ticket,
+        };
+        self.core().push(item).map_err(|error| {
+            self.producer.gate().leave(1, body.len());
+            raise(error)
+        })
+    }
+
+    /// Waits for room, serving callbacks meanwhile: they are what makes room when nobody polls.
+    fn come_in(&self, py: Python<'_>, bytes: usize, manner: &Manner) -> PyResult<()> {
+        let gate = self.producer.gate();
+        let time = manner.timeout.unwrap_or(self.producer.options().send_timeout);
+        let deadline = Instant::now() + time;
+        while manner.wait {
+            self.serve(py, &self.calls)?;
+            if gate.try_enter(1, bytes) {
+                return Ok(());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.wait_for(py, Want::Room { bytes }, left)?;
+        }
+        let full = ClientError::TooManyInFlight {
+            waiting: gate.waiting(),
+            limit: gate.limit(),
+        };
+        Err(Error::from(full).into_py(py))
+    }
+
+    /// Sleeps until the gate may be what is wanted, callbacks are due, or the time is over.
+    fn wait_for(&self, py: Python<'_>, want: Want, left: Duration) -> PyResult<()> {
+        let calls = self.calls.clone();
+        self.producer.gate().when(want, Box::new(move || calls.kick()));
+        let deadline = Instant::now() + left;
+        enter::wait(py, |slice| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            (self.calls.wait(slice.min(left)) || left <= slice).then_some(())
+        })
+    }
+
+    /// Hands on what has landed; the number of messages. An exception that is no `Exception` (Ctrl-C) ends it.
+    fn serve(&self, py: Python<'_>, inbox: &Inbox) -> PyResult<usize> {
+        let mut served = 0;
+        while let Some(landed) = inbox.pop() {
+            self.producer.gate().leave(landed.tickets.len(), 0);
+            let batch = landed.batch;
+            let outcome = landed.outcome;
+            let mut tickets = landed.tickets.into_iter();
+            let mut failed = None;
+            for (place, ticket) in tickets.by_ref() {
+                served += 1;
+                if let Err(error) = hand_on(py, ticket, batch.then_some(place), &outcome) {
+                    if error.is_instance_of::<PyException>(py) {
+                        self.on_error.call1(py, (error.into_value(py),))?;
+                    } else {
+                        failed = Some(error);
+                        break;
+                    }
+                }
+            }
+            let Some(error) = failed else { continue };
+            let rest: Vec<_> = tickets.collect();
+            if !rest.is_empty() {
+                self.producer.gate().enter_anyway(rest.len(), 0);
+                inbox.state().frames.push_front(Landed {
+                    tickets: rest,
+                    batch,
+                    outcome,
+                });
+            }
+            return Err(error);
+        }
+        Ok(served)
+    }
+}
+
+/// Calls back, or completes the future.
+fn hand_on(
+    py: Python<'_>,
+    ticket: Ticket,
+    place: Option<u32>,
+    outcome: &Result<Arc<SendResult>, ClientError>,
+) -> PyResult<()> {
+    let value = match outcome {
+        Ok(frame) => Ok(Py::new(py, PySendResult::of(frame.clone(), place))?),
+        Err(error) => Err(Error::from(error.clone()).into_py(py).into_value(py)),
+    };
+    match ticket {
+        Ticket::Call(call) => {
+            match value {
+                Ok(result) => call.call1(py, (py.None(), result))?,
+                Err(error) => call.call1(py, (error, py.None()))?,
+            };
+        }
+        Ticket::Future(future) => {
+            let future = future.bind(py);
+            // A cancelled future has nobody who waits.
+            if future.call_method0(intern!(py, "done"))?.is_truthy()? {
+                return Ok(());
+            }
+            match value {
+                Ok(result) => future.call_method1(intern!(py, "set_result"), (result,))?,
+                Err(error) => future.call_method1(intern!(py, "set_exception"), (error,))?,
+            };
+        }
+        Ticket::Thread(_) => {}
+    }
+    Ok(())
+}
+
+/// Shares a frame's tickets out. Threads are woken here; all else waits in its inbox.
+fn share(producer: &Producer, calls: &Inbox, futures: &Inbox, landed: Landed<Ticket>) {
+    let Landed {
+        tickets,
+        batch,
+        outcome,
+    } = landed;
+    let (mut to_call, mut to_complete) = (Vec::new(), Vec::new());
+    for (place, ticket) in tickets {
+        match ticket {
+            Ticket::Call(_) => to_call.push((place, ticket)),
+            Ticket::Future(_) => to_complete.push((place, ticket)),
+            Ticket::Thread(waiter) => {
+                producer.gate().leave(1, 0);
+                waiter.set(outcome.clone().map(|frame| (frame, batch.then_some(place))));
+            }
+        }
+    }
+    for (inbox, tickets) in [(calls, to_call), (futures, to_complete)] {
+        if !tickets.is_empty() {
+            let outcome = outcome.clone();
+            inbox.push(Landed {
+                tickets,
+                batch,
+                outcome,
+            });
+        }
+    }
+}
+
+#[pymethods]
+impl PyAccumulator {
+    /// `descriptor`: futures are an event loop's, which waits on `fileno()`. `on_error(exception)` is told of
+    /// callbacks that raise.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        producer: &PyProducer,
+        linger_us: u64,
+        batch_bytes: usize,
+        batch_messages: u32,
+        descriptor: bool,
+        on_error: Py<PyAny>,
+    ) -> PyResult<Self> {
+        let bell = descriptor.then(Bell::new).transpose();
+        let calls: Arc<Inbox> = Arc::default();
+        let futures = Arc::new(Inbox {
+            bell: bell.map_err(|error| error.into_py(py))?,
+            ..Inbox::default()
+        });
+        let limits = Limits {
+            linger: Duration::from_micros(linger_us),
+            bytes: batch_bytes,
+            messages: batch_messages,
+        };
+        let producer = producer.producer.clone();
+        let (to_calls, to_futures) = (calls.clone(), futures.clone());
+        let gates = Arc::downgrade(&producer);
+        let sink = Box::new(move |landed| {
+            if let Some(producer) = gates.upgrade() {
+                share(&producer, &to_calls, &to_futures, landed);
+            }
+        });
+        Ok(Self {
+            owner: Owner::new("this producer"),
+            core: Some(Accumulator::new(producer.clone(), limits, sink)),
+            producer,
+            calls,
+            futures,
+            on_error,
+        })
+    }
+
+    /// Takes a message; `on_delivery(error, result)` is called by `poll`, `flush`, or a `produce` that waits.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "called by one line of Python, for each message"
+    )]
+    fn produce<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &str,
+        body: &Bound<'py, PyAny>,
+        on_delivery: Option<Bound<'py, PyAny>>,
+        keys: Option<Bound<'py, PyAny>>,
+        tags: Option<Bound<'py, PyString>>,
+        properties: Option<Bound<'py, PyDict>>,
+        sharding_key: Option<Bound<'py, PyString>>,
+        delay_level: i32,
+        flag: i32,
+        queue: Option<(String, i32)>,
+        wait: bool,
+    ) -> PyResult<()> {
+        let own = Own {
+            keys: keys.as_ref(),
+            tags: tags.as_ref(),
+            properties: properties.as_ref(),
+            sharding_key: sharding_key.as_ref(),
+            delay_level,
+        };
+        let manner = Manner {
+            ticket: on_delivery.map(|call| Ticket::Call(call.unbind())),
+            eager: false,
+            wait,
+            timeout: None,
+        };
+        self.submit(py, topic, body, &own, flag, queue.as_ref(), manner)
+    }
+
+    /// Takes a message whose outcome completes `future`. `eager`: somebody waits for it.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "called by one line of Python, for each message"
+    )]
+    fn send<'py>(
+        &self,
+        py: Python<'py>,
+        future: Py<PyAny>,
+        eager: bool,
+        wait: bool,
+        topic: &str,
+        body: &Bound<'py, PyAny>,
+        keys: Option<Bound<'py, PyAny>>,
+        tags: Option<Bound<'py, PyString>>,
+        properties: Option<Bound<'py, PyDict>>,
+        sharding_key: Option<Bound<'py, PyString>>,
+        delay_level: i32,
+        flag: i32,
+        queue: Option<(String, i32)>,
+        timeout_ms: Option<u64>,
+    ) -> PyResult<()> {
+        let own = Own {
+            keys: keys.as_ref(),
+            tags: tags.as_ref(),
+            properties: properties.as_ref(),
+            sharding_key: sharding_key.as_ref(),
+            delay_level,
+        };
+        let manner = Manner {
+            ticket: Some(Ticket::Future(future)),
+            eager,
+            wait,
+            timeout: timeout_ms.map(Duration::from_millis),
+        };
+        self.submit(py, topic, body, &own, flag, queue.as_ref(), manner)
+    }
+
+    /// Sends and waits for the outcome, in its turn among the messages of the same queue.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "called by one line of Python, for each message"
+    )]
+    fn send_and_wait<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &str,
+        body: &Bound<'py, PyAny>,
+        keys: Option<Bound<'py, PyAny>>,
+        tags: Option<Bound<'py, PyString>>,
+        properties: Option<Bound<'py, PyDict>>,
+        sharding_key: Option<Bound<'py, PyString>>,
+        delay_level: i32,
+        flag: i32,
+        queue: Option<(String, i32)>,
+        timeout_ms: Option<u64>,
+    ) -> PyResult<PySendResult> {
+        let own = Own {
+            keys: keys.as_ref(),
+            tags: tags.as_ref(),
+            properties: properties.as_ref(),
+            sharding_key: sharding_key.as_ref(),
+            delay_level,
+        };
+        let waiter: Arc<Waiter> = Arc::default();
+        let manner = Manner {
+            ticket: Some(Ticket::Thread(waiter.clone())),
+            eager: true,
+            wait: true,
+            timeout: timeout_ms.map(Duration::from_millis),
+        };
+        self.submit(py, topic, body, &own, flag, queue.as_ref(), manner)?;
+        match enter::wait(py, |slice| waiter.wait(slice))? {
+            Ok((frame, place)) => Ok(PySendResult::of(frame, place)),
+            Err(error) => Err(Error::from(error).into_py(py)),
+        }
+    }
+
+    /// Runs the callbacks that are due; waits up to `timeout_ms` for the first. How many ran.
+    fn poll(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<usize> {
+        self.check(py)?;
+        let deadline = Instant::now() + Duration::from_millis(timeout_ms);
+        loop {
+            let served = self.serve(py, &self.calls)?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if served > 0 || left.is_zero() || self.calls.state().closed {
+                return Ok(served);
+            }
+            enter::wait(py, |slice| {
+                let left = deadline.saturating_duration_since(Instant::now());
+                (self.calls.wait(slice.min(left)) || left <= slice).then_some(())
+            })?;
+        }
+    }
+
+    /// Sends what is gathered, and runs callbacks until nothing is on its way; false when the time passed first.
+    fn flush(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
+        self.check(py)?;
+        self.core().flush();
+        let gate = self.producer.gate();
+        let deadline = Instant::now() + Duration::from_millis(timeout_ms);
+        loop {
+            self.serve(py, &self.calls)?;
+            if gate.waiting() == 0 {
+                return Ok(true);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            self.wait_for(py, Want::Empty, left)?;
+        }
+    }
+
+    /// Sends what is gathered, without waiting.
+    fn depart(&self, py: Python<'_>) -> PyResult<()> {
+        self.check(py)?;
+        self.core().flush();
+        Ok(())
+    }
+
+    /// Completes futures; waits up to `timeout_ms` for the first. False: closed, and nothing is left.
+    fn serve_futures(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
+        self.check(py)?;
+        if let Some(bell) = &self.futures.bell {
+            bell.silence();
+        } else {
+            let deadline = Instant::now() + Duration::from_millis(timeout_ms);
+            enter::wait(py, |slice| {
+                let left = deadline.saturating_duration_since(Instant::now());
+                (self.futures.wait(slice.min(left)) || left <= slice).then_some(())
+            })?;
+        }
+        let served = self.serve(py, &self.futures)?;
+        Ok(served > 0 || !self.futures.state().closed)
+    }
+
+    /// The descriptor that is readable while futures are to be completed; -1 without one.
+    fn fileno(&self) -> i32 {
+        self.futures.bell.as_ref().map_or(-1, Bell::fd)
+    }
+
+    /// Tells `outcomes` under `token` once `bytes` may be worth another try.
+    fn room_to(&self, outcomes: &Outcomes, token: u64, bytes: usize) {
+        let shared = outcomes.shared();
+        let listener = Box::new(move || shared.push(token, Ok(Value::Done)));
+        self.producer.gate().when(Want::Room { bytes }, listener);
+    }
+
+    /// Tells `outcomes` under `token` once nothing is on its way.
+    fn empty_to(&self, outcomes: &Outcomes, token: u64) {
+        let shared = outcomes.shared();
+        let listener = Box::new(move || shared.push(token, Ok(Value::Truth(true))));
+        self.producer.gate().when(Want::Empty, listener);
+    }
+
+    /// Takes nothing more, sends what is gathered.
+    fn close(&self) {
+        if self.owner.is_here() {
+            self.core().close();
+        }
+    }
+
+    /// Ends `serve_futures`.
+    fn end(&self) {
+        for inbox in [&self.calls, &self.futures] {
+            inbox.state().closed = true;
+            inbox.changed.notify_all();
+        }
+    }
+}
+
+impl Drop for PyAccumulator {
+    fn drop(&mut self) {
+        if !self.owner.is_here() {
+            // The parent's threads may have held its locks during the fork.
+            std::mem::forget(self.core.take());
+        }
+    }
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyAccumulator>()
+}

@@ -1,0 +1,127 @@
+//! What waits for one topic and queue: the batch that is being filled, and what is ready to leave.
+
+use crate::batch::Batch;
+use crate::draft::{Draft, Target};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Which lane a message goes by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Key {
+    /// Messages without a wish: batches go to the topic's queues in turn, many at once.
+    Any(Arc<str>),
+    /// Messages for one queue, one batch at a time, so that no retry overtakes what came before it.
+    Queue(Arc<str>, Arc<str>, i32),
+}
+
+impl Key {
+    pub(super) fn target(&self) -> Target {
+        match self {
+            Self::Any(_) => Target::Any,
+            Self::Queue(_, broker, id) => Target::Queue {
+                broker: broker.clone(),
+                id: *id,
+            },
+        }
+    }
+
+    pub(super) fn topic(&self) -> &Arc<str> {
+        match self {
+            Self::Any(topic) | Self::Queue(topic, _, _) => topic,
+        }
+    }
+
+    pub(super) fn is_ordered(&self) -> bool {
+        matches!(self, Self::Queue(..))
+    }
+}
+
+/// A batch that is being filled.
+#[derive(Debug)]
+pub(super) struct Open<T> {
+    pub(super) batch: Batch,
+    pub(super) tickets: Vec<(u32, T)>,
+    /// When its first message came: its time and its linger count from here.
+    pub(super) since: Instant,
+    /// Somebody waits for it: it leaves as soon as nothing of its lane is on the way.
+    pub(super) eager: bool,
+}
+
+/// A frame that is ready to leave.
+#[derive(Debug)]
+pub(super) struct Load<T> {
+    pub(super) draft: Draft,
+    pub(super) tickets: Vec<(u32, T)>,
+    pub(super) since: Instant,
+    pub(super) timeout: Duration,
+}
+
+#[derive(Debug)]
+pub(super) struct Lane<T> {
+    pub(super) open: Option<Open<T>>,
+    pub(super) sealed: VecDeque<Load<T>>,
+    pub(super) in_flight: usize,
+    /// Somebody is launching this lane's loads: he looks again before he stops.
+    pub(super) pumping: bool,
+}
+
+impl<T> Default for Lane<T> {
+    fn default() -> Self {
+        Self {
+            open: None,
+            sealed: VecDeque::new(),
+            in_flight: 0,
+            pumping: false,
+        }
+    }
+}
+
+impl<T> Lane<T> {
+    /// What is being filled is ready.
+    pub(super) fn seal(&mut self, timeout: Duration) {
+        if let Some(mut open) = self.open.take().filter(|open| !open.batch.is_empty()) {
+            self.sealed.push_back(Load {
+                draft: open.batch.take(),
+                tickets: open.tickets,
+                since: open.since,
+                timeout,
+            });
+        }
+    }
+
+    /// True when the open batch need not wait for company any more.
+    fn is_ripe(&self, ordered: bool, now: Instant, linger: Duration) -> bool {
+        let Some(open) = &self.open else {
+            return false;
+        };
+        (self.in_flight == 0 && open.eager) || (!ordered && now >= open.since + linger)
+    }
+
+    /// True when something may leave now.
+    pub(super) fn is_due(&self, ordered: bool, now: Instant, linger: Duration) -> bool {
+        if ordered && self.in_flight > 0 {
+            return false;
+        }
+        !self.sealed.is_empty() || self.is_ripe(ordered, now, linger)
+    }
+
+    /// The next load that may leave now; it counts as on its way.
+    pub(super) fn next(
+        &mut self,
+        ordered: bool,
+        now: Instant,
+        linger: Duration,
+        timeout: Duration,
+    ) -> Option<Load<T>> {
+        if !self.is_due(ordered, now, linger) {
+            return None;
+        }
+        if self.sealed.is_empty() {
+            self.seal(timeout);
+        }
+        let load = self.sealed.pop_front()?;
+        self.in_flight += 1;
+        Some(load)
+    }
+}

@@ -1,0 +1,565 @@
+//! Messages that leave together (Apache `ProduceAccumulator`): of one topic without a wish, or of one queue.
+//!
+//! ```text
+//! push -> lane of its topic, or of its topic and queue -> open batch
+//!           full -------------------------------------------> leaves
+//!           its oldest message has waited `linger` ---------> leaves
+//!           somebody waits for one of its messages, and
+//!           nothing of its lane is on the way --------------> leaves: a lone message at once, and under load each
+//!                                                             batch is what came while the one before was away
+//!           a lane of a queue has one frame on its way at a time: order holds, whatever has to be tried again
+//! ```
+//! A message costs one lock, a copy of its bytes and no allocation; a batch costs one send. The timer sleeps while
+//! nothing is open. A message of a hash whose topic is not known yet is parked until the route says which queue.
+
+mod lane;
+
+use crate::ClientError;
+use crate::batch::{self, Batch, COMMON_PROPERTIES, IdText};
+use crate::draft::check_topic;
+use crate::producer::{Producer, SendResult};
+use crate::routes::Known;
+use bytes::Bytes;
+use lane::{Key, Lane, Load, Open};
+use pyrmq_remoting::net::Shutdown;
+use pyrmq_routing::select;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// When a batch is full, and how long it may be kept open.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Longest wait for company. Zero: messages that name no queue leave each by itself.
+    pub linger: Duration,
+    /// Bytes of a batch.
+    pub bytes: usize,
+    /// Messages of a batch.
+    pub messages: u32,
+}
+
+/// Where a message shall go.
+#[derive(Debug, Clone, Copy)]
+pub enum Place<'a> {
+    /// Anywhere.
+    Any,
+    /// The queue of this hash.
+    Hash(i32),
+    /// This queue: broker name (empty: any that has it) and number.
+    Queue(&'a str, i32),
+}
+
+/// A message to be sent. It has come in through the producer's gate as one message with its body's bytes.
+#[derive(Debug)]
+pub struct Item<'a, T> {
+    /// Topic.
+    pub topic: &'a str,
+    /// Body.
+    pub body: &'a [u8],
+    /// Its own properties in wire form.
+    pub extra: &'a str,
+    /// The user's flag.
+    pub flag: i32,
+    /// Where it goes.
+    pub place: Place<'a>,
+    /// Somebody waits for it: it does not linger while its lane is idle.
+    pub eager: bool,
+    /// Brokers refuse it in a batch (a delayed message).
+    pub alone: bool,
+    /// A time of its own; such a message travels alone.
+    pub timeout: Option<Duration>,
+    /// Comes back with the outcome. A message without one is only counted, and logged when it fails.
+    pub ticket: Option<T>,
+}
+
+/// What became of one frame. Its tickets still count at the gate: who hands them on leaves for them.
+#[derive(Debug)]
+pub struct Landed<T> {
+    /// Place in the frame and ticket, of those messages that have one.
+    pub tickets: Vec<(u32, T)>,
+    /// The frame was a batch.
+    pub batch: bool,
+    /// The frame's outcome.
+    pub outcome: Result<Arc<SendResult>, ClientError>,
+}
+
+/// Takes what has landed, from the connection's task: it must not block.
+pub type Sink<T> = Box<dyn Fn(Landed<T>) + Send + Sync>;
+
+/// A message of a hash that waits for its topic's route.
+struct Parked<T> {
+    body: Bytes,
+    extra: String,
+    flag: i32,
+    hash: i32,
+    eager: bool,
+    alone: bool,
+    timeout: Option<Duration>,
+    ticket: Option<T>,
+    since: Instant,
+}
+
+struct State<T> {
+    lanes: HashMap<Key, Lane<T>>,
+    /// The names of the topics that were used; a lane's key is made of them.
+    topics: HashMap<Arc<str>, Key>,
+    parked: HashMap<Arc<str>, Vec<Parked<T>>>,
+    /// The timer is awake.
+    ticking: bool,
+    closed: bool,
+}
+
+/// Gathers messages for one producer.
+pub struct Accumulator<T> {
+    producer: Arc<Producer>,
+    limits: Limits,
+    ids: IdText,
+    sink: Sink<T>,
+    // Guards everything that has not left yet.
+    state: Mutex<State<T>>,
+    opened: Arc<Notify>,
+}
+
+impl<T> std::fmt::Debug for Accumulator<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Accumulator")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: Send + 'static> Accumulator<T> {
+    /// Starts the timer on the producer's runtime; it ends with the producer or the accumulator.
+    pub fn new(producer: Arc<Producer>, limits: Limits, sink: Sink<T>) -> Arc<Self> {
+        let made = Arc::new(Self {
+            ids: IdText::new(producer.ids()),
+            limits: Limits {
+                bytes: limits.bytes.min(producer.options().max_message_bytes),
+                messages: limits.messages.max(1),
+                ..limits
+            },
+            sink,
+            state: Mutex::new(State {
+                lanes: HashMap::new(),
+                topics: HashMap::new(),
+                parked: HashMap::new(),
+                ticking: false,
+                closed: false,
+            }),
+            opened: Arc::default(),
+            producer,
+        });
+        let (tracker, shutdown) = made.producer.life();
+        let opened = made.opened.clone();
+        tracker.spawn(tick(Arc::downgrade(&made), opened, shutdown));
+        made
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a message. After an error nothing was taken: the caller leaves the gate again.
+    pub fn push(self: &Arc<Self>, item: Item<'_, T>) -> Result<(), ClientError> {
+        self.producer.check_size(item.topic, item.body.len())?;
+        if COMMON_PROPERTIES + item.extra.len() > pyrmq_remoting::message::properties::MAX_BYTES {
+            return Err(ClientError::Property {
+                topic: item.topic.to_owned(),
+                name: String::new(),
+                reason: "all properties together are longer than 32767 bytes",
+            });
+        }
+        let now = Instant::now();
+        let mut guard = self.state();
+        let state = &mut *guard;
+        if state.closed {
+            return Err(ClientError::Closed { what: "producer" });
+        }
+        if !state.topics.contains_key(item.topic) {
+            check_topic(item.topic)?;
+            let name: Arc<str> = item.topic.into();
+            state.topics.insert(name.clone(), Key::Any(name));
+        }
+        let Some(any) = state.topics.get(item.topic) else {
+            return Ok(());
+        };
+        let placed;
+        let key = match item.place {
+            Place::Any => any,
+            Place::Queue(broker, id) => {
+                placed = Key::Queue(any.topic().clone(), broker.into(), id);
+                &placed
+            }
+            Place::Hash(hash) => {
+                let topic = any.topic().clone();
+                if let Some(found) = self.queue_of(&state.parked, &topic, hash)? {
+                    placed = found;
+                    &placed
+                } else {
+                    self.park(guard, &topic, hash, item, now);
+                    return Ok(());
+                }
+            }
+        };
+        let lane = match state.lanes.get_mut(key) {
+            Some(lane) => lane,
+            None => state.lanes.entry(key.clone()).or_default(),
+        };
+        let (ticking, eager) = (state.ticking, item.eager);
+        self.put(lane, key, item, now)?;
+        let due = lane.is_due(key.is_ordered(), now, self.limits.linger);
+        let pump = (due && !lane.pumping).then(|| key.clone());
+        // Nothing else would make it leave when it is neither eager nor full.
+        let wake = !ticking && lane.open.is_some() && !(eager && due);
+        state.ticking |= wake;
+        drop(guard);
+        if wake {
+            self.opened.notify_one();
+        }
+        if let Some(key) = pump {
+            self.pump(&key);
+        }
+        Ok(())
+    }
+
+    /// The lane of a hash; `None` while the topic's messages are parked or must be.
+    fn queue_of(
+        &self,
+        parked: &HashMap<Arc<str>, Vec<Parked<T>>>,
+        topic: &Arc<str>,
+        hash: i32,
+    ) -> Result<Option<Key>, ClientError> {
+        if parked.contains_key(topic) {
+            return Ok(None);
+        }
+        match self.producer.routes().known(topic) {
+            Some(route) => by_hash(topic, &Ok(route), hash).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Adds a message to its lane, behind everything that is there.
+    fn put(&self, lane: &mut Lane<T>, key: &Key, item: Item<'_, T>, now: Instant) -> Result<(), ClientError> {
+        let options = self.producer.options();
+        let large = options
+            .compression
+            .is_some_and(|setting| item.body.len() >= setting.over_bytes);
+        let single = matches!(key, Key::Any(_)) && self.limits.linger.is_zero();
+        if single || large || item.alone || item.timeout.is_some() {
+            return self.put_alone(lane, key, item, now);
+        }
+        let properties = COMMON_PROPERTIES + item.extra.len();
+        let full = lane.open.as_ref().is_some_and(|open| {
+            open.batch.len() >= self.limits.messages || !open.batch.fits(item.body.len(), properties)
+        });
+        if full {
+            lane.seal(options.send_timeout);
+        }
+        let open = lane.open.get_or_insert_with(|| Open {
+            batch: Batch::new(key.topic().clone(), key.target(), self.limits.bytes),
+            tickets: Vec::new(),
+            since: now,
+            eager: false,
+        });
+        let place = open.batch.len();
+        let id = self.ids.next(self.producer.ids());
+        open.batch
+            .push_with_id(item.body, item.extra, &id, item.flag)
+            .map_err(|source| ClientError::Answered {
+                what: "a batch",
+                address: String::new(),
+                source,
+            })?;
+        open.eager |= item.eager;
+        if let Some(ticket) = item.ticket {
+            open.tickets.push((place, ticket));
+        }
+        Ok(())
+    }
+
+    fn put_alone(
+        &self,
+        lane: &mut Lane<T>,
+        key: &Key,
+        item: Item<'_, T>,
+        now: Instant,
+    ) -> Result<(), ClientError> {
+        let options = self.producer.options();
+        let id = self.ids.next(self.producer.ids());
+        let id = std::str::from_utf8(&id).unwrap_or_default();
+        let draft = self.producer.draft(
+            key.topic(),
+            Bytes::copy_from_slice(item.body),
+            batch::alone_properties(id, item.extra),
+            id.to_owned(),
+            item.flag,
+            key.target(),
+        )?;
+        lane.seal(options.send_timeout);
+        lane.sealed.push_back(Load {
+            draft,
+            tickets: item.ticket.map(|ticket| (0, ticket)).into_iter().collect(),
+            since: now,
+            timeout: item.timeout.unwrap_or(options.send_timeout),
+        });
+        Ok(())
+    }
+
+    /// Launches what may leave. Only one thread at a time works on a lane; the others leave their work to it.
+    fn pump(self: &Arc<Self>, key: &Key) {
+        let mut worked = false;
+        loop {
+            let mut state = self.state();
+            let Some(lane) = state.lanes.get_mut(key) else {
+                return;
+            };
+            if worked {
+                lane.pumping = false;
+            } else if lane.pumping {
+                return;
+            }
+            let timeout = self.producer.options().send_timeout;
+            let next = lane.next(key.is_ordered(), Instant::now(), self.limits.linger, timeout);
+            let Some(load) = next else {
+                return;
+            };
+            (lane.pumping, worked) = (true, true);
+            drop(state);
+            self.launch(key.clone(), load);
+        }
+    }
+
+    fn launch(self: &Arc<Self>, key: Key, load: Load<T>) {
+        let (items, kept) = (load.draft.items, load.tickets.len());
+        let (this, tickets) = (self.clone(), load.tickets);
+        let done = Box::new(move |outcome| this.landed(&key, tickets, items, outcome));
+        self.producer
+            .launch(load.draft, load.since, load.timeout, kept, done);
+    }
+
+    fn landed(
+        self: &Arc<Self>,
+        key: &Key,
+        tickets: Vec<(u32, T)>,
+        items: u32,
+        outcome: Result<SendResult, ClientError>,
+    ) {
+        if let Err(error) = &outcome
+            && tickets.len() < items.max(1) as usize
+        {
+            let count = items.max(1) as usize - tickets.len();
+            tracing::warn!(topic = &**key.topic(), count, %error, "messages without a callback were not confirmed");
+        }
+        let mut state = self.state();
+        let mut more = false;
+        if let Some(lane) = state.lanes.get_mut(key) {
+            lane.in_flight = lane.in_flight.saturating_sub(1);
+            if let Some(open) = &mut lane.open
+                && key.is_ordered()
+            {
+                // What came while this one was away has waited long enough.
+                open.eager = true;
+            }
+            more = !lane.pumping && lane.is_due(key.is_ordered(), Instant::now(), self.limits.linger);
+        }
+        drop(state);
+        if !tickets.is_empty() {
+            (self.sink)(Landed {
+                tickets,
+                batch: items > 0,
+                outcome: outcome.map(Arc::new),
+            });
+        }
+        if more {
+            self.pump(key);
+        }
+    }
+
+    /// Sends what has been gathered, without waiting for company or outcomes.
+    pub fn flush(self: &Arc<Self>) {
+        let timeout = self.producer.options().send_timeout;
+        let mut state = self.state();
+        let mut due = Vec::new();
+        for (key, lane) in &mut state.lanes {
+            lane.seal(timeout);
+            if !lane.sealed.is_empty() {
+                due.push(key.clone());
+            }
+        }
+        drop(state);
+        for key in due {
+            self.pump(&key);
+        }
+    }
+
+    /// Takes nothing more; what was taken leaves at once.
+    pub fn close(self: &Arc<Self>) {
+        self.state().closed = true;
+        self.flush();
+    }
+
+    /// Sends what has waited long enough; says when to look again, if something is still open.
+    fn sweep(self: &Arc<Self>) -> Option<Instant> {
+        let (now, linger) = (Instant::now(), self.limits.linger);
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let (mut due, mut again) = (Vec::new(), None);
+        for (key, lane) in &mut state.lanes {
+            let Some(open) = &mut lane.open else { continue };
+            let ripe = open.since + linger;
+            if now < ripe {
+                again = Some(again.map_or(ripe, |other: Instant| other.min(ripe)));
+            } else {
+                // A lane of a queue that waits for an answer goes on by itself when that comes.
+                open.eager |= key.is_ordered();
+                due.push(key.clone());
+            }
+        }
+        state.ticking = again.is_some();
+        drop(guard);
+        for key in due {
+            self.pump(&key);
+        }
+        again
+    }
+
+    /// Keeps a message until its topic's route says which queue its hash means.
+    fn park(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State<T>>,
+        topic: &Arc<str>,
+        hash: i32,
+        item: Item<'_, T>,
+        since: Instant,
+    ) {
+        let first = !state.parked.contains_key(topic);
+        state.parked.entry(topic.clone()).or_default().push(Parked {
+            body: Bytes::copy_from_slice(item.body),
+            extra: item.extra.to_owned(),
+            flag: item.flag,
+            hash,
+            eager: item.eager,
+            alone: item.alone,
+            timeout: item.timeout,
+            ticket: item.ticket,
+            since,
+        });
+        drop(state);
+        if first {
+            let this = self.clone();
+            let name = topic.clone();
+            self.producer
+                .routes()
+                .with(topic, move |known| this.unpark(&name, &known));
+        }
+    }
+
+    fn unpark(self: &Arc<Self>, topic: &Arc<str>, known: &Known) {
+        let mut failed = Vec::new();
+        let mut used = Vec::new();
+        let mut guard = self.state();
+        let state = &mut *guard;
+        for parked in state.parked.remove(topic).unwrap_or_default() {
+            let bytes = parked.body.len();
+            let put = by_hash(topic, known, parked.hash).and_then(|key| {
+                let item = Item {
+                    topic,
+                    body: &parked.body,
+                    extra: &parked.extra,
+                    flag: parked.flag,
+                    place: Place::Any,
+                    eager: parked.eager,
+                    alone: parked.alone,
+                    timeout: parked.timeout,
+                    ticket: None,
+                };
+                let lane = state.lanes.entry(key.clone()).or_default();
+                self.put(lane, &key, item, parked.since)?;
+                Ok(key)
+            });
+            match put {
+                Ok(key) => {
+                    if let (Some(ticket), Some(lane)) = (parked.ticket, state.lanes.get_mut(&key)) {
+                        lane.give_ticket(ticket);
+                    }
+                    if !used.contains(&key) {
+                        used.push(key);
+                    }
+                }
+                Err(error) => failed.push((bytes, parked.ticket, error)),
+            }
+        }
+        drop(guard);
+        for (bytes, ticket, error) in failed {
+            self.refuse(topic, bytes, ticket, error);
+        }
+        for key in used {
+            self.pump(&key);
+        }
+        // What is neither eager nor full leaves by the timer.
+        self.opened.notify_one();
+    }
+
+    /// A parked message that cannot be sent.
+    fn refuse(&self, topic: &Arc<str>, bytes: usize, ticket: Option<T>, error: ClientError) {
+        let kept = usize::from(ticket.is_some());
+        self.producer.gate().leave(1 - kept, bytes);
+        self.producer.count_failed(1);
+        let Some(ticket) = ticket else {
+            tracing::warn!(topic = &**topic, %error, "a message without a callback was not sent");
+            return;
+        };
+        (self.sink)(Landed {
+            tickets: vec![(0, ticket)],
+            batch: false,
+            outcome: Err(error),
+        });
+    }
+}
+
+impl<T> Lane<T> {
+    /// The ticket of the message that was put last.
+    fn give_ticket(&mut self, ticket: T) {
+        if let Some(open) = &mut self.open {
+            open.tickets.push((open.batch.len().saturating_sub(1), ticket));
+        } else if let Some(load) = self.sealed.back_mut() {
+            load.tickets.push((0, ticket));
+        }
+    }
+}
+
+fn by_hash(topic: &Arc<str>, known: &Known, hash: i32) -> Result<Key, ClientError> {
+    let route = known.as_ref().map_err(Clone::clone)?;
+    let queues = &route.published.queues;
+    let at = select::by_number(i64::from(hash), queues.len());
+    let queue = at.and_then(|at| queues.get(at));
+    let queue = queue.ok_or_else(|| route.no_queue(topic))?;
+    Ok(Key::Queue(topic.clone(), queue.broker.clone(), queue.queue_id))
+}
+
+/// The timer: asleep until a batch is opened, then until the oldest is ripe. It keeps nothing alive.
+async fn tick<T: Send + 'static>(accumulator: Weak<Accumulator<T>>, opened: Arc<Notify>, shutdown: Shutdown) {
+    loop {
+        let Some(again) = accumulator.upgrade().map(|this| this.sweep()) else {
+            return;
+        };
+        let Some(again) = again else {
+            tokio::select! {
+                () = opened.notified() => continue,
+                () = shutdown.stopped() => return,
+            }
+        };
+        let pause = again.saturating_duration_since(Instant::now());
+        if shutdown.sleep_or_stop(pause).await {
+            return;
+        }
+    }
+}
+
+impl<T> Drop for Accumulator<T> {
+    fn drop(&mut self) {
+        // The timer sees that nobody is left.
+        self.opened.notify_one();
+    }
+}

@@ -1,0 +1,216 @@
+//! Messages of one topic and queue in one frame (Apache `MessageDecoder.encodeMessages`, plain batch).
+//!
+//! The broker makes a record of its own out of each item, so consumers need no support for it. Bodies are copied
+//! once, from the caller's memory to their place in the frame; unique ids and the properties that every message has
+//! are written in place.
+//!
+//! ```text
+//! item properties   UNIQ_KEY 0x01 <32 digits> 0x02 WAIT 0x01 true 0x02 <the message's own>
+//! ids               <32 digits> , <32 digits> , ...
+//! ```
+
+use crate::draft::{Draft, Target};
+use bytes::Bytes;
+use pyrmq_remoting::WireError;
+use pyrmq_remoting::clock;
+use pyrmq_remoting::message::batch::{self, BatchItem, ITEM_OVERHEAD};
+use pyrmq_remoting::message::id::UniqueIds;
+use pyrmq_remoting::message::properties::MAX_BYTES;
+use std::sync::Arc;
+
+const UNIQ_KEY: &[u8] = b"UNIQ_KEY\x01";
+const AFTER_ID: &[u8] = b"\x02WAIT\x01true\x02";
+const ID_DIGITS: usize = 32;
+/// Digits of an id that never change within a producer: address, process, loader.
+const FIXED_DIGITS: usize = 20;
+
+/// Bytes of the properties that every message has.
+pub const COMMON_PROPERTIES: usize = UNIQ_KEY.len() + ID_DIGITS + AFTER_ID.len();
+
+/// Room made at once in a new batch; larger ones grow.
+const FIRST_ROOM: usize = 64 * 1024;
+
+const fn digit_pairs() -> [[u8; 2]; 256] {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    let mut table = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = [DIGITS[byte >> 4], DIGITS[byte & 15]];
+        byte += 1;
+    }
+    table
+}
+
+static PAIRS: [[u8; 2]; 256] = digit_pairs();
+
+/// Writes unique ids as text; the fixed part is formatted once.
+#[derive(Debug, Clone, Copy)]
+pub struct IdText {
+    fixed: [u8; FIXED_DIGITS],
+}
+
+impl IdText {
+    /// For the ids of this maker, whose address is one of IP version 4. Uses one id up.
+    pub fn new(ids: &UniqueIds) -> Self {
+        let text = ids.next(clock::now_ms()).to_string();
+        let mut fixed = [b'0'; FIXED_DIGITS];
+        if let Some(digits) = text.as_bytes().first_chunk::<FIXED_DIGITS>() {
+            fixed = *digits;
+        }
+        Self { fixed }
+    }
+
+    /// The digits of the next id.
+    pub fn next(&self, ids: &UniqueIds) -> [u8; ID_DIGITS] {
+        let id = ids.next(clock::now_ms());
+        let mut text = [b'0'; ID_DIGITS];
+        let (fixed, moving) = text.split_at_mut(FIXED_DIGITS);
+        fixed.copy_from_slice(&self.fixed);
+        let bytes = id
+            .month_ms
+            .to_be_bytes()
+            .into_iter()
+            .chain(id.counter.to_be_bytes());
+        for (pair, byte) in moving.chunks_exact_mut(2).zip(bytes) {
+            pair.copy_from_slice(&PAIRS[usize::from(byte)]);
+        }
+        text
+    }
+}
+
+/// Fills one batch.
+#[derive(Debug)]
+pub struct Batch {
+    topic: Arc<str>,
+    target: Target,
+    limit: usize,
+    body: Vec<u8>,
+    ids: String,
+    items: u32,
+}
+
+impl Batch {
+    /// Empty; `limit` bytes of items at most.
+    pub fn new(topic: Arc<str>, target: Target, limit: usize) -> Self {
+        Self {
+            topic,
+            target,
+            limit,
+            body: Vec::new(),
+            ids: String::new(),
+            items: 0,
+        }
+    }
+
+    /// True when nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.items == 0
+    }
+
+    /// Messages in it.
+    pub fn len(&self) -> u32 {
+        self.items
+    }
+
+    /// Bytes in it.
+    pub fn bytes(&self) -> usize {
+        self.body.len()
+    }
+
+    /// Whether another item fits; the first always does.
+    pub fn fits(&self, body: usize, properties: usize) -> bool {
+        self.items == 0 || self.body.len() + ITEM_OVERHEAD + body + properties <= self.limit
+    }
+
+    /// Adds a message whose properties carry the unique id `message_id`.
+    pub fn push(
+        &mut self,
+        body: &[u8],
+        properties: &str,
+        message_id: &str,
+        flag: i32,
+    ) -> Result<(), WireError> {
+        let item = BatchItem {
+            flag,
+            body,
+            properties: properties.as_bytes(),
+        };
+        self.make_room(item.encoded_size());
+        batch::encode(&item, &mut self.body)?;
+        self.note_id(message_id);
+        Ok(())
+    }
+
+    /// Adds a message with this unique id and, beside what every message has, these properties.
+    pub fn push_with_id(
+        &mut self,
+        body: &[u8],
+        extra: &str,
+        id: &[u8; ID_DIGITS],
+        flag: i32,
+    ) -> Result<(), WireError> {
+        let too_large = |what, length, limit| WireError::TooLarge { what, length, limit };
+        let properties = COMMON_PROPERTIES + extra.len();
+        let announced = i16::try_from(properties)
+            .map_err(|_| too_large("properties", properties, MAX_BYTES))?
+            .to_be_bytes();
+        let size = ITEM_OVERHEAD + body.len() + properties;
+        let whole = i32::try_from(size).map_err(|_| too_large("batch item", size, i32::MAX as usize))?;
+        let length = i32::try_from(body.len()).unwrap_or(i32::MAX);
+        self.make_room(size);
+        let mut head = [0; 20];
+        head[..4].copy_from_slice(&whole.to_be_bytes());
+        head[12..16].copy_from_slice(&flag.to_be_bytes());
+        head[16..].copy_from_slice(&length.to_be_bytes());
+        let mut common = [0; 2 + COMMON_PROPERTIES];
+        let (front, rest) = common.split_at_mut(2 + UNIQ_KEY.len());
+        front[..2].copy_from_slice(&announced);
+        front[2..].copy_from_slice(UNIQ_KEY);
+        rest[..ID_DIGITS].copy_from_slice(id);
+        rest[ID_DIGITS..].copy_from_slice(AFTER_ID);
+        self.body.extend_from_slice(&head);
+        self.body.extend_from_slice(body);
+        self.body.extend_from_slice(&common);
+        self.body.extend_from_slice(extra.as_bytes());
+        self.note_id(std::str::from_utf8(id).unwrap_or_default());
+        Ok(())
+    }
+
+    fn make_room(&mut self, size: usize) {
+        if self.items == 0 {
+            self.body.reserve(self.limit.min(FIRST_ROOM).max(size));
+        }
+    }
+
+    fn note_id(&mut self, id: &str) {
+        if self.items > 0 {
+            self.ids.push(',');
+        }
+        self.ids.push_str(id);
+        self.items += 1;
+    }
+
+    /// The batch as one draft; it is empty again.
+    pub fn take(&mut self) -> Draft {
+        Draft {
+            topic: self.topic.clone(),
+            body: Bytes::from(std::mem::take(&mut self.body)),
+            properties: "WAIT\u{1}true\u{2}".to_owned(),
+            message_id: std::mem::take(&mut self.ids),
+            flag: 0,
+            sys_flag: 0,
+            target: self.target.clone(),
+            items: std::mem::take(&mut self.items),
+        }
+    }
+}
+
+/// The properties of a message that travels alone: what every message has, then its own.
+pub fn alone_properties(id: &str, extra: &str) -> String {
+    let mut text = String::with_capacity(COMMON_PROPERTIES + extra.len());
+    text.push_str("UNIQ_KEY\u{1}");
+    text.push_str(id);
+    text.push_str("\u{2}WAIT\u{1}true\u{2}");
+    text.push_str(extra);
+    text
+}

@@ -1,0 +1,245 @@
+//! Messages that leave together: when, in which order, and what each is told.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{Act, WAIT, World};
+use pyrmq_client::ProducerOptions;
+use pyrmq_client::accumulate::{Accumulator, Item, Landed, Limits, Place};
+use pyrmq_client::producer::Producer;
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::message::batch;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_mins(1);
+
+struct Bench {
+    world: World,
+    accumulator: Arc<Accumulator<u32>>,
+    producer: Arc<Producer>,
+    landed: Receiver<Landed<u32>>,
+}
+
+impl Bench {
+    fn new(brokers: usize, limits: Limits, set: impl FnOnce(&mut ProducerOptions)) -> Self {
+        let world = World::new(brokers);
+        let producer = Arc::new(world.producer(set));
+        let (sender, landed) = channel();
+        let sink = Box::new(move |landed| drop(sender.send(landed)));
+        let accumulator = Accumulator::new(producer.clone(), limits, sink);
+        Self {
+            world,
+            accumulator,
+            producer,
+            landed,
+        }
+    }
+
+    fn push(&self, ticket: u32, place: Place<'_>, eager: bool) {
+        let body = ticket.to_be_bytes();
+        assert!(self.producer.gate().enter(1, body.len(), WAIT));
+        let item = Item {
+            topic: "orders",
+            body: &body,
+            extra: "",
+            flag: 0,
+            place,
+            eager,
+            alone: false,
+            timeout: None,
+            ticket: Some(ticket),
+        };
+        self.accumulator.push(item).unwrap();
+    }
+
+    /// The tickets of the next frame, with how it went.
+    fn next(&self) -> (Vec<u32>, bool) {
+        let landed = self.landed.recv_timeout(WAIT).unwrap();
+        self.producer.gate().leave(landed.tickets.len(), 0);
+        let places: Vec<u32> = landed.tickets.iter().map(|(place, _)| *place).collect();
+        if landed.batch {
+            assert!(places.is_sorted(), "places ascend: {places:?}");
+        }
+        let tickets = landed.tickets.into_iter().map(|(_, ticket)| ticket).collect();
+        (tickets, landed.outcome.is_ok())
+    }
+
+    /// The numbers of all stored messages in the order in which the brokers took them.
+    fn stored(&self, broker: usize) -> Vec<u32> {
+        let bodies = self.world.brokers[broker].bodies.lock().unwrap();
+        let mut numbers = Vec::new();
+        for body in bodies.iter() {
+            if let Ok(number) = <[u8; 4]>::try_from(&body[..]) {
+                numbers.push(u32::from_be_bytes(number));
+                continue;
+            }
+            for item in batch::items(body) {
+                numbers.push(u32::from_be_bytes(item.unwrap().body.try_into().unwrap()));
+            }
+        }
+        numbers
+    }
+}
+
+fn limits(linger: Duration) -> Limits {
+    Limits {
+        linger,
+        bytes: 64 * 1024,
+        messages: 1024,
+    }
+}
+
+const QUEUE: Place<'_> = Place::Queue("b0", 1);
+
+#[test]
+fn messages_of_one_queue_stay_in_order_whatever_has_to_be_tried_again() {
+    let bench = Bench::new(1, limits(Duration::from_millis(1)), |_| ());
+    let busy = Act::Say(response::SYSTEM_BUSY);
+    bench
+        .world
+        .script(0, &[busy, Act::Store, busy, busy, Act::Store, busy]);
+    for number in 0..300 {
+        bench.push(number, QUEUE, number % 2 == 0);
+    }
+    let mut told = Vec::new();
+    while told.len() < 300 {
+        let (tickets, stored) = bench.next();
+        assert!(stored);
+        told.extend(tickets);
+    }
+    let wanted: Vec<u32> = (0..300).collect();
+    assert_eq!(told, wanted, "outcomes come in order");
+    assert_eq!(bench.stored(0), wanted, "so do messages");
+}
+
+#[test]
+fn a_hash_waits_for_its_route_and_keeps_its_order() {
+    let bench = Bench::new(1, limits(LONG), |_| ());
+    for number in 0..100 {
+        bench.push(number, Place::Hash(7), true);
+    }
+    let mut told = Vec::new();
+    while told.len() < 100 {
+        told.extend(bench.next().0);
+    }
+    assert_eq!(bench.stored(0), (0..100).collect::<Vec<u32>>());
+    assert_eq!(*bench.world.asked.lock().unwrap(), 1, "one question for all");
+}
+
+#[test]
+fn what_nobody_awaits_lingers_until_its_time_a_full_batch_or_a_flush() {
+    let bench = Bench::new(
+        1,
+        Limits {
+            messages: 10,
+            ..limits(LONG)
+        },
+        |_| (),
+    );
+    for number in 0..25 {
+        bench.push(number, Place::Any, false);
+    }
+    assert_eq!(bench.next().0.len(), 10);
+    assert_eq!(bench.next().0.len(), 10);
+    assert!(bench.landed.try_recv().is_err(), "the last five linger");
+    bench.accumulator.flush();
+    assert_eq!(bench.next().0, [20, 21, 22, 23, 24]);
+    let quick = Bench::new(1, limits(Duration::from_millis(20)), |_| ());
+    let began = Instant::now();
+    quick.push(1, Place::Any, false);
+    quick.push(2, Place::Any, false);
+    assert_eq!(quick.next().0, [1, 2]);
+    assert!(began.elapsed() >= Duration::from_millis(20));
+}
+
+#[test]
+fn what_somebody_awaits_leaves_at_once_and_then_with_what_came_meanwhile() {
+    let bench = Bench::new(1, limits(LONG), |_| ());
+    bench.world.script(0, &[Act::Silent]);
+    bench.push(0, Place::Any, true);
+    for number in 1..50 {
+        bench.push(number, Place::Any, true);
+    }
+    let held = loop {
+        if let Some(reply) = bench.world.brokers[0].held.lock().unwrap().pop() {
+            break reply;
+        }
+        std::thread::yield_now();
+    };
+    assert!(bench.landed.try_recv().is_err());
+    held.send(common::stored_answer("1", "0"));
+    assert_eq!(bench.next().0, [0]);
+    assert_eq!(bench.next().0, (1..50).collect::<Vec<u32>>());
+}
+
+#[test]
+fn without_linger_each_message_is_a_frame() {
+    let bench = Bench::new(2, limits(Duration::ZERO), |_| ());
+    for number in 0..20 {
+        bench.push(number, Place::Any, false);
+    }
+    for _ in 0..20 {
+        assert_eq!(bench.next().0.len(), 1);
+    }
+    assert_eq!(bench.world.stored(), 20);
+}
+
+#[test]
+fn messages_that_waited_behind_another_are_told_that_they_were_not_sent() {
+    let set = |options: &mut ProducerOptions| options.send_timeout = Duration::from_millis(200);
+    let bench = Bench::new(1, limits(LONG), set);
+    bench.world.script(0, &[Act::Silent]);
+    bench.push(0, QUEUE, true);
+    bench.push(1, QUEUE, true);
+    assert_eq!(bench.next(), (vec![0], false));
+    let landed = bench.landed.recv_timeout(WAIT).unwrap();
+    let text = landed.outcome.unwrap_err().to_string();
+    assert!(
+        text.contains("after 0 attempts") && text.contains("it was not stored"),
+        "{text}"
+    );
+}
+
+#[test]
+fn closing_sends_what_lingers_and_takes_nothing_more() {
+    let bench = Bench::new(1, limits(LONG), |_| ());
+    bench.push(0, Place::Any, false);
+    bench.accumulator.close();
+    assert_eq!(bench.next(), (vec![0], true));
+    let item = Item {
+        topic: "orders",
+        body: b"x",
+        extra: "",
+        flag: 0,
+        place: Place::Any,
+        eager: false,
+        alone: false,
+        timeout: None,
+        ticket: Some(1),
+    };
+    assert_eq!(
+        bench.accumulator.push(item).unwrap_err().to_string(),
+        "the producer is closed"
+    );
+}
+
+#[test]
+fn a_queue_that_is_not_there_fails_thousands_of_waiting_messages_without_recursion() {
+    let bench = Bench::new(
+        1,
+        Limits {
+            messages: 1,
+            ..limits(Duration::from_millis(1))
+        },
+        |_| (),
+    );
+    for number in 0..5000 {
+        bench.push(number, Place::Queue("b0", 99), false);
+    }
+    for _ in 0..5000 {
+        assert!(!bench.next().1);
+    }
+    assert_eq!(bench.producer.gate().waiting(), 0);
+}

@@ -1,0 +1,410 @@
+"""`produce`, its callbacks, and batches that gather by themselves, on a running cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyrmq import (
+    Admin,
+    ClosedError,
+    ConfigError,
+    MessageError,
+    Producer,
+    PullConsumer,
+    QueueId,
+    ReceivedMessage,
+    RmqError,
+    RouteError,
+    SendResult,
+    aio,
+)
+from pyrmq._client import Compression, ProducerOptions
+from pyrmq.errors import QueueFull
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Report = tuple[RmqError | None, SendResult | None]
+
+
+class Reports:
+    """A delivery callback that keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.all: list[Report] = []
+
+    def __call__(self, error: RmqError | None, result: SendResult | None) -> None:
+        """Keep it."""
+        self.all.append((error, result))
+
+    @property
+    def results(self) -> list[SendResult]:
+        """The results; nothing may have failed."""
+        assert all(error is None for error, _ in self.all), self.all[:3]
+        return [result for _, result in self.all if result is not None]
+
+
+def stored(address: str, topic: str, count: int) -> dict[tuple[int, int], tuple[str, bytes]]:
+    """What a topic holds: by queue and offset the unique id and the body."""
+    found: dict[tuple[int, int], tuple[str, bytes]] = {}
+    with PullConsumer(name_server=address, group=f"stored-{topic}") as consumer:
+        consumer.subscribe(topic)
+        while len(found) < count:
+            messages = consumer.poll(timeout=10)
+            assert messages, f"only {len(found)} of {count} messages came"
+            for m in messages:
+                found[m.queue_id, m.queue_offset] = (m.message_id, m.body)
+    return found
+
+
+def test_each_message_of_a_batch_gets_the_result_of_its_own(address: str, topic: str) -> None:
+    reports = Reports()
+    with Producer(name_server=address) as producer:
+        for number in range(5000):
+            producer.produce(topic, str(number), reports, flag=number)
+        assert producer.flush()
+        stats = producer.stats()
+    assert len(reports.results) == 5000
+    assert (stats.confirmed, stats.batched, stats.in_flight) == (5000, 5000, 0)
+    assert stats.frames < 500
+    assert stats.batch_size > 10
+    found = stored(address, topic, 5000)
+    bodies = {found[r.queue_id, r.queue_offset] for r in reports.results}
+    assert {(r.message_id, found[r.queue_id, r.queue_offset][1]) for r in reports.results} == bodies
+    assert {int(body) for _, body in bodies} == set(range(5000))
+
+
+def test_what_a_message_carries_arrives_out_of_a_batch(address: str, topic: str) -> None:
+    with Producer(name_server=address) as producer:
+        producer.produce(topic, b"plain")
+        producer.produce(
+            topic,
+            "Käse",
+            keys=["a", "b"],
+            tags="new",
+            properties={"table": "7"},
+            sharding_key="k",
+            flag=9,
+        )
+    with PullConsumer(name_server=address, group=f"carry-{topic}") as consumer:
+        consumer.subscribe(topic)
+        messages: dict[str, ReceivedMessage] = {}
+        while len(messages) < 2:
+            messages.update({m.body.decode(): m for m in consumer.poll(timeout=10)})
+    rich = messages["Käse"]
+    assert (rich.keys, rich.tags, rich.sharding_key) == (["a", "b"], "new", "k")
+    assert (rich.properties["table"], rich.flag) == ("7", 9)
+    assert messages["plain"].keys == []
+
+
+def test_messages_of_one_key_keep_their_order_from_the_first_on(address: str, topic: str) -> None:
+    with Admin(name_server=address) as admin:
+        admin.create_topic(topic, queues=4)
+    with Producer(name_server=address) as producer:
+        reports = {key: Reports() for key in "abcdefg"}
+        for number in range(3000):
+            key = "abcdefg"[number % 7]
+            producer.produce(topic, f"{key}{number}", reports[key], sharding_key=key)
+            if number % 500 == 0:
+                producer.send_async(topic, f"{key}{number}.5", sharding_key=key)
+        assert producer.flush()
+    bodies: dict[str, list[float]] = {key: [] for key in reports}
+    for _, (_, body) in sorted(stored(address, topic, 3006).items()):
+        bodies[body.decode()[0]].append(float(body.decode()[1:]))
+    for key, numbers in bodies.items():
+        assert numbers == sorted(numbers), key
+        assert len({result.queue_id for result in reports[key].results}) == 1
+
+
+def test_a_delayed_a_large_and_a_plain_message_of_a_key_keep_their_order(
+    address: str, topic: str
+) -> None:
+    reports = Reports()
+    with Producer(name_server=address) as producer:
+        for number in range(60):
+            body = bytes([number]) * (20_000 if number % 3 == 0 else 10)
+            producer.produce(topic, body, reports, sharding_key="k")
+    bodies = [body[0] for _, (_, body) in sorted(stored(address, topic, 60).items())]
+    assert bodies == list(range(60))
+    assert len(reports.results) == 60
+
+
+def test_a_lingering_message_leaves_without_flush(address: str, topic: str) -> None:
+    reports = Reports()
+    with Producer(name_server=address, linger=0.05) as producer:
+        producer.produce(topic, b"x", reports)
+        assert producer.poll() == 0, "it lingers"
+        assert producer.poll(timeout=10) == 1
+    assert len(reports.results) == 1
+
+
+def test_callbacks_run_in_the_thread_that_asks_and_what_they_raise_is_logged(
+    address: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    threads: set[int] = set()
+
+    def shout(error: RmqError | None, result: SendResult | None) -> None:
+        assert error is None
+        assert result is not None
+        threads.add(threading.get_ident())
+        raise RuntimeError("boom")
+
+    with Producer(name_server=address) as producer, caplog.at_level(logging.ERROR):
+        for _ in range(3):
+            producer.produce(topic, b"x", shout)
+        assert producer.flush()
+    assert threads == {threading.get_ident()}
+    logged = [r for r in caplog.records if r.name == "pyrmq.producer"]
+    assert len(logged) == 3
+    assert logged[0].exc_info is not None
+
+
+def test_ctrl_c_in_a_callback_ends_the_call_and_the_rest_is_told_later(
+    address: str, topic: str
+) -> None:
+    reports = Reports()
+
+    def stop(error: RmqError | None, result: SendResult | None) -> None:
+        reports(error, result)
+        if len(reports.all) == 1:
+            raise KeyboardInterrupt
+
+    with Producer(name_server=address, linger=1) as producer:
+        for _ in range(5):
+            producer.produce(topic, b"x", stop)
+        with pytest.raises(KeyboardInterrupt):
+            producer.flush()
+        assert producer.flush()
+    assert len(reports.results) == 5
+
+
+def test_a_full_window_serves_callbacks_instead_of_deadlocking(address: str, topic: str) -> None:
+    reports = Reports()
+    with Producer(name_server=address, max_in_flight=10, linger=0.001) as producer:
+        for number in range(500):
+            producer.produce(topic, str(number), reports)
+        assert reports.all, "callbacks ran while produce waited for room"
+        assert producer.flush()
+    assert len(reports.results) == 500
+
+
+def test_without_waiting_a_full_window_is_an_error_at_once(address: str, topic: str) -> None:
+    with Producer(name_server=address, max_in_flight=10, linger=30) as producer:
+        for _ in range(10):
+            producer.produce(topic, b"x", wait=False)
+        with pytest.raises(QueueFull, match="10 messages are on their way"):
+            producer.produce(topic, b"x", wait=False)
+        assert producer.flush()
+        producer.produce(topic, b"x", wait=False)
+
+
+def test_the_window_counts_bytes(address: str, topic: str) -> None:
+    with Producer(name_server=address, max_in_flight_bytes=1000, linger=30) as producer:
+        producer.produce(topic, bytes(900), wait=False)
+        with pytest.raises(QueueFull):
+            producer.produce(topic, bytes(101), wait=False)
+        producer.produce(topic, bytes(100), wait=False)
+        assert producer.stats().in_flight_bytes == 1000
+
+
+def test_a_callback_may_produce_and_flush(address: str, topic: str) -> None:
+    second = Reports()
+    with Producer(name_server=address) as producer:
+
+        def again(error: RmqError | None, result: SendResult | None) -> None:
+            assert error is None
+            assert result is not None
+            producer.produce(topic, b"second", second)
+            assert producer.flush()
+
+        for _ in range(3):
+            producer.produce(topic, b"first", again)
+        assert producer.flush()
+        assert len(second.results) == 3
+
+
+def test_a_failure_is_told_to_each_message(address: str) -> None:
+    reports = Reports()
+    with Producer(name_server=address, create_topic_key="no-such") as producer:
+        for key in (None, "k"):
+            producer.produce("not-there", b"x", reports, sharding_key=key)
+        assert producer.flush()
+        assert producer.stats().failed == 2
+    assert [type(error).__name__ for error, _ in reports.all] == ["TopicNotFound"] * 2
+
+
+def test_mistakes_are_told_at_once(address: str, topic: str) -> None:
+    with Producer(name_server=address) as producer:
+        for body, match in ((b"", "empty body"), (bytes(5_000_000), "the limit is")):
+            with pytest.raises(MessageError, match=match):
+                producer.produce(topic, body)
+        with pytest.raises(MessageError, match="topic `a b` is illegal"):
+            producer.produce("a b", b"x")
+        with pytest.raises(MessageError, match="0x01 and 0x02"):
+            producer.produce(topic, b"x", properties={"a": "\x01"})
+        with pytest.raises(TypeError, match="a body is bytes"):
+            producer.produce(topic, 7)  # type: ignore[arg-type]
+        assert producer.stats().in_flight == 0, "what was refused does not count"
+        reports = Reports()
+        producer.produce(topic, b"x", reports, queue=99)
+        producer.flush()
+        assert isinstance(reports.all[0][0], RouteError)
+    with pytest.raises(ClosedError):
+        producer.produce(topic, b"x")
+
+
+def test_closing_sends_what_lingers(address: str, topic: str) -> None:
+    reports = Reports()
+    with Producer(name_server=address, linger=30) as producer:
+        for _ in range(100):
+            producer.produce(topic, b"x", reports)
+    assert len(reports.results) == 100
+
+
+def test_closing_tells_what_was_not_sent(
+    address: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    reports = Reports()
+    producer = Producer(name_server=address, send_timeout=30)
+    producer.produce(topic, b"x", reports)
+    assert producer.flush()
+    # A name server that is not there: the route of another topic is asked for until it is closed.
+    lost = Producer(name_server="127.0.0.1:9", send_timeout=30, group="lost")
+    lost.produce(topic, b"x", reports)
+    lost.close(timeout=0.2)
+    producer.close()
+    assert len(reports.all) == 2
+    assert isinstance(reports.all[1][0], RmqError)
+
+
+def test_threads_share_the_accumulator(address: str, topic: str) -> None:
+    with Producer(name_server=address) as producer:
+
+        def work() -> None:
+            for _ in range(500):
+                producer.produce(topic, b"x")
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert producer.flush()
+        assert producer.stats().confirmed == 4000
+
+
+def test_a_selector_chooses_the_queue(address: str, topic: str) -> None:
+    seen: list[Sequence[QueueId]] = []
+
+    def third(queues: Sequence[QueueId]) -> QueueId:
+        seen.append(queues)
+        return queues[2]
+
+    with Admin(name_server=address) as admin:
+        admin.create_topic(topic, queues=4)
+    with Producer(name_server=address) as producer:
+        assert producer.send(topic, b"x", queue=third).queue_id == 2
+        assert producer.send(topic, b"x", queue=lambda queues: len(queues) - 1).queue_id == 3
+        with pytest.raises(ConfigError, match="the selector returned 4, there are 4 queues"):
+            producer.send(topic, b"x", queue=lambda _: 4)
+        with pytest.raises(ConfigError, match="the selector returned None"):
+            producer.send(topic, b"x", queue=lambda _: None)  # type: ignore[arg-type, return-value]
+        with pytest.raises(ConfigError, match="not among the topic's queues"):
+            producer.send(topic, b"x", queue=lambda _: QueueId(topic, "else", 0))
+        with pytest.raises(ZeroDivisionError):
+            producer.send(topic, b"x", queue=lambda _: 1 // 0)
+    assert seen[0] == [QueueId(topic, "broker-a", number) for number in range(4)]
+
+
+def test_both_forms_have_one_constructor_and_its_defaults_stand_once() -> None:
+    for sync, other in ((Producer, aio.Producer), (PullConsumer, aio.PullConsumer)):
+        assert sync.__init__ is other.__init__
+    options = inspect.signature(ProducerOptions).parameters
+    given = inspect.signature(Producer).parameters
+    assert list(given) == list(options)
+    assert all(given[name].default == options[name].default for name in given)
+
+
+def test_wrong_options_are_refused() -> None:
+    for wrong, match in (
+        ({"linger": -1}, "option `linger` is -1"),
+        ({"batch_bytes": 0}, "option `batch_bytes` is 0"),
+        ({"compression": "gzip"}, "option `compression` is 'gzip'"),
+        ({"compress_level": 10}, "option `compress_level` is 10"),
+        ({"retries": -1}, "option `retries` is -1"),
+    ):
+        with pytest.raises(ConfigError, match=match):
+            Producer(name_server="127.0.0.1:1", **wrong)
+
+
+@pytest.mark.parametrize(("compression", "bits"), [("zlib", 3), ("lz4", 1), ("zstd", 2)])
+def test_bodies_travel_compressed_as_asked(
+    address: str, topic: str, compression: Compression, bits: int
+) -> None:
+    body = b"all the same " * 10_000
+    with Producer(name_server=address, compression=compression) as producer:
+        producer.produce(topic, body)
+        producer.send(topic, body)
+    with PullConsumer(name_server=address, group=f"large-{topic}") as consumer:
+        consumer.subscribe(topic)
+        messages: list[ReceivedMessage] = []
+        while len(messages) < 2:
+            messages += consumer.poll(timeout=10)
+    assert [(m.sys_flag & 1, m.sys_flag >> 8 & 7, m.body == body) for m in messages] == [
+        (1, bits, True)
+    ] * 2
+
+
+def test_aio_gathers_awaits_and_keeps_order(address: str, topic: str) -> None:
+    async def main() -> None:
+        async with aio.Producer(name_server=address) as producer:
+            futures = [await producer.produce(topic, str(n), sharding_key="k") for n in range(1000)]
+            assert await producer.flush()
+            assert all(future.done() for future in futures)
+            assert [(await future).queue_offset for future in futures] == list(range(1000))
+            assert producer.stats().frames < 200
+            sends = [producer.send(topic, str(n), sharding_key="k") for n in range(500)]
+            results = await asyncio.gather(*sends)
+            assert [r.queue_offset for r in results] == list(range(1000, 1500))
+
+    asyncio.run(asyncio.wait_for(main(), 25))
+
+
+def test_aio_back_pressure_waits_and_loses_nothing(address: str, topic: str) -> None:
+    async def main() -> None:
+        async with aio.Producer(name_server=address, max_in_flight=7) as producer:
+            results = await asyncio.gather(*(producer.send(topic, str(n)) for n in range(700)))
+            assert len({(r.queue_id, r.queue_offset) for r in results}) == 700
+            await producer.send(topic, b"x", queue=lambda queues: queues[0])
+
+    asyncio.run(asyncio.wait_for(main(), 25))
+
+
+def test_a_cancelled_send_harms_nobody(address: str, topic: str) -> None:
+    async def main() -> None:
+        async with aio.Producer(name_server=address, linger=0.2) as producer:
+            await producer.send(topic, b"first")
+            task = asyncio.ensure_future(producer.send(topic, b"x"))
+            await asyncio.sleep(0)
+            task.cancel()
+            assert (await producer.send(topic, b"y")).attempts == 1
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await producer.flush()
+
+    asyncio.run(asyncio.wait_for(main(), 25))
+
+
+def test_a_lone_send_does_not_linger(address: str, topic: str) -> None:
+    with Producer(name_server=address, linger=20) as producer:
+        began = time.monotonic()
+        producer.send_async(topic, b"x").result(timeout=10)
+        producer.send(topic, b"x", sharding_key="k")
+        assert time.monotonic() - began < 10
