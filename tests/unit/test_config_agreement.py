@@ -35,6 +35,7 @@ NAME_SERVER = Role(
         "configStorePath": "request code 318 is a Python row",
         "kvConfigPath": "the key-value configuration is Python's",
         "enableAllTopicList": "206 is a Python row",
+        "metricsPort": "the HTTP port is Python's",
         "enableTopicList": "224 and 311 to 313 are Python rows",
     },
 )

@@ -96,12 +96,12 @@ def test_values_survive_a_restart_and_deletes_too(tmp_path: Path) -> None:
 
 def test_the_order_configuration_is_told_at_once_and_on_change(tmp_path: Path) -> None:
     kv = KvConfig(tmp_path / "kvConfig.json")
-    told: list[dict[str, str]] = []
+    told: list[dict[str, str] | None] = []
     kv.watch_order(told.append)
     kv.put("N", "a", "1")
     kv.put("ORDER_TOPIC_CONFIG", "orders", "broker-a:4")
     kv.delete("ORDER_TOPIC_CONFIG", "orders")
-    assert told == [{}, {"orders": "broker-a:4"}, {}]
+    assert told == [None, {"orders": "broker-a:4"}, {}]
 
 
 def test_a_change_that_cannot_be_written_is_not_made(

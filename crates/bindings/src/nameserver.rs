@@ -6,10 +6,11 @@ use crate::requests::RequestQueue;
 use crate::runtime::{self, Owner};
 use crate::stop::Stop;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 use pyrmq_nameserver::{Kind, NameServerError, Options};
+use pyrmq_remoting::body::{Body, Style};
 use pyrmq_remoting::net::Requests;
-use pyrmq_routing::table::Units;
+use pyrmq_routing::table::{BrokerView, Units};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +32,23 @@ impl NameServer {
         self.owner.check().map_err(|error| error.into_py(py))?;
         Ok(&self.server)
     }
+}
+
+fn shown<'py>(py: Python<'py>, broker: &BrokerView) -> PyResult<Bound<'py, PyDict>> {
+    let all = PyDict::new(py);
+    all.set_item("cluster", &broker.cluster)?;
+    all.set_item("name", &broker.name)?;
+    all.set_item("broker_id", broker.id)?;
+    all.set_item("address", &broker.address)?;
+    all.set_item("ha_address", &broker.ha_address)?;
+    all.set_item("zone", &broker.zone)?;
+    all.set_item("software", broker.software)?;
+    all.set_item("silent_ms", broker.silent_ms)?;
+    all.set_item("timeout_ms", broker.timeout_ms)?;
+    all.set_item("topics", broker.topics)?;
+    all.set_item("acting_master", broker.acting_master)?;
+    all.set_item("table_version", broker.version)?;
+    Ok(all)
 }
 
 fn read(pairs: &[(String, String)]) -> Result<Options, NameServerError> {
@@ -133,10 +151,14 @@ impl NameServer {
         enter::compute(py, || server.reconfigure(&options))
     }
 
-    /// Replaces the order configuration (namespace `ORDER_TOPIC_CONFIG`).
-    fn set_order_config(&self, py: Python<'_>, order: BTreeMap<String, String>) -> PyResult<()> {
-        self.here(py)?.set_order_config(order);
-        Ok(())
+    /// Replaces the order configuration (namespace `ORDER_TOPIC_CONFIG`); None where there is no such namespace.
+    #[pyo3(signature = (order=None))]
+    fn set_order_config(&self, py: Python<'_>, order: Option<BTreeMap<String, String>>) -> PyResult<()> {
+        let server = self.here(py)?;
+        enter::compute(py, || {
+            server.set_order_config(order);
+            Ok::<_, Error>(())
+        })
     }
 
     /// All topics, sorted.
@@ -153,7 +175,8 @@ impl NameServer {
 
     /// Cluster and broker names, and the address of any broker.
     fn system_topics(&self, py: Python<'_>) -> PyResult<(Vec<String>, Option<String>)> {
-        Ok(self.here(py)?.system_topics())
+        let server = self.here(py)?;
+        enter::compute(py, || Ok::<_, Error>(server.system_topics()))
     }
 
     /// Topics by their unit flags, sorted: `unit`, `has_unit_sub` or `has_unit_sub_ununit`.
@@ -170,23 +193,57 @@ impl NameServer {
     /// Takes a topic out, everywhere or from one cluster.
     #[pyo3(signature = (topic, cluster=None))]
     fn delete_topic(&self, py: Python<'_>, topic: &str, cluster: Option<&str>) -> PyResult<()> {
-        self.here(py)?.delete_topic(topic, cluster);
-        Ok(())
+        let server = self.here(py)?;
+        enter::compute(py, || {
+            server.delete_topic(topic, cluster);
+            Ok::<_, Error>(())
+        })
     }
 
     /// Stops writes to a broker; how many topics that touched.
     fn wipe_write_perm(&self, py: Python<'_>, broker: &str) -> PyResult<usize> {
-        Ok(self.here(py)?.wipe_write_perm(broker))
+        let server = self.here(py)?;
+        enter::compute(py, || Ok::<_, Error>(server.wipe_write_perm(broker)))
     }
 
     /// Allows writes to a broker again; how many topics that touched.
     fn add_write_perm(&self, py: Python<'_>, broker: &str) -> PyResult<usize> {
-        Ok(self.here(py)?.add_write_perm(broker))
+        let server = self.here(py)?;
+        enter::compute(py, || Ok::<_, Error>(server.add_write_perm(broker)))
     }
 
     /// The brokers of a name: id to address.
-    fn broker_members(&self, py: Python<'_>, cluster: &str, broker: &str) -> PyResult<BTreeMap<i64, String>> {
-        Ok(self.here(py)?.broker_members(cluster, broker))
+    fn broker_members(&self, py: Python<'_>, broker: &str) -> PyResult<BTreeMap<i64, String>> {
+        let server = self.here(py)?;
+        enter::compute(py, || Ok::<_, Error>(server.broker_members(broker)))
+    }
+
+    /// Every broker process that lives, each as a dict.
+    fn brokers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let server = self.here(py)?;
+        let brokers = enter::compute(py, || Ok::<_, Error>(server.brokers()))?;
+        brokers.into_iter().map(|broker| shown(py, &broker)).collect()
+    }
+
+    /// The route of a topic as its body, fastjson's compact form with quoted names. None: no broker has it.
+    fn route<'py>(&self, py: Python<'py>, topic: &str) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let server = self.here(py)?;
+        let route = enter::compute(py, || Ok::<_, Error>(server.route(topic)))?;
+        Ok(route.map(|route| PyBytes::new(py, &route.encode_as(Style::STANDARD))))
+    }
+
+    /// Requests of the native rows: kind, counts by duration (up to 1, 2, 4 ... microseconds, then longer),
+    /// microseconds of all together.
+    fn latencies(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, Vec<u64>, u64)>> {
+        let latencies = self.here(py)?.latencies().into_iter();
+        Ok(latencies
+            .map(|latency| (latency.name, latency.buckets, latency.sum_us))
+            .collect())
+    }
+
+    /// Milliseconds since the start.
+    fn uptime_ms(&self, py: Python<'_>) -> PyResult<i64> {
+        Ok(self.here(py)?.uptime_ms())
     }
 }
 

@@ -3,6 +3,7 @@
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::NetError;
 use pyrmq_remoting::{Command, WireError};
+use std::sync::Arc;
 use thiserror::Error;
 
 /// A reason why a name server does not start or change as asked.
@@ -24,6 +25,12 @@ pub enum NameServerError {
     NotLive {
         /// Apache's key.
         key: String,
+    },
+    /// The machine gives no thread.
+    #[error("cannot start the thread that changes the tables: {cause}")]
+    Thread {
+        /// What the system says.
+        cause: Arc<std::io::Error>,
     },
     /// The port cannot be listened on.
     #[error(transparent)]

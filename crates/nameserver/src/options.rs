@@ -116,10 +116,12 @@ options! {
     return_order_topic_config_to_broker: bool = true, "returnOrderTopicConfigToBroker", "switch", "true or false", true;
     /// A slave stands in for a master that is away.
     support_acting_master: bool = false, "supportActingMaster", "switch", "true or false", true;
-    /// Brokers are told when the lowest id of their name changes: not built yet.
-    notify_min_broker_id_changed: bool = false, "notifyMinBrokerIdChanged", "switch", "false", true;
+    /// Brokers are told when the lowest id of their name changes.
+    notify_min_broker_id_changed: bool = false, "notifyMinBrokerIdChanged", "switch", "true or false", true;
     /// Topics that a broker's registration lacks are taken from it.
     delete_topic_with_broker_registration: bool = false, "deleteTopicWithBrokerRegistration", "switch", "true or false", true;
+    /// Topics that one broker name may have; more are refused.
+    max_topics_per_broker: i64 = 200_000, "maxTopicsPerBroker", "topics", "1 or more", true;
     /// Route queries are refused for a while after the start.
     need_wait_for_service: bool = false, "needWaitForService", "switch", "true or false", true;
     /// How long they are refused.
@@ -149,6 +151,7 @@ impl Options {
                 1,
                 i64::MAX,
             ),
+            ("maxTopicsPerBroker", self.max_topics_per_broker, 1, i64::MAX),
             (
                 "waitSecondsForService",
                 self.wait_seconds_for_service,
@@ -165,10 +168,6 @@ impl Options {
                 };
                 return Err(wrong(key, &value.to_string(), &range));
             }
-        }
-        if self.notify_min_broker_id_changed {
-            let range = "false: these notices are not built yet";
-            return Err(wrong("notifyMinBrokerIdChanged", "true", range));
         }
         Ok(())
     }
@@ -196,6 +195,7 @@ impl Options {
             support_acting_master: self.support_acting_master,
             delete_topic_with_broker_registration: self.delete_topic_with_broker_registration,
             order_message_enable: self.order_message_enable,
+            max_topics_per_broker: usize::try_from(self.max_topics_per_broker).ok(),
         }
     }
 }

@@ -1,62 +1,57 @@
 //! The table of request codes: one list from which the processor table, the refusals and docs/compat.md are made.
 
-use crate::processor::{Function, Native, liveness, registration, route};
-use crate::state::State;
+use crate::meter::Meter;
+use crate::processor::{Function, Native, Register, Unregister, liveness, registration, route};
+use crate::state::{Meters, State};
 use pyrmq_remoting::codes::request;
+use pyrmq_remoting::net::table::{Kind, RowInfo};
 use pyrmq_remoting::net::{Processor, Requests, Table};
 use std::sync::Arc;
 
-/// How a request code is served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// By Rust, on the connection's task.
-    Native,
-    /// By a Python worker, where the Python side registers one; refused otherwise.
-    Python,
-    /// Answered REQUEST_CODE_NOT_SUPPORTED, with the note as remark.
-    Refused,
-}
-
-/// One row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RowInfo {
-    /// Request code.
-    pub code: i32,
-    /// How it is served.
-    pub kind: Kind,
-    /// What is to know about it.
-    pub note: &'static str,
-}
-
-const NATIVE: &[(i32, Function, &str)] = &[
-    (
-        request::REGISTER_BROKER,
-        registration::register,
-        "plain and compressed, checksum",
-    ),
-    (
-        request::UNREGISTER_BROKER,
-        registration::unregister,
-        "in force when it is answered",
-    ),
+/// Answered at once on the connection's task: code, function, meter, note.
+const NATIVE: &[(i32, Function, Measured, &str)] = &[
     (
         request::GET_ROUTEINFO_BY_TOPIC,
         route::route,
+        |meters| &meters.route,
         "both JSON forms, acting master, zones",
     ),
-    (request::GET_BROKER_CLUSTER_INFO, route::cluster_info, ""),
+    (
+        request::GET_BROKER_CLUSTER_INFO,
+        route::cluster_info,
+        |meters| &meters.cluster_info,
+        "",
+    ),
     (
         request::REGISTER_TOPIC_IN_NAMESRV,
         registration::register_topic,
+        |meters| &meters.register_topic,
         "a broker that is unknown is an error",
     ),
     (
         request::QUERY_DATA_VERSION,
         liveness::data_version,
+        |meters| &meters.data_version,
         "counts as a sign of life",
     ),
-    (request::BROKER_HEARTBEAT, liveness::heartbeat, ""),
+    (
+        request::BROKER_HEARTBEAT,
+        liveness::heartbeat,
+        |meters| &meters.heartbeat,
+        "",
+    ),
 ];
+
+/// Answered by the queue's thread.
+const QUEUED: &[(i32, &str)] = &[
+    (
+        request::REGISTER_BROKER,
+        "plain and compressed, checksum; one that says nothing new is not read",
+    ),
+    (request::UNREGISTER_BROKER, "in force when it is answered"),
+];
+
+type Measured = fn(&Meters) -> &Meter;
 
 const PYTHON: &[(i32, &str)] = &[
     (request::PUT_KV_CONFIG, "on disk when it is answered"),
@@ -99,7 +94,9 @@ pub fn rows() -> Vec<RowInfo> {
     let row = |code, kind, note| RowInfo { code, kind, note };
     let native = NATIVE
         .iter()
-        .map(|(code, _, note)| row(*code, Kind::Native, *note));
+        .map(|(code, _, _, note)| (code, note))
+        .chain(QUEUED.iter().map(|(code, note)| (code, note)))
+        .map(|(code, note)| row(*code, Kind::Native, *note));
     let python = PYTHON.iter().map(|(code, note)| row(*code, Kind::Python, *note));
     let controller = CONTROLLER
         .iter()
@@ -111,14 +108,18 @@ pub fn rows() -> Vec<RowInfo> {
 
 pub(crate) fn table(state: &Arc<State>, python: Option<&Arc<Requests>>, python_codes: &[i32]) -> Table {
     let mut table = Table::new();
-    for (code, function, _) in NATIVE {
-        let state = state.clone();
+    for (code, function, meter, _) in NATIVE {
         let processor: Arc<dyn Processor> = Arc::new(Native {
-            state,
+            state: state.clone(),
             function: *function,
+            meter: *meter,
         });
         table.native(&[*code], &processor);
     }
+    let register: Arc<dyn Processor> = Arc::new(Register(state.clone()));
+    let unregister: Arc<dyn Processor> = Arc::new(Unregister(state.clone()));
+    table.native(&[request::REGISTER_BROKER], &register);
+    table.native(&[request::UNREGISTER_BROKER], &unregister);
     if let Some(requests) = python {
         table.python(python_codes, requests);
     }

@@ -2,17 +2,21 @@
 //! rows ask of the tables.
 
 use crate::error::NameServerError;
+use crate::meter::Latency;
+use crate::notify::Notifier;
 use crate::options::Options;
-use crate::rows;
 use crate::state::State;
+use crate::{queue, rows};
+use pyrmq_remoting::body::TopicRouteData;
 use pyrmq_remoting::net::{Requests, Server, Shutdown, Stats, Tracker};
-use pyrmq_routing::table::Units;
+use pyrmq_routing::table::{BrokerView, Units};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// How long tasks that were told to stop at once may take.
@@ -27,6 +31,8 @@ pub struct NameServer {
     shutdown: Shutdown,
     tasks: Tracker,
     stopped: AtomicBool,
+    /// True once the queue's thread has ended.
+    queue_ended: watch::Receiver<bool>,
 }
 
 /// How it is.
@@ -54,15 +60,19 @@ impl NameServer {
         options.validate()?;
         let (address, transport) = (options.address()?, options.transport());
         let scan = Duration::from_millis(options.scan_not_active_broker_interval.unsigned_abs());
-        let state = Arc::new(State::new(options));
+        let state = Arc::new(State::new(options, Notifier::new(handle)?));
         let table = Arc::new(rows::table(&state, python, python_codes));
         let server = Server::bind(address, transport, table, state.clone())?;
+        let queue_ended = queue::start(&state).map_err(|cause| NameServerError::Thread {
+            cause: Arc::new(cause),
+        })?;
         let name_server = Arc::new(Self {
             address: server.local_addr(),
             stats: server.stats(),
             shutdown: Shutdown::new(),
             tasks: Tracker::new(handle.clone()),
             stopped: AtomicBool::new(false),
+            queue_ended,
             state: state.clone(),
         });
         let shutdown = name_server.shutdown.clone();
@@ -74,7 +84,7 @@ impl NameServer {
         let shutdown = name_server.shutdown.clone();
         name_server.tasks.spawn(async move {
             while !shutdown.sleep_or_stop(scan).await {
-                state.expire();
+                state.look_for_silent();
             }
         });
         tracing::info!(address = %name_server.address, "the name server is ready");
@@ -93,7 +103,7 @@ impl NameServer {
 
     /// How it is.
     pub fn health(&self) -> Health {
-        let (brokers, topics) = self.state.table().counts();
+        let (brokers, topics) = self.state.table.counts();
         Health {
             running: !self.stopped.load(Ordering::Acquire),
             brokers,
@@ -109,10 +119,15 @@ impl NameServer {
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         vec![
             ("registrations", read(&own.registrations)),
-            ("route_queries", read(&own.routes)),
+            ("registrations_unchanged", read(&own.unchanged)),
+            ("registrations_refused", read(&own.refused)),
             ("route_queries_unknown_topic", read(&own.unknown_topics)),
+            ("brokers_unregistered", read(&own.unregistered)),
             ("brokers_lost", read(&own.lost)),
             ("brokers_expired", read(&own.expired)),
+            ("min_id_notices", read(&own.notices)),
+            ("table_changes_waiting", self.state.queue.len() as u64),
+            ("route_cache_bytes", self.state.table.cached_bytes() as u64),
             ("connections", net.connections),
             ("connections_opened", net.opened),
             ("connections_refused", net.refused),
@@ -120,6 +135,7 @@ impl NameServer {
             ("requests_busy", net.busy),
             ("requests_unsupported", net.unsupported),
             ("malformed", net.malformed),
+            ("stalled", net.stalled),
             ("bytes_in", net.bytes_in),
             ("bytes_out", net.bytes_out),
         ]
@@ -133,6 +149,30 @@ impl NameServer {
             self.shutdown.stop_now();
             self.tasks.wait(CUT).await;
         }
+        self.state.queue.close();
+        self.state.notifier.close();
+        let mut ended = self.queue_ended.clone();
+        drop(timeout(CUT, ended.wait_for(|ended| *ended)).await);
+    }
+
+    /// Requests by kind with how long each took, of the native rows.
+    pub fn latencies(&self) -> Vec<Latency> {
+        self.state.meters.read()
+    }
+
+    /// Every broker process that lives.
+    pub fn brokers(&self) -> Vec<BrokerView> {
+        self.state.table.brokers(self.state.now_ms())
+    }
+
+    /// The route of a topic.
+    pub fn route(&self, topic: &str) -> Option<TopicRouteData> {
+        self.state.table.route(topic, None)
+    }
+
+    /// Milliseconds since the start.
+    pub fn uptime_ms(&self) -> i64 {
+        self.state.now_ms()
     }
 
     /// Ends the drain of a stop.
@@ -156,49 +196,49 @@ impl NameServer {
         Ok(())
     }
 
-    /// Replaces the order configuration (namespace `ORDER_TOPIC_CONFIG`).
-    pub fn set_order_config(&self, order: BTreeMap<String, String>) {
-        self.state.table_mut().set_order_config(order);
+    /// Replaces the order configuration (namespace `ORDER_TOPIC_CONFIG`); `None` where there is no such namespace.
+    pub fn set_order_config(&self, order: Option<BTreeMap<String, String>>) {
+        self.state.table.set_order_config(order);
     }
 
     /// All topics, sorted.
     pub fn topics(&self) -> Vec<String> {
-        self.state.table().topics()
+        self.state.table.topics()
     }
 
     /// The topics of a cluster, sorted.
     pub fn topics_of_cluster(&self, cluster: &str) -> Vec<String> {
-        self.state.table().topics_of_cluster(cluster)
+        self.state.table.topics_of_cluster(cluster)
     }
 
     /// Cluster and broker names, and the address of any broker.
     pub fn system_topics(&self) -> (Vec<String>, Option<String>) {
-        self.state.table().system_topics()
+        self.state.table.system_topics()
     }
 
     /// Topics by their unit flags, sorted.
     pub fn unit_topics(&self, which: Units) -> Vec<String> {
-        self.state.table().unit_topics(which)
+        self.state.table.unit_topics(which)
     }
 
     /// Takes a topic out, everywhere or from one cluster.
     pub fn delete_topic(&self, topic: &str, cluster: Option<&str>) {
-        self.state.table_mut().delete_topic(topic, cluster);
+        self.state.table.delete_topic(topic, cluster);
     }
 
     /// Stops writes to a broker; how many topics that touched.
     pub fn wipe_write_perm(&self, broker: &str) -> usize {
-        self.state.table_mut().wipe_write_perm(broker)
+        self.state.table.wipe_write_perm(broker)
     }
 
     /// Allows writes to a broker again; how many topics that touched.
     pub fn add_write_perm(&self, broker: &str) -> usize {
-        self.state.table_mut().add_write_perm(broker)
+        self.state.table.add_write_perm(broker)
     }
 
     /// The brokers of a name: id to address.
-    pub fn broker_members(&self, cluster: &str, broker: &str) -> BTreeMap<i64, String> {
-        self.state.table().members(cluster, broker)
+    pub fn broker_members(&self, broker: &str) -> BTreeMap<i64, String> {
+        self.state.table.members(broker)
     }
 }
 
@@ -206,5 +246,7 @@ impl NameServer {
 impl Drop for NameServer {
     fn drop(&mut self) {
         self.shutdown.stop_now();
+        self.state.queue.close();
+        self.state.notifier.close();
     }
 }

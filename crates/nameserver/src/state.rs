@@ -1,42 +1,80 @@
 //! What the name server's rows share.
 
+use crate::meter::{Latency, Meter};
+use crate::notify::Notifier;
 use crate::options::Options;
+use crate::queue::{Job, Queue};
 use pyrmq_remoting::net::{CloseReason, Events, Peer};
-use pyrmq_routing::table::{Gone, Table};
+use pyrmq_routing::table::{Gone, Leaving, Table};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use tokio::time::Instant;
 
 /// Things counted since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) registrations: AtomicU64,
-    pub(crate) routes: AtomicU64,
+    /// Registrations that said nothing new.
+    pub(crate) unchanged: AtomicU64,
+    pub(crate) refused: AtomicU64,
     pub(crate) unknown_topics: AtomicU64,
+    pub(crate) unregistered: AtomicU64,
     pub(crate) lost: AtomicU64,
     pub(crate) expired: AtomicU64,
+    pub(crate) notices: AtomicU64,
 }
+
+macro_rules! meters {
+    ($($name:ident),*) => {
+        /// One for each native row.
+        #[derive(Debug, Default)]
+        pub(crate) struct Meters {
+            $(pub(crate) $name: Meter,)*
+        }
+
+        impl Meters {
+            pub(crate) fn read(&self) -> Vec<Latency> {
+                vec![$(self.$name.read(stringify!($name)),)*]
+            }
+        }
+    };
+}
+
+meters!(
+    route,
+    register,
+    unregister,
+    heartbeat,
+    data_version,
+    cluster_info,
+    register_topic
+);
 
 #[derive(Debug)]
 pub(crate) struct State {
-    // Read by every route query, written by registrations and departures; no I/O under it.
-    table: RwLock<Table>,
+    pub(crate) table: Table,
+    pub(crate) queue: Queue,
     options: RwLock<Options>,
     // Guards the connections that brokers registered by: an expired broker's connection is closed.
     peers: Mutex<HashMap<u64, Peer>>,
     started: Instant,
+    pub(crate) notifier: Notifier,
     pub(crate) counters: Counters,
+    pub(crate) meters: Meters,
 }
 
 impl State {
-    pub(crate) fn new(options: Options) -> Self {
+    pub(crate) fn new(options: Options, notifier: Notifier) -> Self {
         Self {
-            table: RwLock::new(Table::new(options.table())),
+            table: Table::new(options.table()),
+            queue: Queue::default(),
             options: RwLock::new(options),
             peers: Mutex::default(),
             started: Instant::now(),
+            notifier,
             counters: Counters::default(),
+            meters: Meters::default(),
         }
     }
 
@@ -45,20 +83,12 @@ impl State {
         i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX)
     }
 
-    pub(crate) fn table(&self) -> RwLockReadGuard<'_, Table> {
-        self.table.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn table_mut(&self) -> RwLockWriteGuard<'_, Table> {
-        self.table.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn options(&self) -> RwLockReadGuard<'_, Options> {
         self.options.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn set_options(&self, options: Options) {
-        self.table_mut().set_settings(options.table());
+        self.table.set_settings(options.table());
         *self.options.write().unwrap_or_else(PoisonError::into_inner) = options;
     }
 
@@ -71,44 +101,65 @@ impl State {
     pub(crate) fn remember(&self, peer: &Peer) {
         self.peers().insert(peer.id(), peer.clone());
         if peer.is_closed() {
-            self.lose(peer.id());
+            self.queue.push(Job::Closed(peer.id()));
         }
     }
 
-    fn lose(&self, peer: u64) {
-        if self.peers().remove(&peer).is_none() {
-            return;
+    /// Queues the departure of brokers that were silent for too long.
+    pub(crate) fn look_for_silent(&self) {
+        if self.table.has_expired(self.now_ms()) {
+            self.queue.push(Job::Expired);
         }
-        let gone = self.table_mut().close(peer);
-        self.counters.lost.fetch_add(gone.len() as u64, Ordering::Relaxed);
-        report(&gone, "its connection closed");
     }
 
-    /// Takes out brokers that were silent for too long, and closes their connections.
-    pub(crate) fn expire(&self) {
-        let gone = self.table_mut().expire(self.now_ms());
-        self.counters
-            .expired
-            .fetch_add(gone.len() as u64, Ordering::Relaxed);
-        report(&gone, "it was silent for too long");
-        for gone in gone {
-            let peer = self.peers().remove(&gone.peer);
-            if let Some(peer) = peer {
-                peer.close();
-                // Others that had registered by it cannot be heard any more either.
-                let others = self.table_mut().close(gone.peer);
-                report(
-                    &others,
-                    "its connection was closed because another broker on it was silent",
-                );
+    /// Takes out everyone for whom one of these reasons holds, and says so to the log and to the brokers that must
+    /// know. Called by the queue's thread.
+    pub(crate) fn leave(&self, reasons: &[Leaving]) {
+        let left = self.table.leave(reasons);
+        for (reason, gone) in reasons.iter().zip(&left.gone) {
+            let (counter, why) = match reason {
+                Leaving::Unregister { .. } => (&self.counters.unregistered, "it unregistered"),
+                Leaving::Closed(peer) => {
+                    self.peers().remove(peer);
+                    (&self.counters.lost, "its connection closed")
+                }
+                Leaving::Expired(_) => (&self.counters.expired, "it was silent for too long"),
+            };
+            counter.fetch_add(gone.len() as u64, Ordering::Relaxed);
+            report(gone, why);
+            if matches!(reason, Leaving::Expired(_)) {
+                self.hang_up(gone);
             }
         }
+        if self.options().notify_min_broker_id_changed {
+            for notice in &left.notices {
+                self.notify(notice);
+            }
+        }
+    }
+
+    /// Closes the connections of brokers that expired: others that had registered by them go by their close.
+    fn hang_up(&self, gone: &[Gone]) {
+        for gone in gone {
+            let peer = self.peers().get(&gone.peer).cloned();
+            if let Some(peer) = peer {
+                peer.close();
+            }
+        }
+    }
+
+    pub(crate) fn notify(&self, notice: &pyrmq_routing::table::MinIdChange) {
+        let sent = self.notifier.send(notice);
+        self.counters.notices.fetch_add(sent, Ordering::Relaxed);
     }
 }
 
 impl Events for State {
     fn closed(&self, peer: &Peer, _reason: &CloseReason) {
-        self.lose(peer.id());
+        let known = self.peers().contains_key(&peer.id());
+        if known {
+            self.queue.push(Job::Closed(peer.id()));
+        }
     }
 }
 

@@ -22,7 +22,8 @@ OptionsT = TypeVar("OptionsT", bound=Options)
 Ready = tuple[dict[str, object], str]
 
 _TEXTS = {
-    "nameserver": "Run a name server until Ctrl-C or SIGTERM.",
+    "nameserver": "Run a name server until Ctrl-C or SIGTERM. `pyrmq nameserver status` shows how "
+    "a running one is.",
     "broker": "Run a broker until Ctrl-C or SIGTERM.",
     "server": "Run a name server and a broker in one process until Ctrl-C or SIGTERM.",
 }
@@ -30,6 +31,10 @@ _TEXTS = {
 
 def run(verb: str, words: list[str]) -> int:
     """Run the command `verb` with these arguments."""
+    if verb == "nameserver" and words[:1] == ["status"]:
+        from pyrmq.cli import status
+
+        return status.run(words[1:])
     given = _parser(verb).parse_args(words)
     log.use_standard_error(given.log_level)
     return {"nameserver": _name_server, "broker": _broker, "server": _both}[verb](given)

@@ -5,7 +5,14 @@ Names are Apache's in snake_case, one to one (`flushDiskType` is `flush_disk_typ
 """
 
 from pyrmq.config.broker import BROKER_PORT, BrokerOptions
-from pyrmq.config.name_server import NAME_SERVER_PORT, NameServerOptions
+from pyrmq.config.name_server import NAME_SERVER_PORT, NAME_SERVER_STATUS, NameServerOptions
 from pyrmq.config.option import Options
 
-__all__ = ["BROKER_PORT", "NAME_SERVER_PORT", "BrokerOptions", "NameServerOptions", "Options"]
+__all__ = [
+    "BROKER_PORT",
+    "NAME_SERVER_PORT",
+    "NAME_SERVER_STATUS",
+    "BrokerOptions",
+    "NameServerOptions",
+    "Options",
+]

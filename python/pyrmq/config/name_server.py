@@ -7,6 +7,8 @@ from typing import ClassVar
 from pyrmq.config.option import LONG_MAX, PORT_MAX, Options, option
 
 NAME_SERVER_PORT = 9876
+NAME_SERVER_STATUS = 30_001
+"""Request code by which `pyrmq nameserver status` asks; Apache uses none near it."""
 
 
 class NameServerOptions(Options):
@@ -78,12 +80,20 @@ class NameServerOptions(Options):
     )
     notify_min_broker_id_changed: bool = option(
         default=False,
-        text="whether brokers are told when the lowest id of their name changes: not built yet",
+        text="whether brokers are told when the lowest id of their name changes (905)",
         live=True,
     )
     delete_topic_with_broker_registration: bool = option(
         default=False,
         text="whether topics that a broker's registration lacks are taken from it",
+        live=True,
+    )
+    max_topics_per_broker: int = option(
+        default=200_000,
+        text="topics that one broker name may have; a registration with more is refused",
+        unit="topics",
+        minimum=1,
+        maximum=LONG_MAX,
         live=True,
     )
     need_wait_for_service: bool = option(
@@ -93,4 +103,10 @@ class NameServerOptions(Options):
     )
     wait_seconds_for_service: int = option(
         default=45, text="how long they are refused", unit="s", maximum=LONG_MAX, live=True
+    )
+    metrics_port: int = option(
+        default=0,
+        text="port of /metrics (Prometheus), /live and /ready; 0 for none; "
+        "it needs the extra pyrmq[metrics]",
+        maximum=PORT_MAX,
     )

@@ -31,16 +31,19 @@ class KvConfig:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = path
-        self._on_order: Callable[[dict[str, str]], None] | None = None
+        self._on_order: Callable[[dict[str, str] | None], None] | None = None
         # Guards the table and the file: a change is written before the next one begins.
         self._lock = threading.Lock()
         self._table: Table = read_or_backup(path, _parse) or {}
 
-    def watch_order(self, on_order: Callable[[dict[str, str]], None]) -> None:
-        """Call with the namespace `ORDER_TOPIC_CONFIG` as it is, and after each change of it."""
+    def watch_order(self, on_order: Callable[[dict[str, str] | None], None]) -> None:
+        """Call with the namespace `ORDER_TOPIC_CONFIG` as it is, and after each change of it.
+
+        It is called with None while there was never a value in it.
+        """
         with self._lock:
             self._on_order = on_order
-            on_order(dict(self._table.get(ORDER_TOPIC_CONFIG, {})))
+            on_order(self._table.get(ORDER_TOPIC_CONFIG))
 
     def put(self, namespace: str, key: str, value: str) -> None:
         """Set a value; it is on disk when this returns.
@@ -82,7 +85,7 @@ class KvConfig:
         write_synced(self._path, as_json({"configTable": table}))
         self._table = table
         if changed == ORDER_TOPIC_CONFIG and self._on_order is not None:
-            self._on_order(dict(table.get(changed, {})))
+            self._on_order(table.get(changed))
 
 
 def _parse(data: bytes) -> Table:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from pyrmq import _core
 from pyrmq.config import NameServerOptions
+from pyrmq.errors import ConfigError, RmqError
 from pyrmq.nameserver.kv_config import KvConfig
-from pyrmq.nameserver.processor import brokers, config, kv, topics
+from pyrmq.nameserver.processor import brokers, config, kv, status, topics
+from pyrmq.nameserver.views import LiveBroker, Route, live_broker, route
 from pyrmq.server.files import write_synced
 from pyrmq.server.lifecycle import Server
 from pyrmq.server.properties import write
@@ -16,7 +18,9 @@ from pyrmq.server.properties import write
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_FAMILIES = (brokers, config, kv, topics)
+    from pyrmq.nameserver.metrics import MetricsServer
+
+_FAMILIES = (brokers, config, kv, status, topics)
 
 
 class NameServer(Server[NameServerOptions, "_core.NameServer"]):
@@ -44,6 +48,8 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
     def __init__(self, options: NameServerOptions | None = None, **values: object) -> None:
         super().__init__(options, **values)
         self.kv_config: KvConfig
+        self._file: str | os.PathLike[str] | None = None
+        self._metrics: MetricsServer | None = None
         for family in _FAMILIES:
             self.processors.add(family.rows(self))
 
@@ -56,6 +62,121 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
             ForkError: it runs in the parent process.
         """
         return self._running()
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], **values: object) -> Self:
+        """Make a name server from one of Apache's property files; `reload` reads it again.
+
+        Args:
+            path: the file, as Apache's `-c` takes it.
+            values: options that override it.
+
+        Raises:
+            ConfigError: the file cannot be read, or a value is wrong.
+
+        Example:
+            >>> NameServer.from_file("namesrv.conf", listen_port=0)  # doctest: +SKIP
+        """
+        server = super().from_file(path, **values)
+        server._file = path
+        return server
+
+    def brokers(self) -> tuple[LiveBroker, ...]:
+        """Every broker that lives, by cluster, name and id.
+
+        Raises:
+            ClosedError: it does not run.
+
+        Example:
+            >>> with NameServer(listen_port=0) as server:
+            ...     server.brokers()
+            ()
+        """
+        return tuple(live_broker(seen) for seen in self.core.brokers())
+
+    def topics(self) -> tuple[str, ...]:
+        """Every topic that a broker has, sorted.
+
+        Raises:
+            ClosedError: it does not run.
+
+        Example:
+            >>> with NameServer(listen_port=0) as server:
+            ...     server.topics()
+            ()
+        """
+        return tuple(self.core.topics())
+
+    def route(self, topic: str) -> Route | None:
+        """Where a topic is, as clients are told; None where no broker has it.
+
+        Raises:
+            ClosedError: it does not run.
+
+        Example:
+            >>> with NameServer(listen_port=0) as server:
+            ...     server.route("orders") is None
+            True
+        """
+        body = self.core.route(topic)
+        return None if body is None else route(topic, body)
+
+    def ready(self) -> bool:
+        """Whether clients may be sent here: it serves, and does not wait for its brokers any more.
+
+        Example:
+            >>> NameServer(listen_port=0).ready()
+            False
+        """
+        try:
+            if self.health()["status"] != "running":
+                return False
+            uptime_ms = self.core.uptime_ms()
+        except RmqError:
+            return False
+        wait_ms = self._options.wait_seconds_for_service * 1000
+        return not (self._options.need_wait_for_service and uptime_ms < wait_ms)
+
+    def reload(self, path: str | os.PathLike[str] | None = None) -> None:
+        """Read the property file again and let its changes hold: all of them, or none.
+
+        Args:
+            path: the file; the one of `from_file` where not given.
+
+        Raises:
+            ConfigError: there is no file, a value is wrong, or an option changed that holds from
+                the start on; nothing was changed.
+            OSError: `config_store_path` cannot be written; nothing was changed.
+
+        Example:
+            >>> server.reload()  # doctest: +SKIP
+        """
+        from pyrmq.server.load import load
+
+        file = self._file if path is None else path
+        if file is None:
+            raise ConfigError("there is no file to reload: give its path, or use from_file()")
+        fresh = load(NameServerOptions, file)
+        before, names = self._options, self._named_in(file)
+        changed = {
+            item.name: getattr(fresh, item.name)
+            for item in fresh.fields
+            if item.apache in names and getattr(fresh, item.name) != getattr(before, item.name)
+        }
+        live = {item.name for item in fresh.fields if item.live}
+        fixed = sorted(set(changed) - live)
+        if fixed:
+            raise ConfigError(
+                f"cannot be changed while the name server runs: {', '.join(fixed)}; start it again"
+            )
+        if changed:
+            self.reconfigure(changed)
+
+    @staticmethod
+    def _named_in(file: str | os.PathLike[str]) -> set[str]:
+        from pyrmq.server.properties import read
+
+        return set(read(file))
 
     def reconfigure(self, values: Mapping[str, object]) -> None:
         """Change options of the running server, as request code 318 does.
@@ -74,6 +195,27 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
         pairs = options.to_properties()
         self.core.reconfigure(list(pairs.items()))
         self._options = options
+
+    def _start(self) -> None:
+        super()._start()
+        if not self._options.metrics_port:
+            return
+        from pyrmq.nameserver.metrics import MetricsServer
+
+        try:
+            host, port = self._options.bind_address, self._options.metrics_port
+            self._metrics = MetricsServer(self, host, port)
+        except BaseException:
+            self._stop(self.core, 0)
+            raise
+
+    def _stop(self, core: _core.NameServer, timeout: float) -> None:
+        try:
+            super()._stop(core, timeout)
+        finally:
+            if self._metrics is not None:
+                self._metrics.close()
+                self._metrics = None
 
     def _native_rows(self) -> list[int]:
         return [code for code, kind, _ in _core.name_server_rows() if kind == "native"]

@@ -59,7 +59,15 @@ def changes(options: Options, request: _core.Request) -> dict[str, object]:
     return {item.name: getattr(wanted, item.name) for item in changed.values()}
 
 
+# What no list can free (Apache `DefaultRequestProcessor`, `AdminBrokerProcessor`).
+_ALWAYS = {
+    "name server": "configBlackList;configStorePath;kvConfigPath;rocketmqHome",
+    "broker": "configBlackList;brokerConfigPath;rocketmqHome",
+}
+
+
 def _black_list(options: Options) -> set[str]:
     """Apache's keys that no request may change."""
-    given = getattr(options, "config_black_list", "configBlackList;brokerConfigPath;rocketmqHome")
-    return {key.strip() for key in given.split(";")}
+    given = getattr(options, "config_black_list", "")
+    listed = f"{given};{_ALWAYS.get(options.role, '')}"
+    return {key.strip() for key in listed.split(";")} - {""}

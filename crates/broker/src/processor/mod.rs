@@ -18,8 +18,9 @@ pub(crate) mod runtime;
 pub(crate) mod send;
 pub(crate) mod topic;
 
+pub use pyrmq_remoting::net::table::{Kind, RowInfo};
+pub use rows::rows;
 pub(crate) use rows::table;
-pub use rows::{Kind, RowInfo, rows};
 
 use crate::error::Refusal;
 use crate::state::State;

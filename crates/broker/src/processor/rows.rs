@@ -8,30 +8,9 @@ use super::send::Send;
 use super::{Deferred, Function, Handler, client, group, offset, query, runtime, topic};
 use crate::state::State;
 use pyrmq_remoting::codes::request::{self, REQUEST_CODES};
+use pyrmq_remoting::net::table::{Kind, RowInfo};
 use pyrmq_remoting::net::{Processor, Requests, Table, Tracker};
 use std::sync::Arc;
-
-/// How a request code is served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// By Rust, on the connection's task.
-    Native,
-    /// By a Python worker, where the Python side registers one; refused otherwise.
-    Python,
-    /// Answered REQUEST_CODE_NOT_SUPPORTED, with the note as remark.
-    Refused,
-}
-
-/// One row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RowInfo {
-    /// Request code.
-    pub code: i32,
-    /// How it is served.
-    pub kind: Kind,
-    /// What is to know about it.
-    pub note: &'static str,
-}
 
 /// Answered at once, on both ports.
 const PLAIN: &[(i32, Function, &str)] = &[

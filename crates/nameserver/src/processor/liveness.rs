@@ -9,27 +9,23 @@ use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{
     BrokerHeartbeatRequestHeader, QueryDataVersionRequestHeader, QueryDataVersionResponseHeader,
 };
-use pyrmq_remoting::net::Peer;
 
 /// 904. A broker that is not known is answered as one that is, as Apache answers: it registers by its own clock.
-pub(crate) fn heartbeat(state: &State, request: &Command, _: &Peer) -> Result<Command, Refusal> {
+pub(crate) fn heartbeat(state: &State, request: &Command) -> Result<Command, Refusal> {
     let header = BrokerHeartbeatRequestHeader::decode(&request.fields)?;
-    let now_ms = state.now_ms();
     state
-        .table_mut()
-        .heartbeat(header.cluster_name, header.broker_addr, now_ms);
+        .table
+        .heartbeat(header.cluster_name, header.broker_addr, state.now_ms());
     Ok(Command::response(response::SUCCESS))
 }
 
 /// 322. It counts as a sign of life.
-pub(crate) fn data_version(state: &State, request: &Command, _: &Peer) -> Result<Command, Refusal> {
+pub(crate) fn data_version(state: &State, request: &Command) -> Result<Command, Refusal> {
     let header = QueryDataVersionRequestHeader::decode(&request.fields)?;
     let asked = DataVersion::decode(request.body.as_deref().unwrap_or(b"{}"))?;
-    let now_ms = state.now_ms();
-    let mut table = state.table_mut();
-    let known = table.version(header.cluster_name, header.broker_addr).cloned();
-    table.heartbeat(header.cluster_name, header.broker_addr, now_ms);
-    drop(table);
+    let (cluster, address) = (header.cluster_name, header.broker_addr);
+    let known = state.table.version(cluster, address);
+    state.table.heartbeat(cluster, address, state.now_ms());
     let changed = known.as_ref() != Some(&asked);
     let answer =
         Command::response(response::SUCCESS).with_header(&QueryDataVersionResponseHeader { changed });

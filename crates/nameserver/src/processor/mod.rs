@@ -1,26 +1,63 @@
-//! The native rows, one family a file. Each is a function from request to answer; nothing here waits.
+//! The native rows, one family a file. Each is a function from request to answer; nothing here waits. What changes
+//! the tables for brokers is handed to the queue's thread.
 
 pub(crate) mod liveness;
 pub(crate) mod registration;
 pub(crate) mod route;
 
 use crate::error::Refusal;
-use crate::state::State;
+use crate::meter::Meter;
+use crate::queue::{Asked, Job};
+use crate::state::{Meters, State};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{Peer, Processor, Reply};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Answers one request.
-pub(crate) type Function = fn(&State, &Command, &Peer) -> Result<Command, Refusal>;
+pub(crate) type Function = fn(&State, &Command) -> Result<Command, Refusal>;
 
 /// A function as a row of the processor table.
 pub(crate) struct Native {
     pub(crate) state: Arc<State>,
     pub(crate) function: Function,
+    pub(crate) meter: fn(&Meters) -> &Meter,
 }
 
 impl Processor for Native {
+    fn process(&self, request: Command, _: &Peer, reply: Reply) {
+        let started = Instant::now();
+        let answer = (self.function)(&self.state, &request).unwrap_or_else(Command::from);
+        (self.meter)(&self.state.meters).add(started.elapsed());
+        reply.send(answer);
+    }
+}
+
+/// 103, read and applied by the queue's thread.
+pub(crate) struct Register(pub(crate) Arc<State>);
+
+impl Processor for Register {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
-        reply.send((self.function)(&self.state, &request, peer).unwrap_or_else(Command::from));
+        let (peer, at) = (peer.clone(), Instant::now());
+        let asked = Asked {
+            request,
+            peer,
+            reply,
+            at,
+        };
+        self.0.queue.push(Job::Register(Box::new(asked)));
+    }
+}
+
+/// 104, applied by the queue's thread together with other departures.
+pub(crate) struct Unregister(pub(crate) Arc<State>);
+
+impl Processor for Unregister {
+    fn process(&self, request: Command, _: &Peer, reply: Reply) {
+        let at = Instant::now();
+        match registration::leaving(&request) {
+            Ok(leaving) => self.0.queue.push(Job::Unregister(leaving, reply, at)),
+            Err(refusal) => reply.send(refusal.into()),
+        }
     }
 }

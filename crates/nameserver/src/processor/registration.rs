@@ -3,9 +3,7 @@
 
 use crate::error::Refusal;
 use crate::state::State;
-use pyrmq_remoting::body::{
-    Body, KVTable, RegisterBrokerBody, TopicConfigAndMappingSerializeWrapper, TopicRouteData,
-};
+use pyrmq_remoting::body::{Body, RegisterBrokerBody, TopicConfigAndMappingSerializeWrapper, TopicRouteData};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{
     RegisterBrokerRequestHeader, RegisterBrokerResponseHeader, RegisterTopicRequestHeader,
@@ -14,7 +12,8 @@ use pyrmq_remoting::header::{
 use pyrmq_remoting::message::record::body_crc;
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, WireError};
-use pyrmq_routing::table::{Registered, Registration};
+use pyrmq_routing::table::{Leaving, News, Registered, Registration};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::Ordering;
 
 /// Brokers from this version on send filter servers around the topic table (Apache `MQVersion.V3_0_11`).
@@ -22,8 +21,27 @@ const V3_0_11: i32 = 37;
 /// First byte of a zlib stream with the usual window; JSON never begins with it.
 const ZLIB: u8 = 0x78;
 
-/// 103.
+/// 103. One that came before and said the same is taken as a sign of life, unread.
 pub(crate) fn register(state: &State, request: &Command, peer: &Peer) -> Result<Command, Refusal> {
+    let registered = take(state, request, peer).inspect_err(|refusal| {
+        state.counters.refused.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(peer = %peer.remote(), "registration refused: {}", refusal.remark);
+    })?;
+    state.counters.registrations.fetch_add(1, Ordering::Relaxed);
+    let Registered::Taken { master } = registered else {
+        return Ok(Command::response(response::SUCCESS));
+    };
+    let mut answer = Command::response(response::SUCCESS).with_header(&RegisterBrokerResponseHeader {
+        ha_server_addr: master.as_ref().map(|(_, ha_address)| ha_address.as_str()),
+        master_addr: master.as_ref().map(|(address, _)| address.as_str()),
+    });
+    if state.options().return_order_topic_config_to_broker {
+        answer.body = state.table.order_body();
+    }
+    Ok(answer)
+}
+
+fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Refusal> {
     let mut fields = request.fields.clone();
     if fields.get("compressed").is_none() {
         // Brokers before 4.2 do not have the field.
@@ -32,46 +50,81 @@ pub(crate) fn register(state: &State, request: &Command, peer: &Peer) -> Result<
     let header = RegisterBrokerRequestHeader::decode(&fields)?;
     let bytes = request.body.as_deref().unwrap_or_default();
     check_sum(bytes, header.body_crc32.unwrap_or(0))?;
+    let zone = fields.get("__ZONE_NAME").filter(|zone| !zone.is_empty());
+    let fingerprint = fingerprint(&header, zone, request.version, bytes);
+    let now_ms = state.now_ms();
+    let (cluster, address) = (header.cluster_name, header.broker_addr);
+    let unchanged = state
+        .table
+        .refresh(cluster, address, header.broker_id, peer.id(), fingerprint, now_ms);
+    if let Some(registered) = unchanged {
+        state.counters.unchanged.fetch_add(1, Ordering::Relaxed);
+        return Ok(registered);
+    }
     let (topics, servers) = decode(bytes, header.compressed, request.version)?;
     let registration = Registration {
-        cluster: header.cluster_name,
-        address: header.broker_addr,
+        cluster,
+        address,
         name: header.broker_name,
         id: header.broker_id,
         ha_address: header.ha_server_addr,
-        zone: fields.get("__ZONE_NAME").filter(|zone| !zone.is_empty()),
+        zone,
         timeout_ms: header.heartbeat_timeout_millis,
         acting_master: header.enable_acting_master,
         topics: &topics,
         filter_servers: servers.as_deref(),
         peer: peer.id(),
+        software: request.version,
+        fingerprint: Some(fingerprint),
     };
-    let now_ms = state.now_ms();
-    let registered = state
-        .table_mut()
-        .register(&registration, now_ms)
+    let (registered, news) = state
+        .table
+        .register_with_news(&registration, now_ms)
         .map_err(|error| Refusal::new(response::SYSTEM_ERROR, error.to_string()))?;
-    state.counters.registrations.fetch_add(1, Ordering::Relaxed);
-    let Registered::Taken { master } = registered else {
+    report(&header, &registered, &news);
+    if matches!(registered, Registered::Taken { .. }) {
+        state.remember(peer);
+    }
+    if let Some(notice) = &news.notice
+        && state.options().notify_min_broker_id_changed
+    {
+        state.notify(notice);
+    }
+    Ok(registered)
+}
+
+/// What makes a registration the same as an earlier one. An accident of two that differ is a matter of 64 bits, and
+/// would last until the next change.
+fn fingerprint(
+    header: &RegisterBrokerRequestHeader<'_>,
+    zone: Option<&str>,
+    version: i32,
+    body: &[u8],
+) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let names = (header.broker_name, header.broker_addr, header.cluster_name);
+    let rest = (header.ha_server_addr, header.broker_id, header.compressed);
+    let flags = (header.heartbeat_timeout_millis, header.enable_acting_master);
+    (names, rest, flags, zone, version).hash(&mut hasher);
+    body.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn report(header: &RegisterBrokerRequestHeader<'_>, registered: &Registered, news: &News) {
+    let (broker, id, address) = (header.broker_name, header.broker_id, header.broker_addr);
+    let cluster = header.cluster_name;
+    if *registered == Registered::Stale {
         tracing::warn!(
-            broker = header.broker_name,
-            address = header.broker_addr,
+            broker,
+            id,
+            address,
+            cluster,
             "registration ignored: another address holds this id with a newer state"
         );
-        return Ok(Command::response(response::SUCCESS));
-    };
-    state.remember(peer);
-    let mut answer = Command::response(response::SUCCESS).with_header(&RegisterBrokerResponseHeader {
-        ha_server_addr: master.as_ref().map(|(_, ha_address)| ha_address.as_str()),
-        master_addr: master.as_ref().map(|(address, _)| address.as_str()),
-    });
-    if state.options().return_order_topic_config_to_broker {
-        let table = state.table().order_config().clone();
-        if !table.is_empty() {
-            answer = answer.with_body(KVTable { table }.encode());
-        }
     }
-    Ok(answer)
+    for event in &news.events {
+        tracing::info!(broker, id, address, cluster, "broker registered: {event}");
+    }
 }
 
 fn check_sum(bytes: &[u8], told: i32) -> Result<(), WireError> {
@@ -102,28 +155,23 @@ fn decode(bytes: &[u8], compressed: bool, version: i32) -> Result<Announced, Wir
     Ok((body.topic_config_serialize_wrapper, Some(body.filter_server_list)))
 }
 
-/// 104. The broker is out of the tables when this is answered.
-pub(crate) fn unregister(state: &State, request: &Command, _: &Peer) -> Result<Command, Refusal> {
+/// 104: who leaves.
+pub(crate) fn leaving(request: &Command) -> Result<Leaving, Refusal> {
     let header = UnRegisterBrokerRequestHeader::decode(&request.fields)?;
-    let gone = state
-        .table_mut()
-        .unregister(header.cluster_name, header.broker_addr, header.broker_name);
-    tracing::info!(
-        broker = header.broker_name,
-        address = header.broker_addr,
-        known = gone.is_some(),
-        "broker unregistered"
-    );
-    Ok(Command::response(response::SUCCESS))
+    Ok(Leaving::Unregister {
+        cluster: header.cluster_name.to_owned(),
+        address: header.broker_addr.to_owned(),
+        name: header.broker_name.to_owned(),
+    })
 }
 
 /// 217.
-pub(crate) fn register_topic(state: &State, request: &Command, _: &Peer) -> Result<Command, Refusal> {
+pub(crate) fn register_topic(state: &State, request: &Command) -> Result<Command, Refusal> {
     let header = RegisterTopicRequestHeader::decode(&request.fields)?;
     let body = TopicRouteData::decode(request.body.as_deref().unwrap_or(b"{}"))?;
-    if !state.table_mut().register_topic(header.topic, body.queue_datas) {
+    if !state.table.register_topic(header.topic, &body.queue_datas) {
         let remark = format!(
-            "topic {} names a broker that is not registered here",
+            "topic {} names a broker that is not registered here, or that has as many topics as it may have",
             header.topic
         );
         return Err(Refusal::new(response::SYSTEM_ERROR, remark));

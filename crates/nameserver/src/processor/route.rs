@@ -6,28 +6,34 @@ use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, route_style};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::GetRouteInfoRequestHeader;
-use pyrmq_remoting::net::Peer;
 use std::sync::atomic::Ordering;
 
 /// 105, in the JSON form that the client reads.
-pub(crate) fn route(state: &State, request: &Command, _: &Peer) -> Result<Command, Refusal> {
+pub(crate) fn route(state: &State, request: &Command) -> Result<Command, Refusal> {
     let header = GetRouteInfoRequestHeader::decode(&request.fields)?;
     refuse_while_young(state)?;
-    let zone_mode = request.fields.get("__ZONE_MODE");
-    let zone = request
-        .fields
-        .get("__ZONE_NAME")
-        .filter(|zone| !zone.trim().is_empty())
-        .filter(|_| zone_mode.is_some_and(|mode| mode.eq_ignore_ascii_case("true")));
-    state.counters.routes.fetch_add(1, Ordering::Relaxed);
-    let Some(route) = state.table().route(header.topic, zone) else {
+    let style = route_style(request.version, header.accept_standard_json_only);
+    let body = match zone(request) {
+        None => state.table.route_body(header.topic, style),
+        Some(zone) => {
+            let route = state.table.route(header.topic, Some(zone));
+            route.map(|route| route.encode_as(style).into())
+        }
+    };
+    let Some(body) = body else {
         state.counters.unknown_topics.fetch_add(1, Ordering::Relaxed);
         let topic: String = header.topic.chars().take(255).collect();
         let remark = format!("no broker has registered topic {topic} at this name server");
         return Err(Refusal::new(response::TOPIC_NOT_EXIST, remark));
     };
-    let style = route_style(request.version, header.accept_standard_json_only);
-    Ok(Command::response(response::SUCCESS).with_body(route.encode_as(style)))
+    Ok(Command::response(response::SUCCESS).with_body(body))
+}
+
+/// The zone that the client wants its brokers from.
+fn zone(request: &Command) -> Option<&str> {
+    let mode = request.fields.get("__ZONE_MODE")?;
+    let zone = request.fields.get("__ZONE_NAME");
+    zone.filter(|zone| !zone.trim().is_empty() && mode.eq_ignore_ascii_case("true"))
 }
 
 /// Right after a start only some brokers have registered yet: an answer would be a part of the truth.
@@ -44,7 +50,7 @@ fn refuse_while_young(state: &State) -> Result<(), Refusal> {
 
 /// 106. Integer names are bare for every peer, as in Apache.
 #[expect(clippy::unnecessary_wraps, reason = "every row has this form")]
-pub(crate) fn cluster_info(state: &State, _: &Command, _: &Peer) -> Result<Command, Refusal> {
-    let info = state.table().cluster_info();
+pub(crate) fn cluster_info(state: &State, _: &Command) -> Result<Command, Refusal> {
+    let info = state.table.cluster_info();
     Ok(Command::response(response::SUCCESS).with_body(info.encode()))
 }

@@ -40,6 +40,28 @@ impl fmt::Debug for Row {
     }
 }
 
+/// How a server's list of rows says that a request code is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// By Rust, on the connection's task or on a thread of its own.
+    Native,
+    /// By a Python worker, where the Python side registers one; refused otherwise.
+    Python,
+    /// Answered REQUEST_CODE_NOT_SUPPORTED, with the note as remark.
+    Refused,
+}
+
+/// One row of such a list, from which the table and docs/compat.md are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowInfo {
+    /// Request code.
+    pub code: i32,
+    /// How it is served.
+    pub kind: Kind,
+    /// What is to know about it.
+    pub note: &'static str,
+}
+
 /// Request code to row. Fixed once the server runs.
 #[derive(Debug, Default)]
 pub struct Table {

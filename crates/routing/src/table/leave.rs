@@ -1,8 +1,13 @@
-//! How brokers leave the tables: by their own word, by a closed connection, by silence.
+//! How brokers leave the tables: by their own word, by a closed connection, by silence. Many that leave together cost
+//! one walk over their topics; routes are without them before that walk begins.
 
-use super::{BrokerKey, Table};
+use super::published::Live;
+use super::writer::Writer;
+use super::{BrokerKey, MinIdChange, Table};
 use crate::route::{MASTER_ID, PERM_WRITE};
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// A broker that left.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,109 +20,252 @@ pub struct Gone {
     pub peer: u64,
 }
 
+/// Why brokers leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Leaving {
+    /// It says that it stops. The name that has the address decides over the cluster that is told, as in Apache.
+    Unregister {
+        /// Cluster name.
+        cluster: String,
+        /// `host:port`.
+        address: String,
+        /// Broker name.
+        name: String,
+    },
+    /// A connection closed: every broker that had registered by it is gone.
+    Closed(u64),
+    /// Everyone whose time is over at this moment. The caller closes their connections.
+    Expired(i64),
+}
+
+/// Who left, and who must be told.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Left {
+    /// For each reason those who left by it, sorted.
+    pub gone: Vec<Vec<Gone>>,
+    /// Names whose lowest id changed, where a slave stands in for its master.
+    pub notices: Vec<MinIdChange>,
+}
+
 impl Table {
-    /// A broker says that it stops. `None`: it was not known. The name that has the address decides over the cluster
-    /// that is told, as in Apache.
-    pub fn unregister(&mut self, cluster: &str, address: &str, name: &str) -> Option<Gone> {
-        let holder = self
-            .brokers
-            .get(name)
-            .filter(|data| data.broker_addrs.values().any(|held| held == address));
-        let key = BrokerKey::new(holder.map_or(cluster, |data| &data.cluster), address);
-        self.remove_all([key]).pop()
+    /// A broker says that it stops. `None`: it was not known.
+    pub fn unregister(&self, cluster: &str, address: &str, name: &str) -> Option<Gone> {
+        let leaving = Leaving::Unregister {
+            cluster: cluster.to_owned(),
+            address: address.to_owned(),
+            name: name.to_owned(),
+        };
+        self.leave(&[leaving]).gone.pop()?.pop()
     }
 
     /// A connection closed: every broker that had registered by it is gone.
-    pub fn close(&mut self, peer: u64) -> Vec<Gone> {
-        let keys = self.peers.get(&peer).cloned().unwrap_or_default();
-        self.remove_all(keys)
+    pub fn close(&self, peer: u64) -> Vec<Gone> {
+        self.leave(&[Leaving::Closed(peer)])
+            .gone
+            .pop()
+            .unwrap_or_default()
     }
 
     /// Takes out every broker whose time is over. The caller closes their connections.
-    pub fn expire(&mut self, now_ms: i64) -> Vec<Gone> {
-        let over = self
-            .live
-            .iter()
-            .filter(|(_, live)| live.updated_ms.saturating_add(live.timeout_ms) < now_ms)
-            .map(|(key, _)| key.clone());
-        let over: Vec<BrokerKey> = over.collect();
-        self.remove_all(over)
+    pub fn expire(&self, now_ms: i64) -> Vec<Gone> {
+        self.leave(&[Leaving::Expired(now_ms)])
+            .gone
+            .pop()
+            .unwrap_or_default()
     }
 
-    fn remove_all(&mut self, keys: impl IntoIterator<Item = BrokerKey>) -> Vec<Gone> {
-        let mut gone: Vec<Gone> = keys
-            .into_iter()
-            .filter_map(|key| self.forget_live(&key))
-            .collect();
-        for gone in &gone {
-            self.remove_address(&gone.name, &gone.broker.address);
+    /// True when somebody's time is over; waits for nobody.
+    pub fn has_expired(&self, now_ms: i64) -> bool {
+        self.published.live().values().any(|live| is_over(live, now_ms))
+    }
+
+    /// Takes out everyone for whom one of the reasons holds.
+    pub fn leave(&self, reasons: &[Leaving]) -> Left {
+        self.writer().leave(reasons)
+    }
+}
+
+fn is_over(live: &Live, now_ms: i64) -> bool {
+    live.updated_ms
+        .load(Ordering::Relaxed)
+        .saturating_add(live.timeout_ms)
+        < now_ms
+}
+
+/// What an address was to its name.
+#[derive(Debug, Clone, Copy)]
+struct Removed {
+    was_lowest: bool,
+    /// Nobody has the name any more.
+    was_last: bool,
+    /// A slave may stand in now: there is no master.
+    masterless: bool,
+}
+
+impl Writer {
+    fn leave(&mut self, reasons: &[Leaving]) -> Left {
+        let mut left = Left::default();
+        let (mut emptied, mut masterless) = (Vec::new(), Vec::new());
+        for reason in reasons {
+            let mut gone = Vec::new();
+            for key in self.meant(reason) {
+                let Some(live) = self.forget_live(&key) else {
+                    continue;
+                };
+                let name = live.seat.name.clone();
+                if let Some(removed) = self.remove_address(&name, &key.address) {
+                    if removed.was_lowest && !removed.was_last {
+                        left.notices.retain(|notice| *notice.name != *name);
+                        left.notices.extend(self.lowest_left(&name, &key.address));
+                    }
+                    if removed.was_last {
+                        left.notices.retain(|notice| *notice.name != *name);
+                        emptied.push(name.clone());
+                    } else if removed.masterless {
+                        masterless.push(name.clone());
+                    }
+                }
+                gone.push(Gone {
+                    broker: key,
+                    name: name.to_string(),
+                    peer: live.peer,
+                });
+            }
+            gone.sort_by(|left, right| left.broker.cmp(&right.broker));
+            left.gone.push(gone);
         }
-        gone.sort_by(|left, right| left.broker.cmp(&right.broker));
-        gone
+        self.clear(&emptied);
+        for name in masterless {
+            self.change_perm(&name, |perm| perm & !PERM_WRITE);
+        }
+        left
     }
 
-    /// Takes an address out of its name; a name without addresses goes with its topics.
-    pub(super) fn remove_address(&mut self, name: &str, address: &str) {
-        let Some(data) = self.brokers.get_mut(name) else {
-            return;
+    fn meant(&self, reason: &Leaving) -> Vec<BrokerKey> {
+        match reason {
+            Leaving::Unregister {
+                cluster,
+                address,
+                name,
+            } => {
+                let data = self.brokers.get(name.as_str()).map(|broker| &broker.data);
+                let holder = data.filter(|data| data.broker_addrs.values().any(|held| held == address));
+                let cluster = holder.map_or(cluster, |data| &data.cluster);
+                vec![BrokerKey::new(cluster, address)]
+            }
+            Leaving::Closed(peer) => {
+                let mut keys: Vec<_> = self.peers.get(peer).into_iter().flatten().cloned().collect();
+                keys.sort_unstable();
+                keys
+            }
+            Leaving::Expired(now_ms) => {
+                let live = self.published.live();
+                let over = live.iter().filter(|(_, live)| is_over(live, *now_ms));
+                let mut keys: Vec<_> = over.map(|(key, _)| key.clone()).collect();
+                keys.sort_unstable();
+                keys
+            }
+        }
+    }
+
+    /// Who is to be told that the lowest id of a name has left (Apache tells only where a slave may stand in).
+    fn lowest_left(&self, name: &str, offline: &str) -> Option<MinIdChange> {
+        let data = &self.brokers.get(name)?.data;
+        let (id, address) = data
+            .broker_addrs
+            .first_key_value()
+            .filter(|_| data.enable_acting_master)?;
+        Some(MinIdChange {
+            name: name.to_owned(),
+            id: *id,
+            address: address.clone(),
+            offline: Some(offline.to_owned()),
+            ha_address: None,
+            tell: data.broker_addrs.values().cloned().collect(),
+        })
+    }
+
+    /// Takes an address out of its name, with all that follows.
+    pub(super) fn drop_address(&mut self, name: &Arc<str>, address: &str) {
+        match self.remove_address(name, address) {
+            Some(removed) if removed.was_last => self.clear(std::slice::from_ref(name)),
+            Some(removed) if removed.masterless => {
+                self.change_perm(name, |perm| perm & !PERM_WRITE);
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes an address out of its name, and a name without addresses out of its cluster. Its topics are the caller's.
+    fn remove_address(&mut self, name: &str, address: &str) -> Option<Removed> {
+        let broker = self.brokers.get_mut(name)?;
+        let held = &mut broker.data.broker_addrs;
+        let lowest = held.first_key_value().is_some_and(|(_, held)| held == address);
+        let before = held.len();
+        held.retain(|_, held| held != address);
+        if held.len() == before {
+            return None;
+        }
+        let removed = Removed {
+            was_lowest: lowest,
+            was_last: held.is_empty(),
+            masterless: broker.data.enable_acting_master && !held.contains_key(&MASTER_ID),
         };
-        let before = data.broker_addrs.len();
-        data.broker_addrs.retain(|_, held| held != address);
-        if data.broker_addrs.is_empty() {
-            let cluster = data.cluster.clone();
+        if removed.was_last {
+            let cluster = broker.data.cluster.clone();
+            self.published.show(&broker.seat, None);
             self.brokers.remove(name);
             self.leave_cluster(&cluster, name);
-            let topics: Vec<Arc<str>> = self.names.get(name).into_iter().flatten().cloned().collect();
-            for topic in topics {
-                self.drop_queues(&topic, name);
-            }
-            self.mappings.retain(|_, by_broker| {
-                by_broker.remove(name);
-                !by_broker.is_empty()
-            });
-        } else if before != data.broker_addrs.len()
-            && data.enable_acting_master
-            && !data.broker_addrs.contains_key(&MASTER_ID)
-        {
-            self.clear_perm(name, PERM_WRITE);
+        } else {
+            self.show(name);
         }
+        Some(removed)
     }
 
-    /// Takes bits out of the permission of every topic of a broker.
-    fn clear_perm(&mut self, name: &str, bits: i32) {
-        self.change_perm(name, |perm| perm & !bits);
+    /// Takes out what is left of names that are gone: one walk over all their topics.
+    fn clear(&mut self, names: &[Arc<str>]) {
+        let mut topics: HashSet<Arc<str>> = HashSet::new();
+        for name in names {
+            topics.extend(self.topics.remove(name).unwrap_or_default());
+            for topic in self.published.mapped_by(name) {
+                self.published.map(&topic, name, None);
+            }
+        }
+        let gone: HashSet<&str> = names.iter().map(|name| &**name).collect();
+        for topic in topics {
+            self.published.change(&topic, |rows| {
+                let before = rows.len();
+                rows.retain(|row| !gone.contains(&*row.seat.name));
+                rows.len() != before
+            });
+        }
     }
 
     /// Changes the permission of every topic of a broker; returns how many there are.
     pub(super) fn change_perm(&mut self, name: &str, change: impl Fn(i32) -> i32) -> usize {
-        let topics = self.names.get(name).into_iter().flatten();
         let mut count = 0;
-        for topic in topics {
-            if let Some(queues) = self.topics.get_mut(topic).and_then(|queues| queues.get_mut(name)) {
-                queues.perm = change(queues.perm);
+        for topic in self.topics.get(name).into_iter().flatten() {
+            self.published.change(topic, |rows| {
+                let Some(row) = rows.iter_mut().find(|row| *row.seat.name == *name) else {
+                    return false;
+                };
                 count += 1;
-            }
+                let before = row.perm;
+                row.perm = change(before);
+                before != row.perm
+            });
         }
         count
     }
 
-    pub(super) fn forget_live(&mut self, key: &BrokerKey) -> Option<Gone> {
-        self.filters.remove(key);
-        self.forget_live_only(key)
-    }
-
-    pub(super) fn forget_live_only(&mut self, key: &BrokerKey) -> Option<Gone> {
-        let live = self.live.remove(key)?;
+    pub(super) fn forget_live(&mut self, key: &BrokerKey) -> Option<Arc<Live>> {
+        let live = self.published.live_mut().remove(key)?;
         if let Some(keys) = self.peers.get_mut(&live.peer) {
             keys.remove(key);
             if keys.is_empty() {
                 self.peers.remove(&live.peer);
             }
         }
-        Some(Gone {
-            broker: key.clone(),
-            name: live.name.to_string(),
-            peer: live.peer,
-        })
+        Some(live)
     }
 }

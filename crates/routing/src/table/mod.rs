@@ -1,29 +1,30 @@
 //! The name server's tables (Apache `RouteInfoManager`): who the brokers are, which are alive, which topics they have.
 //!
 //! ```text
-//! topics    topic -> broker name -> queues, perm         (names: broker name -> its topics, the way back)
-//! brokers   broker name -> cluster, id -> address        clusters: cluster -> broker names
-//! live      (cluster, address) -> last heartbeat, timeout, data version, connection
-//! peers     connection -> the (cluster, address) that registered by it
+//! writer     one at a time: broker name -> cluster, id -> address; its topics; cluster -> names; connection -> brokers
+//! published  what is asked all the time, read without the writer: topic -> queues, encoded routes, signs of life
 //! ```
-//! Invariants: every address of `brokers` has an entry in `live` and the reverse; a cluster without brokers and a
-//! topic without queues do not exist; no name, cluster or address is empty. Time is an argument, in milliseconds of
-//! any clock that only goes forward; connections are numbers.
+//! Invariants: every address of a broker name lives and the reverse; a cluster without brokers and a topic without
+//! queues do not exist; no name, cluster or address is empty. Time is an argument, in milliseconds of any clock that
+//! only goes forward; connections are numbers. Routes, heartbeats and version questions never wait for a registration.
 
 mod ask;
+mod encoded;
 mod leave;
+mod published;
+mod view;
+mod writer;
 
-use crate::route::{MASTER_ID, PERM_WRITE};
-use pyrmq_remoting::body::{
-    BrokerData, DataVersion, QueueData, TopicConfig, TopicConfigAndMappingSerializeWrapper,
-    TopicQueueMappingInfo,
-};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
+use published::{Published, lock};
+use pyrmq_remoting::body::TopicConfigAndMappingSerializeWrapper;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
 use thiserror::Error;
+use writer::Writer;
 
 pub use ask::Units;
-pub use leave::Gone;
+pub use leave::{Gone, Leaving, Left};
+pub use view::BrokerView;
 
 /// How long a broker that names no time lives without a heartbeat (Apache `DEFAULT_BROKER_CHANNEL_EXPIRED_TIME`).
 pub const DEFAULT_TIMEOUT_MS: i64 = 120_000;
@@ -56,6 +57,8 @@ pub struct Settings {
     pub delete_topic_with_broker_registration: bool,
     /// `orderMessageEnable`.
     pub order_message_enable: bool,
+    /// Topics that one broker name may have; `None` for any number.
+    pub max_topics_per_broker: Option<usize>,
 }
 
 /// A broker's announcement.
@@ -83,6 +86,10 @@ pub struct Registration<'a> {
     pub filter_servers: Option<&'a [String]>,
     /// The connection that it came by.
     pub peer: u64,
+    /// Version ordinal of its software.
+    pub software: i32,
+    /// A number that only the same registration has, so that [`Table::refresh`] can tell; `None`: it is not kept.
+    pub fingerprint: Option<u64>,
 }
 
 /// Why a registration is refused.
@@ -99,6 +106,16 @@ pub enum RegisterError {
         /// Broker id.
         id: i64,
     },
+    /// More topics than one broker name may have.
+    #[error("broker {name} would have {count} topics: at most {limit} are taken (maxTopicsPerBroker)")]
+    TooManyTopics {
+        /// Broker name.
+        name: String,
+        /// With those that it has already.
+        count: usize,
+        /// What is allowed.
+        limit: usize,
+    },
 }
 
 /// What a registration made of the tables.
@@ -113,286 +130,119 @@ pub enum Registered {
     Stale,
 }
 
-#[derive(Debug, Clone)]
-struct Live {
-    updated_ms: i64,
-    timeout_ms: i64,
-    version: DataVersion,
-    ha_address: String,
-    peer: u64,
-    name: Arc<str>,
+/// What a registration changed beside topics: for the operator, and for the brokers that must be told.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct News {
+    /// What happened to the broker, in words.
+    pub events: Vec<String>,
+    /// The lowest id of its name is another one now.
+    pub notice: Option<MinIdChange>,
 }
 
-/// The tables. One writer at a time; the owner locks.
-#[derive(Debug, Default)]
+/// The lowest broker id of a name changed (Apache `NotifyMinBrokerIdChangeRequestHeader`, request 905).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MinIdChange {
+    /// Broker name.
+    pub name: String,
+    /// The lowest id now.
+    pub id: i64,
+    /// Its address.
+    pub address: String,
+    /// Who left, if somebody did.
+    pub offline: Option<String>,
+    /// The replication address of who came, if somebody did.
+    pub ha_address: Option<String>,
+    /// Addresses of the brokers that are told.
+    pub tell: Vec<String>,
+}
+
+/// The tables. Readers never wait for a writer's work; writers take turns.
+#[derive(Debug)]
 pub struct Table {
-    settings: Settings,
-    topics: HashMap<Arc<str>, BTreeMap<Arc<str>, QueueData>>,
-    names: HashMap<Arc<str>, HashSet<Arc<str>>>,
-    brokers: BTreeMap<Arc<str>, BrokerData>,
-    clusters: BTreeMap<String, BTreeSet<Arc<str>>>,
-    live: HashMap<BrokerKey, Live>,
-    peers: HashMap<u64, HashSet<BrokerKey>>,
-    filters: HashMap<BrokerKey, Vec<String>>,
-    mappings: HashMap<String, BTreeMap<String, TopicQueueMappingInfo>>,
-    order: BTreeMap<String, String>,
+    published: Arc<Published>,
+    // Guards everything that only registrations, departures and lists need.
+    writer: Mutex<Writer>,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self::new(Settings::default())
+    }
 }
 
 impl Table {
     /// Empty tables.
     pub fn new(settings: Settings) -> Self {
+        let published = Arc::new(Published::new(settings));
         Self {
-            settings,
-            ..Self::default()
+            writer: Mutex::new(Writer::new(published.clone())),
+            published,
         }
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        lock(&self.writer)
     }
 
     /// Changes what is switched on, for what comes from now on.
-    pub fn set_settings(&mut self, settings: Settings) {
-        self.settings = settings;
+    pub fn set_settings(&self, settings: Settings) {
+        let writer = self.writer();
+        self.published.set_settings(settings);
+        drop(writer);
     }
 
     /// Replaces the order configuration (namespace `ORDER_TOPIC_CONFIG`): topic to `broker:count;broker:count`.
-    pub fn set_order_config(&mut self, order: BTreeMap<String, String>) {
-        self.order = order;
+    /// `None`: there is no such namespace.
+    pub fn set_order_config(&self, order: Option<BTreeMap<String, String>>) {
+        self.published.set_order(order);
     }
 
     /// Takes a broker in, or takes news of one that is known.
-    pub fn register(&mut self, from: &Registration<'_>, now_ms: i64) -> Result<Registered, RegisterError> {
-        for (what, text) in [
-            ("cluster name", from.cluster),
-            ("broker name", from.name),
-            ("broker address", from.address),
-        ] {
-            if text.is_empty() {
-                return Err(RegisterError::Empty(what));
-            }
-        }
-        if self.is_stale(from) {
-            return Ok(Registered::Stale);
-        }
-        let known = self.brokers.get(from.name);
-        let had_id = known.is_some_and(|data| data.broker_addrs.contains_key(&from.id));
-        if !had_id && from.topics.topic_config_table.len() == 1 {
-            return Err(RegisterError::SingleTopic {
-                name: from.name.to_owned(),
-                id: from.id,
-            });
-        }
-        let name = self.enter(from);
-        let lowest = self
-            .brokers
-            .get(&name)
-            .and_then(|data| data.broker_addrs.keys().min());
-        let is_master = from.id == MASTER_ID;
-        // The header alone makes a slave take part, even when it says false; its topics then stay writable.
-        let is_prime_slave = !is_master && from.acting_master.is_some() && lowest == Some(&from.id);
-        if is_master || is_prime_slave {
-            let read_only = is_prime_slave && from.acting_master == Some(true);
-            self.take_topics(&name, from, !had_id, read_only);
-        }
-        self.enliven(&name, from, now_ms);
-        let master = if is_master { None } else { self.master_of(&name) };
-        Ok(Registered::Taken { master })
+    pub fn register(&self, from: &Registration<'_>, now_ms: i64) -> Result<Registered, RegisterError> {
+        self.register_with_news(from, now_ms)
+            .map(|(registered, _)| registered)
     }
 
-    /// Another address holds this name and id, lives, and has a larger state version.
-    fn is_stale(&self, from: &Registration<'_>) -> bool {
-        self.brokers
-            .get(from.name)
-            .and_then(|data| {
-                let address = data
-                    .broker_addrs
-                    .get(&from.id)
-                    .filter(|held| *held != from.address)?;
-                self.live.get(&BrokerKey::new(&data.cluster, address))
-            })
-            .is_some_and(|holder| holder.version.state_version > from.topics.data_version.state_version)
+    /// The same, and what else it changed.
+    pub fn register_with_news(
+        &self,
+        from: &Registration<'_>,
+        now_ms: i64,
+    ) -> Result<(Registered, News), RegisterError> {
+        self.writer().register(from, now_ms)
     }
 
-    /// Puts the broker's name, cluster and address into the tables, and out where they stood before.
-    fn enter(&mut self, from: &Registration<'_>) -> Arc<str> {
-        self.leave_other_name(from);
-        self.change_cluster(from);
-        let name: Arc<str> = match self.brokers.get_key_value(from.name) {
-            Some((name, _)) => name.clone(),
-            None => from.name.into(),
-        };
-        self.clusters
-            .entry(from.cluster.to_owned())
-            .or_default()
-            .insert(name.clone());
-        let data = self.brokers.entry(name.clone()).or_insert_with(|| BrokerData {
-            broker_name: from.name.to_owned(),
-            cluster: from.cluster.to_owned(),
-            ..BrokerData::default()
-        });
-        data.enable_acting_master = from.acting_master == Some(true);
-        data.zone_name = from.zone.map(str::to_owned);
-        // A slave that became master has one entry, not two.
-        data.broker_addrs
-            .retain(|id, address| address != from.address || *id == from.id);
-        let replaced = data
-            .broker_addrs
-            .insert(from.id, from.address.to_owned())
-            .filter(|old| old != from.address);
-        if let Some(old) = replaced {
-            self.forget_live(&BrokerKey::new(from.cluster, &old));
+    /// The registration with this fingerprint came again by the same connection. `Some`: nothing that it said has
+    /// been touched since, so it is taken as a sign of life and need not be read.
+    pub fn refresh(
+        &self,
+        cluster: &str,
+        address: &str,
+        id: i64,
+        peer: u64,
+        fingerprint: u64,
+        now_ms: i64,
+    ) -> Option<Registered> {
+        let live = self
+            .published
+            .live()
+            .get(&BrokerKey::new(cluster, address))?
+            .clone();
+        if !self.published.is_settled(&live, fingerprint, peer) {
+            return None;
         }
-        name
+        live.updated_ms
+            .store(now_ms, std::sync::atomic::Ordering::Relaxed);
+        let master = self.master_for(&live.seat, id);
+        Some(Registered::Taken { master })
     }
 
-    /// The process at this address had another name before.
-    fn leave_other_name(&mut self, from: &Registration<'_>) {
-        let key = BrokerKey::new(from.cluster, from.address);
-        let other = self.live.get(&key).filter(|live| *live.name != *from.name);
-        if let Some(name) = other.map(|live| live.name.clone()) {
-            self.remove_address(&name, from.address);
-            self.forget_live(&key);
-        }
-    }
-
-    /// The name moved to another cluster: it leaves the old one, with every address that came along.
-    fn change_cluster(&mut self, from: &Registration<'_>) {
-        let Some(data) = self
-            .brokers
-            .get_mut(from.name)
-            .filter(|data| data.cluster != from.cluster)
-        else {
-            return;
-        };
-        let old = std::mem::replace(&mut data.cluster, from.cluster.to_owned());
-        let addresses: Vec<String> = data.broker_addrs.values().cloned().collect();
-        self.leave_cluster(&old, from.name);
-        for address in addresses {
-            let before = BrokerKey::new(&old, &address);
-            let after = BrokerKey::new(from.cluster, &address);
-            if self.live.contains_key(&after) {
-                // Another name has this address there: it is not ours any more.
-                self.forget_live(&before);
-                if let Some(data) = self.brokers.get_mut(from.name) {
-                    data.broker_addrs.retain(|_, held| *held != address);
-                }
-                continue;
-            }
-            if let Some(servers) = self.filters.remove(&before) {
-                self.filters.insert(after.clone(), servers);
-            }
-            if let Some(live) = self.live.remove(&before) {
-                let keys = self.peers.entry(live.peer).or_default();
-                keys.remove(&before);
-                keys.insert(after.clone());
-                self.live.insert(after, live);
-            }
-        }
-    }
-
-    fn leave_cluster(&mut self, cluster: &str, name: &str) {
-        if let Some(names) = self.clusters.get_mut(cluster) {
-            names.remove(name);
-            if names.is_empty() {
-                self.clusters.remove(cluster);
-            }
-        }
-    }
-
-    fn take_topics(&mut self, name: &Arc<str>, from: &Registration<'_>, first: bool, read_only: bool) {
-        let wrapper = from.topics;
-        if self.settings.delete_topic_with_broker_registration
-            && wrapper.topic_queue_mapping_info_map.is_empty()
-        {
-            let known = self.names.get(name).into_iter().flatten();
-            let lost: Vec<Arc<str>> = known
-                .filter(|topic| !wrapper.topic_config_table.contains_key(&***topic))
-                .cloned()
-                .collect();
-            for topic in lost {
-                self.drop_queues(&topic, name);
-            }
-        }
-        let changed = first || self.version(from.cluster, from.address) != Some(&wrapper.data_version);
-        for (topic, config) in &wrapper.topic_config_table {
-            let has = |queues: &BTreeMap<Arc<str>, QueueData>| queues.contains_key(name);
-            if !topic.is_empty() && (changed || !self.topics.get(&**topic).is_some_and(has)) {
-                self.put_queues(topic, name, queue_data(name, config, read_only));
-            }
-        }
-        if changed {
-            for (topic, info) in &wrapper.topic_queue_mapping_info_map {
-                let broker = info.broker_name.clone().unwrap_or_else(|| name.to_string());
-                self.mappings
-                    .entry(topic.clone())
-                    .or_default()
-                    .insert(broker, info.clone());
-            }
-        }
-    }
-
-    fn enliven(&mut self, name: &Arc<str>, from: &Registration<'_>, now_ms: i64) {
-        let key = BrokerKey::new(from.cluster, from.address);
-        self.forget_live_only(&key);
-        self.peers.entry(from.peer).or_default().insert(key.clone());
-        match from.filter_servers {
-            Some([]) => drop(self.filters.remove(&key)),
-            Some(servers) => drop(self.filters.insert(key.clone(), servers.to_vec())),
-            None => {}
-        }
-        self.live.insert(
-            key,
-            Live {
-                updated_ms: now_ms,
-                timeout_ms: from.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS),
-                version: from.topics.data_version.clone(),
-                ha_address: from.ha_address.to_owned(),
-                peer: from.peer,
-                name: name.clone(),
-            },
-        );
-    }
-
-    fn master_of(&self, name: &str) -> Option<(String, String)> {
-        let data = self.brokers.get(name)?;
-        let address = data.broker_addrs.get(&MASTER_ID)?;
-        let live = self.live.get(&BrokerKey::new(&data.cluster, address))?;
-        Some((address.clone(), live.ha_address.clone()))
-    }
-
-    fn put_queues(&mut self, topic: &str, name: &Arc<str>, queues: QueueData) {
-        let topic: Arc<str> = match self.topics.get_key_value(topic) {
-            Some((topic, _)) => topic.clone(),
-            None => topic.into(),
-        };
-        self.names.entry(name.clone()).or_default().insert(topic.clone());
-        self.topics.entry(topic).or_default().insert(name.clone(), queues);
-    }
-
-    /// Takes one broker's queues of a topic out; a topic without queues goes.
-    fn drop_queues(&mut self, topic: &str, name: &str) {
-        if let Some(queues) = self.topics.get_mut(topic) {
-            queues.remove(name);
-            if queues.is_empty() {
-                self.topics.remove(topic);
-            }
-        }
-        if let Some(topics) = self.names.get_mut(name) {
-            topics.remove(topic);
-            if topics.is_empty() {
-                self.names.remove(name);
-            }
-        }
-    }
-}
-
-fn queue_data(name: &str, config: &TopicConfig, read_only: bool) -> QueueData {
-    QueueData {
-        broker_name: name.to_owned(),
-        perm: if read_only {
-            config.perm & !PERM_WRITE
-        } else {
-            config.perm
-        },
-        read_queue_nums: config.read_queue_nums,
-        topic_sys_flag: config.topic_sys_flag,
-        write_queue_nums: config.write_queue_nums,
+    fn master_for(&self, seat: &published::Seat, id: i64) -> Option<(String, String)> {
+        use crate::route::MASTER_ID;
+        let shown = seat.shown().filter(|_| id != MASTER_ID)?;
+        let address = shown.data.broker_addrs.get(&MASTER_ID)?;
+        let live = self.published.live();
+        let master = live.get(&BrokerKey::new(&shown.data.cluster, address))?;
+        Some((address.clone(), master.ha_address.clone()))
     }
 }

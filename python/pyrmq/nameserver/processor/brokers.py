@@ -29,7 +29,7 @@ def rows(server: NameServer) -> dict[int, Handler]:
 
     def members(request: _core.Request) -> Response:
         cluster, name = required(request, "clusterName"), required(request, "brokerName")
-        addresses = server.core.broker_members(cluster, name)
+        addresses = server.core.broker_members(name)
         # Broker ids are bare integer keys here, for every peer (fastjson's plain form).
         table = ",".join(
             f"{broker_id}:{_text(address)}" for broker_id, address in sorted(addresses.items())

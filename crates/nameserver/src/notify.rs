@@ -1,0 +1,56 @@
+//! Notices to brokers that the lowest id of their name is another one now: request 905, oneway (Apache
+//! `RouteInfoManager.notifyMinBrokerIdChanged`). Only with `notifyMinBrokerIdChanged`; connections open when needed.
+
+use pyrmq_remoting::Command;
+use pyrmq_remoting::codes::request;
+use pyrmq_remoting::header::NotifyMinBrokerIdChangeRequestHeader;
+use pyrmq_remoting::net::{Client, ClientOptions, NetError, Table};
+use pyrmq_routing::table::MinIdChange;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+
+/// Connections to brokers.
+#[derive(Debug)]
+pub(crate) struct Notifier {
+    client: Client,
+}
+
+impl Notifier {
+    pub(crate) fn new(handle: &Handle) -> Result<Self, NetError> {
+        let client = Client::new(handle, ClientOptions::default(), Arc::new(Table::new()))?;
+        Ok(Self { client })
+    }
+
+    /// Queues a notice to everyone who must know; how many that were.
+    pub(crate) fn send(&self, notice: &MinIdChange) -> u64 {
+        tracing::info!(
+            broker = notice.name,
+            id = notice.id,
+            address = notice.address,
+            offline = notice.offline,
+            "the lowest broker id changed, {} brokers are told",
+            notice.tell.len()
+        );
+        let mut sent = 0;
+        for address in &notice.tell {
+            let command = Command::request(request::NOTIFY_MIN_BROKER_ID_CHANGE).with_header(
+                &NotifyMinBrokerIdChangeRequestHeader {
+                    min_broker_id: Some(notice.id),
+                    min_broker_addr: Some(&notice.address),
+                    offline_broker_addr: notice.offline.as_deref(),
+                    ha_broker_addr: notice.ha_address.as_deref(),
+                    ..NotifyMinBrokerIdChangeRequestHeader::default()
+                },
+            );
+            match self.client.oneway(address, command) {
+                Ok(()) => sent += 1,
+                Err(error) => tracing::warn!(%address, %error, "a broker could not be told of its lowest id"),
+            }
+        }
+        sent
+    }
+
+    pub(crate) fn close(&self) {
+        self.client.shut();
+    }
+}

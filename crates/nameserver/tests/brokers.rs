@@ -1,0 +1,230 @@
+//! Brokers come, change, go and are told of each other, over real sockets.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use pyrmq_nameserver::{NameServer, Options};
+use pyrmq_remoting::Command;
+use pyrmq_remoting::body::{Body, DataVersion, RegisterBrokerBody, TopicConfig};
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::net::{
+    Client, ClientOptions, Peer, Processor, Reply, Server, ServerOptions, Shutdown, Table, Tracker,
+};
+use pyrmq_testkit::eventually;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::runtime::Handle;
+
+const WAIT: Duration = Duration::from_secs(20);
+
+#[allow(clippy::needless_pass_by_value, reason = "call sites read better")]
+fn start(options: Options) -> Arc<NameServer> {
+    let options = Options {
+        listen_port: 0,
+        bind_address: "127.0.0.1".into(),
+        ..options
+    };
+    NameServer::start(options, &Handle::current(), None, &[]).unwrap()
+}
+
+fn client() -> Client {
+    let (handle, options) = (Handle::current(), ClientOptions::default());
+    Client::new(&handle, options, Arc::new(Table::new())).unwrap()
+}
+
+async fn ask(client: &Client, server: &NameServer, command: Command) -> Command {
+    let address = server.address().to_string();
+    client.request(&address, command, WAIT).await.unwrap()
+}
+
+fn body(counter: i64, topics: usize) -> RegisterBrokerBody {
+    let mut body = RegisterBrokerBody::default();
+    let wrapper = &mut body.topic_config_serialize_wrapper;
+    wrapper.data_version = DataVersion {
+        counter,
+        state_version: 0,
+        timestamp: 7,
+    };
+    let names = (0..topics).map(|number| format!("topic-{number}"));
+    wrapper.topic_config_table = names
+        .map(|name| (name.clone(), TopicConfig::new(name, 8, 6)))
+        .collect();
+    body
+}
+
+fn registration(name: &str, id: i64, address: &str, body: impl Into<bytes::Bytes>) -> Command {
+    Command::request(request::REGISTER_BROKER)
+        .with_field("brokerName", name)
+        .with_field("brokerAddr", address)
+        .with_field("clusterName", "C")
+        .with_field("haServerAddr", "10.0.0.1:10912")
+        .with_field("brokerId", &id.to_string())
+        .with_field("compressed", "false")
+        .with_field("bodyCrc32", "0")
+        .with_body(body)
+}
+
+fn counter(server: &NameServer, name: &str) -> u64 {
+    let stats = server.stats();
+    stats.iter().find(|(key, _)| *key == name).unwrap().1
+}
+
+/// A broker's port that keeps the notices that come.
+struct Told {
+    address: String,
+    notices: Arc<Mutex<Vec<BTreeMap<String, String>>>>,
+    shutdown: Shutdown,
+}
+
+fn broker_port() -> Told {
+    let notices: Arc<Mutex<Vec<_>>> = Arc::default();
+    let keep = notices.clone();
+    let row: Arc<dyn Processor> = Arc::new(move |request: Command, _: &Peer, _: Reply| {
+        assert!(request.is_oneway());
+        let fields = request
+            .fields
+            .iter()
+            .map(|(key, value)| (key.to_owned(), value.to_owned()));
+        keep.lock().unwrap().push(fields.collect());
+    });
+    let mut table = Table::new();
+    table.native(&[request::NOTIFY_MIN_BROKER_ID_CHANGE], &row);
+    let any = "127.0.0.1:0".parse().unwrap();
+    let server = Server::bind(any, ServerOptions::default(), Arc::new(table), Arc::new(())).unwrap();
+    let (address, shutdown) = (server.local_addr().to_string(), Shutdown::new());
+    let stop = shutdown.clone();
+    Tracker::current().spawn(async move {
+        server.run(stop).await.unwrap();
+    });
+    Told {
+        address,
+        notices,
+        shutdown,
+    }
+}
+
+impl Told {
+    async fn next(&self) -> BTreeMap<String, String> {
+        assert!(eventually(|| !self.notices.lock().unwrap().is_empty()).await);
+        self.notices.lock().unwrap().remove(0)
+    }
+}
+
+fn pairs(of: &[(&str, &str)]) -> BTreeMap<String, String> {
+    of.iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn brokers_are_told_when_the_lowest_id_of_their_name_changes() {
+    let options = Options {
+        notify_min_broker_id_changed: true,
+        ..Options::default()
+    };
+    let server = start(options);
+    let (slave, master) = (broker_port(), broker_port());
+    let (first, second) = (client(), client());
+    let with = |id, told: &Told| {
+        registration("broker-a", id, &told.address, body(1, 2).encode())
+            .with_field("enableActingMaster", "true")
+    };
+    assert_eq!(
+        ask(&first, &server, with(1, &slave)).await.code,
+        response::SUCCESS
+    );
+    assert_eq!(
+        ask(&second, &server, with(0, &master)).await.code,
+        response::SUCCESS
+    );
+    let came = [
+        ("minBrokerId", "0"),
+        ("minBrokerAddr", &*master.address),
+        ("haBrokerAddr", "10.0.0.1:10912"),
+    ];
+    assert_eq!(slave.next().await, pairs(&came));
+    second.close().await;
+    let went = [
+        ("minBrokerId", "1"),
+        ("minBrokerAddr", &*slave.address),
+        ("offlineBrokerAddr", &*master.address),
+    ];
+    assert_eq!(slave.next().await, pairs(&went));
+    assert_eq!(counter(&server, "min_id_notices"), 2);
+    assert!(master.notices.lock().unwrap().is_empty());
+    server
+        .reconfigure(&[("notifyMinBrokerIdChanged".into(), "false".into())])
+        .unwrap();
+    let third = client();
+    assert_eq!(
+        ask(&third, &server, with(0, &master)).await.code,
+        response::SUCCESS
+    );
+    assert_eq!(counter(&server, "min_id_notices"), 2);
+    slave.shutdown.stop_now();
+    master.shutdown.stop_now();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_broker_may_not_bring_more_topics_than_allowed() {
+    let options = Options {
+        max_topics_per_broker: 10,
+        ..Options::default()
+    };
+    let (server, client) = (start(options), client());
+    let address = "10.0.0.1:10911";
+    let taken = registration("broker-a", 0, address, body(1, 10).encode());
+    assert_eq!(ask(&client, &server, taken).await.code, response::SUCCESS);
+    let more = ask(
+        &client,
+        &server,
+        registration("broker-a", 0, address, body(2, 11).encode()),
+    )
+    .await;
+    assert_eq!(more.code, response::SYSTEM_ERROR);
+    assert!(more.remark.unwrap().contains("maxTopicsPerBroker"));
+    assert_eq!(server.topics().len(), 10);
+    assert_eq!(counter(&server, "registrations_refused"), 1);
+}
+
+/// A compressed body of few bytes that would grow to gigabytes.
+fn bomb() -> Vec<u8> {
+    let mut body = body(1, 2);
+    let servers = vec!["0".repeat(1 << 20); 64];
+    body.filter_server_list = servers;
+    body.encode_compressed().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_compressed_registration_cannot_grow_without_bound() {
+    let (server, client) = (start(Options::default()), client());
+    let bomb = bomb();
+    assert!(bomb.len() < 1 << 20, "{}", bomb.len());
+    let mut command = registration("broker-a", 0, "10.0.0.1:10911", bomb);
+    command.fields.set("compressed", "true");
+    let answer = ask(&client, &server, command).await;
+    assert_eq!(answer.code, response::SYSTEM_ERROR);
+    assert_eq!(server.health().brokers, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_brokers_that_register_and_leave_together_leave_nothing_behind() {
+    let server = start(Options::default());
+    let bytes = bytes::Bytes::from(body(1, 200).encode());
+    let mut clients = Vec::new();
+    for number in 0..40 {
+        let client = client();
+        let (name, address) = (format!("broker-{number}"), format!("10.0.0.{number}:10911"));
+        let answer = ask(&client, &server, registration(&name, 0, &address, bytes.clone())).await;
+        assert_eq!(answer.code, response::SUCCESS);
+        clients.push(client);
+    }
+    assert_eq!((server.health().brokers, server.health().topics), (40, 200));
+    assert_eq!(server.route("topic-7").unwrap().queue_datas.len(), 40);
+    for client in &clients {
+        client.shut();
+    }
+    assert!(eventually(|| server.health().brokers == 0).await);
+    assert!(eventually(|| server.health().topics == 0).await);
+    assert_eq!(counter(&server, "brokers_lost"), 40);
+    assert_eq!(counter(&server, "table_changes_waiting"), 0);
+}

@@ -1,0 +1,468 @@
+//! What is asked of the tables all the time, readable while somebody writes: routes and signs of life.
+//!
+//! ```text
+//! shards    topic -> cell                    a look under a shard's lock, then the cell alone
+//! cell      rows: (seat, queues, perm) by broker name; a version; the encoded answer in each JSON form
+//! seat      one broker name: its addresses and filter servers, swapped whole; `None` once it is gone; a version
+//! live      (cluster, address) -> last heartbeat (atomic), timeout, data version, connection
+//! ```
+//! An encoded answer holds while its cell's version, the versions of its seats and the epoch of the settings are what
+//! they were before its parts were read. `world` grows with every seat: while it stands still, no seat is looked at.
+//! Writers change first and count then, so an answer may be thrown away too early, never too late. No lock is held
+//! while an answer is encoded; every lock here is held for a look or for one change.
+
+use super::encoded::{Cache, Encoded};
+use super::{BrokerKey, Settings};
+use crate::route::{MASTER_ID, PERM_WRITE};
+use bytes::Bytes;
+use pyrmq_remoting::body::{
+    Body, BrokerData, DataVersion, KVTable, QueueData, Style, TopicQueueMappingInfo, TopicRouteData,
+};
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+const SHARDS: usize = 64;
+/// Topics of this kind keep their slaves' synchronisation and are never moved to an acting master (Apache
+/// `TopicValidator.SYNC_BROKER_MEMBER_GROUP_PREFIX`).
+const SYNC_BROKER_MEMBER_GROUP_PREFIX: &str = "rmq_sys_SYNC_BROKER_MEMBER_";
+
+pub(super) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One broker name as routes show it.
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub(super) name: Arc<str>,
+    /// Counts changes of `shown`.
+    pub(super) version: AtomicU64,
+    /// Counts changes of its rows, by whomever.
+    pub(super) touched: AtomicU64,
+    // Guards the swap only.
+    shown: RwLock<Option<Arc<Shown>>>,
+}
+
+/// What routes show of a broker name.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Shown {
+    pub(super) data: BrokerData,
+    /// Filter servers by broker address.
+    pub(super) filters: BTreeMap<String, Vec<String>>,
+}
+
+impl Seat {
+    pub(super) fn new(name: Arc<str>) -> Self {
+        Self {
+            name,
+            version: AtomicU64::new(0),
+            touched: AtomicU64::new(0),
+            shown: RwLock::new(None),
+        }
+    }
+
+    pub(super) fn shown(&self) -> Option<Arc<Shown>> {
+        read(&self.shown).clone()
+    }
+}
+
+/// A topic's queues on one broker.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    pub(super) seat: Arc<Seat>,
+    pub(super) perm: i32,
+    pub(super) read_queues: i32,
+    pub(super) write_queues: i32,
+    pub(super) sys_flag: i32,
+}
+
+impl Row {
+    fn same_queues(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.seat, &other.seat)
+            && (self.perm, self.read_queues, self.write_queues, self.sys_flag)
+                == (other.perm, other.read_queues, other.write_queues, other.sys_flag)
+    }
+
+    pub(super) fn queue_data(&self) -> QueueData {
+        QueueData {
+            broker_name: self.seat.name.to_string(),
+            perm: self.perm,
+            read_queue_nums: self.read_queues,
+            topic_sys_flag: self.sys_flag,
+            write_queue_nums: self.write_queues,
+        }
+    }
+}
+
+/// One topic.
+#[derive(Debug, Default)]
+pub(super) struct Cell {
+    version: AtomicU64,
+    // Guards the rows, sorted by broker name.
+    rows: Mutex<Vec<Row>>,
+    // Guard the cached answers: plain, standard.
+    encoded: [Mutex<Option<Encoded>>; 2],
+}
+
+impl Cell {
+    pub(super) fn rows(&self) -> MutexGuard<'_, Vec<Row>> {
+        lock(&self.rows)
+    }
+
+    fn changed(&self) {
+        self.version.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Adds or replaces a broker's row. False: it stood there already.
+    fn put(&self, row: Row) -> bool {
+        let mut rows = self.rows();
+        match rows.binary_search_by(|held| held.seat.name.cmp(&row.seat.name)) {
+            Ok(at) if rows[at].same_queues(&row) => return false,
+            Ok(at) => rows[at] = row,
+            Err(at) => rows.insert(at, row),
+        }
+        drop(rows);
+        self.changed();
+        true
+    }
+
+    /// A broker's row.
+    pub(super) fn has(&self, name: &str) -> bool {
+        let rows = self.rows();
+        rows.binary_search_by(|held| (*held.seat.name).cmp(name)).is_ok()
+    }
+
+    pub(super) fn encoded(&self, form: usize) -> MutexGuard<'_, Option<Encoded>> {
+        lock(&self.encoded[form])
+    }
+}
+
+/// A broker process that registered.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) updated_ms: AtomicI64,
+    pub(super) timeout_ms: i64,
+    pub(super) version: DataVersion,
+    pub(super) ha_address: String,
+    pub(super) peer: u64,
+    pub(super) seat: Arc<Seat>,
+    /// Version ordinal of its software.
+    pub(super) software: i32,
+    /// The registration that it came by, and the state that this left behind; see [`Published::is_settled`].
+    pub(super) settled: Option<Settled>,
+}
+
+/// A registration that would change nothing if it came again: while nobody else touched what it wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Settled {
+    pub(super) fingerprint: u64,
+    pub(super) version: u64,
+    pub(super) touched: u64,
+    pub(super) epoch: u64,
+}
+
+#[derive(Debug, Default)]
+struct Order {
+    table: Option<BTreeMap<String, String>>,
+    encoded: Option<Bytes>,
+}
+
+type Mapping = BTreeMap<String, TopicQueueMappingInfo>;
+type Shard = RwLock<HashMap<Arc<str>, Arc<Cell>>>;
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(super) struct Published {
+    hasher: RandomState,
+    // Each guards which topics there are.
+    shards: Vec<Shard>,
+    // Guards who lives.
+    live: RwLock<HashMap<BrokerKey, Arc<Live>>>,
+    settings: RwLock<Settings>,
+    order: RwLock<Order>,
+    // Guards the mappings of static topics.
+    mappings: RwLock<HashMap<String, Arc<Mapping>>>,
+    epoch: AtomicU64,
+    world: AtomicU64,
+    cache: Cache,
+}
+
+impl Published {
+    pub(super) fn new(settings: Settings) -> Self {
+        Self {
+            hasher: RandomState::new(),
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            live: RwLock::default(),
+            settings: RwLock::new(settings),
+            order: RwLock::default(),
+            mappings: RwLock::default(),
+            epoch: AtomicU64::new(0),
+            world: AtomicU64::new(0),
+            cache: Cache::default(),
+        }
+    }
+
+    fn shard(&self, topic: &str) -> &Shard {
+        let hash = usize::try_from(self.hasher.hash_one(topic) % SHARDS as u64).unwrap_or(0);
+        &self.shards[hash]
+    }
+
+    pub(super) fn cell(&self, topic: &str) -> Option<Arc<Cell>> {
+        read(self.shard(topic)).get(topic).cloned()
+    }
+
+    /// Every topic with its cell, in no order.
+    pub(super) fn each(&self, mut visit: impl FnMut(&Arc<str>, &Cell)) {
+        for shard in &self.shards {
+            for (topic, cell) in read(shard).iter() {
+                visit(topic, cell);
+            }
+        }
+    }
+
+    /// How many topics there are.
+    pub(super) fn topics(&self) -> usize {
+        self.shards.iter().map(|shard| read(shard).len()).sum()
+    }
+
+    /// Adds or replaces a row; returns the topic's shared name.
+    pub(super) fn put(&self, topic: &str, row: Row) -> Arc<str> {
+        let shard = self.shard(topic);
+        let found = read(shard)
+            .get_key_value(topic)
+            .map(|(topic, cell)| (topic.clone(), cell.clone()));
+        let (topic, cell) = found.unwrap_or_else(|| {
+            let (topic, cell): (Arc<str>, Arc<Cell>) = (topic.into(), Arc::default());
+            write(shard).insert(topic.clone(), cell.clone());
+            (topic, cell)
+        });
+        let seat = row.seat.clone();
+        if cell.put(row) {
+            seat.touched.fetch_add(1, Ordering::AcqRel);
+        }
+        topic
+    }
+
+    /// Changes a topic's rows; a topic without rows goes. The caller says when nothing changed.
+    pub(super) fn change(&self, topic: &str, change: impl FnOnce(&mut Vec<Row>) -> bool) {
+        let Some(cell) = self.cell(topic) else {
+            return;
+        };
+        let mut rows = cell.rows();
+        let changed = change(&mut rows);
+        let empty = rows.is_empty();
+        drop(rows);
+        if changed {
+            cell.changed();
+        }
+        if empty {
+            write(self.shard(topic)).remove(topic);
+        }
+    }
+
+    /// Swaps what routes show of a broker name.
+    pub(super) fn show(&self, seat: &Seat, shown: Option<Shown>) {
+        if seat.shown().as_deref() == shown.as_ref() {
+            return;
+        }
+        *write(&seat.shown) = shown.map(Arc::new);
+        seat.version.fetch_add(1, Ordering::AcqRel);
+        self.world.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn live(&self) -> RwLockReadGuard<'_, HashMap<BrokerKey, Arc<Live>>> {
+        read(&self.live)
+    }
+
+    pub(super) fn live_mut(&self) -> RwLockWriteGuard<'_, HashMap<BrokerKey, Arc<Live>>> {
+        write(&self.live)
+    }
+
+    pub(super) fn settings(&self) -> Settings {
+        *read(&self.settings)
+    }
+
+    pub(super) fn set_settings(&self, settings: Settings) {
+        *write(&self.settings) = settings;
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn set_order(&self, table: Option<BTreeMap<String, String>>) {
+        let encoded = table.clone().map(|table| KVTable { table }.encode().into());
+        let before = std::mem::replace(
+            &mut *write(&self.order),
+            Order {
+                table: table.clone(),
+                encoded,
+            },
+        );
+        let (before, after) = (before.table.unwrap_or_default(), table.unwrap_or_default());
+        for topic in before.keys().chain(after.keys()) {
+            if before.get(topic) != after.get(topic)
+                && let Some(cell) = self.cell(topic)
+            {
+                cell.changed();
+            }
+        }
+    }
+
+    /// The order configuration of all topics as the body of a registration's answer.
+    pub(super) fn order_body(&self) -> Option<Bytes> {
+        read(&self.order).encoded.clone()
+    }
+
+    /// Replaces what a broker says of a static topic; `None` takes it out.
+    pub(super) fn map(&self, topic: &str, broker: &str, info: Option<TopicQueueMappingInfo>) {
+        let mut mappings = write(&self.mappings);
+        let entry = mappings.entry(topic.to_owned()).or_default();
+        let mapping = Arc::make_mut(entry);
+        match info {
+            Some(info) => drop(mapping.insert(broker.to_owned(), info)),
+            None => drop(mapping.remove(broker)),
+        }
+        if mapping.is_empty() {
+            mappings.remove(topic);
+        }
+        drop(mappings);
+        if let Some(cell) = self.cell(topic) {
+            cell.changed();
+        }
+    }
+
+    /// The static topics that a broker says something of.
+    pub(super) fn mapped_by(&self, broker: &str) -> Vec<String> {
+        let mappings = read(&self.mappings);
+        let of = mappings.iter().filter(|(_, by)| by.contains_key(broker));
+        of.map(|(topic, _)| topic.clone()).collect()
+    }
+
+    /// What the settings and a seat stand at, for [`Settled`].
+    pub(super) fn settle(&self, seat: &Seat, fingerprint: u64) -> Settled {
+        Settled {
+            fingerprint,
+            version: seat.version.load(Ordering::Acquire),
+            touched: seat.touched.load(Ordering::Acquire),
+            epoch: self.epoch.load(Ordering::Acquire),
+        }
+    }
+
+    /// The same registration came by the same connection, and nobody touched since what it wrote.
+    pub(super) fn is_settled(&self, live: &Live, fingerprint: u64, peer: u64) -> bool {
+        live.peer == peer && live.settled == Some(self.settle(&live.seat, fingerprint))
+    }
+
+    /// The encoded route of a topic.
+    pub(super) fn answer(&self, topic: &str, style: Style) -> Option<Bytes> {
+        let cell = self.cell(topic)?;
+        let form = usize::from(style.quote_integers);
+        let world = self.world.load(Ordering::Acquire);
+        let epoch = self.epoch.load(Ordering::Acquire);
+        let version = cell.version.load(Ordering::Acquire);
+        if let Some(encoded) = &*cell.encoded(form)
+            && encoded.holds(version, epoch, world)
+        {
+            return Some(encoded.body());
+        }
+        let (route, seats) = self.gather(topic, &cell)?;
+        let body = Bytes::from(route.encode_as(style));
+        self.cache.store(
+            &cell,
+            form,
+            body.len() + seats.len() * size_of::<(Arc<Seat>, u64)>(),
+            |charge| Encoded::new(body.clone(), version, epoch, world, seats, charge),
+        );
+        Some(body)
+    }
+
+    /// The route of a topic, and the seats that it was read from with their versions before.
+    pub(super) fn gather(&self, topic: &str, cell: &Cell) -> Option<(TopicRouteData, Seats)> {
+        let rows = cell.rows().clone();
+        let seats: Seats = rows
+            .iter()
+            .map(|row| (row.seat.clone(), row.seat.version.load(Ordering::Acquire)))
+            .collect();
+        let mut route = TopicRouteData {
+            broker_datas: Vec::with_capacity(rows.len()),
+            queue_datas: Vec::with_capacity(rows.len()),
+            topic_queue_mapping_by_broker: read(&self.mappings).get(topic).map(|mapping| (**mapping).clone()),
+            ..TopicRouteData::default()
+        };
+        for row in &rows {
+            if let Some(shown) = row.seat.shown() {
+                route.queue_datas.push(row.queue_data());
+                route.broker_datas.push(shown.data.clone());
+                let filters = shown.filters.iter();
+                let filters = filters.map(|(address, servers)| (address.clone(), servers.clone()));
+                route.filter_server_table.extend(filters);
+            }
+        }
+        if route.broker_datas.is_empty() {
+            return None;
+        }
+        let settings = self.settings();
+        if settings.order_message_enable {
+            let order = read(&self.order);
+            route.order_topic_conf = order.table.as_ref().and_then(|table| table.get(topic)).cloned();
+        }
+        if settings.support_acting_master && !topic.starts_with(SYNC_BROKER_MEMBER_GROUP_PREFIX) {
+            act_as_master(&mut route);
+        }
+        Some((route, seats))
+    }
+
+    /// Bytes of cached answers.
+    pub(super) fn cached_bytes(&self) -> usize {
+        self.cache.bytes()
+    }
+}
+
+/// Seats with their versions.
+pub(super) type Seats = Box<[(Arc<Seat>, u64)]>;
+
+/// Where a name has no master but stands in for it, its lowest id is told as the master, unless its queues may still
+/// be written there.
+fn act_as_master(route: &mut TopicRouteData) {
+    let queues = &route.queue_datas;
+    for data in &mut route.broker_datas {
+        if data.broker_addrs.contains_key(&MASTER_ID) || !data.enable_acting_master {
+            continue;
+        }
+        let writable = queues
+            .iter()
+            .find(|queues| queues.broker_name == data.broker_name)
+            .is_none_or(|queues| queues.perm & PERM_WRITE != 0);
+        if !writable && let Some((_, address)) = data.broker_addrs.pop_first() {
+            data.broker_addrs.insert(MASTER_ID, address);
+        }
+    }
+}
+
+/// Leaves out brokers of other zones that still have a master, with their queues and filter servers (Apache
+/// `ZoneRouteRPCHook`).
+pub(super) fn keep_zone(route: &mut TopicRouteData, zone: &str) {
+    let other = |data: &BrokerData| {
+        data.zone_name
+            .as_deref()
+            .is_none_or(|name| !name.eq_ignore_ascii_case(zone))
+            && data.broker_addrs.contains_key(&MASTER_ID)
+    };
+    let (left_out, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut route.broker_datas)
+        .into_iter()
+        .partition(other);
+    route.broker_datas = kept;
+    route
+        .queue_datas
+        .retain(|queues| left_out.iter().all(|data| data.broker_name != queues.broker_name));
+    for address in left_out.iter().flat_map(|data| data.broker_addrs.values()) {
+        route.filter_server_table.remove(address);
+    }
+}

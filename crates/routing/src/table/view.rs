@@ -1,0 +1,87 @@
+//! The tables as an operator sees them.
+
+use super::Table;
+use crate::route::MASTER_ID;
+use std::sync::atomic::Ordering;
+
+/// One broker process that lives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokerView {
+    /// Cluster name.
+    pub cluster: String,
+    /// Broker name.
+    pub name: String,
+    /// 0 is the master.
+    pub id: i64,
+    /// `host:port` that clients are told.
+    pub address: String,
+    /// `host:port` that slaves are told.
+    pub ha_address: String,
+    /// Zone, if it named one.
+    pub zone: Option<String>,
+    /// Version ordinal of its software.
+    pub software: i32,
+    /// Milliseconds since its last sign of life.
+    pub silent_ms: i64,
+    /// How long it lives without one.
+    pub timeout_ms: i64,
+    /// Topics of its name; the same for a master and its slaves.
+    pub topics: usize,
+    /// A slave of this name may stand in for its master.
+    pub acting_master: bool,
+    /// The counter of its last topic table.
+    pub version: i64,
+}
+
+impl BrokerView {
+    /// True for the broker that may be written to.
+    pub fn is_master(&self) -> bool {
+        self.id == MASTER_ID
+    }
+}
+
+impl Table {
+    /// Every broker process that lives, by cluster, name and id.
+    pub fn brokers(&self, now_ms: i64) -> Vec<BrokerView> {
+        let writer = self.writer();
+        let live = self.published.live();
+        let mut views: Vec<BrokerView> = live
+            .iter()
+            .filter_map(|(key, live)| {
+                let broker = writer.brokers.get(&live.seat.name)?;
+                let data = &broker.data;
+                let (id, _) = data.broker_addrs.iter().find(|(_, held)| **held == key.address)?;
+                Some(BrokerView {
+                    cluster: key.cluster.clone(),
+                    name: live.seat.name.to_string(),
+                    id: *id,
+                    address: key.address.clone(),
+                    ha_address: live.ha_address.clone(),
+                    zone: data.zone_name.clone(),
+                    software: live.software,
+                    silent_ms: now_ms
+                        .saturating_sub(live.updated_ms.load(Ordering::Relaxed))
+                        .max(0),
+                    timeout_ms: live.timeout_ms,
+                    topics: writer
+                        .topics
+                        .get(&live.seat.name)
+                        .map_or(0, std::collections::HashSet::len),
+                    acting_master: data.enable_acting_master,
+                    version: live.version.counter,
+                })
+            })
+            .collect();
+        drop(live);
+        drop(writer);
+        views.sort_by(|left, right| {
+            (&left.cluster, &left.name, left.id).cmp(&(&right.cluster, &right.name, right.id))
+        });
+        views
+    }
+
+    /// Bytes that encoded routes take in memory.
+    pub fn cached_bytes(&self) -> usize {
+        self.published.cached_bytes()
+    }
+}

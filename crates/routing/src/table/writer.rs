@@ -1,0 +1,393 @@
+//! How brokers come into the tables (Apache `RouteInfoManager.registerBroker`): one registration at a time.
+
+use super::published::{Live, Published, Row, Seat, Shown};
+use super::{BrokerKey, DEFAULT_TIMEOUT_MS, MinIdChange, News, RegisterError, Registered, Registration};
+use crate::route::{MASTER_ID, PERM_WRITE};
+use pyrmq_remoting::body::{BrokerData, QueueData, TopicConfig};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// What only writers and lists need.
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) published: Arc<Published>,
+    /// Broker name to its topics: the way back.
+    pub(super) topics: HashMap<Arc<str>, HashSet<Arc<str>>>,
+    pub(super) brokers: BTreeMap<Arc<str>, Broker>,
+    pub(super) clusters: BTreeMap<String, BTreeSet<Arc<str>>>,
+    /// Connection to the brokers that registered by it.
+    pub(super) peers: HashMap<u64, HashSet<BrokerKey>>,
+}
+
+/// One broker name, as it will be shown.
+#[derive(Debug)]
+pub(super) struct Broker {
+    pub(super) seat: Arc<Seat>,
+    pub(super) data: BrokerData,
+    pub(super) filters: BTreeMap<String, Vec<String>>,
+}
+
+impl Writer {
+    pub(super) fn new(published: Arc<Published>) -> Self {
+        Self {
+            published,
+            topics: HashMap::new(),
+            brokers: BTreeMap::new(),
+            clusters: BTreeMap::new(),
+            peers: HashMap::new(),
+        }
+    }
+
+    pub(super) fn register(
+        &mut self,
+        from: &Registration<'_>,
+        now_ms: i64,
+    ) -> Result<(Registered, News), RegisterError> {
+        for (what, text) in [
+            ("cluster name", from.cluster),
+            ("broker name", from.name),
+            ("broker address", from.address),
+        ] {
+            if text.is_empty() {
+                return Err(RegisterError::Empty(what));
+            }
+        }
+        if self.is_stale(from) {
+            return Ok((Registered::Stale, News::default()));
+        }
+        let known = self.brokers.get(from.name);
+        let addresses = known.map(|broker| &broker.data.broker_addrs);
+        let had_id = addresses.is_some_and(|addresses| addresses.contains_key(&from.id));
+        // Apache counts from 0 where nobody was there before.
+        let lowest_before = addresses
+            .and_then(|addresses| addresses.keys().next().copied())
+            .unwrap_or(0);
+        if !had_id && from.topics.topic_config_table.len() == 1 {
+            return Err(RegisterError::SingleTopic {
+                name: from.name.to_owned(),
+                id: from.id,
+            });
+        }
+        self.refuse_too_many(from)?;
+        let mut news = News::default();
+        let seat = self.enter(from, &mut news);
+        let broker = self.brokers.get(from.name);
+        let lowest = broker.and_then(|broker| broker.data.broker_addrs.keys().next().copied());
+        let is_master = from.id == MASTER_ID;
+        // The header alone makes a slave take part, even when it says false; its topics then stay writable.
+        let is_prime_slave = !is_master && from.acting_master.is_some() && lowest == Some(from.id);
+        if is_master || is_prime_slave {
+            let read_only = is_prime_slave && from.acting_master == Some(true);
+            self.take_topics(&seat, from, !had_id, read_only);
+        }
+        self.take_filters(from);
+        self.show(from.name);
+        self.enliven(&seat, from, now_ms);
+        if from.id < lowest_before {
+            news.notice = self.min_id_change(from);
+        }
+        let master = if is_master {
+            None
+        } else {
+            self.master_of(from.name)
+        };
+        Ok((Registered::Taken { master }, news))
+    }
+
+    /// Another address holds this name and id, lives, and has a larger state version.
+    fn is_stale(&self, from: &Registration<'_>) -> bool {
+        let Some(data) = self.brokers.get(from.name).map(|broker| &broker.data) else {
+            return false;
+        };
+        let holder = data
+            .broker_addrs
+            .get(&from.id)
+            .filter(|held| *held != from.address);
+        let key = holder.map(|address| BrokerKey::new(&data.cluster, address));
+        let live = self.published.live();
+        key.and_then(|key| live.get(&key))
+            .is_some_and(|holder| holder.version.state_version > from.topics.data_version.state_version)
+    }
+
+    fn refuse_too_many(&self, from: &Registration<'_>) -> Result<(), RegisterError> {
+        let Some(limit) = self.published.settings().max_topics_per_broker else {
+            return Ok(());
+        };
+        let sent = &from.topics.topic_config_table;
+        let has = self.topics.get(from.name);
+        let mut count = sent.len() + has.map_or(0, HashSet::len);
+        if count > limit {
+            let both =
+                |has: &HashSet<Arc<str>>| sent.keys().filter(|topic| has.contains(topic.as_str())).count();
+            count -= has.map_or(0, both);
+        }
+        if count > limit {
+            return Err(RegisterError::TooManyTopics {
+                name: from.name.to_owned(),
+                count,
+                limit,
+            });
+        }
+        Ok(())
+    }
+
+    /// Puts the broker's name, cluster and address into the tables, and out where they stood before.
+    fn enter(&mut self, from: &Registration<'_>, news: &mut News) -> Arc<Seat> {
+        self.leave_other_name(from, news);
+        self.change_cluster(from, news);
+        let name: Arc<str> = match self.brokers.get_key_value(from.name) {
+            Some((name, _)) => name.clone(),
+            None => from.name.into(),
+        };
+        self.clusters
+            .entry(from.cluster.to_owned())
+            .or_default()
+            .insert(name.clone());
+        let broker = self.brokers.entry(name.clone()).or_insert_with(|| Broker {
+            seat: Arc::new(Seat::new(name)),
+            data: BrokerData {
+                broker_name: from.name.to_owned(),
+                cluster: from.cluster.to_owned(),
+                ..BrokerData::default()
+            },
+            filters: BTreeMap::new(),
+        });
+        let (seat, data) = (broker.seat.clone(), &mut broker.data);
+        data.enable_acting_master = from.acting_master == Some(true);
+        data.zone_name = from.zone.map(str::to_owned);
+        // A slave that became master has one entry, not two.
+        data.broker_addrs.retain(|id, address| {
+            let stays = address != from.address || *id == from.id;
+            if !stays {
+                news.events
+                    .push(format!("its id changed from {id} to {}", from.id));
+            }
+            stays
+        });
+        let replaced = data.broker_addrs.insert(from.id, from.address.to_owned());
+        match replaced {
+            Some(old) if old != from.address => {
+                news.events.push(format!("it takes the place of {old}"));
+                self.forget_live(&BrokerKey::new(from.cluster, &old));
+            }
+            None if news.events.is_empty() => news.events.push("it came".to_owned()),
+            _ => {}
+        }
+        seat
+    }
+
+    /// The process at this address had another name before.
+    fn leave_other_name(&mut self, from: &Registration<'_>, news: &mut News) {
+        let key = BrokerKey::new(from.cluster, from.address);
+        let other = self.published.live().get(&key).map(|live| live.seat.name.clone());
+        if let Some(name) = other.filter(|name| **name != *from.name) {
+            news.events.push(format!("its name was {name}"));
+            self.drop_address(&name, from.address);
+            self.forget_live(&key);
+        }
+    }
+
+    /// The name moved to another cluster: it leaves the old one, with every address that came along.
+    fn change_cluster(&mut self, from: &Registration<'_>, news: &mut News) {
+        let Some(broker) = self
+            .brokers
+            .get_mut(from.name)
+            .filter(|broker| broker.data.cluster != from.cluster)
+        else {
+            return;
+        };
+        let old = std::mem::replace(&mut broker.data.cluster, from.cluster.to_owned());
+        news.events.push(format!("its cluster was {old}"));
+        let addresses: Vec<String> = broker.data.broker_addrs.values().cloned().collect();
+        self.leave_cluster(&old, from.name);
+        for address in addresses {
+            let before = BrokerKey::new(&old, &address);
+            let after = BrokerKey::new(from.cluster, &address);
+            if self.published.live().contains_key(&after) {
+                // Another name has this address there: it is not ours any more.
+                self.forget_live(&before);
+                if let Some(broker) = self.brokers.get_mut(from.name) {
+                    broker.data.broker_addrs.retain(|_, held| *held != address);
+                }
+                continue;
+            }
+            let live = self.published.live_mut().remove(&before);
+            if let Some(live) = live {
+                let keys = self.peers.entry(live.peer).or_default();
+                keys.remove(&before);
+                keys.insert(after.clone());
+                self.published.live_mut().insert(after, live);
+            }
+        }
+    }
+
+    pub(super) fn leave_cluster(&mut self, cluster: &str, name: &str) {
+        if let Some(names) = self.clusters.get_mut(cluster) {
+            names.remove(name);
+            if names.is_empty() {
+                self.clusters.remove(cluster);
+            }
+        }
+    }
+
+    fn take_topics(&mut self, seat: &Arc<Seat>, from: &Registration<'_>, first: bool, read_only: bool) {
+        let wrapper = from.topics;
+        let delete = self.published.settings().delete_topic_with_broker_registration;
+        if delete && wrapper.topic_queue_mapping_info_map.is_empty() {
+            let known = self.topics.get(&seat.name).into_iter().flatten();
+            let lost: Vec<Arc<str>> = known
+                .filter(|topic| !wrapper.topic_config_table.contains_key(&***topic))
+                .cloned()
+                .collect();
+            for topic in lost {
+                self.drop_queues(&topic, &seat.name);
+            }
+        }
+        let key = BrokerKey::new(from.cluster, from.address);
+        let same = self
+            .published
+            .live()
+            .get(&key)
+            .map(|live| live.version == wrapper.data_version);
+        let changed = first || same != Some(true);
+        for (topic, config) in &wrapper.topic_config_table {
+            let has = || {
+                self.published
+                    .cell(topic)
+                    .is_some_and(|cell| cell.has(&seat.name))
+            };
+            if !topic.is_empty() && (changed || !has()) {
+                self.put_queues(topic, row(seat, config, read_only));
+            }
+        }
+        if changed {
+            for (topic, info) in &wrapper.topic_queue_mapping_info_map {
+                let broker = info.broker_name.as_deref().unwrap_or(&seat.name);
+                self.published.map(topic, broker, Some(info.clone()));
+            }
+        }
+    }
+
+    fn take_filters(&mut self, from: &Registration<'_>) {
+        let Some(broker) = self.brokers.get_mut(from.name) else {
+            return;
+        };
+        match from.filter_servers {
+            Some([]) => drop(broker.filters.remove(from.address)),
+            Some(servers) => drop(broker.filters.insert(from.address.to_owned(), servers.to_vec())),
+            None => {}
+        }
+    }
+
+    /// Lets routes show a broker name as it is now, or that it is gone.
+    pub(super) fn show(&mut self, name: &str) {
+        if let Some(broker) = self.brokers.get_mut(name) {
+            let held = &broker.data.broker_addrs;
+            broker
+                .filters
+                .retain(|address, _| held.values().any(|held| held == address));
+            let shown = Shown {
+                data: broker.data.clone(),
+                filters: broker.filters.clone(),
+            };
+            self.published.show(&broker.seat, Some(shown));
+        }
+    }
+
+    fn enliven(&mut self, seat: &Arc<Seat>, from: &Registration<'_>, now_ms: i64) {
+        let key = BrokerKey::new(from.cluster, from.address);
+        self.forget_live(&key);
+        self.peers.entry(from.peer).or_default().insert(key.clone());
+        let live = Live {
+            updated_ms: AtomicI64::new(now_ms),
+            timeout_ms: from.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS),
+            version: from.topics.data_version.clone(),
+            ha_address: from.ha_address.to_owned(),
+            peer: from.peer,
+            seat: seat.clone(),
+            software: from.software,
+            settled: from
+                .fingerprint
+                .map(|fingerprint| self.published.settle(seat, fingerprint)),
+        };
+        self.published.live_mut().insert(key, Arc::new(live));
+    }
+
+    /// A broker with a lower id than all others came: those are told (Apache `chooseBrokerAddrsToNotify`).
+    fn min_id_change(&self, from: &Registration<'_>) -> Option<MinIdChange> {
+        let addresses = &self.brokers.get(from.name)?.data.broker_addrs;
+        let (id, address) = addresses.first_key_value()?;
+        let others = addresses
+            .iter()
+            .filter(|(other, _)| addresses.len() == 1 || *other != id);
+        Some(MinIdChange {
+            name: from.name.to_owned(),
+            id: *id,
+            address: address.clone(),
+            offline: None,
+            ha_address: Some(from.ha_address.to_owned()),
+            tell: others.map(|(_, address)| address.clone()).collect(),
+        })
+    }
+
+    fn master_of(&self, name: &str) -> Option<(String, String)> {
+        let data = &self.brokers.get(name)?.data;
+        let address = data.broker_addrs.get(&MASTER_ID)?;
+        let live = self.published.live();
+        let master = live.get(&BrokerKey::new(&data.cluster, address))?;
+        Some((address.clone(), master.ha_address.clone()))
+    }
+
+    pub(super) fn put_queues(&mut self, topic: &str, row: Row) {
+        let name = row.seat.name.clone();
+        let topic = self.published.put(topic, row);
+        self.topics.entry(name).or_default().insert(topic);
+    }
+
+    /// Takes one broker's queues of a topic out; a topic without queues goes.
+    pub(super) fn drop_queues(&mut self, topic: &str, name: &str) {
+        self.published.change(topic, |rows| {
+            let before = rows.len();
+            rows.retain(|row| {
+                let stays = *row.seat.name != *name;
+                if !stays {
+                    row.seat.touched.fetch_add(1, Ordering::AcqRel);
+                }
+                stays
+            });
+            rows.len() != before
+        });
+        if let Some(topics) = self.topics.get_mut(name) {
+            topics.remove(topic);
+            if topics.is_empty() {
+                self.topics.remove(name);
+            }
+        }
+    }
+}
+
+fn row(seat: &Arc<Seat>, config: &TopicConfig, read_only: bool) -> Row {
+    Row {
+        seat: seat.clone(),
+        perm: if read_only {
+            config.perm & !PERM_WRITE
+        } else {
+            config.perm
+        },
+        read_queues: config.read_queue_nums,
+        write_queues: config.write_queue_nums,
+        sys_flag: config.topic_sys_flag,
+    }
+}
+
+/// A row as request 217 announces it.
+pub(super) fn announced(seat: &Arc<Seat>, data: &QueueData) -> Row {
+    Row {
+        seat: seat.clone(),
+        perm: data.perm,
+        read_queues: data.read_queue_nums,
+        write_queues: data.write_queue_nums,
+        sys_flag: data.topic_sys_flag,
+    }
+}

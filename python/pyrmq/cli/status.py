@@ -1,0 +1,225 @@
+"""`pyrmq nameserver status`: how name servers are, who is registered there, what they are asked.
+
+Two looks give the rates: what was counted between them. Exit status 0: every name server answered
+and is ready; 1: one is not, so the command serves as a probe.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from pyrmq import _core
+from pyrmq.cli.arguments import add_name_server, parser
+from pyrmq.cli.output import table
+from pyrmq.codes import RequestCode
+from pyrmq.config import NAME_SERVER_STATUS
+from pyrmq.errors import RmqError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping, Sequence
+
+_NOT_SUPPORTED = 3
+_TIMEOUT_MS = 5000
+_CLEAR = "\x1b[H\x1b[2J"
+_VERSION = 513
+
+Report = dict[str, Any]
+
+
+def run(words: list[str]) -> int:
+    """Run `pyrmq nameserver status` with these arguments."""
+    given = _parser().parse_args(words)
+    addresses = [part.strip() for part in given.name_server.split(";") if part.strip()]
+    connections = _core.Connections()
+    wait = threading.Event()
+    try:
+        before = [_look(connections, address) for address in addresses]
+        while True:
+            wait.wait(given.interval)
+            after = [_look(connections, address) for address in addresses]
+            reports = [_rates(first, then) for first, then in zip(before, after, strict=True)]
+            _show(reports, given)
+            if not given.watch:
+                return 0 if all(report["ready"] for report in reports) else 1
+            before = after
+    finally:
+        connections.close()
+
+
+def _look(connections: _core.Connections, address: str) -> Report:
+    try:
+        answer = connections.request(
+            address, _core.Command(NAME_SERVER_STATUS, {}, None, version=_VERSION), _TIMEOUT_MS
+        )
+        if answer.code == _NOT_SUPPORTED:
+            return _of_another_kind(connections, address)
+        if answer.code != 0:
+            return _silent(address, f"code {answer.code}: {answer.remark}")
+        report: Report = _core.parse_json(answer.body or b"{}")  # type: ignore[assignment]
+    except RmqError as error:
+        return _silent(address, str(error))
+    return {**report, "address": address}
+
+
+def _of_another_kind(connections: _core.Connections, address: str) -> Report:
+    """What Apache's name server tells: which brokers there are."""
+    command = _core.Command(RequestCode.GET_BROKER_CLUSTER_INFO, {}, None, version=_VERSION)
+    answer = connections.request(address, command, _TIMEOUT_MS)
+    info: Any = _core.parse_json(answer.body or b"{}")
+    brokers = [
+        {
+            "cluster": data.get("cluster", ""),
+            "name": name,
+            "broker_id": int(key),
+            "address": at,
+        }
+        for name, data in sorted((info.get("brokerAddrTable") or {}).items())
+        for key, at in sorted(data.get("brokerAddrs", {}).items(), key=lambda pair: int(pair[0]))
+    ]
+    note = "not a name server of pyrmq: it tells its brokers only"
+    return {
+        "address": address,
+        "ready": True,
+        "status": "running",
+        "brokers": brokers,
+        "note": note,
+    }
+
+
+def _silent(address: str, why: str) -> Report:
+    return {"address": address, "ready": False, "status": "unreachable", "error": why}
+
+
+def _rates(before: Report, after: Report) -> Report:
+    """A report with what happened since the one before it."""
+    if "latencies" not in after:
+        return after
+    known = before.get("latencies")
+    seconds = (after["uptime_ms"] - before.get("uptime_ms", 0)) / 1000
+    if known is None or seconds <= 0:
+        # It was away, or it was started again: all that it has counted is new.
+        known, before, seconds = {}, {"counters": {}}, max(0.001, after["uptime_ms"] / 1000)
+    kinds = {}
+    for kind, now in after["latencies"].items():
+        was = known.get(kind, {"buckets": [0] * len(now["buckets"])})["buckets"]
+        new = [one - other for one, other in zip(now["buckets"], was, strict=True)]
+        kinds[kind] = {
+            "total": sum(now["buckets"]),
+            "per_second": round(sum(new) / seconds, 1),
+            # Of the interval; of everything so far while there was nothing in it.
+            "p50_ms": quantile(new if any(new) else now["buckets"], 0.5),
+            "p99_ms": quantile(new if any(new) else now["buckets"], 0.99),
+        }
+    requests = after["counters"]["requests"] - before["counters"].get("requests", 0)
+    shown = {key: value for key, value in after.items() if key != "latencies"}
+    return {**shown, "requests_per_second": round(requests / seconds, 1), "requests": kinds}
+
+
+def quantile(buckets: Sequence[int], share: float) -> float | None:
+    """A quantile in milliseconds out of counts by duration; None where nothing was counted.
+
+    Args:
+        buckets: how many took up to 1, 2, 4 ... microseconds; the last has no bound.
+        share: which quantile, 0 to 1.
+
+    Example:
+        >>> quantile([0, 0, 0, 10, 0], 0.5)
+        0.006
+    """
+    total = sum(buckets)
+    if not total:
+        return None
+    left = share * total
+    for at, count in enumerate(buckets):
+        if count and left <= count:
+            low, high = (0 if at == 0 else 1 << (at - 1)), 1 << at
+            return round((low + (high - low) * left / count) / 1000, 6)
+        left -= count
+    return (1 << (len(buckets) - 1)) / 1000
+
+
+def _show(reports: list[Report], given: argparse.Namespace) -> None:
+    if given.json:
+        for report in reports:
+            print(json.dumps(report), flush=True)
+        return
+    if given.watch and sys.stdout.isatty():
+        print(_CLEAR, end="")
+    print("\n\n".join("\n".join(_lines(report)) for report in reports), flush=True)
+
+
+def _lines(report: Report) -> list[str]:
+    state = "ready" if report["ready"] else f"NOT READY ({report['status']})"
+    lines = [f"name server {report['address']}: {state}"]
+    if "error" in report:
+        return [*lines, f"  {report['error']}"]
+    if "requests" in report:
+        counters: Mapping[str, int] = report["counters"]
+        lines[0] += f", up {_span(report['uptime_ms'] / 1000)}, pyrmq {report['version']}"
+        lines.append(
+            f"{len(report['brokers'])} brokers, {report['topics']} topics, "
+            f"{counters['connections']} connections, {report['requests_per_second']} requests/s"
+        )
+    if "note" in report:
+        lines.append(report["note"])
+    headers = ["cluster", "broker", "id", "address", "version", "last heard", "topics"]
+    rows = [
+        [
+            broker["cluster"],
+            broker["name"],
+            broker["broker_id"],
+            broker["address"],
+            broker.get("version"),
+            f"{broker['silent_seconds']:.1f} s ago" if "silent_seconds" in broker else None,
+            broker.get("topics"),
+        ]
+        for broker in report["brokers"]
+    ]
+    if rows:
+        lines += ["", *table(headers, rows)]
+    kinds = [
+        [kind, seen["total"], seen["per_second"], _ms(seen["p50_ms"]), _ms(seen["p99_ms"])]
+        for kind, seen in report.get("requests", {}).items()
+        if seen["total"]
+    ]
+    if kinds:
+        lines += ["", *table(["request", "total", "per second", "p50 ms", "p99 ms"], kinds)]
+    return lines
+
+
+def _ms(value: float | None) -> str | None:
+    return None if value is None else f"{value:.3f}"
+
+
+def _span(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
+    told = [f"{number} {unit}" for number, unit in parts if number]
+    return " ".join(told[:2]) or "0 s"
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 3600:
+        raise ValueError(text)
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = parser("nameserver status", "Show how name servers are, and who is registered there.")
+    add_name_server(made)
+    made.add_argument("--watch", action="store_true", help="again and again, until Ctrl-C")
+    made.add_argument(
+        "--interval",
+        type=_seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="time between the two looks that rates come from (default: 1)",
+    )
+    return made

@@ -1,0 +1,56 @@
+"""How the name server is, for `pyrmq nameserver status`: a request code of our own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyrmq.config import NAME_SERVER_STATUS
+from pyrmq.server.processors import Response
+from pyrmq.server.requests import as_json
+
+if TYPE_CHECKING:
+    from pyrmq import _core
+    from pyrmq.nameserver.server import NameServer
+    from pyrmq.server.processors import Handler
+
+
+def rows(server: NameServer) -> dict[int, Handler]:
+    """The handlers of this family."""
+
+    def status(request: _core.Request) -> Response:
+        del request
+        return Response(body=as_json(report(server)))
+
+    return {NAME_SERVER_STATUS: status}
+
+
+def report(server: NameServer) -> dict[str, Any]:
+    """Everything that an operator asks of a running name server; numbers count since its start.
+
+    `latencies` has for each kind of request how many took up to 1, 2, 4 ... 2**23 microseconds and
+    longer, and the microseconds of all together.
+
+    Raises:
+        ClosedError: it does not run.
+
+    Example:
+        >>> report(server)["ready"]  # doctest: +SKIP
+        True
+    """
+    from pyrmq import __version__
+
+    core = server.core
+    health = server.health()
+    return {
+        "address": core.address,
+        "version": __version__,
+        "status": health["status"],
+        "ready": server.ready(),
+        "uptime_ms": core.uptime_ms(),
+        "topics": health["topics"],
+        "brokers": [broker._asdict() for broker in server.brokers()],
+        "counters": dict(core.stats()),
+        "latencies": {
+            kind: {"buckets": buckets, "sum_us": total} for kind, buckets, total in core.latencies()
+        },
+    }
