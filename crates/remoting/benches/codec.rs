@@ -1,8 +1,8 @@
 //! Nanoseconds to decode and to encode one frame, on recorded frames of the real 5.5.0: `cargo bench -p pyrmq-remoting`.
-//! Prints one JSON object a line. `tests/interop/java/src/CodecBench.java` does the same with Apache's codec on the same
+//! Prints one JSON object a line: the frame alone, and `typed` with its header structure, as servers and clients use it. `tests/interop/java/src/CodecBench.java` does the same with Apache's codec on the same
 //! bytes; `make bench` puts both beside each other.
 //!
-//! Arguments: none, or `--seconds S` per measurement.
+//! Arguments: none, or `--seconds S` per measurement, `--only TEXT` for the frames whose name and form contain it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -14,7 +14,10 @@
 use bytes::BytesMut;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::frame::{self, Limits};
-use pyrmq_remoting::header::{PullMessageRequestHeader, SendMessageRequestHeader};
+use pyrmq_remoting::header::{
+    EncodeHeader, GetRouteInfoRequestHeader, PullMessageRequestHeader, PullMessageResponseHeader,
+    SendMessageRequestHeader,
+};
 use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -50,16 +53,18 @@ const FRAMES: [(&str, Wanted); 5] = [
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    let seconds = arguments
-        .iter()
-        .position(|argument| argument == "--seconds")
-        .and_then(|at| arguments.get(at + 1))
-        .map_or(0.1, |text| text.parse().expect("a number of seconds"));
+    let option = |name: &str| {
+        let at = arguments.iter().position(|argument| argument == name)?;
+        arguments.get(at + 1)
+    };
+    let seconds = option("--seconds").map_or(0.1, |text| text.parse().expect("a number of seconds"));
     let span = Duration::from_secs_f64(seconds);
     for form in ["json", "rocketmq"] {
         let frames = golden(form);
         for (name, wanted) in FRAMES {
-            println!("{}", row(name, form, &pick(&frames, wanted), span));
+            if option("--only").is_none_or(|only| format!("{name} {form}").contains(only)) {
+                println!("{}", row(name, form, &pick(&frames, wanted), span));
+            }
         }
     }
 }
@@ -93,12 +98,36 @@ fn decode_one(bytes: &[u8]) -> Command {
 
 fn row(name: &str, form: &str, bytes: &[u8], span: Duration) -> String {
     let command = decode_one(bytes);
-    let decode = median(span, || decode_batch(bytes));
-    let encode = median(span, || encode_batch(&command));
-    let header = median(span, || header_batch(&command));
+    let header = Header::read(&command);
+    let figures = [
+        (
+            "decode_ns",
+            median(span, || decode_batch(bytes, |command| drop(black_box(command)))),
+        ),
+        (
+            "encode_ns",
+            median(span, || encode_batch(|out| encode(black_box(&command), out))),
+        ),
+        (
+            "typed_decode_ns",
+            median(span, || {
+                decode_batch(bytes, |command| {
+                    black_box(Header::read(&command));
+                })
+            }),
+        ),
+        (
+            "typed_encode_ns",
+            median(span, || {
+                encode_batch(|out| encode(&black_box(&header).command(&command), out))
+            }),
+        ),
+    ];
+    let figures = figures.map(|(key, value)| format!(r#""{key}":{value:.1}"#));
     format!(
-        r#"{{"frame":"{name}","form":"{form}","bytes":{},"decode_ns":{decode:.1},"encode_ns":{encode:.1},"header_ns":{header:.1}}}"#,
-        bytes.len()
+        r#"{{"frame":"{name}","form":"{form}","bytes":{},{}}}"#,
+        bytes.len(),
+        figures.join(",")
     )
 }
 
@@ -114,7 +143,7 @@ fn median(span: Duration, mut batch: impl FnMut() -> Duration) -> f64 {
 }
 
 /// The bytes lie in one buffer, as the connection reads them; filling it is not the codec's work.
-fn decode_batch(bytes: &[u8]) -> Duration {
+fn decode_batch(bytes: &[u8], then: impl Fn(Command)) -> Duration {
     let mut input = BytesMut::with_capacity(bytes.len() * BATCH);
     for _ in 0..BATCH {
         input.extend_from_slice(bytes);
@@ -122,35 +151,70 @@ fn decode_batch(bytes: &[u8]) -> Duration {
     let limits = Limits::default();
     let begin = Instant::now();
     while let Some(command) = frame::decode(&mut input, &limits).unwrap() {
-        black_box(command);
+        then(command);
     }
     begin.elapsed()
 }
 
 /// As a connection writes: heads into one buffer, bodies by reference.
-fn encode_batch(command: &Command) -> Duration {
+fn encode_batch(each: impl Fn(&mut Vec<u8>)) -> Duration {
     let mut out = Vec::with_capacity(64 * 1024);
     let begin = Instant::now();
     for _ in 0..BATCH {
         out.clear();
-        frame::encode_head(black_box(command), &mut out).unwrap();
+        each(&mut out);
         black_box(&out);
     }
     begin.elapsed()
 }
 
-fn header_batch(command: &Command) -> Duration {
-    let begin = Instant::now();
-    for _ in 0..BATCH {
-        match command.code {
-            310 => drop(black_box(SendMessageRequestHeader::decode_v2(black_box(
-                &command.fields,
-            )))),
-            11 => drop(black_box(PullMessageRequestHeader::decode(black_box(
-                &command.fields,
-            )))),
-            _ => return Duration::ZERO,
+fn encode(command: &Command, out: &mut Vec<u8>) {
+    frame::encode_head(command, out).unwrap();
+}
+
+/// The header structure of a frame: what a server or client reads next, and makes a command from.
+enum Header<'a> {
+    Send(SendMessageRequestHeader<'a>),
+    Pull(PullMessageRequestHeader<'a>),
+    Pulled(PullMessageResponseHeader),
+    Route(GetRouteInfoRequestHeader<'a>),
+    /// The answer to a route question has none.
+    None,
+}
+
+impl<'a> Header<'a> {
+    fn read(command: &'a Command) -> Self {
+        let fields = &command.fields;
+        match (command.is_response(), command.code) {
+            (false, 310) => Self::Send(SendMessageRequestHeader::decode_v2(fields).unwrap()),
+            (false, 11) => Self::Pull(PullMessageRequestHeader::decode(fields).unwrap()),
+            (false, 105) => Self::Route(GetRouteInfoRequestHeader::decode(fields).unwrap()),
+            (true, _) if !fields.is_empty() => {
+                Self::Pulled(PullMessageResponseHeader::decode(fields).unwrap())
+            }
+            _ => Self::None,
         }
     }
-    begin.elapsed()
+
+    /// A new command, as it is made for each request and response.
+    fn command(&self, like: &Command) -> Command {
+        let new = match self {
+            Self::Pulled(_) | Self::None => Command::response(like.code),
+            _ => Command::request(like.code),
+        };
+        let mut new = Command {
+            opaque: like.opaque,
+            serialize_type: like.serialize_type,
+            body: like.body.clone(),
+            ..new
+        };
+        match self {
+            Self::Send(header) => header.encode(&mut new.fields),
+            Self::Pull(header) => header.encode(&mut new.fields),
+            Self::Pulled(header) => header.encode(&mut new.fields),
+            Self::Route(header) => header.encode(&mut new.fields),
+            Self::None => {}
+        }
+        new
+    }
 }

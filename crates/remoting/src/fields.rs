@@ -16,6 +16,8 @@
     clippy::string_slice
 )]
 
+use crate::header::Front;
+
 /// Ordered string pairs in one arena. A later pair with the same key hides an earlier one.
 #[derive(Debug, Clone, Default)]
 pub struct Fields {
@@ -40,6 +42,7 @@ pub(crate) struct Span {
 
 impl Span {
     /// From positions; `None` beyond 32 bits.
+    #[inline]
     pub(crate) fn new(start: usize, end: usize) -> Option<Self> {
         Some(Self {
             start: u32::try_from(start).ok()?,
@@ -47,18 +50,33 @@ impl Span {
         })
     }
 
-    /// The same counted from `start` on.
-    pub(crate) fn since(self, start: usize) -> Self {
-        let start = u32::try_from(start).unwrap_or(u32::MAX);
+    /// From positions in a text whose length is known to fit.
+    #[inline]
+    pub(crate) fn saturated(start: usize, end: usize) -> Self {
+        let fit = |position| u32::try_from(position).unwrap_or(u32::MAX);
         Self {
-            start: self.start.saturating_sub(start),
-            end: self.end.saturating_sub(start),
+            start: fit(start),
+            end: fit(end),
         }
     }
 
+    /// The same counted from `base` on.
+    #[inline]
+    pub(crate) fn since(self, base: usize) -> Self {
+        let (start, end) = (self.start as usize, self.end as usize);
+        Self::saturated(start.wrapping_sub(base), end.wrapping_sub(base))
+    }
+
+    #[inline]
     fn of(self, text: &str) -> &str {
         text.get(self.start as usize..self.end as usize)
             .unwrap_or_default()
+    }
+
+    #[inline]
+    fn front(self, text: &[u8]) -> Front<'_> {
+        let length = self.end.saturating_sub(self.start) as usize;
+        Front::new(text.get(self.start as usize..).unwrap_or_default(), length)
     }
 }
 
@@ -120,12 +138,14 @@ impl Fields {
 
     /// Appends a pair. A header's text is capped far below 4 GiB, so positions fit 32 bits; beyond that the pair is
     /// left out rather than stored wrongly.
+    #[inline]
     pub fn push(&mut self, key: &str, value: &str) {
         self.text.reserve(key.len().saturating_add(value.len()));
         self.push_with(key, |text| text.push_str(value));
     }
 
     /// Appends a pair whose value is written by `write` straight into the arena.
+    #[inline]
     pub fn push_with(&mut self, key: &str, write: impl FnOnce(&mut String)) {
         let start = self.text.len();
         self.text.push_str(key);
@@ -157,6 +177,15 @@ impl Fields {
     pub fn set(&mut self, key: &str, value: &str) {
         self.remove(key);
         self.push(key, value);
+    }
+
+    /// All pairs for a writer, each text with what follows it in the arena.
+    #[inline]
+    pub(crate) fn fronts(&self) -> impl ExactSizeIterator<Item = (Front<'_>, Front<'_>)> {
+        let text = self.text.as_bytes();
+        self.entries
+            .iter()
+            .map(move |entry| (entry.key.front(text), entry.value.front(text)))
     }
 
     /// All pairs in the order they came.

@@ -119,10 +119,9 @@ pub fn decode(input: &mut BytesMut, limits: &Limits) -> Result<Option<Command>, 
     if input.len() < head.saturating_add(prefix.body) {
         return Ok(None);
     }
-    // The header's bytes are of no use to anybody after this, so its strings may be unescaped where they lie.
-    let header = input.get_mut(PREFIX..head).unwrap_or_default();
+    let header = input.get(PREFIX..head).unwrap_or_default();
     let mut command = match prefix.serialize_type {
-        SerializeType::Json => json::decode_in_place(header, limits.fields)?,
+        SerializeType::Json => json::decode(header, limits.fields)?,
         SerializeType::RocketMq => binary::decode(header, limits.fields)?,
     };
     input.advance(head);

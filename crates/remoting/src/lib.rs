@@ -4,6 +4,7 @@
 //! feature of the same name.
 
 pub mod body;
+mod chunk;
 pub mod clock;
 pub mod codes;
 pub mod command;

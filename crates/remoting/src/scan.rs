@@ -1,5 +1,5 @@
-//! Reads JSON tokens in place: a string's escapes are resolved inside the buffer, so that its text can be borrowed.
-//! The bytes that an escape leaves over are overwritten with spaces, so that the buffer stays valid UTF-8.
+//! Reads JSON tokens. A string without escapes is a range of the text itself; one with escapes is written out once,
+//! behind the text so to speak: its positions count on from the text's end.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,
@@ -9,34 +9,61 @@
     clippy::string_slice
 )]
 
+use crate::chunk::{CHUNK, first_quote, push_part};
 use crate::error::WireError;
-use crate::fields::Span;
-use crate::text::{before_quote, hex4};
+use crate::fields::{Entry, Span};
+use crate::text::hex4;
 
-/// A position in a buffer of JSON text.
+/// A position in JSON text.
 pub(crate) struct Scan<'a> {
-    bytes: &'a mut [u8],
+    bytes: &'a [u8],
     at: usize,
+    /// Strings that had escapes, each followed by a quote, so that no character reaches from one into the next.
+    unescaped: Vec<u8>,
 }
 
 impl<'a> Scan<'a> {
-    pub(crate) fn new(bytes: &'a mut [u8]) -> Self {
-        Self { bytes, at: 0 }
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self {
+            bytes,
+            at: 0,
+            unescaped: Vec::new(),
+        }
     }
 
-    /// The bytes of a span that was read.
+    /// The bytes of a string that was read.
     #[inline]
     pub(crate) fn bytes(&self, span: Span) -> &[u8] {
-        self.bytes
-            .get(span.start as usize..span.end as usize)
-            .unwrap_or_default()
+        let length = self.bytes.len();
+        let (start, end) = (span.start as usize, span.end as usize);
+        let found = match start.checked_sub(length) {
+            None => self.bytes.get(start..end),
+            Some(start) => self.unescaped.get(start..end.wrapping_sub(length)),
+        };
+        found.unwrap_or_default()
     }
 
-    /// A copy of a span's text.
-    pub(crate) fn owned(&self, span: Span) -> Result<String, WireError> {
-        std::str::from_utf8(self.bytes(span))
+    /// The text of the string that was read last, which is not kept any longer.
+    pub(crate) fn take(&mut self, span: Span) -> Result<String, WireError> {
+        let text = std::str::from_utf8(self.bytes(span))
             .map(str::to_owned)
+            .map_err(|_| WireError::Utf8 { what: "JSON string" })?;
+        if let Some(start) = (span.start as usize).checked_sub(self.bytes.len()) {
+            self.unescaped.truncate(start);
+        }
+        Ok(text)
+    }
+
+    /// One text in which all strings lie that were read from position `start` on, their spans counted from there.
+    pub(crate) fn arena(&self, start: usize) -> Result<String, WireError> {
+        let text = self.bytes.get(start..).unwrap_or_default();
+        String::from_utf8([text, &self.unescaped].concat())
             .map_err(|_| WireError::Utf8 { what: "JSON string" })
+    }
+
+    /// Where the scan stands.
+    pub(crate) fn at(&self) -> usize {
+        self.at
     }
 
     /// Steps over a character that opens an object or array.
@@ -81,7 +108,11 @@ impl<'a> Scan<'a> {
         }
         let name = match self.peek() {
             Some(quote @ (b'"' | b'\'')) => self.string(quote)?,
-            Some(b'0'..=b'9' | b'-') => self.token()?,
+            Some(b'0'..=b'9' | b'-') => {
+                let start = self.at;
+                self.token()?;
+                self.span(start, self.at)?
+            }
             _ => return Err(self.bad("a quoted name")),
         };
         self.colon(name)
@@ -107,13 +138,7 @@ impl<'a> Scan<'a> {
         here
     }
 
-    /// Where the scan stands.
-    pub(crate) fn at(&self) -> usize {
-        self.at
-    }
-
-    /// A value as text: a string's content, a number or literal as it is written, an object or array as it is
-    /// written; `None` for null.
+    /// A value as text: a string's content, anything else as it is written; `None` for null.
     pub(crate) fn text(&mut self) -> Result<Option<Span>, WireError> {
         self.space();
         match self.peek() {
@@ -124,8 +149,10 @@ impl<'a> Scan<'a> {
                 self.span(start, self.at).map(Some)
             }
             _ => {
-                let token = self.token()?;
-                Ok((self.bytes(token) != b"null").then_some(token))
+                let start = self.at;
+                let null = self.token()? == b"null";
+                let span = self.span(start, self.at)?;
+                Ok((!null).then_some(span))
             }
         }
     }
@@ -252,7 +279,7 @@ impl<'a> Scan<'a> {
     }
 
     /// A number or a literal: everything up to the next separator, at least one byte.
-    pub(crate) fn token(&mut self) -> Result<Span, WireError> {
+    pub(crate) fn token(&mut self) -> Result<&'a [u8], WireError> {
         let start = self.at;
         let rest = self.bytes.get(start..).unwrap_or_default();
         let length = rest
@@ -263,7 +290,7 @@ impl<'a> Scan<'a> {
             return Err(self.bad("a value"));
         }
         self.step(length);
-        self.span(start, self.at)
+        Ok(rest.get(..length).unwrap_or_default())
     }
 
     fn skip_string(&mut self, quote: u8) -> Result<(), WireError> {
@@ -282,59 +309,112 @@ impl<'a> Scan<'a> {
         }
     }
 
+    /// A quoted string, from its opening quote to behind the closing one.
     #[inline]
     pub(crate) fn string(&mut self, quote: u8) -> Result<Span, WireError> {
         let start = self.at.wrapping_add(1);
-        let rest = self.bytes.get(start..).unwrap_or_default();
-        let length = before_quote(rest, quote);
-        let mut end = start.wrapping_add(length);
-        if rest.get(length) == Some(&quote) {
-            self.at = end.wrapping_add(1);
-        } else {
-            self.at = end;
-            end = self.unescape(quote)?;
+        self.at = special(self.bytes, start, quote);
+        let end = self.at;
+        if self.peek() == Some(quote) {
             self.step(1);
+            self.span(start, end)
+        } else {
+            self.unescape(start, quote)
         }
-        self.span(start, end)
     }
 
-    /// From the first backslash on: moves the text together. Ends at the closing quote; returns the text's end.
-    #[cold]
-    fn unescape(&mut self, quote: u8) -> Result<usize, WireError> {
-        let mut write = self.at;
+    /// A string that began at `start`, from its first backslash on.
+    fn unescape(&mut self, start: usize, quote: u8) -> Result<Span, WireError> {
+        let first = self.bytes.len().wrapping_add(self.unescaped.len());
+        self.unescaped.reserve(CHUNK.wrapping_mul(8));
+        let plain = self.bytes.get(start..self.at).unwrap_or_default();
+        self.unescaped.extend_from_slice(plain);
         loop {
-            let byte = self.peek().ok_or_else(|| self.bad("a closing quote"))?;
-            if byte == quote {
+            match self.peek().ok_or_else(|| self.bad("a closing quote"))? {
+                b'\\' => self.escape()?,
+                byte => {
+                    self.step(1);
+                    self.unescaped.push(byte);
+                    if byte == quote {
+                        break;
+                    }
+                }
+            }
+            self.plain_chunks(quote);
+        }
+        let end = self.bytes.len().wrapping_add(self.unescaped.len());
+        self.span(first, end.wrapping_sub(1))
+    }
+
+    /// Writes out what needs no unescaping, as far as whole chunks can be looked at.
+    #[inline]
+    fn plain_chunks(&mut self, quote: u8) {
+        while let Some(chunk) = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk::<CHUNK>) {
+            let plain = first_quote(chunk, quote);
+            push_part(chunk, plain, &mut self.unescaped);
+            self.step(plain);
+            if plain < CHUNK {
                 break;
             }
-            self.step(1);
-            self.escape(&mut write)?;
-            let rest = self.bytes.get(self.at..).unwrap_or_default();
-            let end = self.at.wrapping_add(before_quote(rest, quote));
-            let plain = end.wrapping_sub(self.at);
-            if let Some(span) = self.bytes.get_mut(write..end) {
-                // Never panics: the part to move is the end of this very slice.
-                let from = span.len().wrapping_sub(plain);
-                span.copy_within(from.., 0);
+        }
+    }
+
+    /// Pairs of strings as every known client writes them, with nothing between that need not be: `"a":"b","c":"d"`.
+    /// Ends before the first that is written otherwise, or behind the last. Spans count from `base` on.
+    #[inline]
+    pub(crate) fn usual_pairs(
+        &mut self,
+        base: usize,
+        limit: usize,
+        entries: &mut Vec<Entry>,
+    ) -> Result<(), WireError> {
+        let bytes = self.bytes;
+        let mut at = self.at;
+        while entries.len() < limit && bytes.get(at) == Some(&b'"') {
+            let key = at.wrapping_add(1);
+            let key_end = special(bytes, key, b'"');
+            let value = key_end.wrapping_add(3);
+            if bytes.get(key_end..value) != Some(b"\":\"") {
+                break;
             }
-            write = write.wrapping_add(plain);
-            self.at = end;
+            let mut value_end = special(bytes, value, b'"');
+            let value = if bytes.get(value_end) == Some(&b'"') {
+                Span::saturated(value.wrapping_sub(base), value_end.wrapping_sub(base))
+            } else {
+                self.at = value_end;
+                let span = self.unescape(value, b'"')?;
+                value_end = self.at.wrapping_sub(1);
+                span.since(base)
+            };
+            entries.push(Entry {
+                key: Span::saturated(key.wrapping_sub(base), key_end.wrapping_sub(base)),
+                value,
+            });
+            at = value_end.wrapping_add(1);
+            if bytes.get(at..at.wrapping_add(2)) != Some(b",\"") {
+                break;
+            }
+            at = at.wrapping_add(1);
         }
-        // What is left over may begin in the middle of a character.
-        if let Some(gap) = self.bytes.get_mut(write..self.at) {
-            gap.fill(b' ');
-        }
-        Ok(write)
+        self.at = at;
+        Ok(())
     }
 
-    fn put(&mut self, write: &mut usize, byte: u8) {
-        if let Some(place) = self.bytes.get_mut(*write) {
-            *place = byte;
+    /// From a backslash on.
+    #[inline]
+    fn escape(&mut self) -> Result<(), WireError> {
+        // The separators of properties, of which every message has some.
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        if let Some(&[b'\\', b'u', b'0', b'0', b'0', digit @ b'0'..=b'9']) = rest.first_chunk() {
+            self.unescaped.push(digit & 0x0F);
+            self.step(6);
+            return Ok(());
         }
-        *write = write.wrapping_add(1);
+        self.any_escape()
     }
 
-    fn escape(&mut self, write: &mut usize) -> Result<(), WireError> {
+    fn any_escape(&mut self) -> Result<(), WireError> {
+        self.step(1);
         let kind = self.peek().ok_or_else(|| self.bad("a closing quote"))?;
         self.step(1);
         let byte = match kind {
@@ -344,18 +424,18 @@ impl<'a> Scan<'a> {
             b'f' => 0x0C,
             b'r' => b'\r',
             b'v' => 0x0B,
-            b'u' => return self.unicode(write),
-            b'x' => return self.hex2(write),
+            b'u' => return self.unicode(),
+            b'x' => return self.hex2(),
             digit @ b'0'..=b'7' => digit.wrapping_sub(b'0'),
             b'"' | b'\'' | b'\\' | b'/' => kind,
             _ => return Err(self.bad("a known escape")),
         };
-        self.put(write, byte);
+        self.unescaped.push(byte);
         Ok(())
     }
 
     /// `\uXXXX`, two of them for a character beyond 16 bits. Half a pair becomes `?`, as Java writes it.
-    fn unicode(&mut self, write: &mut usize) -> Result<(), WireError> {
+    fn unicode(&mut self) -> Result<(), WireError> {
         let unit = self.unit()?;
         let mut character = char::from_u32(unit);
         if (0xD800..0xDC00).contains(&unit)
@@ -372,18 +452,18 @@ impl<'a> Scan<'a> {
                 self.at = back;
             }
         }
-        self.put_char(write, character.unwrap_or('?'));
+        self.put_char(character.unwrap_or('?'));
         Ok(())
     }
 
     /// `\xXX`, which fastjson reads.
-    fn hex2(&mut self, write: &mut usize) -> Result<(), WireError> {
+    fn hex2(&mut self) -> Result<(), WireError> {
         let Some(&[high, low]) = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk()) else {
             return Err(self.bad("two hexadecimal digits"));
         };
         let unit = hex4([b'0', b'0', high, low]).ok_or_else(|| self.bad("two hexadecimal digits"))?;
         self.step(2);
-        self.put_char(write, char::from_u32(unit).unwrap_or('?'));
+        self.put_char(char::from_u32(unit).unwrap_or('?'));
         Ok(())
     }
 
@@ -398,11 +478,24 @@ impl<'a> Scan<'a> {
         Ok(unit)
     }
 
-    /// An escape is at least as long as the character it stands for, so this never overtakes the reader.
-    fn put_char(&mut self, write: &mut usize, character: char) {
+    fn put_char(&mut self, character: char) {
         let mut utf8 = [0; 4];
-        for byte in character.encode_utf8(&mut utf8).bytes() {
-            self.put(write, byte);
+        self.unescaped
+            .extend_from_slice(character.encode_utf8(&mut utf8).as_bytes());
+    }
+}
+
+/// Where the first quote or backslash stands from `at` on; the end if there is none.
+#[inline]
+fn special(bytes: &[u8], mut at: usize, quote: u8) -> usize {
+    while let Some(chunk) = bytes.get(at..).and_then(<[u8]>::first_chunk) {
+        let plain = first_quote(chunk, quote);
+        at = at.wrapping_add(plain);
+        if plain < CHUNK {
+            return at;
         }
     }
+    let rest = bytes.get(at..).unwrap_or_default();
+    let plain = rest.iter().position(|byte| *byte == quote || *byte == b'\\');
+    at.wrapping_add(plain.unwrap_or(rest.len()))
 }

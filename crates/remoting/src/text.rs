@@ -8,99 +8,38 @@
     clippy::string_slice
 )]
 
+use crate::chunk::{CHUNK, first_escaped, push_part};
+
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// A byte in all eight places of a word.
-const fn everywhere(byte: u8) -> u64 {
-    u64::from_ne_bytes([byte; 8])
-}
-
-const HIGH: u64 = everywhere(0x80);
-const ONES: u64 = everywhere(1);
-
-/// High bits set in a word where a byte equals one; places behind the first may be wrong.
-const fn equal(word: u64, byte: u8) -> u64 {
-    let zero = word ^ everywhere(byte);
-    zero.wrapping_sub(ONES) & !zero & HIGH
-}
-
-/// Length of the text before the first byte that `wanted` marks, eight bytes at a time. `wanted` gets a little-endian
-/// word and sets the high bit of each place that it wants; the first of them must be right.
-#[inline]
-fn before(bytes: &[u8], wanted: impl Fn(u64) -> u64) -> usize {
-    let (words, tail) = bytes.as_chunks::<8>();
-    let mut length = 0_usize;
-    for word in words {
-        let found = wanted(u64::from_le_bytes(*word));
-        if found != 0 {
-            return length.wrapping_add((found.trailing_zeros() >> 3) as usize);
-        }
-        length = length.wrapping_add(8);
-    }
-    for byte in tail {
-        if wanted(u64::from(*byte) | everywhere(b'a') << 8) & 0x80 != 0 {
-            break;
-        }
-        length = length.wrapping_add(1);
-    }
-    length
-}
-
-/// Length of the text before the first quote or backslash.
-#[inline]
-pub(crate) fn before_quote(bytes: &[u8], quote: u8) -> usize {
-    before(bytes, |word| equal(word, quote) | equal(word, b'\\'))
-}
-
-/// Marks the bytes that must be escaped: controls, the quote and the backslash (fastjson2, since 5.5.0; fastjson of 4.x
-/// reads the same).
-#[inline]
-fn escaped(word: u64) -> u64 {
-    let control = word.wrapping_sub(everywhere(0x20)) & !word & HIGH;
-    control | equal(word, b'"') | equal(word, b'\\')
-}
-
-/// True when nothing must be escaped. Looks at the ends twice rather than at single bytes.
-#[inline]
-fn is_plain(bytes: &[u8]) -> bool {
-    if let (Some(last), (words, _)) = (bytes.last_chunk::<8>(), bytes.as_chunks::<8>()) {
-        return words
-            .iter()
-            .chain([last])
-            .all(|word| escaped(u64::from_le_bytes(*word)) == 0);
-    }
-    if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
-        let (first, last) = (u32::from_le_bytes(*first), u32::from_le_bytes(*last));
-        return escaped(u64::from(first) << 32 | u64::from(last)) == 0;
-    }
-    bytes
-        .iter()
-        .all(|byte| *byte >= 0x20 && *byte != b'"' && *byte != b'\\')
-}
-
 /// Appends a string's content, escaped, without the quotes around it.
-#[inline]
-pub(crate) fn push_escaped(text: &str, out: &mut Vec<u8>) {
-    if is_plain(text.as_bytes()) {
-        out.extend_from_slice(text.as_bytes());
-    } else {
-        push_escapes(text, out);
+pub(crate) fn push_escaped(text: &[u8], out: &mut Vec<u8>) {
+    let mut rest = text;
+    while let Some(chunk) = rest.first_chunk() {
+        let plain = first_escaped(chunk);
+        push_part(chunk, plain, out);
+        rest = push_next_escape(rest.get(plain..), plain < CHUNK, out);
+    }
+    while !rest.is_empty() {
+        let mut chunk = [b' '; CHUNK];
+        for (place, byte) in chunk.iter_mut().zip(rest) {
+            *place = *byte;
+        }
+        let plain = first_escaped(&chunk);
+        push_part(&chunk, plain.min(rest.len()), out);
+        rest = push_next_escape(rest.get(plain..), true, out);
     }
 }
 
-#[cold]
-fn push_escapes(text: &str, out: &mut Vec<u8>) {
-    let mut rest = text.as_bytes();
-    loop {
-        let (plain, tail) = rest
-            .split_at_checked(before(rest, escaped))
-            .unwrap_or((rest, &[]));
-        out.extend_from_slice(plain);
-        let Some((byte, after)) = tail.split_first() else {
-            return;
-        };
-        push_escape(*byte, out);
-        rest = after;
+/// Appends the escape of the first byte if there is one to be escaped; what is left.
+#[inline]
+fn push_next_escape<'a>(rest: Option<&'a [u8]>, escape: bool, out: &mut Vec<u8>) -> &'a [u8] {
+    match rest {
+        Some([byte, after @ ..]) if escape => {
+            push_escape(*byte, out);
+            after
+        }
+        rest => rest.unwrap_or_default(),
     }
 }
 
@@ -131,35 +70,16 @@ pub(crate) fn hex4(digits: [u8; 4]) -> Option<u32> {
 }
 
 /// Appends a number in decimal.
+#[inline]
 pub(crate) fn push_i32(value: i32, out: &mut Vec<u8>) {
     push_i64(i64::from(value), out);
 }
 
 /// Appends a number in decimal.
+#[inline]
 pub(crate) fn push_i64(value: i64, out: &mut Vec<u8>) {
-    let mut digits = [0; 20];
-    out.extend_from_slice(decimal(value, &mut digits));
-}
-
-/// A number in decimal, at the end of a buffer that holds any 64 bit number with its sign.
-pub(crate) fn decimal(value: i64, digits: &mut [u8; 20]) -> &[u8] {
-    let mut left = value.unsigned_abs();
-    let mut at = digits.len();
-    loop {
-        at = at.wrapping_sub(1);
-        if let Some(place) = digits.get_mut(at) {
-            *place = b'0' | u8::try_from(left % 10).unwrap_or_default();
-        }
-        left /= 10;
-        if left == 0 {
-            break;
-        }
+    match u8::try_from(value) {
+        Ok(digit @ 0..=9) => out.push(b'0' | digit),
+        _ => out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes()),
     }
-    if value < 0 {
-        at = at.wrapping_sub(1);
-        if let Some(place) = digits.get_mut(at) {
-            *place = b'-';
-        }
-    }
-    digits.get(at..).unwrap_or_default()
 }

@@ -60,9 +60,8 @@ impl Json {
     /// Reads one value and nothing behind it.
     pub fn parse(text: &[u8]) -> Result<Self, WireError> {
         std::str::from_utf8(text).map_err(|_| WireError::Utf8 { what: "JSON" })?;
-        let mut bytes = text.to_vec();
         let mut reader = Reader {
-            scan: Scan::new(&mut bytes),
+            scan: Scan::new(text),
             values: text.len().div_euclid(3).saturating_add(64).min(VALUES),
         };
         let value = reader.value(DEPTH)?;
@@ -248,7 +247,7 @@ impl Reader<'_> {
             Some(b'[') => self.array(depth),
             Some(quote @ (b'"' | b'\'')) => {
                 let span = self.scan.string(quote)?;
-                self.scan.owned(span).map(Json::Str)
+                self.scan.take(span).map(Json::Str)
             }
             _ => self.literal(),
         }
@@ -257,7 +256,7 @@ impl Reader<'_> {
     fn literal(&mut self) -> Result<Json, WireError> {
         let bad = self.scan.bad("a value");
         let token = self.scan.token()?;
-        Ok(match self.scan.bytes(token) {
+        Ok(match token {
             b"null" => Json::Null,
             b"true" => Json::Bool(true),
             b"false" => Json::Bool(false),
@@ -309,7 +308,7 @@ impl Reader<'_> {
                 Some(b'{') => Key::Object(self.members(depth)?),
                 Some(quote @ (b'"' | b'\'')) => {
                     let span = self.scan.string(quote)?;
-                    Key::Str(self.scan.owned(span)?)
+                    Key::Str(self.scan.take(span)?)
                 }
                 _ => match self.literal()? {
                     Json::Int(number) => Key::Int(number),

@@ -133,7 +133,7 @@ impl Writer {
         if self.style.escape_browser {
             self.push_browser(text);
         } else {
-            push_escaped(text, &mut self.out);
+            push_escaped(text.as_bytes(), &mut self.out);
         }
         self.out.push(b'"');
     }

@@ -24,6 +24,7 @@
 use crate::command::{Command, Language, SerializeType};
 use crate::error::WireError;
 use crate::fields::{Entry, Fields, Span};
+use crate::header::pairs::{Front, PAIR, push_pairs, put};
 
 const FIXED: usize = 21;
 
@@ -169,19 +170,11 @@ pub fn encode(command: &Command, out: &mut Vec<u8>) -> Result<(), WireError> {
     out.extend_from_slice(&short(command.version, "version")?);
     out.extend_from_slice(&command.opaque.to_be_bytes());
     out.extend_from_slice(&command.flag.to_be_bytes());
-    push_text(remark, "remark", out)?;
+    out.extend_from_slice(&word(remark.len(), "remark")?);
+    out.extend_from_slice(remark.as_bytes());
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
-    for (key, value) in command.fields.iter() {
-        let length = i16::try_from(key.len()).map_err(|_| WireError::TooLarge {
-            what: "field key",
-            length: key.len(),
-            limit: i16::MAX.unsigned_abs().into(),
-        })?;
-        out.extend_from_slice(&length.to_be_bytes());
-        out.extend_from_slice(key.as_bytes());
-        push_text(value, "field value", out)?;
-    }
+    push_pairs(&command.fields, out, short_pair, long_pair)?;
     let length = word(out.len().saturating_sub(start).saturating_sub(4), "fields")?;
     if let Some(place) = out.get_mut(start..).and_then(|tail| tail.first_chunk_mut::<4>()) {
         *place = length;
@@ -209,8 +202,31 @@ fn word(length: usize, what: &'static str) -> Result<[u8; 4], WireError> {
         })
 }
 
-fn push_text(text: &str, what: &'static str, out: &mut Vec<u8>) -> Result<(), WireError> {
-    out.extend_from_slice(&word(text.len(), what)?);
-    out.extend_from_slice(text.as_bytes());
+/// A pair of which neither length needs more than its lowest byte.
+#[inline]
+fn short_pair(pair: &mut [u8; PAIR], key: Front<'_>, value: Front<'_>) -> Option<usize> {
+    let ((key, key_length), (value, value_length)) = (key.short()?, value.short()?);
+    let [low, ..] = key_length.to_le_bytes();
+    put(pair, 0, &[0, low]);
+    put(pair, 2, key);
+    let at = key_length.wrapping_add(2);
+    let [low, ..] = value_length.to_le_bytes();
+    put(pair, at, &[0, 0, 0, low]);
+    put(pair, at.wrapping_add(4), value);
+    Some(at.wrapping_add(4).wrapping_add(value_length))
+}
+
+/// The same for any pair.
+fn long_pair(out: &mut Vec<u8>, key: Front<'_>, value: Front<'_>) -> Result<(), WireError> {
+    let (key, value) = (key.text(), value.text());
+    let length = i16::try_from(key.len()).map_err(|_| WireError::TooLarge {
+        what: "field key",
+        length: key.len(),
+        limit: i16::MAX.unsigned_abs().into(),
+    })?;
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(key);
+    out.extend_from_slice(&word(value.len(), "field value")?);
+    out.extend_from_slice(value);
     Ok(())
 }

@@ -16,16 +16,19 @@
     clippy::string_slice
 )]
 
+use crate::chunk::first_escaped;
 use crate::command::{Command, Language, SerializeType};
 use crate::error::WireError;
-use crate::fields::{Entry, Fields, Span};
+use crate::fields::{Entry, Fields};
+use crate::header::pairs::{Front, PAIR, push_pairs, put};
 use crate::scan::Scan;
 use crate::text::{push_escaped, push_i32};
+use std::convert::Infallible;
 
 /// Pairs that a first allocation has room for: a send, pull or route header fits.
 const USUAL_FIELDS: usize = 16;
 
-/// What a header's text says, as positions in it.
+/// What a header's text says.
 #[derive(Default)]
 struct Members {
     code: i32,
@@ -33,28 +36,22 @@ struct Members {
     opaque: i32,
     version: i32,
     language: Language,
-    remark: Option<Span>,
+    remark: Option<String>,
     fields: Option<Pairs>,
 }
 
-/// Where the member `extFields` lies, and its pairs counted from there.
+/// The pairs of `extFields`, counted from where the member begins.
 struct Pairs {
-    span: Span,
+    base: usize,
     entries: Vec<Entry>,
 }
 
-/// Reads a JSON header into a command without a body.
+/// Reads a JSON header into a command without a body. What is copied are the fields' texts, once, into their arena.
 pub fn decode(text: &[u8], max_fields: usize) -> Result<Command, WireError> {
-    decode_in_place(&mut text.to_vec(), max_fields)
-}
-
-/// The same in the reader's own buffer, where strings are unescaped: what is copied are the fields, once, as a whole.
-pub(crate) fn decode_in_place(bytes: &mut [u8], max_fields: usize) -> Result<Command, WireError> {
-    let mut scan = Scan::new(bytes);
+    let mut scan = Scan::new(text);
     let members = scan.members(max_fields)?;
-    let remark = members.remark.map(|span| scan.owned(span)).transpose()?;
     let fields = match members.fields {
-        Some(pairs) => Fields::from_parts(scan.owned(pairs.span)?, pairs.entries),
+        Some(pairs) => Fields::from_parts(scan.arena(pairs.base)?, pairs.entries),
         None => Fields::new(),
     };
     Ok(Command {
@@ -63,7 +60,7 @@ pub(crate) fn decode_in_place(bytes: &mut [u8], max_fields: usize) -> Result<Com
         version: members.version,
         opaque: members.opaque,
         flag: members.flag,
-        remark,
+        remark: members.remark,
         fields,
         serialize_type: SerializeType::Json,
         body: None,
@@ -89,7 +86,7 @@ impl Scan<'_> {
                 b"opaque" => members.opaque = self.int()?,
                 b"version" => members.version = self.int()?,
                 b"language" => members.language = self.language()?,
-                b"remark" => members.remark = self.text()?,
+                b"remark" => members.remark = self.remark()?,
                 b"extFields" => members.fields = self.fields(max_fields)?,
                 _ => self.skip()?,
             }
@@ -107,19 +104,26 @@ impl Scan<'_> {
         if self.literal(b",\"flag\":") {
             members.flag = self.int()?;
         }
-        // Java, which is there already.
-        self.literal(b",\"language\":\"JAVA\"");
+        // Java is there already.
+        if !self.literal(b",\"language\":\"JAVA\"") && self.literal(b",\"language\":") {
+            members.language = self.language()?;
+        }
         if self.literal(b",\"opaque\":") {
             members.opaque = self.int()?;
         }
         if self.literal(b",\"remark\":") {
-            members.remark = self.text()?;
+            members.remark = self.remark()?;
         }
         self.literal(b",\"serializeTypeCurrentRPC\":\"JSON\"");
         if self.literal(b",\"version\":") {
             members.version = self.int()?;
         }
         Ok(())
+    }
+
+    fn remark(&mut self) -> Result<Option<String>, WireError> {
+        let text = self.text()?;
+        text.map(|text| self.take(text)).transpose()
     }
 
     /// A name, or the number that the binary form would carry; null is no known language.
@@ -137,31 +141,24 @@ impl Scan<'_> {
         if self.null() {
             return Ok(None);
         }
-        self.space();
-        let start = self.at();
         self.open(b'{', "an object")?;
+        let base = self.at();
         let mut entries = Vec::new();
+        if self.peek() != Some(b'}') {
+            entries.reserve(USUAL_FIELDS);
+        }
+        self.usual_pairs(base, max_fields, &mut entries)?;
         while let Some(key) = self.member()? {
-            let value = if self.peek() == Some(b'"') {
-                self.string(b'"')?
-            } else if let Some(value) = self.text()? {
-                value
-            } else {
-                continue;
-            };
-            if entries.is_empty() {
-                entries.reserve(USUAL_FIELDS);
-            }
+            let Some(value) = self.text()? else { continue };
             if entries.len() >= max_fields {
                 return Err(WireError::TooManyFields { limit: max_fields });
             }
             entries.push(Entry {
-                key: key.since(start),
-                value: value.since(start),
+                key: key.since(base),
+                value: value.since(base),
             });
         }
-        let span = self.span(start, self.at())?;
-        Ok(Some(Pairs { span, entries }))
+        Ok(Some(Pairs { base, entries }))
     }
 }
 
@@ -179,15 +176,16 @@ pub fn encode(command: &Command, out: &mut Vec<u8>) {
     push_i32(command.code, out);
     if command.fields.is_present() {
         out.extend_from_slice(b",\"extFields\":{");
-        let mut separator: &[u8] = b"\"";
-        for (key, value) in command.fields.iter() {
-            out.extend_from_slice(separator);
-            push_escaped(key, out);
-            out.extend_from_slice(b"\":\"");
-            push_escaped(value, out);
-            separator = b"\",\"";
+        if !command.fields.is_empty() {
+            out.push(b'"');
+            let Ok(()) = push_pairs(&command.fields, out, short_pair, |out, key, value| {
+                long_pair(out, key, value);
+                Ok::<(), Infallible>(())
+            });
+            // Every pair ends as if one more came.
+            out.truncate(out.len().wrapping_sub(2));
         }
-        out.extend_from_slice(if command.fields.is_empty() { b"}" } else { b"\"}" });
+        out.push(b'}');
     }
     out.extend_from_slice(b",\"flag\":");
     push_i32(command.flag, out);
@@ -197,10 +195,34 @@ pub fn encode(command: &Command, out: &mut Vec<u8>) {
     push_i32(command.opaque, out);
     if let Some(remark) = remark {
         out.extend_from_slice(b",\"remark\":\"");
-        push_escaped(remark, out);
+        push_escaped(remark.as_bytes(), out);
         out.push(b'"');
     }
     out.extend_from_slice(b",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":");
     push_i32(command.version, out);
     out.push(b'}');
+}
+
+/// `name":"value","`, if nothing in it must be escaped.
+#[inline]
+fn short_pair(pair: &mut [u8; PAIR], key: Front<'_>, value: Front<'_>) -> Option<usize> {
+    let ((key, key_length), (value, value_length)) = (key.short()?, value.short()?);
+    if first_escaped(key) < key_length || first_escaped(value) < value_length {
+        return None;
+    }
+    put(pair, 0, key);
+    put(pair, key_length, b"\":\"");
+    let at = key_length.wrapping_add(3);
+    put(pair, at, value);
+    let at = at.wrapping_add(value_length);
+    put(pair, at, b"\",\"");
+    Some(at.wrapping_add(3))
+}
+
+/// The same for any pair.
+fn long_pair(out: &mut Vec<u8>, key: Front<'_>, value: Front<'_>) {
+    push_escaped(key.text(), out);
+    out.extend_from_slice(b"\":\"");
+    push_escaped(value.text(), out);
+    out.extend_from_slice(b"\",\"");
 }

@@ -22,6 +22,7 @@ pub mod json;
 pub mod kv;
 pub mod lite;
 pub mod offset;
+mod pairs;
 pub mod pop;
 pub mod pull;
 pub mod query;
@@ -43,6 +44,7 @@ pub use group::*;
 pub use kv::*;
 pub use lite::*;
 pub use offset::*;
+pub(crate) use pairs::Front;
 pub use pop::*;
 pub use pull::*;
 pub use query::*;
@@ -61,6 +63,25 @@ use crate::fields::Fields;
 pub trait EncodeHeader {
     /// Appends this structure's fields; absent options are left out.
     fn encode(&self, fields: &mut Fields);
+}
+
+/// Bytes that a field's key and value usually take together.
+#[doc(hidden)]
+pub const USUAL_PAIR: usize = 24;
+
+/// A number of a key's length, first two and last bytes, by which a reader branches at once instead of comparing the
+/// key with one name after the other.
+#[doc(hidden)]
+#[inline]
+pub const fn tag(key: &str) -> u32 {
+    let bytes = key.as_bytes();
+    let [length, ..] = bytes.len().to_le_bytes();
+    match bytes {
+        [] => 0,
+        [only] => u32::from_le_bytes([length, *only, 0, 0]),
+        [first, last] => u32::from_le_bytes([length, *first, 0, *last]),
+        [first, second, .., last] => u32::from_le_bytes([length, *first, *second, *last]),
+    }
 }
 
 /// Declares header structures: field name, type and wire key. Types: `&'a str`, `i32`, `i64` (required), `bool`
@@ -91,10 +112,15 @@ macro_rules! header {
         impl $(<$life>)? $name $(<$life>)? {
             /// Reads the structure out of a header's fields.
             pub fn decode(fields: & $($life)? $crate::Fields) -> Result<Self, $crate::WireError> {
+                struct Tag;
+                #[expect(non_upper_case_globals, reason = "named as the fields are")]
+                impl Tag {
+                    $(const $field: u32 = $crate::header::tag($key);)*
+                }
                 $(let mut $field = None;)*
                 for (key, value) in fields.iter() {
-                    match key {
-                        $($key => $field = Some(value),)*
+                    match $crate::header::tag(key) {
+                        $(Tag::$field if key == $key => $field = Some(value),)*
                         _ => {}
                     }
                 }
@@ -106,6 +132,8 @@ macro_rules! header {
             fn encode(&self, fields: &mut $crate::Fields) {
                 // Apache writes an empty object for a structure whose fields are all absent.
                 fields.set_present();
+                let count = [$($key),*].len();
+                fields.reserve(count, count.saturating_mul($crate::header::USUAL_PAIR));
                 $($crate::header::FieldValue::write(&self.$field, $key, fields);)*
             }
         }

@@ -10,7 +10,6 @@
 
 use crate::error::WireError;
 use crate::fields::Fields;
-use crate::text::decimal;
 
 /// A type that a header field can have.
 pub trait FieldValue<'a>: Sized {
@@ -21,18 +20,22 @@ pub trait FieldValue<'a>: Sized {
 }
 
 impl<'a> FieldValue<'a> for &'a str {
+    #[inline]
     fn read(text: Option<&'a str>, key: &'static str) -> Result<Self, WireError> {
         text.ok_or(WireError::MissingField(key))
     }
+    #[inline]
     fn write(&self, key: &'static str, fields: &mut Fields) {
         fields.push(key, self);
     }
 }
 
 impl<'a> FieldValue<'a> for Option<&'a str> {
+    #[inline]
     fn read(text: Option<&'a str>, _key: &'static str) -> Result<Self, WireError> {
         Ok(text)
     }
+    #[inline]
     fn write(&self, key: &'static str, fields: &mut Fields) {
         if let Some(text) = self {
             fields.push(key, text);
@@ -43,24 +46,26 @@ impl<'a> FieldValue<'a> for Option<&'a str> {
 macro_rules! parsed {
     ($($type:ty, $expected:literal;)*) => {$(
         impl<'a> FieldValue<'a> for $type {
+            #[inline]
             fn read(text: Option<&'a str>, key: &'static str) -> Result<Self, WireError> {
                 let text = text.ok_or(WireError::MissingField(key))?;
                 text.parse().map_err(|_| bad(key, $expected, text))
             }
+            #[inline]
             fn write(&self, key: &'static str, fields: &mut Fields) {
-                let mut digits = [0; 20];
-                let digits = decimal((*self).into(), &mut digits);
-                fields.push(key, std::str::from_utf8(digits).unwrap_or_default());
+                fields.push(key, itoa::Buffer::new().format(*self));
             }
         }
 
         impl<'a> FieldValue<'a> for Option<$type> {
+            #[inline]
             fn read(text: Option<&'a str>, key: &'static str) -> Result<Self, WireError> {
                 match text {
                     None | Some("") => Ok(None),
                     Some(text) => <$type>::read(Some(text), key).map(Some),
                 }
             }
+            #[inline]
             fn write(&self, key: &'static str, fields: &mut Fields) {
                 if let Some(value) = self {
                     value.write(key, fields);
@@ -77,18 +82,22 @@ parsed! {
 
 /// Java's `Boolean.parseBoolean`: "true" in any case is true, everything else false; so is a missing one.
 impl<'a> FieldValue<'a> for bool {
+    #[inline]
     fn read(text: Option<&'a str>, _key: &'static str) -> Result<Self, WireError> {
         Ok(text.is_some_and(|text| text.eq_ignore_ascii_case("true")))
     }
+    #[inline]
     fn write(&self, key: &'static str, fields: &mut Fields) {
         fields.push(key, if *self { "true" } else { "false" });
     }
 }
 
 impl<'a> FieldValue<'a> for Option<bool> {
+    #[inline]
     fn read(text: Option<&'a str>, _key: &'static str) -> Result<Self, WireError> {
         Ok(text.map(|text| text.eq_ignore_ascii_case("true")))
     }
+    #[inline]
     fn write(&self, key: &'static str, fields: &mut Fields) {
         if let Some(value) = self {
             value.write(key, fields);
@@ -96,6 +105,7 @@ impl<'a> FieldValue<'a> for Option<bool> {
     }
 }
 
+#[cold]
 fn bad(field: &'static str, expected: &'static str, value: &str) -> WireError {
     WireError::BadField {
         field,

@@ -1,0 +1,86 @@
+//! Writes the pairs of a header, in either form: most are short, and those go by copies of fixed size into room that was
+//! made for many at once.
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::indexing_slicing,
+    clippy::string_slice
+)]
+
+use crate::chunk::CHUNK;
+use crate::fields::Fields;
+
+/// What a short pair may take in either form.
+pub(super) const PAIR: usize = 2 * CHUNK + 8;
+/// Pairs that room is made for at once.
+const PAIRS: usize = 16;
+
+/// A text and what follows it in its arena, so that a short one can be moved by a copy of fixed size.
+#[derive(Clone, Copy)]
+pub(crate) struct Front<'a> {
+    bytes: &'a [u8],
+    length: usize,
+}
+
+impl<'a> Front<'a> {
+    /// The first `length` bytes, as far as there are so many.
+    #[inline]
+    pub(crate) fn new(bytes: &'a [u8], length: usize) -> Self {
+        let length = length.min(bytes.len());
+        Self { bytes, length }
+    }
+
+    /// The text.
+    #[inline]
+    pub(super) fn text(self) -> &'a [u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+
+    /// The text's length, and a chunk that begins with it, if it is short enough.
+    #[inline]
+    pub(super) fn short(self) -> Option<(&'a [u8; CHUNK], usize)> {
+        let chunk = self.bytes.first_chunk()?;
+        (self.length <= CHUNK).then_some((chunk, self.length))
+    }
+}
+
+/// Copies a part of known size to a place in a pair, as far as there is room.
+#[inline]
+pub(super) fn put<const N: usize>(pair: &mut [u8; PAIR], at: usize, part: &[u8; N]) {
+    if let Some(place) = pair.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+        *place = *part;
+    }
+}
+
+/// Appends all pairs. `short` writes one that needs no more than `PAIR` bytes and says how many, or declines; `long`
+/// appends any.
+#[inline]
+pub(super) fn push_pairs<E>(
+    fields: &Fields,
+    out: &mut Vec<u8>,
+    short: impl Fn(&mut [u8; PAIR], Front<'_>, Front<'_>) -> Option<usize>,
+    long: impl Fn(&mut Vec<u8>, Front<'_>, Front<'_>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut pairs = fields.fronts();
+    let mut at = out.len();
+    loop {
+        let room = pairs.len().min(PAIRS).wrapping_mul(PAIR);
+        out.resize(at.wrapping_add(room), 0);
+        let declined = loop {
+            let Some((key, value)) = pairs.next() else {
+                out.truncate(at);
+                return Ok(());
+            };
+            let place = out.get_mut(at..).and_then(<[u8]>::first_chunk_mut);
+            match place.and_then(|place| short(place, key, value)) {
+                Some(written) => at = at.wrapping_add(written),
+                None => break (key, value),
+            }
+        };
+        out.truncate(at);
+        long(out, declined.0, declined.1)?;
+        at = out.len();
+    }
+}
