@@ -9,92 +9,28 @@
 //! Nothing of Python is touched off its threads: a callback or future travels as a ticket. A message counts as on its
 //! way until its callback has run or its future is done, so reports that nobody fetches are bounded, too.
 
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "what Python hands over is extracted by value"
+)]
+
 use crate::enter;
 use crate::errors::Error;
+use crate::inbox::{Inbox, Ticket, hand_on, share};
 use crate::outcome::{Bell, Outcomes, PySendResult, Value, Waiter};
 use crate::producer::{BodyRef, PyProducer, keys_of};
 use crate::runtime::Owner;
 use pyo3::exceptions::PyException;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use pyrmq_client::ClientError;
 use pyrmq_client::accumulate::{Accumulator, Item, Landed, Limits, Place};
 use pyrmq_client::draft::Properties;
 use pyrmq_client::gate::Want;
-use pyrmq_client::producer::{Producer, SendResult};
+use pyrmq_client::producer::Producer;
 use pyrmq_remoting::message::java_hash;
-use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// What waits for a message's outcome.
-#[derive(Debug)]
-pub(crate) enum Ticket {
-    /// `on_delivery(error, result)`.
-    Call(Py<PyAny>),
-    /// A future of `concurrent.futures` or of an event loop.
-    Future(Py<PyAny>),
-    /// A thread.
-    Thread(Arc<Waiter>),
-}
-
-/// Frames whose tickets wait for a thread of Python's.
-#[derive(Debug, Default)]
-struct Inbox {
-    // Guards what has landed, and whether somebody is to look up.
-    state: Mutex<Landing>,
-    changed: Condvar,
-    bell: Option<Bell>,
-}
-
-#[derive(Debug, Default)]
-struct Landing {
-    frames: VecDeque<Landed<Ticket>>,
-    kicked: bool,
-    closed: bool,
-}
-
-impl Inbox {
-    fn state(&self) -> MutexGuard<'_, Landing> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn push(&self, landed: Landed<Ticket>) {
-        let mut state = self.state();
-        let first = state.frames.is_empty();
-        state.frames.push_back(landed);
-        drop(state);
-        if first {
-            match &self.bell {
-                Some(bell) => bell.ring(),
-                None => self.changed.notify_all(),
-            }
-        }
-    }
-
-    fn pop(&self) -> Option<Landed<Ticket>> {
-        self.state().frames.pop_front()
-    }
-
-    /// Makes a waiting thread look again.
-    fn kick(&self) {
-        self.state().kicked = true;
-        self.changed.notify_all();
-    }
-
-    /// Waits until something has landed, somebody kicked, or it was closed.
-    fn wait(&self, slice: Duration) -> bool {
-        let state = self.state();
-        let (mut state, _) = self
-            .changed
-            .wait_timeout_while(state, slice, |state| {
-                state.frames.is_empty() && !state.kicked && !state.closed
-            })
-            .unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut state.kicked) || !state.frames.is_empty() || state.closed
-    }
-}
 
 /// Gathers a producer's messages.
 #[pyclass(frozen, name = "Accumulator", module = "pyrmq._core")]
@@ -217,14 +153,14 @@ impl PyAccumulator {
         let gate = self.producer.gate();
         let time = manner.timeout.unwrap_or(self.producer.options().send_timeout);
         let deadline = Instant::now() + time;
-        while manner.wait {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !manner.wait || left.is_zero() {
+                break;
+            }
             self.serve(py, &self.calls)?;
             if gate.try_enter(1, bytes) {
                 return Ok(());
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
             }
             self.wait_for(py, Want::Room { bytes }, left)?;
         }
@@ -279,70 +215,6 @@ impl PyAccumulator {
             return Err(error);
         }
         Ok(served)
-    }
-}
-
-/// Calls back, or completes the future.
-fn hand_on(
-    py: Python<'_>,
-    ticket: Ticket,
-    place: Option<u32>,
-    outcome: &Result<Arc<SendResult>, ClientError>,
-) -> PyResult<()> {
-    let value = match outcome {
-        Ok(frame) => Ok(Py::new(py, PySendResult::of(frame.clone(), place))?),
-        Err(error) => Err(Error::from(error.clone()).into_py(py).into_value(py)),
-    };
-    match ticket {
-        Ticket::Call(call) => {
-            match value {
-                Ok(result) => call.call1(py, (py.None(), result))?,
-                Err(error) => call.call1(py, (error, py.None()))?,
-            };
-        }
-        Ticket::Future(future) => {
-            let future = future.bind(py);
-            // A cancelled future has nobody who waits.
-            if future.call_method0(intern!(py, "done"))?.is_truthy()? {
-                return Ok(());
-            }
-            match value {
-                Ok(result) => future.call_method1(intern!(py, "set_result"), (result,))?,
-                Err(error) => future.call_method1(intern!(py, "set_exception"), (error,))?,
-            };
-        }
-        Ticket::Thread(_) => {}
-    }
-    Ok(())
-}
-
-/// Shares a frame's tickets out. Threads are woken here; all else waits in its inbox.
-fn share(producer: &Producer, calls: &Inbox, futures: &Inbox, landed: Landed<Ticket>) {
-    let Landed {
-        tickets,
-        batch,
-        outcome,
-    } = landed;
-    let (mut to_call, mut to_complete) = (Vec::new(), Vec::new());
-    for (place, ticket) in tickets {
-        match ticket {
-            Ticket::Call(_) => to_call.push((place, ticket)),
-            Ticket::Future(_) => to_complete.push((place, ticket)),
-            Ticket::Thread(waiter) => {
-                producer.gate().leave(1, 0);
-                waiter.set(outcome.clone().map(|frame| (frame, batch.then_some(place))));
-            }
-        }
-    }
-    for (inbox, tickets) in [(calls, to_call), (futures, to_complete)] {
-        if !tickets.is_empty() {
-            let outcome = outcome.clone();
-            inbox.push(Landed {
-                tickets,
-                batch,
-                outcome,
-            });
-        }
     }
 }
 

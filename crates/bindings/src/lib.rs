@@ -13,6 +13,7 @@ mod connections;
 mod consumer;
 mod enter;
 mod errors;
+mod inbox;
 mod json;
 mod log;
 mod nameserver;

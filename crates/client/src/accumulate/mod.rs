@@ -13,16 +13,16 @@
 //! nothing is open. A message of a hash whose topic is not known yet is parked until the route says which queue.
 
 mod lane;
+mod park;
 
 use crate::ClientError;
 use crate::batch::{self, Batch, COMMON_PROPERTIES, IdText};
 use crate::draft::check_topic;
 use crate::producer::{Producer, SendResult};
-use crate::routes::Known;
 use bytes::Bytes;
 use lane::{Key, Lane, Load, Open};
+use park::Parked;
 use pyrmq_remoting::net::Shutdown;
-use pyrmq_routing::select;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -86,19 +86,6 @@ pub struct Landed<T> {
 
 /// Takes what has landed, from the connection's task: it must not block.
 pub type Sink<T> = Box<dyn Fn(Landed<T>) + Send + Sync>;
-
-/// A message of a hash that waits for its topic's route.
-struct Parked<T> {
-    body: Bytes,
-    extra: String,
-    flag: i32,
-    hash: i32,
-    eager: bool,
-    alone: bool,
-    timeout: Option<Duration>,
-    ticket: Option<T>,
-    since: Instant,
-}
 
 struct State<T> {
     lanes: HashMap<Key, Lane<T>>,
@@ -234,7 +221,7 @@ impl<T: Send + 'static> Accumulator<T> {
             return Ok(None);
         }
         match self.producer.routes().known(topic) {
-            Some(route) => by_hash(topic, &Ok(route), hash).map(Some),
+            Some(route) => park::by_hash(topic, &Ok(route), hash).map(Some),
             None => Ok(None),
         }
     }
@@ -423,119 +410,6 @@ impl<T: Send + 'static> Accumulator<T> {
         }
         again
     }
-
-    /// Keeps a message until its topic's route says which queue its hash means.
-    fn park(
-        self: &Arc<Self>,
-        mut state: MutexGuard<'_, State<T>>,
-        topic: &Arc<str>,
-        hash: i32,
-        item: Item<'_, T>,
-        since: Instant,
-    ) {
-        let first = !state.parked.contains_key(topic);
-        state.parked.entry(topic.clone()).or_default().push(Parked {
-            body: Bytes::copy_from_slice(item.body),
-            extra: item.extra.to_owned(),
-            flag: item.flag,
-            hash,
-            eager: item.eager,
-            alone: item.alone,
-            timeout: item.timeout,
-            ticket: item.ticket,
-            since,
-        });
-        drop(state);
-        if first {
-            let this = self.clone();
-            let name = topic.clone();
-            self.producer
-                .routes()
-                .with(topic, move |known| this.unpark(&name, &known));
-        }
-    }
-
-    fn unpark(self: &Arc<Self>, topic: &Arc<str>, known: &Known) {
-        let mut failed = Vec::new();
-        let mut used = Vec::new();
-        let mut guard = self.state();
-        let state = &mut *guard;
-        for parked in state.parked.remove(topic).unwrap_or_default() {
-            let bytes = parked.body.len();
-            let put = by_hash(topic, known, parked.hash).and_then(|key| {
-                let item = Item {
-                    topic,
-                    body: &parked.body,
-                    extra: &parked.extra,
-                    flag: parked.flag,
-                    place: Place::Any,
-                    eager: parked.eager,
-                    alone: parked.alone,
-                    timeout: parked.timeout,
-                    ticket: None,
-                };
-                let lane = state.lanes.entry(key.clone()).or_default();
-                self.put(lane, &key, item, parked.since)?;
-                Ok(key)
-            });
-            match put {
-                Ok(key) => {
-                    if let (Some(ticket), Some(lane)) = (parked.ticket, state.lanes.get_mut(&key)) {
-                        lane.give_ticket(ticket);
-                    }
-                    if !used.contains(&key) {
-                        used.push(key);
-                    }
-                }
-                Err(error) => failed.push((bytes, parked.ticket, error)),
-            }
-        }
-        drop(guard);
-        for (bytes, ticket, error) in failed {
-            self.refuse(topic, bytes, ticket, error);
-        }
-        for key in used {
-            self.pump(&key);
-        }
-        // What is neither eager nor full leaves by the timer.
-        self.opened.notify_one();
-    }
-
-    /// A parked message that cannot be sent.
-    fn refuse(&self, topic: &Arc<str>, bytes: usize, ticket: Option<T>, error: ClientError) {
-        let kept = usize::from(ticket.is_some());
-        self.producer.gate().leave(1 - kept, bytes);
-        self.producer.count_failed(1);
-        let Some(ticket) = ticket else {
-            tracing::warn!(topic = &**topic, %error, "a message without a callback was not sent");
-            return;
-        };
-        (self.sink)(Landed {
-            tickets: vec![(0, ticket)],
-            batch: false,
-            outcome: Err(error),
-        });
-    }
-}
-
-impl<T> Lane<T> {
-    /// The ticket of the message that was put last.
-    fn give_ticket(&mut self, ticket: T) {
-        if let Some(open) = &mut self.open {
-            open.tickets.push((open.batch.len().saturating_sub(1), ticket));
-        } else if let Some(load) = self.sealed.back_mut() {
-            load.tickets.push((0, ticket));
-        }
-    }
-}
-
-fn by_hash(topic: &Arc<str>, known: &Known, hash: i32) -> Result<Key, ClientError> {
-    let route = known.as_ref().map_err(Clone::clone)?;
-    let queues = &route.published.queues;
-    let at = select::by_number(i64::from(hash), queues.len());
-    let queue = at.and_then(|at| queues.get(at));
-    let queue = queue.ok_or_else(|| route.no_queue(topic))?;
-    Ok(Key::Queue(topic.clone(), queue.broker.clone(), queue.queue_id))
 }
 
 /// The timer: asleep until a batch is opened, then until the oldest is ripe. It keeps nothing alive.

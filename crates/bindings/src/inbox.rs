@@ -1,0 +1,147 @@
+//! Outcomes on their way to who waits for them: callbacks, futures, threads.
+//!
+//! A landed frame's tickets are shared out on the connection's task, which touches nothing of Python: threads are
+//! woken at once, callbacks and futures wait in an inbox until a thread of Python's takes them.
+
+use crate::errors::Error;
+use crate::outcome::{Bell, PySendResult, Waiter};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyrmq_client::ClientError;
+use pyrmq_client::accumulate::Landed;
+use pyrmq_client::producer::{Producer, SendResult};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What waits for a message's outcome.
+#[derive(Debug)]
+pub(crate) enum Ticket {
+    /// `on_delivery(error, result)`.
+    Call(Py<PyAny>),
+    /// A future of `concurrent.futures` or of an event loop.
+    Future(Py<PyAny>),
+    /// A thread.
+    Thread(Arc<Waiter>),
+}
+
+/// Frames whose tickets wait for a thread of Python's.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    // Guards what has landed, and whether somebody is to look up.
+    pub(crate) state: Mutex<Landing>,
+    pub(crate) changed: Condvar,
+    pub(crate) bell: Option<Bell>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Landing {
+    pub(crate) frames: VecDeque<Landed<Ticket>>,
+    kicked: bool,
+    pub(crate) closed: bool,
+}
+
+impl Inbox {
+    pub(crate) fn state(&self) -> MutexGuard<'_, Landing> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, landed: Landed<Ticket>) {
+        let mut state = self.state();
+        let first = state.frames.is_empty();
+        state.frames.push_back(landed);
+        drop(state);
+        if first {
+            match &self.bell {
+                Some(bell) => bell.ring(),
+                None => self.changed.notify_all(),
+            }
+        }
+    }
+
+    pub(crate) fn pop(&self) -> Option<Landed<Ticket>> {
+        self.state().frames.pop_front()
+    }
+
+    /// Makes a waiting thread look again.
+    pub(crate) fn kick(&self) {
+        self.state().kicked = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until something has landed, somebody kicked, or it was closed.
+    pub(crate) fn wait(&self, slice: Duration) -> bool {
+        let state = self.state();
+        let (mut state, _) = self
+            .changed
+            .wait_timeout_while(state, slice, |state| {
+                state.frames.is_empty() && !state.kicked && !state.closed
+            })
+            .unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut state.kicked) || !state.frames.is_empty() || state.closed
+    }
+}
+
+/// Calls back, or completes the future.
+pub(crate) fn hand_on(
+    py: Python<'_>,
+    ticket: Ticket,
+    place: Option<u32>,
+    outcome: &Result<Arc<SendResult>, ClientError>,
+) -> PyResult<()> {
+    let value = match outcome {
+        Ok(frame) => Ok(Py::new(py, PySendResult::of(frame.clone(), place))?),
+        Err(error) => Err(Error::from(error.clone()).into_py(py).into_value(py)),
+    };
+    match ticket {
+        Ticket::Call(call) => {
+            match value {
+                Ok(result) => call.call1(py, (py.None(), result))?,
+                Err(error) => call.call1(py, (error, py.None()))?,
+            };
+        }
+        Ticket::Future(future) => {
+            let future = future.bind(py);
+            // A cancelled future has nobody who waits.
+            if future.call_method0(intern!(py, "done"))?.is_truthy()? {
+                return Ok(());
+            }
+            match value {
+                Ok(result) => future.call_method1(intern!(py, "set_result"), (result,))?,
+                Err(error) => future.call_method1(intern!(py, "set_exception"), (error,))?,
+            };
+        }
+        Ticket::Thread(_) => {}
+    }
+    Ok(())
+}
+
+/// Shares a frame's tickets out. Threads are woken here; all else waits in its inbox.
+pub(crate) fn share(producer: &Producer, calls: &Inbox, futures: &Inbox, landed: Landed<Ticket>) {
+    let Landed {
+        tickets,
+        batch,
+        outcome,
+    } = landed;
+    let (mut to_call, mut to_complete) = (Vec::new(), Vec::new());
+    for (place, ticket) in tickets {
+        match ticket {
+            Ticket::Call(_) => to_call.push((place, ticket)),
+            Ticket::Future(_) => to_complete.push((place, ticket)),
+            Ticket::Thread(waiter) => {
+                producer.gate().leave(1, 0);
+                waiter.set(outcome.clone().map(|frame| (frame, batch.then_some(place))));
+            }
+        }
+    }
+    for (inbox, tickets) in [(calls, to_call), (futures, to_complete)] {
+        if !tickets.is_empty() {
+            let outcome = outcome.clone();
+            inbox.push(Landed {
+                tickets,
+                batch,
+                outcome,
+            });
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Messages of a hash whose topic is not known yet: they wait until the route says which queue their hash means.
+
+use super::lane::{Key, Lane};
+use super::{Accumulator, Item, Landed, Place, State};
+use crate::ClientError;
+use crate::routes::Known;
+use bytes::Bytes;
+use pyrmq_routing::select;
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// A message of a hash that waits for its topic's route.
+pub(super) struct Parked<T> {
+    body: Bytes,
+    extra: String,
+    flag: i32,
+    hash: i32,
+    eager: bool,
+    alone: bool,
+    timeout: Option<Duration>,
+    ticket: Option<T>,
+    since: Instant,
+}
+
+impl<T: Send + 'static> Accumulator<T> {
+    /// Keeps a message until its topic's route says which queue its hash means.
+    pub(super) fn park(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State<T>>,
+        topic: &Arc<str>,
+        hash: i32,
+        item: Item<'_, T>,
+        since: Instant,
+    ) {
+        let first = !state.parked.contains_key(topic);
+        state.parked.entry(topic.clone()).or_default().push(Parked {
+            body: Bytes::copy_from_slice(item.body),
+            extra: item.extra.to_owned(),
+            flag: item.flag,
+            hash,
+            eager: item.eager,
+            alone: item.alone,
+            timeout: item.timeout,
+            ticket: item.ticket,
+            since,
+        });
+        drop(state);
+        if first {
+            let this = self.clone();
+            let name = topic.clone();
+            self.producer
+                .routes()
+                .with(topic, move |known| this.unpark(&name, &known));
+        }
+    }
+
+    fn unpark(self: &Arc<Self>, topic: &Arc<str>, known: &Known) {
+        let mut failed = Vec::new();
+        let mut used = Vec::new();
+        let mut guard = self.state();
+        let state = &mut *guard;
+        for parked in state.parked.remove(topic).unwrap_or_default() {
+            let bytes = parked.body.len();
+            let put = by_hash(topic, known, parked.hash).and_then(|key| {
+                let item = Item {
+                    topic,
+                    body: &parked.body,
+                    extra: &parked.extra,
+                    flag: parked.flag,
+                    place: Place::Any,
+                    eager: parked.eager,
+                    alone: parked.alone,
+                    timeout: parked.timeout,
+                    ticket: None,
+                };
+                let lane = state.lanes.entry(key.clone()).or_default();
+                self.put(lane, &key, item, parked.since)?;
+                Ok(key)
+            });
+            match put {
+                Ok(key) => {
+                    if let (Some(ticket), Some(lane)) = (parked.ticket, state.lanes.get_mut(&key)) {
+                        lane.give_ticket(ticket);
+                    }
+                    if !used.contains(&key) {
+                        used.push(key);
+                    }
+                }
+                Err(error) => failed.push((bytes, parked.ticket, error)),
+            }
+        }
+        drop(guard);
+        for (bytes, ticket, error) in failed {
+            self.refuse(topic, bytes, ticket, error);
+        }
+        for key in used {
+            self.pump(&key);
+        }
+        // What is neither eager nor full leaves by the timer.
+        self.opened.notify_one();
+    }
+
+    /// A parked message that cannot be sent.
+    fn refuse(&self, topic: &Arc<str>, bytes: usize, ticket: Option<T>, error: ClientError) {
+        let kept = usize::from(ticket.is_some());
+        self.producer.gate().leave(1 - kept, bytes);
+        self.producer.count_failed(1);
+        let Some(ticket) = ticket else {
+            tracing::warn!(topic = &**topic, %error, "a message without a callback was not sent");
+            return;
+        };
+        (self.sink)(Landed {
+            tickets: vec![(0, ticket)],
+            batch: false,
+            outcome: Err(error),
+        });
+    }
+}
+
+impl<T> Lane<T> {
+    /// The ticket of the message that was put last.
+    fn give_ticket(&mut self, ticket: T) {
+        if let Some(open) = &mut self.open {
+            open.tickets.push((open.batch.len().saturating_sub(1), ticket));
+        } else if let Some(load) = self.sealed.back_mut() {
+            load.tickets.push((0, ticket));
+        }
+    }
+}
+
+/// The lane of a hash.
+pub(super) fn by_hash(topic: &Arc<str>, known: &Known, hash: i32) -> Result<Key, ClientError> {
+    let route = known.as_ref().map_err(Clone::clone)?;
+    let queues = &route.published.queues;
+    let at = select::by_number(i64::from(hash), queues.len());
+    let queue = at.and_then(|at| queues.get(at));
+    let queue = queue.ok_or_else(|| route.no_queue(topic))?;
+    Ok(Key::Queue(topic.clone(), queue.broker.clone(), queue.queue_id))
+}
