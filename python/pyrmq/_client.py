@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol
@@ -268,7 +268,13 @@ class ProducerOptions:
     max_message_bytes: int = 4 * 1024 * 1024
     default_queues: int = 4
     create_topic_key: str = "TBW102"
+    retry_codes: Collection[int] | None = None
+    namespace: str = ""
     latency_fault: bool = False
+    fault_schedule: Sequence[tuple[float, float]] | None = None
+    start_detector: bool = False
+    detect_timeout: float = 0.2
+    detect_interval: float = 2.0
     max_in_flight: int = 32_768
     max_in_flight_bytes: int = 64 * 1024 * 1024
     linger: float = 0.005
@@ -306,7 +312,18 @@ class ProducerOptions:
             "max_message_bytes": self.max_message_bytes,
             "default_queues": self.default_queues,
             "create_topic_key": self.create_topic_key,
+            "retry_codes": None if self.retry_codes is None else [int(c) for c in self.retry_codes],
+            "namespace": self.namespace,
             "latency_fault": self.latency_fault,
+            "fault_schedule": None
+            if self.fault_schedule is None
+            else [
+                (milliseconds("fault_schedule", latency), milliseconds("fault_schedule", out))
+                for latency, out in self.fault_schedule
+            ],
+            "detect": self.start_detector,
+            "detect_timeout_ms": milliseconds("detect_timeout", self.detect_timeout),
+            "detect_interval_ms": milliseconds("detect_interval", self.detect_interval),
             "max_in_flight": self.max_in_flight,
             "max_in_flight_bytes": self.max_in_flight_bytes,
         }
@@ -334,7 +351,13 @@ class ConfiguredProducer:
         max_message_bytes: int = ProducerOptions.max_message_bytes,
         default_queues: int = ProducerOptions.default_queues,
         create_topic_key: str = ProducerOptions.create_topic_key,
+        retry_codes: Collection[int] | None = ProducerOptions.retry_codes,
+        namespace: str = ProducerOptions.namespace,
         latency_fault: bool = ProducerOptions.latency_fault,
+        fault_schedule: Sequence[tuple[float, float]] | None = ProducerOptions.fault_schedule,
+        start_detector: bool = ProducerOptions.start_detector,
+        detect_timeout: float = ProducerOptions.detect_timeout,
+        detect_interval: float = ProducerOptions.detect_interval,
         max_in_flight: int = ProducerOptions.max_in_flight,
         max_in_flight_bytes: int = ProducerOptions.max_in_flight_bytes,
         linger: float = ProducerOptions.linger,

@@ -255,7 +255,13 @@ class Producer:
         max_message_bytes: int,
         default_queues: int,
         create_topic_key: str,
+        retry_codes: list[int] | None,
+        namespace: str,
         latency_fault: bool,
+        fault_schedule: list[tuple[int, int]] | None,
+        detect: bool,
+        detect_timeout_ms: int,
+        detect_interval_ms: int,
         max_in_flight: int,
         max_in_flight_bytes: int,
     ) -> Self: ...

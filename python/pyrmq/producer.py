@@ -68,7 +68,16 @@ class Producer(ConfiguredProducer):
         max_message_bytes: Largest body, and largest batch.
         default_queues: Queues of a topic that the first send creates.
         create_topic_key: Topic whose brokers may create others by a send.
+        retry_codes: Response codes after which another broker is tried; Apache's without it.
+        namespace: Goes before the names of group and topics as ``namespace%``; results show topics
+            without it.
         latency_fault: Leave out brokers that were slow or failed for a while.
+        fault_schedule: Rows of (latency from, left out for), in seconds, ascending; Apache's
+            without it. A failure counts as 10 s.
+        start_detector: Ask brokers that failed whether they are back: until one answers, others
+            come first.
+        detect_timeout: Seconds for such an answer.
+        detect_interval: Seconds between such questions.
         max_in_flight: Messages that may be on their way; one more waits. Those count whose callback
             has not run yet, too.
         max_in_flight_bytes: Bytes of bodies that may be on their way; one more waits.

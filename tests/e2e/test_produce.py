@@ -16,6 +16,8 @@ from pyrmq import (
     ClosedError,
     ConfigError,
     MessageError,
+    NameServer,
+    NameServerUnreachable,
     Producer,
     PullConsumer,
     QueueId,
@@ -23,6 +25,7 @@ from pyrmq import (
     RmqError,
     RouteError,
     SendResult,
+    TopicNotFound,
     aio,
 )
 from pyrmq._client import Compression, ProducerOptions
@@ -321,6 +324,45 @@ def test_a_selector_chooses_the_queue(address: str, topic: str) -> None:
         with pytest.raises(ZeroDivisionError):
             producer.send(topic, b"x", queue=lambda _: 1 // 0)
     assert seen[0] == [QueueId(topic, "broker-a", number) for number in range(4)]
+
+
+def test_the_five_causes_of_no_route_are_told_apart(address: str, topic: str) -> None:
+    with Admin(name_server=address) as admin:
+        admin.create_topic(topic, perm=4)
+    with NameServer(listen_port=0) as lonely:
+        causes: list[tuple[str, str, type[RmqError], str]] = [
+            (address, "not-there", TopicNotFound, "does not exist and no broker creates topics"),
+            (lonely.address, "any", RouteError, "none is registered at the name server"),
+            ("127.0.0.1:9", "any", NameServerUnreachable, "no name server answered"),
+            (
+                "no-such-host.invalid:9876",
+                "any",
+                NameServerUnreachable,
+                "host name could be resolved",
+            ),
+            (address, topic, RouteError, "writing is not permitted"),
+        ]
+        for server, name, error, match in causes:
+            with (
+                Producer(name_server=server, create_topic_key="no-such") as producer,
+                pytest.raises(error, match=match),
+            ):
+                producer.send(name, b"x")
+
+
+def test_a_namespace_keeps_names_apart(address: str, topic: str) -> None:
+    with Producer(name_server=address, namespace="dev") as producer:
+        results = [
+            producer.send(topic, b"x"),
+            producer.send(topic, b"x", sharding_key="k"),
+            *producer.send_batch(topic, ["x", "y"]),
+        ]
+        reports = Reports()
+        producer.produce(topic, b"x", reports)
+        producer.flush()
+        results += reports.results
+    assert {result.topic for result in results} == {topic}
+    assert len(stored(address, f"dev%{topic}", 5)) == 5
 
 
 def test_both_forms_have_one_constructor_and_its_defaults_stand_once() -> None:

@@ -149,7 +149,7 @@ fn launch_all<'py>(
     let mut call = Call {
         producer,
         py,
-        topic: plan.topic.into(),
+        topic: producer.producer.topic(plan.topic),
         batch_bytes: plan
             .batch_bytes
             .min(producer.producer.options().max_message_bytes),

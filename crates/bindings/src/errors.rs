@@ -95,7 +95,7 @@ fn raise_client(py: Python<'_>, text: &str, error: ClientError) -> PyResult<PyEr
             raise(py, "NameServerUnreachable", text, &fields)
         }
         ClientError::NoTopic { topic } => raise(py, "TopicNotFound", text, &[("topic", Value::Text(&topic))]),
-        ClientError::NoQueue { topic, .. } => {
+        ClientError::NoQueue { topic, .. } | ClientError::NoBroker { topic } => {
             raise(py, "RouteError", text, &[("topic", Value::Text(&topic))])
         }
         ClientError::Answer {

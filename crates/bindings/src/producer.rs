@@ -19,6 +19,7 @@ use pyrmq_client::routes::TopicRoute;
 use pyrmq_client::{ClientError, Compression, ProducerOptions};
 use pyrmq_remoting::message::compress::Codec;
 use pyrmq_remoting::message::java_hash;
+use pyrmq_routing::fault::Schedule;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -134,7 +135,7 @@ impl PyProducer {
         queue: Option<(String, i32)>,
     ) -> PyResult<Draft> {
         self.check(py)?;
-        let topic: Arc<str> = topic.into();
+        let topic = self.producer.topic(topic);
         let body = body_of(body)?;
         let target = target_of(queue, extras.sharding_hash()?);
         let flag = extras.flag();
@@ -186,8 +187,8 @@ impl PyProducer {
 impl PyProducer {
     #[new]
     #[pyo3(signature = (name_servers, group, *, instance_name, send_timeout_ms, retries, retry_not_stored_ok,
-        compress_over_bytes, compression, compress_level, max_message_bytes, default_queues, create_topic_key, latency_fault,
-        max_in_flight, max_in_flight_bytes))]
+        compress_over_bytes, compression, compress_level, max_message_bytes, default_queues, create_topic_key, retry_codes,
+        namespace, latency_fault, fault_schedule, detect, detect_timeout_ms, detect_interval_ms, max_in_flight, max_in_flight_bytes))]
     #[expect(
         clippy::too_many_arguments,
         reason = "one for each option; Python has the defaults"
@@ -206,7 +207,13 @@ impl PyProducer {
         max_message_bytes: usize,
         default_queues: i32,
         create_topic_key: String,
+        retry_codes: Option<Vec<i32>>,
+        namespace: String,
         latency_fault: bool,
+        fault_schedule: Option<Vec<(u64, u64)>>,
+        detect: bool,
+        detect_timeout_ms: u64,
+        detect_interval_ms: u64,
         max_in_flight: usize,
         max_in_flight_bytes: usize,
     ) -> PyResult<Self> {
@@ -228,7 +235,18 @@ impl PyProducer {
         options.max_message_bytes = max_message_bytes;
         options.default_queues = default_queues;
         options.create_topic_key = create_topic_key;
+        options.retry_codes = retry_codes.unwrap_or(options.retry_codes);
+        options.namespace = namespace;
         options.latency_fault = latency_fault;
+        if let Some(rows) = fault_schedule {
+            let wrong = || Error::Config {
+                text: format!("option `fault_schedule` is {rows:?}, its latencies must ascend"),
+            };
+            options.fault_schedule = Schedule::new(&rows).ok_or_else(|| wrong().into_py(py))?;
+        }
+        options.detect = detect;
+        options.detect_timeout = Duration::from_millis(detect_timeout_ms);
+        options.detect_interval = Duration::from_millis(detect_interval_ms);
         options.max_in_flight = max_in_flight;
         options.max_in_flight_bytes = max_in_flight_bytes;
         // Checked before the runtime starts: a mistake starts nothing.
@@ -366,23 +384,23 @@ impl PyProducer {
     /// The queues of a topic that may be written: (topic, broker, number).
     fn queues(&self, py: Python<'_>, topic: &str) -> PyResult<Vec<Place>> {
         self.check(py)?;
-        let topic: Arc<str> = topic.into();
+        let (given, topic) = (topic, self.producer.topic(topic));
         let routes = self.producer.routes();
         let route = match routes.known(&topic) {
             Some(route) => route,
             None => enter::block_on(py, routes.get(&topic))?,
         };
-        Ok(places(&topic, &route))
+        Ok(places(given, &route))
     }
 
     /// The same for an event loop.
     fn queues_to(&self, py: Python<'_>, outcomes: &Outcomes, token: u64, topic: &str) -> PyResult<()> {
         self.check(py)?;
-        let topic: Arc<str> = topic.into();
+        let (given, topic) = (topic.to_owned(), self.producer.topic(topic));
         let producer = self.producer.clone();
         outcomes.run(py, token, async move {
             let route = producer.routes().get(&topic).await?;
-            Ok(Value::Places(places(&topic, &route)))
+            Ok(Value::Places(places(&given, &route)))
         })
     }
 

@@ -106,14 +106,25 @@ pub enum ClientError {
         reason: &'static str,
     },
     /// No name server answered.
-    #[error(
-        "no name server answered; tried {tried}. Fix: start one (`pyrmq nameserver`) or correct `name_server` (or NAMESRV_ADDR)"
-    )]
+    #[error("{}; tried {tried}. Fix: {}",
+            if *.unresolved { "no name server's host name could be resolved" } else { "no name server answered" },
+            if *.unresolved { "correct the host in `name_server` (or NAMESRV_ADDR), or the machine's DNS" }
+            else { "start one (`pyrmq nameserver`) or correct `name_server` (or NAMESRV_ADDR)" })]
     NameServers {
         /// The addresses, with `;` between them.
         addresses: String,
         /// Each with what happened there.
         tried: String,
+        /// True when the system knows none of the hosts.
+        unresolved: bool,
+    },
+    /// No broker is registered at the name servers.
+    #[error(
+        "topic `{topic}` has no broker: none is registered at the name server. Fix: start one (`pyrmq broker`), with this name server as its `namesrvAddr`"
+    )]
+    NoBroker {
+        /// The topic.
+        topic: String,
     },
     /// The name servers do not know the topic and no broker may create it.
     #[error(

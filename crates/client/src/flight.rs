@@ -28,18 +28,6 @@ use std::time::{Duration, Instant};
 
 const WHAT: &str = "a send";
 
-/// Answers after which another broker may do better (Apache `DefaultMQProducer.retryResponseCodes`).
-const RETRY_CODES: [i32; 8] = [
-    response::TOPIC_NOT_EXIST,
-    response::SERVICE_NOT_AVAILABLE,
-    response::SYSTEM_ERROR,
-    response::SYSTEM_BUSY,
-    response::NO_PERMISSION,
-    response::NO_BUYER_ID,
-    response::NOT_IN_CURRENT_UNIT,
-    response::GO_AWAY,
-];
-
 /// Failed attempts that are told of: the first and the last ones.
 const ATTEMPTS_KEPT: usize = 8;
 
@@ -271,7 +259,7 @@ impl Flight {
         };
         let Some(status) = SendStatus::from_code(answer.code) else {
             let error = ClientError::answer(WHAT, &queue.address, answer.code, answer.remark);
-            return if RETRY_CODES.contains(&answer.code) {
+            return if self.shared.options.retry_codes.contains(&answer.code) {
                 Verdict::Elsewhere(error, false)
             } else {
                 Verdict::Refused(error, false)
@@ -307,7 +295,7 @@ impl Flight {
             })?;
         Ok(SendResult {
             status,
-            topic: self.draft.topic.clone(),
+            topic: self.shared.options.unwrap_name(&self.draft.topic),
             broker: queue.broker.clone(),
             queue_id: header.queue_id,
             queue_offset: header.queue_offset,
@@ -332,7 +320,7 @@ impl Flight {
                         *code,
                         response::TOPIC_NOT_EXIST | response::NO_PERMISSION | response::SERVICE_NOT_AVAILABLE
                     );
-                    (RETRY_CODES.contains(code), moved)
+                    (self.shared.options.retry_codes.contains(code), moved)
                 }
                 _ => (false, false),
             },
@@ -437,10 +425,12 @@ impl Shared {
         chosen.ok_or_else(|| route.no_queue(&draft.topic))
     }
 
+    /// Notes in the fault table how an attempt went. A broker that failed waits for the detector, where there is one.
     fn observe(&self, broker: &str, latency: Duration, isolate: bool, now: Instant) {
         let latency_ms = u64::try_from(latency.as_millis()).unwrap_or(u64::MAX);
+        let reachable = !(isolate && self.options.detect);
         self.faults
-            .update(broker, latency_ms, isolate, true, self.clock_ms(now));
+            .update(broker, latency_ms, isolate, reachable, self.clock_ms(now));
     }
 
     /// A clock that only goes forward, for the fault table.

@@ -18,6 +18,7 @@ pub mod range;
 pub mod routes;
 
 mod assign;
+mod detect;
 mod flight;
 mod heartbeat;
 mod identity;

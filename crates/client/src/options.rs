@@ -1,11 +1,30 @@
 //! The settings of a client, with Apache's names and defaults (`ClientConfig`, `DefaultMQProducer`).
 
 use crate::error::ClientError;
+use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::compress::Codec;
+use pyrmq_routing::fault::Schedule;
+use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest group name (Apache `Validators.CHARACTER_MAX_LENGTH` of groups is 255; brokers take 120).
 const GROUP_BYTES: usize = 120;
+
+/// Answers after which another broker may do better (Apache `DefaultMQProducer.retryResponseCodes`).
+const RETRY_CODES: [i32; 8] = [
+    response::TOPIC_NOT_EXIST,
+    response::SERVICE_NOT_AVAILABLE,
+    response::SYSTEM_ERROR,
+    response::SYSTEM_BUSY,
+    response::NO_PERMISSION,
+    response::NO_BUYER_ID,
+    response::NOT_IN_CURRENT_UNIT,
+    response::GO_AWAY,
+];
+
+/// Between a namespace and a name in it (Apache `NamespaceUtil.NAMESPACE_SEPARATOR`).
+const NAMESPACE_SEPARATOR: char = '%';
 
 /// What producers and pullers share.
 #[derive(Debug, Clone)]
@@ -112,8 +131,21 @@ pub struct ProducerOptions {
     pub default_queues: i32,
     /// The topic whose brokers may create others. Apache `createTopicKey`: TBW102.
     pub create_topic_key: String,
+    /// Answers after which another broker may do better. Apache `retryResponseCodes`.
+    pub retry_codes: Vec<i32>,
+    /// Goes before the names of group and topics (`namespace%topic`); empty: none. Apache `namespace`.
+    pub namespace: String,
     /// Leave out brokers that were slow or failed. Apache `sendLatencyFaultEnable`: off.
     pub latency_fault: bool,
+    /// From which latency on, and for how long. Apache `latencyMax`, `notAvailableDuration`.
+    pub fault_schedule: Schedule,
+    /// Ask brokers that failed whether they are back; until they answer, others come first. Apache
+    /// `startDetectorEnable`: off.
+    pub detect: bool,
+    /// Time for the answer. Apache `detectTimeout`: 200 ms.
+    pub detect_timeout: Duration,
+    /// How often is asked. Apache `detectInterval`: 2 s.
+    pub detect_interval: Duration,
     /// Messages that may be on their way; one more waits.
     pub max_in_flight: usize,
     /// Bytes of bodies that may be on their way; one more waits (a single larger body still goes).
@@ -132,7 +164,13 @@ impl ProducerOptions {
             max_message_bytes: 4 * 1024 * 1024,
             default_queues: 4,
             create_topic_key: "TBW102".to_owned(),
+            retry_codes: RETRY_CODES.to_vec(),
+            namespace: String::new(),
             latency_fault: false,
+            fault_schedule: Schedule::default(),
+            detect: false,
+            detect_timeout: Duration::from_millis(200),
+            detect_interval: Duration::from_secs(2),
             max_in_flight: 32_768,
             max_in_flight_bytes: 64 * 1024 * 1024,
         }
@@ -158,10 +196,54 @@ impl ProducerOptions {
         if self.max_in_flight_bytes == 0 {
             return refuse("max_in_flight_bytes", "0".to_owned(), "at least 1");
         }
+        if self.detect_timeout.is_zero() || self.detect_interval.is_zero() {
+            return refuse(
+                "detect_timeout or detect_interval",
+                "0".to_owned(),
+                "more than 0 s",
+            );
+        }
+        if !self
+            .namespace
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+        {
+            return refuse(
+                "namespace",
+                self.namespace.clone(),
+                "of the characters a-z A-Z 0-9 _ -",
+            );
+        }
         if self.default_queues < 1 {
             return refuse("default_queues", self.default_queues.to_string(), "at least 1");
         }
         Ok(())
+    }
+}
+
+impl ProducerOptions {
+    /// A name in the namespace.
+    pub fn wrap<'a>(&self, name: &'a str) -> Cow<'a, str> {
+        if self.namespace.is_empty() {
+            return Cow::Borrowed(name);
+        }
+        let inside = name.strip_prefix(&*self.namespace);
+        if inside.is_some_and(|rest| rest.starts_with(NAMESPACE_SEPARATOR)) {
+            return Cow::Borrowed(name);
+        }
+        Cow::Owned(format!("{}{NAMESPACE_SEPARATOR}{name}", self.namespace))
+    }
+
+    /// A name as the caller knows it.
+    pub fn unwrap_name(&self, name: &Arc<str>) -> Arc<str> {
+        if self.namespace.is_empty() {
+            return name.clone();
+        }
+        let inside = name.strip_prefix(&*self.namespace);
+        match inside.and_then(|rest| rest.strip_prefix(NAMESPACE_SEPARATOR)) {
+            Some(plain) => plain.into(),
+            None => name.clone(),
+        }
     }
 }
 

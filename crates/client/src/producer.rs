@@ -3,6 +3,7 @@
 //! A send costs no task and no thread: it is queued at its broker's connection, and the answer's callback goes on
 //! from there (`flight.rs`). Back pressure is the gate's: who sends comes in first.
 
+use crate::detect;
 use crate::draft::{Draft, Target, check_topic};
 use crate::error::{Attempt, ClientError};
 use crate::flight::Flight;
@@ -126,13 +127,14 @@ pub(crate) struct Shared {
     pub(crate) born: Instant,
     heartbeat: Heartbeat,
     closed: AtomicBool,
-    shutdown: Shutdown,
+    pub(crate) shutdown: Shutdown,
 }
 
 impl Producer {
     /// Connects to nothing yet: the first send asks for its route.
-    pub fn new(handle: &Handle, options: ProducerOptions) -> Result<Self, ClientError> {
+    pub fn new(handle: &Handle, mut options: ProducerOptions) -> Result<Self, ClientError> {
         options.validate()?;
+        options.client.group = options.wrap(&options.client.group).into_owned();
         let client = net_client(handle)?;
         let tracker = Tracker::new(handle.clone());
         let create = AutoCreate {
@@ -162,7 +164,7 @@ impl Producer {
         let shared = Shared {
             gate: Gate::new(options.max_in_flight, options.max_in_flight_bytes),
             ids: identity::unique_ids(),
-            faults: LatencyFaultTolerance::default(),
+            faults: LatencyFaultTolerance::new(options.fault_schedule.clone()),
             stats: ProducerStats::default(),
             options,
             client,
@@ -173,9 +175,16 @@ impl Producer {
             closed: AtomicBool::new(false),
             shutdown,
         };
-        Ok(Self {
-            shared: Arc::new(shared),
-        })
+        let shared = Arc::new(shared);
+        if shared.options.latency_fault && shared.options.detect {
+            shared.tracker.spawn(detect::run(Arc::downgrade(&shared)));
+        }
+        Ok(Self { shared })
+    }
+
+    /// A topic by the name that brokers know.
+    pub fn topic(&self, name: &str) -> Arc<str> {
+        self.shared.options.wrap(name).into()
     }
 
     /// The settings.

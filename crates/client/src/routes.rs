@@ -7,9 +7,9 @@
 use crate::error::ClientError;
 use crate::options::ClientOptions;
 use pyrmq_remoting::Command;
-use pyrmq_remoting::body::{Body, TopicRouteData};
+use pyrmq_remoting::body::{Body, ClusterInfo, TopicRouteData};
 use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::net::{Client, Shutdown, Tracker};
+use pyrmq_remoting::net::{Client, NetError, Shutdown, Tracker};
 use pyrmq_routing::route::{PERM_WRITE, Published, Route};
 use pyrmq_routing::select::QueueSelector;
 use std::collections::HashMap;
@@ -43,7 +43,7 @@ impl NameServers {
     pub async fn ask(&self, what: &'static str, command: Command) -> Result<(Command, String), ClientError> {
         let count = self.addresses.len();
         let first = self.current.load(Ordering::Relaxed);
-        let mut tried = String::new();
+        let (mut tried, mut unresolved) = (String::new(), 0);
         for step in 0..count {
             let at = (first + step) % count;
             let Some(address) = self.addresses.get(at) else {
@@ -58,6 +58,7 @@ impl NameServers {
                 }
                 Err(error) => {
                     tracing::warn!(address, what, %error, "name server did not answer");
+                    unresolved += usize::from(is_unresolved(&error));
                     if !tried.is_empty() {
                         tried.push_str("; ");
                     }
@@ -68,8 +69,16 @@ impl NameServers {
         Err(ClientError::NameServers {
             addresses: self.addresses.join(";"),
             tried,
+            unresolved: unresolved == count,
         })
     }
+}
+
+/// The address has a name that the system does not know.
+fn is_unresolved(error: &NetError) -> bool {
+    // The standard library has no kind for it: the resolver's failures alone are neither of the system nor of a kind.
+    matches!(error, NetError::Connect { source, .. }
+        if source.raw_os_error().is_none() && source.to_string().contains("lookup address"))
 }
 
 /// Looks at a topic that may come soon: about a second in all.
@@ -272,6 +281,16 @@ impl Routes {
             .spawn(async move { shared.learn(&topic).await });
     }
 
+    /// Some queue on a broker, to ask it something harmless: topic, queue and the master's address.
+    pub fn queue_on(&self, broker: &str) -> Option<(Arc<str>, i32, String)> {
+        let known = self.shared.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.iter().find_map(|(topic, route)| {
+            let mut queues = route.published.queues.iter();
+            let queue = queues.find(|queue| &*queue.broker == broker)?;
+            Some((topic.clone(), queue.queue_id, queue.address.to_string()))
+        })
+    }
+
     /// The addresses of every broker that is known, each with whether it is a master.
     pub fn brokers(&self) -> Vec<(String, bool)> {
         let known = self.shared.known.read().unwrap_or_else(PoisonError::into_inner);
@@ -354,7 +373,9 @@ impl Shared {
     async fn ask(&self, topic: &Arc<str>) -> Known {
         for _ in 0..if self.create.is_some() { REGISTERING } else { 0 } {
             match self.ask_once(topic).await {
-                Err(ClientError::NoTopic { .. }) => tokio::time::sleep(REGISTERING_PAUSE).await,
+                Err(ClientError::NoTopic { .. } | ClientError::NoBroker { .. }) => {
+                    tokio::time::sleep(REGISTERING_PAUSE).await;
+                }
                 found => return found,
             }
         }
@@ -369,12 +390,29 @@ impl Shared {
             topic: topic.to_string(),
         };
         let create = self.create.as_ref().ok_or_else(unknown)?;
-        let mut route = self.query(&create.topic).await?.ok_or_else(unknown)?;
+        let Some(mut route) = self.query(&create.topic).await? else {
+            return Err(if self.has_brokers().await? {
+                unknown()
+            } else {
+                ClientError::NoBroker {
+                    topic: topic.to_string(),
+                }
+            });
+        };
         for queue in &mut route.queues {
             let queues = create.queues.min(queue.read_queues);
             (queue.read_queues, queue.write_queues) = (queues, queues);
         }
         Ok(TopicRoute::new(route, true))
+    }
+
+    /// Whether any broker is registered at the name server. One that cannot tell is believed to have some.
+    async fn has_brokers(&self) -> Result<bool, ClientError> {
+        let command = Command::request(request::GET_BROKER_CLUSTER_INFO);
+        let (answer, _) = self.names.ask("the list of brokers", command).await?;
+        let body = answer.body.unwrap_or_default();
+        let known = ClusterInfo::decode(&body);
+        Ok(answer.code != response::SUCCESS || known.is_ok_and(|info| !info.broker_addr_table.is_empty()))
     }
 
     /// `None`: the name server does not know the topic.

@@ -5,11 +5,12 @@ mod common;
 
 use bytes::Bytes;
 use common::{Act, WAIT, World};
-use pyrmq_client::ClientError;
 use pyrmq_client::draft::{Properties, Target};
 use pyrmq_client::gate::Gate;
 use pyrmq_client::producer::{Producer, SendResult};
+use pyrmq_client::{ClientError, ProducerOptions};
 use pyrmq_remoting::codes::response;
+use pyrmq_routing::fault::Schedule;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -45,7 +46,7 @@ fn bound() -> Target {
 }
 
 #[test]
-fn a_silent_broker_does_not_use_up_the_time_of_all() {
+fn issue_8990_a_silent_broker_does_not_use_up_the_time_of_all() {
     let world = World::new(2);
     world.script(0, &[Act::Silent]);
     world.script(1, &[Act::Silent]);
@@ -54,6 +55,8 @@ fn a_silent_broker_does_not_use_up_the_time_of_all() {
     let result = send(&producer, "x", Target::Any, Duration::from_millis(900)).recv_timeout(WAIT);
     let result = result.unwrap().unwrap();
     assert_eq!(result.attempts, 3, "each attempt had its share");
+    let tried: Vec<u32> = result.tried.iter().map(|attempt| attempt.number).collect();
+    assert_eq!(tried, [1, 2], "the failed attempts are told of");
     assert!(result.may_be_duplicate, "two attempts left and were not answered");
     assert!(begin.elapsed() < Duration::from_millis(900));
     assert_eq!(world.stored(), 1);
@@ -236,4 +239,61 @@ fn illegal_properties_and_topics_are_named() {
     for topic in ["", "two words", &"t".repeat(128), "RMQ_SYS_TRANS_HALF_TOPIC"] {
         assert!(pyrmq_client::draft::check_topic(topic).is_err(), "{topic}");
     }
+}
+
+#[test]
+fn a_broker_that_failed_comes_last_until_it_answers_a_probe() {
+    let world = World::new(2);
+    world.script(0, &[Act::Say(response::SYSTEM_ERROR)]);
+    let producer = world.producer(|options| {
+        options.latency_fault = true;
+        options.detect = true;
+        options.detect_interval = Duration::from_millis(20);
+        options.fault_schedule = Schedule::new(&[(5000, 1)]).unwrap();
+    });
+    let sent = |_| {
+        send(&producer, "x", Target::Any, WAIT)
+            .recv_timeout(WAIT)
+            .unwrap()
+            .unwrap()
+    };
+    let mut results = (0..8).map(sent);
+    assert!(results.all(|result| &*result.broker == "b1" || result.attempts == 1));
+    let begin = Instant::now();
+    while producer.brokers().iter().any(|(_, _, _, reachable)| !reachable) {
+        assert!(begin.elapsed() < WAIT, "the probe was answered");
+        std::thread::yield_now();
+    }
+    assert_eq!(producer.brokers()[0].0, "b0");
+    assert!(
+        (0..8).map(sent).any(|result| &*result.broker == "b0"),
+        "it is back"
+    );
+}
+
+#[test]
+fn which_codes_are_tried_again_is_the_callers_choice() {
+    let world = World::new(2);
+    for broker in [0, 1] {
+        world.script(broker, &[Act::Say(response::MESSAGE_ILLEGAL)]);
+    }
+    let producer = world.producer(|options| options.retry_codes = vec![response::MESSAGE_ILLEGAL]);
+    let result = send(&producer, "x", Target::Any, WAIT)
+        .recv_timeout(WAIT)
+        .unwrap()
+        .unwrap();
+    assert_eq!(result.attempts, 3);
+}
+
+#[test]
+fn a_namespace_goes_before_topics_and_comes_off_again() {
+    let mut options = ProducerOptions::new(vec!["127.0.0.1:1".to_owned()], "group");
+    options.namespace = "ns".to_owned();
+    assert_eq!(options.wrap("orders"), "ns%orders");
+    assert_eq!(options.wrap("ns%orders"), "ns%orders");
+    assert_eq!(options.wrap("nsorders"), "ns%nsorders");
+    assert_eq!(&*options.unwrap_name(&"ns%orders".into()), "orders");
+    assert_eq!(&*options.unwrap_name(&"else%orders".into()), "else%orders");
+    options.namespace = "a b".to_owned();
+    assert!(options.validate().unwrap_err().to_string().contains("namespace"));
 }

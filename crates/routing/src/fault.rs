@@ -111,6 +111,14 @@ impl LatencyFaultTolerance {
         }
     }
 
+    /// A probe was answered.
+    pub fn set_reachable(&self, broker: &str) {
+        let mut faults = self.faults.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(fault) = faults.get_mut(broker) {
+            fault.reachable = true;
+        }
+    }
+
     /// True when the broker is not left out now. A broker never heard of is available.
     pub fn is_available(&self, broker: &str, now_ms: i64) -> bool {
         self.read()

@@ -165,8 +165,8 @@ impl<T: Send + 'static> Accumulator<T> {
         }
         if !state.topics.contains_key(item.topic) {
             check_topic(item.topic)?;
-            let name: Arc<str> = item.topic.into();
-            state.topics.insert(name.clone(), Key::Any(name));
+            let key = Key::Any(self.producer.topic(item.topic));
+            state.topics.insert(item.topic.into(), key);
         }
         let Some(any) = state.topics.get(item.topic) else {
             return Ok(());

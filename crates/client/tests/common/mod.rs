@@ -33,6 +33,9 @@ pub struct Broker {
 
 impl Processor for Broker {
     fn process(&self, request: Command, _: &Peer, reply: Reply) {
+        if request.code == request::GET_MAX_OFFSET {
+            return reply.send(Command::response(response::SUCCESS).with_field("offset", "0"));
+        }
         match self.acts.lock().unwrap().pop_front().unwrap_or(Act::Store) {
             Act::Silent => self.held.lock().unwrap().push(reply),
             Act::Say(code) => reply.send(Command::error(code, "as the script says")),
@@ -74,7 +77,11 @@ impl World {
                 let mut table = Table::new();
                 let processor: Arc<dyn Processor> = broker.clone();
                 table.native(
-                    &[request::SEND_MESSAGE_V2, request::SEND_BATCH_MESSAGE],
+                    &[
+                        request::SEND_MESSAGE_V2,
+                        request::SEND_BATCH_MESSAGE,
+                        request::GET_MAX_OFFSET,
+                    ],
                     &processor,
                 );
                 serve(&runtime, &shutdown, table)

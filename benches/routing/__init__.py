@@ -1,0 +1,1 @@
+"""Queue selection under slow, silent and returning brokers, simulated."""
