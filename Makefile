@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ROWS ?= 336776
+SEQUENCES ?= 10000
 PYTEST := $(BIN)/python -m pytest
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_QUIET := 1
@@ -61,7 +62,7 @@ rust: deps ## the Rust tests
 
 interop: dev ## real RocketMQ 5.5.0, 4.9.7 and 4.6.1, servers and clients
 	@$(PYTHON) tools/need.py java maven
-	$(PYTEST) -rs tests/interop --rocketmq-versions=5.5.0,4.9.7,4.6.1
+	$(PYTEST) -rs tests/interop --rocketmq-versions=5.5.0,4.9.7,4.6.1 --name-sequences=$(SEQUENCES)
 
 bench: dev ## ours and Apache's beside each other, the figures of the README
 	@$(PYTHON) tools/need.py java maven

@@ -20,3 +20,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run the interop tests against the real servers only, to check the tests themselves",
     )
+    parser.addoption(
+        "--name-sequences",
+        default="300",
+        help="random request sequences that the real name server and ours must answer alike",
+    )
+    parser.addoption("--name-sequences-from", default="0", help="number of the first of them")

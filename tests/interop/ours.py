@@ -142,11 +142,18 @@ class OurProcess:
 class OurNameServer(OurProcess):
     """Our name server on a free port of 127.0.0.1."""
 
-    def __init__(self, *, port: int | None = None) -> None:
+    def __init__(
+        self, *, port: int | None = None, properties: Mapping[str, object] | None = None
+    ) -> None:
         """Write its property file."""
         super().__init__("nameserver")
         self.port = port or free_port()
-        config = write_properties(self.work_dir / "namesrv.conf", {"listenPort": self.port})
+        keys = {
+            "listenPort": self.port,
+            "kvConfigPath": self.work_dir / "kvConfig.json",
+            **(properties or {}),
+        }
+        config = write_properties(self.work_dir / "namesrv.conf", keys)
         self._arguments = ["-c", str(config)]
 
     @property

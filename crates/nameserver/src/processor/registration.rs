@@ -28,8 +28,10 @@ pub(crate) fn register(state: &State, request: &Command, peer: &Peer) -> Result<
         tracing::warn!(peer = %peer.remote(), "registration refused: {}", refusal.remark);
     })?;
     state.counters.registrations.fetch_add(1, Ordering::Relaxed);
-    let Registered::Taken { master } = registered else {
-        return Ok(Command::response(response::SUCCESS));
+    // One that is ignored is answered as one that is taken, but for the master.
+    let master = match registered {
+        Registered::Taken { master } => master,
+        Registered::Stale => None,
     };
     let mut answer = Command::response(response::SUCCESS).with_header(&RegisterBrokerResponseHeader {
         ha_server_addr: master.as_ref().map(|(_, ha_address)| ha_address.as_str()),
