@@ -64,6 +64,10 @@ interop: dev ## real RocketMQ 5.5.0, 4.9.7 and 4.6.1, servers and clients
 	@$(PYTHON) tools/need.py java maven
 	$(PYTEST) -rs tests/interop --rocketmq-versions=5.5.0,4.9.7,4.6.1 --name-sequences=$(SEQUENCES)
 
+faults: deps ## 10,000 crash points of a simulated disk (PYRMQ_FAULT_POINTS=n, PYRMQ_FAULT_SEED=n replays one run)
+	@$(PYTHON) tools/need.py rust
+	cargo test --release -p pyrmq-store --test crash_points -- --include-ignored --nocapture --test-threads=1
+
 bench: dev ## ours and Apache's beside each other, the figures of the README
 	@$(PYTHON) tools/need.py java maven
 	$(BIN)/python -m benches.e2e --out benches/results

@@ -49,7 +49,12 @@ async fn a_failed_write_is_refused_with_its_reason() {
         site.broker.state().store.max_offset("T", 0) == 1
     })
     .await;
-    disk.fail(Operation::Write, "commitlog", 0, Fault::Torn(10));
+    disk.fail(
+        Operation::Write,
+        "commitlog",
+        0,
+        Fault::Torn(10, ErrorKind::Other),
+    );
     let torn = site.send("T", b"torn", "").await;
     assert_ne!(torn.code, response::SUCCESS);
     assert!(torn.remark.unwrap().contains("injected"));

@@ -4,6 +4,7 @@
 //! hashed there too; under the lock three fields are patched, one positional write brings the record (or the whole batch) into the
 //! page cache, and 20 bytes go to the queue's memory. No other system call, no other thread is woken.
 
+use crate::checkpoint::SLACK_MS;
 use crate::commit_log::{CommitLog, Tail};
 use crate::consume_queue::{ConsumeQueue, WRITE_NOW};
 use crate::error::StoreError;
@@ -14,7 +15,6 @@ use crate::key_index::MessageKeys;
 use crate::message::{Arrival, Batch, Message, Stored};
 use crate::options::FlushDiskType;
 use crate::sync::lock;
-use pyrmq_remoting::clock;
 use pyrmq_remoting::message::record::{BLANK_SIZE, Patch};
 use pyrmq_remoting::message::{NewRecord, properties, sys_flag};
 use std::cell::RefCell;
@@ -38,6 +38,8 @@ pub(crate) struct Append {
     pub(crate) index_direct: bool,
     /// Units that become readable once they are durable (`SYNC_FLUSH`).
     pub(crate) deferred: VecDeque<Deferred>,
+    /// The newest time that the clock has shown, ms.
+    high_ms: i64,
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
     pub(crate) writes: u64,
@@ -187,7 +189,11 @@ impl Inner {
         // The message is stored: what fails from here on stops the next put, not this one.
         if waiting >= WRITE_NOW {
             self.queues.note_unsynced(&queue);
-            self.note_failure("cannot write a consume queue", queue.write_out(self.fs.as_ref()));
+            let written = queue.write_out(self.fs.as_ref());
+            if written.is_err() {
+                self.queues.note_unwritten(&queue);
+            }
+            self.note_failure("cannot write a consume queue", written);
         }
         if keys_waiting >= INDEX_NOW {
             self.note_failure("cannot fill the key index", self.index_round());
@@ -229,8 +235,17 @@ impl Inner {
         let append = &mut *append;
         // Looked at again under the lock: behind a failed write nothing may be written.
         self.check_writable()?;
-        append.tail.make_room(&self.log, scratch.records.len())?;
-        let store_ms = clock::now_ms();
+        append
+            .tail
+            .make_room(&self.log, scratch.records.len())
+            .inspect_err(|error| self.note_full(error))?;
+        let store_ms = self.fs.now_ms();
+        if store_ms + SLACK_MS <= append.high_ms {
+            tracing::warn!(from_ms = append.high_ms, to_ms = store_ms, "the clock went back");
+            self.checkpoint.fall_back(store_ms)?;
+            append.high_ms = store_ms;
+        }
+        append.high_ms = append.high_ms.max(store_ms);
         let start = append.tail.position;
         let first = if hidden { 0 } else { queue.next() };
         for (number, piece) in scratch.pieces.iter().enumerate() {
@@ -242,8 +257,14 @@ impl Inner {
             let record = scratch.records.get_mut(piece.from..piece.from + piece.size);
             patch.apply(record.unwrap_or_default())?;
         }
-        append.tail.write(&self.log, &scratch.records)?;
+        append
+            .tail
+            .write(&self.log, &scratch.records)
+            .inspect_err(|error| self.note_full(error))?;
         append.tail.last_store_ms = store_ms;
+        if append.tail.is_past_half(&self.log) {
+            self.prepare_soon();
+        }
         let mut waiting = 0;
         let mut keys_from = 0;
         let mut same_tag = true;
@@ -337,8 +358,9 @@ impl Placed {
 }
 
 impl Append {
-    pub(crate) fn new(log: &CommitLog, last_store_ms: i64, index_direct: bool) -> Self {
+    pub(crate) fn new(log: &CommitLog, (last_store_ms, high_ms): (i64, i64), index_direct: bool) -> Self {
         Self {
+            high_ms: high_ms.max(last_store_ms),
             tail: Tail::new(log, last_store_ms),
             index: Vec::new(),
             index_direct,

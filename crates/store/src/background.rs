@@ -1,9 +1,9 @@
-//! The store's threads: one fsyncs the log, one fills the key index, one keeps house.
+//! The store's threads: one fsyncs the log, one makes segments ahead of time, one fills the key index, one keeps house.
 
 use crate::error::StoreError;
 use crate::index_file::IndexEntry;
 use crate::inner::Inner;
-use crate::key_index::MessageKeys;
+use crate::key_index::{KeyIndex, MessageKeys};
 use crate::log_reader::{LogReader, Step};
 use crate::recover::end_of;
 use crate::sync::lock;
@@ -30,6 +30,34 @@ const CATCH_UP_BATCH: usize = 4096;
 /// How long closing may go on filling the index.
 const CATCH_UP_AT_CLOSE: Duration = Duration::from_secs(5);
 
+/// How often the times of what is durable are written, if they have changed.
+const CHECKPOINT: Duration = Duration::from_secs(1);
+/// How often the free space is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A piece of the work that the store's threads do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chore {
+    /// Fsync the log for all who wait.
+    Flush,
+    /// Make the next segment, if it is time.
+    PrepareSegment,
+    /// Bring units that are only in memory to the queues' files.
+    WriteQueues,
+    /// Fsync the queues and write the checkpoint.
+    SyncQueues,
+    /// Write the checkpoint.
+    SaveCheckpoint,
+    /// Bring keys to the index, from the log too.
+    Index,
+    /// Bring the index to its file.
+    WriteIndex,
+    /// Look at the free space and delete what is old.
+    Clean,
+    /// Give memory and files of quiet queues back.
+    Rest,
+}
+
 /// Starts the threads.
 pub(crate) fn start(inner: &Arc<Inner>) -> Result<Vec<JoinHandle<()>>, StoreError> {
     let mut threads = Vec::new();
@@ -47,6 +75,7 @@ pub(crate) fn start(inner: &Arc<Inner>) -> Result<Vec<JoinHandle<()>>, StoreErro
         }
     };
     spawn("store-flush", flush)?;
+    spawn("store-segment", prepare)?;
     spawn("store-house", keep_house)?;
     if inner.index.is_some() {
         spawn("store-index", index)?;
@@ -68,12 +97,21 @@ fn flush(inner: &Inner) {
     }
 }
 
+fn prepare(inner: &Inner) {
+    while inner.segment_alarm.sleep(QUEUE_SYNC) {
+        if let Err(error) = inner.prepare_segment() {
+            tracing::error!(%error, "cannot make the next segment");
+        }
+    }
+}
+
 fn keep_house(inner: &Inner) {
     let longest = Duration::from_millis(inner.options.sync_flush_timeout_ms);
     let queue_tick = Duration::from_millis(inner.options.flush_queue_interval_ms);
     let clean_tick = Duration::from_millis(inner.options.clean_interval_ms);
     let start = Instant::now();
     let (mut written, mut rested, mut synced, mut cleaned) = (start, start, start, start);
+    let (mut saved, mut looked) = (start, start);
     let mut synced_at = inner.log.appended();
     while inner
         .house_alarm
@@ -86,6 +124,16 @@ fn keep_house(inner: &Inner) {
         if written.elapsed() >= queue_tick.min(Duration::from_millis(200)) {
             inner.note_failure("cannot write consume queues", inner.queues.write_out());
             written = Instant::now();
+        }
+        if looked.elapsed() >= LOOK {
+            if let Err(error) = inner.look_at_disk() {
+                tracing::error!(%error, "cannot see how much space is free");
+            }
+            looked = Instant::now();
+        }
+        if saved.elapsed() >= CHECKPOINT {
+            inner.note_failure("cannot write the checkpoint", inner.checkpoint.save_changed());
+            saved = Instant::now();
         }
         if rested.elapsed() >= REST {
             inner.queues.rest();
@@ -110,25 +158,58 @@ impl Inner {
     /// Notes a failure outside of the append path: what cannot be written to queues or index would be missed by readers.
     pub(crate) fn note_failure(&self, what: &str, result: Result<(), StoreError>) {
         if let Err(error) = result {
+            if error.is_full() {
+                // Nothing is lost: what could not be written is still in memory or in the log.
+                return self.note_full(&error);
+            }
             tracing::error!(%error, "{what}");
             self.log.failure.set(&error);
             self.waiters.fail(&error);
         }
     }
 
+    /// Does one piece of work.
+    pub(crate) fn run(&self, chore: Chore) -> Result<(), StoreError> {
+        self.check_open()?;
+        self.log.failure.check()?;
+        let done = match chore {
+            Chore::Flush => return self.flush_round(),
+            Chore::PrepareSegment => return self.prepare_segment(),
+            Chore::WriteQueues => self.queues.write_out(),
+            Chore::SyncQueues => self.sync_queues(),
+            Chore::SaveCheckpoint => self.checkpoint.save_changed(),
+            Chore::Index => self.catch_up().and_then(|_| self.index_round()),
+            Chore::WriteIndex => self.index.as_ref().map_or(Ok(()), KeyIndex::write_out),
+            Chore::Clean => return self.clean(false).map(drop),
+            Chore::Rest => {
+                self.queues.rest();
+                Ok(())
+            }
+        };
+        self.note_failure("cannot keep house", done.clone());
+        done
+    }
+
     /// Fsyncs the queues and says so in the checkpoint.
     pub(crate) fn sync_queues(&self) -> Result<(), StoreError> {
         // Everything that old is in the queues' memory at least.
-        let durable = self.checkpoint.times().physic_ms;
+        let before = self.checkpoint.times();
         self.queues.sync()?;
-        self.checkpoint
-            .update(|times| times.logics_ms = times.logics_ms.max(durable));
+        self.checkpoint.update(|times| {
+            // A time from before the clock went back says nothing about what came after.
+            if times.falls == before.falls {
+                times.logics_ms = times.logics_ms.max(before.physic_ms);
+            }
+        });
         self.checkpoint.save()
     }
 
     /// Reads the log from where the index ends. True when the index thread may go on with what puts hand over.
     fn catch_up(&self) -> Result<bool, StoreError> {
         while !self.closed.load(Ordering::Acquire) {
+            if lock(&self.append).index_direct {
+                return Ok(true);
+            }
             let from = self.index_from.load(Ordering::Relaxed).max(self.log.start());
             let target = self.log.appended();
             let closed = || self.closed.load(Ordering::Acquire);
@@ -145,6 +226,18 @@ impl Inner {
             return Ok(true);
         }
         Ok(false)
+    }
+
+    /// Reads what little the index lacks when the store opens, so that keys are found at once.
+    pub(crate) fn catch_up_if_near(&self) -> Result<(), StoreError> {
+        let lacks = self.log.appended() - self.index_from.load(Ordering::Relaxed).max(self.log.start());
+        if lacks > CATCH_UP_UNDER_LOCK {
+            return Ok(());
+        }
+        match self.catch_up() {
+            Err(error) if !error.is_full() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Brings the index to the log's end when the store closes before its thread was there, so that a Java broker finds
@@ -194,7 +287,10 @@ impl Inner {
                 Step::End(_) => done = target,
             }
             if entries.len() >= CATCH_UP_BATCH || done >= target {
-                index.add(&entries)?;
+                if let Some(full_ms) = index.add(&entries)? {
+                    self.checkpoint.update(|times| times.index_ms = full_ms);
+                    self.checkpoint.save()?;
+                }
                 entries.clear();
                 self.index_from.store(done, Ordering::Relaxed);
             }
@@ -204,19 +300,23 @@ impl Inner {
 }
 
 fn index(inner: &Inner) {
-    match inner.catch_up() {
-        Ok(true) => {}
-        Ok(false) => return,
-        Err(error) => return inner.note_failure("cannot read the log for the key index", Err(error)),
-    }
     let mut written = Instant::now();
-    while inner.index_alarm.sleep(INDEX_TICK) {
-        inner.note_failure("cannot fill the key index", inner.index_round());
+    loop {
+        // At the beginning, and again after a round that failed.
+        match inner.catch_up() {
+            Ok(true) => inner.note_failure("cannot fill the key index", inner.index_round()),
+            Ok(false) => return,
+            Err(error) if error.is_full() => inner.note_full(&error),
+            Err(error) => return inner.note_failure("cannot read the log for the key index", Err(error)),
+        }
         if written.elapsed() >= INDEX_WRITE
             && let Some(index) = &inner.index
         {
             inner.note_failure("cannot write the key index", index.write_out());
             written = Instant::now();
+        }
+        if !inner.index_alarm.sleep(INDEX_TICK) {
+            return;
         }
     }
 }

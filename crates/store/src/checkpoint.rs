@@ -16,7 +16,9 @@ use std::sync::{Arc, Mutex};
 
 const LENGTH: usize = 4096;
 /// Timestamps of different files are written at different moments; Apache's slack.
-const SLACK_MS: i64 = 3000;
+pub(crate) const SLACK_MS: i64 = 3000;
+/// What stands in the abort file in front of the position up to which the log was durable when an fsync failed.
+const UNSURE: &str = "unsure from ";
 
 /// The numbers of a checkpoint.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub(crate) struct Times {
     pub(crate) index_ms: i64,
     master_flushed: i64,
     confirm: i64,
+    /// How often the clock went back since the file was opened; not in the file.
+    pub(crate) falls: u32,
 }
 
 impl Times {
@@ -41,6 +45,8 @@ pub(crate) struct Checkpoint {
     file: Arc<dyn File>,
     path: std::path::PathBuf,
     times: Mutex<Times>,
+    /// What the file holds.
+    saved: Mutex<Times>,
 }
 
 impl Checkpoint {
@@ -69,11 +75,13 @@ impl Checkpoint {
             index_ms: next(),
             master_flushed: next(),
             confirm: next(),
+            falls: 0,
         };
         Ok(Self {
             file,
             path,
             times: Mutex::new(times),
+            saved: Mutex::new(times),
         })
     }
 
@@ -86,8 +94,29 @@ impl Checkpoint {
         change(&mut lock(&self.times));
     }
 
+    /// The clock went back to `now_ms`: what is stored from now on must not look older than what is durable.
+    pub(crate) fn fall_back(&self, now_ms: i64) -> Result<(), StoreError> {
+        self.update(|times| {
+            times.physic_ms = times.physic_ms.min(now_ms);
+            times.logics_ms = times.logics_ms.min(now_ms);
+            times.index_ms = times.index_ms.min(now_ms);
+            times.falls += 1;
+        });
+        self.save()
+    }
+
+    /// Writes the file if something has changed.
+    pub(crate) fn save_changed(&self) -> Result<(), StoreError> {
+        if self.times() == *lock(&self.saved) {
+            return Ok(());
+        }
+        self.save()
+    }
+
     /// Writes the file, durably.
     pub(crate) fn save(&self) -> Result<(), StoreError> {
+        // Held to the end: an older state must not overtake a newer one.
+        let mut saved = lock(&self.saved);
         let times = self.times();
         let mut bytes = [0; 40];
         let numbers = [
@@ -101,20 +130,76 @@ impl Checkpoint {
             chunk.copy_from_slice(&number.to_be_bytes());
         }
         self.file.write_all_at(&bytes, 0).at("write", &self.path)?;
-        self.file.sync().at("flush", &self.path)
+        self.file.sync().at("flush", &self.path)?;
+        *saved = times;
+        Ok(())
     }
 }
 
-/// True when the last store here was not closed. From now on the file is there.
-pub(crate) fn mark_open(fs: &dyn Fs, root: &Path) -> Result<bool, StoreError> {
+/// How the store before this one ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LastStop {
+    /// It was closed.
+    Clean,
+    /// It was not.
+    Crash {
+        /// From where on the log must be written again: an fsync failed.
+        unsure_from: Option<i64>,
+    },
+}
+
+impl LastStop {
+    /// Reads the abort file.
+    pub(crate) fn look(fs: &dyn Fs, root: &Path) -> Result<Self, StoreError> {
+        let path = root.join(ABORT);
+        if !fs.exists(&path) {
+            return Ok(Self::Clean);
+        }
+        let text = fs.read(&path).at("read", &path)?;
+        let unsure_from = String::from_utf8_lossy(&text)
+            .lines()
+            .find_map(|line| line.strip_prefix(UNSURE)?.trim().parse().ok());
+        Ok(Self::Crash { unsure_from })
+    }
+
+    pub(crate) fn is_crash(self) -> bool {
+        self != Self::Clean
+    }
+}
+
+/// Says that a store is open.
+pub(crate) fn mark_open(fs: &dyn Fs, root: &Path, before: LastStop) -> Result<(), StoreError> {
+    let unsure_from = match before {
+        LastStop::Clean => None,
+        LastStop::Crash { unsure_from } => unsure_from,
+    };
+    write_abort(fs, root, unsure_from)?;
+    fs.sync_directory(root).at("flush", root)
+}
+
+/// Says that an fsync failed: the next store on this machine must not trust what it reads behind `position`.
+pub(crate) fn mark_unsure(fs: &dyn Fs, root: &Path, position: i64) {
+    if let Err(error) = write_abort(fs, root, Some(position)) {
+        tracing::error!(%error, "the failed fsync could not be noted");
+    }
+}
+
+fn write_abort(fs: &dyn Fs, root: &Path, unsure_from: Option<i64>) -> Result<(), StoreError> {
     let path = root.join(ABORT);
-    let crashed = fs.exists(&path);
-    let file = fs.create(&path).at("create", &path)?;
-    file.write_all_at(std::process::id().to_string().as_bytes(), 0)
-        .at("write", &path)?;
-    file.sync().at("flush", &path)?;
-    fs.sync_directory(root).at("flush", root)?;
-    Ok(crashed)
+    let mut text = std::process::id().to_string();
+    if let Some(position) = unsure_from {
+        text = format!("{text}\n{UNSURE}{position}\n");
+    }
+    // Written over, never emptied: a file without its first line still says that there was no clean stop.
+    let file = if fs.exists(&path) {
+        fs.open(&path)
+    } else {
+        fs.create(&path)
+    };
+    let file = file.at("create", &path)?;
+    file.write_all_at(text.as_bytes(), 0).at("write", &path)?;
+    file.set_length(text.len() as u64).at("cut", &path)?;
+    file.sync().at("flush", &path)
 }
 
 /// Says that the store was closed in order.

@@ -6,7 +6,7 @@
 
 use crate::error::StoreError;
 use crate::format::{file_name, parse_file_name, to_i64, to_u64, to_usize};
-use crate::fs::{Context, File, Fs};
+use crate::fs::{Context, File, Fs, is_full};
 use crate::options::Options;
 use crate::sync::{lock, read, write};
 use pyrmq_remoting::message::record;
@@ -61,13 +61,17 @@ pub(crate) struct CommitLog {
     directory: PathBuf,
     segment_bytes: i64,
     segments: RwLock<Vec<Arc<Segment>>>,
+    /// The segment behind the last one, made ahead of time. Its lock is held while it is made, so that a roll waits for it.
+    prepared: Mutex<Option<Arc<Segment>>>,
+    /// A last file without any byte, as a stop in the middle of making it leaves behind.
+    half_made: Option<PathBuf>,
     appended: AtomicI64,
     flushed: AtomicI64,
     pub(crate) failure: Failure,
 }
 
 impl CommitLog {
-    /// Opens the segments that are there. A last one without any byte is removed, as Apache does.
+    /// Opens the segments that are there and changes nothing.
     pub(crate) fn load(fs: &Arc<dyn Fs>, options: &Options) -> Result<Self, StoreError> {
         let directory = options.commit_log_dir();
         let segment_bytes = i64::try_from(options.segment_bytes).unwrap_or(i64::MAX);
@@ -78,13 +82,8 @@ impl CommitLog {
             .filter(|entry| !entry.is_directory)
             .filter_map(|entry| parse_file_name(&entry.name).map(|base| (base, entry)))
             .collect();
-        if let Some((_, last)) = found.last()
-            && last.length == 0
-        {
-            let path = directory.join(&last.name);
-            fs.remove(&path).at("remove", &path)?;
-            found.pop();
-        }
+        let half_made = found.pop_if(|(_, last)| last.length == 0);
+        let half_made = half_made.map(|(_, last)| directory.join(last.name));
         let mut segments: Vec<Arc<Segment>> = Vec::with_capacity(found.len());
         for (base, entry) in found {
             let path = directory.join(&entry.name);
@@ -109,10 +108,20 @@ impl CommitLog {
             directory,
             segment_bytes,
             segments: RwLock::new(segments),
+            prepared: Mutex::default(),
+            half_made,
             appended: AtomicI64::new(start),
             flushed: AtomicI64::new(start),
             failure: Failure::default(),
         })
+    }
+
+    /// Removes a last file without any byte, as Apache does.
+    pub(crate) fn mend(&self) -> Result<(), StoreError> {
+        match &self.half_made {
+            Some(path) => self.fs.remove(path).at("remove", path),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn segment_bytes(&self) -> i64 {
@@ -168,18 +177,50 @@ impl CommitLog {
         position - inside + self.segment_bytes
     }
 
-    /// Adds the segment that begins at `base`, of full length and zero.
+    /// Adds the segment that begins at `base`: the prepared one, or a new one of full length and zero.
     pub(crate) fn add_segment(&self, base: i64) -> Result<Arc<Segment>, StoreError> {
-        let path = self.directory.join(file_name(base));
-        let file = self.fs.create(&path).at("create", &path)?;
-        file.set_length(to_u64(self.segment_bytes)).at("extend", &path)?;
-        file.sync().at("flush", &path)?;
-        self.fs
-            .sync_directory(&self.directory)
-            .at("flush", &self.directory)?;
-        let segment = Arc::new(Segment { base, path, file });
+        let mut prepared = lock(&self.prepared);
+        let segment = match prepared.take_if(|segment| segment.base == base) {
+            Some(segment) => segment,
+            None => self.make_segment(base)?,
+        };
         write(&self.segments).push(Arc::clone(&segment));
         Ok(segment)
+    }
+
+    /// Makes the segment behind the last one, so that a roll finds it. Not under the append lock.
+    pub(crate) fn prepare_segment(&self) -> Result<(), StoreError> {
+        let mut prepared = lock(&self.prepared);
+        let Some(base) = read(&self.segments)
+            .last()
+            .map(|last| last.base + self.segment_bytes)
+        else {
+            return Ok(());
+        };
+        if prepared.as_ref().is_none_or(|segment| segment.base != base) {
+            *prepared = Some(self.make_segment(base)?);
+        }
+        Ok(())
+    }
+
+    /// A new file under that name whatever is there: it is durable before a record goes into it. An fsync that fails turns the
+    /// log read-only; anything else may be tried again.
+    fn make_segment(&self, base: i64) -> Result<Arc<Segment>, StoreError> {
+        let path = self.directory.join(file_name(base));
+        if self.fs.exists(&path) {
+            self.fs.remove(&path).at("remove", &path)?;
+        }
+        let file = self.fs.create(&path).at("create", &path)?;
+        file.set_length(to_u64(self.segment_bytes)).at("extend", &path)?;
+        file.sync()
+            .at("flush", &path)
+            .and_then(|()| {
+                self.fs
+                    .sync_directory(&self.directory)
+                    .at("flush", &self.directory)
+            })
+            .inspect_err(|error| self.failure.set(error))?;
+        Ok(Arc::new(Segment { base, path, file }))
     }
 
     /// Fills `buffer` from one segment. `Ok(false)`: the bytes are not there (deleted or not written).
@@ -218,35 +259,92 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Drops everything from `end` on: later segments are deleted and the rest of the segment is made zero, so that no old
-    /// record can look like a new one's successor. Only before the store runs.
+    /// Drops everything from `end` on: later segments are deleted, the newest first and each durably, so that there is never a
+    /// gap; the rest of the segment is made zero, so that no old record can look like a new one's successor. Only before
+    /// the store runs.
     pub(crate) fn cut(&self, end: i64) -> Result<(), StoreError> {
         let mut segments = write(&self.segments);
-        let mut changed = false;
         while let Some(last) = segments.last()
             && last.base >= end
             && segments.len() > 1
         {
             self.fs.remove(&last.path).at("remove", &last.path)?;
             segments.pop();
-            changed = true;
-        }
-        if let Some(last) = segments.last()
-            && end < last.base + self.segment_bytes
-        {
-            let keep = to_u64((end - last.base).max(0));
-            last.file.set_length(keep).at("cut", &last.path)?;
-            last.file
-                .set_length(to_u64(self.segment_bytes))
-                .at("extend", &last.path)?;
-            last.file.sync().at("flush", &last.path)?;
-        }
-        if changed {
             self.fs
                 .sync_directory(&self.directory)
                 .at("flush", &self.directory)?;
         }
+        if let Some(last) = segments.last()
+            && end < last.base + self.segment_bytes
+        {
+            let from = to_u64((end - last.base).max(0));
+            if is_clear(last.file.as_ref(), from, to_u64(self.segment_bytes)).at("read", &last.path)? {
+                return Ok(());
+            }
+            last.file
+                .clear(from, to_u64(self.segment_bytes))
+                .at("clear", &last.path)?;
+            last.file.sync().at("flush", &last.path)?;
+        }
         Ok(())
+    }
+
+    /// Writes `from..to` once more with the bytes that it has. After a failed fsync the system may hold pages that it takes
+    /// for written although they are not on the disk.
+    pub(crate) fn write_again(&self, from: i64, to: i64) -> Result<(), StoreError> {
+        let mut buffer = vec![0; 1 << 20];
+        let mut at = from.max(self.start());
+        while at < to {
+            let Some(segment) = self.segment_at(at) else {
+                return Ok(());
+            };
+            let most = (to - at).min(self.next_segment(at) - at).min(1 << 20);
+            let part = buffer.get_mut(..to_usize(most)).unwrap_or_default();
+            let inside = to_u64(at - segment.base);
+            segment
+                .file
+                .read_exact_at(part, inside)
+                .at("read", &segment.path)?;
+            segment
+                .file
+                .write_all_at(part, inside)
+                .at("write", &segment.path)?;
+            at += most;
+        }
+        Ok(())
+    }
+
+    /// True when the head of a record of this queue and index stands at a position.
+    pub(crate) fn has_record(
+        &self,
+        position: i64,
+        size: i32,
+        id: i32,
+        index: i64,
+    ) -> Result<bool, StoreError> {
+        let Some(segment) = self.segment_at(position) else {
+            return Ok(false);
+        };
+        let mut head = [0; 36];
+        let got = segment
+            .file
+            .read_at(&mut head, to_u64(position - segment.base))
+            .at("read", &segment.path)?;
+        let number = |at: usize| {
+            head.get(at..)
+                .and_then(<[u8]>::first_chunk)
+                .map_or(0, |bytes| i32::from_be_bytes(*bytes))
+        };
+        let long = |at: usize| {
+            head.get(at..)
+                .and_then(<[u8]>::first_chunk)
+                .map_or(0, |bytes| i64::from_be_bytes(*bytes))
+        };
+        Ok(got == head.len()
+            && number(0) == size
+            && number(12) == id
+            && long(record::QUEUE_OFFSET_AT) == index
+            && long(record::PHYSICAL_OFFSET_AT) == position)
     }
 
     /// Deletes the oldest segment, never the last one.
@@ -290,7 +388,8 @@ impl Tail {
         }
     }
 
-    /// Makes room for `size` bytes and the blank record behind them, in this segment or the next one.
+    /// Makes room for `size` bytes and the blank record behind them, in this segment or the next one. What fails for want of
+    /// space leaves the tail as it was, or at the segment's end: the next call tries again.
     pub(crate) fn make_room(&mut self, log: &CommitLog, size: usize) -> Result<(), StoreError> {
         if let Some(segment) = &self.segment {
             let left = segment.base + log.segment_bytes - self.position;
@@ -302,38 +401,77 @@ impl Tail {
                 let head = blank
                     .get(..to_usize(left.min(to_i64(record::BLANK_SIZE))))
                     .unwrap_or_default();
-                segment
-                    .file
-                    .write_all_at(head, to_u64(self.position - segment.base))
-                    .at("write", &segment.path)
-                    .inspect_err(|error| log.failure.set(error))?;
+                log.write_in(segment, self.position, head)?;
             }
             self.position = segment.base + log.segment_bytes;
         }
         self.segment = Some(match log.segment_at(self.position) {
             Some(segment) => segment,
-            None => log
-                .add_segment(self.position)
-                .inspect_err(|error| log.failure.set(error))?,
+            None => log.add_segment(self.position)?,
         });
         Ok(())
     }
 
-    /// Writes records at the position for which room was made. A failure turns the log read-only: what reached the disk is
-    /// unknown, so nothing may be written behind it.
+    /// True from the middle of a segment on: time to make the next one.
+    pub(crate) fn is_past_half(&self, log: &CommitLog) -> bool {
+        self.segment
+            .as_ref()
+            .is_some_and(|segment| self.position - segment.base > log.segment_bytes / 2)
+    }
+
+    /// Writes records at the position for which room was made.
     pub(crate) fn write(&mut self, log: &CommitLog, records: &[u8]) -> Result<(), StoreError> {
         let Some(segment) = &self.segment else {
             return Err(StoreError::Closed);
         };
-        segment
-            .file
-            .write_all_at(records, to_u64(self.position - segment.base))
-            .at("write", &segment.path)
-            .inspect_err(|error| log.failure.set(error))?;
+        log.write_in(segment, self.position, records)?;
         self.position += to_i64(records.len());
         log.set_appended(self.position);
         Ok(())
     }
+}
+
+impl CommitLog {
+    /// Writes behind the log's end. A full disk leaves zero bytes there and may be tried again; any other failure turns the log
+    /// read-only: what reached the disk is unknown, so nothing may be written behind it.
+    fn write_in(&self, segment: &Segment, position: i64, bytes: &[u8]) -> Result<(), StoreError> {
+        let from = to_u64(position - segment.base);
+        let Err(error) = segment.file.write_all_at(bytes, from) else {
+            return Ok(());
+        };
+        let cleared = is_full(error.kind()) && segment.file.clear(from, from + bytes.len() as u64).is_ok();
+        let error = StoreError::io("write", &segment.path, &error);
+        if !cleared {
+            self.failure.set(&error);
+        }
+        Err(error)
+    }
+}
+
+/// True when all bytes `from..to` of a file are zero.
+pub(crate) fn is_clear(file: &dyn File, from: u64, to: u64) -> std::io::Result<bool> {
+    const PIECE: u64 = 1 << 16;
+    let mut buffer = Vec::new();
+    let mut at = from;
+    while let Some(data) = file.next_data(at)?.filter(|data| *data < to) {
+        // Up to a border of the pieces, behind which there may be a hole.
+        let end = (data / PIECE + 1).saturating_mul(PIECE).min(to);
+        buffer.resize(usize::try_from(end - data).unwrap_or_default(), 0);
+        let got = file.read_at(&mut buffer, data)?;
+        if buffer
+            .get(..got)
+            .unwrap_or_default()
+            .iter()
+            .any(|byte| *byte != 0)
+        {
+            return Ok(false);
+        }
+        if got < buffer.len() {
+            break;
+        }
+        at = end;
+    }
+    Ok(true)
 }
 
 fn blank_record(left: i64) -> [u8; record::BLANK_SIZE] {

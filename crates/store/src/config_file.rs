@@ -7,7 +7,7 @@
 //! At every moment one of the two is whole.
 
 use crate::error::StoreError;
-use crate::fs::{Context, Fs, with_suffix};
+use crate::fs::{Context, Fs, make_directories, with_suffix};
 use std::io;
 use std::path::Path;
 
@@ -40,7 +40,7 @@ impl Loaded {
 /// Writes `text` so that either the old or the new content survives whatever happens.
 pub fn save(fs: &dyn Fs, path: &Path, text: &str) -> Result<(), StoreError> {
     let directory = path.parent().unwrap_or(Path::new("."));
-    fs.create_directories(directory).at("create", directory)?;
+    make_directories(fs, directory).at("create", directory)?;
     let new = with_suffix(path, ".tmp");
     let file = fs.create(&new).at("create", &new)?;
     file.write_all_at(text.as_bytes(), 0).at("write", &new)?;

@@ -9,17 +9,25 @@
 //! ```
 //! Lock order: `files` before `memory`; writing to a file never holds `memory`, so that a put never waits for a disk.
 
+use crate::commit_log::CommitLog;
 use crate::error::StoreError;
 use crate::format::{UNIT, UNIT_I64, Unit, to_i64, to_usize};
 use crate::fs::Fs;
-use crate::queue_files::{QueueFiles, read_units};
+use crate::queue_files::{Handles, QueueFiles, Shape, read_units};
 use crate::sync::lock;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Bytes of units that are kept in memory after they were written.
 const KEEP: usize = 8 * 1024;
+/// Units of a file that are read at once to find its end.
+const HEAD_UNITS: usize = 200;
+/// Units that are read at once when all are looked at.
+const SCAN_UNITS: i64 = 8192;
+/// What a disk writes whole or not at all.
+const SECTOR: i64 = 512;
 /// Unwritten bytes from which the putting thread writes itself.
 pub(crate) const WRITE_NOW: usize = 16 * 1024;
 
@@ -59,7 +67,13 @@ impl Memory {
 }
 
 impl ConsumeQueue {
-    pub(crate) fn new(topic: &Arc<str>, id: i32, directory: PathBuf, file_bytes: u64) -> Self {
+    pub(crate) fn new(
+        topic: &Arc<str>,
+        id: i32,
+        directory: PathBuf,
+        file_bytes: u64,
+        handles: &Arc<Handles>,
+    ) -> Self {
         Self {
             topic: Arc::clone(topic),
             id,
@@ -69,13 +83,18 @@ impl ConsumeQueue {
             listed: AtomicBool::new(false),
             listed_for_sync: AtomicBool::new(false),
             memory: Mutex::default(),
-            files: Mutex::new(QueueFiles::new(directory, file_bytes)),
+            files: Mutex::new(QueueFiles::new(directory, file_bytes, Arc::clone(handles))),
         }
     }
 
-    /// Opens what is on disk and finds the newest unit.
-    pub(crate) fn load(&self, fs: &dyn Fs) -> Result<(), StoreError> {
-        lock(&self.files).load(fs)?;
+    /// Looks which files are there.
+    pub(crate) fn look(&self, fs: &dyn Fs, crashed: bool) -> Result<Shape, StoreError> {
+        lock(&self.files).load(fs, crashed)
+    }
+
+    /// Mends what a crash left behind and finds the newest unit.
+    pub(crate) fn load(&self, fs: &dyn Fs, shape: &Shape) -> Result<(), StoreError> {
+        lock(&self.files).mend(fs, shape)?;
         let Some((first, last)) = lock(&self.files).bases() else {
             return Ok(());
         };
@@ -83,16 +102,44 @@ impl ConsumeQueue {
         let mut end = first;
         let mut base = last;
         while base >= first {
-            end = self.first_on_disk(fs, base, base + per_file, |unit| !unit.is_written())?;
+            end = self.end_in_file(fs, base, per_file)?;
             if end > base {
                 break;
             }
             base -= per_file;
         }
-        let start = self.first_on_disk(fs, first, end, |unit| !unit.is_filler())?;
+        let is_filled = |unit: Unit| !unit.is_filler();
+        let start = match self.unit_on_disk(fs, first)? {
+            Some(unit) if unit.is_filler() => self.first_on_disk(fs, first, end, is_filled)?,
+            _ => first,
+        };
         self.continue_at(end, start);
         lock(&self.files).close();
         Ok(())
+    }
+
+    /// Where the written part of a file ends. Most queues are short: their end is in the first page.
+    fn end_in_file(&self, fs: &dyn Fs, base: i64, per_file: i64) -> Result<i64, StoreError> {
+        let mut head = Vec::with_capacity(HEAD_UNITS * UNIT);
+        let count = to_i64(HEAD_UNITS).min(per_file);
+        lock(&self.files).read(fs, base, count, &mut head)?;
+        let units = head.chunks_exact(UNIT).filter_map(Unit::from_bytes);
+        let written = to_i64(units.take_while(|unit| unit.is_written()).count());
+        if written < count {
+            return Ok(base + written);
+        }
+        self.first_on_disk(fs, base + written, base + per_file, |unit| !unit.is_written())
+    }
+
+    fn unit_on_disk(&self, fs: &dyn Fs, index: i64) -> Result<Option<Unit>, StoreError> {
+        let mut bytes = Vec::with_capacity(UNIT);
+        lock(&self.files).read(fs, index, 1, &mut bytes)?;
+        Ok(Unit::from_bytes(&bytes))
+    }
+
+    /// Makes damaged files such that the queue can be built again from the log.
+    pub(crate) fn straighten(&self, fs: &dyn Fs) -> Result<(), StoreError> {
+        lock(&self.files).straighten(fs)
     }
 
     fn continue_at(&self, end: i64, min: i64) {
@@ -246,8 +293,8 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Fsyncs the files that were written, and the directories if files were made or removed.
-    pub(crate) fn sync(&self, fs: &dyn Fs) -> Result<(), StoreError> {
+    /// Fsyncs the files that were written; adds the directories that were changed.
+    pub(crate) fn sync(&self, fs: &dyn Fs, directories: &mut BTreeSet<PathBuf>) -> Result<(), StoreError> {
         self.listed_for_sync.store(false, Ordering::Release);
         let dirty = {
             let mut files = lock(&self.files);
@@ -256,7 +303,19 @@ impl ConsumeQueue {
             }
             files.take_dirty(fs)?
         };
-        dirty.run(fs)
+        dirty.run(directories)
+    }
+
+    /// Notes that everything is durable because the whole file system was fsynced.
+    pub(crate) fn forget_dirty(&self) {
+        self.listed_for_sync.store(false, Ordering::Release);
+        lock(&self.files).forget_dirty();
+    }
+
+    /// Takes [`ConsumeQueue::forget_dirty`] back.
+    pub(crate) fn all_dirty(&self) {
+        self.listed_for_sync.store(true, Ordering::Release);
+        lock(&self.files).all_dirty();
     }
 
     /// One round of rest: after some without a put the memory and the open files are given back.
@@ -275,7 +334,7 @@ impl ConsumeQueue {
     /// Makes an empty queue begin at `index`. Only before the store runs.
     pub(crate) fn begin_at(&self, fs: &dyn Fs, index: i64) -> Result<(), StoreError> {
         // A file without any unit may be there; this one begins elsewhere and is filled.
-        lock(&self.files).clear_from(fs, 0)?;
+        lock(&self.files).remove_all(fs)?;
         self.continue_at(index, index);
         Ok(())
     }
@@ -291,34 +350,83 @@ impl ConsumeQueue {
         Ok(Unit::from_bytes(&bytes))
     }
 
-    /// Drops all units of records at or behind `position`, on disk too. With `clear`, what stands behind the end is made
-    /// zero even if nothing is dropped: a crash may have left units there that nobody counts. Says whether a file changed.
-    /// Only before the store runs.
-    pub(crate) fn cut(&self, fs: &dyn Fs, position: i64, clear: bool) -> Result<bool, StoreError> {
+    /// Drops all units of records at or behind `position`, on disk too. Says whether a file changed. Files that are not trusted
+    /// (after a crash) have sound units in front of `position`; what stands behind them may be lost, torn or older. Only before
+    /// the store runs.
+    pub(crate) fn cut(
+        &self,
+        fs: &dyn Fs,
+        log: &CommitLog,
+        position: i64,
+        trusted: bool,
+    ) -> Result<bool, StoreError> {
         let end = self.end();
         let Some((first, _)) = lock(&self.files).bases() else {
             self.continue_at(0, 0);
             return Ok(false);
         };
-        let keep = self.first_on_disk(fs, first, end, |unit| {
-            !unit.is_written() || (!unit.is_filler() && unit.position >= position)
-        })?;
-        let start = self.first_on_disk(fs, first, keep, |unit| !unit.is_filler())?;
-        if keep == end && !clear {
-            return Ok(false);
-        }
-        lock(&self.files).clear_from(fs, if start == keep { first } else { keep })?;
-        if start == keep {
-            self.continue_at(0, 0);
+        let is_behind = |unit: Unit| !unit.is_written() || (!unit.is_filler() && unit.position >= position);
+        let keep = if trusted {
+            self.first_on_disk(fs, first, end, is_behind)?
         } else {
-            self.continue_at(keep, start);
+            self.sound_end(fs, log, position)?
+        };
+        let start = self.first_on_disk(fs, first, keep, |unit| !unit.is_filler())?;
+        let changed = if keep < end || !trusted {
+            lock(&self.files).clear_from(fs, keep)?
+        } else {
+            false
+        };
+        self.continue_at(keep, start);
+        Ok(changed)
+    }
+
+    /// Where the units end that are in front of `position` in the log, looked at one by one.
+    fn sound_end(&self, fs: &dyn Fs, log: &CommitLog, position: i64) -> Result<i64, StoreError> {
+        let Some((first, last)) = lock(&self.files).bases() else {
+            return Ok(0);
+        };
+        let per_file = lock(&self.files).per_file();
+        let is_sound = |unit: Unit| unit.is_written() && (unit.is_filler() || unit.position < position);
+        // A file's first unit lies in one sector: it is there or not, never torn.
+        let mut base = last;
+        while base > first && !self.unit_on_disk(fs, base)?.is_some_and(is_sound) {
+            base -= per_file;
         }
-        Ok(true)
+        let (mut keep, mut newest) = (base, -1);
+        let mut bytes = Vec::new();
+        'file: while keep < base + per_file {
+            bytes.clear();
+            let count = SCAN_UNITS.min(base + per_file - keep);
+            lock(&self.files).read(fs, keep, count, &mut bytes)?;
+            for unit in bytes.chunks_exact(UNIT).filter_map(Unit::from_bytes) {
+                if !is_sound(unit) || (!unit.is_filler() && unit.position <= newest) {
+                    break 'file;
+                }
+                if !unit.is_filler() {
+                    newest = unit.position;
+                }
+                keep += 1;
+            }
+            if bytes.is_empty() {
+                break;
+            }
+        }
+        // A last unit that lies in two sectors may be torn and look older than it is: the log knows.
+        while keep > base
+            && (keep - base) * UNIT_I64 / SECTOR != ((keep - 1 - base) * UNIT_I64) / SECTOR
+            && let Some(unit) = self.unit_on_disk(fs, keep - 1)?.filter(|unit| !unit.is_filler())
+            && unit.position >= log.start()
+            && !log.has_record(unit.position, unit.size, self.id, keep - 1)?
+        {
+            keep -= 1;
+        }
+        Ok(keep)
     }
 
     /// Starts over, without any unit. Only before the store runs.
     pub(crate) fn reset(&self, fs: &dyn Fs) -> Result<(), StoreError> {
-        lock(&self.files).clear_from(fs, 0)?;
+        lock(&self.files).remove_all(fs)?;
         self.continue_at(0, 0);
         Ok(())
     }

@@ -76,7 +76,7 @@ pub enum StoreError {
         expected: i64,
     },
     /// The log is damaged in front of data that was already durable.
-    #[error("the commit log is damaged in {} at position {position}: {reason}; good records follow, so nothing was cut", path.display())]
+    #[error("the commit log is damaged in {} at position {position}: {reason}; a good record follows at {good}, so nothing was cut", path.display())]
     Damaged {
         /// The segment.
         path: PathBuf,
@@ -84,6 +84,8 @@ pub enum StoreError {
         position: i64,
         /// What is wrong there.
         reason: String,
+        /// Position of a sound record behind it.
+        good: i64,
     },
     /// A consume queue points to something that is no record.
     #[error("a consume queue points to position {position} with {size} bytes, where no such record is")]
@@ -140,7 +142,7 @@ pub enum StoreError {
         reason: String,
     },
     /// The file system is nearly full.
-    #[error("the disk of {} is {used_percent} % full ({free_bytes} bytes free): no writes above diskSpaceWarningLevelRatio={limit_percent}", path.display())]
+    #[error("no space for messages: {free_bytes} bytes are free on the file system of {} ({used_percent} % used), the limit is set by {limit}; writing goes on by itself when there is space", path.display())]
     DiskFull {
         /// Where.
         path: PathBuf,
@@ -148,8 +150,8 @@ pub enum StoreError {
         used_percent: u8,
         /// Bytes left.
         free_bytes: u64,
-        /// From where on writes are refused.
-        limit_percent: u8,
+        /// The option that sets the limit with its value, or that the system itself refused a write.
+        limit: String,
     },
     /// An fsync did not finish in time; the message is stored all the same.
     #[error("the flush took longer than {waited_ms} ms (syncFlushTimeout)")]
@@ -171,6 +173,11 @@ impl StoreError {
             kind: error.kind(),
             reason: error.to_string(),
         }
+    }
+
+    /// True when a file operation failed for want of space.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Self::Io { kind, .. } if crate::fs::is_full(*kind))
     }
 
     pub(crate) fn illegal_queue(topic: &str, queue_id: i32, reason: &'static str) -> Self {

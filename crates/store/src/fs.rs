@@ -3,6 +3,7 @@
 //!
 //! Reads and writes are positional: no seek, no shared cursor, no map. Nothing here retries over a failed fsync.
 
+use pyrmq_remoting::clock;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use std::sync::Arc;
 mod real;
 
 pub use real::RealFs;
-pub(crate) use real::local_hour;
+pub(crate) use real::{local_hour, queue_file_limit};
 
 /// An open file.
 pub trait File: Send + Sync + fmt::Debug {
@@ -25,6 +26,21 @@ pub trait File: Send + Sync + fmt::Debug {
     fn set_length(&self, length: u64) -> io::Result<()>;
     /// The length now.
     fn length(&self) -> io::Result<u64>;
+    /// Where at or behind `offset` something may stand that is not zero; `None` when only holes follow.
+    fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        Ok((offset < self.length()?).then_some(offset))
+    }
+    /// Makes the bytes `from..to` zero; the length stays.
+    fn clear(&self, from: u64, to: u64) -> io::Result<()> {
+        let zeros = vec![0; 1 << 16];
+        let mut at = from;
+        while at < to {
+            let size = usize::try_from(to - at).unwrap_or(usize::MAX).min(zeros.len());
+            self.write_all_at(zeros.get(..size).unwrap_or_default(), at)?;
+            at += size as u64;
+        }
+        Ok(())
+    }
 
     /// Reads exactly `buffer.len()` bytes.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
@@ -91,6 +107,15 @@ pub trait Fs: Send + Sync + fmt::Debug {
     fn exists(&self, path: &Path) -> bool;
     /// The space of the file system that holds a directory.
     fn space(&self, path: &Path) -> io::Result<Space>;
+    /// Makes everything durable that is on the file system of a directory; `Unsupported` where the system cannot say whether
+    /// that went well.
+    fn sync_all(&self, _path: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// The time of this machine, ms since the Unix epoch; a simulated one has its own.
+    fn now_ms(&self) -> i64 {
+        clock::now_ms()
+    }
     /// Takes a lock that other processes (a Java broker's too) respect; `WouldBlock` when it is taken.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>>;
 }
@@ -111,4 +136,35 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut text = path.as_os_str().to_owned();
     text.push(suffix);
     PathBuf::from(text)
+}
+
+/// Makes a directory and what is missing above it, durably: each new name is fsynced in the directory that holds it.
+pub(crate) fn make_directories(fs: &dyn Fs, path: &Path) -> io::Result<()> {
+    let mut missing = Vec::new();
+    for directory in path.ancestors() {
+        if directory.as_os_str().is_empty() || fs.exists(directory) {
+            break;
+        }
+        missing.push(directory);
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    fs.create_directories(path)?;
+    for directory in missing.iter().rev() {
+        fs.sync_directory(parent(directory))?;
+    }
+    Ok(())
+}
+
+/// The directory that holds a path.
+pub(crate) fn parent(path: &Path) -> &Path {
+    path.parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
+}
+
+/// True for an error that says that there is no space left: nothing is broken, and space may come back.
+pub(crate) fn is_full(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

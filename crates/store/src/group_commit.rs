@@ -4,6 +4,7 @@
 //! returned without error. A failed fsync answers everyone with the error, turns the log read-only and is never tried
 //! again: the system may have dropped the pages that it could not write.
 
+use crate::checkpoint::mark_unsure;
 use crate::error::StoreError;
 use crate::inner::Inner;
 use crate::message::Arrival;
@@ -80,19 +81,27 @@ impl Inner {
     /// One fsync for everything that was appended before it, then the answers.
     pub(crate) fn flush_round(&self) -> Result<(), StoreError> {
         let _one = lock(&self.flushing);
-        let (target, last_ms) = {
+        let (target, last_ms, falls) = {
             let append = lock(&self.append);
-            (append.tail.position, append.tail.last_store_ms)
+            (
+                append.tail.position,
+                append.tail.last_store_ms,
+                self.checkpoint.times().falls,
+            )
         };
         if target > self.log.flushed() {
             if let Err(error) = self.log.sync_to(target) {
+                mark_unsure(self.fs.as_ref(), &self.options.root, self.log.flushed());
                 self.waiters.fail(&error);
                 return Err(error);
             }
             self.flushes.fetch_add(1, Ordering::Relaxed);
             self.show_durable();
-            self.checkpoint
-                .update(|times| times.physic_ms = times.physic_ms.max(last_ms));
+            self.checkpoint.update(|times| {
+                if times.falls == falls {
+                    times.physic_ms = times.physic_ms.max(last_ms);
+                }
+            });
         }
         self.answer_durable();
         Ok(())

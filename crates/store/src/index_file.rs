@@ -149,6 +149,15 @@ impl IndexFile {
         self.header.count >= self.entries
     }
 
+    /// False for a header that no writer leaves behind.
+    pub(crate) fn is_sound(&self) -> bool {
+        let header = &self.header;
+        (1..=self.entries).contains(&header.count)
+            && (0..header.count).contains(&header.used_slots)
+            && header.begin_position >= 0
+            && header.begin_position <= header.end_position
+    }
+
     fn slot_at(slot: usize) -> u64 {
         (HEADER + slot * SLOT) as u64
     }

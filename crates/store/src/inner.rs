@@ -36,6 +36,9 @@ pub(crate) struct Inner {
     pub(crate) flush_alarm: Alarm,
     pub(crate) index_alarm: Alarm,
     pub(crate) house_alarm: Alarm,
+    pub(crate) segment_alarm: Alarm,
+    /// Where the segment begins that the thread of the segments was told to make.
+    pub(crate) asked_for_segment: AtomicI64,
     pub(crate) disk: Disk,
     pub(crate) listener: OnceLock<Arc<OnArrival>>,
     pub(crate) closed: AtomicBool,
@@ -69,7 +72,35 @@ impl Inner {
         self.disk.check(&self.options)
     }
 
-    /// Moves waiting keys into the index. Any thread may do it.
+    /// Remembers that the system has no space for a write.
+    pub(crate) fn note_full(&self, error: &StoreError) {
+        if error.is_full() {
+            tracing::error!(%error, "no space: writes are refused until there is some");
+            self.disk.refuse();
+        }
+    }
+
+    /// Has the next segment made, once for each.
+    pub(crate) fn prepare_soon(&self) {
+        let next = self.log.next_segment(self.log.appended());
+        if self.asked_for_segment.swap(next, Ordering::Relaxed) != next {
+            self.segment_alarm.ring();
+        }
+    }
+
+    /// Makes the next segment if it is time.
+    pub(crate) fn prepare_segment(&self) -> Result<(), StoreError> {
+        let is_time = lock(&self.append).tail.is_past_half(&self.log);
+        if !is_time || self.check_writable().is_err() {
+            return Ok(());
+        }
+        // What fails here is tried again by the put that needs the segment.
+        self.log
+            .prepare_segment()
+            .inspect_err(|error| self.note_full(error))
+    }
+
+    /// Moves waiting keys into the index. Any thread may do it. After a failure the index takes them from the log.
     pub(crate) fn index_round(&self) -> Result<(), StoreError> {
         let Some(index) = &self.index else {
             return Ok(());
@@ -78,6 +109,13 @@ impl Inner {
         std::mem::swap(&mut *spare, &mut lock(&self.append).index);
         let full = index.add(&spare);
         spare.clear();
+        if full.is_err() {
+            let mut append = lock(&self.append);
+            append.index_direct = false;
+            append.index.clear();
+            self.index_from
+                .store(index.newest_position().max(self.log.start()), Ordering::Relaxed);
+        }
         if let Some(full_ms) = full? {
             self.checkpoint.update(|times| times.index_ms = full_ms);
             self.checkpoint.save()?;

@@ -9,14 +9,13 @@
 use crate::commit_log::CommitLog;
 use crate::error::StoreError;
 use crate::format::INDEX;
-use crate::fs::{Context, Fs};
+use crate::fs::{Context, Fs, make_directories};
 use crate::index_file::{Header, IndexEntry, IndexFile, Wanted, file_length};
 use crate::log_reader::{LogReader, Step};
 use crate::options::Options;
 use crate::query::{KeyKind, KeyQuery};
 use crate::recover::end_of;
 use crate::sync::lock;
-use pyrmq_remoting::clock;
 use pyrmq_remoting::message::java_hash::JavaHash;
 use pyrmq_remoting::message::properties::KEY_SEPARATOR;
 use pyrmq_remoting::message::sys_flag;
@@ -97,11 +96,19 @@ impl KeyIndex {
         let tables = (options.index_slots, options.index_entries);
         let mut files = Vec::new();
         let mut dropping = false;
-        for entry in fs.list(&directory).at("list", &directory)? {
-            let is_name = entry.name.len() == 17 && entry.name.bytes().all(|byte| byte.is_ascii_digit());
-            if entry.is_directory || !is_name {
-                continue;
-            }
+        let mut dropped = Vec::new();
+        let entries = fs
+            .list(&directory)
+            .at("list", &directory)?
+            .into_iter()
+            .filter(|entry| {
+                let is_name = entry.name.len() == 17 && entry.name.bytes().all(|byte| byte.is_ascii_digit());
+                !entry.is_directory && is_name
+            });
+        let mut entries = entries.peekable();
+        while let Some(entry) = entries.next() {
+            // A file was fsynced when it became full, before the next one was made, and when the store was closed.
+            let is_newest = entries.peek().is_none();
             let path = directory.join(&entry.name);
             let file = if entry.length == file_length(tables.0, tables.1) {
                 Some(IndexFile::open(fs.as_ref(), &path, tables)?)
@@ -110,8 +117,9 @@ impl KeyIndex {
             };
             let keep = file.filter(|file| {
                 !dropping
+                    && file.is_sound()
                     && file.header.end_position < log_end.max(1)
-                    && !(crashed && file.header.end_ms > durable_ms)
+                    && !(crashed && (is_newest || file.header.end_ms > durable_ms))
             });
             if let Some(file) = keep {
                 files.push(file);
@@ -119,8 +127,13 @@ impl KeyIndex {
                 // Files follow one another: behind a dropped one all are made again.
                 dropping = true;
                 tracing::warn!(file = %path.display(), "index file dropped, to be made again from the log");
-                fs.remove(&path).at("remove", &path)?;
+                dropped.push(path);
             }
+        }
+        // The newest first, each durably: a file that stays behind would look as if all before it were indexed.
+        for path in dropped.iter().rev() {
+            fs.remove(path).at("remove", path)?;
+            fs.sync_directory(&directory).at("flush", &directory)?;
         }
         Ok(Self {
             fs: Arc::clone(fs),
@@ -147,6 +160,13 @@ impl KeyIndex {
             Step::Record(record) if !self.dropped => end_of(&record),
             _ => newest,
         })
+    }
+
+    /// Position of the newest message that has a key here, 0 without any.
+    pub(crate) fn newest_position(&self) -> i64 {
+        lock(&self.files)
+            .last()
+            .map_or(0, |last| last.header.end_position)
     }
 
     /// Number of keys added.
@@ -181,10 +201,8 @@ impl KeyIndex {
     }
 
     fn new_file(&self, after: Option<&str>, previous: Option<Header>) -> Result<IndexFile, StoreError> {
-        self.fs
-            .create_directories(&self.directory)
-            .at("create", &self.directory)?;
-        let mut name = time_name(clock::now_ms());
+        make_directories(self.fs.as_ref(), &self.directory).at("create", &self.directory)?;
+        let mut name = time_name(self.fs.now_ms());
         // Names are the order of the files, whatever the clock says.
         if let Some(after) = after
             && name.as_str() <= after

@@ -21,6 +21,8 @@ pub(crate) struct LogReader<'l> {
     /// Position of the buffer's first byte.
     buffer_at: i64,
     check_crc: bool,
+    /// Records from this store time on may be torn: a sector of theirs may never have reached the disk.
+    torn_from_ms: Option<i64>,
 }
 
 /// What stands at the reader's position.
@@ -41,7 +43,14 @@ impl<'l> LogReader<'l> {
             buffer: Vec::new(),
             buffer_at: position,
             check_crc,
+            torn_from_ms: None,
         }
+    }
+
+    /// Looks for sectors that never reached the disk, in records from a store time on.
+    pub(crate) fn torn_from(mut self, store_ms: i64) -> Self {
+        self.torn_from_ms = Some(store_ms);
+        self
     }
 
     pub(crate) fn position(&self) -> i64 {
@@ -81,7 +90,8 @@ impl<'l> LogReader<'l> {
         if self.window(size)?.len() < size {
             return Ok(Step::End(Some("a record is cut off".to_owned())));
         }
-        let check_crc = self.check_crc;
+        let (check_crc, torn_from_ms) = (self.check_crc, self.torn_from_ms);
+        let inside = self.segment.as_ref().map_or(0, |segment| position - segment.base);
         let from = to_usize(position - self.buffer_at);
         let bytes = self.buffer.get(from..from + size).unwrap_or_default();
         let record = Record::decode(bytes).and_then(|record| {
@@ -91,6 +101,12 @@ impl<'l> LogReader<'l> {
             Ok(record)
         });
         match record {
+            Ok(record)
+                if torn_from_ms.is_some_and(|from| record.store_timestamp_ms >= from)
+                    && has_lost_sector(&record, bytes, to_usize(inside)) =>
+            {
+                Ok(Step::End(Some("a sector of a record is missing".to_owned())))
+            }
             Ok(record) if record.physical_offset == position && !record.topic.is_empty() => {
                 self.position = position + to_i64(size);
                 Ok(Step::Record(record))
@@ -142,4 +158,30 @@ impl<'l> LogReader<'l> {
         self.buffer.truncate(got);
         Ok(())
     }
+}
+
+/// The sector is what a disk writes whole or not at all.
+const SECTOR: usize = 512;
+
+/// True when topic and properties have zero bytes up to a sector's border: the body has a checksum and a torn head does not fit
+/// together, but nothing else would tell that these bytes never reached the disk.
+fn has_lost_sector(record: &Record<'_>, bytes: &[u8], inside: usize) -> bool {
+    let from = (record.topic.as_ptr() as usize).saturating_sub(bytes.as_ptr() as usize);
+    // The length of no properties is two zero bytes.
+    let has_properties = bytes.len() > from + record.topic.len() + 2;
+    let to = if has_properties {
+        bytes.len()
+    } else {
+        bytes.len().saturating_sub(2)
+    };
+    let mut at = from;
+    while at < to {
+        let border = ((inside + at) / SECTOR + 1) * SECTOR - inside;
+        let part = bytes.get(at..border.min(to)).unwrap_or_default();
+        if part.iter().all(|byte| *byte == 0) {
+            return true;
+        }
+        at = border;
+    }
+    false
 }

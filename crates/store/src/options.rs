@@ -3,6 +3,25 @@
 use crate::error::StoreError;
 use std::path::PathBuf;
 
+/// How safe a message is: what an answer says that it has reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Durability {
+    /// In the page cache: it survives the end of the process, not that of the machine.
+    Memory,
+    /// Fsynced on this machine's disk.
+    Local,
+}
+
+impl Durability {
+    /// The name that users see.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Local => "local",
+        }
+    }
+}
+
 /// When a message is answered for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FlushDiskType {
@@ -11,6 +30,16 @@ pub enum FlushDiskType {
     Async,
     /// After an fsync.
     Sync,
+}
+
+impl FlushDiskType {
+    /// The level that an answer stands for.
+    pub const fn durability(self) -> Durability {
+        match self {
+            Self::Async => Durability::Memory,
+            Self::Sync => Durability::Local,
+        }
+    }
 }
 
 /// Settings of a store. A field's comment gives Apache's key, default and range.
@@ -44,6 +73,10 @@ pub struct Options {
     pub disk_clean_forcibly_percent: u8,
     /// `diskSpaceWarningLevelRatio`: percent from which writes are refused; 90.
     pub disk_warning_percent: u8,
+    /// `diskSpaceEnoughBytes` (ours): free bytes from which the two ratios above do not count; 16 GiB.
+    pub disk_enough_bytes: u64,
+    /// `diskSpaceMinFreeBytes` (ours): free bytes below which writes are refused whatever the ratio; 256 MiB.
+    pub disk_min_free_bytes: u64,
     /// `cleanResourceInterval`: 10,000 ms.
     pub clean_interval_ms: u64,
     /// `messageIndexEnable`: true.
@@ -80,6 +113,8 @@ impl Options {
             disk_max_used_percent: 75,
             disk_clean_forcibly_percent: 85,
             disk_warning_percent: 90,
+            disk_enough_bytes: 16 << 30,
+            disk_min_free_bytes: 256 << 20,
             clean_interval_ms: 10_000,
             index: true,
             index_slots: 5_000_000,
@@ -107,6 +142,8 @@ impl Options {
         "diskMaxUsedSpaceRatio",
         "diskSpaceCleanForciblyRatio",
         "diskSpaceWarningLevelRatio",
+        "diskSpaceEnoughBytes",
+        "diskSpaceMinFreeBytes",
         "cleanResourceInterval",
         "messageIndexEnable",
         "maxHashSlotNum",
@@ -146,6 +183,8 @@ impl Options {
             "diskMaxUsedSpaceRatio" => self.disk_max_used_percent = number(key, value)?,
             "diskSpaceCleanForciblyRatio" => self.disk_clean_forcibly_percent = percent(key, value)?,
             "diskSpaceWarningLevelRatio" => self.disk_warning_percent = percent(key, value)?,
+            "diskSpaceEnoughBytes" => self.disk_enough_bytes = number(key, value)?,
+            "diskSpaceMinFreeBytes" => self.disk_min_free_bytes = number(key, value)?,
             "cleanResourceInterval" => self.clean_interval_ms = number(key, value)?,
             "messageIndexEnable" => self.index = flag(key, value)?,
             "maxHashSlotNum" => self.index_slots = number(key, value)?,
@@ -216,6 +255,9 @@ impl Options {
             10,
             100,
         )?;
+        let most = i64::MAX.unsigned_abs();
+        range("diskSpaceEnoughBytes", self.disk_enough_bytes, 0, most)?;
+        range("diskSpaceMinFreeBytes", self.disk_min_free_bytes, 0, most)?;
         range("maxHashSlotNum", self.index_slots.into(), 1, 500_000_000)?;
         range("maxIndexNum", self.index_entries.into(), 2, 100_000_000)?;
         range("maxMsgsNumBatch", self.max_query_count as u64, 1, 10_000)?;

@@ -3,11 +3,14 @@
 //! Invariants: files are contiguous; a file has its full length from the beginning and is zero where no unit was written;
 //! in front of a first unit that is not its file's first the file is filled.
 
+use crate::commit_log::is_clear;
 use crate::error::StoreError;
 use crate::format::{UNIT, UNIT_I64, Unit, file_name, parse_file_name, to_u64, to_usize};
 use crate::fs::{Context, File, Fs};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The index of a file's first unit, and the file.
 type BaseAndFile = (i64, Arc<dyn File>);
@@ -19,6 +22,7 @@ pub(crate) struct QueueFiles {
     /// Units of one file.
     per_file: i64,
     list: Vec<QueueFile>,
+    handles: Arc<Handles>,
     /// A file was made or removed since the directories were fsynced.
     moved: bool,
 }
@@ -39,12 +43,63 @@ pub(crate) struct ToSync {
     moved: bool,
 }
 
+/// What [`QueueFiles::load`] saw.
+#[derive(Debug, Default)]
+pub(crate) struct Shape {
+    /// Newest files without any byte.
+    half_made: Vec<PathBuf>,
+    /// A newest file that a crash left short.
+    is_short: bool,
+    /// Files that do not follow one another: the queue must be built again.
+    has_gap: bool,
+    /// The lengths of all files but half-made ones.
+    pub(crate) lengths: Vec<u64>,
+    /// A file of another length, and that.
+    pub(crate) wrong: Option<(PathBuf, u64)>,
+}
+
+impl Shape {
+    /// True for a queue whose files must be made again.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.has_gap || self.wrong.is_some()
+    }
+}
+
+/// How many files the queues hold open. Above the most a file is opened for each use.
+#[derive(Debug)]
+pub(crate) struct Handles {
+    open: AtomicUsize,
+    most: usize,
+}
+
+impl Handles {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            open: AtomicUsize::new(0),
+            most,
+        }
+    }
+
+    fn take(&self) -> bool {
+        if self.open.fetch_add(1, Ordering::Relaxed) < self.most {
+            return true;
+        }
+        self.give_back();
+        false
+    }
+
+    fn give_back(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl QueueFiles {
-    pub(crate) fn new(directory: PathBuf, file_bytes: u64) -> Self {
+    pub(crate) fn new(directory: PathBuf, file_bytes: u64, handles: Arc<Handles>) -> Self {
         Self {
             directory,
             per_file: i64::try_from(file_bytes).unwrap_or(i64::MAX) / UNIT_I64,
             list: Vec::new(),
+            handles,
             moved: false,
         }
     }
@@ -57,39 +112,65 @@ impl QueueFiles {
         to_u64(self.per_file * UNIT_I64)
     }
 
-    /// Looks which files are there.
-    pub(crate) fn load(&mut self, fs: &dyn Fs) -> Result<(), StoreError> {
-        for entry in fs.list(&self.directory).at("list", &self.directory)? {
-            let Some(offset) = parse_file_name(&entry.name).filter(|_| !entry.is_directory) else {
-                continue;
-            };
-            let path = self.directory.join(&entry.name);
-            if entry.length == 0 {
-                // A stop between making the file and giving it its length.
-                fs.remove(&path).at("remove", &path)?;
-                continue;
+    /// Looks which files are there and changes nothing. After a crash a newest file may be short.
+    pub(crate) fn load(&mut self, fs: &dyn Fs, crashed: bool) -> Result<Shape, StoreError> {
+        let mut found: Vec<_> = fs
+            .list(&self.directory)
+            .at("list", &self.directory)?
+            .into_iter()
+            .filter(|entry| !entry.is_directory)
+            .filter_map(|entry| parse_file_name(&entry.name).map(|offset| (offset, entry)))
+            .collect();
+        let mut shape = Shape::default();
+        // Stops between making a file and giving it its length.
+        while let Some((_, last)) = found.pop_if(|(_, last)| last.length == 0) {
+            shape.half_made.push(self.directory.join(last.name));
+        }
+        let count = found.len();
+        for (number, (offset, entry)) in found.into_iter().enumerate() {
+            shape.lengths.push(entry.length);
+            let is_short = crashed && number + 1 == count && entry.length < self.length();
+            if is_short {
+                shape.is_short = true;
+            } else if entry.length != self.length() {
+                shape
+                    .wrong
+                    .get_or_insert((self.directory.join(&entry.name), entry.length));
             }
-            if entry.length != self.length() || offset % (self.per_file * UNIT_I64) != 0 {
-                return Err(StoreError::FileLength {
-                    path,
-                    length: entry.length,
-                    expected: self.length(),
-                    key: "mappedFileSizeConsumeQueue",
-                });
+            if offset % (self.per_file * UNIT_I64) != 0 {
+                // No file of ours has such a name: it is left alone.
+                shape.has_gap = true;
+                continue;
             }
             let base = offset / UNIT_I64;
-            let next = self.list.last().map_or(base, |last| last.base + self.per_file);
-            if next != base {
-                return Err(StoreError::Gap {
-                    path,
-                    expected: next * UNIT_I64,
-                });
-            }
+            shape.has_gap |= self
+                .list
+                .last()
+                .is_some_and(|last| last.base + self.per_file != base);
             self.list.push(QueueFile {
                 base,
                 handle: None,
                 dirty: false,
             });
+        }
+        Ok(shape)
+    }
+
+    /// Makes what a crash left behind usable: a half-made newest file goes, a short one gets its length.
+    pub(crate) fn mend(&mut self, fs: &dyn Fs, shape: &Shape) -> Result<(), StoreError> {
+        for path in &shape.half_made {
+            fs.remove(path).at("remove", path)?;
+            self.moved = true;
+        }
+        if shape.is_short
+            && let Some(base) = self.list.last().map(|last| last.base)
+        {
+            let path = self.path(base);
+            let file = fs.open(&path).at("open", &path)?;
+            file.set_length(self.length()).at("extend", &path)?;
+            if let Some(last) = self.list.last_mut() {
+                last.dirty = true;
+            }
         }
         Ok(())
     }
@@ -103,10 +184,12 @@ impl QueueFiles {
         self.per_file
     }
 
-    /// Closes the files that need no fsync.
+    /// Closes all files; those that need an fsync are opened again for it.
     pub(crate) fn close(&mut self) {
-        for file in self.list.iter_mut().filter(|file| !file.dirty) {
-            file.handle = None;
+        for file in &mut self.list {
+            if file.handle.take().is_some() {
+                self.handles.give_back();
+            }
         }
     }
 
@@ -121,7 +204,9 @@ impl QueueFiles {
             Arc::clone(handle)
         } else {
             let handle = fs.open(&path).at("open", &path)?;
-            file.handle = Some(Arc::clone(&handle));
+            if self.handles.take() {
+                file.handle = Some(Arc::clone(&handle));
+            }
             handle
         };
         Ok(Some((base, handle)))
@@ -159,16 +244,17 @@ impl QueueFiles {
         let path = self.path(base);
         fs.create_directories(&self.directory)
             .at("create", &self.directory)?;
+        self.moved = true;
         let handle = fs.create(&path).at("create", &path)?;
         handle.set_length(self.length()).at("extend", &path)?;
         if index > base {
             let filler = Unit::FILLER.to_bytes().repeat(to_usize(index - base));
             handle.write_all_at(&filler, 0).at("write", &path)?;
         }
-        self.moved = true;
+        let handle = self.handles.take().then_some(handle);
         self.list.push(QueueFile {
             base,
-            handle: Some(handle),
+            handle,
             dirty: true,
         });
         Ok(())
@@ -217,30 +303,102 @@ impl QueueFiles {
         })
     }
 
-    /// Deletes or makes zero everything from an index on.
-    pub(crate) fn clear_from(&mut self, fs: &dyn Fs, index: i64) -> Result<(), StoreError> {
+    /// Nothing needs an fsync any more.
+    pub(crate) fn forget_dirty(&mut self) {
+        self.moved = false;
+        for file in &mut self.list {
+            file.dirty = false;
+        }
+    }
+
+    /// Everything needs an fsync.
+    pub(crate) fn all_dirty(&mut self) {
+        self.moved = true;
+        for file in &mut self.list {
+            file.dirty = true;
+        }
+    }
+
+    /// Deletes or makes zero everything from an index on. The oldest file stays if it does not begin at 0: its name is what
+    /// tells where the queue goes on. Says whether anything had to change.
+    pub(crate) fn clear_from(&mut self, fs: &dyn Fs, index: i64) -> Result<bool, StoreError> {
+        let mut changed = false;
         while let Some(last) = self.list.last()
             && last.base >= index
+            && (self.list.len() > 1 || last.base == 0)
         {
-            let path = self.path(last.base);
-            fs.remove(&path).at("remove", &path)?;
-            self.list.pop();
-            self.moved = true;
+            self.remove_at(fs, self.list.len() - 1)?;
+            changed = true;
         }
         let (length, Some(base)) = (self.length(), self.list.last().map(|last| last.base)) else {
-            return Ok(());
+            return Ok(changed);
         };
-        let used = to_u64((index - base) * UNIT_I64);
+        let used = to_u64((index - base).max(0) * UNIT_I64);
         if used < length {
             let path = self.path(base);
             let file = fs.open(&path).at("open", &path)?;
-            file.set_length(used).at("cut", &path)?;
-            file.set_length(length).at("extend", &path)?;
+            if is_clear(file.as_ref(), used, length).at("read", &path)? {
+                return Ok(changed);
+            }
+            file.clear(used, length).at("clear", &path)?;
+            changed = true;
+            self.moved = true;
             if let Some(last) = self.list.last_mut() {
                 last.dirty = true;
-                last.handle = None;
             }
         }
+        Ok(changed)
+    }
+
+    /// Makes damaged files such that the queue can be built again: those in front of a gap go, the others get their length. The
+    /// newest stays in any case: its name is what tells where the queue goes on.
+    pub(crate) fn straighten(&mut self, fs: &dyn Fs) -> Result<(), StoreError> {
+        let follows = |pair: &[QueueFile]| match pair {
+            [one, next] => one.base + self.per_file == next.base,
+            _ => true,
+        };
+        let in_front = self
+            .list
+            .windows(2)
+            .rposition(|pair| !follows(pair))
+            .map_or(0, |gap| gap + 1);
+        for _ in 0..in_front {
+            self.remove_at(fs, 0)?;
+        }
+        for number in 0..self.list.len() {
+            let Some(base) = self.list.get(number).map(|file| file.base) else {
+                break;
+            };
+            let path = self.path(base);
+            let file = fs.open(&path).at("open", &path)?;
+            if file.length().at("read", &path)? != self.length() {
+                file.set_length(self.length()).at("extend", &path)?;
+                if let Some(file) = self.list.get_mut(number) {
+                    file.dirty = true;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes all files; the directory stays.
+    pub(crate) fn remove_all(&mut self, fs: &dyn Fs) -> Result<(), StoreError> {
+        while !self.list.is_empty() {
+            self.remove_at(fs, self.list.len() - 1)?;
+        }
+        Ok(())
+    }
+
+    fn remove_at(&mut self, fs: &dyn Fs, number: usize) -> Result<(), StoreError> {
+        let Some(file) = self.list.get(number) else {
+            return Ok(());
+        };
+        let path = self.path(file.base);
+        fs.remove(&path).at("remove", &path)?;
+        if self.list.remove(number).handle.is_some() {
+            self.handles.give_back();
+        }
+        self.moved = true;
         Ok(())
     }
 
@@ -251,10 +409,7 @@ impl QueueFiles {
             && let Some(first) = self.list.first()
             && first.base + self.per_file <= live
         {
-            let path = self.path(first.base);
-            fs.remove(&path).at("remove", &path)?;
-            self.list.remove(0);
-            self.moved = true;
+            self.remove_at(fs, 0)?;
             removed += 1;
         }
         Ok(removed)
@@ -262,6 +417,7 @@ impl QueueFiles {
 
     /// Deletes all files and the directory.
     pub(crate) fn delete(&mut self, fs: &dyn Fs) -> Result<(), StoreError> {
+        self.close();
         self.list.clear();
         let directory = &self.directory;
         if !fs.exists(directory) {
@@ -301,18 +457,20 @@ pub(crate) fn read_units(
 }
 
 impl ToSync {
-    /// Fsyncs.
-    pub(crate) fn run(self, fs: &dyn Fs) -> Result<(), StoreError> {
+    /// Fsyncs the files, and adds the directories that need an fsync: the queue's, its topic's, the one of all topics.
+    pub(crate) fn run(self, directories: &mut BTreeSet<PathBuf>) -> Result<(), StoreError> {
         for file in self.files {
             file.sync().at("flush", &self.directory)?;
         }
-        // The queue's directory, its topic's, and the one of all topics.
-        for directory in self.directory.ancestors().take(if self.moved { 3 } else { 0 }) {
-            match fs.sync_directory(directory) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                done => done.at("flush", directory)?,
-            }
+        if self.moved {
+            directories.extend(self.directory.ancestors().take(3).map(Path::to_owned));
         }
         Ok(())
+    }
+}
+
+impl Drop for QueueFiles {
+    fn drop(&mut self) {
+        self.close();
     }
 }

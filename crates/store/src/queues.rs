@@ -1,16 +1,37 @@
 //! All consume queues of a store (Apache `ConsumeQueueStore`).
 
+use crate::commit_log::CommitLog;
 use crate::consume_queue::ConsumeQueue;
 use crate::error::StoreError;
 use crate::format::{CONSUME_QUEUE, queue_directory};
 use crate::fs::{Context, Fs};
+use crate::queue_files::{Handles, Shape};
 use crate::sync::{lock, read, write};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, RwLock};
 
 /// The queues of a topic by their ids.
 type TopicQueues = BTreeMap<i32, Arc<ConsumeQueue>>;
+
+/// The queues whose directories are there.
+#[derive(Debug, Default)]
+pub(crate) struct Seen(Vec<(Arc<ConsumeQueue>, Shape)>);
+
+impl Seen {
+    /// True when the files were made with another size, and are not damaged: none has the configured one. What a crash leaves
+    /// short has no common length.
+    fn is_of_other_size(&self, file_bytes: u64, crashed: bool) -> bool {
+        let mut lengths = self.0.iter().flat_map(|(_, shape)| &shape.lengths);
+        let longest = lengths.clone().max().copied().unwrap_or_default();
+        let some_right = lengths.clone().any(|length| *length == file_bytes);
+        !some_right
+            && (!crashed || longest > file_bytes || (longest > 0 && lengths.all(|length| *length == longest)))
+    }
+}
+
+/// From so many queues on, one fsync of the whole file system takes less time than theirs.
+const SYNC_ALL: usize = 64;
 
 /// Queues by topic and id.
 #[derive(Debug)]
@@ -18,6 +39,7 @@ pub(crate) struct Queues {
     fs: Arc<dyn Fs>,
     root: PathBuf,
     file_bytes: u64,
+    handles: Arc<Handles>,
     topics: RwLock<HashMap<Arc<str>, TopicQueues>>,
     /// Those with units that are only in memory.
     unwritten: Mutex<Vec<Arc<ConsumeQueue>>>,
@@ -26,16 +48,24 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// Opens every queue directory that is there.
-    pub(crate) fn load(fs: &Arc<dyn Fs>, root: PathBuf, file_bytes: u64) -> Result<Self, StoreError> {
+    /// Looks at every queue directory and changes nothing. Files whose length is not the configured one are an error, unless
+    /// others are right: then they are damaged, and the queue is built again.
+    pub(crate) fn look(
+        fs: &Arc<dyn Fs>,
+        root: PathBuf,
+        file_bytes: u64,
+        crashed: bool,
+    ) -> Result<(Self, Seen), StoreError> {
         let queues = Self {
             fs: Arc::clone(fs),
             root,
             file_bytes,
+            handles: Arc::new(Handles::new(crate::fs::queue_file_limit())),
             topics: RwLock::default(),
             unwritten: Mutex::default(),
             unsynced: Mutex::default(),
         };
+        let mut seen = Seen::default();
         let directory = queues.root.join(CONSUME_QUEUE);
         for topic in fs.list(&directory).at("list", &directory)? {
             if !topic.is_directory {
@@ -46,11 +76,42 @@ impl Queues {
                 if let Ok(id) = queue.name.parse::<i32>()
                     && queue.is_directory
                 {
-                    queues.get_or_add(&topic.name, id).load(fs.as_ref())?;
+                    let queue = queues.get_or_add(&topic.name, id);
+                    let shape = queue.look(fs.as_ref(), crashed)?;
+                    seen.0.push((queue, shape));
                 }
             }
         }
-        Ok(queues)
+        let wrong = seen.0.iter().find_map(|(_, shape)| shape.wrong.clone());
+        if let Some((path, length)) = wrong
+            && seen.is_of_other_size(file_bytes, crashed)
+        {
+            return Err(StoreError::FileLength {
+                path,
+                length,
+                expected: file_bytes,
+                key: "mappedFileSizeConsumeQueue",
+            });
+        }
+        Ok((queues, seen))
+    }
+
+    /// Loads what [`Queues::look`] saw. True when a queue is so damaged that the queues must be built from the log's start.
+    pub(crate) fn load(&self, seen: &Seen) -> Result<bool, StoreError> {
+        for (queue, shape) in seen.0.iter().filter(|(_, shape)| !shape.is_damaged()) {
+            queue.load(self.fs.as_ref(), shape)?;
+        }
+        Ok(seen.0.iter().any(|(_, shape)| shape.is_damaged()))
+    }
+
+    /// Makes the files of damaged queues such that they can be built again.
+    pub(crate) fn straighten_damaged(&self, seen: &Seen) -> Result<(), StoreError> {
+        for (queue, _) in seen.0.iter().filter(|(_, shape)| shape.is_damaged()) {
+            tracing::warn!(topic = %queue.topic, queue = queue.id, "damaged queue files: to be made again from the log");
+            queue.straighten(self.fs.as_ref())?;
+            self.note_unsynced(queue);
+        }
+        Ok(())
     }
 
     pub(crate) fn get(&self, topic: &str, id: i32) -> Option<Arc<ConsumeQueue>> {
@@ -68,7 +129,13 @@ impl Queues {
         let queues = topics.entry(Arc::clone(&name)).or_default();
         let queue = queues.entry(id).or_insert_with(|| {
             let directory = queue_directory(&self.root, topic, id);
-            Arc::new(ConsumeQueue::new(&name, id, directory, self.file_bytes))
+            Arc::new(ConsumeQueue::new(
+                &name,
+                id,
+                directory,
+                self.file_bytes,
+                &self.handles,
+            ))
         });
         Arc::clone(queue)
     }
@@ -79,6 +146,13 @@ impl Queues {
             .flat_map(BTreeMap::values)
             .cloned()
             .collect()
+    }
+
+    /// The same by topic and id, so that two runs do the same things in the same order.
+    fn sorted(&self) -> Vec<Arc<ConsumeQueue>> {
+        let mut all = self.all();
+        all.sort_unstable_by(|one, other| (&one.topic, one.id).cmp(&(&other.topic, other.id)));
+        all
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -108,12 +182,16 @@ impl Queues {
         }
     }
 
-    /// Brings all units that are only in memory to the files.
+    /// Brings all units that are only in memory to the files. What cannot be written stays in the list.
     pub(crate) fn write_out(&self) -> Result<(), StoreError> {
-        let queues = std::mem::take(&mut *lock(&self.unwritten));
-        for queue in &queues {
-            self.note_unsynced(queue);
-            queue.write_out(self.fs.as_ref())?;
+        let mut queues = std::mem::take(&mut *lock(&self.unwritten));
+        while let Some(queue) = queues.pop() {
+            self.note_unsynced(&queue);
+            if let Err(error) = queue.write_out(self.fs.as_ref()) {
+                self.note_unwritten(&queue);
+                lock(&self.unwritten).append(&mut queues);
+                return Err(error);
+            }
         }
         Ok(())
     }
@@ -121,17 +199,40 @@ impl Queues {
     /// Writes and fsyncs everything.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
         self.write_out()?;
-        for queue in std::mem::take(&mut *lock(&self.unsynced)) {
-            queue.sync(self.fs.as_ref())?;
+        let mut queues = std::mem::take(&mut *lock(&self.unsynced));
+        if queues.len() >= SYNC_ALL {
+            // What is written from here on is dirty again.
+            for queue in &queues {
+                queue.forget_dirty();
+            }
+            match self.fs.sync_all(&self.root) {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {
+                    for queue in &queues {
+                        queue.all_dirty();
+                    }
+                }
+                Err(error) => return Err(StoreError::io("flush", &self.root, &error)),
+            }
+        }
+        let mut directories = BTreeSet::new();
+        for queue in queues.drain(..) {
+            queue.sync(self.fs.as_ref(), &mut directories)?;
+        }
+        for directory in directories {
+            match self.fs.sync_directory(&directory) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                done => done.at("flush", &directory)?,
+            }
         }
         Ok(())
     }
 
     /// Drops the units of records at or behind `position` in all queues. Only before the store runs.
-    pub(crate) fn cut(&self, position: i64, clear: bool) -> Result<(), StoreError> {
+    pub(crate) fn cut(&self, log: &CommitLog, position: i64, trusted: bool) -> Result<(), StoreError> {
         self.write_out()?;
-        for queue in self.all() {
-            if queue.cut(self.fs.as_ref(), position, clear)? {
+        for queue in self.sorted() {
+            if queue.cut(self.fs.as_ref(), log, position, trusted)? {
                 self.note_unsynced(&queue);
             }
         }
@@ -148,8 +249,12 @@ impl Queues {
     /// Deletes the files of queues whose records are gone. Says how many.
     pub(crate) fn trim(&self, log_start: i64) -> Result<u64, StoreError> {
         let mut removed = 0;
-        for queue in self.all() {
-            removed += queue.trim(self.fs.as_ref(), log_start)?;
+        for queue in self.sorted() {
+            let gone = queue.trim(self.fs.as_ref(), log_start)?;
+            if gone > 0 {
+                self.note_unsynced(&queue);
+            }
+            removed += gone;
         }
         Ok(removed)
     }
@@ -166,6 +271,10 @@ impl Queues {
         let directory = self.root.join(CONSUME_QUEUE).join(topic);
         if self.fs.exists(&directory) && self.fs.list(&directory).at("list", &directory)?.is_empty() {
             self.fs.remove_directory(&directory).at("remove", &directory)?;
+        }
+        let directory = self.root.join(CONSUME_QUEUE);
+        if self.fs.exists(&directory) {
+            self.fs.sync_directory(&directory).at("flush", &directory)?;
         }
         Ok(())
     }

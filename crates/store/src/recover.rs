@@ -2,7 +2,7 @@
 //! `recoverAbnormally`, `DefaultMessageStore.recover`).
 //!
 //! The rule (docs/store.md has it for people):
-//! 1. The walk begins, after a clean stop, at the newest record that a queue knows; after a crash at the newest segment that
+//! 1. The walk begins, after a clean stop, behind the newest record that a queue knows; after a crash at the newest segment that
 //!    was durable in log and queues by the checkpoint; in doubt at the log's start.
 //! 2. Queues forget everything at or behind the beginning of the walk, and the walk puts it back.
 //! 3. The log ends in front of the first record that is not sound. What stands behind it is cut, unless it is older than
@@ -10,17 +10,17 @@
 //! 4. A gap between a queue's end and a record of it means that the queue's files are behind or missing: the walk starts
 //!    again at the log's start.
 
-use crate::checkpoint::Times;
+use crate::checkpoint::{Checkpoint, LastStop, Times};
 use crate::commit_log::CommitLog;
+use crate::damage::record_behind;
 use crate::error::StoreError;
 use crate::format::{SCHEDULE_TOPIC, Unit, to_i64};
-use crate::fs::{Context, Fs};
+use crate::fs::Fs;
 use crate::log_reader::{LogReader, Step};
 use crate::options::Options;
-use crate::queues::Queues;
+use crate::queues::{Queues, Seen};
 use pyrmq_remoting::message::properties::names;
 use pyrmq_remoting::message::{Record, java_hash, sys_flag};
-use std::path::Path;
 
 /// Delays of Apache's default `messageDelayLevel`, in seconds, from level 1 on.
 const DELAY_LEVELS: [i64; 18] = [
@@ -32,94 +32,86 @@ const DELAY_LEVELS: [i64; 18] = [
 pub(crate) struct Recovered {
     /// Store time of the newest record, ms.
     pub(crate) last_store_ms: i64,
-    /// Records that were put into queues.
+    /// Records that were walked over.
     pub(crate) replayed: u64,
+    /// All queues were built from the log's start.
+    pub(crate) rebuilt: bool,
 }
 
-/// Finds directories of kinds that this store does not write, before anything is changed.
-pub(crate) fn refuse_foreign(fs: &dyn Fs, root: &Path) -> Result<(), StoreError> {
-    let kinds = [
-        (
-            "batchconsumequeue",
-            "batch consume queues (topics of type BatchCQ)",
-        ),
-        (
-            "consumequeue_ext",
-            "extended consume queue entries (enableConsumeQueueExt)",
-        ),
-        ("compaction/compactionLog", "compacted topics"),
-        ("compaction/compactionCq", "compacted topics"),
-        ("tieredstore", "tiered storage"),
-    ];
-    for (name, what) in kinds {
-        let path = root.join(name);
-        if has_files(fs, &path, 4)? {
-            return Err(StoreError::Foreign { path, what });
-        }
-    }
-    for (name, what) in [
-        (
-            "consumequeue",
-            "a RocksDB consume queue (storeType=defaultRocksDB)",
-        ),
-        ("rocksdbstore", "a RocksDB store with data"),
-    ] {
-        let path = root.join(name);
-        let tables = fs.list(&path).at("list", &path)?;
-        let has_tables = tables.iter().any(|entry| {
-            !entry.is_directory
-                && Path::new(&entry.name)
-                    .extension()
-                    .is_some_and(|kind| kind == "sst")
-        });
-        let is_database = name == "consumequeue" && tables.iter().any(|entry| entry.name == "CURRENT");
-        if has_tables || is_database {
-            return Err(StoreError::Foreign { path, what });
-        }
-    }
-    Ok(())
+/// What recovery works on.
+#[derive(Debug)]
+pub(crate) struct Recovery<'r> {
+    pub(crate) fs: &'r dyn Fs,
+    pub(crate) options: &'r Options,
+    pub(crate) log: &'r CommitLog,
+    pub(crate) queues: &'r Queues,
+    pub(crate) checkpoint: &'r Checkpoint,
+    /// What the checkpoint held at the start.
+    pub(crate) times: Times,
+    pub(crate) last_stop: LastStop,
+    /// A queue is known to be damaged: all are built from the log's start.
+    pub(crate) must_rebuild: bool,
+    /// The queues' files as they were found.
+    pub(crate) seen: &'r Seen,
 }
 
-fn has_files(fs: &dyn Fs, path: &Path, depth: u8) -> Result<bool, StoreError> {
-    for entry in fs.list(path).at("list", path)? {
-        if !entry.is_directory || (depth > 0 && has_files(fs, &path.join(&entry.name), depth - 1)?) {
-            return Ok(true);
+impl Recovery<'_> {
+    /// Recovers log and queues.
+    pub(crate) fn run(&self) -> Result<Recovered, StoreError> {
+        let (log, queues) = (self.log, self.queues);
+        let crashed = self.last_stop.is_crash();
+        let (start, known_ms) = if self.must_rebuild {
+            self.distrust_queues()?;
+            (log.start(), 0)
+        } else if crashed {
+            (safe_segment(log, self.times)?, 0)
+        } else {
+            newest_known(self.fs, log, queues)?
+        };
+        let walk = Walk {
+            fs: self.fs,
+            log,
+            queues,
+            times: self.times,
+            crashed,
+            check_crc: self.options.check_crc_on_recover,
+        };
+        // Nothing is cut, neither log nor queue, before it is known that the log is whole.
+        let end = walk.find_end(start)?;
+        queues.straighten_damaged(self.seen)?;
+        if crashed {
+            log.cut(end)?;
         }
+        let mut recovered = if let Some(recovered) = walk.run((start, end), start == log.start())? {
+            recovered
+        } else {
+            tracing::warn!("consume queues are behind the log: they are built again from its start");
+            let end = walk.find_end(log.start())?;
+            self.distrust_queues()?;
+            let mut recovered = walk.run((log.start(), end), true)?.unwrap_or_default();
+            recovered.rebuilt = true;
+            recovered
+        };
+        if let LastStop::Crash {
+            unsure_from: Some(position),
+        } = self.last_stop
+        {
+            log.write_again(position, log.appended())?;
+            log.set_flushed(log.flushed().min(position));
+        }
+        queues.trim(log.start())?;
+        queues.write_out()?;
+        recovered.rebuilt |= self.must_rebuild;
+        recovered.last_store_ms = recovered.last_store_ms.max(known_ms);
+        Ok(recovered)
     }
-    Ok(false)
-}
 
-/// Recovers log and queues.
-pub(crate) fn recover(
-    fs: &dyn Fs,
-    options: &Options,
-    log: &CommitLog,
-    queues: &Queues,
-    times: Times,
-    crashed: bool,
-) -> Result<Recovered, StoreError> {
-    let start = if crashed {
-        safe_segment(log, times)?
-    } else {
-        newest_known(fs, log, queues)?
-    };
-    let walk = Walk {
-        fs,
-        options,
-        log,
-        queues,
-        times,
-        crashed,
-    };
-    let recovered = if let Some(recovered) = walk.run(start, start == log.start())? {
-        recovered
-    } else {
-        tracing::warn!("consume queues are behind the log: they are built again from its start");
-        walk.run(log.start(), true)?.unwrap_or_default()
-    };
-    queues.trim(log.start())?;
-    queues.write_out()?;
-    Ok(recovered)
+    /// Durably takes back that the queues are durable, before durable units of theirs are dropped: a stop in the middle of this
+    /// must not leave queues behind that look whole.
+    fn distrust_queues(&self) -> Result<(), StoreError> {
+        self.checkpoint.update(|times| times.logics_ms = 0);
+        self.checkpoint.save_changed()
+    }
 }
 
 /// The beginning of the newest segment whose first record is older than what the checkpoint calls safe.
@@ -134,8 +126,8 @@ fn safe_segment(log: &CommitLog, times: Times) -> Result<i64, StoreError> {
     Ok(log.start())
 }
 
-/// The position of the newest record that a queue knows, if that record is there; else the log's start.
-fn newest_known(fs: &dyn Fs, log: &CommitLog, queues: &Queues) -> Result<i64, StoreError> {
+/// The position behind the newest record that a queue knows, and its store time, if that record is there; else the log's start.
+fn newest_known(fs: &dyn Fs, log: &CommitLog, queues: &Queues) -> Result<(i64, i64), StoreError> {
     let mut newest = None;
     for queue in queues.all() {
         let last = queue
@@ -145,80 +137,88 @@ fn newest_known(fs: &dyn Fs, log: &CommitLog, queues: &Queues) -> Result<i64, St
         newest = newest.max(last);
     }
     let Some(position) = newest.filter(|position| *position >= log.start()) else {
-        return Ok(log.start());
+        return Ok((log.start(), 0));
     };
     match LogReader::new(log, position, true).step()? {
-        Step::Record(_) => Ok(position),
+        Step::Record(record) => Ok((end_of(&record), record.store_timestamp_ms)),
         Step::End(_) => {
             tracing::warn!(
                 position,
                 "a consume queue knows a record that the log does not have"
             );
-            Ok(log.start())
+            Ok((log.start(), 0))
         }
     }
 }
 
 struct Walk<'w> {
     fs: &'w dyn Fs,
-    options: &'w Options,
     log: &'w CommitLog,
     queues: &'w Queues,
     times: Times,
     crashed: bool,
+    check_crc: bool,
 }
 
 impl Walk<'_> {
-    /// Walks from `start`; `None` when a queue has a gap and the walk did not begin at the log's start.
-    fn run(&self, start: i64, is_whole: bool) -> Result<Option<Recovered>, StoreError> {
-        self.queues.cut(start, self.crashed)?;
-        let mut reader = LogReader::new(self.log, start, self.options.check_crc_on_recover);
-        let mut recovered = Recovered::default();
+    fn reader(&self, start: i64) -> LogReader<'_> {
+        let reader = LogReader::new(self.log, start, self.check_crc);
+        if self.crashed {
+            reader.torn_from(self.times.physic_ms)
+        } else {
+            reader
+        }
+    }
+
+    /// Walks to the log's end and refuses a log that is damaged in front of what was durable. Changes nothing.
+    fn find_end(&self, start: i64) -> Result<i64, StoreError> {
+        let mut reader = self.reader(start);
         let reason = loop {
-            match reader.step()? {
-                Step::Record(record) => {
-                    recovered.last_store_ms = record.store_timestamp_ms;
-                    if !self.dispatch(&record, is_whole)? {
-                        return Ok(None);
-                    }
-                    recovered.replayed += 1;
-                }
-                Step::End(reason) => break reason,
+            if let Step::End(reason) = reader.step()? {
+                break reason;
             }
         };
         let end = reader.position();
-        self.check_damage(end, reason)?;
-        if self.crashed {
-            self.log.cut(end)?;
+        let was_durable = |store_ms: i64| !self.crashed || store_ms < self.times.physic_ms;
+        if let Some(segment) = self.log.segment_at(end)
+            && let Some(good) = record_behind(self.log, end, was_durable)?
+        {
+            return Err(StoreError::Damaged {
+                path: segment.path.clone(),
+                position: end,
+                reason: reason.unwrap_or_else(|| "zero bytes where a record should be".to_owned()),
+                good,
+            });
+        }
+        if let Some(reason) = reason {
+            tracing::warn!(position = end, %reason, "the commit log ends here");
+            // Something unsound that no crash explains is kept from being read as a record later.
+            if !self.crashed {
+                self.log.cut(end)?;
+            }
+        }
+        Ok(end)
+    }
+
+    /// Puts the records of a range that was found sound into their queues; `None` when a queue has a gap and the walk did not
+    /// begin at the log's start.
+    fn run(&self, (start, end): (i64, i64), is_whole: bool) -> Result<Option<Recovered>, StoreError> {
+        self.queues.cut(self.log, start, !self.crashed && !is_whole)?;
+        let mut reader = LogReader::new(self.log, start, false);
+        let mut recovered = Recovered::default();
+        while reader.position() < end
+            && let Step::Record(record) = reader.step()?
+        {
+            recovered.last_store_ms = record.store_timestamp_ms;
+            if !self.dispatch(&record, is_whole)? {
+                return Ok(None);
+            }
+            recovered.replayed += 1;
         }
         self.log.set_appended(end);
         self.log
             .set_flushed(if self.crashed { start.min(end) } else { end });
         Ok(Some(recovered))
-    }
-
-    /// Refuses to cut what the checkpoint says was durable.
-    fn check_damage(&self, end: i64, reason: Option<String>) -> Result<(), StoreError> {
-        let Some(segment) = self.log.segment_at(end) else {
-            return Ok(());
-        };
-        for later in self.log.segments().iter().filter(|later| later.base > end) {
-            if let Step::Record(record) = LogReader::new(self.log, later.base, true).step()?
-                && (!self.crashed || record.store_timestamp_ms <= self.times.physic_ms)
-            {
-                return Err(StoreError::Damaged {
-                    path: segment.path.clone(),
-                    position: end,
-                    reason: reason.unwrap_or_else(|| "zero bytes where a record should be".to_owned()),
-                });
-            }
-        }
-        if let Some(reason) = reason {
-            tracing::warn!(position = end, %reason, "the commit log ends here");
-            // Something unsound that no crash explains is kept from being read as a record later.
-            self.log.cut(end)?;
-        }
-        Ok(())
     }
 
     /// Puts a record into its queue; false when the queue has a gap in front of it that a longer walk can fill.
@@ -227,30 +227,29 @@ impl Walk<'_> {
             return Ok(true);
         }
         let queue = self.queues.get_or_add(record.topic, record.queue_id);
-        let next = queue.next();
-        let is_empty = queue.end() == 0 && queue.min() == 0;
-        if record.queue_offset < next {
-            if record.queue_offset != 0 {
-                tracing::warn!(
-                    topic = record.topic,
-                    queue = record.queue_id,
-                    position = record.physical_offset,
-                    "a record with an index that its queue had before: not put into the queue again"
-                );
-                return Ok(true);
-            }
+        let (index, next) = (record.queue_offset, queue.next());
+        if index == 0 && next > 0 {
             // The topic was deleted and made again.
             queue.reset(self.fs)?;
-        } else if is_empty && record.queue_offset > 0 {
+        } else if index != next && queue.end() == queue.min() {
             if !is_whole {
                 return Ok(false);
             }
-            queue.begin_at(self.fs, record.queue_offset)?;
-        } else if record.queue_offset > next {
+            // Older records are gone: the queue begins here.
+            queue.begin_at(self.fs, index)?;
+        } else if index < next {
+            tracing::warn!(
+                topic = record.topic,
+                queue = record.queue_id,
+                position = record.physical_offset,
+                "a record with an index that its queue had before: not put into the queue again"
+            );
+            return Ok(true);
+        } else if index > next {
             if !is_whole {
                 return Ok(false);
             }
-            for _ in next..record.queue_offset {
+            for _ in next..index {
                 queue.assign(1);
                 queue.push(Unit::FILLER);
             }
@@ -263,8 +262,8 @@ impl Walk<'_> {
         });
         self.queues.note_unwritten(&queue);
         if waiting >= crate::consume_queue::WRITE_NOW {
+            self.queues.note_unsynced(&queue);
             queue.write_out(self.fs)?;
-            self.queues.note_unwritten(&queue);
         }
         Ok(true)
     }

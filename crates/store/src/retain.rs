@@ -2,14 +2,14 @@
 //!
 //! Old segments go at an hour of `deleteWhen`, or at any hour above `diskMaxUsedSpaceRatio`; "old" is `fileReservedTime` since
 //! the last write, except above `diskSpaceCleanForciblyRatio`, where age does not count. At most ten go in a round, the last
-//! one never. Queues and index follow the log's start. Above `diskSpaceWarningLevelRatio` writes are refused until space is back.
+//! one never. Queues and index follow the log's start. Above `diskSpaceWarningLevelRatio` writes are refused until space is
+//! back. These two ratios do not count while `diskSpaceEnoughBytes` are free; below `diskSpaceMinFreeBytes` nothing is written.
 
 use crate::error::StoreError;
 use crate::format::parse_file_name;
 use crate::fs::{Context, Space};
 use crate::inner::Inner;
 use crate::options::Options;
-use pyrmq_remoting::clock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Segments that one round deletes at most.
@@ -19,6 +19,8 @@ const MOST_A_ROUND: usize = 10;
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     is_full: AtomicBool,
+    /// The system refused a write for want of space since the last look.
+    was_refused: AtomicBool,
     total: AtomicU64,
     free: AtomicU64,
 }
@@ -27,10 +29,39 @@ impl Disk {
     fn set(&self, space: Space, options: &Options) {
         self.total.store(space.total, Ordering::Relaxed);
         self.free.store(space.free, Ordering::Relaxed);
-        let is_full = self.used_percent() > options.disk_warning_percent;
+        self.was_refused.store(false, Ordering::Relaxed);
+        let is_full = self.limit(options).is_some();
         if self.is_full.swap(is_full, Ordering::Release) != is_full {
-            tracing::warn!(free_bytes = space.free, is_full, "disk space");
+            let limit = self.limit(options).unwrap_or_default();
+            tracing::warn!(free_bytes = space.free, is_full, limit, "disk space");
         }
+    }
+
+    /// The system refused a write for want of space: nothing is written until the next look.
+    pub(crate) fn refuse(&self) {
+        self.was_refused.store(true, Ordering::Relaxed);
+        self.is_full.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Acquire)
+    }
+
+    /// What forbids writing, if anything does.
+    fn limit(&self, options: &Options) -> Option<String> {
+        let free = self.free();
+        if free < options.disk_min_free_bytes {
+            return Some(format!("diskSpaceMinFreeBytes={}", options.disk_min_free_bytes));
+        }
+        if self.used_percent() > options.disk_warning_percent && free < options.disk_enough_bytes {
+            return Some(format!(
+                "diskSpaceWarningLevelRatio={} (which counts below diskSpaceEnoughBytes={})",
+                options.disk_warning_percent, options.disk_enough_bytes
+            ));
+        }
+        self.was_refused
+            .load(Ordering::Relaxed)
+            .then(|| "the system, which refused a write (a quota, perhaps)".to_owned())
     }
 
     fn used_percent(&self) -> u8 {
@@ -56,14 +87,14 @@ impl Disk {
     }
 
     pub(crate) fn check(&self, options: &Options) -> Result<(), StoreError> {
-        if !self.is_full.load(Ordering::Acquire) {
+        if !self.is_full() {
             return Ok(());
         }
         Err(StoreError::DiskFull {
             path: options.commit_log_dir(),
             used_percent: self.used_percent(),
             free_bytes: self.free(),
-            limit_percent: options.disk_warning_percent,
+            limit: self.limit(options).unwrap_or_default(),
         })
     }
 }
@@ -80,9 +111,10 @@ impl Inner {
     /// One round of deletion; `now` deletes what is old enough at any hour. Says how many files went.
     pub(crate) fn clean(&self, now: bool) -> Result<u64, StoreError> {
         self.look_at_disk()?;
-        let now_ms = clock::now_ms();
+        let now_ms = self.fs.now_ms();
         let used = self.disk.used_percent();
-        let forcibly = used > self.options.disk_clean_forcibly_percent;
+        let forcibly = used > self.options.disk_clean_forcibly_percent
+            && self.disk.free() < self.options.disk_enough_bytes;
         let is_time = now
             || forcibly
             || used > self.options.disk_max_used_percent
@@ -111,6 +143,10 @@ impl Inner {
             // What was not fsynced yet is not old.
             if segment.base + self.log.segment_bytes() > self.log.flushed() {
                 break;
+            }
+            if deleted == 0 {
+                // The queues' files are then what tells where a queue goes on.
+                self.sync_queues()?;
             }
             self.log.remove_first()?;
             tracing::info!(file = %segment.path.display(), "segment deleted");

@@ -1,5 +1,7 @@
 //! What the store says about itself.
 
+use crate::options::Durability;
+
 /// Counters since the store was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -22,7 +24,7 @@ pub struct Stats {
 }
 
 /// The state of the store.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Health {
     /// Position of the oldest record.
     pub min_physical_offset: i64,
@@ -38,6 +40,10 @@ pub struct Health {
     pub disk_free_bytes: u64,
     /// Why nothing more can be stored, if so.
     pub read_only: Option<String>,
+    /// True when that is a failed write or fsync, which only a restart ends; a full disk ends by itself.
+    pub has_failed: bool,
+    /// The level that an answered put has reached: `memory` or `local`.
+    pub durability: Durability,
     /// Number of consume queues.
     pub queues: usize,
     /// True when the last stop was not a clean one.

@@ -1,20 +1,22 @@
 //! The store as its users see it.
 
 use crate::append::Append;
-use crate::background;
-use crate::checkpoint::{Checkpoint, mark_closed, mark_open};
+use crate::background::{self, Chore};
+use crate::checkpoint::{Checkpoint, LastStop, mark_closed, mark_open};
 use crate::commit_log::CommitLog;
 use crate::error::StoreError;
+use crate::foreign;
 use crate::format::LOCK;
-use crate::fs::{Fs, LockGuard};
+use crate::fs::{Context, Fs, LockGuard, make_directories, parent};
 use crate::group_commit::Waiters;
 use crate::inner::Inner;
 use crate::key_index::KeyIndex;
 use crate::message::{Arrival, Batch, Message, Stored};
-use crate::options::Options;
+use crate::options::{Durability, Options};
 use crate::query::{Boundary, Found, Get, Got, KeyQuery};
-use crate::queues::Queues;
-use crate::recover;
+use crate::queue_ends;
+use crate::queues::{Queues, Seen};
+use crate::recover::{Recovered, Recovery};
 use crate::retain::Disk;
 use crate::stats::{Health, Stats};
 use crate::sync::{Alarm, lock};
@@ -48,44 +50,68 @@ struct Running {
 impl Store {
     /// Loads, recovers, and starts the store's threads.
     pub fn open(options: Options, fs: Arc<dyn Fs>) -> Result<Arc<Self>, StoreError> {
+        let store = Self::open_without_threads(options, fs)?;
+        lock(&store.running).threads = background::start(&store.inner)?;
+        Ok(store)
+    }
+
+    /// The same without threads: nothing happens by itself, the caller says with [`Store::run`] what is to be done and when.
+    /// For tests that replay a run exactly.
+    pub fn open_without_threads(options: Options, fs: Arc<dyn Fs>) -> Result<Arc<Self>, StoreError> {
         options.validate()?;
         let root = options.root.clone();
-        recover::refuse_foreign(fs.as_ref(), &root)?;
+        foreign::refuse(fs.as_ref(), &root)?;
         let guard = take_lock(fs.as_ref(), &root)?;
         let log_directory = options.commit_log_dir();
-        fs.create_directories(&log_directory)
+        make_directories(fs.as_ref(), &log_directory)
             .map_err(|error| not_writable(&log_directory, &error))?;
+        let last_stop = LastStop::look(fs.as_ref(), &root)?;
         let log = CommitLog::load(&fs, &options)?;
-        let queues = Queues::load(&fs, root.clone(), options.queue_file_bytes)?;
-        let checkpoint = Checkpoint::open(fs.as_ref(), &root)?;
-        let crashed = mark_open(fs.as_ref(), &root)?;
-        let disk = Arc::clone(&fs);
-        let opened = Self::recover(options, fs, (log, queues, checkpoint), crashed);
-        if opened.is_err() && !crashed {
-            // The stop before was a clean one, and this start changed nothing: the next one must see the same.
-            mark_closed(disk.as_ref(), &root)?;
-        }
-        let (inner, threads) = opened?;
-        let lock = Some(guard);
+        let (queues, seen) = Queues::look(&fs, root.clone(), options.queue_file_bytes, last_stop.is_crash())?;
+        let inner = Self::recover(options, fs, (log, queues, seen), last_stop)?;
+        let running = Running {
+            threads: Vec::new(),
+            lock: Some(guard),
+        };
         Ok(Arc::new(Self {
             inner,
-            running: Mutex::new(Running { threads, lock }),
+            running: Mutex::new(running),
         }))
     }
 
     fn recover(
         options: Options,
         fs: Arc<dyn Fs>,
-        (log, queues, checkpoint): (CommitLog, Queues, Checkpoint),
-        crashed: bool,
-    ) -> Result<(Arc<Inner>, Vec<JoinHandle<()>>), StoreError> {
+        (log, queues, seen): (CommitLog, Queues, Seen),
+        last_stop: LastStop,
+    ) -> Result<Arc<Inner>, StoreError> {
+        let root = options.root.clone();
+        let crashed = last_stop.is_crash();
+        let checkpoint = Checkpoint::open(fs.as_ref(), &root)?;
         let times = checkpoint.times();
-        let recovered = recover::recover(fs.as_ref(), &options, &log, &queues, times, crashed)?;
+        // The lengths of all files are right: from here on something may change.
+        mark_open(fs.as_ref(), &root, last_stop)?;
+        let recovered = Self::recover_log(
+            &options,
+            fs.as_ref(),
+            (&log, &queues, &seen),
+            &checkpoint,
+            last_stop,
+        );
+        if recovered.is_err() && !crashed {
+            // The stop before was a clean one, and this start changed nothing: the next one must see the same.
+            mark_closed(fs.as_ref(), &root)?;
+        }
+        let recovered = recovered?;
+        queue_ends::forget(fs.as_ref(), &root)?;
+        sync_names(fs.as_ref(), &root, log.directory())?;
         if !crashed {
             // A clean stop left everything durable, whatever the other broker wrote here.
             checkpoint.update(|times| {
                 times.physic_ms = times.physic_ms.max(recovered.last_store_ms);
-                times.logics_ms = times.logics_ms.max(recovered.last_store_ms);
+                if recovered.replayed == 0 && !recovered.rebuilt {
+                    times.logics_ms = times.logics_ms.max(times.physic_ms);
+                }
             });
         }
         let (index, index_from) = if options.index {
@@ -95,8 +121,9 @@ impl Store {
         } else {
             (None, 0)
         };
+        let newest_ms = (recovered.last_store_ms, times.physic_ms.max(times.logics_ms));
         let inner = Arc::new(Inner {
-            append: Mutex::new(Append::new(&log, recovered.last_store_ms, index.is_none())),
+            append: Mutex::new(Append::new(&log, newest_ms, index.is_none())),
             options,
             fs,
             log,
@@ -110,6 +137,8 @@ impl Store {
             flush_alarm: Alarm::default(),
             index_alarm: Alarm::default(),
             house_alarm: Alarm::default(),
+            segment_alarm: Alarm::default(),
+            asked_for_segment: AtomicI64::new(-1),
             disk: Disk::default(),
             listener: OnceLock::new(),
             closed: AtomicBool::new(false),
@@ -120,8 +149,47 @@ impl Store {
             deleted_files: AtomicU64::new(0),
         });
         inner.look_at_disk()?;
-        let threads = background::start(&inner)?;
-        Ok((inner, threads))
+        inner.catch_up_if_near()?;
+        Ok(inner)
+    }
+
+    fn recover_log(
+        options: &Options,
+        fs: &dyn Fs,
+        (log, queues, seen): (&CommitLog, &Queues, &Seen),
+        checkpoint: &Checkpoint,
+        last_stop: LastStop,
+    ) -> Result<Recovered, StoreError> {
+        let mut must_rebuild = queues.load(seen)?;
+        if !last_stop.is_crash()
+            && let Some((topic, queue)) = queue_ends::find_short(fs, &options.root, log.start(), queues)?
+        {
+            tracing::warn!(
+                topic,
+                queue,
+                "units are missing since the last stop: queues are built again"
+            );
+            must_rebuild = true;
+        }
+        let recovered = Recovery {
+            fs,
+            options,
+            log,
+            queues,
+            checkpoint,
+            times: checkpoint.times(),
+            last_stop,
+            must_rebuild,
+            seen,
+        }
+        .run()?;
+        log.mend()?;
+        Ok(recovered)
+    }
+
+    /// Does one piece of the work that the store's threads do; for a store without threads.
+    pub fn run(&self, chore: Chore) -> Result<(), StoreError> {
+        self.inner.run(chore)
     }
 
     /// Sets who is told of readable messages; once, before the first message. Later calls do nothing. The listener runs on
@@ -146,6 +214,24 @@ impl Store {
     /// comes from another thread, or from this one when nothing is left to do.
     pub fn when_durable(&self, position: i64, done: OnDurable) {
         self.inner.when_durable(position, done);
+    }
+
+    /// Calls back when everything in front of `position` has reached a level: at once for [`Durability::Memory`], as
+    /// [`Store::when_durable`] for [`Durability::Local`].
+    pub fn when_reached(&self, position: i64, level: Durability, done: OnDurable) {
+        match level {
+            Durability::Memory => done(Ok(())),
+            Durability::Local => self.inner.when_durable(position, done),
+        }
+    }
+
+    /// What everything in front of a position has reached.
+    pub fn durability(&self, position: i64) -> Durability {
+        if position <= self.inner.log.flushed() {
+            Durability::Local
+        } else {
+            Durability::Memory
+        }
     }
 
     /// Reads messages of a queue.
@@ -274,6 +360,8 @@ impl Store {
             disk_ratio: inner.disk.ratio(),
             disk_free_bytes: inner.disk.free(),
             read_only: inner.log.failure.reason().or(full),
+            has_failed: inner.log.failure.reason().is_some(),
+            durability: inner.options.flush.durability(),
             queues: inner.queues.count(),
             recovered_from_crash: inner.crashed,
         }
@@ -291,7 +379,13 @@ impl Store {
             let _no_put_is_under_way = lock(&inner.append);
             inner.closed.store(true, Ordering::Release);
         }
-        for alarm in [&inner.flush_alarm, &inner.index_alarm, &inner.house_alarm] {
+        let alarms = [
+            &inner.flush_alarm,
+            &inner.index_alarm,
+            &inner.house_alarm,
+            &inner.segment_alarm,
+        ];
+        for alarm in alarms {
             alarm.stop();
         }
         for thread in running.threads.drain(..) {
@@ -317,6 +411,12 @@ impl Store {
             inner.checkpoint.update(|times| times.index_ms = durable_ms);
         }
         inner.sync_queues()?;
+        queue_ends::save(
+            inner.fs.as_ref(),
+            &inner.options.root,
+            inner.log.start(),
+            &inner.queues,
+        )?;
         mark_closed(inner.fs.as_ref(), &inner.options.root)
     }
 }
@@ -330,13 +430,25 @@ impl Drop for Store {
 }
 
 fn take_lock(fs: &dyn Fs, root: &Path) -> Result<Box<dyn LockGuard>, StoreError> {
-    fs.create_directories(root)
-        .map_err(|error| not_writable(root, &error))?;
+    make_directories(fs, root).map_err(|error| not_writable(root, &error))?;
     let path = root.join(LOCK);
     fs.lock(&path).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => StoreError::Locked { path },
         _ => not_writable(root, &error),
     })
+}
+
+/// Names that a killed process made may not be durable, and what follows trusts them: the segments in the log's directory, that
+/// directory, the root.
+fn sync_names(fs: &dyn Fs, root: &Path, log: &Path) -> Result<(), StoreError> {
+    for directory in [log, parent(log), parent(root)] {
+        match fs.sync_directory(directory) {
+            // A directory above ours that we may not read was not made by us.
+            Err(error) if directory != log && error.kind() == io::ErrorKind::PermissionDenied => {}
+            done => done.at("flush", directory)?,
+        }
+    }
+    Ok(())
 }
 
 fn not_writable(path: &Path, error: &io::Error) -> StoreError {

@@ -104,7 +104,7 @@ fn at_every_failure_one_whole_file_is_left() {
     let path = dir.path().join("topics.json");
     save(&RealFs, &path, "{old}").unwrap();
     let disk = FaultyDisk::default();
-    disk.fail(Operation::Write, "topics", 0, Fault::Torn(2));
+    disk.fail(Operation::Write, "topics", 0, Fault::Torn(2, ErrorKind::Other));
     save(&disk, &path, "{new}").unwrap_err();
     assert_eq!(load(&RealFs, &path, whole).unwrap().text(), Some("{old}"));
 }

@@ -7,8 +7,9 @@
 
 mod common;
 
-use common::{bodies, message, open, small};
-use pyrmq_store::{FlushDiskType, Store, StoreError};
+use common::{bodies, eventually, message, open, small};
+use pyrmq_store::fs::Space;
+use pyrmq_store::{Durability, FlushDiskType, Store, StoreError};
 use pyrmq_testkit::TempDir;
 use pyrmq_testkit::disk::{Fault, FaultyDisk, Operation};
 use std::io::ErrorKind;
@@ -28,7 +29,7 @@ fn durable(store: &Store, position: i64) -> Result<(), StoreError> {
 
 #[test]
 fn a_failed_write_turns_the_log_read_only() {
-    for fault in [Fault::Error(ErrorKind::StorageFull), Fault::Torn(40)] {
+    for fault in [Fault::Error(ErrorKind::Other), Fault::Torn(40, ErrorKind::Other)] {
         let dir = TempDir::new().unwrap();
         let disk = FaultyDisk::default();
         let store = Store::open(small(dir.path()), Arc::new(disk.clone())).unwrap();
@@ -150,7 +151,105 @@ fn async_flush_comes_by_itself() {
 }
 
 #[test]
-fn a_roll_that_fails_is_an_error_and_loses_nothing() {
+fn a_full_disk_refuses_and_writing_goes_on_when_there_is_space() {
+    for fault in [
+        Fault::Error(ErrorKind::StorageFull),
+        Fault::Torn(40, ErrorKind::StorageFull),
+    ] {
+        let dir = TempDir::new().unwrap();
+        let disk = FaultyDisk::default();
+        let store = Store::open(small(dir.path()), Arc::new(disk.clone())).unwrap();
+        let long = [b'x'; 300];
+        store.put(&message("T", 0, b"before", "")).unwrap();
+        disk.fail(Operation::Write, "commitlog", 0, fault);
+        let error = store.put(&message("T", 0, &long, "")).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                StoreError::Io {
+                    kind: ErrorKind::StorageFull,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        let refused = || {
+            let error = store.put(&message("T", 0, b"refused", "")).unwrap_err();
+            matches!(error, StoreError::DiskFull { .. } | StoreError::Io { .. })
+        };
+        assert!(refused());
+        assert!(!store.health().has_failed && store.health().read_only.is_some());
+        assert_eq!(bodies(&store, "T", 0), [b"before"], "reading goes on");
+        disk.heal();
+        eventually(|| store.put(&message("T", 0, b"after", "")).is_ok());
+        // What the torn write left behind the shorter record must not matter after a kill.
+        let copy = TempDir::copy_of(dir.path()).unwrap();
+        let again = open(small(copy.path()));
+        assert_eq!(bodies(&again, "T", 0), [&b"before"[..], b"after"]);
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn a_full_disk_that_cannot_be_cleared_is_a_failure() {
+    let dir = TempDir::new().unwrap();
+    let disk = FaultyDisk::default();
+    let store = Store::open(small(dir.path()), Arc::new(disk.clone())).unwrap();
+    store.put(&message("T", 0, b"before", "")).unwrap();
+    disk.fail(
+        Operation::Write,
+        "commitlog",
+        0,
+        Fault::Torn(40, ErrorKind::StorageFull),
+    );
+    disk.fail(Operation::Clear, "commitlog", 0, Fault::Error(ErrorKind::Other));
+    store.put(&message("T", 0, b"x", "")).unwrap_err();
+    disk.heal();
+    assert!(store.health().has_failed);
+    assert!(matches!(
+        store.put(&message("T", 0, b"x", "")),
+        Err(StoreError::ReadOnly { .. })
+    ));
+}
+
+#[test]
+fn little_free_space_is_refused_with_what_sets_the_limit() {
+    let dir = TempDir::new().unwrap();
+    let disk = FaultyDisk::default();
+    let store = Store::open(small(dir.path()), Arc::new(disk.clone())).unwrap();
+    let message = message("T", 0, b"x", "");
+    let refusal = |space: Option<Space>| {
+        disk.set_space(space);
+        store.delete_expired().unwrap();
+        store.put(&message).err().map(|error| error.to_string())
+    };
+    let gib = 1 << 30;
+    let space = |total: u64, free: u64| {
+        Some(Space {
+            total: total * gib,
+            free: free * gib,
+        })
+    };
+    assert_eq!(refusal(space(1000, 20)), None, "98 % used, but 20 GiB are enough");
+    let text = refusal(space(100, 9)).unwrap();
+    assert!(text.contains("diskSpaceWarningLevelRatio=90"), "{text}");
+    assert!(
+        text.contains(&(9_u64 * gib).to_string()) && text.contains("commitlog"),
+        "{text}"
+    );
+    assert_eq!(refusal(space(100, 11)), None);
+    let text = refusal(Some(Space {
+        total: gib,
+        free: 200 << 20,
+    }))
+    .unwrap();
+    assert!(text.contains("diskSpaceMinFreeBytes=268435456"), "{text}");
+    disk.set_space(None);
+    eventually(|| store.put(&message).is_ok());
+}
+
+#[test]
+fn a_roll_that_finds_no_space_is_tried_again() {
     let dir = TempDir::new().unwrap();
     let disk = FaultyDisk::default();
     let store = Store::open(small(dir.path()), Arc::new(disk.clone())).unwrap();
@@ -166,18 +265,64 @@ fn a_roll_that_fails_is_an_error_and_loses_nothing() {
     while store.put(&message).is_ok() {
         stored += 1;
     }
-    assert_eq!(stored, 6);
-    assert_eq!(bodies(&store, "T", 0).len(), 6);
+    assert!(stored <= 6, "the segment holds six");
+    assert_eq!(bodies(&store, "T", 0).len(), stored);
     disk.heal();
-    drop(store);
-    let store = open(small(dir.path()));
-    assert_eq!(bodies(&store, "T", 0).len(), 6);
-    store.put(&message).unwrap();
-    assert_eq!(bodies(&store, "T", 0).len(), 7);
+    eventually(|| store.put(&message).is_ok());
+    assert_eq!(bodies(&store, "T", 0).len(), stored + 1);
+    let copy = TempDir::copy_of(dir.path()).unwrap();
+    assert_eq!(bodies(&open(small(copy.path())), "T", 0).len(), stored + 1);
+    store.close().unwrap();
 }
 
 #[test]
-fn a_queue_that_cannot_be_written_stops_the_writes() {
+fn a_segment_whose_fsync_fails_turns_the_log_read_only() {
+    let dir = TempDir::new().unwrap();
+    let disk = FaultyDisk::default();
+    let store = Store::open(small(dir.path()), Arc::new(disk.clone())).unwrap();
+    disk.fail(
+        Operation::SyncDirectory,
+        "commitlog",
+        0,
+        Fault::Error(ErrorKind::Other),
+    );
+    let body = vec![1; 10_000];
+    let message = message("T", 0, &body, "");
+    let mut stored = 0;
+    let error = loop {
+        match store.put(&message) {
+            Ok(_) => stored += 1,
+            Err(error) => break error,
+        }
+        assert!(stored < 10);
+    };
+    assert!(
+        matches!(error, StoreError::Io { .. } | StoreError::ReadOnly { .. }),
+        "{error}"
+    );
+    assert!(store.health().has_failed);
+    assert_eq!(bodies(&store, "T", 0).len(), stored);
+}
+
+#[test]
+fn the_next_segment_is_there_before_the_roll() {
+    let dir = TempDir::new().unwrap();
+    let store = open(small(dir.path()));
+    let body = vec![1; 10_000];
+    for _ in 0..4 {
+        store.put(&message("T", 0, &body, "")).unwrap();
+    }
+    let next = dir.path().join("commitlog/00000000000000065536");
+    eventually(|| std::fs::metadata(&next).is_ok_and(|data| data.len() == 65536));
+    for _ in 0..10 {
+        store.put(&message("T", 0, &body, "")).unwrap();
+    }
+    let copy = TempDir::copy_of(dir.path()).unwrap();
+    assert_eq!(bodies(&open(small(copy.path())), "T", 0).len(), 14);
+}
+
+#[test]
+fn a_queue_that_finds_no_space_stops_the_writes_until_there_is_some() {
     let dir = TempDir::new().unwrap();
     let disk = FaultyDisk::default();
     let store = Store::open(small(dir.path()), Arc::new(disk.clone())).unwrap();
@@ -196,7 +341,54 @@ fn a_queue_that_cannot_be_written_stops_the_writes() {
     }
     disk.heal();
     assert_eq!(bodies(&store, "T", 0).len(), stored);
+    eventually(|| store.put(&message).is_ok());
+    store.close().unwrap();
     drop(store);
     let store = open(small(dir.path()));
-    assert_eq!(bodies(&store, "T", 0).len(), stored);
+    assert_eq!(bodies(&store, "T", 0).len(), stored + 1);
+}
+
+#[test]
+fn what_a_failed_fsync_left_in_memory_is_written_again_by_the_next_start() {
+    let dir = TempDir::new().unwrap();
+    let disk = FaultyDisk::default();
+    let store = Store::open(small(dir.path()), Arc::new(disk.clone())).unwrap();
+    let first = store.put(&message("T", 0, b"durable", "")).unwrap();
+    durable(&store, first.end_position).unwrap();
+    disk.fail(Operation::Sync, "commitlog", 0, Fault::Error(ErrorKind::Other));
+    let second = store.put(&message("T", 0, b"doubtful", "")).unwrap();
+    durable(&store, second.end_position).unwrap_err();
+    disk.heal();
+    drop(store);
+    let text = std::fs::read_to_string(dir.path().join("abort")).unwrap();
+    assert!(
+        text.contains(&format!("unsure from {}", first.end_position)),
+        "{text}"
+    );
+    let store = Store::open(small(dir.path()), Arc::new(disk.clone())).unwrap();
+    assert!(disk.counts().1 > 0);
+    assert_eq!(bodies(&store, "T", 0), [&b"durable"[..], b"doubtful"]);
+    durable(&store, second.end_position).unwrap();
+    store.close().unwrap();
+    assert!(!dir.path().join("abort").exists());
+}
+
+#[test]
+fn levels_are_named_and_reached() {
+    let dir = TempDir::new().unwrap();
+    let mut options = small(dir.path());
+    options.flush_interval_ms = 60_000;
+    let disk = FaultyDisk::default();
+    disk.fail(Operation::Sync, "commitlog", 1, Fault::Error(ErrorKind::Other));
+    let store = Store::open(options, Arc::new(disk)).unwrap();
+    let stored = store.put(&message("T", 0, b"x", "")).unwrap();
+    let (done, answer) = mpsc::channel();
+    store.when_reached(
+        stored.end_position,
+        Durability::Memory,
+        Box::new(move |result| done.send(result).unwrap()),
+    );
+    answer.try_recv().expect("memory is reached by the put").unwrap();
+    assert_eq!(store.health().durability.name(), "memory");
+    assert_eq!(store.durability(0), Durability::Local);
 }

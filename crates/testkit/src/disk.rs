@@ -23,6 +23,10 @@ pub enum Operation {
     Rename,
     /// A removal.
     Remove,
+    /// Making bytes of a file zero.
+    Clear,
+    /// An fsync of a whole file system.
+    SyncAll,
 }
 
 /// How it fails.
@@ -30,8 +34,8 @@ pub enum Operation {
 pub enum Fault {
     /// With this error, nothing done.
     Error(io::ErrorKind),
-    /// A write brings so many bytes to the file and then fails.
-    Torn(usize),
+    /// A write brings so many bytes to the file and then fails with this error.
+    Torn(usize, io::ErrorKind),
 }
 
 #[derive(Debug)]
@@ -80,8 +84,7 @@ impl Plan {
     fn check(&self, operation: Operation, path: &Path) -> io::Result<()> {
         match self.fault(operation, path) {
             None => Ok(()),
-            Some(Fault::Error(kind)) => Err(injected(kind)),
-            Some(Fault::Torn(_)) => Err(injected(io::ErrorKind::Other)),
+            Some(Fault::Error(kind) | Fault::Torn(_, kind)) => Err(injected(kind)),
         }
     }
 }
@@ -95,6 +98,7 @@ fn injected(kind: io::ErrorKind) -> io::Error {
 pub struct FaultyDisk {
     inner: Arc<dyn Fs>,
     plan: Arc<Plan>,
+    space: Arc<Mutex<Option<Space>>>,
 }
 
 impl Default for FaultyDisk {
@@ -109,7 +113,13 @@ impl FaultyDisk {
         Self {
             inner,
             plan: Arc::default(),
+            space: Arc::default(),
         }
+    }
+
+    /// What the file system says of its space from now on; `None` for the truth.
+    pub fn set_space(&self, space: Option<Space>) {
+        *self.space.lock().unwrap_or_else(PoisonError::into_inner) = space;
     }
 
     /// From now on, after `skip` more successes, the operation fails on every path that contains `path_part`.
@@ -163,10 +173,10 @@ impl File for FaultyFile {
         match self.plan.fault(Operation::Write, &self.path) {
             None => self.inner.write_all_at(bytes, offset),
             Some(Fault::Error(kind)) => Err(injected(kind)),
-            Some(Fault::Torn(length)) => {
+            Some(Fault::Torn(length, kind)) => {
                 let part = bytes.get(..length.min(bytes.len())).unwrap_or_default();
                 self.inner.write_all_at(part, offset)?;
-                Err(injected(io::ErrorKind::StorageFull))
+                Err(injected(kind))
             }
         }
     }
@@ -183,6 +193,15 @@ impl File for FaultyFile {
 
     fn length(&self) -> io::Result<u64> {
         self.inner.length()
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        self.inner.next_data(offset)
+    }
+
+    fn clear(&self, from: u64, to: u64) -> io::Result<()> {
+        self.plan.check(Operation::Clear, &self.path)?;
+        self.inner.clear(from, to)
     }
 }
 
@@ -241,7 +260,19 @@ impl Fs for FaultyDisk {
     }
 
     fn space(&self, path: &Path) -> io::Result<Space> {
-        self.inner.space(path)
+        match *self.space.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(space) => Ok(space),
+            None => self.inner.space(path),
+        }
+    }
+
+    fn sync_all(&self, path: &Path) -> io::Result<()> {
+        self.plan.check(Operation::SyncAll, path)?;
+        self.inner.sync_all(path)
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.inner.now_ms()
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>> {

@@ -270,6 +270,18 @@ class BrokerOptions(Options):
         minimum=10,
         maximum=100,
     )
+    disk_space_enough_bytes: int = option(
+        default=16 * 2**30,
+        text="free bytes from which the two ratios above do not count (ours)",
+        unit="bytes",
+        maximum=2**63 - 1,
+    )
+    disk_space_min_free_bytes: int = option(
+        default=256 * 2**20,
+        text="free bytes below which sends are refused whatever the ratio (ours)",
+        unit="bytes",
+        maximum=2**63 - 1,
+    )
     clean_resource_interval: int = option(
         default=10_000,
         text="how often the store looks for what may go",

@@ -47,6 +47,16 @@ impl File for RealFile {
     fn length(&self) -> io::Result<u64> {
         self.0.metadata().map(|data| data.len())
     }
+
+    #[cfg(target_os = "linux")]
+    fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        linux::next_data(&self.0, offset)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn clear(&self, from: u64, to: u64) -> io::Result<()> {
+        linux::clear(&self.0, from, to)
+    }
 }
 
 fn modified_ms(data: &fs::Metadata) -> i64 {
@@ -130,6 +140,11 @@ impl Fs for RealFs {
         statvfs(path)
     }
 
+    #[cfg(target_os = "linux")]
+    fn sync_all(&self, path: &Path) -> io::Result<()> {
+        linux::sync_all(&fs::File::open(path)?)
+    }
+
     fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>> {
         let file = fs::OpenOptions::new()
             .read(true)
@@ -145,6 +160,68 @@ impl Fs for RealFs {
             _held: held,
             _file: file,
         }))
+    }
+}
+
+/// What the standard library has no call for.
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "system calls that the standard library lacks")]
+mod linux {
+    use std::fs::File;
+    use std::io;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::FileExt;
+
+    fn offset_of(offset: u64) -> io::Result<libc::off_t> {
+        libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput.into())
+    }
+
+    pub(super) fn next_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
+        let at = offset_of(offset)?;
+        // SAFETY: the descriptor is open as long as `file` is; the cursor that moves is used by nobody.
+        let found = unsafe { libc::lseek(file.as_raw_fd(), at, libc::SEEK_DATA) };
+        if let Ok(found) = u64::try_from(found) {
+            return Ok(Some(found));
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::ENXIO) => Ok(None),
+            // A file system that knows no holes.
+            Some(libc::EINVAL | libc::EOPNOTSUPP) => Ok(Some(offset)),
+            _ => Err(error),
+        }
+    }
+
+    pub(super) fn clear(file: &File, from: u64, to: u64) -> io::Result<()> {
+        if to <= from {
+            return Ok(());
+        }
+        let (at, length) = (offset_of(from)?, offset_of(to - from)?);
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: the descriptor is open as long as `file` is, and the call takes no memory.
+        if unsafe { libc::fallocate(file.as_raw_fd(), mode, at, length) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if !matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) {
+            return Err(error);
+        }
+        let zeros = vec![0; 1 << 16];
+        let mut at = from;
+        while at < to {
+            let size = usize::try_from(to - at).unwrap_or(usize::MAX).min(zeros.len());
+            file.write_all_at(zeros.get(..size).unwrap_or_default(), at)?;
+            at += size as u64;
+        }
+        Ok(())
+    }
+
+    pub(super) fn sync_all(directory: &File) -> io::Result<()> {
+        // SAFETY: the descriptor is open as long as `directory` is.
+        if unsafe { libc::syncfs(directory.as_raw_fd()) } == 0 {
+            return Ok(());
+        }
+        Err(io::Error::last_os_error())
     }
 }
 
@@ -240,4 +317,18 @@ pub(crate) fn local_hour(now_ms: i64) -> u8 {
         parts.assume_init()
     };
     u8::try_from(parts.tm_hour).unwrap_or_default()
+}
+
+/// How many queue files may be held open: a part of what the system lets the process open, the rest is for connections.
+#[expect(unsafe_code, reason = "the standard library cannot tell limits")]
+pub(crate) fn queue_file_limit() -> usize {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is a writable rlimit; a failing call leaves it as it is.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    usize::try_from(limit.rlim_cur / 8)
+        .unwrap_or(usize::MAX)
+        .clamp(32, 4096)
 }

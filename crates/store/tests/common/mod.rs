@@ -118,3 +118,15 @@ pub(crate) fn bodies(store: &Store, topic: &str, queue_id: i32) -> Vec<Vec<u8>> 
 pub(crate) fn decoded(body: &[u8]) -> Records<'_> {
     records(body)
 }
+
+/// Waits until a condition holds.
+pub(crate) fn eventually(mut condition: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !condition() {
+        assert!(
+            start.elapsed() < std::time::Duration::from_secs(20),
+            "it never came"
+        );
+        std::thread::yield_now();
+    }
+}

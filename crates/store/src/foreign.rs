@@ -1,0 +1,144 @@
+//! Directories of kinds that this store does not write, found by name before anything is changed: a store that would work on
+//! half of what is there loses messages in silence.
+
+use crate::error::StoreError;
+use crate::format::CONSUME_QUEUE;
+use crate::fs::{Context, Fs};
+use std::io;
+use std::path::Path;
+
+/// Directories that must have no file in them.
+const DIRECTORIES: &[(&str, &str)] = &[
+    (
+        "batchconsumequeue",
+        "batch consume queues (topics of type BatchCQ)",
+    ),
+    (
+        "consumequeue_ext",
+        "extended consume queue entries (enableConsumeQueueExt)",
+    ),
+    ("compaction/compactionLog", "compacted topics"),
+    ("compaction/compactionCq", "compacted topics"),
+    ("tieredstore", "tiered storage"),
+];
+
+/// Directories that must not be a RocksDB database with data.
+const DATABASES: &[(&str, &str)] = &[
+    (
+        CONSUME_QUEUE,
+        "a RocksDB consume queue (storeType=defaultRocksDB)",
+    ),
+    ("rocksdbstore", "a RocksDB store with data"),
+    (
+        "config/topics",
+        "a RocksDB configuration (configStorageType=rocksdb)",
+    ),
+    (
+        "config/subscriptionGroups",
+        "a RocksDB configuration (configStorageType=rocksdb)",
+    ),
+    (
+        "config/consumerOffsets",
+        "a RocksDB configuration (configStorageType=rocksdb)",
+    ),
+    (
+        "config/metadata",
+        "a RocksDB configuration (configStorageType=rocksdb)",
+    ),
+    (
+        "config/rdb",
+        "a RocksDB configuration (configStorageType=rocksdb)",
+    ),
+];
+
+/// Queues of this prefix belong to multi-dispatch (light message queues).
+const MULTI_DISPATCH: &str = "%LMQ%";
+/// A slot of the timer wheel: time int64, first and last position int64, number int32, magic int32 (Apache `Slot`).
+const SLOT: usize = 32;
+
+/// Finds what this store does not write.
+pub(crate) fn refuse(fs: &dyn Fs, root: &Path) -> Result<(), StoreError> {
+    for (name, what) in DIRECTORIES {
+        let path = root.join(name);
+        if has_files(fs, &path, 4)? {
+            return Err(StoreError::Foreign { path, what });
+        }
+    }
+    for (name, what) in DATABASES {
+        let path = root.join(name);
+        let entries = fs.list(&path).at("list", &path)?;
+        let has_tables = entries.iter().any(|entry| {
+            !entry.is_directory
+                && Path::new(&entry.name)
+                    .extension()
+                    .is_some_and(|kind| kind == "sst")
+        });
+        let is_database = *name != "rocksdbstore" && entries.iter().any(|entry| entry.name == "CURRENT");
+        if has_tables || is_database {
+            return Err(StoreError::Foreign { path, what });
+        }
+    }
+    let queues = root.join(CONSUME_QUEUE);
+    for entry in fs.list(&queues).at("list", &queues)? {
+        if entry.is_directory && entry.name.starts_with(MULTI_DISPATCH) {
+            return Err(StoreError::Foreign {
+                path: queues.join(entry.name),
+                what: "queues of multi-dispatch (enableMultiDispatch, light message queues)",
+            });
+        }
+    }
+    for entry in fs.list(root).at("list", root)? {
+        if entry.is_directory
+            && entry.name.starts_with("dledger-")
+            && has_files(fs, &root.join(&entry.name), 4)?
+        {
+            return Err(StoreError::Foreign {
+                path: root.join(entry.name),
+                what: "a DLedger commit log (enableDLegerCommitLog)",
+            });
+        }
+    }
+    refuse_timers(fs, root)
+}
+
+/// A timer wheel of 5.x is always there; one with messages that are still to be delivered is not ours to drop.
+fn refuse_timers(fs: &dyn Fs, root: &Path) -> Result<(), StoreError> {
+    if !has_files(fs, &root.join("timerlog"), 1)? {
+        return Ok(());
+    }
+    let read_to_ms = first_long(&read(fs, &root.join("timercheck"))?).unwrap_or_default();
+    let path = root.join("timerwheel");
+    let wheel = read(fs, &path)?;
+    let is_waiting = |slot: &[u8]| {
+        let count = slot.get(24..).and_then(<[u8]>::first_chunk);
+        count.is_some_and(|count| i32::from_be_bytes(*count) > 0)
+            && first_long(slot).is_some_and(|time_ms| time_ms >= read_to_ms)
+    };
+    if wheel.chunks_exact(SLOT).any(is_waiting) {
+        return Err(StoreError::Foreign {
+            path,
+            what: "timer messages that wait for delivery (timerWheelEnable); let the broker that took them deliver them first",
+        });
+    }
+    Ok(())
+}
+
+fn first_long(bytes: &[u8]) -> Option<i64> {
+    bytes.first_chunk().map(|bytes| i64::from_be_bytes(*bytes))
+}
+
+fn read(fs: &dyn Fs, path: &Path) -> Result<Vec<u8>, StoreError> {
+    match fs.read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        done => done.at("read", path),
+    }
+}
+
+fn has_files(fs: &dyn Fs, path: &Path, depth: u8) -> Result<bool, StoreError> {
+    for entry in fs.list(path).at("list", path)? {
+        if !entry.is_directory || (depth > 0 && has_files(fs, &path.join(&entry.name), depth - 1)?) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,333 @@
+//! Directories and messages that nobody should make: each has a clear answer, and nothing is changed before a refusal.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the test changes files behind the store's back"
+)]
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on says so"
+)]
+
+mod common;
+
+use common::{bodies, eventually, get, message, open, props, put, real, small};
+use pyrmq_remoting::message::properties;
+use pyrmq_store::{GetStatus, Options, Store, StoreError};
+use pyrmq_testkit::TempDir;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Every file below a directory with its bytes.
+fn content(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.file_name().unwrap() != "lock" {
+                let bytes = fs::read(&path).unwrap();
+                all.insert(path, bytes);
+            }
+        }
+    }
+    all
+}
+
+fn closed(messages: usize) -> TempDir {
+    let dir = TempDir::new().unwrap();
+    let store = open(small(dir.path()));
+    for number in 0..messages {
+        put(
+            &store,
+            "T",
+            i32::try_from(number % 3).unwrap(),
+            format!("{number:0100}").as_bytes(),
+        );
+    }
+    store.close().unwrap();
+    dir
+}
+
+fn edit(path: &Path, at: u64, bytes: &[u8]) {
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(bytes, at).unwrap();
+}
+
+/// Opens, expects an error, and that no byte of any file is another one.
+fn refused(options: Options) -> StoreError {
+    let before = content(&options.root);
+    let root = options.root.clone();
+    let error = Store::open(options, real()).unwrap_err();
+    assert!(content(&root) == before, "something was changed before: {error}");
+    error
+}
+
+#[test]
+fn damage_in_the_middle_of_a_segment_is_named_and_nothing_is_cut() {
+    for clean in [true, false] {
+        // The body of the third record, its size, its magic number; all in the only segment.
+        for at in [2 * 192 + 100, 2 * 192 + 3, 2 * 192 + 5] {
+            let dir = closed(50);
+            edit(&dir.path().join("commitlog/00000000000000000000"), at, b"\xEE");
+            // The queues must not be what the walk begins with.
+            fs::remove_dir_all(dir.path().join("consumequeue")).unwrap();
+            if !clean {
+                fs::write(dir.path().join("abort"), "1").unwrap();
+                // The checkpoint says that the log is durable to its end.
+                let mut times = fs::read(dir.path().join("checkpoint")).unwrap();
+                let far = i64::MAX.to_be_bytes();
+                times[..8].copy_from_slice(&far);
+                fs::write(dir.path().join("checkpoint"), times).unwrap();
+            }
+            let log = dir.path().join("commitlog/00000000000000000000");
+            let before = fs::read(&log).unwrap();
+            let error = Store::open(small(dir.path()), real()).unwrap_err();
+            let StoreError::Damaged {
+                path, position, good, ..
+            } = &error
+            else {
+                panic!("clean {clean}, byte {at}: {error}");
+            };
+            assert_eq!((path, *position, *good), (&log, 2 * 192, 3 * 192), "{error}");
+            assert!(fs::read(&log).unwrap() == before);
+            assert!(error.to_string().contains("nothing was cut"));
+        }
+    }
+}
+
+#[test]
+fn other_segment_sizes_change_nothing() {
+    for crash in [false, true] {
+        let dir = closed(1000);
+        if crash {
+            fs::write(dir.path().join("abort"), "1").unwrap();
+        }
+        let mut options = small(dir.path());
+        options.segment_bytes = 32 * 1024;
+        let text = refused(options).to_string();
+        assert!(
+            text.contains("has 65536 bytes, but mappedFileSizeCommitLog is 32768"),
+            "{text}"
+        );
+        let mut options = small(dir.path());
+        options.queue_file_bytes = 1000;
+        let text = refused(options).to_string();
+        assert!(
+            text.contains("has 2000 bytes, but mappedFileSizeConsumeQueue is 1000"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn files_of_a_wrong_length_in_the_log_are_named() {
+    for length in [1, 65_535, 65_537] {
+        let dir = closed(1000);
+        let path = dir.path().join("commitlog/00000000000000000000");
+        fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(length)
+            .unwrap();
+        let error = refused(small(dir.path()));
+        assert!(
+            matches!(error, StoreError::FileLength { .. }),
+            "{length}: {error}"
+        );
+    }
+    let dir = closed(1000);
+    fs::write(dir.path().join("commitlog/notes.txt"), "not ours").unwrap();
+    fs::write(dir.path().join("consumequeue/notes.txt"), "not ours").unwrap();
+    fs::create_dir_all(dir.path().join("consumequeue/T/not-a-number")).unwrap();
+    assert_eq!(bodies(&open(small(dir.path())), "T", 0).len(), 334);
+    assert!(dir.path().join("commitlog/notes.txt").exists());
+}
+
+#[test]
+fn one_damaged_queue_is_noticed_and_built_again_after_a_clean_stop() {
+    type Damage = fn(&Path);
+    let damages: [(&str, Damage); 6] = [
+        ("directory gone", |queue| fs::remove_dir_all(queue).unwrap()),
+        ("newest file gone", |queue| {
+            fs::remove_file(queue.join("00000000000000006000")).unwrap();
+        }),
+        ("oldest file gone", |queue| {
+            fs::remove_file(queue.join("00000000000000000000")).unwrap();
+        }),
+        ("gap", |queue| {
+            fs::remove_file(queue.join("00000000000000002000")).unwrap();
+        }),
+        ("cut off", |queue| {
+            let file = fs::OpenOptions::new()
+                .write(true)
+                .open(queue.join("00000000000000006000"));
+            file.unwrap().set_len(100).unwrap();
+        }),
+        ("emptied", |queue| {
+            edit(&queue.join("00000000000000006000"), 0, &[0; 2000]);
+        }),
+    ];
+    for (name, damage) in damages {
+        let dir = closed(1000);
+        damage(&dir.path().join("consumequeue/T/1"));
+        let store = open(small(dir.path()));
+        for queue in 0..3 {
+            let expected = if queue == 0 { 334 } else { 333 };
+            assert_eq!(
+                bodies(&store, "T", queue).len(),
+                expected,
+                "{name}: queue {queue}"
+            );
+        }
+        assert_eq!(put(&store, "T", 1, b"next").queue_offset, 333, "{name}");
+    }
+}
+
+#[test]
+fn foreign_and_broken_small_files_do_not_stop_a_start() {
+    for (name, bytes) in [
+        ("checkpoint", &b""[..]),
+        ("checkpoint", b"\xFF\xFF\xFF"),
+        ("queueEnds", b"garbage"),
+        ("queueEnds", b""),
+        ("abort", b""),
+        ("index/20260101000000000", b"short"),
+        ("index/readme", b"not ours"),
+    ] {
+        let dir = closed(500);
+        fs::create_dir_all(dir.path().join("index")).unwrap();
+        fs::write(dir.path().join(name), bytes).unwrap();
+        let store = open(small(dir.path()));
+        assert_eq!(bodies(&store, "T", 0).len(), 167, "{name}");
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_named() {
+    let dir = closed(10);
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o555)).unwrap();
+    let is_refused = fs::write(dir.path().join("probe"), "").is_err();
+    let opened = Store::open(small(dir.path()), real());
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    if is_refused {
+        let error = opened.unwrap_err();
+        assert!(
+            error.to_string().contains(&dir.path().display().to_string()),
+            "{error}"
+        );
+    } else {
+        // The superuser may write everywhere.
+        opened.unwrap();
+    }
+}
+
+#[test]
+fn large_bodies_at_the_end_of_a_segment_go_to_the_next_one() {
+    let dir = TempDir::new().unwrap();
+    let mut options = small(dir.path());
+    options.segment_bytes = 10 << 20;
+    let store = open(options.clone());
+    let body = vec![b'x'; 4 << 20];
+    for number in 0..5 {
+        let stored = put(&store, "T", 0, &body);
+        assert_eq!(stored.physical_offset / (10 << 20), number / 2);
+    }
+    let error = store
+        .put(&message("T", 0, &vec![0; (4 << 20) + 1], ""))
+        .unwrap_err();
+    assert!(
+        matches!(error, StoreError::MessageTooLarge { limit: 4_194_304, .. }),
+        "{error}"
+    );
+    let copy = TempDir::copy_of(dir.path()).unwrap();
+    options.root = copy.path().to_owned();
+    let store = open(options);
+    let mut count = 0;
+    while get(&store, "T", 0, count).status == GetStatus::Found {
+        count += 1;
+    }
+    assert_eq!(count, 5);
+}
+
+#[test]
+fn properties_at_their_limit_are_kept_and_beyond_it_refused() {
+    let dir = TempDir::new().unwrap();
+    let store = open(small(dir.path()));
+    let most = "v".repeat(properties::MAX_BYTES - 4);
+    let text = props(&[("kk", &most)]);
+    assert_eq!(text.len(), properties::MAX_BYTES);
+    store.put(&message("T", 0, b"x", &text)).unwrap();
+    let error = store
+        .put(&message("T", 0, b"x", &format!("{text}y")))
+        .unwrap_err();
+    assert!(
+        matches!(error, StoreError::PropertiesTooLarge { limit: 32767, .. }),
+        "{error}"
+    );
+    for topic in ["", ".", "..", "a/b", "nul\0"] {
+        let error = store.put(&message(topic, 0, b"x", "")).unwrap_err();
+        assert!(
+            matches!(error, StoreError::IllegalQueue { .. }),
+            "{topic}: {error}"
+        );
+    }
+    store.put(&message(&"t".repeat(255), 0, b"x", "")).unwrap();
+    assert_eq!(bodies(&store, "T", 0).len(), 1);
+}
+
+#[test]
+fn a_topic_that_is_made_again_begins_at_zero() {
+    let dir = TempDir::new().unwrap();
+    let store = open(small(dir.path()));
+    for _ in 0..250 {
+        put(&store, "T", 0, b"old");
+    }
+    store.delete_topic("T").unwrap();
+    assert_eq!((store.min_offset("T", 0), store.max_offset("T", 0)), (0, 0));
+    assert_eq!(get(&store, "T", 0, 0).status, GetStatus::NoMatchedLogicQueue);
+    assert_eq!(put(&store, "T", 0, b"new").queue_offset, 0);
+    let crash = TempDir::copy_of(dir.path()).unwrap();
+    store.close().unwrap();
+    drop(store);
+    for root in [dir.path(), crash.path()] {
+        let store = open(small(root));
+        assert_eq!(bodies(&store, "T", 0), [b"new"]);
+        assert_eq!((store.min_offset("T", 0), store.max_offset("T", 0)), (0, 1));
+    }
+}
+
+/// Descriptors of this process.
+fn open_files() -> usize {
+    fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
+}
+
+#[test]
+fn many_queues_need_few_open_files() {
+    let dir = TempDir::new().unwrap();
+    let queues = 20_000;
+    let before = open_files();
+    let store = open(small(dir.path()));
+    for queue in 0..queues {
+        let topic = format!("topic-{}", queue % 50);
+        put(&store, &topic, queue / 50, b"x");
+    }
+    eventually(|| {
+        let last = format!("consumequeue/topic-{}/{}", (queues - 1) % 50, (queues - 1) / 50);
+        dir.path().join(last).exists()
+    });
+    assert!(open_files() < before + 4200, "{} files are open", open_files());
+    store.close().unwrap();
+    drop(store);
+    let store = open(small(dir.path()));
+    assert_eq!(store.health().queues, 20_000);
+    for queue in [0, 1, 9_999, queues - 1] {
+        let topic = format!("topic-{}", queue % 50);
+        assert_eq!(bodies(&store, &topic, queue / 50), [b"x"]);
+    }
+}

@@ -1,0 +1,446 @@
+//! What must be true of a store after a crash. `docs/store.md` promises the same in words.
+//!
+//! 1. It opens.
+//! 2. Nothing is invented: every record is one that was put, with its bytes, at its position.
+//! 3. What was acknowledged as durable is there; after a kill everything that was acknowledged.
+//! 4. No record in front of the end is missing, and no segment is gone that retention did not take.
+//! 5. Each queue has exactly the log's records of it, in order, and goes on behind the newest acknowledged index.
+//! 6. The key index finds each record once.
+//! 7. A configuration file has the last text that was saved, or the one that was being saved.
+//! 8. New messages can be put, and a second start, clean or not, finds all of the above again.
+
+use crate::common::props;
+use crate::workload::{History, NEVER, Put, QUEUES, ROOT, Span, message, open};
+use pyrmq_remoting::message::record::records;
+use pyrmq_store::{Chore, Get, GetStatus, KeyKind, KeyQuery, Options, Store, TagFilter, config_file};
+use pyrmq_testkit::sim::{Loss, Session};
+use pyrmq_testkit::{Random, SimDisk};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+type Outcome<T> = Result<T, String>;
+
+/// A moment of a history at which the disk stopped.
+pub(crate) struct Crash<'h> {
+    pub(crate) history: &'h History,
+    pub(crate) steps: usize,
+    /// True when only the process ended.
+    pub(crate) is_kill: bool,
+    pub(crate) options: &'h Options,
+}
+
+macro_rules! ensure {
+    ($holds:expr, $($text:tt)*) => {
+        if !$holds {
+            return Err(format!($($text)*));
+        }
+    };
+}
+
+/// Checks the disk after a crash, goes on from there, and checks what a second end leaves.
+pub(crate) fn check(crash: &Crash<'_>, disk: &SimDisk, random: &mut Random) -> Outcome<()> {
+    let (session, store) = open(disk, crash.options);
+    let store = store.map_err(|error| format!("the store does not open: {error}"))?;
+    let found = crash.look(&session, &store, true)?;
+    let mut history = crash.after(found);
+    go_on(&store, disk, &mut history)?;
+    let (is_kill, steps, next) = match random.below(4) {
+        0 => {
+            store
+                .close()
+                .map_err(|error| format!("it does not close: {error}"))?;
+            let open_again = open(disk, crash.options).1;
+            let again =
+                open_again.map_err(|error| format!("it does not open after a clean stop: {error}"))?;
+            ensure!(
+                !again.health().recovered_from_crash,
+                "a clean stop is taken for a crash"
+            );
+            let again = Crash {
+                history: &history,
+                steps: disk.steps(),
+                is_kill: true,
+                options: crash.options,
+            };
+            drop(store);
+            return again.look_again(disk);
+        }
+        1 => (true, disk.steps(), disk.clone()),
+        _ => {
+            let steps = random.below(disk.steps() + 1);
+            let loss = *random.choose(&Loss::ALL).unwrap();
+            (
+                loss == Loss::Nothing,
+                steps,
+                disk.crash(steps, loss, random.next()),
+            )
+        }
+    };
+    session.kill();
+    drop(store);
+    let second = Crash {
+        history: &history,
+        steps,
+        is_kill,
+        options: crash.options,
+    };
+    let (session, store) = open(&next, crash.options);
+    let store = store.map_err(|error| format!("the second start fails: {error}"))?;
+    second
+        .look(&session, &store, false)
+        .map_err(|text| format!("after the second start (step {steps} of it, kill: {is_kill}): {text}"))?;
+    session.kill();
+    Ok(())
+}
+
+/// Puts a message into every queue, flushes, and notes that in the history.
+fn go_on(store: &Store, disk: &SimDisk, history: &mut History) -> Outcome<()> {
+    for topic in ["A", "B", "Doomed"] {
+        for queue in 0..QUEUES {
+            let expected = store.max_offset(topic, queue);
+            let end = store.health().max_physical_offset;
+            let key = format!("new-{topic}-{queue}");
+            let properties = props(&[("UNIQ_KEY", &key)]);
+            let began = disk.steps();
+            let stored = store
+                .put(&message(topic, queue, b"new", &properties, &key))
+                .map_err(|error| format!("nothing can be put: {error}"))?;
+            ensure!(
+                stored.queue_offset == expected,
+                "{topic}-{queue} goes on at {} instead of {expected}",
+                stored.queue_offset
+            );
+            ensure!(
+                stored.physical_offset >= end,
+                "a new record at {} in front of {end}",
+                stored.physical_offset
+            );
+            let durable = Arc::new(AtomicUsize::new(NEVER));
+            let bytes = store.record_at(stored.physical_offset).ok().flatten();
+            history.puts.push(Put {
+                position: stored.physical_offset,
+                bytes: bytes.ok_or("a new record cannot be read")?.to_vec(),
+                topic: topic.to_owned(),
+                queue,
+                index: expected,
+                life: NEVER,
+                is_hidden: false,
+                key,
+                began,
+                in_memory: disk.steps(),
+                durable: Arc::clone(&durable),
+            });
+            let disk = disk.clone();
+            store.when_durable(
+                stored.end_position,
+                Box::new(move |result| {
+                    if result.is_ok() {
+                        durable.store(disk.steps(), Ordering::Relaxed);
+                    }
+                }),
+            );
+        }
+    }
+    for chore in [
+        Chore::Flush,
+        Chore::WriteQueues,
+        Chore::Index,
+        Chore::SyncQueues,
+        Chore::PrepareSegment,
+    ] {
+        store.run(chore).map_err(|error| format!("{chore:?}: {error}"))?;
+    }
+    Ok(())
+}
+
+impl Crash<'_> {
+    fn look_again(&self, disk: &SimDisk) -> Outcome<()> {
+        let (session, store) = open(disk, self.options);
+        // The first of the two is open: the directory is locked.
+        drop(store);
+        session.kill();
+        let (session, store) = open(disk, self.options);
+        let store = store.map_err(|error| format!("the second start fails: {error}"))?;
+        self.look(&session, &store, false)
+            .map_err(|text| format!("after a clean stop: {text}"))?;
+        session.kill();
+        Ok(())
+    }
+
+    /// Checks everything; gives back the records that are there.
+    fn look<'c>(&'c self, session: &Session, store: &Store, with_keys: bool) -> Outcome<Vec<&'c Put>> {
+        let found = self.log(store)?;
+        self.acknowledged(store, &found)?;
+        for topic in ["A", "B", "Doomed"] {
+            for queue in 0..QUEUES {
+                self.queue(store, &found, topic, queue)?;
+            }
+        }
+        if with_keys {
+            keys(store, &found)?;
+        }
+        self.configs(session)?;
+        Ok(found)
+    }
+
+    /// Every record from the log's start to its end.
+    fn log<'c>(&'c self, store: &Store) -> Outcome<Vec<&'c Put>> {
+        let known: BTreeMap<i64, &Put> = self
+            .history
+            .puts
+            .iter()
+            .filter(|put| put.began < self.steps || put.in_memory <= self.steps)
+            .map(|put| (put.position, put))
+            .collect();
+        let health = store.health();
+        let segment = i64::try_from(self.options.segment_bytes).unwrap();
+        let (mut at, mut found) = (health.min_physical_offset, Vec::new());
+        while at < health.max_physical_offset {
+            let Some(bytes) = store.record_at(at).map_err(|error| error.to_string())? else {
+                ensure!(at % segment != 0, "the log has a segment without records at {at}");
+                at = (at / segment + 1) * segment;
+                continue;
+            };
+            let Some(put) = known.get(&at) else {
+                return Err(format!("invented: a record at {at} that was never put there"));
+            };
+            ensure!(
+                bytes == put.bytes,
+                "the record at {at} ({}) is not what was put",
+                put.key
+            );
+            found.push(*put);
+            at += i64::try_from(bytes.len()).unwrap();
+        }
+        Ok(found)
+    }
+
+    fn acknowledged(&self, store: &Store, found: &[&Put]) -> Outcome<()> {
+        let start = store.health().min_physical_offset;
+        let began = |span: &&Span<i64>| span.began < self.steps || span.done <= self.steps;
+        let deleted_to = self
+            .history
+            .starts
+            .iter()
+            .filter(began)
+            .map(|span| span.what)
+            .max();
+        ensure!(
+            start <= deleted_to.unwrap_or(0),
+            "the log begins at {start}, but retention went to {deleted_to:?}"
+        );
+        let there: std::collections::HashSet<i64> = found.iter().map(|put| put.position).collect();
+        for put in &self.history.puts {
+            let level = if put.is_durable(self.steps) {
+                "durable"
+            } else if self.is_kill && put.in_memory <= self.steps {
+                "stored"
+            } else {
+                continue;
+            };
+            ensure!(
+                put.position < start || there.contains(&put.position),
+                "lost: {} {}-{} index {} at {} was acknowledged as {level}; the log is {start}..{}",
+                put.key,
+                put.topic,
+                put.queue,
+                put.index,
+                put.position,
+                store.health().max_physical_offset
+            );
+        }
+        Ok(())
+    }
+
+    fn queue(&self, store: &Store, found: &[&Put], topic: &str, queue: i32) -> Outcome<()> {
+        let mut expected: Vec<&Put> = Vec::new();
+        for put in found
+            .iter()
+            .filter(|put| put.topic == topic && put.queue == queue && !put.is_hidden)
+        {
+            if put.index == 0 {
+                expected.clear();
+            }
+            expected.push(put);
+        }
+        let name = format!("{topic}-{queue}");
+        let life = expected.last().map(|put| put.life);
+        let deletion = self
+            .history
+            .deletions
+            .iter()
+            .filter(|span| span.began <= self.steps && span.what.0 == topic)
+            .map(|span| span.what.1)
+            .max();
+        // A deleted queue may be back, and not all of it.
+        let is_deleted = deletion.is_some() && deletion >= life;
+        let (min, max) = (store.min_offset(topic, queue), store.max_offset(topic, queue));
+        let actual = read(store, topic, queue)?;
+        for (index, bytes) in &actual {
+            ensure!(
+                found
+                    .iter()
+                    .any(|put| put.bytes == *bytes && put.index == *index && put.topic == topic),
+                "{name} has at index {index} what is not in the log"
+            );
+        }
+        if is_deleted {
+            return Ok(());
+        }
+        let positions = |list: &[&Put]| {
+            list.iter()
+                .map(|put| (put.index, put.position))
+                .collect::<Vec<_>>()
+        };
+        ensure!(
+            actual.len() == expected.len()
+                && actual
+                    .iter()
+                    .zip(&expected)
+                    .all(|(actual, put)| actual.0 == put.index && actual.1 == put.bytes),
+            "{name} has indexes {:?} ({min}..{max}), the log has {:?}",
+            actual.iter().map(|unit| unit.0).collect::<Vec<_>>(),
+            positions(&expected)
+        );
+        let next = self
+            .history
+            .puts
+            .iter()
+            .filter(|put| put.topic == topic && put.queue == queue && !put.is_hidden)
+            .filter(|put| put.life >= life.unwrap_or(0) && put.is_durable(self.steps))
+            .map(|put| put.index + 1)
+            .max();
+        ensure!(
+            max >= next.unwrap_or(0),
+            "{name} goes on at {max} although index {next:?} was reached"
+        );
+        Ok(())
+    }
+
+    fn configs(&self, session: &Session) -> Outcome<()> {
+        let mut files: BTreeMap<&str, Vec<&Span<(String, String)>>> = BTreeMap::new();
+        for save in self.history.configs.iter().filter(|save| save.began < self.steps) {
+            files.entry(&save.what.0).or_default().push(save);
+        }
+        for (name, saves) in files {
+            let path = Path::new(ROOT).join("config").join(name);
+            let check = |text: &str| {
+                text.ends_with("\"}")
+                    .then_some(())
+                    .ok_or_else(|| "cut off".to_owned())
+            };
+            let loaded = config_file::load(session, &path, check).map_err(|error| error.to_string())?;
+            let done = saves.iter().rposition(|save| save.done <= self.steps);
+            let allowed = saves.get(done.unwrap_or(0)..).unwrap_or_default();
+            ensure!(
+                loaded.text().map_or(done.is_none(), |text| allowed
+                    .iter()
+                    .any(|save| save.what.1 == text)),
+                "lost: {name} does not have the text that was saved last"
+            );
+        }
+        Ok(())
+    }
+
+    /// The history of the disk that was found: what is there is durable.
+    fn after(&self, found: Vec<&Put>) -> History {
+        let puts = found.into_iter().map(|put| Put {
+            began: 0,
+            in_memory: 0,
+            durable: Arc::default(),
+            ..put.clone()
+        });
+        let now = |began: usize| if began <= self.steps { 0 } else { NEVER };
+        History {
+            puts: puts.collect(),
+            deletions: self
+                .history
+                .deletions
+                .iter()
+                .map(|span| Span {
+                    began: now(span.began),
+                    ..span.clone()
+                })
+                .collect(),
+            starts: self
+                .history
+                .starts
+                .iter()
+                .filter(|span| span.began < self.steps)
+                .map(|span| Span {
+                    what: span.what,
+                    began: 0,
+                    done: 0,
+                })
+                .collect(),
+            configs: Vec::new(),
+            told: Vec::new(),
+        }
+    }
+}
+
+fn read(store: &Store, topic: &str, queue: i32) -> Outcome<Vec<(i64, Vec<u8>)>> {
+    let (mut all, mut offset) = (Vec::new(), store.min_offset(topic, queue));
+    loop {
+        let got = store
+            .get(&Get {
+                topic,
+                queue_id: queue,
+                offset,
+                max_count: 32,
+                max_bytes: 1 << 20,
+                tags: TagFilter::All,
+            })
+            .map_err(|error| format!("{topic}-{queue} at {offset}: {error}"))?;
+        if got.status != GetStatus::Found {
+            ensure!(
+                offset == store.max_offset(topic, queue),
+                "{topic}-{queue}: {:?} at {offset} in front of {}",
+                got.status,
+                store.max_offset(topic, queue)
+            );
+            return Ok(all);
+        }
+        let mut from = 0;
+        for record in records(&got.body) {
+            let record = record.map_err(|error| format!("{topic}-{queue}: {error}"))?;
+            all.push((record.queue_offset, got.body[from..from + record.size].to_vec()));
+            from += record.size;
+        }
+        offset = got.next_offset;
+    }
+}
+
+fn keys(store: &Store, found: &[&Put]) -> Outcome<()> {
+    store
+        .run(Chore::Index)
+        .map_err(|error| format!("the index: {error}"))?;
+    let count = found.len();
+    for put in found
+        .iter()
+        .take(2)
+        .chain(found.iter().skip(count.saturating_sub(3)))
+        .chain(found.get(count / 2))
+    {
+        let hits = store
+            .query(&KeyQuery {
+                topic: &put.topic,
+                key: &put.key,
+                kind: KeyKind::Unique,
+                max_count: 10,
+                begin_ms: 0,
+                end_ms: i64::MAX,
+            })
+            .map_err(|error| format!("the index: {error}"))?;
+        ensure!(
+            hits.count == 1 && hits.body == put.bytes,
+            "the index finds {} records for {} at {}",
+            hits.count,
+            put.key,
+            put.position
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,246 @@
+//! The disk as a crash may leave it.
+
+use super::{Inode, Node, SimDisk, Step, World, clear, size, write};
+use crate::random::Random;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+const SECTOR: u64 = 512;
+
+/// What becomes of that which was not fsynced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// Nothing is lost: the process was killed, the machine runs on.
+    Nothing,
+    /// All is lost.
+    All,
+    /// What was done before some moment is there, what came later is lost.
+    Newest,
+    /// Each write and each change of a name is there or lost: reordered.
+    Writes,
+    /// Each sector holds the first or the last state that it may have: torn and reordered.
+    Sectors,
+    /// Each sector holds any state that it may have.
+    States,
+}
+
+impl Loss {
+    /// All kinds.
+    pub const ALL: [Self; 6] = [
+        Self::Nothing,
+        Self::All,
+        Self::Newest,
+        Self::Writes,
+        Self::Sectors,
+        Self::States,
+    ];
+}
+
+/// How the states of sectors, lengths and names are chosen.
+struct Choice {
+    loss: Loss,
+    seed: u64,
+    steps: usize,
+    newest: usize,
+}
+
+impl Choice {
+    /// True when the state that step `number` made, of the thing `key`, reached the disk or was followed by one that did.
+    fn keeps(&self, number: usize, key: (usize, u64)) -> bool {
+        let random = || Random::of(&[self.seed, key.0 as u64, key.1]).next();
+        match self.loss {
+            Loss::Nothing => true,
+            Loss::All => false,
+            Loss::Newest => number < self.newest,
+            Loss::Writes => Random::of(&[self.seed, number as u64]).next().is_multiple_of(2),
+            Loss::Sectors => random().is_multiple_of(2),
+            Loss::States => number < size(random()) % (self.steps + 1),
+        }
+    }
+}
+
+/// For each inode and directory the last step that made it durable.
+#[derive(Default)]
+struct Durable<'w> {
+    files: HashMap<usize, usize>,
+    directories: HashMap<&'w Path, usize>,
+    all: usize,
+}
+
+impl Durable<'_> {
+    fn has_file(&self, number: usize, inode: usize) -> bool {
+        number < self.all || self.files.get(&inode).is_some_and(|sync| number < *sync)
+    }
+
+    fn has_name(&self, number: usize, path: &Path) -> bool {
+        let directory = path.parent().unwrap_or(path);
+        number < self.all || self.directories.get(directory).is_some_and(|sync| number < *sync)
+    }
+}
+
+/// A disk that is being built.
+struct After {
+    names: BTreeMap<PathBuf, Node>,
+    inodes: Vec<Inode>,
+    /// The length of a file; its bytes may reach further or less far.
+    lengths: Vec<u64>,
+}
+
+impl SimDisk {
+    /// The disk after a power loss behind the first `steps` steps; the same for the same arguments.
+    #[must_use]
+    pub fn crash(&self, steps: usize, loss: Loss, seed: u64) -> Self {
+        let world = self.world();
+        let choice = Choice {
+            loss,
+            seed,
+            steps,
+            newest: size(Random::of(&[seed]).next()) % (steps + 1),
+        };
+        let journal = world.journal.get(..steps).unwrap_or(&world.journal);
+        let durable = durable(journal);
+        let mut after = After {
+            names: world.base.0.clone(),
+            lengths: world
+                .base
+                .1
+                .iter()
+                .map(|inode| inode.bytes.len() as u64)
+                .collect(),
+            inodes: world.base.1.clone(),
+        };
+        after.lengths.resize(world.inodes.len(), 0);
+        after.inodes.resize(world.inodes.len(), Inode::default());
+        for (number, step) in journal.iter().enumerate() {
+            after.apply(number, step, &durable, &choice);
+        }
+        after.finish(&world)
+    }
+}
+
+fn durable(journal: &[Step]) -> Durable<'_> {
+    let mut durable = Durable::default();
+    for (number, step) in journal.iter().enumerate() {
+        match step {
+            Step::Sync(inode) => {
+                durable.files.insert(*inode, number);
+            }
+            Step::SyncDirectory(path) => {
+                durable.directories.insert(path, number);
+            }
+            Step::SyncAll => durable.all = number,
+            _ => {}
+        }
+    }
+    durable
+}
+
+impl After {
+    fn apply(&mut self, number: usize, step: &Step, durable: &Durable<'_>, choice: &Choice) {
+        let keeps_name =
+            |path: &Path| durable.has_name(number, path) || choice.keeps(number, (usize::MAX, number as u64));
+        match step {
+            Step::Create(path, inode) if keeps_name(path) => self.add(path, Node::File(*inode)),
+            Step::MakeDirectory(path) if keeps_name(path) => self.add(path, Node::Directory),
+            Step::Rename(from, to) if keeps_name(to) => {
+                if let Some(node) = self.names.remove(from) {
+                    self.add(to, node);
+                }
+            }
+            Step::Remove(path) if keeps_name(path) => {
+                self.names.remove(path);
+            }
+            Step::RemoveDirectory(path) if keeps_name(path) => {
+                self.names.retain(|name, _| !name.starts_with(path));
+            }
+            Step::Write(inode, at, bytes) => {
+                let is_durable = durable.has_file(number, *inode);
+                self.change(
+                    *inode,
+                    (*at, at + bytes.len() as u64),
+                    |sector| is_durable || choice.keeps(number, (*inode, sector)),
+                    Some((*at, bytes)),
+                );
+                if is_durable || choice.keeps(number, (*inode, u64::MAX)) {
+                    self.grow(*inode, at + bytes.len() as u64);
+                }
+            }
+            Step::Clear(inode, from, to) => {
+                let is_durable = durable.has_file(number, *inode);
+                self.change(
+                    *inode,
+                    (*from, *to),
+                    |sector| is_durable || choice.keeps(number, (*inode, sector)),
+                    None,
+                );
+            }
+            Step::SetLength(inode, length)
+                if durable.has_file(number, *inode) || choice.keeps(number, (*inode, u64::MAX)) =>
+            {
+                if let Some(place) = self.lengths.get_mut(*inode) {
+                    *place = *length;
+                }
+                if let Some(inode) = self.inodes.get_mut(*inode) {
+                    // What is cut off is gone for good.
+                    clear(inode, *length, u64::MAX);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, path: &Path, node: Node) {
+        let is_there = path
+            .parent()
+            .is_some_and(|parent| self.names.get(parent) == Some(&Node::Directory));
+        if is_there {
+            self.names.insert(path.to_owned(), node);
+        }
+    }
+
+    fn grow(&mut self, inode: usize, length: u64) {
+        if let Some(place) = self.lengths.get_mut(inode) {
+            *place = (*place).max(length);
+        }
+    }
+
+    /// Brings bytes (zero ones without any) to those sectors of a range that are kept.
+    fn change(
+        &mut self,
+        inode: usize,
+        (from, to): (u64, u64),
+        keeps: impl Fn(u64) -> bool,
+        bytes: Option<(u64, &[u8])>,
+    ) {
+        let Some(inode) = self.inodes.get_mut(inode) else {
+            return;
+        };
+        let mut at = from;
+        while at < to {
+            let sector = at / SECTOR;
+            let end = ((sector + 1) * SECTOR).min(to);
+            if keeps(sector) {
+                match bytes {
+                    Some((start, bytes)) => {
+                        let part = bytes.get(size(at - start)..size(end - start));
+                        write(inode, at, part.unwrap_or_default());
+                    }
+                    None => clear(inode, at, end),
+                }
+            }
+            at = end;
+        }
+    }
+
+    fn finish(mut self, world: &World) -> SimDisk {
+        for (number, (inode, length)) in self.inodes.iter_mut().zip(&self.lengths).enumerate() {
+            inode.bytes.resize(size(*length), 0);
+            inode.modified_ms = world.inodes.get(number).map_or(0, |inode| inode.modified_ms);
+        }
+        // A name whose directory was lost with everything above it is gone.
+        let names = self.names.clone();
+        self.names
+            .retain(|name, _| name.ancestors().all(|above| names.contains_key(above)));
+        SimDisk::with(self.names, self.inodes, world.now_ms)
+    }
+}
