@@ -309,8 +309,16 @@ async fn answer_waiting(state: Arc<State>, mut ready: UnboundedReceiver<Held>, s
 
 async fn sweep_waiting(state: Arc<State>, shutdown: Shutdown) {
     let mut sweeps = 0_u32;
+    let mut had_failed = false;
     while !shutdown.sleep_or_stop(SWEEP).await {
         sweeps = sweeps.wrapping_add(1);
+        if state.store.has_failed() && !had_failed {
+            had_failed = true;
+            tracing::error!(
+                "the store has failed: the name servers are told that nothing can be written here"
+            );
+            state.announcements.changed();
+        }
         let end_of = |topic: &str, queue: i32| state.store.max_offset(topic, queue);
         let check: Option<&EndOf<'_>> = sweeps.is_multiple_of(CHECK_SWEEPS).then_some(&end_of);
         state.hold.sweep(clock::now_ms(), check);

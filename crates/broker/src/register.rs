@@ -149,7 +149,13 @@ async fn register(state: &State, client: &Client, address: &str) -> Result<(), S
 pub(crate) fn register_command(state: &State) -> Command {
     let options = &state.options;
     let (topics, version) = state.topics.all();
-    let broker_bits = options.broker_permission | !(admission::PERM_READ | admission::PERM_WRITE);
+    let mut broker_bits = options.broker_permission | !(admission::PERM_READ | admission::PERM_WRITE);
+    let mut version = version;
+    if state.store.has_failed() {
+        // The log takes nothing more: producers are to go elsewhere. A name server looks only when the version is another one.
+        broker_bits &= !admission::PERM_WRITE;
+        version = version.next();
+    }
     let body = file::register_body(&topics, &version, broker_bits);
     let address = state.address();
     let ha_address = format!("{}:{}", state.store_host().ip(), options.ha_listen_port);

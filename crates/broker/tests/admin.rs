@@ -8,12 +8,16 @@
 mod common;
 
 use common::{LIMIT, Site, TempDir, eventually, number, options, properties, pull, records, text};
-use pyrmq_broker::{Kind, Options, rows};
+use pyrmq_broker::{Broker, Kind, Options, rows};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::Json;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::net::{Peer, Processor, Reply, Server, ServerOptions, Shutdown, Table, Tracker};
+use pyrmq_testkit::FaultyDisk;
+use pyrmq_testkit::disk::{Fault, Operation};
+use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
+use tokio::runtime::Handle;
 
 fn topic(code: i32, topic: &str) -> Command {
     Command::request(code).with_field("topic", topic)
@@ -378,6 +382,29 @@ async fn name_servers_hear_of_start_changes_and_stop() {
     );
     one.stop().await;
     two.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn name_servers_hear_that_a_broken_disk_takes_nothing_more() {
+    let dir = TempDir::new();
+    let name_server = NameServer::start(0);
+    let disk = FaultyDisk::default();
+    let options = with_name_servers(&dir, &name_server.address);
+    let broker = Broker::start_on(Arc::new(disk.clone()), options, &Handle::current(), None, &[]).unwrap();
+    let site = Site::of(broker);
+    site.ask_ok(common::create("T", 1)).await;
+    assert!(name_server.last_topics().contains(r#""perm":6"#));
+    disk.fail(Operation::Sync, "commitlog", 0, Fault::Error(ErrorKind::Other));
+    let message = properties(&[("WAIT", "false")]);
+    site.send("T", b"lost", &message).await;
+    eventually("no topic may be written", async || {
+        let topics = name_server.last_topics();
+        topics.contains(r#""perm":4"#) && !topics.contains(r#""perm":6"#)
+    })
+    .await;
+    assert!(site.broker.health().store.has_failed);
+    drop(site.broker.stop(common::LIMIT).await);
+    name_server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

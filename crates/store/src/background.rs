@@ -1,4 +1,5 @@
-//! The store's threads: one fsyncs the log, one makes segments ahead of time, one fills the key index, one keeps house.
+//! The store's threads: one fsyncs the log, one makes segments ahead of time, one fills the key index, one keeps house,
+//! one answers those who wait too long.
 
 use crate::error::StoreError;
 use crate::index_file::IndexEntry;
@@ -13,7 +14,10 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often queues are written and waiting senders looked after.
+/// How often waiting senders are looked after: a quarter of `syncFlushTimeout` within these.
+const PATIENCE_LEAST: Duration = Duration::from_millis(10);
+const PATIENCE_MOST: Duration = Duration::from_secs(1);
+/// How often queues are written.
 const HOUSE_TICK: Duration = Duration::from_millis(100);
 /// How often the keys of new messages go to the index.
 const INDEX_TICK: Duration = Duration::from_millis(100);
@@ -76,6 +80,7 @@ pub(crate) fn start(inner: &Arc<Inner>) -> Result<Vec<JoinHandle<()>>, StoreErro
     };
     spawn("store-flush", flush)?;
     spawn("store-segment", prepare)?;
+    spawn("store-patience", expire)?;
     spawn("store-house", keep_house)?;
     if inner.index.is_some() {
         spawn("store-index", index)?;
@@ -105,8 +110,18 @@ fn prepare(inner: &Inner) {
     }
 }
 
-fn keep_house(inner: &Inner) {
+/// Answers those who wait too long. A thread of its own: when the disk hangs, all others do.
+fn expire(inner: &Inner) {
     let longest = Duration::from_millis(inner.options.sync_flush_timeout_ms);
+    while inner
+        .patience_alarm
+        .sleep((longest / 4).clamp(PATIENCE_LEAST, PATIENCE_MOST))
+    {
+        inner.waiters.expire(longest);
+    }
+}
+
+fn keep_house(inner: &Inner) {
     let queue_tick = Duration::from_millis(inner.options.flush_queue_interval_ms);
     let clean_tick = Duration::from_millis(inner.options.clean_interval_ms);
     let start = Instant::now();
@@ -117,7 +132,6 @@ fn keep_house(inner: &Inner) {
         .house_alarm
         .sleep(HOUSE_TICK.min(queue_tick).min(clean_tick))
     {
-        inner.waiters.expire(longest);
         if inner.log.failure.check().is_err() {
             continue;
         }

@@ -37,6 +37,7 @@ pub(crate) struct Inner {
     pub(crate) index_alarm: Alarm,
     pub(crate) house_alarm: Alarm,
     pub(crate) segment_alarm: Alarm,
+    pub(crate) patience_alarm: Alarm,
     /// Where the segment begins that the thread of the segments was told to make.
     pub(crate) asked_for_segment: AtomicI64,
     pub(crate) disk: Disk,

@@ -138,6 +138,7 @@ impl Store {
             index_alarm: Alarm::default(),
             house_alarm: Alarm::default(),
             segment_alarm: Alarm::default(),
+            patience_alarm: Alarm::default(),
             asked_for_segment: AtomicI64::new(-1),
             disk: Disk::default(),
             listener: OnceLock::new(),
@@ -328,6 +329,11 @@ impl Store {
         }
     }
 
+    /// True when a write or an fsync has failed: nothing more is taken until a restart.
+    pub fn has_failed(&self) -> bool {
+        self.inner.log.failure.check().is_err()
+    }
+
     /// The state of the store.
     pub fn health(&self) -> Health {
         let inner = &self.inner;
@@ -384,6 +390,7 @@ impl Store {
             &inner.index_alarm,
             &inner.house_alarm,
             &inner.segment_alarm,
+            &inner.patience_alarm,
         ];
         for alarm in alarms {
             alarm.stop();

@@ -392,3 +392,27 @@ fn levels_are_named_and_reached() {
     assert_eq!(store.health().durability.name(), "memory");
     assert_eq!(store.durability(0), Durability::Local);
 }
+
+#[test]
+fn a_disk_that_hangs_is_answered_with_a_timeout_and_the_message_comes_later() {
+    let dir = TempDir::new().unwrap();
+    let disk = FaultyDisk::default();
+    let mut options = small(dir.path());
+    options.flush = FlushDiskType::Sync;
+    options.sync_flush_timeout_ms = 100;
+    let store = Store::open(options, Arc::new(disk.clone())).unwrap();
+    let message = message("T", 0, b"x", "");
+    let stored = store.put(&message).unwrap();
+    durable(&store, stored.end_position).unwrap();
+    disk.hang(true);
+    let stored = store.put(&message).unwrap();
+    let answer = durable(&store, stored.end_position);
+    disk.hang(false);
+    assert!(
+        matches!(answer, Err(StoreError::FlushTimeout { waited_ms: 100.. })),
+        "{answer:?}"
+    );
+    eventually(|| bodies(&store, "T", 0).len() == 2);
+    assert_eq!(store.durability(stored.end_position), Durability::Local);
+    store.close().unwrap();
+}

@@ -4,7 +4,7 @@ use pyrmq_store::fs::{Entry, File, Fs, LockGuard, RealFs, Space};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +52,9 @@ struct Plan {
     writes: AtomicU64,
     reads: AtomicU64,
     syncs: AtomicU64,
+    /// Fsyncs of files wait while this is true.
+    hangs: Mutex<bool>,
+    released: Condvar,
 }
 
 impl Plan {
@@ -132,6 +135,12 @@ impl FaultyDisk {
         });
     }
 
+    /// Lets every fsync of a file wait until this is called again with `false`.
+    pub fn hang(&self, hangs: bool) {
+        *self.plan.hangs.lock().unwrap_or_else(PoisonError::into_inner) = hangs;
+        self.plan.released.notify_all();
+    }
+
     /// No more faults.
     pub fn heal(&self) {
         self.plan.rules().clear();
@@ -182,6 +191,8 @@ impl File for FaultyFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        let hangs = self.plan.hangs.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.plan.released.wait_while(hangs, |hangs| *hangs));
         self.plan.check(Operation::Sync, &self.path)?;
         self.inner.sync()
     }
