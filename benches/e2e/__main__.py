@@ -21,6 +21,7 @@ from tests.interop.driver import Driver
 from benches.e2e import rows
 from benches.e2e.codec import codec_rows
 from benches.e2e.servers import VERSION, apache, ours
+from benches.e2e.store import store_rows
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -49,6 +50,8 @@ def measure(arguments: argparse.Namespace) -> list[rows.Row]:
             done.append(wheel)
     if wanted("codec"):
         done += codec_rows(arguments.rounds)
+    if wanted("store"):
+        done += store_rows(ROOT, arguments.rounds)
     if chosen is None or chosen & {"sync", "batch", "drain", "python"}:
         with ExitStack() as stack:
             sides = [stack.enter_context(side())[0] for side in (ours, apache)]
@@ -123,7 +126,8 @@ def main() -> int:
         "--backlog", type=int, default=400_000, help="messages that the drain reads"
     )
     parser.add_argument(
-        "--rows", help="comma list of: start,import,codec,sync,batch,drain,python (default: all)"
+        "--rows",
+        help="comma list of: start,import,codec,store,sync,batch,drain,python (default: all)",
     )
     arguments = parser.parse_args()
     done = measure(arguments)

@@ -1,24 +1,76 @@
-//! Measures the store and prints the numbers as lines of JSON: `cargo run --release --example store_bench -- [DIR]`.
+//! Measures the store beside the bare disk, in turns, and prints one line of JSON a row:
+//! `cargo run --release -p pyrmq-store --example store_bench -- [--rows append,sync,...] [--rounds N] [--queues N] [--mb N] [DIR]`.
 //!
-//! put: one thread, 128 B bodies with the properties that a Java client sends; put_batch: 32 such messages a call;
-//! get: 32 messages a pull, first fresh ones, then all from the files; floor: bare positional writes of the same bytes.
+//! `append` batches of 32 messages / bare writes of the same bytes to one file; `put` one message a call; `sync` a lone
+//! sender with `SYNC_FLUSH` / write and fdatasync of the same bytes, and 64 senders; `roll` slow puts where segments are
+//! small / where there is one; `start` opening after a clean stop and after kill -9; `queues` one message in each of many
+//! queues. A ratio is of two figures of one round, taken one after the other.
 #![allow(
     clippy::print_stdout,
     clippy::expect_used,
     clippy::unwrap_used,
+    clippy::disallowed_methods,
     reason = "a program for people who measure"
 )]
 #![allow(clippy::cast_precision_loss, reason = "rates")]
 
-use pyrmq_store::fs::{Fs, RealFs};
+use pyrmq_store::fs::{File, Fs, RealFs};
 use pyrmq_store::{Batch, BatchItem, FlushDiskType, Get, Message, Options, Store, TagFilter};
+use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const PROPERTIES: &str = "KEYS\u{1}k\u{2}UNIQ_KEY\u{1}7F0000011AE24E0E2F2A6AE802B40001\u{2}CLUSTER\u{1}DefaultCluster\u{2}WAIT\u{1}true\u{2}MSG_REGION\u{1}DefaultRegion\u{2}TRACE_ON\u{1}true\u{2}TAGS\u{1}t\u{2}";
+const BATCH: usize = 32;
+
+struct Arguments {
+    rows: Option<Vec<String>>,
+    rounds: usize,
+    queues: usize,
+    megabytes: usize,
+    root: PathBuf,
+    fill: bool,
+}
+
+fn arguments() -> Arguments {
+    let mut arguments = Arguments {
+        rows: None,
+        rounds: 5,
+        queues: 40_000,
+        megabytes: 1000,
+        root: std::env::temp_dir().join("pyrmq-store-bench"),
+        fill: false,
+    };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut value = || words.next().expect("a value");
+        match word.as_str() {
+            "--rows" => arguments.rows = Some(value().split(',').map(str::to_owned).collect()),
+            "--rounds" => arguments.rounds = value().parse().expect("a number"),
+            "--queues" => arguments.queues = value().parse().expect("a number"),
+            "--mb" => arguments.megabytes = value().parse().expect("a number"),
+            "--fill" => arguments.fill = true,
+            directory => arguments.root = PathBuf::from(directory),
+        }
+    }
+    arguments
+}
+
+/// What measures a row.
+type Measure = fn(&Arguments);
+
+/// One row: its figures in the order they were taken.
+fn tell(row: &str, unit: &str, values: &[f64]) {
+    let values: Vec<String> = values.iter().map(|value| format!("{value:.4}")).collect();
+    println!(
+        "{{\"row\":\"{row}\",\"unit\":\"{unit}\",\"values\":[{}]}}",
+        values.join(",")
+    );
+}
 
 fn host() -> SocketAddr {
     "127.0.0.1:10911".parse().expect("an address")
@@ -44,217 +96,350 @@ fn message(body: &[u8], queue_id: i32) -> Message<'_> {
     }
 }
 
-fn options(root: &Path, index: bool) -> Options {
-    let mut options = Options::new(root);
-    options.index = index;
-    options
+fn open(options: Options) -> Arc<Store> {
+    Store::open(options, Arc::new(RealFs)).expect("the store opens")
 }
 
-/// Nanoseconds that this thread was on a processor: what a busy machine does not change.
-fn cpu_ns() -> f64 {
-    let text = RealFs
-        .read(Path::new("/proc/thread-self/schedstat"))
-        .unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    text.split(' ')
-        .next()
-        .and_then(|number| number.parse().ok())
-        .unwrap_or_default()
-}
-
-/// Calls `work` for `count` messages: (messages a second, processor microseconds a message).
-fn measure(count: usize, work: impl FnOnce()) -> (f64, f64) {
-    let (start, cpu) = (Instant::now(), cpu_ns());
-    work();
-    let cpu = (cpu_ns() - cpu) / 1e3 / count as f64;
-    (count as f64 / start.elapsed().as_secs_f64(), cpu)
-}
-
-fn fresh(root: &Path) {
+fn fresh(root: &Path) -> Options {
     drop(std::fs::remove_dir_all(root));
+    Options::new(root)
 }
 
-fn put(root: &Path, index: bool, count: usize) -> (f64, f64) {
-    fresh(root);
-    let store = Store::open(options(root, index), Arc::new(RealFs)).expect("the store opens");
-    let body = [7u8; 128];
-    measure(count, || {
-        for number in 0..count {
-            let queue = i32::try_from(number % 8).unwrap();
-            store.put(&message(&body, queue)).expect("stored");
-        }
-    })
-}
-
-fn put_threads(root: &Path, threads: usize, each: usize) -> f64 {
-    fresh(root);
-    let store = Store::open(options(root, true), Arc::new(RealFs)).expect("the store opens");
-    let body = [7u8; 128];
+fn seconds(work: impl FnOnce()) -> f64 {
     let start = Instant::now();
-    std::thread::scope(|scope| {
-        for thread in 0..threads {
-            let store = &store;
-            scope.spawn(move || {
-                for number in 0..each {
-                    let queue = i32::try_from((thread + number) % 8).unwrap();
-                    store.put(&message(&body, queue)).expect("stored");
-                }
-            });
-        }
-    });
-    (threads * each) as f64 / start.elapsed().as_secs_f64()
+    work();
+    start.elapsed().as_secs_f64()
 }
 
-fn put_batch(root: &Path, index: bool, count: usize) -> ((f64, f64), Arc<Store>) {
-    fresh(root);
-    let store = Store::open(options(root, index), Arc::new(RealFs)).expect("the store opens");
-    let body = [7u8; 128];
-    let one = message(&body, 0);
+/// Puts `count` batches; bytes a second of the log.
+fn batches(store: &Store, body: &[u8], count: usize) -> f64 {
+    let one = message(body, 0);
     let item = BatchItem {
         flag: 0,
-        body: &body,
+        body,
         properties: PROPERTIES,
         tags_code: 116,
         unique_key: one.unique_key,
         keys: one.keys,
         tag: one.tag,
     };
-    let items = [item; 32];
-    let batch = Batch {
-        topic: "bench",
-        queue_id: 0,
-        sys_flag: 0,
-        born_timestamp_ms: 1,
-        born_host: host(),
-        store_host: host(),
-        reconsume_times: 0,
-        items: &items,
-    };
-    let rates = measure(count, || {
-        for _ in 0..count / 32 {
+    let items = [item; BATCH];
+    let before = store.stats().bytes_put;
+    let taken = seconds(|| {
+        for number in 0..count {
+            let batch = Batch {
+                topic: "bench",
+                queue_id: i32::try_from(number % 8).unwrap(),
+                sys_flag: 0,
+                born_timestamp_ms: 1,
+                born_host: host(),
+                store_host: host(),
+                reconsume_times: 0,
+                items: &items,
+            };
             store.put_batch(&batch).expect("stored");
         }
     });
-    (rates, store)
+    (store.stats().bytes_put - before) as f64 / taken
 }
 
-/// Reads everything: (messages a second, processor microseconds a message, megabytes a second).
-fn get_all(store: &Store) -> (f64, f64, f64) {
-    let (mut offset, mut messages, mut bytes) = (0, 0usize, 0usize);
-    let (start, cpu) = (Instant::now(), cpu_ns());
-    loop {
-        let got = store
-            .get(&Get {
-                topic: "bench",
-                queue_id: 0,
-                offset,
-                max_count: 32,
-                max_bytes: 256 << 10,
-                tags: TagFilter::All,
-            })
-            .expect("an answer");
-        if got.count == 0 {
-            break;
-        }
-        messages += got.count;
-        bytes += got.body.len();
-        offset = got.next_offset;
-    }
-    let seconds = start.elapsed().as_secs_f64();
-    let cpu = (cpu_ns() - cpu) / 1e3 / messages as f64;
-    (messages as f64 / seconds, cpu, bytes as f64 / seconds / 1e6)
-}
-
-fn floor(root: &Path, size: usize, count: usize, messages: usize) -> (f64, f64) {
-    fresh(root);
-    RealFs.create_directories(root).expect("a directory");
-    let file = RealFs.create(&root.join("floor")).expect("a file");
-    file.set_length(1 << 30).expect("a length");
+/// Writes as many bytes in pieces as large to one file; bytes a second.
+fn bare(root: &Path, size: usize, count: usize) -> f64 {
+    drop(std::fs::remove_dir_all(root));
+    let file = bare_file(root);
     let bytes = vec![7u8; size];
-    measure(messages, || {
+    let taken = seconds(|| {
         for number in 0..count {
             file.write_all_at(&bytes, (number * size) as u64)
                 .expect("a write");
         }
+    });
+    (size * count) as f64 / taken
+}
+
+fn bare_file(root: &Path) -> Arc<dyn File> {
+    RealFs.create_directories(root).expect("a directory");
+    let file = RealFs.create(&root.join("bare")).expect("a file");
+    file.set_length(1 << 30).expect("a length");
+    file
+}
+
+fn append(arguments: &Arguments) {
+    for size in [128, 1024] {
+        let body = vec![7u8; size];
+        let record = 88 + size + 1 + "bench".len() + 2 + PROPERTIES.len();
+        let count = (200 << 20) / (record * BATCH);
+        let (mut ours, mut floor, mut ratio) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..arguments.rounds {
+            let floor_now = bare(&arguments.root, record * BATCH, count);
+            let store = open(fresh(&arguments.root));
+            let ours_now = batches(&store, &body, count);
+            ours.push(ours_now / 1e6);
+            floor.push(floor_now / 1e6);
+            ratio.push(ours_now / floor_now);
+        }
+        tell(&format!("append_{size}"), "MB/s", &ours);
+        tell(&format!("append_{size}_bare"), "MB/s", &floor);
+        tell(&format!("append_{size}_of_bare"), "times", &ratio);
+    }
+}
+
+fn put(arguments: &Arguments) {
+    let body = [7u8; 128];
+    let count = 300_000;
+    let mut rates = Vec::new();
+    for _ in 0..arguments.rounds {
+        let store = open(fresh(&arguments.root));
+        let taken = seconds(|| {
+            for number in 0..count {
+                store.put(&message(&body, number % 8)).expect("stored");
+            }
+        });
+        rates.push(f64::from(count) / taken);
+    }
+    tell("put_128", "messages/s", &rates);
+}
+
+/// One message, until it is durable; microseconds.
+fn put_durable(store: &Store, body: &[u8], queue: i32) -> f64 {
+    let (done, wait) = mpsc::channel();
+    1e6 * seconds(|| {
+        let stored = store.put(&message(body, queue)).expect("stored");
+        store.when_durable(
+            stored.end_position,
+            Box::new(move |result| done.send(result).expect("a waiter")),
+        );
+        wait.recv().expect("an answer").expect("durable");
     })
 }
 
-fn sync(root: &Path, senders: usize, each: usize) -> (f64, f64) {
-    fresh(root);
-    let mut options = options(root, true);
-    options.flush = FlushDiskType::Sync;
-    let store = Store::open(options, Arc::new(RealFs)).expect("the store opens");
+fn percentile(values: &mut [f64], share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let last = values.len().saturating_sub(1);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
+    let at = (last as f64 * share) as usize;
+    values.get(at).copied().unwrap_or_default()
+}
+
+fn sync(arguments: &Arguments) {
     let body = [7u8; 128];
-    let start = Instant::now();
-    std::thread::scope(|scope| {
-        for sender in 0..senders {
-            let store = &store;
-            scope.spawn(move || {
-                let (done, wait) = mpsc::channel();
-                for _ in 0..each {
-                    let stored = store
-                        .put(&message(&body, i32::try_from(sender % 8).unwrap()))
-                        .expect("stored");
-                    let done = done.clone();
-                    store.when_durable(
-                        stored.end_position,
-                        Box::new(move |result| done.send(result).expect("a waiter")),
-                    );
-                    wait.recv().expect("an answer").expect("durable");
+    let bare_root = arguments.root.with_extension("bare");
+    let mut options = fresh(&arguments.root);
+    options.flush = FlushDiskType::Sync;
+    let store = open(options);
+    let file = bare_file(&bare_root);
+    let record = vec![7u8; 352];
+    let (mut ours, mut floor, mut ratio) = (Vec::new(), Vec::new(), Vec::new());
+    let mut at = 0;
+    for _ in 0..arguments.rounds {
+        let (mut one, mut other) = (Vec::new(), Vec::new());
+        for _ in 0..10 {
+            for _ in 0..20 {
+                one.push(put_durable(&store, &body, 0));
+            }
+            for _ in 0..20 {
+                other.push(
+                    1e6 * seconds(|| {
+                        file.write_all_at(&record, at).expect("a write");
+                        file.sync().expect("an fsync");
+                    }),
+                );
+                at += record.len() as u64;
+            }
+        }
+        let (one, other) = (percentile(&mut one, 0.5), percentile(&mut other, 0.5));
+        ours.push(one);
+        floor.push(other);
+        ratio.push(one / other);
+    }
+    tell("sync_lone_p50", "us", &ours);
+    tell("fdatasync_p50", "us", &floor);
+    tell("sync_lone_of_fdatasync", "times", &ratio);
+    let (mut rates, mut shares) = (Vec::new(), Vec::new());
+    for _ in 0..arguments.rounds {
+        let before = store.stats();
+        let taken = seconds(|| {
+            std::thread::scope(|scope| {
+                for sender in 0..64 {
+                    let (store, body) = (&store, &body);
+                    scope.spawn(move || {
+                        for _ in 0..50 {
+                            put_durable(store, body, sender % 8);
+                        }
+                    });
                 }
             });
+        });
+        let after = store.stats();
+        let messages = (after.messages_put - before.messages_put) as f64;
+        rates.push(messages / taken);
+        shares.push(messages / (after.flushes - before.flushes).max(1) as f64);
+    }
+    tell("sync_64_senders", "messages/s", &rates);
+    tell("sync_64_messages_an_fsync", "messages", &shares);
+    drop(store);
+    drop(std::fs::remove_dir_all(&bare_root));
+}
+
+fn roll(arguments: &Arguments) {
+    let body = [7u8; 1024];
+    let (mut small, mut one, mut worst) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..arguments.rounds {
+        for (segment, into) in [(4 << 20, &mut small), (1 << 30, &mut one)] {
+            let mut options = fresh(&arguments.root);
+            options.segment_bytes = segment;
+            let store = open(options);
+            let mut taken = Vec::with_capacity(60_000);
+            for number in 0..60_000 {
+                taken.push(
+                    1e6 * seconds(|| {
+                        store.put(&message(&body, number % 8)).expect("stored");
+                    }),
+                );
+                // As fast as a broker under load, not as fast as memory: the disk keeps up.
+                if number % 64 == 0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            into.push(percentile(&mut taken, 0.999));
+            if segment < 1 << 30 {
+                worst.push(percentile(&mut taken, 1.0));
+            }
         }
+    }
+    tell("put_p999_with_18_rolls", "us", &small);
+    tell("put_p999_without_roll", "us", &one);
+    tell("put_worst_with_18_rolls", "us", &worst);
+}
+
+/// Fills a store with `megabytes` of messages in `queues` queues.
+fn fill(arguments: &Arguments, store: &Store) {
+    let body = vec![7u8; 800];
+    let mut stored = 0;
+    let mut number = 0;
+    while stored < arguments.megabytes << 20 || number < arguments.queues {
+        let queue = number % arguments.queues;
+        let topic = format!("topic-{}", queue / 64);
+        let mut message = message(&body, i32::try_from(queue % 64).unwrap());
+        message.topic = &topic;
+        let put = store.put(&message).expect("stored");
+        stored = usize::try_from(put.end_position).unwrap();
+        number += 1;
+    }
+}
+
+fn start(arguments: &Arguments) {
+    let mut clean = Vec::new();
+    let mut killed = Vec::new();
+    drop(std::fs::remove_dir_all(&arguments.root));
+    // A process of its own, so that the kill is a real one.
+    let mut child = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--fill", "--queues", &arguments.queues.to_string()])
+        .args(["--mb", &arguments.megabytes.to_string()])
+        .arg(&arguments.root)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a child");
+    let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+    lines.next().expect("it fills").expect("it says so");
+    child.kill().expect("killed");
+    child.wait().expect("gone");
+    for round in 0..arguments.rounds {
+        if round > 0 {
+            RealFs
+                .create(&arguments.root.join("abort"))
+                .expect("an abort file");
+        }
+        let mut store = None;
+        killed.push(seconds(|| store = Some(open(Options::new(&arguments.root)))));
+        store.take().unwrap().close().expect("a clean stop");
+        clean.push(seconds(|| store = Some(open(Options::new(&arguments.root)))));
+        store.take().unwrap().close().expect("a clean stop");
+    }
+    tell("start_after_kill", "s", &killed);
+    tell("start_clean", "s", &clean);
+}
+
+fn resident_mb() -> f64 {
+    let text = String::from_utf8(RealFs.read(Path::new("/proc/self/status")).unwrap_or_default())
+        .unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok())
+        .unwrap_or_default()
+        / 1e3
+}
+
+fn queues(arguments: &Arguments) {
+    let before = resident_mb();
+    let store = open(fresh(&arguments.root));
+    let filling = seconds(|| {
+        let one = Arguments {
+            rows: None,
+            megabytes: 0,
+            root: arguments.root.clone(),
+            ..*arguments
+        };
+        fill(&one, &store);
     });
-    let rate = (senders * each) as f64 / start.elapsed().as_secs_f64();
-    (rate, store.stats().flushes as f64)
+    tell(
+        "queues_first_messages",
+        "messages/s",
+        &[arguments.queues as f64 / filling],
+    );
+    tell("queues_resident", "MB", &[resident_mb() - before]);
+    tell(
+        "queues_close",
+        "s",
+        &[seconds(|| store.close().expect("a clean stop"))],
+    );
+    drop(store);
+    let mut store = None;
+    tell(
+        "queues_open",
+        "s",
+        &[seconds(|| store = Some(open(Options::new(&arguments.root))))],
+    );
+    let store = store.unwrap();
+    assert_eq!(store.health().queues, arguments.queues);
+    let got = store.get(&Get {
+        topic: "topic-0",
+        queue_id: 0,
+        offset: 0,
+        max_count: 1,
+        max_bytes: 1 << 20,
+        tags: TagFilter::All,
+    });
+    assert_eq!(got.expect("an answer").count, 1);
 }
 
 fn main() {
-    let root = std::env::args()
-        .nth(1)
-        .map_or_else(|| std::env::temp_dir().join("pyrmq-store-bench"), PathBuf::from);
-    let count = 1_000_000;
-    let floor_one = floor(&root, 352, count, count);
-    let floor_batch = floor(&root, 352 * 32, count / 32, count);
-    let put_plain = put(&root, false, count);
-    let put_index = put(&root, true, count);
-    let put_four = put_threads(&root, 4, count / 4);
-    let (batch_plain, store) = put_batch(&root, false, 2 * count);
-    drop(store);
-    let (batch_index, store) = put_batch(&root, true, 2 * count);
-    let got = get_all(&store);
-    store.close().expect("a clean stop");
-    drop(store);
-    let start = Instant::now();
-    let store = Store::open(options(&root, true), Arc::new(RealFs)).expect("the store opens");
-    let open_clean_ms = start.elapsed().as_secs_f64() * 1e3;
-    store.close().expect("a clean stop");
-    drop(store);
-    RealFs.create(&root.join("abort")).expect("an abort file");
-    let (start, cpu) = (Instant::now(), cpu_ns());
-    let store = Store::open(options(&root, true), Arc::new(RealFs)).expect("the store opens");
-    let open_crashed_ms = start.elapsed().as_secs_f64() * 1e3;
-    let open_crashed_cpu_ms = (cpu_ns() - cpu) / 1e6;
-    drop(store);
-    let (sync_one, _) = sync(&root, 1, 500);
-    let (sync_many, flushes) = sync(&root, 64, 200);
-    fresh(&root);
-    let rows = [
-        ("floor_1_write", floor_one),
-        ("floor_32_a_write", floor_batch),
-        ("put", put_plain),
-        ("put_indexed", put_index),
-        ("put_batch32", batch_plain),
-        ("put_batch32_indexed", batch_index),
-        ("get32", (got.0, got.1)),
-    ];
-    for (name, (rate, cpu)) in rows {
-        println!("{{\"row\":\"{name}\",\"messages_per_s\":{rate:.0},\"cpu_us_per_message\":{cpu:.3}}}");
+    let arguments = arguments();
+    if arguments.fill {
+        let store = open(fresh(&arguments.root));
+        fill(&arguments, &store);
+        println!("filled");
+        std::io::stdout().flush().expect("a reader");
+        // Killed meanwhile.
+        std::thread::sleep(Duration::from_mins(10));
+        return;
     }
-    println!(
-        "{{\"put_indexed_4_threads_per_s\":{put_four:.0},\"get32_mb_per_s\":{:.0},\"open_clean_ms\":{open_clean_ms:.1},\
-         \"open_crashed_ms\":{open_crashed_ms:.1},\"open_crashed_cpu_ms\":{open_crashed_cpu_ms:.1},\
-         \"sync_1_sender_per_s\":{sync_one:.0},\"sync_64_senders_per_s\":{sync_many:.0},\"sync_64_flushes\":{flushes:.0}}}",
-        got.2
-    );
+    let rows: [(&str, Measure); 6] = [
+        ("append", append),
+        ("put", put),
+        ("sync", sync),
+        ("roll", roll),
+        ("start", start),
+        ("queues", queues),
+    ];
+    for (name, row) in rows {
+        if arguments
+            .rows
+            .as_ref()
+            .is_none_or(|rows| rows.iter().any(|row| row == name))
+        {
+            row(&arguments);
+        }
+    }
+    drop(std::fs::remove_dir_all(&arguments.root));
 }

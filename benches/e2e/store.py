@@ -1,0 +1,64 @@
+"""The rows of the store alone: `crates/store/examples/store_bench.rs`, run and read."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING
+
+from benches.e2e.rows import Row
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TARGETS = {
+    "append_128_of_bare": (
+        "store, batches of 32, 128 B: its bytes of bare writes' bytes",
+        ">= 0.5 times",
+    ),
+    "append_1024_of_bare": (
+        "store, batches of 32, 1 KiB: its bytes of bare writes' bytes",
+        ">= 0.5 times",
+    ),
+    "sync_lone_of_fdatasync": (
+        "store, SYNC_FLUSH, one sender: p50 of write and fdatasync",
+        "<= 1.3 times",
+    ),
+    "sync_64_senders": ("store, SYNC_FLUSH, 64 senders", ""),
+    "put_p999_with_18_rolls": ("store, put of 1 KiB, p99.9, a roll every 4 MiB", "as without"),
+    "put_p999_without_roll": ("store, put of 1 KiB, p99.9, no roll", ""),
+    "start_clean": ("store, start after a clean stop", "<= 5 s"),
+    "start_after_kill": ("store, start after kill -9", "<= 5 s"),
+    "queues_open": ("store, start with one message in each of many queues", "<= 10 s"),
+}
+"""Row of the program to what it says and must reach; the others are printed as they are."""
+
+
+def store_rows(
+    root: Path, rounds: int, *, queues: int = 40_000, megabytes: int = 1000
+) -> list[Row]:
+    """Build and run the program; one row of the report for each of its lines.
+
+    Args:
+        root: the source tree.
+        rounds: turns of each side.
+        queues: queues of the rows about starting.
+        megabytes: size of the log of the rows about starting.
+    """
+    command = ["cargo", "run", "--release", "--quiet", "-p", "pyrmq-store"]
+    command += ["--example", "store_bench", "--", "--rounds", str(rounds)]
+    command += ["--queues", str(queues), "--mb", str(megabytes)]
+    done = subprocess.run(
+        command, cwd=root, check=True, capture_output=True, text=True, timeout=3600
+    )
+    return [_row(json.loads(line)) for line in done.stdout.splitlines()]
+
+
+def _row(line: dict[str, object]) -> Row:
+    name, unit, values = str(line["row"]), str(line["unit"]), line["values"]
+    assert isinstance(values, list)
+    what, target = TARGETS.get(name, (f"store, {name.replace('_', ' ')}", ""))
+    row = Row(what=what, unit=unit, target=target, less_is_more=unit in {"s", "us"})
+    for value in values:
+        row.add("ours", float(value))
+    return row
