@@ -17,8 +17,9 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// First pause after a registration that failed; doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// A name server that comes back knows its brokers well within a second.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// How long a stop waits for a name server (Apache `unregisterBroker`).
 const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(3);
 
