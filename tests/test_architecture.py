@@ -25,7 +25,7 @@ CRATES: dict[str, set[str]] = {
 }
 
 DATA = {"errors", "message", "config", "codes", "_client", "_core"}
-CLIENTS = {"producer", "consumer", "admin", "aio", "remoting", "routing"}
+CLIENTS = {"producer", "transaction", "consumer", "admin", "aio", "remoting", "routing"}
 PYTHON: dict[str, set[str]] = {
     "_core": set(),
     "codes": set(),
@@ -38,7 +38,9 @@ PYTHON: dict[str, set[str]] = {
     "server": DATA,
     "nameserver": DATA | {"server", "remoting"},
     "broker": DATA | {"server", "remoting"},
-    "producer": DATA | {"remoting", "routing"},
+    "_exchange": DATA,
+    "producer": DATA | {"remoting", "routing", "_exchange"},
+    "transaction": DATA | {"producer"},
     "consumer": DATA | {"remoting", "routing"},
     "admin": DATA | {"remoting"},
     "aio": DATA | CLIENTS,

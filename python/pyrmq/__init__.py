@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from pyrmq.message import SendStatus as SendStatus
     from pyrmq.nameserver.server import NameServer as NameServer
     from pyrmq.producer import Producer as Producer
+    from pyrmq.transaction import TransactionProducer as TransactionProducer
+    from pyrmq.transaction import TransactionState as TransactionState
 
 _HOME = {
     "Admin": "pyrmq.admin",
@@ -66,6 +68,8 @@ _HOME = {
     "SendStatus": "pyrmq.message",
     "SendTimeout": "pyrmq.errors",
     "TopicNotFound": "pyrmq.errors",
+    "TransactionProducer": "pyrmq.transaction",
+    "TransactionState": "pyrmq.transaction",
 }
 
 __all__ = [*_HOME, "__version__"]

@@ -379,6 +379,52 @@ class Accumulator:
     def close(self) -> None: ...
     def end(self) -> None: ...
 
+# exchange.rs
+@final
+class Exchange:
+    def __new__(cls, producer: Producer) -> Self: ...
+    def send(
+        self,
+        topic: str,
+        body: Buffer | str,
+        extras: _Extras,
+        system: list[tuple[str, str]],
+        kind: str,
+        queue: tuple[str, int] | None,
+        timeout_ms: int | None,
+    ) -> SendResult: ...
+    def meet(self, topic: str) -> None: ...
+    def end(
+        self,
+        topic: str,
+        broker: str,
+        address: str | None,
+        half: str,
+        queue_offset: int,
+        message_id: str,
+        state: int,
+    ) -> None: ...
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def asked(self) -> RequestQueue: ...
+    def close(self) -> None: ...
+    @staticmethod
+    def message_of(record: bytes, broker: str) -> ReceivedMessage: ...
+    @staticmethod
+    def reply_of(
+        topic: str,
+        queue_id: int,
+        flag: int,
+        flags: int,
+        born_ms: int,
+        born_host: str,
+        store_ms: int,
+        store_host: str,
+        properties: str,
+        body: bytes,
+    ) -> ReceivedMessage: ...
+
 # received.rs
 @final
 class ReceivedMessage:

@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Self, cast
 
 from pyrmq import _core
@@ -30,8 +31,9 @@ from pyrmq._client import (
     queue_of,
     stats_of,
 )
-from pyrmq.errors import BatchSendError, ForkError, RmqError
-from pyrmq.message import Body, Message, QueueId, SendResult
+from pyrmq._exchange import Exchange
+from pyrmq.errors import BatchSendError, ForkError, RequestTimeout, RmqError
+from pyrmq.message import Body, Message, QueueId, ReceivedMessage, SendResult
 
 __all__ = ["BrokerState", "DeliveryCallback", "Producer", "ProducerStats", "Selector"]
 
@@ -102,6 +104,7 @@ class Producer(ConfiguredProducer):
         self._core = _core.Producer(**options.native())
         self._gathering = _core.Accumulator(self._core, *options.batching(), False, callback_raised)
         self._group = options.group
+        self._exchange = Exchange(self._core, options.group)
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._futures: threading.Thread | None = None
@@ -398,6 +401,98 @@ class Producer(ConfiguredProducer):
         extras = Extras(keys, tags, properties, sharding_key)
         self._core.send_oneway(topic, body, extras, queue_of(self._core, topic, queue))
 
+    def request(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        keys: str | Sequence[str] | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        queue: int | QueueId | Selector | None = None,
+        timeout: float = 3.0,
+    ) -> ReceivedMessage:
+        """Send a message that a consumer answers by :meth:`reply`, and wait for the reply.
+
+        Arguments are those of :meth:`send`.
+
+        Raises:
+            RequestTimeout: No reply came in time; the request may have been read.
+            RmqError: The request was not stored, as :meth:`send`.
+
+        Example:
+            >>> producer.request("prices", b"tea").body  # doctest: +SKIP
+            b'2.80'
+        """
+        began = time.monotonic()
+        future = self.request_async(
+            topic,
+            body,
+            keys=keys,
+            tags=tags,
+            properties=properties,
+            queue=queue,
+            timeout=timeout,
+        )
+        try:
+            # The future times out by itself; this is for a thread that could not run.
+            return future.result(max(0.0, began + timeout + 1.0 - time.monotonic()))
+        except FutureTimeout as error:
+            if isinstance(error, RequestTimeout):
+                raise
+            raise RequestTimeout("no reply came in time") from error
+
+    def request_async(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        keys: str | Sequence[str] | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        queue: int | QueueId | Selector | None = None,
+        timeout: float = 3.0,
+    ) -> Future[ReceivedMessage]:
+        """Send a request; the call waits until it is stored, its future is the reply.
+
+        Arguments and errors are those of :meth:`request`. ``asyncio.wrap_future`` makes it
+        awaitable.
+
+        Example:
+            >>> producer.request_async("prices", b"tea").result().body  # doctest: +SKIP
+            b'2.80'
+        """
+        return self._exchange.request(
+            topic,
+            body,
+            Extras(keys, tags, properties),
+            queue_of(self._core, topic, queue),
+            max(1, milliseconds("timeout", timeout)),
+        )
+
+    def reply(
+        self,
+        request: ReceivedMessage,
+        body: Body,
+        *,
+        keys: str | Sequence[str] | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Answer a request that a consumer has read; its broker hands the answer on.
+
+        Raises:
+            ConfigError: The message is no request.
+            BrokerError: The requester is not connected to the broker any more.
+            RmqError: As :meth:`send`.
+
+        Example:
+            >>> producer.reply(message, b"2.80")  # doctest: +SKIP
+        """
+        wait = None if timeout is None else milliseconds("timeout", timeout)
+        return self._exchange.reply(request, body, Extras(keys, tags, properties), wait)
+
     def flush(self, timeout: float = 10.0) -> bool:
         """Send what is gathered, and wait until no message is on its way; runs callbacks.
 
@@ -450,6 +545,7 @@ class Producer(ConfiguredProducer):
             # The connections are the parent's: there is nothing to end here.
             return
         finally:
+            self._exchange.close()
             self._core.close()
             self._core.shut()
         # What failed by the end is told, too.

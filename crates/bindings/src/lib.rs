@@ -13,6 +13,7 @@ mod connections;
 mod consumer;
 mod enter;
 mod errors;
+mod exchange;
 mod inbox;
 mod json;
 mod log;
@@ -49,6 +50,7 @@ mod _core {
         crate::command::register(module)?;
         crate::connections::register(module)?;
         crate::consumer::register(module)?;
+        crate::exchange::register(module)?;
         crate::json::register(module)?;
         crate::log::register(module)?;
         crate::nameserver::register(module)?;

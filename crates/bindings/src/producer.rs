@@ -7,7 +7,7 @@
 use crate::batch::{self, Plan};
 use crate::command::body_of;
 use crate::errors::Error;
-use crate::outcome::{Outcomes, Place, PySendResult, Value, Waiter};
+use crate::outcome::{Outcome, Outcomes, Place, PySendResult, Value, Waiter};
 use crate::runtime::Owner;
 use crate::{enter, runtime};
 use pyo3::exceptions::PyTypeError;
@@ -17,8 +17,10 @@ use pyrmq_client::draft::{Draft, Properties, Target};
 use pyrmq_client::producer::Producer;
 use pyrmq_client::routes::TopicRoute;
 use pyrmq_client::{ClientError, Compression, ProducerOptions};
+use pyrmq_remoting::codes::request;
 use pyrmq_remoting::message::compress::Codec;
 use pyrmq_remoting::message::java_hash;
+use pyrmq_remoting::net::{Requests, Table};
 use pyrmq_routing::fault::Schedule;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +32,16 @@ use std::time::{Duration, Instant};
 pub(crate) struct PyProducer {
     owner: Owner,
     pub(crate) producer: Arc<Producer>,
+    pub(crate) asked: Arc<Requests>,
 }
+
+/// What brokers ask of producers: how a transaction ended, and to take a reply. Python answers.
+const ASKED: [i32; 2] = [
+    request::CHECK_TRANSACTION_STATE,
+    request::PUSH_REPLY_MESSAGE_TO_CLIENT,
+];
+/// Questions that may wait; one more is told that the producer is busy.
+const ASKED_LIMIT: usize = 1024;
 
 /// What a message has beside topic and body, as it comes from Python.
 #[derive(FromPyObject)]
@@ -126,6 +137,11 @@ impl PyProducer {
         self.owner.check().map_err(|error| error.into_py(py))
     }
 
+    /// True in the process that made it.
+    pub(crate) fn is_here(&self) -> bool {
+        self.owner.is_here()
+    }
+
     fn draft(
         &self,
         py: Python<'_>,
@@ -176,6 +192,25 @@ impl PyProducer {
             limit: gate.limit(),
         };
         Err(Error::from(full).into_py(py))
+    }
+
+    /// Sends and waits for the outcome.
+    pub(crate) fn send_draft(
+        &self,
+        py: Python<'_>,
+        draft: Draft,
+        timeout_ms: Option<u64>,
+    ) -> PyResult<PySendResult> {
+        let timeout = self.timeout(timeout_ms);
+        self.enter(py, 1, draft.body.len(), Instant::now() + timeout)?;
+        let waiter: Arc<Waiter> = Arc::default();
+        let slot = waiter.clone();
+        let done = Box::new(move |outcome: Outcome| slot.set(outcome.map(|frame| (Arc::new(frame), None))));
+        self.producer.send(draft, timeout, done);
+        match enter::wait(py, |slice| waiter.wait(slice))? {
+            Ok((frame, place)) => Ok(PySendResult::of(frame, place)),
+            Err(error) => Err(Error::from(error).into_py(py)),
+        }
     }
 
     pub(crate) fn timeout(&self, timeout_ms: Option<u64>) -> Duration {
@@ -249,14 +284,18 @@ impl PyProducer {
         options.detect_interval = Duration::from_millis(detect_interval_ms);
         options.max_in_flight = max_in_flight;
         options.max_in_flight_bytes = max_in_flight_bytes;
+        let asked = Arc::new(Requests::new(ASKED_LIMIT));
+        let mut table = Table::new();
+        table.python(&ASKED, &asked);
         // Checked before the runtime starts: a mistake starts nothing.
         let made = options
             .validate()
             .map_err(Error::from)
             .and_then(|()| runtime::current())
-            .and_then(|runtime| Ok(Producer::new(runtime.handle(), options)?));
+            .and_then(|runtime| Ok(Producer::with_table(runtime.handle(), options, table)?));
         Ok(Self {
             owner: Owner::new("this producer"),
+            asked,
             producer: Arc::new(made.map_err(|error| error.into_py(py))?),
         })
     }
@@ -272,19 +311,7 @@ impl PyProducer {
         timeout_ms: Option<u64>,
     ) -> PyResult<PySendResult> {
         let draft = self.draft(py, topic, body, &extras, queue)?;
-        let timeout = self.timeout(timeout_ms);
-        self.enter(py, 1, draft.body.len(), Instant::now() + timeout)?;
-        let waiter: Arc<Waiter> = Arc::default();
-        let slot = waiter.clone();
-        self.producer.send(
-            draft,
-            timeout,
-            Box::new(move |outcome| slot.set(outcome.map(|frame| (Arc::new(frame), None)))),
-        );
-        match enter::wait(py, |slice| waiter.wait(slice))? {
-            Ok((frame, place)) => Ok(PySendResult::of(frame, place)),
-            Err(error) => Err(Error::from(error).into_py(py)),
-        }
+        self.send_draft(py, draft, timeout_ms)
     }
 
     /// Sends without an answer.

@@ -3,7 +3,8 @@
 use crate::errors::Error;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
-use pyrmq_client::queue::{Chunk, Messages};
+use pyrmq_client::Subscription;
+use pyrmq_client::queue::{Chunk, Messages, QueueKey};
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::message::compress::{self, Codec};
 use pyrmq_remoting::message::id::OffsetId;
@@ -23,6 +24,29 @@ pub(crate) struct PyReceived {
 }
 
 impl PyReceived {
+    /// Of one record that came by itself.
+    pub(crate) fn of_record(py: Python<'_>, record: bytes::Bytes, broker: &str) -> PyResult<Self> {
+        let wire = |error| Error::Wire(error).into_py(py);
+        let (topic, queue_id) = {
+            let record = Record::decode(&record).map_err(wire)?;
+            (record.topic.into(), record.queue_id)
+        };
+        let queue = Arc::new(QueueKey {
+            topic,
+            broker: broker.into(),
+            queue_id,
+        });
+        let all = Subscription {
+            expression: "*".to_owned(),
+            version: 0,
+        };
+        let chunk = Chunk::new(queue, record, 0, &all).map_err(wire)?;
+        Ok(Self {
+            chunk: Arc::new(chunk),
+            index: 0,
+        })
+    }
+
     fn record(&self, py: Python<'_>) -> PyResult<Record<'_>> {
         let missing = || Err(WireError::MissingField("record"));
         let record = self.chunk.record(self.index).unwrap_or_else(missing);

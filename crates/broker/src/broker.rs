@@ -226,6 +226,8 @@ impl Broker {
             .spawn(scan_clients(self.state.clone(), self.background.clone()));
         self.tasks
             .spawn(write_files(self.state.clone(), self.background.clone()));
+        self.tasks
+            .spawn(check_transactions(self.state.clone(), self.background.clone()));
         for (at, address) in self.name_servers.iter().enumerate() {
             self.tasks.spawn(register::keep_registered(
                 self.state.clone(),
@@ -333,6 +335,18 @@ async fn scan_clients(state: Arc<State>, shutdown: Shutdown) {
         let silent = |client: &crate::state::clients::Client| client.seen_ms < oldest_ms;
         for (group, members) in state.clients.sweep(silent) {
             state.notify(&group, &members);
+        }
+    }
+}
+
+/// Asks producers about transactions without an end.
+async fn check_transactions(state: Arc<State>, shutdown: Shutdown) {
+    let interval = u64::try_from(state.options.transaction_check_interval).unwrap_or(30_000);
+    while !shutdown.sleep_or_stop(Duration::from_millis(interval)).await {
+        let checking = state.clone();
+        let checked = tokio::task::spawn_blocking(move || processor::transaction::check(&checking)).await;
+        if let Ok(Err(error)) = checked {
+            tracing::warn!(%error, "cannot check transactions, will try again");
         }
     }
 }

@@ -209,6 +209,12 @@ options! {
     lite_pull_message_enable: bool = true, "litePullMessageEnable", "switch", 0..=0;
     /// Transactional messages are refused.
     reject_transaction_message: bool = false, "rejectTransactionMessage", "switch", 0..=0;
+    /// A transaction younger than this is not asked about.
+    transaction_time_out: i64 = 6000, "transactionTimeOut", "ms", 1..=86_400_000;
+    /// A transaction is asked about so often, then given up.
+    transaction_check_max: i32 = 15, "transactionCheckMax", "checks", 1..=1_000_000;
+    /// How often open transactions are looked at.
+    transaction_check_interval: i64 = 30_000, "transactionCheckInterval", "ms", 10..=86_400_000;
     /// Replies to requests are stored too.
     store_reply_message_enable: bool = true, "storeReplyMessageEnable", "switch", 0..=0;
     /// A reset of consumer offsets is kept here and told to the next pull, without asking the consumers.

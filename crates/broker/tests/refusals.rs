@@ -60,8 +60,6 @@ async fn bad_sends_are_refused_one_by_one() {
         &["SCHEDULE"],
     )
     .await;
-    let half = properties(&[("TRAN_MSG", "true")]);
-    refused(&site, send("T", 0, b"x", &half), illegal, &["transactional"]).await;
     let timed = properties(&[("TIMER_DELAY_SEC", "5")]);
     refused(&site, send("T", 0, b"x", &timed), illegal, &["timer"]).await;
     let mut missing = send("T", 0, b"x", "");
@@ -225,9 +223,9 @@ async fn codes_without_a_row_say_so() {
     .await;
     refused(
         &site,
-        Command::request(request::END_TRANSACTION),
+        Command::request(request::RESUME_CHECK_HALF_MESSAGE),
         unsupported,
-        &["transactions"],
+        &["transaction"],
     )
     .await;
     refused(&site, Command::request(31_999), unsupported, &[]).await;

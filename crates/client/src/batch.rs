@@ -201,6 +201,7 @@ impl Batch {
             sys_flag: 0,
             target: self.target.clone(),
             items: std::mem::take(&mut self.items),
+            reply: false,
         }
     }
 }

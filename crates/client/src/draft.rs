@@ -5,6 +5,7 @@ use bytes::Bytes;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::id::UniqueIds;
 use pyrmq_remoting::message::properties::{self, MAX_BYTES};
+use pyrmq_remoting::message::sys_flag;
 use std::sync::Arc;
 
 /// Longest topic name (Apache `Validators.TOPIC_MAX_LENGTH`).
@@ -59,6 +60,15 @@ pub struct Draft {
     pub target: Target,
     /// Messages in the body: 0 when it is a single message, not a batch.
     pub items: u32,
+    /// It answers a request: brokers push it to who asked.
+    pub reply: bool,
+}
+
+impl Draft {
+    /// The first phase of a transaction: it may be tried again only while it certainly is not stored.
+    pub fn is_half(&self) -> bool {
+        sys_flag::transaction(self.sys_flag) == sys_flag::TRANSACTION_PREPARED
+    }
 }
 
 /// Refuses topics that no broker takes from a client.

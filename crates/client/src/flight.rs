@@ -213,8 +213,9 @@ impl Flight {
             };
         self.spent += u32::from(!passing);
         let left = self.timeout.saturating_sub(self.started.elapsed());
-        let hopeless =
-            self.spent >= self.allowed() || self.shared.options.retries == 0 || (self.is_bound() && !passing);
+        let hopeless = self.spent >= self.allowed() || self.shared.options.retries == 0 || (self.is_bound() && !passing)
+            // A half that may be stored must not be stored again elsewhere: both could be committed.
+            || (self.may_exist && self.draft.is_half());
         if left.is_zero() || hopeless {
             return self.give_up(error, left.is_zero());
         }
@@ -389,7 +390,9 @@ impl Shared {
             batch,
             broker_name: Some(&queue.broker),
         };
-        let code = if batch {
+        let code = if draft.reply {
+            request::SEND_REPLY_MESSAGE_V2
+        } else if batch {
             request::SEND_BATCH_MESSAGE
         } else {
             request::SEND_MESSAGE_V2

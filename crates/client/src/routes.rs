@@ -10,7 +10,7 @@ use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, ClusterInfo, TopicRouteData};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::net::{Client, NetError, Shutdown, Tracker};
-use pyrmq_routing::route::{PERM_WRITE, Published, Route};
+use pyrmq_routing::route::{MASTER_ID, PERM_WRITE, Published, Route};
 use pyrmq_routing::select::QueueSelector;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -279,6 +279,13 @@ impl Routes {
         self.shared
             .tracker
             .spawn(async move { shared.learn(&topic).await });
+    }
+
+    /// The master's address of a broker by name.
+    pub fn master(&self, broker: &str) -> Option<String> {
+        let known = self.shared.known.read().unwrap_or_else(PoisonError::into_inner);
+        let mut brokers = known.values().filter_map(|topic| topic.route.broker(broker));
+        brokers.find_map(|broker| broker.addresses.get(&MASTER_ID).cloned())
     }
 
     /// Some queue on a broker, to ask it something harmless: topic, queue and the master's address.

@@ -111,6 +111,27 @@ class BrokerOptions(Options):
     reject_transaction_message: bool = option(
         default=False, text="transactional messages are refused"
     )
+    transaction_time_out: int = option(
+        default=6000,
+        text="a transaction younger than this is not asked about",
+        unit="ms",
+        minimum=1,
+        maximum=86_400_000,
+    )
+    transaction_check_max: int = option(
+        default=15,
+        text="a transaction is asked about so often, then given up",
+        unit="checks",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    transaction_check_interval: int = option(
+        default=30_000,
+        text="how often open transactions are looked at",
+        unit="ms",
+        minimum=10,
+        maximum=86_400_000,
+    )
     store_reply_message_enable: bool = option(
         default=True, text="replies to requests are stored too"
     )

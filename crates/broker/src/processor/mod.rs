@@ -17,6 +17,7 @@ mod rows;
 pub(crate) mod runtime;
 pub(crate) mod send;
 pub(crate) mod topic;
+pub(crate) mod transaction;
 
 pub use pyrmq_remoting::net::table::{Kind, RowInfo};
 pub use rows::rows;

@@ -5,7 +5,7 @@ use super::call::Call;
 use super::pull::Pull;
 use super::reply::SendReply;
 use super::send::Send;
-use super::{Deferred, Function, Handler, client, group, offset, query, runtime, topic};
+use super::{Deferred, Function, Handler, client, group, offset, query, runtime, topic, transaction};
 use crate::state::State;
 use pyrmq_remoting::codes::request::{self, REQUEST_CODES};
 use pyrmq_remoting::net::table::{Kind, RowInfo};
@@ -108,6 +108,11 @@ const PLAIN: &[(i32, Function, &str)] = &[
     (request::QUERY_CONSUME_TIME_SPAN, group::time_span, ""),
     (request::QUERY_TOPICS_BY_CONSUMER, group::topics, ""),
     (request::QUERY_SUBSCRIPTION_BY_CONSUMER, group::subscription, ""),
+    (
+        request::END_TRANSACTION,
+        transaction::end,
+        "the op message is written at once; asks by 39",
+    ),
     (request::GET_TOPIC_CONFIG, topic::config, ""),
     (request::GET_SUBSCRIPTIONGROUP_CONFIG, group::config, ""),
 ];
@@ -126,7 +131,7 @@ const ANNOUNCED: &[(i32, Function, &str)] = &[
 const SENDS: &[(i32, &str)] = &[
     (
         request::SEND_MESSAGE,
-        "delay levels; transactions, timer messages and inner batches are refused",
+        "delay levels, transactions; timer messages and inner batches are refused",
     ),
     (request::SEND_MESSAGE_V2, "as 10"),
     (request::SEND_BATCH_MESSAGE, "one write"),
@@ -167,8 +172,8 @@ const NO_PYTHON: &str = "it is served by the Python side, which does not run her
 /// What is asked of others than a broker, or comes with a later part.
 const REFUSALS: &[(&[i32], &str)] = &[
     (
-        &[request::END_TRANSACTION, request::RESUME_CHECK_HALF_MESSAGE],
-        "transactions are not built yet",
+        &[request::RESUME_CHECK_HALF_MESSAGE],
+        "a transaction that was given up cannot be checked again yet",
     ),
     (
         &[

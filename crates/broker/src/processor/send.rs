@@ -6,6 +6,7 @@
 //! With SYNC_FLUSH the answer waits in `Store::when_durable`; no thread waits.
 
 use super::properties::{self, Known};
+use super::transaction;
 use crate::admission;
 use crate::draft::Draft;
 use crate::error::Refusal;
@@ -101,8 +102,9 @@ impl Send {
     ) -> Result<Outcome, Refusal> {
         let state = &self.state;
         let known = properties::look(header.properties.unwrap_or_default());
-        refuse_unbuilt(state, header, &known)?;
-        let mut delay_level = known.delay_level;
+        let half = is_half(state, header, &known)?;
+        refuse_unbuilt(header, &known)?;
+        let mut delay_level = if half { 0 } else { known.delay_level };
         if admission::is_retry(&topic.name) && self.gives_up(request, header, &topic.name)? {
             topic = state.dead_letter_topic(admission::group_of_retry(header.topic))?;
             (queue_id, delay_level) = (0, 0);
@@ -120,12 +122,19 @@ impl Send {
         if let Some(key) = &made_key {
             properties::append(&mut text, "UNIQ_KEY", key);
         }
+        let mut sys_flag = header.sys_flag | topic.message_sys_flag();
+        let (mut stored_topic, mut stored_queue) = (topic.name.as_str(), queue_id);
+        if half {
+            transaction::half_properties(&mut text, unique_key.unwrap_or_default(), &topic.name, queue_id);
+            sys_flag = sys_flag::with_transaction(sys_flag, 0);
+            (stored_topic, stored_queue) = (transaction::HALF_TOPIC, 0);
+        }
         let draft = Draft {
-            topic: &topic.name,
-            queue_id,
+            topic: stored_topic,
+            queue_id: stored_queue,
             delay_level,
             flag: header.flag,
-            sys_flag: header.sys_flag | topic.message_sys_flag(),
+            sys_flag,
             born_ms: header.born_timestamp,
             born_host: born_host(peer),
             store_host: state.store_host(),
@@ -139,6 +148,11 @@ impl Send {
         let stored = draft
             .put(&state.store, &state.delays)
             .map_err(|error| Refusal::of_put(&error))?;
+        if half {
+            state
+                .transactions
+                .began(unique_key.unwrap_or_default(), stored.queue_offset);
+        }
         Ok(self.outcome(&stored, queue_id, unique_key, !known.no_wait))
     }
 
@@ -237,28 +251,23 @@ fn items_of(body: &[u8]) -> Result<Vec<BatchItem<'_>>, Refusal> {
     Ok(items)
 }
 
-/// Refuses what has no home here yet, so that nobody believes it was done.
-fn refuse_unbuilt(
-    state: &State,
-    header: &SendMessageRequestHeader<'_>,
-    known: &Known<'_>,
-) -> Result<(), Refusal> {
-    let half = sys_flag::transaction(header.sys_flag) == sys_flag::TRANSACTION_PREPARED;
+/// Whether this is the first phase of a transaction.
+fn is_half(state: &State, header: &SendMessageRequestHeader<'_>, known: &Known<'_>) -> Result<bool, Refusal> {
+    let prepared = sys_flag::transaction(header.sys_flag) == sys_flag::TRANSACTION_PREPARED;
     // Clients before 4.6.1 leave TRAN_MSG on a message that they give back themselves.
-    if (known.is_transaction || half) && !(header.reconsume_times.unwrap_or(0) > 0 && known.delay_level > 0) {
-        let (code, reason) = if state.options.reject_transaction_message {
-            (
-                response::NO_PERMISSION,
-                "transactional messages are refused: rejectTransactionMessage",
-            )
-        } else {
-            (
-                response::MESSAGE_ILLEGAL,
-                "transactional messages are not built yet",
-            )
-        };
-        return Err(Refusal::new(code, reason));
+    let given_back = header.reconsume_times.unwrap_or(0) > 0 && known.delay_level > 0;
+    let half = (known.is_transaction || prepared) && !given_back;
+    if half && state.options.reject_transaction_message {
+        return Err(Refusal::new(
+            response::NO_PERMISSION,
+            "transactional messages are refused: rejectTransactionMessage",
+        ));
     }
+    Ok(half)
+}
+
+/// Refuses what has no home here yet, so that nobody believes it was done.
+fn refuse_unbuilt(header: &SendMessageRequestHeader<'_>, known: &Known<'_>) -> Result<(), Refusal> {
     if known.is_timer && known.delay_level <= 0 {
         return Err(Refusal::new(
             response::MESSAGE_ILLEGAL,

@@ -15,6 +15,7 @@ use crate::error::{BrokerError, Refusal};
 use crate::hold::Hold;
 use crate::options::Options;
 use crate::processor::properties;
+use crate::processor::transaction::{HALF_TOPIC, OP_TOPIC, Transactions};
 use crate::register::Announcements;
 use crate::stats::Stats;
 use clients::Clients;
@@ -61,6 +62,8 @@ pub struct State {
     pub hold: Hold,
     /// Delayed messages.
     pub delays: Delays,
+    /// Open transactions.
+    pub(crate) transactions: Transactions,
     /// Counters.
     pub stats: Stats,
     /// What name servers are told.
@@ -132,7 +135,10 @@ impl State {
                 tracing::warn!(%error, "cannot close the store of a broker that did not start");
             }
         })?;
+        let done = |topic: &str| tables.offsets.get("CID_RMQ_SYS_TRANS", topic, 0);
+        let transactions = Transactions::load(&store, done(HALF_TOPIC), done(OP_TOPIC))?;
         Ok(Self {
+            transactions,
             topics: tables.topics,
             groups: tables.groups,
             offsets: tables.offsets,

@@ -1,0 +1,196 @@
+//! Transactions and requests: messages with properties of RocketMQ's own, and what brokers ask of a producer.
+//!
+//! ```text
+//! half      TRAN_MSG, PGROUP        end (37) to the broker that stored it     check (39) -> RequestQueue -> end (37)
+//! request   CORRELATION_ID, REPLY_TO_CLIENT, TTL                              reply (326) -> RequestQueue
+//! reply     MSG_TYPE, CORRELATION_ID, ... sent by 325
+//! ```
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "what Python hands over is extracted by value"
+)]
+
+use crate::enter;
+use crate::errors::Error;
+use crate::outcome::PySendResult;
+use crate::producer::{BodyRef, Extras, PyProducer, target_of};
+use crate::received::PyReceived;
+use crate::requests::RequestQueue;
+use bytes::Bytes;
+use pyo3::prelude::*;
+use pyrmq_client::ClientError;
+use pyrmq_client::producer::{End, Producer};
+use pyrmq_remoting::message::id::OffsetId;
+use pyrmq_remoting::message::{NewRecord, sys_flag};
+use pyrmq_remoting::net::Requests;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// What a producer does beside plain sends.
+#[pyclass(frozen, name = "Exchange", module = "pyrmq._core")]
+#[derive(Debug)]
+pub(crate) struct PyExchange {
+    producer: Py<PyProducer>,
+    core: Arc<Producer>,
+    asked: Arc<Requests>,
+}
+
+#[pymethods]
+impl PyExchange {
+    #[new]
+    fn new(producer: Bound<'_, PyProducer>) -> Self {
+        Self {
+            core: producer.get().producer.clone(),
+            asked: producer.get().asked.clone(),
+            producer: producer.unbind(),
+        }
+    }
+
+    /// Sends a message with properties of RocketMQ's own and waits. `kind`: `half`, `request` or `reply`.
+    #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
+    fn send(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        body: &Bound<'_, PyAny>,
+        extras: Extras<'_>,
+        system: Vec<(String, String)>,
+        kind: &str,
+        queue: Option<(String, i32)>,
+        timeout_ms: Option<u64>,
+    ) -> PyResult<PySendResult> {
+        let producer = self.producer.get();
+        producer.check(py)?;
+        let raise = |error: ClientError| Error::from(error).into_py(py);
+        let topic = self.core.topic(topic);
+        let body = Bytes::copy_from_slice(BodyRef::of(body)?.as_slice());
+        let mut text = extras.properties(&topic, &self.core)?.map_err(raise)?;
+        for (name, value) in &system {
+            text.push(name, value).map_err(raise)?;
+        }
+        let id = text.message_id().to_owned();
+        let text = text.finish().map_err(raise)?;
+        let target = target_of(queue, extras.sharding_hash()?);
+        let mut draft = self
+            .core
+            .draft(&topic, body, text, id, extras.flag(), target)
+            .map_err(raise)?;
+        match kind {
+            "half" => draft.sys_flag |= sys_flag::TRANSACTION_PREPARED,
+            "reply" => draft.reply = true,
+            _ => {}
+        }
+        producer.send_draft(py, draft, timeout_ms)
+    }
+
+    /// Makes sure that the brokers of a topic know this producer.
+    fn meet(&self, py: Python<'_>, topic: &str) -> PyResult<()> {
+        self.producer.get().check(py)?;
+        let topic = self.core.topic(topic);
+        enter::block_on(py, self.core.meet(&topic))
+    }
+
+    /// Tells a broker how a transaction ended. `half`: offset id, or position in the log, of its half.
+    #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
+    fn end(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        broker: String,
+        address: Option<String>,
+        half: &str,
+        queue_offset: i64,
+        message_id: String,
+        state: i32,
+    ) -> PyResult<()> {
+        self.producer.get().check(py)?;
+        let position = half
+            .parse::<i64>()
+            .or_else(|_| half.parse::<OffsetId>().map(|id| id.offset));
+        let end = End {
+            topic: topic.to_owned(),
+            broker,
+            asked: address.is_some(),
+            address,
+            queue_offset,
+            commit_log_offset: position.map_err(|error| Error::Wire(error).into_py(py))?,
+            message_id,
+            state,
+        };
+        enter::block_on(py, self.core.end_transaction(&end))
+    }
+
+    /// Who this producer is to brokers.
+    #[getter]
+    fn client_id(&self) -> &str {
+        self.core.client_id()
+    }
+
+    /// What brokers ask.
+    #[getter]
+    fn asked(&self) -> RequestQueue {
+        RequestQueue::new(self.asked.clone())
+    }
+
+    /// Ends the taking of what brokers ask.
+    fn close(&self) {
+        // In a forked child its lock may be held for ever.
+        if self.producer.get().is_here() {
+            self.asked.close();
+        }
+    }
+
+    /// The message in a record, as a consumer would get it.
+    #[staticmethod]
+    fn message_of(py: Python<'_>, record: &[u8], broker: &str) -> PyResult<PyReceived> {
+        PyReceived::of_record(py, Bytes::copy_from_slice(record), broker)
+    }
+
+    /// The message in a pushed reply.
+    #[staticmethod]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the fields of the request that pushes it"
+    )]
+    fn reply_of(
+        py: Python<'_>,
+        topic: &str,
+        queue_id: i32,
+        flag: i32,
+        flags: i32,
+        born_ms: i64,
+        born_host: &str,
+        store_ms: i64,
+        store_host: &str,
+        properties: &str,
+        body: &[u8],
+    ) -> PyResult<PyReceived> {
+        let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+        let host = |text: &str| text.trim_start_matches('/').parse().unwrap_or(unknown);
+        let record = NewRecord {
+            topic,
+            queue_id,
+            flag,
+            queue_offset: 0,
+            physical_offset: 0,
+            sys_flag: flags & !(sys_flag::BORN_HOST_V6 | sys_flag::STORE_HOST_V6),
+            born_timestamp_ms: born_ms,
+            born_host: host(born_host),
+            store_timestamp_ms: store_ms,
+            store_host: host(store_host),
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            body,
+            properties: properties.as_bytes(),
+        };
+        let mut bytes = Vec::new();
+        record
+            .encode(&mut bytes)
+            .map_err(|error| Error::Wire(error).into_py(py))?;
+        PyReceived::of_record(py, bytes.into(), "")
+    }
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyExchange>()
+}

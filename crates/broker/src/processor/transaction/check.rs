@@ -1,0 +1,236 @@
+//! Asks producers about halves without an end (Apache `TransactionalMessageServiceImpl.check`).
+//!
+//! ```text
+//! from the first half that is not done:
+//!   ended, or another half stands for it  -> passed
+//!   checked too often, or too old         -> TRANS_CHECK_MAX_TIME_TOPIC, passed
+//!   younger than its time                 -> with a time of its own written again behind, else the pass ends here
+//!   otherwise                             -> written again behind, with one check more; its group is asked (39)
+//! ```
+
+use super::{
+    GIVEN_UP_TOPIC, GROUP, HALF_TOPIC, OP_TOPIC, Open, QUEUE, copy_of, is_committed, properties, read,
+    write_op,
+};
+use crate::admission::{PERM_READ, PERM_WRITE};
+use crate::state::State;
+use crate::state::topics::TopicConfig;
+use pyrmq_remoting::codes::request;
+use pyrmq_remoting::command::FLAG_ONEWAY;
+use pyrmq_remoting::header::transaction::CheckTransactionStateRequestHeader;
+use pyrmq_remoting::message::id::OffsetId;
+use pyrmq_remoting::message::{NewRecord, Record, record};
+use pyrmq_remoting::{Command, clock};
+use pyrmq_store::{StoreError, Stored};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const READ_AT_ONCE: usize = 32;
+const HOUR_MS: i64 = 3_600_000;
+
+/// How long after its birth a half is left alone, ms.
+pub(super) fn immunity_ms(own: Option<&str>, default_ms: i64) -> i64 {
+    match own.and_then(|text| text.trim().parse::<i64>().ok()) {
+        Some(seconds) if seconds >= 0 => seconds.saturating_mul(1000),
+        _ => default_ms,
+    }
+}
+
+/// What becomes of a half in a pass.
+enum Step {
+    Pass,
+    Stop,
+}
+
+/// One pass over the half queue.
+pub(crate) fn check(state: &State) -> Result<(), StoreError> {
+    let store = &state.store;
+    let started_ms = clock::now_ms();
+    let from = state.offsets.get(GROUP, HALF_TOPIC, QUEUE).unwrap_or(0);
+    let mut place = from.max(store.min_offset(HALF_TOPIC, QUEUE));
+    'pass: while place < store.max_offset(HALF_TOPIC, QUEUE) {
+        let got = read(store, HALF_TOPIC, place, READ_AT_ONCE)?;
+        for half in record::records(&got.body).map_while(Result::ok) {
+            match look_at(state, &half, started_ms)? {
+                Step::Pass => place = half.queue_offset + 1,
+                Step::Stop => break 'pass,
+            }
+        }
+        if got.count == 0 {
+            if got.next_offset <= place {
+                break;
+            }
+            place = got.next_offset;
+        }
+    }
+    note_progress(state, from, place);
+    Ok(())
+}
+
+/// Keeps how far both queues are done. The halves first: an op offset must never be ahead of them.
+fn note_progress(state: &State, from: i64, place: i64) {
+    let mut tables = state.transactions.tables();
+    tables.ended = tables.ended.split_off(&place);
+    let mut done = None;
+    while let Some((op, highest)) = tables.ops.front().copied() {
+        if highest >= place {
+            break;
+        }
+        done = Some(op + 1);
+        tables.ops.pop_front();
+    }
+    drop(tables);
+    if place != from || state.offsets.get(GROUP, HALF_TOPIC, QUEUE).is_none() {
+        state.offsets.commit(GROUP, HALF_TOPIC, QUEUE, place);
+    }
+    if let Some(done) = done {
+        state.offsets.commit(GROUP, OP_TOPIC, QUEUE, done);
+    }
+}
+
+fn look_at(state: &State, half: &Record<'_>, started_ms: i64) -> Result<Step, StoreError> {
+    let id = half.properties.get("UNIQ_KEY").unwrap_or_default();
+    let open = {
+        let tables = state.transactions.tables();
+        if tables.ended.contains(&half.queue_offset) {
+            return Ok(Step::Pass);
+        }
+        tables.open.get(id).copied()
+    };
+    let open = match open {
+        Some(open) if open.ending => return Ok(Step::Stop),
+        Some(open) if open.place == half.queue_offset => open,
+        // It ended, or was sent or written again since.
+        _ => return Ok(Step::Pass),
+    };
+    let age_ms = started_ms - half.born_timestamp_ms;
+    let checks: i32 = number(half, "TRANSACTION_CHECK_TIMES").unwrap_or(0);
+    let reserved_ms = i64::from(state.options.store.file_reserved_hours).saturating_mul(HOUR_MS);
+    if checks >= state.options.transaction_check_max || age_ms > reserved_ms {
+        give_up(state, half, id, checks)?;
+        return Ok(Step::Pass);
+    }
+    if half.store_timestamp_ms >= started_ms {
+        return Ok(Step::Stop);
+    }
+    if open.found && is_committed(&state.store, half)? {
+        write_op(state, half.queue_offset)?;
+        state.transactions.tables().open.remove(id);
+        return Ok(Step::Pass);
+    }
+    let own = half.properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS");
+    let immune = (0..=immunity_ms(own, state.options.transaction_time_out)).contains(&age_ms);
+    if immune && own.is_none() {
+        return Ok(Step::Stop);
+    }
+    let text = half.properties.as_str().unwrap_or_default();
+    let again = if immune {
+        let first = number(half, "TRAN_PREPARED_QUEUE_OFFSET").unwrap_or(half.queue_offset);
+        with(text, "TRAN_PREPARED_QUEUE_OFFSET", first)
+    } else {
+        with(text, "TRANSACTION_CHECK_TIMES", i64::from(checks) + 1)
+    };
+    let Some(stored) = write_again(state, half, id, open, &again)? else {
+        return Ok(Step::Pass);
+    };
+    if !immune {
+        ask(state, half, id, &again, &stored);
+    }
+    Ok(Step::Pass)
+}
+
+fn number<T: std::str::FromStr>(half: &Record<'_>, name: &str) -> Option<T> {
+    half.properties.get(name)?.trim().parse().ok()
+}
+
+/// The properties with this number.
+fn with(text: &str, name: &str, value: i64) -> String {
+    let mut out = properties::copy(text, name.len() + 24, |other| other == name);
+    properties::append(&mut out, name, &value.to_string());
+    out
+}
+
+/// Puts a half behind the others. `None`: it has ended meanwhile.
+fn write_again(
+    state: &State,
+    half: &Record<'_>,
+    id: &str,
+    open: Open,
+    text: &str,
+) -> Result<Option<Stored>, StoreError> {
+    // Under the lock: an end that comes now must find the half where it lies.
+    let mut tables = state.transactions.tables();
+    match tables.open.get_mut(id) {
+        Some(known) if !known.ending && known.place == open.place => {
+            let stored = state.store.put(&copy_of(half, HALF_TOPIC, QUEUE, text))?;
+            known.place = stored.queue_offset;
+            Ok(Some(stored))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Nobody ends it: keeps it where an operator finds it.
+fn give_up(state: &State, half: &Record<'_>, id: &str, checks: i32) -> Result<(), StoreError> {
+    let make = || TopicConfig::new(GIVEN_UP_TOPIC, 1, PERM_READ | PERM_WRITE);
+    if let Err(refusal) = state.topics.get_or_put(GIVEN_UP_TOPIC, make) {
+        tracing::warn!(reason = refusal.remark, "cannot make {GIVEN_UP_TOPIC}");
+    }
+    let text = half.properties.as_str().unwrap_or_default();
+    state.store.put(&copy_of(half, GIVEN_UP_TOPIC, QUEUE, text))?;
+    state.transactions.tables().open.remove(id);
+    tracing::warn!(
+        id,
+        checks,
+        "a transaction was given up, its message is in {GIVEN_UP_TOPIC}"
+    );
+    Ok(())
+}
+
+/// Asks one live producer of the group how the transaction ended; the answer is an END_TRANSACTION.
+fn ask(state: &State, half: &Record<'_>, id: &str, text: &str, stored: &Stored) {
+    static TURN: AtomicUsize = AtomicUsize::new(0);
+    let group = half.properties.get("PGROUP").unwrap_or_default();
+    let mut producers = state.clients.producers(group);
+    producers.retain(|client| !client.peer.is_closed());
+    let turn = TURN.fetch_add(1, Ordering::Relaxed);
+    let Some(producer) = producers.get(turn % producers.len().max(1)) else {
+        tracing::info!(group, id, "a transaction has no producer to ask");
+        return;
+    };
+    let real = properties::find(text, "REAL_TOPIC").unwrap_or_default();
+    let queue_id = properties::find(text, "REAL_QID")
+        .and_then(|id| id.parse().ok())
+        .unwrap_or(0);
+    let message = NewRecord {
+        topic: real,
+        queue_id,
+        queue_offset: stored.queue_offset,
+        physical_offset: stored.physical_offset,
+        properties: text.as_bytes(),
+        ..half.to_new()
+    };
+    let mut body = Vec::new();
+    if let Err(error) = message.encode(&mut body) {
+        tracing::error!(id, %error, "a half message cannot be shown to its producer");
+        return;
+    }
+    let offset_id = OffsetId {
+        host: state.store_host(),
+        offset: stored.physical_offset,
+    }
+    .to_string();
+    let header = CheckTransactionStateRequestHeader {
+        topic: Some(real),
+        tran_state_table_offset: stored.queue_offset,
+        commit_log_offset: stored.physical_offset,
+        msg_id: Some(id),
+        transaction_id: Some(id),
+        offset_msg_id: Some(&offset_id),
+        broker_name: Some(&state.options.broker_name),
+    };
+    let mut command = Command::request(request::CHECK_TRANSACTION_STATE)
+        .with_header(&header)
+        .with_body(body);
+    command.flag |= FLAG_ONEWAY;
+    producer.peer.send(command);
+}

@@ -1,0 +1,165 @@
+//! How a transaction ends: request 37 (Apache `EndTransactionProcessor`).
+
+use super::{OF_THE_HALF, Open, copy_of, internal, is_committed, properties, write_op};
+use crate::draft::Draft;
+use crate::error::Refusal;
+use crate::processor::Answer;
+use crate::state::State;
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::header::transaction::EndTransactionRequestHeader;
+use pyrmq_remoting::message::{Record, sys_flag};
+use pyrmq_remoting::net::Peer;
+use pyrmq_remoting::{Command, clock};
+use std::sync::atomic::Ordering;
+
+/// Commits, rolls back, or leaves open.
+pub(crate) fn end(state: &State, request: &Command, peer: &Peer) -> Answer {
+    let header = EndTransactionRequestHeader::decode(&request.fields)?;
+    let commit = match header.commit_or_rollback {
+        sys_flag::TRANSACTION_COMMIT => true,
+        sys_flag::TRANSACTION_ROLLBACK => false,
+        0 => {
+            // The producer does not know yet: it will be asked.
+            tracing::debug!(
+                group = header.producer_group,
+                id = header.msg_id,
+                "a transaction stays open"
+            );
+            return Ok(Command::response(response::SUCCESS));
+        }
+        other => {
+            let text = format!("commitOrRollback is {other}, it must be 8, 12 or 0");
+            return Err(Refusal::new(response::INVALID_PARAMETER, text));
+        }
+    };
+    let bytes = state
+        .store
+        .record_at(header.commit_log_offset)
+        .map_err(|error| internal(&error))?
+        .ok_or_else(|| Refusal::internal("Find prepared transaction message failed"))?;
+    let half = Record::decode(&bytes)?;
+    let id = expect(&half, &header)?;
+    refuse_late(state, &half, &header)?;
+    let open = begin_end(state, id)?;
+    match finish(state, &half, open, commit) {
+        Ok(()) => {
+            state.transactions.tables().open.remove(id);
+            tracing::debug!(id, commit, peer = %peer.remote(), "a transaction ended");
+            Ok(Command::response(response::SUCCESS))
+        }
+        Err(refusal) => {
+            if let Some(open) = state.transactions.tables().open.get_mut(id) {
+                open.ending = false;
+                // What was written before the failure is looked for next time.
+                open.found = true;
+            }
+            Err(refusal)
+        }
+    }
+}
+
+/// The half's unique id, when it is the one that the request means.
+fn expect<'a>(half: &Record<'a>, header: &EndTransactionRequestHeader<'_>) -> Result<&'a str, Refusal> {
+    let wrong = |text: &str| Err(Refusal::internal(text));
+    if half.topic != super::HALF_TOPIC {
+        return wrong("Find prepared transaction message failed");
+    }
+    if half.properties.get("PGROUP") != Some(header.producer_group) {
+        return wrong("The producer group wrong");
+    }
+    if half.queue_offset != header.tran_state_table_offset {
+        return wrong("The transaction state table offset wrong");
+    }
+    half.properties
+        .get("UNIQ_KEY")
+        .ok_or_else(|| Refusal::internal("the half message has no UNIQ_KEY"))
+}
+
+/// A producer that chose its own time for the first check must end before it (Apache `rejectCommitOrRollback`).
+fn refuse_late(
+    state: &State,
+    half: &Record<'_>,
+    header: &EndTransactionRequestHeader<'_>,
+) -> Result<(), Refusal> {
+    let asked = header.from_transaction_check.unwrap_or(false);
+    let own = half.properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS");
+    if asked || own.is_none() {
+        return Ok(());
+    }
+    let age_ms = clock::now_ms() - half.born_timestamp_ms;
+    let immune_ms = super::check::immunity_ms(own, state.options.transaction_time_out);
+    if age_ms <= immune_ms {
+        return Ok(());
+    }
+    let text = format!("the transaction is {age_ms} ms old, its time was {immune_ms} ms: wait for the check");
+    Err(Refusal::new(response::ILLEGAL_OPERATION, text))
+}
+
+/// Claims the transaction: of two ends only one comes through.
+fn begin_end(state: &State, id: &str) -> Result<Open, Refusal> {
+    let mut tables = state.transactions.tables();
+    match tables.open.get_mut(id) {
+        Some(open) if !open.ending => {
+            open.ending = true;
+            Ok(*open)
+        }
+        _ => Err(Refusal::internal("the transaction has ended already")),
+    }
+}
+
+fn finish(state: &State, half: &Record<'_>, open: Open, commit: bool) -> Result<(), Refusal> {
+    let written = open.found && is_committed(&state.store, half).map_err(|error| internal(&error))?;
+    if commit && !written {
+        commit_half(state, half)?;
+    }
+    write_op(state, open.place).map_err(|error| internal(&error))
+}
+
+/// Stores the message under its real topic (Apache `endMessageTransaction`).
+fn commit_half(state: &State, half: &Record<'_>) -> Result<(), Refusal> {
+    let text = half.properties.as_str()?;
+    let topic = properties::find(text, "REAL_TOPIC");
+    let queue_id = properties::find(text, "REAL_QID").and_then(|id| id.parse().ok());
+    let (Some(topic), Some(queue_id)) = (topic, queue_id) else {
+        return Err(Refusal::internal(
+            "the half message has no REAL_TOPIC and REAL_QID",
+        ));
+    };
+    let known = properties::look(text);
+    let real = properties::copy(text, 0, |name| {
+        OF_THE_HALF.contains(&name) || name == "TRANSACTION_CHECK_TIMES"
+    });
+    let committed = sys_flag::with_transaction(half.sys_flag, sys_flag::TRANSACTION_COMMIT);
+    let stored = if known.delay_level > 0 {
+        let draft = Draft {
+            topic,
+            queue_id,
+            delay_level: known.delay_level,
+            flag: half.flag,
+            sys_flag: committed,
+            born_ms: half.born_timestamp_ms,
+            born_host: half.born_host,
+            store_host: half.store_host,
+            reconsume_times: half.reconsume_times,
+            body: half.body,
+            properties: real,
+            unique_key: known.unique_key,
+            keys: known.keys,
+            tags: known.tags,
+        };
+        draft.put(&state.store, &state.delays)
+    } else {
+        let mut message = copy_of(half, topic, queue_id, &real);
+        message.sys_flag = committed;
+        message.prepared_transaction_offset = half.physical_offset;
+        state.store.put(&message)
+    };
+    let stored = stored.map_err(|error| {
+        state.stats.put_failed.fetch_add(1, Ordering::Relaxed);
+        Refusal::of_put(&error)
+    })?;
+    state
+        .stats
+        .count_put(1, crate::processor::send::bytes_of(&stored));
+    Ok(())
+}

@@ -1,0 +1,250 @@
+//! Transactions on the broker (Apache `TransactionalMessageBridge`, `TransactionalMessageServiceImpl`).
+//!
+//! ```text
+//! half     RMQ_SYS_TRANS_HALF_TOPIC queue 0: the message, with REAL_TOPIC, REAL_QID, __transactionId__
+//! commit   the message under its real topic, prepared offset = the half's log position; then the op message
+//! rollback the op message alone
+//! op       RMQ_SYS_TRANS_OP_HALF_TOPIC queue 0, tag d: places of ended halves in their queue, each with a comma
+//! check    a half without an end is written again behind the others, and its producer group is asked (39)
+//! ```
+//! Group `CID_RMQ_SYS_TRANS` keeps how far both queues are done, as Apache's brokers do: a store may move between
+//! them. An op message is written with its commit, not seconds later; the table of open transactions is made again
+//! from the two queues at start, and an open half whose message is in the log already (the broker died between
+//! commit and op) is only closed. So a message appears once or never, whoever dies when.
+
+mod check;
+mod end;
+
+pub(crate) use check::check;
+pub(crate) use end::end;
+
+use super::properties;
+use crate::error::Refusal;
+use crate::state::State;
+use pyrmq_remoting::clock;
+use pyrmq_remoting::message::{Record, java_hash, record, sys_flag};
+use pyrmq_store::{Get, KeyKind, KeyQuery, Message, Store, StoreError, TagFilter};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Where halves lie (Apache `TopicValidator.RMQ_SYS_TRANS_HALF_TOPIC`).
+pub(crate) const HALF_TOPIC: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
+/// Where their ends lie (Apache `TopicValidator.RMQ_SYS_TRANS_OP_HALF_TOPIC`).
+pub(crate) const OP_TOPIC: &str = "RMQ_SYS_TRANS_OP_HALF_TOPIC";
+/// Where halves go that nobody ends (Apache `TopicValidator.RMQ_SYS_TRANS_CHECK_MAX_TIME_TOPIC`).
+const GIVEN_UP_TOPIC: &str = "TRANS_CHECK_MAX_TIME_TOPIC";
+/// Who keeps the offsets (Apache `MixAll.CID_SYS_RMQ_TRANS`).
+const GROUP: &str = "CID_RMQ_SYS_TRANS";
+/// Apache writes to one queue only.
+const QUEUE: i32 = 0;
+/// Tag of an op message (Apache `TransactionalMessageUtil.REMOVE_TAG`).
+const REMOVE_TAG: &str = "d";
+const READ_COUNT: usize = 256;
+const READ_BYTES: usize = 4 << 20;
+
+/// Keys that the half adds and the committed message does not have.
+const OF_THE_HALF: [&str; 3] = ["REAL_TOPIC", "REAL_QID", "TRAN_MSG"];
+
+/// An open transaction.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    /// Its half's place in the half queue; a check moves it on.
+    place: i64,
+    /// Its end is being written.
+    ending: bool,
+    /// It was found at start: its message may be in the log already.
+    found: bool,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    /// By unique id. A half that is not here under its place has ended, or another stands for it.
+    open: HashMap<Box<str>, Open>,
+    /// Places of halves that have ended and are not passed yet.
+    ended: BTreeSet<i64>,
+    /// Op messages that are not passed yet: place in the op queue, highest half that it ends.
+    ops: VecDeque<(i64, i64)>,
+}
+
+/// The open transactions of a broker.
+#[derive(Debug, Default)]
+pub(crate) struct Transactions {
+    // Guards what is open and what has ended.
+    tables: Mutex<Tables>,
+}
+
+impl Transactions {
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads both queues from where they are not done.
+    pub(crate) fn load(
+        store: &Store,
+        half_from: Option<i64>,
+        op_from: Option<i64>,
+    ) -> Result<Self, StoreError> {
+        let mut tables = Tables::default();
+        let half_from = half_from.unwrap_or(0).max(store.min_offset(HALF_TOPIC, QUEUE));
+        let op_from = op_from.unwrap_or(0).max(store.min_offset(OP_TOPIC, QUEUE));
+        each(store, OP_TOPIC, op_from, |record| {
+            let text = std::str::from_utf8(record.body).unwrap_or_default();
+            let places = text
+                .split(',')
+                .filter_map(|place| place.trim().parse::<i64>().ok());
+            let places: Vec<i64> = places.collect();
+            let highest = places.iter().copied().max().unwrap_or(-1);
+            tables.ops.push_back((record.queue_offset, highest));
+            tables
+                .ended
+                .extend(places.into_iter().filter(|place| *place >= half_from));
+        })?;
+        each(store, HALF_TOPIC, half_from, |record| {
+            let id = record.properties.get("UNIQ_KEY");
+            if let Some(id) = id.filter(|_| !tables.ended.contains(&record.queue_offset)) {
+                let open = Open {
+                    place: record.queue_offset,
+                    ending: false,
+                    found: true,
+                };
+                tables.open.insert(id.into(), open);
+            }
+        })?;
+        if !tables.open.is_empty() {
+            tracing::info!(
+                count = tables.open.len(),
+                "transactions are open since before the start"
+            );
+        }
+        Ok(Self {
+            tables: Mutex::new(tables),
+        })
+    }
+
+    /// A half was stored.
+    pub(crate) fn began(&self, id: &str, place: i64) {
+        let open = Open {
+            place,
+            ending: false,
+            found: false,
+        };
+        self.tables().open.insert(id.into(), open);
+    }
+}
+
+/// Calls with each record of a queue from an offset on.
+fn each(
+    store: &Store,
+    topic: &str,
+    mut offset: i64,
+    mut take: impl FnMut(&Record<'_>),
+) -> Result<(), StoreError> {
+    let end = store.max_offset(topic, QUEUE);
+    while offset < end {
+        let got = read(store, topic, offset, READ_COUNT)?;
+        for record in record::records(&got.body).map_while(Result::ok) {
+            take(&record);
+        }
+        if got.next_offset <= offset {
+            break;
+        }
+        offset = got.next_offset;
+    }
+    Ok(())
+}
+
+fn read(store: &Store, topic: &str, offset: i64, count: usize) -> Result<pyrmq_store::Got, StoreError> {
+    store.get(&Get {
+        topic,
+        queue_id: QUEUE,
+        offset,
+        max_count: count,
+        max_bytes: READ_BYTES,
+        tags: TagFilter::All,
+    })
+}
+
+/// Turns the properties of a send into those of a half (Apache `parseHalfMessageInner`).
+pub(crate) fn half_properties(text: &mut String, id: &str, topic: &str, queue_id: i32) {
+    properties::append(text, "__transactionId__", id);
+    properties::append(text, "REAL_TOPIC", topic);
+    properties::append(text, "REAL_QID", &queue_id.to_string());
+}
+
+/// A record as it stands, under another topic and with other properties.
+fn copy_of<'a>(record: &Record<'a>, topic: &'a str, queue_id: i32, text: &'a str) -> Message<'a> {
+    let known = properties::look(text);
+    Message {
+        topic,
+        queue_id,
+        flag: record.flag,
+        sys_flag: record.sys_flag,
+        born_timestamp_ms: record.born_timestamp_ms,
+        born_host: record.born_host,
+        store_host: record.store_host,
+        reconsume_times: record.reconsume_times,
+        prepared_transaction_offset: 0,
+        body: record.body,
+        properties: text,
+        tags_code: java_hash::tags_code(known.tags),
+        unique_key: known.unique_key,
+        keys: known.keys,
+        tag: known.tags,
+    }
+}
+
+/// Writes that a half has ended.
+fn write_op(state: &State, place: i64) -> Result<(), StoreError> {
+    let body = format!("{place},");
+    let mut text = String::new();
+    let id = state.unique_key();
+    properties::append(&mut text, "UNIQ_KEY", &id);
+    properties::append(&mut text, "TAGS", REMOVE_TAG);
+    let stored = state.store.put(&Message {
+        topic: OP_TOPIC,
+        queue_id: QUEUE,
+        flag: 0,
+        sys_flag: 0,
+        born_timestamp_ms: clock::now_ms(),
+        born_host: state.store_host(),
+        store_host: state.store_host(),
+        reconsume_times: 0,
+        prepared_transaction_offset: 0,
+        body: body.as_bytes(),
+        properties: &text,
+        tags_code: java_hash::tags_code(Some(REMOVE_TAG)),
+        unique_key: Some(&id),
+        keys: None,
+        tag: Some(REMOVE_TAG),
+    })?;
+    let mut tables = state.transactions.tables();
+    tables.ops.push_back((stored.queue_offset, place));
+    tables.ended.insert(place);
+    Ok(())
+}
+
+/// Whether the half's message is in the log already.
+fn is_committed(store: &Store, half: &Record<'_>) -> Result<bool, StoreError> {
+    let (Some(topic), Some(id)) = (half.properties.get("REAL_TOPIC"), half.properties.get("UNIQ_KEY")) else {
+        return Ok(false);
+    };
+    let found = store.query(&KeyQuery {
+        topic,
+        key: id,
+        kind: KeyKind::Unique,
+        max_count: 32,
+        begin_ms: 0,
+        end_ms: i64::MAX,
+    })?;
+    let committed = |record: &Record<'_>| {
+        sys_flag::transaction(record.sys_flag) == sys_flag::TRANSACTION_COMMIT
+            && record.properties.get("UNIQ_KEY") == Some(id)
+    };
+    Ok(record::records(&found.body)
+        .map_while(Result::ok)
+        .any(|record| committed(&record)))
+}
+
+fn internal(error: &StoreError) -> Refusal {
+    Refusal::internal(error.to_string())
+}

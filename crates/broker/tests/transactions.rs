@@ -1,0 +1,327 @@
+//! Halves, their ends, and the questions about those that have none.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{LIMIT, Site, TempDir, client, eventually, number, options, properties, pull, records, send};
+use pyrmq_broker::Options;
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::message::id::OffsetId;
+use pyrmq_remoting::message::record;
+use pyrmq_remoting::net::{Client, ClientOptions, Peer, Processor, Reply, Table};
+use pyrmq_remoting::{Command, clock};
+use pyrmq_store::Message;
+use std::sync::{Arc, Mutex};
+use tokio::runtime::Handle;
+
+const COMMIT: &str = "8";
+const ROLLBACK: &str = "12";
+
+fn half(topic: &str, id: &str, more: &[(&str, &str)]) -> Command {
+    let mut pairs = vec![
+        ("TRAN_MSG", "true"),
+        ("PGROUP", "producers"),
+        ("UNIQ_KEY", id),
+        ("TAGS", "t"),
+    ];
+    pairs.extend(more);
+    let mut command = send(topic, 0, id.as_bytes(), &properties(&pairs));
+    command.fields.set("g", &clock::now_ms().to_string());
+    command.fields.set("f", "4");
+    command
+}
+
+/// The end of the half that this send's answer tells of.
+fn end(sent: &Command, id: &str, how: &str) -> Command {
+    let stored: OffsetId = sent.fields.get("msgId").unwrap().parse().unwrap();
+    end_at(id, how, number(sent, "queueOffset"), stored.offset)
+}
+
+fn end_at(id: &str, how: &str, place: i64, offset: i64) -> Command {
+    let (place, offset) = (place.to_string(), offset.to_string());
+    [
+        ("producerGroup", "producers"),
+        ("tranStateTableOffset", &place),
+        ("commitLogOffset", &offset),
+        ("commitOrRollback", how),
+        ("fromTransactionCheck", "false"),
+        ("msgId", id),
+        ("transactionId", id),
+    ]
+    .into_iter()
+    .fold(
+        Command::request(request::END_TRANSACTION),
+        |command, (key, value)| command.with_field(key, value),
+    )
+}
+
+async fn stored(site: &Site, topic: &str) -> Vec<(String, Vec<u8>, String)> {
+    let answer = site.ask(pull("G", topic, 0, "*", None)).await;
+    if answer.code == response::SUCCESS {
+        records(&answer)
+    } else {
+        Vec::new()
+    }
+}
+
+fn quick(dir: &TempDir) -> Options {
+    Options {
+        transaction_time_out: 1,
+        transaction_check_interval: 10,
+        transaction_check_max: 3,
+        ..options(dir)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_half_is_seen_once_it_is_committed_and_never_when_rolled_back() {
+    let dir = TempDir::new();
+    let site = Site::start(options(&dir));
+    let one = site.ask_ok(half("T", "0A01", &[])).await;
+    let two = site.ask_ok(half("T", "0A02", &[])).await;
+    assert_eq!((number(&one, "queueOffset"), number(&two, "queueOffset")), (0, 1));
+    assert_eq!(one.fields.get("transactionId"), Some("0A01"));
+    assert!(stored(&site, "T").await.is_empty());
+    site.ask_ok(end(&two, "0A02", ROLLBACK)).await;
+    site.ask_ok(end(&one, "0A01", COMMIT)).await;
+    let found = stored(&site, "T").await;
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].1, b"0A01");
+    let text = &found[0].2;
+    assert!(
+        text.contains("__transactionId__\u{1}0A01") && text.contains("PGROUP"),
+        "{text}"
+    );
+    assert!(!text.contains("TRAN_MSG") && !text.contains("REAL_"), "{text}");
+    let answer = site.ask_ok(pull("G", "T", 0, "*", None)).await;
+    let body = answer.body.unwrap();
+    let message = record::records(&body).next().unwrap().unwrap();
+    let first: OffsetId = one.fields.get("msgId").unwrap().parse().unwrap();
+    assert_eq!(message.prepared_transaction_offset, first.offset);
+    assert_eq!(message.sys_flag & 0xC, 0x8);
+    for (sent, id) in [(&one, "0A01"), (&two, "0A02")] {
+        for how in [COMMIT, ROLLBACK] {
+            let again = site.ask(end(sent, id, how)).await;
+            assert_eq!(again.remark.as_deref(), Some("the transaction has ended already"));
+        }
+    }
+    assert_eq!(stored(&site, "T").await.len(), 1);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_ends_are_refused() {
+    let dir = TempDir::new();
+    let site = Site::start(options(&dir));
+    let sent = site.ask_ok(half("T", "0A01", &[])).await;
+    let plain = site.send_ok("T", b"x", "").await;
+    let at: OffsetId = sent.fields.get("msgId").unwrap().parse().unwrap();
+    let mut stranger = end(&sent, "0A01", COMMIT);
+    stranger.fields.set("producerGroup", "strangers");
+    for (command, text) in [
+        (end_at("0A01", COMMIT, 7, at.offset), "table offset wrong"),
+        (end(&plain, "0A01", COMMIT), "Find prepared"),
+        (end_at("0A01", COMMIT, 0, 1 << 40), "Find prepared"),
+        (end_at("0A01", "9", 0, at.offset), "must be 8, 12 or 0"),
+        (stranger, "producer group wrong"),
+    ] {
+        let answer = site.ask(command).await;
+        assert!(answer.remark.unwrap().contains(text), "{text}");
+    }
+    site.ask_ok(end(&sent, "0A01", "0")).await;
+    assert_eq!(stored(&site, "T").await.len(), 1, "only the plain one");
+    site.ask_ok(end(&sent, "0A01", COMMIT)).await;
+    assert_eq!(stored(&site, "T").await.len(), 2);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn open_transactions_survive_a_restart_and_ended_ones_stay_ended() {
+    let dir = TempDir::new();
+    let site = Site::start(options(&dir));
+    let mut sent = Vec::new();
+    for id in ["0A01", "0A02", "0A03", "0A04"] {
+        sent.push(site.ask_ok(half("T", id, &[])).await);
+    }
+    site.ask_ok(end(&sent[0], "0A01", COMMIT)).await;
+    site.ask_ok(end(&sent[1], "0A02", ROLLBACK)).await;
+    // As if the broker had died between the message and its op message.
+    let fourth: OffsetId = sent[3].fields.get("msgId").unwrap().parse().unwrap();
+    let text = properties(&[("UNIQ_KEY", "0A04")]);
+    let host = "127.0.0.1:1".parse().unwrap();
+    let message = Message {
+        topic: "T",
+        queue_id: 0,
+        flag: 0,
+        sys_flag: 8,
+        born_timestamp_ms: clock::now_ms(),
+        born_host: host,
+        store_host: host,
+        reconsume_times: 0,
+        prepared_transaction_offset: fourth.offset,
+        body: b"0A04",
+        properties: &text,
+        tags_code: 0,
+        unique_key: Some("0A04"),
+        keys: None,
+        tag: None,
+    };
+    site.broker.state().store.put(&message).unwrap();
+    site.stop().await;
+    let site = Site::start(options(&dir));
+    for (at, id) in [(0, "0A01"), (1, "0A02")] {
+        assert_ne!(
+            site.ask(end(&sent[at], id, COMMIT)).await.code,
+            response::SUCCESS,
+            "{id}"
+        );
+    }
+    site.ask_ok(end(&sent[2], "0A03", COMMIT)).await;
+    site.ask_ok(end(&sent[3], "0A04", COMMIT)).await;
+    let bodies: Vec<Vec<u8>> = stored(&site, "T")
+        .await
+        .into_iter()
+        .map(|(_, body, _)| body)
+        .collect();
+    assert_eq!(
+        bodies,
+        [b"0A01".to_vec(), b"0A04".to_vec(), b"0A03".to_vec()],
+        "each once"
+    );
+    site.stop().await;
+}
+
+/// A producer that is asked.
+#[derive(Default)]
+struct Asked {
+    questions: Mutex<Vec<Command>>,
+}
+
+impl Processor for Asked {
+    fn process(&self, request: Command, _: &Peer, reply: Reply) {
+        assert!(reply.is_oneway());
+        self.questions.lock().unwrap().push(request);
+    }
+}
+
+async fn producer(site: &Site) -> (Client, Arc<Asked>) {
+    let asked: Arc<Asked> = Arc::default();
+    let processor: Arc<dyn Processor> = asked.clone();
+    let mut table = Table::new();
+    table.native(&[request::CHECK_TRANSACTION_STATE], &processor);
+    let client = Client::new(&Handle::current(), ClientOptions::default(), Arc::new(table)).unwrap();
+    let beat = r#"{"clientID":"c","producerDataSet":[{"groupName":"producers"}],"consumerDataSet":[]}"#;
+    let command = Command::request(request::HEART_BEAT).with_body(beat.as_bytes());
+    client.request(&site.address, command, LIMIT).await.unwrap();
+    (client, asked)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_producer_is_asked_and_its_answer_counts_once() {
+    let dir = TempDir::new();
+    let site = Site::start(quick(&dir));
+    let (client, asked) = producer(&site).await;
+    let sent = site.ask_ok(half("T", "0A01", &[])).await;
+    eventually("the question comes", async || {
+        !asked.questions.lock().unwrap().is_empty()
+    })
+    .await;
+    let question = asked.questions.lock().unwrap()[0].clone();
+    assert_eq!(question.fields.get("transactionId"), Some("0A01"));
+    assert_eq!(question.fields.get("msgId"), Some("0A01"));
+    let body = question.body.as_ref().unwrap();
+    let shown = record::records(body).next().unwrap().unwrap();
+    assert_eq!((shown.topic, shown.body), ("T", &b"0A01"[..]));
+    assert_eq!(shown.properties.get("TRANSACTION_CHECK_TIMES"), Some("1"));
+    let mut answer = end_at(
+        "0A01",
+        COMMIT,
+        number(&question, "tranStateTableOffset"),
+        number(&question, "commitLogOffset"),
+    );
+    answer.fields.set("fromTransactionCheck", "true");
+    client.request(&site.address, answer, LIMIT).await.unwrap();
+    // The end of the half as it was first, which was on its way all the time.
+    assert_ne!(site.ask(end(&sent, "0A01", COMMIT)).await.code, response::SUCCESS);
+    assert_eq!(stored(&site, "T").await.len(), 1);
+    client.close().await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_half_that_was_written_again_still_counts() {
+    let dir = TempDir::new();
+    let site = Site::start(quick(&dir));
+    let (client, asked) = producer(&site).await;
+    let sent = site.ask_ok(half("T", "0A01", &[])).await;
+    eventually("the question comes", async || {
+        !asked.questions.lock().unwrap().is_empty()
+    })
+    .await;
+    site.ask_ok(end(&sent, "0A01", COMMIT)).await;
+    assert_eq!(stored(&site, "T").await.len(), 1);
+    client.close().await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_nobody_ends_is_given_up_after_its_checks() {
+    let dir = TempDir::new();
+    let site = Site::start(quick(&dir));
+    let (client, asked) = producer(&site).await;
+    let sent = site.ask_ok(half("T", "0A01", &[])).await;
+    eventually("it is given up", async || {
+        stored(&site, "TRANS_CHECK_MAX_TIME_TOPIC").await.len() == 1
+    })
+    .await;
+    assert_eq!(asked.questions.lock().unwrap().len(), 3);
+    assert_ne!(site.ask(end(&sent, "0A01", COMMIT)).await.code, response::SUCCESS);
+    assert!(stored(&site, "T").await.is_empty());
+    client.close().await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_of_its_own_is_kept_and_a_late_end_is_left_to_the_check() {
+    let dir = TempDir::new();
+    let site = Site::start(quick(&dir));
+    let (client, asked) = producer(&site).await;
+    let immune = site
+        .ask_ok(half("T", "0A01", &[("CHECK_IMMUNITY_TIME_IN_SECONDS", "600")]))
+        .await;
+    site.ask_ok(half("T", "0A02", &[])).await;
+    eventually("the other is asked about", async || {
+        !asked.questions.lock().unwrap().is_empty()
+    })
+    .await;
+    let asked_for = |id| {
+        let questions = asked.questions.lock().unwrap();
+        questions
+            .iter()
+            .any(|question| question.fields.get("msgId") == Some(id))
+    };
+    assert!(asked_for("0A02") && !asked_for("0A01"));
+    site.ask_ok(end(&immune, "0A01", COMMIT)).await;
+    let late = site
+        .ask_ok(half("T", "0A03", &[("CHECK_IMMUNITY_TIME_IN_SECONDS", "0")]))
+        .await;
+    eventually("its time is over", async || asked_for("0A03")).await;
+    let refused = site.ask(end(&late, "0A03", COMMIT)).await;
+    assert_eq!(refused.code, response::ILLEGAL_OPERATION);
+    client.close().await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_are_refused_when_they_are_not_wanted() {
+    let dir = TempDir::new();
+    let mut options = options(&dir);
+    options.reject_transaction_message = true;
+    let site = Site::start(options);
+    assert_eq!(
+        site.ask(half("T", "0A01", &[])).await.code,
+        response::NO_PERMISSION
+    );
+    drop(client());
+    site.stop().await;
+}

@@ -1,0 +1,170 @@
+"""What a producer does beside plain sends: it asks, and is asked.
+
+One thread takes what brokers ask of a producer: replies to its requests, and how a transaction
+ended. It starts with the first request, or with a transactional producer.
+"""
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from pyrmq import _core
+from pyrmq._client import Extras
+from pyrmq.errors import ClosedError, ConfigError, RequestTimeout
+from pyrmq.message import Body, ReceivedMessage, SendResult
+
+__all__ = ["Exchange"]
+
+_log = logging.getLogger("pyrmq.producer")
+_CHECK_TRANSACTION_STATE = 39
+_PUSH_REPLY_MESSAGE_TO_CLIENT = 326
+_LOOK_AROUND_MS = 100
+
+
+class Exchange:
+    """A producer's questions and answers."""
+
+    def __init__(self, core: _core.Producer, group: str) -> None:
+        self.native = _core.Exchange(core)
+        self._core = core
+        self._group = group
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._met: set[str] = set()
+        self._waiting: dict[str, tuple[float, Future[ReceivedMessage]]] = {}
+        self._check: Callable[[_core.Request], None] | None = None
+
+    def serve_checks(self, check: Callable[[_core.Request], None]) -> None:
+        """Answer the brokers' questions about transactions by this function."""
+        self._check = check
+        self._start()
+
+    def meet(self, topic: str) -> None:
+        """Make this producer known to a topic's brokers, once: they can ask and answer only then."""
+        if topic not in self._met:
+            self.native.meet(topic)
+            self._met.add(topic)
+
+    def request(
+        self,
+        topic: str,
+        body: Body,
+        extras: Extras,
+        queue: tuple[str, int] | None,
+        timeout_ms: int,
+    ) -> Future[ReceivedMessage]:
+        """Send a request; the future is completed with the reply, or when its time is over."""
+        self._start()
+        self.meet(topic)
+        correlation = str(uuid.uuid4())
+        future: Future[ReceivedMessage] = Future()
+        future.set_running_or_notify_cancel()
+        system = [
+            ("CORRELATION_ID", correlation),
+            ("REPLY_TO_CLIENT", self.native.client_id),
+            ("TTL", str(timeout_ms)),
+        ]
+        self._waiting[correlation] = (time.monotonic() + timeout_ms / 1000, future)
+        try:
+            self.native.send(topic, body, extras, system, "request", queue, timeout_ms)
+        except BaseException:
+            self._waiting.pop(correlation, None)
+            raise
+        return future
+
+    def reply(
+        self, request: ReceivedMessage, body: Body, extras: Extras, timeout_ms: int | None
+    ) -> SendResult:
+        """Send the reply to a request back to who asked."""
+        properties = request.properties
+        missing = [
+            name
+            for name in ("CORRELATION_ID", "REPLY_TO_CLIENT", "CLUSTER")
+            if not properties.get(name)
+        ]
+        if missing:
+            raise ConfigError(f"{request!r} is no request: it has no {' and no '.join(missing)}")
+        system = [("MSG_TYPE", "reply")]
+        system += [
+            (name, properties[name])
+            for name in ("CORRELATION_ID", "REPLY_TO_CLIENT", "TTL")
+            if properties.get(name)
+        ]
+        topic = f"{properties['CLUSTER']}_REPLY_TOPIC"
+        # The requester is connected to the broker that its request came by.
+        queue = (request.broker, 0) if request.broker else None
+        return self.native.send(topic, body, extras, system, "reply", queue, timeout_ms)
+
+    def close(self) -> None:
+        """End the thread; who waits for a reply is told."""
+        with self._lock:
+            self._closed = True
+            thread = self._thread
+        self.native.close()
+        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
+            thread.join()
+        for _, future in self._waiting.values():
+            future.set_exception(ClosedError("the producer was closed before the reply came"))
+        self._waiting.clear()
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(
+                    target=self._run, name=f"pyrmq-asked-{self._group}", daemon=False
+                )
+                self._thread.start()
+
+    def _run(self) -> None:
+        asked = self.native.asked
+        main = threading.main_thread()
+        while not asked.closed and main.is_alive():
+            for question in asked.take(64, _LOOK_AROUND_MS):
+                try:
+                    self._answer(question)
+                except Exception:  # noqa: BLE001 - one question must not end the others
+                    _log.exception("a broker's question was not answered: %r", question)
+            self._expire()
+
+    def _answer(self, question: _core.Request) -> None:
+        if question.code == _PUSH_REPLY_MESSAGE_TO_CLIENT:
+            self._take_reply(question)
+        elif question.code == _CHECK_TRANSACTION_STATE:
+            if self._check is None:
+                _log.warning("asked about a transaction, but this is no transactional producer")
+            else:
+                self._check(question)
+
+    def _take_reply(self, question: _core.Request) -> None:
+        fields = question.fields
+        reply = _core.Exchange.reply_of(
+            fields.get("topic", ""),
+            int(fields.get("queueId", "0")),
+            int(fields.get("flag", "0")),
+            int(fields.get("sysFlag", "0")),
+            int(fields.get("bornTimestamp", "0")),
+            fields.get("bornHost", ""),
+            int(fields.get("storeTimestamp", "0")),
+            fields.get("storeHost", ""),
+            fields.get("properties", ""),
+            question.body or b"",
+        )
+        question.reply(0)
+        correlation = reply.properties.get("CORRELATION_ID", "")
+        waiting = self._waiting.pop(correlation, None)
+        if waiting is None:
+            _log.info("a reply came too late, or to nobody here: %s", correlation)
+        else:
+            waiting[1].set_result(reply)
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        late = [key for key, (deadline, _) in list(self._waiting.items()) if now >= deadline]
+        for key in late:
+            waiting = self._waiting.pop(key, None)
+            if waiting is not None:
+                waiting[1].set_exception(RequestTimeout("no reply came in time", address=""))

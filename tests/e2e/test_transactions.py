@@ -1,0 +1,310 @@
+"""Transactions and request-reply on our servers, with deaths at every step."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyrmq import (
+    BrokerError,
+    ClosedError,
+    ConfigError,
+    Producer,
+    PullConsumer,
+    ReceivedMessage,
+    SendResult,
+    TransactionProducer,
+    TransactionState,
+)
+from pyrmq.errors import RequestTimeout
+from pyrmq.testing import cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+COMMIT, ROLLBACK, UNKNOWN = TransactionState
+QUICK: dict[str, Any] = {"transaction_time_out": 100, "transaction_check_interval": 50}
+
+
+def unasked(message: ReceivedMessage) -> TransactionState:
+    raise AssertionError(f"asked about {message!r}")
+
+
+def bodies(address: str, topic: str, count: int, *, still: float = 0.0) -> list[bytes]:
+    """Read a topic until `count` messages are there, and `still` seconds more."""
+    found: list[bytes] = []
+    deadline = time.monotonic() + 20
+    with PullConsumer(name_server=address, group=f"read-{topic}-{time.monotonic_ns()}") as consumer:
+        consumer.subscribe(topic)
+        while len(found) < count and time.monotonic() < deadline:
+            found += [message.body for message in consumer.poll(timeout=0.2)]
+        if still:
+            found += [message.body for message in consumer.poll(timeout=still)]
+    return found
+
+
+def test_a_message_appears_with_its_commit_and_not_with_its_rollback(
+    address: str, topic: str
+) -> None:
+    halves: list[SendResult] = []
+
+    def local(state: TransactionState) -> Callable[[SendResult], TransactionState]:
+        def run(half: SendResult) -> TransactionState:
+            halves.append(half)
+            return state
+
+        return run
+
+    with TransactionProducer(check=unasked, name_server=address, group=f"g-{topic}") as producer:
+        for body, state in ((b"one", COMMIT), (b"two", ROLLBACK)):
+            result = producer.send_in_transaction(topic, body, local(state), keys="k", tags="t")
+            assert (result.state, result.confirmed, result.half) == (state, True, halves[-1])
+            assert result.half.transaction_id == result.half.message_id
+        none = producer.send_in_transaction(topic, b"three", lambda _: None)
+        assert none.state is COMMIT
+    assert sorted(bodies(address, topic, 2)) == [b"one", b"three"]
+
+
+def test_a_local_transaction_that_raises_stays_open_and_is_asked_about() -> None:
+    asked: list[ReceivedMessage] = []
+
+    def check(message: ReceivedMessage) -> TransactionState:
+        asked.append(message)
+        return UNKNOWN if len(asked) < 2 else COMMIT
+
+    def local(half: SendResult) -> TransactionState:
+        raise LookupError(half.transaction_id)
+
+    with (
+        cluster(**QUICK) as running,
+        TransactionProducer(check=check, name_server=running.name_server) as producer,
+    ):
+        with pytest.raises(LookupError) as caught:
+            producer.send_in_transaction("T", b"x", local, keys="k", properties={"a": "b"})
+        assert bodies(running.name_server, "T", 1, still=0.5) == [b"x"]
+        assert len(asked) == 2, "unknown, then commit"
+    message = asked[-1]
+    assert (message.topic, message.body, message.message_id) == (
+        "T",
+        b"x",
+        str(caught.value.args[0]),
+    )
+    assert (message.keys, message.properties["a"]) == (["k"], "b")
+
+
+def test_a_check_that_raises_or_says_nonsense_counts_as_unknown(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answers: list[Any] = [LookupError("boom"), "yes", ROLLBACK]
+    done = threading.Event()
+
+    def check(message: ReceivedMessage) -> TransactionState:
+        answer = answers.pop(0)
+        if not answers:
+            done.set()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+    with (
+        cluster(**QUICK) as running,
+        TransactionProducer(check=check, name_server=running.name_server) as producer,
+    ):
+        result = producer.send_in_transaction("T", b"x", lambda _: UNKNOWN)
+        assert not result.confirmed
+        assert done.wait(20)
+        assert bodies(running.name_server, "T", 0, still=0.5) == []
+    assert "boom" in caplog.text
+    assert "must be a TransactionState" in caplog.text
+
+
+def test_what_local_returns_must_be_a_state(address: str, topic: str) -> None:
+    with (
+        TransactionProducer(check=unasked, name_server=address, group=f"g-{topic}") as producer,
+        pytest.raises(ConfigError, match="must be a TransactionState"),
+    ):
+        producer.send_in_transaction(topic, b"x", lambda _: True)  # type: ignore[arg-type, return-value]
+    with pytest.raises(ConfigError, match="must be a function"):
+        TransactionProducer(check=None, name_server=address)  # type: ignore[arg-type]
+
+
+def test_a_half_that_is_refused_runs_nothing() -> None:
+    with (
+        cluster(reject_transaction_message=True) as running,
+        TransactionProducer(check=unasked, name_server=running.name_server, retries=0) as producer,
+        pytest.raises(BrokerError, match="rejectTransactionMessage"),
+    ):
+        producer.send_in_transaction("T", b"x", lambda _: pytest.fail("it ran"))
+
+
+DYING = """
+import os, signal, sys
+from pyrmq import TransactionProducer, TransactionState
+from pyrmq.message import SendResult
+where, address = sys.argv[1:]
+def local(half):
+    if where == "in the local transaction":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return TransactionState.COMMIT
+producer = TransactionProducer(
+    check=lambda m: TransactionState.UNKNOWN, name_server=address, group="dying"
+)
+if where == "before the commit":
+    producer._end = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+producer.send_in_transaction("T", where, local)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "answer", "found"),
+    [
+        ("in the local transaction", ROLLBACK, 0),
+        ("before the commit", COMMIT, 1),
+        ("after the commit", COMMIT, 1),
+    ],
+)
+def test_a_producer_may_die_at_any_point(where: str, answer: TransactionState, found: int) -> None:
+    asked = threading.Event()
+
+    def check(message: ReceivedMessage) -> TransactionState:
+        assert message.body == where.encode()
+        asked.set()
+        return answer
+
+    with cluster(**QUICK) as running:
+        died = subprocess.run(
+            [sys.executable, "-c", DYING, where, running.name_server],
+            check=False,
+            timeout=30,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert died.returncode == -signal.SIGKILL
+        with TransactionProducer(
+            check=check, topics=["T"], group="dying", name_server=running.name_server
+        ):
+            if where != "after the commit":
+                assert asked.wait(20)
+            assert len(bodies(running.name_server, "T", found, still=0.7)) == found
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+@contextmanager
+def server(store: Path, port: int, names: int) -> Iterator[subprocess.Popen[str]]:
+    """A `pyrmq server` process with quick checks; killed at the end."""
+    config = store.parent / "broker.conf"
+    config.write_text(
+        "mappedFileSizeCommitLog=1048576\nmaxHashSlotNum=100\nmaxIndexNum=400\n"
+        "transactionTimeOut=100\ntransactionCheckInterval=50\n"
+    )
+    words = ["server", "-c", str(config), "--store", str(store), "--json"]
+    words += ["--listen-port", str(port), "--name-server-port", str(names)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "pyrmq.cli", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as process:
+        assert process.stdout is not None
+        json.loads(process.stdout.readline())
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_the_broker_may_be_killed_while_transactions_run(tmp_path: Path) -> None:
+    port, names = free_port(), free_port()
+    address = f"127.0.0.1:{names}"
+    states: dict[str, TransactionState] = {}
+    certain: set[str] = set()
+
+    def check(message: ReceivedMessage) -> TransactionState:
+        return states.get(message.body.decode(), ROLLBACK)
+
+    def local(body: str) -> Callable[[SendResult], TransactionState]:
+        def run(_: SendResult) -> TransactionState:
+            states[body] = COMMIT if int(body) % 3 else ROLLBACK
+            # Some ends are left to the check.
+            return UNKNOWN if int(body) % 5 == 0 else states[body]
+
+        return run
+
+    with TransactionProducer(check=check, name_server=address, send_timeout=20) as producer:
+        for round_ in range(3):
+            with server(tmp_path / "store", port, names) as process:
+                for number in range(round_ * 60, round_ * 60 + 60):
+                    body = str(number)
+                    result = producer.send_in_transaction("T", body, local(body))
+                    if result.confirmed and result.state is COMMIT:
+                        certain.add(body)
+                process.kill()
+        with server(tmp_path / "store", port, names):
+            wanted = {body for body, state in states.items() if state is COMMIT}
+            found = [body.decode() for body in bodies(address, "T", len(wanted), still=1.0)]
+    assert sorted(found) == sorted(set(found)), "none appears twice"
+    assert certain <= set(found), "what was confirmed is there"
+    assert set(found) == wanted, "the checks have ended all others"
+
+
+def test_requests_get_their_replies(address: str, topic: str) -> None:
+    with (
+        Producer(name_server=address, group=f"asker-{topic}") as producer,
+        Producer(name_server=address, group="repliers") as replier,
+        PullConsumer(name_server=address, group=f"answer-{topic}") as consumer,
+    ):
+        futures = [producer.request_async(topic, f"tea {n}", timeout=10) for n in range(20)]
+        consumer.subscribe(topic)
+        answered = 0
+        while answered < 20:
+            for message in consumer.poll(timeout=5):
+                sent = replier.reply(message, message.body.upper(), keys="r")
+                assert sent.topic == "DefaultCluster_REPLY_TOPIC"
+                answered += 1
+        replies = [future.result(10) for future in futures]
+    assert [reply.body for reply in replies] == [f"TEA {n}".encode() for n in range(20)]
+    assert replies[0].keys == ["r"]
+
+
+def test_a_request_without_a_reply_times_out(address: str, topic: str) -> None:
+    with Producer(name_server=address, group=f"asker-{topic}") as producer:
+        began = time.monotonic()
+        with pytest.raises(RequestTimeout, match="no reply came"):
+            producer.request(topic, b"nobody listens", timeout=0.3)
+        assert time.monotonic() - began < 5
+
+
+def test_only_a_request_can_be_answered(address: str, topic: str) -> None:
+    with (
+        Producer(name_server=address) as producer,
+        PullConsumer(name_server=address, group=f"plain-{topic}") as consumer,
+    ):
+        producer.send(topic, b"x")
+        consumer.subscribe(topic)
+        with pytest.raises(ConfigError, match="is no request"):
+            producer.reply(next(iter(consumer)), b"y")
+
+
+def test_closing_tells_who_waits_for_a_reply(address: str, topic: str) -> None:
+    producer = Producer(name_server=address, group=f"asker-{topic}")
+    future = producer.request_async(topic, b"x", timeout=60)
+    producer.close()
+    with pytest.raises(ClosedError):
+        future.result(5)
