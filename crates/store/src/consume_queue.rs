@@ -350,33 +350,16 @@ impl ConsumeQueue {
         Ok(Unit::from_bytes(&bytes))
     }
 
-    /// Drops all units of records at or behind `position`, on disk too. Says whether a file changed. Files that are not trusted
-    /// (after a crash) have sound units in front of `position`; what stands behind them may be lost, torn or older. Only before
-    /// the store runs.
-    pub(crate) fn cut(
-        &self,
-        fs: &dyn Fs,
-        log: &CommitLog,
-        position: i64,
-        trusted: bool,
-    ) -> Result<bool, StoreError> {
-        let end = self.end();
+    /// Drops all units of records at or behind `position`, on disk too. Says whether a file changed. The units in front of
+    /// `position` are sound; what stands behind them may be lost, torn or older. Only before the store runs.
+    pub(crate) fn cut(&self, fs: &dyn Fs, log: &CommitLog, position: i64) -> Result<bool, StoreError> {
         let Some((first, _)) = lock(&self.files).bases() else {
             self.continue_at(0, 0);
             return Ok(false);
         };
-        let is_behind = |unit: Unit| !unit.is_written() || (!unit.is_filler() && unit.position >= position);
-        let keep = if trusted {
-            self.first_on_disk(fs, first, end, is_behind)?
-        } else {
-            self.sound_end(fs, log, position)?
-        };
+        let keep = self.sound_end(fs, log, position)?;
         let start = self.first_on_disk(fs, first, keep, |unit| !unit.is_filler())?;
-        let changed = if keep < end || !trusted {
-            lock(&self.files).clear_from(fs, keep)?
-        } else {
-            false
-        };
+        let changed = lock(&self.files).clear_from(fs, keep)?;
         self.continue_at(keep, start);
         Ok(changed)
     }

@@ -44,6 +44,8 @@ pub(crate) struct Inner {
     pub(crate) listener: OnceLock<Arc<OnArrival>>,
     pub(crate) closed: AtomicBool,
     pub(crate) crashed: bool,
+    /// A reader met a unit that points to no record.
+    pub(crate) queues_damaged: AtomicBool,
     pub(crate) flushes: AtomicU64,
     pub(crate) got_messages: AtomicU64,
     pub(crate) got_bytes: AtomicU64,
@@ -71,6 +73,13 @@ impl Inner {
         self.check_open()?;
         self.log.failure.check()?;
         self.disk.check(&self.options)
+    }
+
+    /// A unit points to something that is no record: the next start builds the queues from the log.
+    pub(crate) fn distrust_queues(&self, topic: &str, queue: i32, error: &StoreError) {
+        if !self.queues_damaged.swap(true, Ordering::AcqRel) {
+            tracing::error!(topic, queue, %error, "a consume queue is damaged: the next start builds the queues again");
+        }
     }
 
     /// Remembers that the system has no space for a write.

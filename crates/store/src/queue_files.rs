@@ -457,13 +457,14 @@ pub(crate) fn read_units(
 }
 
 impl ToSync {
-    /// Fsyncs the files, and adds the directories that need an fsync: the queue's, its topic's, the one of all topics.
+    /// Fsyncs the files, and adds the directories that need an fsync: the queue's, its topic's, the one of all topics,
+    /// and the one that holds that.
     pub(crate) fn run(self, directories: &mut BTreeSet<PathBuf>) -> Result<(), StoreError> {
         for file in self.files {
             file.sync().at("flush", &self.directory)?;
         }
         if self.moved {
-            directories.extend(self.directory.ancestors().take(3).map(Path::to_owned));
+            directories.extend(self.directory.ancestors().take(4).map(Path::to_owned));
         }
         Ok(())
     }

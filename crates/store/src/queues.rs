@@ -229,10 +229,10 @@ impl Queues {
     }
 
     /// Drops the units of records at or behind `position` in all queues. Only before the store runs.
-    pub(crate) fn cut(&self, log: &CommitLog, position: i64, trusted: bool) -> Result<(), StoreError> {
+    pub(crate) fn cut(&self, log: &CommitLog, position: i64) -> Result<(), StoreError> {
         self.write_out()?;
         for queue in self.sorted() {
-            if queue.cut(self.fs.as_ref(), log, position, trusted)? {
+            if queue.cut(self.fs.as_ref(), log, position)? {
                 self.note_unsynced(&queue);
             }
         }

@@ -65,7 +65,12 @@ impl Inner {
         if got.status != GetStatus::NoMatchedMessage {
             return Ok(got);
         }
-        let picked = self.pick(&queue, request, max)?;
+        let note_damage = |error: &StoreError| {
+            if matches!(error, StoreError::QueueMismatch { .. }) {
+                self.distrust_queues(&queue.topic, queue.id, error);
+            }
+        };
+        let picked = self.pick(&queue, request, max).inspect_err(note_damage)?;
         got.next_offset = picked.next;
         let Some(last) = picked.units.last() else {
             if picked.next == request.offset {
@@ -75,7 +80,8 @@ impl Inner {
             return Ok(got);
         };
         got.behind_bytes = self.log.appended() - last.position;
-        if let Some(body) = self.read_records(&picked.units)? {
+        let body = self.read_records(&picked.units).inspect_err(note_damage)?;
+        if let Some(body) = body {
             got.status = GetStatus::Found;
             got.count = picked.units.len();
             self.got_messages.fetch_add(got.count as u64, Ordering::Relaxed);
@@ -85,6 +91,16 @@ impl Inner {
         }
         // Retention was faster. What is still there must not be passed over.
         let start = self.log.start();
+        if let Some(first) = picked.units.first()
+            && picked.units.iter().all(|unit| unit.position >= start)
+        {
+            let error = StoreError::QueueMismatch {
+                position: first.position,
+                size: first.size,
+            };
+            note_damage(&error);
+            return Err(error);
+        }
         let live = queue.first_where(self.fs.as_ref(), request.offset, max, |unit| {
             Ok(!unit.is_filler() && unit.position >= start)
         })?;
@@ -108,7 +124,7 @@ impl Inner {
             TagFilter::All => to_i64(most),
             TagFilter::Codes(_) => SCAN.max(to_i64(most)),
         };
-        let log_start = self.log.start();
+        let (log_start, log_end) = (self.log.start(), self.log.appended());
         let mut picked = Picked {
             units: Vec::with_capacity(most.min(64)),
             bytes: 0,
@@ -126,8 +142,13 @@ impl Inner {
                 }
                 for unit in bytes.chunks_exact(UNIT).filter_map(Unit::from_bytes) {
                     let size = to_usize(i64::from(unit.size));
+                    if !unit.is_written() || unit.end() > log_end {
+                        return Err(StoreError::QueueMismatch {
+                            position: unit.position,
+                            size: unit.size,
+                        });
+                    }
                     let wanted = !unit.is_filler()
-                        && unit.is_written()
                         && unit.position >= log_start
                         && request.tags.matches(unit.tags_code);
                     if wanted {

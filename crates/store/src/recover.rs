@@ -4,7 +4,8 @@
 //! The rule (docs/store.md has it for people):
 //! 1. The walk begins, after a clean stop, behind the newest record that a queue knows; after a crash at the newest segment that
 //!    was durable in log and queues by the checkpoint; in doubt at the log's start.
-//! 2. Queues forget everything at or behind the beginning of the walk, and the walk puts it back.
+//! 2. Queues forget everything at or behind the beginning of the walk, and the walk puts it back. After a clean stop none has
+//!    anything there.
 //! 3. The log ends in front of the first record that is not sound. What stands behind it is cut, unless it is older than
 //!    the checkpoint: then the log is damaged, not torn, and nothing is changed.
 //! 4. A gap between a queue's end and a record of it means that the queue's files are behind or missing: the walk starts
@@ -203,7 +204,9 @@ impl Walk<'_> {
     /// Puts the records of a range that was found sound into their queues; `None` when a queue has a gap and the walk did not
     /// begin at the log's start.
     fn run(&self, (start, end): (i64, i64), is_whole: bool) -> Result<Option<Recovered>, StoreError> {
-        self.queues.cut(self.log, start, !self.crashed && !is_whole)?;
+        if self.crashed || is_whole {
+            self.queues.cut(self.log, start)?;
+        }
         let mut reader = LogReader::new(self.log, start, false);
         let mut recovered = Recovered::default();
         while reader.position() < end

@@ -144,6 +144,7 @@ impl Store {
             listener: OnceLock::new(),
             closed: AtomicBool::new(false),
             crashed,
+            queues_damaged: AtomicBool::new(false),
             flushes: AtomicU64::new(0),
             got_messages: AtomicU64::new(0),
             got_bytes: AtomicU64::new(0),
@@ -418,6 +419,11 @@ impl Store {
             inner.checkpoint.update(|times| times.index_ms = durable_ms);
         }
         inner.sync_queues()?;
+        if inner.queues_damaged.load(Ordering::Acquire) {
+            // Not a clean stop: the next start is told that no queue is durable.
+            inner.checkpoint.update(|times| times.logics_ms = 0);
+            return inner.checkpoint.save();
+        }
         queue_ends::save(
             inner.fs.as_ref(),
             &inner.options.root,
