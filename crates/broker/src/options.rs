@@ -4,67 +4,10 @@
 //! value out of its range is an error that names key, value and range.
 
 use crate::error::BrokerError;
-use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
-/// One key as it stands: for `-p`, for the runtime information and for the documentation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Setting {
-    /// Apache's key.
-    pub key: &'static str,
-    /// The value in force.
-    pub value: String,
-    /// What holds when nothing is said.
-    pub default: String,
-    /// What the number counts, or the kind of text.
-    pub unit: &'static str,
-    /// What is allowed, in words.
-    pub range: String,
-}
-
-/// A type that a key can have.
-trait Value: Sized + Display {
-    fn read(text: &str) -> Option<Self>;
-    /// The value as a number, where a range can hold it.
-    fn number(&self) -> Option<i64> {
-        None
-    }
-}
-
-impl Value for i32 {
-    fn read(text: &str) -> Option<Self> {
-        text.parse().ok()
-    }
-    fn number(&self) -> Option<i64> {
-        Some(i64::from(*self))
-    }
-}
-
-impl Value for i64 {
-    fn read(text: &str) -> Option<Self> {
-        text.parse().ok()
-    }
-    fn number(&self) -> Option<i64> {
-        Some(*self)
-    }
-}
-
-impl Value for bool {
-    fn read(text: &str) -> Option<Self> {
-        match text {
-            _ if text.eq_ignore_ascii_case("true") => Some(true),
-            _ if text.eq_ignore_ascii_case("false") => Some(false),
-            _ => None,
-        }
-    }
-}
-
-impl Value for String {
-    fn read(text: &str) -> Option<Self> {
-        Some(text.to_owned())
-    }
-}
+pub use pyrmq_remoting::setting::Setting;
 
 /// Where the store is when nothing is said (Apache `MessageStoreConfig.storePathRootDir`).
 fn home_store() -> PathBuf {
@@ -74,89 +17,13 @@ fn home_store() -> PathBuf {
         .join("store")
 }
 
-/// A kind's words for "what is allowed" without a numeric range.
-fn words(unit: &str, low: i64, high: i64) -> String {
-    match (low, high) {
-        (0, 0) if unit == "switch" => "true or false".to_owned(),
-        (0, 0) => unit.to_owned(),
-        (low, i64::MAX) => format!("{low} or more"),
-        (low, high) => format!("{low} to {high}"),
+pyrmq_remoting::options! {
+    /// Everything that a broker can be told.
+    pub struct Options, BrokerError;
+    also {
+        /// What the message store can be told.
+        store: pyrmq_store::Options = pyrmq_store::Options::new(home_store());
     }
-}
-
-macro_rules! options {
-    ($($(#[$meta:meta])* $field:ident : $type:ty = $default:expr, $key:literal, $unit:literal, $low:literal ..= $high:expr;)*) => {
-        /// Everything that a broker can be told.
-        #[derive(Debug, Clone, PartialEq)]
-        pub struct Options {
-            $($(#[$meta])* #[doc = concat!("\n\nKey `", $key, "`, ", $unit, ".")] pub $field: $type,)*
-            /// What the message store can be told.
-            pub store: pyrmq_store::Options,
-        }
-
-        impl Default for Options {
-            fn default() -> Self {
-                Self { $($field: $default,)* store: pyrmq_store::Options::new(home_store()) }
-            }
-        }
-
-        impl Options {
-            /// Every key of the broker itself, in the order of the table.
-            pub const KEYS: &'static [&'static str] = &[$($key,)*];
-
-            /// Sets one of the broker's own keys. `Ok(false)`: not one of them.
-            pub fn set(&mut self, key: &str, value: &str) -> Result<bool, BrokerError> {
-                match key {
-                    $($key => {
-                        self.$field = Value::read(value.trim()).ok_or_else(|| BrokerError::Option {
-                            key: $key,
-                            value: value.to_owned(),
-                            range: words($unit, $low, $high),
-                        })?;
-                    })*
-                    _ => return Ok(false),
-                }
-                Ok(true)
-            }
-
-            /// Every key with what holds.
-            pub fn settings(&self) -> Vec<Setting> {
-                let defaults = Self::default();
-                vec![$(Setting {
-                    key: $key,
-                    value: self.$field.to_string(),
-                    default: defaults.$field.to_string(),
-                    unit: $unit,
-                    range: words($unit, $low, $high),
-                },)*]
-            }
-
-            fn check_ranges(&self) -> Result<(), BrokerError> {
-                $(check($key, &self.$field, words($unit, $low, $high), $low, $high)?;)*
-                Ok(())
-            }
-        }
-    };
-}
-
-fn check(
-    key: &'static str,
-    value: &impl Value,
-    range: String,
-    low: i64,
-    high: i64,
-) -> Result<(), BrokerError> {
-    match value.number() {
-        Some(number) if number < low || number > high => Err(BrokerError::Option {
-            key,
-            value: number.to_string(),
-            range,
-        }),
-        _ => Ok(()),
-    }
-}
-
-options! {
     /// Cluster that the broker belongs to.
     broker_cluster_name: String = "DefaultCluster".to_owned(), "brokerClusterName", "text", 0..=0;
     /// Name that master and slaves share.

@@ -9,166 +9,50 @@ use pyrmq_routing::table::Settings;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// One key as it stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Setting {
-    /// Apache's key.
-    pub key: &'static str,
-    /// The value in force.
-    pub value: String,
-    /// What holds when nothing is said.
-    pub default: String,
-    /// What the number counts, or the kind of text.
-    pub unit: &'static str,
-}
+pub use pyrmq_remoting::setting::Setting;
 
-trait Value: Sized {
-    fn read(text: &str) -> Option<Self>;
-}
-
-impl Value for i64 {
-    fn read(text: &str) -> Option<Self> {
-        text.parse().ok()
-    }
-}
-
-impl Value for bool {
-    fn read(text: &str) -> Option<Self> {
-        match text {
-            _ if text.eq_ignore_ascii_case("true") => Some(true),
-            _ if text.eq_ignore_ascii_case("false") => Some(false),
-            _ => None,
-        }
-    }
-}
-
-impl Value for String {
-    fn read(text: &str) -> Option<Self> {
-        Some(text.to_owned())
-    }
-}
-
-macro_rules! options {
-    ($($(#[$meta:meta])* $field:ident : $type:ty = $default:expr, $key:literal, $unit:literal, $range:literal, $live:literal;)*) => {
-        /// Everything that a name server can be told.
-        #[derive(Debug, Clone, PartialEq, Eq)]
-        pub struct Options {
-            $($(#[$meta])* #[doc = concat!("\n\nKey `", $key, "`, ", $unit, ": ", $range, ".")] pub $field: $type,)*
-        }
-
-        impl Default for Options {
-            fn default() -> Self {
-                Self { $($field: $default,)* }
-            }
-        }
-
-        impl Options {
-            /// Every key, in the order of the table.
-            pub const KEYS: &'static [&'static str] = &[$($key,)*];
-
-            /// Sets a key. `Ok(false)`: not one of these, so it concerns Python or nobody.
-            pub fn set(&mut self, key: &str, value: &str) -> Result<bool, NameServerError> {
-                match key {
-                    $($key => {
-                        self.$field = Value::read(value.trim()).ok_or_else(|| wrong($key, value, $range))?;
-                    })*
-                    _ => return Ok(false),
-                }
-                Ok(true)
-            }
-
-            /// Every key with what holds.
-            pub fn settings(&self) -> Vec<Setting> {
-                let defaults = Self::default();
-                vec![$(Setting {
-                    key: $key,
-                    value: self.$field.to_string(),
-                    default: defaults.$field.to_string(),
-                    unit: $unit,
-                },)*]
-            }
-
-            /// True when a running name server may change the key.
-            pub fn is_live(key: &str) -> bool {
-                match key {
-                    $($key => $live,)*
-                    _ => true,
-                }
-            }
-        }
-    };
-}
-
-options! {
+pyrmq_remoting::options! {
+    /// Everything that a name server can be told.
+    pub struct Options, NameServerError;
+    also {}
     /// Address to listen on.
-    bind_address: String = "0.0.0.0".to_owned(), "bindAddress", "address", "an IP address of this machine", false;
+    bind_address: String = "0.0.0.0".to_owned(), "bindAddress", "address", 0..=0;
     /// Port; 0 picks a free one.
-    listen_port: i64 = 9876, "listenPort", "port", "0 to 65535", false;
+    listen_port: i64 = 9876, "listenPort", "port", 0..=65535;
     /// A connection without a byte for so long is closed.
-    server_channel_max_idle_time_seconds: i64 = 120, "serverChannelMaxIdleTimeSeconds", "s", "1 to 86400", false;
+    server_channel_max_idle_time_seconds: i64 = 120, "serverChannelMaxIdleTimeSeconds", "s", 1..=86_400;
     /// Time between two looks for silent brokers.
-    scan_not_active_broker_interval: i64 = 5000, "scanNotActiveBrokerInterval", "ms", "1 or more", false;
+    scan_not_active_broker_interval: i64 = 5000, "scanNotActiveBrokerInterval", "ms", 1..=i64::MAX;
     /// Requests for Python processors that may wait at once.
-    default_thread_pool_queue_capacity: i64 = 10_000, "defaultThreadPoolQueueCapacity", "requests", "1 or more", false;
+    default_thread_pool_queue_capacity: i64 = 10_000, "defaultThreadPoolQueueCapacity", "requests", 1..=i64::MAX;
     /// Routes carry the order configuration of their topic.
-    order_message_enable: bool = false, "orderMessageEnable", "switch", "true or false", true;
+    order_message_enable: bool = false, "orderMessageEnable", "switch", 0..=0, live;
     /// A registering broker gets the order configuration of all topics.
-    return_order_topic_config_to_broker: bool = true, "returnOrderTopicConfigToBroker", "switch", "true or false", true;
+    return_order_topic_config_to_broker: bool = true, "returnOrderTopicConfigToBroker", "switch", 0..=0, live;
     /// A slave stands in for a master that is away.
-    support_acting_master: bool = false, "supportActingMaster", "switch", "true or false", true;
+    support_acting_master: bool = false, "supportActingMaster", "switch", 0..=0, live;
     /// Brokers are told when the lowest id of their name changes.
-    notify_min_broker_id_changed: bool = false, "notifyMinBrokerIdChanged", "switch", "true or false", true;
+    notify_min_broker_id_changed: bool = false, "notifyMinBrokerIdChanged", "switch", 0..=0, live;
     /// Topics that a broker's registration lacks are taken from it.
-    delete_topic_with_broker_registration: bool = false, "deleteTopicWithBrokerRegistration", "switch", "true or false", true;
+    delete_topic_with_broker_registration: bool = false, "deleteTopicWithBrokerRegistration", "switch", 0..=0, live;
     /// Topics that one broker name may have; more are refused.
-    max_topics_per_broker: i64 = 200_000, "maxTopicsPerBroker", "topics", "1 or more", true;
+    max_topics_per_broker: i64 = 200_000, "maxTopicsPerBroker", "topics", 1..=i64::MAX, live;
     /// Route queries are refused for a while after the start.
-    need_wait_for_service: bool = false, "needWaitForService", "switch", "true or false", true;
+    need_wait_for_service: bool = false, "needWaitForService", "switch", 0..=0, live;
     /// How long they are refused.
-    wait_seconds_for_service: i64 = 45, "waitSecondsForService", "s", "0 or more", true;
+    wait_seconds_for_service: i64 = 45, "waitSecondsForService", "s", 0..=i64::MAX, live;
 }
 
 impl Options {
+    /// True when a running name server may change the key, or the key is not one of these.
+    pub fn is_live(key: &str) -> bool {
+        !Self::KEYS.contains(&key) || Self::LIVE.contains(&key)
+    }
+
     /// Refuses values out of their range.
     pub fn validate(&self) -> Result<(), NameServerError> {
         self.address()?;
-        let ranges = [
-            (
-                "serverChannelMaxIdleTimeSeconds",
-                self.server_channel_max_idle_time_seconds,
-                1,
-                86_400,
-            ),
-            (
-                "scanNotActiveBrokerInterval",
-                self.scan_not_active_broker_interval,
-                1,
-                i64::MAX,
-            ),
-            (
-                "defaultThreadPoolQueueCapacity",
-                self.default_thread_pool_queue_capacity,
-                1,
-                i64::MAX,
-            ),
-            ("maxTopicsPerBroker", self.max_topics_per_broker, 1, i64::MAX),
-            (
-                "waitSecondsForService",
-                self.wait_seconds_for_service,
-                0,
-                i64::MAX,
-            ),
-        ];
-        for (key, value, low, high) in ranges {
-            if value < low || value > high {
-                let range = if high == i64::MAX {
-                    format!("{low} or more")
-                } else {
-                    format!("{low} to {high}")
-                };
-                return Err(wrong(key, &value.to_string(), &range));
-            }
-        }
+        self.check_ranges()?;
         Ok(())
     }
 

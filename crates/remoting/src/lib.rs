@@ -16,6 +16,7 @@ pub mod message;
 #[cfg(feature = "net")]
 pub mod net;
 mod scan;
+pub mod setting;
 mod text;
 
 pub use command::{Command, Language, SerializeType};
