@@ -21,8 +21,10 @@ def ask(address: str, request: wire.Frame, timeout: float = TIMEOUT_S) -> wire.F
             return wire.decode(head + stream.read(int.from_bytes(head, "big")))
 
 
-def await_registered(name_server: str, broker: str, seconds: float = 30.0) -> None:
+def await_registered(name_server: str, broker: str, seconds: float = 70.0) -> None:
     """Wait until a name server knows a broker's address.
+
+    A Java broker whose first registration fails tries again after thirty seconds.
 
     Raises:
         TimeoutError: it does not after that time.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyrmq import Producer, PullConsumer
+from pyrmq.admin import Admin
 from pyrmq.errors import RmqError
 from tests.interop.driver import bodies
 
@@ -156,6 +157,19 @@ def test_a_tag_filter_of_ours_works_on_the_real_broker(
     assert sorted(one.tags or "" for one in messages) == ["Blue"] * 40 + ["Red"] * 40
 
 
+def await_committed(name_server: str, group: str, topic: str, seconds: float = 30.0) -> None:
+    """Wait until a group has committed all of a topic: Java tells its offsets every five seconds.
+
+    Raises:
+        AssertionError: something is left after that time.
+    """
+    deadline = time.monotonic() + seconds
+    with Admin(name_server=name_server) as admin:
+        while left := sum(one.lag for one in admin.consumer_progress(group, topic).values()):
+            assert time.monotonic() < deadline, f"{left} left after {seconds} s"
+            time.sleep(0.05)
+
+
 def test_a_group_goes_on_where_it_committed_whichever_client_it_was(
     driver: Driver, cluster: Cluster, topic: str
 ) -> None:
@@ -168,6 +182,7 @@ def test_a_group_goes_on_where_it_committed_whichever_client_it_was(
         producer.send_batch(topic, texts(5, 20))
         with driver.push(cluster.namesrv, topic, group=group) as java:
             assert sorted(bodies(driver.pushed(java, 5))) == texts(5, 20)
+            await_committed(cluster.namesrv, group, topic)
         producer.send_batch(topic, texts(4, 25))
     with PullConsumer(name_server=cluster.namesrv, group=group) as consumer:
         consumer.subscribe(topic)
