@@ -1,0 +1,107 @@
+"""`pyrmq bench produce | consume | roundtrip`: what a cluster does, measured from this machine.
+
+Figures are good beside others of the same machine and hour only; `--kafka` puts a Kafka's there.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pyrmq.cli.arguments import NAME_SERVER_VARIABLE, parser
+from pyrmq.cli.output import print_rows
+from pyrmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pyrmq.cli.bench.figures import Figures
+
+_VERBS = ("produce", "consume", "roundtrip")
+_WAYS = ("produce", "batch", "async", "sync")
+_SECONDS = 5.0
+_BACKLOG = 1_000_000
+
+
+def run(_verb: str, words: list[str]) -> int:
+    """Run `pyrmq bench` with these arguments."""
+    given = _parser().parse_args(words)
+    _check(given)
+    # What is missing is said before anything is measured.
+    confluent = _library("confluent-kafka", "--kafka") if given.kafka else None
+    plots = _library("matplotlib", "--plot") if given.plot else None
+    from pyrmq.cli.bench import kafka, loads, server
+
+    measured: list[Figures] = []
+    with server.of(given.name_server, given.server_pid) as one:
+        measured.append(loads.run(given, one))
+    if confluent is not None:
+        measured.append(kafka.run(given, confluent))
+    rows = [one.row() for one in measured]
+    print_rows(list(rows[0]), [list(row.values()) for row in rows], as_json=given.json)
+    if plots is not None:
+        from pyrmq.cli.bench import plot
+
+        plot.write(measured, given.plot, plots)
+        print(f"drawn: {given.plot}", file=sys.stderr)
+    return 0 if not any(one.failed for one in measured) else 1
+
+
+def _library(name: str, option: str) -> Any:  # noqa: ANN401 - libraries without types
+    try:
+        return import_module(name.replace("-", "_"))
+    except ModuleNotFoundError:
+        raise ConfigError(f"`{option}` needs {name}: `pip install {name}`") from None
+
+
+def _check(given: argparse.Namespace) -> None:
+    least: dict[str, Any] = {"size": 1, "threads": 1, "batch": 1, "queues": 1}
+    for name, low in least.items():
+        if getattr(given, name) < low:
+            raise ConfigError(f"`--{name}` is {getattr(given, name)}: it must be {low} or more")
+    for name in ("count", "rate", "seconds"):
+        value = getattr(given, name)
+        if value is not None and value <= 0:
+            raise ConfigError(f"`--{name}` is {value}: it must be above 0")
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = parser(
+        "bench",
+        "Measure sending, draining a backlog, or one message there and back. Without -n a server "
+        "is started for it, over a temporary store, and ended.",
+    )
+    made.add_argument("what", choices=_VERBS)
+    made.add_argument(
+        "-n",
+        "--name-server",
+        metavar="ADDRESS",
+        help=f"name servers of a running cluster; {NAME_SERVER_VARIABLE} is not looked at",
+    )
+    made.add_argument("--topic", default="pyrmq-bench", help="default: pyrmq-bench; made if new")
+    made.add_argument("--queues", type=int, default=8, help="queues of a new topic (default: 8)")
+    made.add_argument("--size", type=int, default=128, help="bytes of a body (default: 128)")
+    made.add_argument(
+        "--seconds", type=float, default=_SECONDS, help=f"how long (default: {_SECONDS:g})"
+    )
+    made.add_argument(
+        "--count", type=int, help=f"messages, instead of a time (consume: {_BACKLOG:,})"
+    )
+    made.add_argument("--rate", type=float, help="messages a second at most (default: no limit)")
+    made.add_argument("--threads", type=int, default=1, help="sending threads (default: 1)")
+    made.add_argument(
+        "--how",
+        choices=_WAYS,
+        default="produce",
+        help="the producer's verb: produce (batches of its own), batch (send_batch), async "
+        "(send_async), sync (send) (default: produce)",
+    )
+    made.add_argument("--batch", type=int, default=32, help="messages of a send_batch")
+    made.add_argument(
+        "--server-pid", type=int, help="process whose CPU time counts as the server's"
+    )
+    made.add_argument("--kafka", metavar="HOST:PORT", help="measure this Kafka, too")
+    made.add_argument("--plot", metavar="FILE", help="draw rate and latency (needs matplotlib)")
+    made.add_argument("--json", action="store_true", help="one JSON object a line")
+    return made

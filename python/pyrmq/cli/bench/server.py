@@ -1,0 +1,60 @@
+"""The cluster that is measured: one that runs, or one of its own for as long as it takes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyrmq.errors import ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_STOP_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A cluster: where its name server is, and its process if that is known."""
+
+    name_server: str
+    pid: int | None
+
+
+@contextmanager
+def of(name_server: str | None, pid: int | None) -> Iterator[Measured]:
+    """Give the cluster that was named, or start `pyrmq server` on free ports.
+
+    Raises:
+        ServerError: the server of its own did not start; its log went to standard error.
+    """
+    if name_server is not None:
+        yield Measured(name_server, pid)
+        return
+    with tempfile.TemporaryDirectory(prefix="pyrmq-bench-") as home:
+        command = [
+            sys.executable,
+            "-m",
+            "pyrmq.cli",
+            "server",
+            "--json",
+            "--log-level",
+            "error",
+            "--store",
+            f"{home}/store",
+        ]
+        command += ["--listen-port", "0", "--name-server-port", "0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own words
+            try:
+                line = process.stdout.readline() if process.stdout else ""
+                if not line:
+                    raise ServerError("the server did not start: see above, or name one by -n")
+                yield Measured(json.loads(line)["name_server"], process.pid)
+            finally:
+                process.terminate()
+                process.wait(_STOP_SECONDS)
