@@ -20,6 +20,7 @@ from tests.interop.driver import Driver
 
 from benches.e2e import rows
 from benches.e2e.codec import codec_rows
+from benches.e2e.producer import producer_rows
 from benches.e2e.servers import VERSION, apache, ours
 from benches.e2e.store import store_rows
 
@@ -52,6 +53,10 @@ def measure(arguments: argparse.Namespace) -> list[rows.Row]:
         done += codec_rows(arguments.rounds)
     if wanted("store"):
         done += store_rows(ROOT, arguments.rounds)
+    if wanted("producer"):
+        with ExitStack() as stack:
+            sides = [stack.enter_context(side())[0] for side in (ours, apache)]
+            done += producer_rows(sides, rounds=arguments.rounds)
     if chosen is None or chosen & {"sync", "batch", "drain", "python"}:
         with ExitStack() as stack:
             sides = [stack.enter_context(side())[0] for side in (ours, apache)]

@@ -19,7 +19,7 @@ use crate::routes::{Known, TopicRoute};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::send::{SendMessageRequestHeader, SendMessageResponseHeader};
 use pyrmq_remoting::net::{NetError, Retry};
-use pyrmq_remoting::{Command, clock};
+use pyrmq_remoting::{Command, Fields, clock};
 use pyrmq_routing::route::PublishedQueue;
 use pyrmq_routing::select;
 use std::sync::Arc;
@@ -27,6 +27,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 const WHAT: &str = "a send";
+
+/// Fields of a send's header, and bytes of theirs besides the group, the topic and the properties.
+const SEND_FIELDS: usize = 14;
+const SEND_FIELD_BYTES: usize = 96;
 
 /// Failed attempts that are told of: the first and the last ones.
 const ATTEMPTS_KEPT: usize = 8;
@@ -174,6 +178,7 @@ impl Flight {
         match verdict {
             Verdict::Stored(mut result) => {
                 result.tried = std::mem::take(&mut self.tried);
+                result.message_id = std::mem::take(&mut self.draft.message_id);
                 self.finish(Ok(result));
             }
             Verdict::Refused(error, may_exist) => {
@@ -300,7 +305,8 @@ impl Flight {
             broker: queue.broker.clone(),
             queue_id: header.queue_id,
             queue_offset: header.queue_offset,
-            message_id: self.draft.message_id.clone(),
+            // Moved here once it is the end of the flight.
+            message_id: String::new(),
             offset_message_id: header.msg_id.to_owned(),
             transaction_id: header.transaction_id.map(str::to_owned),
             recall_handle: header.recall_handle.map(str::to_owned),
@@ -397,7 +403,10 @@ impl Shared {
         } else {
             request::SEND_MESSAGE_V2
         };
-        let mut command = Command::request(code).with_header(&header);
+        let mut command = Command::request(code);
+        let texts = header.producer_group.len() + draft.topic.len() + draft.properties.len();
+        command.fields = Fields::with_capacity(SEND_FIELDS, SEND_FIELD_BYTES + texts);
+        let mut command = command.with_header(&header);
         command.body = Some(draft.body.clone());
         Ok((queue, command))
     }
