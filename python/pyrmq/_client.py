@@ -152,6 +152,7 @@ class ProducerStats(NamedTuple):
         batched: Messages in them.
         seconds: Since the producer was made.
         brokers: Brokers that were slow or failed, with ``latency_fault``.
+        dropped_traces: Traces that were dropped because too many waited.
     """
 
     confirmed: int
@@ -164,6 +165,7 @@ class ProducerStats(NamedTuple):
     batched: int = 0
     seconds: float = 0.0
     brokers: tuple[BrokerState, ...] = ()
+    dropped_traces: int = 0
 
     @property
     def per_second(self) -> float:
@@ -275,6 +277,8 @@ class ProducerOptions:
     start_detector: bool = False
     detect_timeout: float = 0.2
     detect_interval: float = 2.0
+    trace: bool = False
+    trace_topic: str = "RMQ_SYS_TRACE_TOPIC"
     max_in_flight: int = 32_768
     max_in_flight_bytes: int = 64 * 1024 * 1024
     linger: float = 0.005
@@ -324,6 +328,7 @@ class ProducerOptions:
             "detect": self.start_detector,
             "detect_timeout_ms": milliseconds("detect_timeout", self.detect_timeout),
             "detect_interval_ms": milliseconds("detect_interval", self.detect_interval),
+            "trace_topic": self.trace_topic if self.trace else None,
             "max_in_flight": self.max_in_flight,
             "max_in_flight_bytes": self.max_in_flight_bytes,
         }
@@ -358,6 +363,8 @@ class ConfiguredProducer:
         start_detector: bool = ProducerOptions.start_detector,
         detect_timeout: float = ProducerOptions.detect_timeout,
         detect_interval: float = ProducerOptions.detect_interval,
+        trace: bool = ProducerOptions.trace,
+        trace_topic: str = ProducerOptions.trace_topic,
         max_in_flight: int = ProducerOptions.max_in_flight,
         max_in_flight_bytes: int = ProducerOptions.max_in_flight_bytes,
         linger: float = ProducerOptions.linger,

@@ -262,6 +262,7 @@ class Producer:
         detect: bool,
         detect_timeout_ms: int,
         detect_interval_ms: int,
+        trace_topic: str | None,
         max_in_flight: int,
         max_in_flight_bytes: int,
     ) -> Self: ...

@@ -44,7 +44,7 @@ class Exchange:
         self._start()
 
     def meet(self, topic: str) -> None:
-        """Make this producer known to a topic's brokers, once: they can ask and answer only then."""
+        """Make this producer known to a topic's brokers, once: only then can they ask it."""
         if topic not in self._met:
             self.native.meet(topic)
             self._met.add(topic)

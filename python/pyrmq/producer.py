@@ -80,6 +80,8 @@ class Producer(ConfiguredProducer):
             come first.
         detect_timeout: Seconds for such an answer.
         detect_interval: Seconds between such questions.
+        trace: Tell of each stored frame in Apache's trace form, in the background.
+        trace_topic: Topic of the traces.
         max_in_flight: Messages that may be on their way; one more waits. Those count whose callback
             has not run yet, too.
         max_in_flight_bytes: Bytes of bodies that may be on their way; one more waits.

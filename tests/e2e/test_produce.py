@@ -365,6 +365,38 @@ def test_a_namespace_keeps_names_apart(address: str, topic: str) -> None:
     assert len(stored(address, f"dev%{topic}", 5)) == 5
 
 
+@pytest.mark.parametrize("to", [ProducerOptions.trace_topic, "my-traces"])
+def test_traces_tell_of_each_frame_in_apaches_form(address: str, to: str) -> None:
+    name = f"traced-{to}"
+    with Producer(name_server=address, group="tracing", trace=True, trace_topic=to) as producer:
+        sent = [producer.send(name, b"x" * n, keys=["a", "b"], tags="t") for n in range(1, 31)]
+        for _ in range(3):
+            producer.produce(name, b"gathered")
+        producer.flush()
+        assert producer.stats().dropped_traces == 0
+    found: dict[str, list[str]] = {}
+    keys: set[str] = set()
+    with PullConsumer(name_server=address, group=f"read-{name}") as consumer:
+        consumer.subscribe(to)
+        while len(found) < 33:
+            messages = consumer.poll(timeout=10)
+            assert messages, f"only {len(found)} contexts came"
+            for message in messages:
+                keys |= set(message.keys)
+                for context in message.body.decode().split("\x02")[:-1]:
+                    fields = context.split("\x01")
+                    for message_id in fields[5].split(","):
+                        found[message_id] = fields
+    for number, result in enumerate(sent, 1):
+        kind, _, region, group, topic, _, tags, own, host, size, cost, type_, offset, ok = found[
+            result.message_id
+        ]
+        assert (kind, region, group, topic) == ("Pub", "DefaultRegion", "tracing", name)
+        assert (tags, own, size, type_, ok) == ("t", "a b", str(number), "0", "true")
+        assert (offset, int(cost) >= 0, ":" in host) == (result.offset_message_id, True, True)
+    assert {"a", "b", sent[0].message_id} <= keys
+
+
 def test_both_forms_have_one_constructor_and_its_defaults_stand_once() -> None:
     for sync, other in ((Producer, aio.Producer), (PullConsumer, aio.PullConsumer)):
         assert sync.__init__ is other.__init__

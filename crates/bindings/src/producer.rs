@@ -223,7 +223,8 @@ impl PyProducer {
     #[new]
     #[pyo3(signature = (name_servers, group, *, instance_name, send_timeout_ms, retries, retry_not_stored_ok,
         compress_over_bytes, compression, compress_level, max_message_bytes, default_queues, create_topic_key, retry_codes,
-        namespace, latency_fault, fault_schedule, detect, detect_timeout_ms, detect_interval_ms, max_in_flight, max_in_flight_bytes))]
+        namespace, latency_fault, fault_schedule, detect, detect_timeout_ms, detect_interval_ms,
+        trace_topic, max_in_flight, max_in_flight_bytes))]
     #[expect(
         clippy::too_many_arguments,
         reason = "one for each option; Python has the defaults"
@@ -249,6 +250,7 @@ impl PyProducer {
         detect: bool,
         detect_timeout_ms: u64,
         detect_interval_ms: u64,
+        trace_topic: Option<String>,
         max_in_flight: usize,
         max_in_flight_bytes: usize,
     ) -> PyResult<Self> {
@@ -281,6 +283,7 @@ impl PyProducer {
         }
         options.detect = detect;
         options.detect_timeout = Duration::from_millis(detect_timeout_ms);
+        options.trace_topic = trace_topic;
         options.detect_interval = Duration::from_millis(detect_interval_ms);
         options.max_in_flight = max_in_flight;
         options.max_in_flight_bytes = max_in_flight_bytes;
@@ -437,7 +440,7 @@ impl PyProducer {
     }
 
     /// Counters by name.
-    fn stats(&self) -> [(&'static str, u64); 8] {
+    fn stats(&self) -> [(&'static str, u64); 9] {
         let stats = self.producer.stats();
         let gate = self.producer.gate();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -450,6 +453,7 @@ impl PyProducer {
             ("batched", count(&stats.batched)),
             ("in_flight", gate.waiting() as u64),
             ("in_flight_bytes", gate.bytes() as u64),
+            ("dropped_traces", self.producer.dropped_traces()),
         ]
     }
 

@@ -16,6 +16,7 @@ use crate::draft::{Draft, Target};
 use crate::error::{Attempt, ClientError};
 use crate::producer::{Done, SendResult, SendStatus, Shared};
 use crate::routes::{Known, TopicRoute};
+use crate::trace::Sent;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::send::{SendMessageRequestHeader, SendMessageResponseHeader};
 use pyrmq_remoting::net::{NetError, Retry};
@@ -170,6 +171,7 @@ impl Flight {
     }
 
     fn land(mut self: Box<Self>, queue: &PublishedQueue, outcome: Result<Command, NetError>) {
+        let region = self.region(&outcome);
         let verdict = self.judge(queue, outcome);
         self.learn(queue, &verdict);
         if let Verdict::Elsewhere(error, _) | Verdict::Refused(error, _) = &verdict {
@@ -179,6 +181,9 @@ impl Flight {
             Verdict::Stored(mut result) => {
                 result.tried = std::mem::take(&mut self.tried);
                 result.message_id = std::mem::take(&mut self.draft.message_id);
+                if let Some(region) = region {
+                    self.trace(queue, &result, &region);
+                }
                 self.finish(Ok(result));
             }
             Verdict::Refused(error, may_exist) => {
@@ -190,6 +195,28 @@ impl Flight {
             }
             Verdict::Elsewhere(error, may_exist) => self.again(queue, error, may_exist),
         }
+    }
+
+    /// Where the broker says it is, when this producer traces and the broker wants traces.
+    fn region(&self, outcome: &Result<Command, NetError>) -> Option<String> {
+        self.shared.traces.as_ref()?;
+        let fields = &outcome.as_ref().ok()?.fields;
+        let wanted = fields.get("TRACE_ON") != Some("false");
+        fields.get("MSG_REGION").filter(|_| wanted).map(str::to_owned)
+    }
+
+    fn trace(&self, queue: &PublishedQueue, result: &SendResult, region: &str) {
+        let took = self.started.elapsed();
+        let Some(traces) = &self.shared.traces else { return };
+        traces.note(&Sent {
+            draft: &self.draft,
+            result,
+            region,
+            group: &self.shared.options.client.group,
+            address: &queue.address,
+            began_ms: clock::now_ms() - i64::try_from(took.as_millis()).unwrap_or(0),
+            took,
+        });
     }
 
     /// Keeps what became of an attempt, for the error's or the result's text.

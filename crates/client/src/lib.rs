@@ -16,6 +16,7 @@ pub mod puller;
 pub mod queue;
 pub mod range;
 pub mod routes;
+pub mod trace;
 
 mod assign;
 mod detect;

@@ -146,6 +146,8 @@ pub struct ProducerOptions {
     pub detect_timeout: Duration,
     /// How often is asked. Apache `detectInterval`: 2 s.
     pub detect_interval: Duration,
+    /// Topic of message traces; `None`: none. Apache `enableTrace`, `traceTopic`: off.
+    pub trace_topic: Option<String>,
     /// Messages that may be on their way; one more waits.
     pub max_in_flight: usize,
     /// Bytes of bodies that may be on their way; one more waits (a single larger body still goes).
@@ -171,6 +173,7 @@ impl ProducerOptions {
             detect: false,
             detect_timeout: Duration::from_millis(200),
             detect_interval: Duration::from_secs(2),
+            trace_topic: None,
             max_in_flight: 32_768,
             max_in_flight_bytes: 64 * 1024 * 1024,
         }

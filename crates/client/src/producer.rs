@@ -12,6 +12,7 @@ use crate::heartbeat::{Heartbeat, Membership};
 use crate::identity;
 use crate::options::ProducerOptions;
 use crate::routes::{AutoCreate, NameServers, Routes};
+use crate::trace::{self, Traces};
 use bytes::Bytes;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
@@ -24,6 +25,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
+
+/// Time for the traces that are left at the end.
+const LAST_TRACES: Duration = Duration::from_millis(500);
 
 /// How a message was stored (Apache `SendStatus`). Each of the four is stored on the broker that answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,6 +152,7 @@ pub(crate) struct Shared {
     pub(crate) stats: ProducerStats,
     pub(crate) tracker: Tracker,
     pub(crate) born: Instant,
+    pub(crate) traces: Option<Arc<Traces>>,
     heartbeat: Heartbeat,
     closed: AtomicBool,
     pub(crate) shutdown: Shutdown,
@@ -199,6 +204,10 @@ impl Producer {
             ids: identity::unique_ids(),
             faults: LatencyFaultTolerance::new(options.fault_schedule.clone()),
             stats: ProducerStats::default(),
+            traces: options
+                .trace_topic
+                .as_deref()
+                .map(|topic| Arc::new(Traces::new(topic))),
             options,
             client,
             routes,
@@ -211,6 +220,9 @@ impl Producer {
         let shared = Arc::new(shared);
         if shared.options.latency_fault && shared.options.detect {
             shared.tracker.spawn(detect::run(Arc::downgrade(&shared)));
+        }
+        if shared.traces.is_some() {
+            shared.tracker.spawn(trace::run(Arc::downgrade(&shared)));
         }
         Ok(Self { shared })
     }
@@ -339,6 +351,11 @@ impl Producer {
         (self.shared.tracker.clone(), self.shared.shutdown.clone())
     }
 
+    /// Traces that were dropped because too many waited.
+    pub fn dropped_traces(&self) -> u64 {
+        self.shared.traces.as_ref().map_or(0, |traces| traces.dropped())
+    }
+
     pub(crate) fn count_failed(&self, messages: u64) {
         self.shared.stats.failed.fetch_add(messages, Ordering::Relaxed);
     }
@@ -409,6 +426,8 @@ impl Producer {
         if self.shared.shutdown.is_stopped() {
             return;
         }
+        // A broker that is away must not hold up the end.
+        drop(tokio::time::timeout(LAST_TRACES, self.shared.send_traces()).await);
         self.shared.shutdown.stop();
         self.shared.heartbeat.unregister().await;
         self.shared.client.close().await;

@@ -1,0 +1,230 @@
+//! Message traces in Apache's form (`AsyncTraceDispatcher`, `TraceDataEncoder`): what was sent, where, how long it took.
+//!
+//! ```text
+//! Pub 01 time 01 region 01 group 01 topic 01 msgId 01 tags 01 keys 01 storeHost 01 bodyLength 01 cost 01 msgType 01
+//! offsetMsgId 01 success 02       (one context for each frame; what is missing reads "null")
+//! ```
+//! Contexts wait in a bounded list and leave together, at most 20 or 128,000 bytes in a message to the trace topic; its
+//! keys are the ids and keys of all. A trace is never in the way: when the list is full it is dropped and counted, and
+//! one that cannot be sent is dropped.
+
+use crate::draft::{Draft, Properties, Target};
+use crate::error::ClientError;
+use crate::producer::{SendResult, SendStatus, Shared};
+use bytes::Bytes;
+use pyrmq_remoting::message::properties::Properties as Pairs;
+use pyrmq_remoting::message::properties::names::{DELAY, KEYS, TAGS};
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// Where traces go by default (Apache `TopicValidator.RMQ_SYS_TRACE_TOPIC`).
+pub const TRACE_TOPIC: &str = "RMQ_SYS_TRACE_TOPIC";
+/// Apache `AsyncTraceDispatcher`: contexts that wait, contexts and bytes of a message, longest wait.
+const LIST: usize = 2048;
+const CONTEXTS: usize = 20;
+const BYTES: usize = 128_000;
+const WAIT: Duration = Duration::from_secs(5);
+/// All properties of a message have 32,767 bytes: of many ids only the first are its keys.
+const KEY_BYTES: usize = 16 * 1024;
+
+const FIELD: char = '\u{1}';
+const CONTEXT: char = '\u{2}';
+
+#[derive(Debug)]
+struct Context {
+    text: String,
+    keys: String,
+}
+
+/// Traces of one producer that wait to leave.
+#[derive(Debug)]
+pub(crate) struct Traces {
+    topic: Arc<str>,
+    // Guards what waits.
+    waiting: Mutex<Vec<Context>>,
+    full: Notify,
+    dropped: AtomicU64,
+}
+
+impl Traces {
+    pub(crate) fn new(topic: &str) -> Self {
+        Self {
+            topic: topic.into(),
+            waiting: Mutex::default(),
+            full: Notify::new(),
+            dropped: AtomicU64::new(0),
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<Context>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Traces that were dropped because too many waited.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Notes a frame that was stored.
+    pub(crate) fn note(&self, sent: &Sent<'_>) {
+        if *sent.draft.topic == *self.topic {
+            return;
+        }
+        let context = sent.context();
+        let mut waiting = self.waiting();
+        if waiting.len() >= LIST {
+            drop(waiting);
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        waiting.push(context);
+        let many = waiting.len().is_multiple_of(CONTEXTS);
+        drop(waiting);
+        if many {
+            self.full.notify_one();
+        }
+    }
+
+    /// What waits, as (keys, text) of messages.
+    fn take(&self) -> Vec<(String, String)> {
+        let mut messages: Vec<(String, String)> = Vec::new();
+        let mut count = 0;
+        for context in std::mem::take(&mut *self.waiting()) {
+            let fits =
+                |(_, text): &(String, String)| count < CONTEXTS && text.len() + context.text.len() <= BYTES;
+            if !messages.last().is_some_and(fits) {
+                messages.push(Default::default());
+                count = 0;
+            }
+            count += 1;
+            if let Some((keys, text)) = messages.last_mut() {
+                text.push_str(&context.text);
+                for key in context.keys.split(' ').filter(|key| !key.is_empty()) {
+                    if keys.len() + key.len() < KEY_BYTES {
+                        keys.push_str(if keys.is_empty() { "" } else { " " });
+                        keys.push_str(key);
+                    }
+                }
+            }
+        }
+        messages
+    }
+}
+
+/// A stored frame, as its trace tells of it.
+pub(crate) struct Sent<'a> {
+    pub(crate) draft: &'a Draft,
+    pub(crate) result: &'a SendResult,
+    pub(crate) region: &'a str,
+    pub(crate) group: &'a str,
+    pub(crate) address: &'a str,
+    pub(crate) began_ms: i64,
+    pub(crate) took: Duration,
+}
+
+impl Sent<'_> {
+    fn context(&self) -> Context {
+        let pairs = Pairs::new(&self.draft.properties);
+        let [tags, keys, delay] = pairs.get_many([TAGS, KEYS, DELAY]);
+        let kind = if self.draft.is_half() {
+            1
+        } else if delay.is_some() {
+            3
+        } else {
+            0
+        };
+        let ids = &self.result.message_id;
+        let mut text = String::with_capacity(256 + ids.len());
+        let fields: [&dyn std::fmt::Display; 14] = [
+            &"Pub",
+            &self.began_ms,
+            &self.region,
+            &self.group,
+            &self.draft.topic,
+            ids,
+            &tags.unwrap_or("null"),
+            &keys.unwrap_or("null"),
+            &self.address,
+            &self.draft.body.len(),
+            &self.took.as_millis(),
+            &kind,
+            &self.result.offset_message_id,
+            &(self.result.status == SendStatus::Ok),
+        ];
+        for (at, field) in fields.into_iter().enumerate() {
+            if at > 0 {
+                text.push(FIELD);
+            }
+            // Writing into a String cannot fail.
+            write!(text, "{field}").unwrap_or_default();
+        }
+        text.push(CONTEXT);
+        let mut all = ids.replace(',', " ");
+        if let Some(keys) = keys {
+            all.push(' ');
+            all.push_str(keys);
+        }
+        Context { text, keys: all }
+    }
+}
+
+/// Sends traces until the producer ends.
+pub(crate) async fn run(shared: Weak<Shared>) {
+    loop {
+        let Some(strong) = shared.upgrade() else { return };
+        let (shutdown, traces) = (strong.shutdown.clone(), strong.traces.clone());
+        drop(strong);
+        let Some(traces) = traces else { return };
+        tokio::select! {
+            () = traces.full.notified() => {}
+            stopped = shutdown.sleep_or_stop(WAIT) => if stopped { return },
+        }
+        let Some(strong) = shared.upgrade() else { return };
+        strong.send_traces().await;
+    }
+}
+
+impl Shared {
+    /// Sends what waits. What fails is dropped.
+    pub(crate) async fn send_traces(&self) {
+        let Some(traces) = &self.traces else { return };
+        for (keys, text) in traces.take() {
+            if let Err(error) = self.send_trace(&traces.topic, &keys, text).await {
+                tracing::debug!(%error, "traces were not sent");
+            }
+        }
+    }
+
+    async fn send_trace(&self, topic: &Arc<str>, keys: &str, text: String) -> Result<(), ClientError> {
+        let mut properties = Properties::new(topic, &self.ids);
+        properties.push(KEYS, keys)?;
+        let message_id = properties.message_id().to_owned();
+        let draft = Draft {
+            topic: topic.clone(),
+            body: Bytes::from(text),
+            properties: properties.finish()?,
+            message_id,
+            flag: 0,
+            sys_flag: 0,
+            target: Target::Any,
+            items: 0,
+            reply: false,
+        };
+        let route = self.routes.get(topic).await?;
+        let (queue, command) = self.frame(&route, &draft, None, Instant::now())?;
+        let answer = self.client.request(&queue.address, command, WAIT).await;
+        match answer {
+            Ok(answer) if SendStatus::from_code(answer.code).is_some() => Ok(()),
+            Ok(answer) => Err(ClientError::answer(
+                "a trace",
+                &queue.address,
+                answer.code,
+                answer.remark,
+            )),
+            Err(source) => Err(ClientError::net("a trace", queue.address.to_string(), source)),
+        }
+    }
+}
