@@ -20,6 +20,7 @@ from tests.interop.driver import Driver
 
 from benches.e2e import rows
 from benches.e2e.codec import codec_rows
+from benches.e2e.nameserver import name_server_rows
 from benches.e2e.producer import producer_rows
 from benches.e2e.servers import VERSION, apache, ours
 from benches.e2e.store import store_rows
@@ -51,6 +52,8 @@ def measure(arguments: argparse.Namespace) -> list[rows.Row]:
             done.append(wheel)
     if wanted("codec"):
         done += codec_rows(arguments.rounds)
+    if wanted("nameserver"):
+        done += name_server_rows(arguments.rounds, arguments.seconds)
     if wanted("store"):
         done += store_rows(ROOT, arguments.rounds)
     if wanted("producer"):
@@ -132,7 +135,7 @@ def main() -> int:
     )
     parser.add_argument(
         "--rows",
-        help="comma list of: start,import,codec,store,sync,batch,drain,python (default: all)",
+        help="comma list of: start,import,codec,store,nameserver,sync,batch,drain,python (default: all)",
     )
     arguments = parser.parse_args()
     done = measure(arguments)

@@ -54,6 +54,7 @@ class JavaNameServer(JavaProcess):
         port: the port to listen on; a free one without it.
         serialize: header form of what it sends, ``JSON`` or ``ROCKETMQ``.
         properties: more keys for its property file.
+        heap_mb: the largest heap, in MiB.
         quick: start fast and small; False for measurements.
     """
 
@@ -64,12 +65,18 @@ class JavaNameServer(JavaProcess):
         port: int | None = None,
         serialize: str = "JSON",
         properties: Mapping[str, object] | None = None,
+        heap_mb: int = 256,
         quick: bool = True,
     ) -> None:
         """Write its property file; ``start`` or ``with`` runs it."""
         self.port = port or free_port()
         super().__init__(
-            "namesrv", version, MAIN_NAMESRV, jvm=[serialize_flag(serialize)], quick=quick
+            "namesrv",
+            version,
+            MAIN_NAMESRV,
+            jvm=[serialize_flag(serialize)],
+            heap_mb=heap_mb,
+            quick=quick,
         )
         config = write_properties(
             self.work_dir / "namesrv.conf", {"listenPort": self.port, **(properties or {})}

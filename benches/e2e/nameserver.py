@@ -1,0 +1,224 @@
+"""The name server's rows: ours and the real one under the same load, taking turns.
+
+The load is `crates/nameserver/examples/load.rs`, a process of its own; `cargo` builds it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from tests.interop.ask import ask
+from tests.interop.rocketmq import JavaNameServer
+from tests.reference import frame as wire
+
+from benches.e2e.rows import Row
+from benches.e2e.servers import VERSION, cpu_seconds, resident_mib
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BROKERS, TOPICS, WIDE = 100, 10_000, 10
+IDLE = 10_000
+REGISTER_PERIOD_S = 30.0
+JAVA_HEAP_MB = 2048
+GET_BROKER_CLUSTER_INFO = 106
+
+
+class Load:
+    """The load generator on one name server; what it registered lives as long as it does."""
+
+    def __init__(self, address: str) -> None:
+        """Start it."""
+        target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+        self._process = subprocess.Popen(
+            [target / "release" / "examples" / "load", address],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, command: str) -> dict[str, Any]:
+        """Run one command; its figures."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the load generator ended in `{command}`")
+        told: dict[str, Any] = json.loads(line)
+        return told
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End it."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.wait(timeout=60)
+
+
+@contextmanager
+def ours() -> Iterator[tuple[str, int]]:
+    """Run our name server; its address and process id."""
+    with tempfile.TemporaryDirectory(prefix="pyrmq-bench-") as home:
+        command = [sys.executable, "-m", "pyrmq.cli", "nameserver", "--json", "--listen-port", "0"]
+        command += ["--bind-address", "127.0.0.1", "--kv-config-path", f"{home}/kvConfig.json"]
+        command += ["--log-level", "error"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            try:
+                assert server.stdout is not None
+                yield json.loads(server.stdout.readline())["name_server"], server.pid
+            finally:
+                server.terminate()
+                server.wait(timeout=60)
+
+
+@contextmanager
+def apache() -> Iterator[tuple[str, int]]:
+    """Run the real name server; its address and process id."""
+    with JavaNameServer(VERSION, quick=False, heap_mb=JAVA_HEAP_MB) as names:
+        yield names.address, names.pid
+
+
+SIDES = {"ours": ours, "apache": apache}
+
+
+def name_server_rows(rounds: int, seconds: int) -> list[Row]:
+    """Measure all of them."""
+    subprocess.run(
+        ["cargo", "build", "--release", "--quiet", "-p", "pyrmq-nameserver", "--example", "load"],
+        cwd=ROOT,
+        check=True,
+        timeout=1800,
+    )
+    return [
+        *_starts(rounds),
+        *_routes(rounds, seconds),
+        *_full(rounds, seconds),
+        _idle(),
+    ]
+
+
+def _starts(rounds: int) -> list[Row]:
+    row = Row(
+        what="name server: start to first answer, over an interpreter that does nothing",
+        unit="ms",
+        target="<= 50 ms",
+        less_is_more=True,
+    )
+    rest = Row(
+        what="the same: resident with nothing registered, over the interpreter",
+        unit="MiB",
+        target="<= 15 MiB",
+        less_is_more=True,
+    )
+    for _ in range(rounds):
+        bare, base = _interpreter()
+        for name, side in SIDES.items():
+            started = time.perf_counter()
+            with side() as (address, pid):
+                ask(address, wire.Frame(code=GET_BROKER_CLUSTER_INFO, version=513))
+                took = (time.perf_counter() - started) * 1000
+                time.sleep(1.0)
+                own = name == "ours"
+                row.add(name, took - (bare if own else 0))
+                rest.add(name, resident_mib(pid) - (base if own else 0))
+    return [row, rest]
+
+
+def _interpreter() -> tuple[float, float]:
+    """Milliseconds and resident MiB of an interpreter that says a word."""
+    started = time.perf_counter()
+    program = "import sys; print(1, flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        took = (time.perf_counter() - started) * 1000
+        resident = resident_mib(process.pid)
+        process.communicate(timeout=60)
+    return took, resident
+
+
+def _row(what: str, unit: str, target: str = "", *, less: bool = False) -> Row:
+    return Row(what=what, unit=unit, target=target, less_is_more=less)
+
+
+def _routes(rounds: int, seconds: int) -> list[Row]:
+    load = "16 connections, 16 in flight"
+    rate = _row(f"routes, {BROKERS} brokers, {TOPICS:,} topics, {load}", "/s", ">= 5 times")
+    wide = _row(f"routes of a topic on {BROKERS} brokers, {load}", "/s", ">= 5 times")
+    late = _row("route p99 at half of Apache's top rate", "µs", "<= a third", less=True)
+    with ExitStack() as stack:
+        loads: dict[str, tuple[Load, int]] = {}
+        for name, side in SIDES.items():
+            address, pid = stack.enter_context(side())
+            loads[name] = stack.enter_context(Load(address)), pid
+            loads[name][0].run(f"register {BROKERS} {TOPICS} {WIDE}")
+        for row, command in ((rate, "routes"), (wide, "wide")):
+            for turn in range(rounds + 1):
+                for name, (one, pid) in loads.items():
+                    before = cpu_seconds(pid)
+                    told = one.run(f"{command} {seconds}")
+                    # A quarter more runs before the count begins.
+                    cpu = (cpu_seconds(pid) - before) * 1e6 / max(1, told["answers"] * 1.25)
+                    # The first turn warms up.
+                    if turn:
+                        row.add(name, told["per_second"], cpu)
+        half = rate.median("apache") / 2
+        for _ in range(rounds):
+            for name, (one, _) in loads.items():
+                late.add(name, one.run(f"paced {half:.0f} {seconds}")["p99_us"])
+    return [rate, wide, late]
+
+
+def _full(rounds: int, seconds: int) -> list[Row]:
+    each = f"{BROKERS} brokers with {TOPICS:,} topics each"
+    share = _row(f"{each} register every 30 s: of a core", "%", "<= 10 %", less=True)
+    first = _row(f"{each} register at once, first time", "s", less=True)
+    quiet = _row("route p99, 2,000/s, nobody registers", "µs", less=True)
+    storm = _row("the same while all register anew", "µs", "<= 3 times the quiet one", less=True)
+    for name, side in SIDES.items():
+        with side() as (address, pid), Load(address) as load:
+            first.add(name, load.run(f"full {BROKERS} {TOPICS}")["seconds"])
+            for _ in range(rounds):
+                before = cpu_seconds(pid)
+                load.run("again same")
+                share.add(name, (cpu_seconds(pid) - before) / REGISTER_PERIOD_S * 100)
+            for _ in range(rounds):
+                quiet.add(name, load.run(f"paced 2000 {seconds}")["p99_us"])
+                storm.add(name, load.run(f"storm 2000 {seconds}")["p99_us"])
+    return [first, share, quiet, storm]
+
+
+def _idle() -> Row:
+    row = Row(
+        what=f"{IDLE:,} idle connections: resident",
+        unit="MiB",
+        target="<= 150 MiB",
+        less_is_more=True,
+    )
+    for name, side in SIDES.items():
+        with side() as (address, pid), Load(address) as load:
+            opened = load.run(f"idle {IDLE}")["connections"]
+            if opened < IDLE:
+                print(f"  {name}: only {opened} connections (ulimit -n)", file=sys.stderr)
+            host, port = address.rsplit(":", 1)
+            with socket.create_connection((host, int(port)), 10):
+                time.sleep(1.0)
+                row.add(name, resident_mib(pid))
+    return row

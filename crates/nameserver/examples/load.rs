@@ -1,0 +1,337 @@
+//! Loads a name server, ours or Apache's: registers brokers, asks for routes, and says what it measured.
+//!
+//! `cargo run --release -p pyrmq-nameserver --example load -- HOST:PORT`, then one command a line on standard input,
+//! each answered by one JSON object a line:
+//! ```text
+//! register BROKERS TOPICS WIDE   each broker gets its share of TOPICS topics, and WIDE topics that all of them have
+//! full BROKERS TOPICS            each broker gets all TOPICS topics
+//! routes SECONDS                 as fast as it goes, 16 connections with 16 in flight each
+//! wide SECONDS                   the same for topics that all brokers have
+//! paced RATE SECONDS             so many routes a second, spread evenly; latencies count from when each was due
+//! again same|changed             every broker registers again at once
+//! storm RATE SECONDS             `paced`, and in its middle `again changed`
+//! idle CONNECTIONS               connections that say nothing, until the end
+//! ```
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    clippy::needless_for_each,
+    clippy::needless_pass_by_value,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a measuring tool"
+)]
+
+use bytes::Bytes;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::body::{Body, DataVersion, RegisterBrokerBody, TopicConfig};
+use pyrmq_remoting::codes::request;
+use pyrmq_remoting::net::{Client, ClientOptions, Table};
+use std::io::BufRead;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+
+const CONNECTIONS: usize = 16;
+const IN_FLIGHT: usize = 16;
+const LIMIT: Duration = Duration::from_mins(1);
+
+struct Broker {
+    client: Client,
+    name: String,
+    address: String,
+    topics: Vec<String>,
+    counter: i64,
+}
+
+struct Bench {
+    runtime: Runtime,
+    address: String,
+    brokers: Vec<Broker>,
+    topics: Arc<Vec<String>>,
+    wide: Arc<Vec<String>>,
+    idle: Vec<TcpStream>,
+}
+
+fn main() {
+    let mut bench = Bench {
+        runtime: Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap(),
+        address: std::env::args().nth(1).unwrap(),
+        brokers: Vec::new(),
+        topics: Arc::default(),
+        wide: Arc::default(),
+        idle: Vec::new(),
+    };
+    for line in std::io::stdin().lock().lines() {
+        let line = line.unwrap();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |at: usize| words[at].parse::<f64>().unwrap();
+        let told = match words[0] {
+            "register" => bench.register(number(1) as usize, number(2) as usize, number(3) as usize),
+            "full" => bench.full(number(1) as usize, number(2) as usize),
+            "routes" => bench.flood(&bench.topics.clone(), number(1)),
+            "wide" => bench.flood(&bench.wide.clone(), number(1)),
+            "paced" => bench.paced(number(1), number(2), false),
+            "storm" => bench.paced(number(1), number(2), true),
+            "again" => bench.again(words[1] == "changed"),
+            "idle" => bench.idle(number(1) as usize),
+            other => panic!("unknown command {other}"),
+        };
+        println!("{told}");
+    }
+    bench.runtime.shutdown_timeout(Duration::from_secs(1));
+}
+
+fn registration(broker: &Broker) -> Command {
+    let mut body = RegisterBrokerBody::default();
+    let wrapper = &mut body.topic_config_serialize_wrapper;
+    wrapper.data_version = DataVersion {
+        counter: broker.counter,
+        state_version: 0,
+        timestamp: 1_700_000_000_000,
+    };
+    let named = broker.topics.iter();
+    wrapper.topic_config_table = named
+        .map(|name| (name.clone(), TopicConfig::new(name.clone(), 8, 6)))
+        .collect();
+    Command::request(request::REGISTER_BROKER)
+        .with_field("brokerName", &broker.name)
+        .with_field("brokerAddr", &broker.address)
+        .with_field("clusterName", "BenchCluster")
+        .with_field("haServerAddr", "10.0.0.1:10912")
+        .with_field("brokerId", "0")
+        .with_field("compressed", "false")
+        .with_field("bodyCrc32", "0")
+        .with_body(Bytes::from(body.encode()))
+}
+
+fn route(topic: &str) -> Command {
+    Command::request(request::GET_ROUTEINFO_BY_TOPIC)
+        .with_field("topic", topic)
+        .with_field("acceptStandardJsonOnly", "true")
+}
+
+/// Latencies in microseconds and how long all took.
+fn told(mut us: Vec<u32>, seconds: f64) -> String {
+    us.sort_unstable();
+    let at = |share: f64| us.get(((us.len() as f64 * share) as usize).min(us.len().saturating_sub(1)));
+    format!(
+        "{{\"answers\":{},\"per_second\":{:.1},\"p50_us\":{},\"p99_us\":{},\"max_us\":{}}}",
+        us.len(),
+        us.len() as f64 / seconds,
+        at(0.5).unwrap_or(&0),
+        at(0.99).unwrap_or(&0),
+        us.last().unwrap_or(&0),
+    )
+}
+
+/// One slot of a pipeline: its answer sends the next request.
+struct Flood {
+    client: Client,
+    address: String,
+    topics: Arc<Vec<String>>,
+    next: AtomicU64,
+    stop: AtomicBool,
+    counted: AtomicBool,
+    us: Mutex<Vec<u32>>,
+}
+
+fn ask(flood: Arc<Flood>) {
+    let number = flood.next.fetch_add(7919, Ordering::Relaxed) as usize;
+    let command = route(&flood.topics[number % flood.topics.len()]);
+    let (again, sent) = (flood.clone(), Instant::now());
+    flood
+        .client
+        .request_with(&flood.address, command, LIMIT, move |result| {
+            assert_eq!(result.unwrap().code, 0);
+            if again.counted.load(Ordering::Relaxed) {
+                again.us.lock().unwrap().push(sent.elapsed().as_micros() as u32);
+            }
+            if !again.stop.load(Ordering::Relaxed) {
+                ask(again);
+            }
+        });
+}
+
+impl Bench {
+    fn client(&self) -> Client {
+        let options = ClientOptions::default();
+        Client::new(self.runtime.handle(), options, Arc::new(Table::new())).unwrap()
+    }
+
+    fn register(&mut self, brokers: usize, topics: usize, wide: usize) -> String {
+        let wide: Vec<String> = (0..wide).map(|number| format!("wide-topic-{number}")).collect();
+        let own = topics / brokers;
+        let share = |broker: usize| (0..own).map(move |number| format!("topic-{broker}-{number}"));
+        let all: Vec<String> = (0..brokers).flat_map(share).collect();
+        let of_each = (0..brokers)
+            .map(|broker| share(broker).chain(wide.clone()).collect())
+            .collect();
+        self.topics = Arc::new(all);
+        self.wide = Arc::new(wide);
+        self.enter(of_each)
+    }
+
+    fn full(&mut self, brokers: usize, topics: usize) -> String {
+        let all: Vec<String> = (0..topics).map(|number| format!("full-topic-{number}")).collect();
+        let of_each = (0..brokers).map(|_| all.clone()).collect();
+        self.wide = Arc::new(all.clone());
+        self.topics = Arc::new(all);
+        self.enter(of_each)
+    }
+
+    fn enter(&mut self, topics: Vec<Vec<String>>) -> String {
+        self.brokers.clear();
+        for (number, topics) in topics.into_iter().enumerate() {
+            let client = self.client();
+            self.brokers.push(Broker {
+                client,
+                name: format!("bench-broker-{number}"),
+                address: format!("10.1.{}.{}:10911", number / 250, number % 250),
+                topics,
+                counter: 1,
+            });
+        }
+        self.again(false)
+    }
+
+    /// Every broker registers at once; until all are answered.
+    fn again(&mut self, changed: bool) -> String {
+        for broker in &mut self.brokers {
+            broker.counter += i64::from(changed);
+        }
+        let commands: Vec<Command> = self.brokers.iter().map(registration).collect();
+        let started = Instant::now();
+        self.send_all(commands);
+        format!("{{\"seconds\":{:.6}}}", started.elapsed().as_secs_f64())
+    }
+
+    fn send_all(&self, commands: Vec<Command>) {
+        let calls: Vec<_> = self
+            .brokers
+            .iter()
+            .zip(commands)
+            .map(|(broker, command)| broker.client.call(&self.address, command, LIMIT))
+            .collect();
+        for call in calls {
+            let answer = call.wait(LIMIT).unwrap().unwrap();
+            assert_eq!(answer.code, 0, "{:?}", answer.remark);
+        }
+    }
+
+    fn flood(&self, topics: &Arc<Vec<String>>, seconds: f64) -> String {
+        let floods: Vec<Arc<Flood>> = (0..CONNECTIONS)
+            .map(|number| {
+                Arc::new(Flood {
+                    client: self.client(),
+                    address: self.address.clone(),
+                    topics: topics.clone(),
+                    next: AtomicU64::new(number as u64 * 104_729),
+                    stop: AtomicBool::new(false),
+                    counted: AtomicBool::new(false),
+                    us: Mutex::default(),
+                })
+            })
+            .collect();
+        for flood in &floods {
+            for _ in 0..IN_FLIGHT {
+                ask(flood.clone());
+            }
+        }
+        std::thread::sleep(Duration::from_secs_f64(seconds / 4.0));
+        let started = Instant::now();
+        floods
+            .iter()
+            .for_each(|flood| flood.counted.store(true, Ordering::Relaxed));
+        std::thread::sleep(Duration::from_secs_f64(seconds));
+        floods
+            .iter()
+            .for_each(|flood| flood.counted.store(false, Ordering::Relaxed));
+        let took = started.elapsed().as_secs_f64();
+        floods
+            .iter()
+            .for_each(|flood| flood.stop.store(true, Ordering::Relaxed));
+        let us = floods
+            .iter()
+            .flat_map(|flood| std::mem::take(&mut *flood.us.lock().unwrap()));
+        let us = us.collect();
+        std::thread::sleep(Duration::from_millis(100));
+        floods.iter().for_each(|flood| flood.client.shut());
+        told(us, took)
+    }
+
+    fn paced(&mut self, rate: f64, seconds: f64, storm: bool) -> String {
+        let clients: Vec<Client> = (0..CONNECTIONS).map(|_| self.client()).collect();
+        let us: Arc<Mutex<Vec<u32>>> = Arc::default();
+        if storm {
+            self.brokers.iter_mut().for_each(|broker| broker.counter += 1);
+        }
+        let mut commands = storm.then(|| self.brokers.iter().map(registration).collect::<Vec<_>>());
+        let total = (rate * seconds) as u64;
+        let started = Instant::now();
+        let mut storming = 0.0;
+        std::thread::scope(|scope| {
+            let mut waiting = None;
+            for number in 0..total {
+                let due = started + Duration::from_secs_f64(number as f64 / rate);
+                let now = Instant::now();
+                if due > now {
+                    std::thread::sleep(due - now);
+                }
+                if number >= total / 3
+                    && let Some(commands) = commands.take()
+                {
+                    let bench = &*self;
+                    waiting = Some(scope.spawn(move || {
+                        let begun = Instant::now();
+                        bench.send_all(commands);
+                        begun.elapsed().as_secs_f64()
+                    }));
+                }
+                let topic = &self.topics[(number as usize).wrapping_mul(7919) % self.topics.len()];
+                let us = us.clone();
+                clients[number as usize % CONNECTIONS].request_with(
+                    &self.address,
+                    route(topic),
+                    LIMIT,
+                    move |result| {
+                        assert_eq!(result.unwrap().code, 0);
+                        us.lock().unwrap().push(due.elapsed().as_micros() as u32);
+                    },
+                );
+            }
+            storming = waiting.map_or(0.0, |waiting| waiting.join().unwrap());
+        });
+        let until = Instant::now() + LIMIT;
+        while us.lock().unwrap().len() < total as usize && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        clients.iter().for_each(Client::shut);
+        let all = std::mem::take(&mut *us.lock().unwrap());
+        let told = told(all, seconds);
+        format!("{},\"storm_seconds\":{storming:.4}}}", told.trim_end_matches('}'))
+    }
+
+    fn idle(&mut self, connections: usize) -> String {
+        let address = self.address.clone();
+        let opened = self.runtime.block_on(async {
+            let mut opened = Vec::with_capacity(connections);
+            while opened.len() < connections {
+                match TcpStream::connect(&address).await {
+                    Ok(stream) => opened.push(stream),
+                    Err(_) => break,
+                }
+            }
+            opened
+        });
+        self.idle.extend(opened);
+        format!("{{\"connections\":{}}}", self.idle.len())
+    }
+}
