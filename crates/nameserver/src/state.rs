@@ -126,7 +126,7 @@ impl State {
                 Leaving::Expired(_) => (&self.counters.expired, "it was silent for too long"),
             };
             counter.fetch_add(gone.len() as u64, Ordering::Relaxed);
-            report(gone, why);
+            report(gone, why, matches!(reason, Leaving::Unregister { .. }));
             if matches!(reason, Leaving::Expired(_)) {
                 self.hang_up(gone);
             }
@@ -163,13 +163,13 @@ impl Events for State {
     }
 }
 
-fn report(gone: &[Gone], why: &str) {
+fn report(gone: &[Gone], why: &str, expected: bool) {
     for gone in gone {
-        tracing::warn!(
-            broker = gone.name,
-            address = gone.broker.address,
-            cluster = gone.broker.cluster,
-            "broker taken out: {why}"
-        );
+        let (broker, address, cluster) = (&gone.name, &gone.broker.address, &gone.broker.cluster);
+        if expected {
+            tracing::info!(broker, address, cluster, "broker taken out: {why}");
+        } else {
+            tracing::warn!(broker, address, cluster, "broker taken out: {why}");
+        }
     }
 }

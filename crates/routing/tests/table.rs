@@ -4,6 +4,7 @@
 use proptest::prelude::*;
 use pyrmq_remoting::body::{
     Body, ClusterInfo, DataVersion, QueueData, Style, TopicConfig, TopicConfigAndMappingSerializeWrapper,
+    TopicQueueMappingInfo,
 };
 use pyrmq_routing::table::{
     DEFAULT_TIMEOUT_MS, RegisterError, Registered, Registration, Settings, Table, Units,
@@ -450,6 +451,56 @@ fn routes_carry_filter_servers_and_the_order_configuration() {
     assert_eq!(table.route("u", None).unwrap().order_topic_conf, None);
     table.register(&from("b", 0, "1:1", &own), 0).unwrap();
     assert!(table.route("t", None).unwrap().filter_server_table.is_empty());
+}
+
+#[test]
+fn static_topics_go_with_the_broker_that_told_of_them() {
+    let table = Table::default();
+    let mut own = topics(1, &["t", "u"]);
+    let info = TopicQueueMappingInfo {
+        broker_name: Some("a".into()),
+        topic: Some("t".into()),
+        ..TopicQueueMappingInfo::default()
+    };
+    own.topic_queue_mapping_info_map.insert("t".into(), info.clone());
+    table.register(&from("a", 0, "1:1", &own), 0).unwrap();
+    let plain = topics(1, &["t", "u"]);
+    let other = Registration {
+        peer: 2,
+        ..from("b", 0, "2:2", &plain)
+    };
+    table.register(&other, 0).unwrap();
+    let mapped = || table.route("t", None).unwrap().topic_queue_mapping_by_broker;
+    assert_eq!(mapped(), Some(BTreeMap::from([("a".to_owned(), info)])));
+    let encoded = table.route_body("t", Style::PLAIN).unwrap();
+    assert!(String::from_utf8_lossy(&encoded).contains("topicQueueMappingByBroker"));
+    table.close(1);
+    assert_eq!(mapped(), None);
+    let encoded = table.route_body("t", Style::PLAIN).unwrap();
+    assert!(!String::from_utf8_lossy(&encoded).contains("topicQueueMappingByBroker"));
+}
+
+#[test]
+fn an_ignored_registration_changes_nothing() {
+    let table = Table::default();
+    let mut newer = topics(1, &["t", "u"]);
+    newer.data_version.state_version = 5;
+    let holder = Registration {
+        zone: Some("east"),
+        acting_master: Some(true),
+        ..from("b", 0, "1:1", &newer)
+    };
+    table.register(&holder, 0).unwrap();
+    let before = table.route("t", None);
+    let older = topics(9, &["t", "w"]);
+    let ignored = Registration {
+        peer: 2,
+        zone: Some("west"),
+        ..from("b", 0, "2:2", &older)
+    };
+    assert_eq!(table.register(&ignored, 0), Ok(Registered::Stale));
+    assert_eq!(table.route("t", None), before);
+    assert_eq!((table.topics().len(), table.version("C", "2:2")), (2, None));
 }
 
 #[test]

@@ -160,10 +160,13 @@ def _lines(report: Report) -> list[str]:
     if "requests" in report:
         counters: Mapping[str, int] = report["counters"]
         lines[0] += f", up {_span(report['uptime_ms'] / 1000)}, pyrmq {report['version']}"
-        lines.append(
-            f"{len(report['brokers'])} brokers, {report['topics']} topics, "
-            f"{counters['connections']} connections, {report['requests_per_second']} requests/s"
-        )
+        parts = [
+            _counted(len(report["brokers"]), "broker"),
+            _counted(report["topics"], "topic"),
+            _counted(counters["connections"], "connection"),
+            f"{report['requests_per_second']} requests/s",
+        ]
+        lines.append(", ".join(parts))
     if "note" in report:
         lines.append(report["note"])
     headers = ["cluster", "broker", "id", "address", "version", "last heard", "topics"]
@@ -189,6 +192,10 @@ def _lines(report: Report) -> list[str]:
     if kinds:
         lines += ["", *table(["request", "total", "per second", "p50 ms", "p99 ms"], kinds)]
     return lines
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _ms(value: float | None) -> str | None:
