@@ -450,12 +450,13 @@ impl CommitLog {
 
 /// True when all bytes `from..to` of a file are zero.
 pub(crate) fn is_clear(file: &dyn File, from: u64, to: u64) -> std::io::Result<bool> {
-    const PIECE: u64 = 1 << 16;
+    const MOST: u64 = 1 << 20;
     let mut buffer = Vec::new();
-    let mut at = from;
+    let (mut at, mut piece) = (from, 1 << 12);
     while let Some(data) = file.next_data(at)?.filter(|data| *data < to) {
         // Up to a border of the pieces, behind which there may be a hole.
-        let end = (data / PIECE + 1).saturating_mul(PIECE).min(to);
+        let end = (data / piece + 1).saturating_mul(piece).min(to);
+        piece = (piece * 2).min(MOST);
         buffer.resize(usize::try_from(end - data).unwrap_or_default(), 0);
         let got = file.read_at(&mut buffer, data)?;
         if buffer

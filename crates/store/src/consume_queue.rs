@@ -15,7 +15,7 @@ use crate::format::{UNIT, UNIT_I64, Unit, to_i64, to_usize};
 use crate::fs::Fs;
 use crate::queue_files::{Handles, QueueFiles, Shape, read_units};
 use crate::sync::lock;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -55,6 +55,8 @@ struct Memory {
     first: i64,
     written: i64,
     units: Vec<u8>,
+    /// Units that a crash left in the newest file behind the end, until the walk meets their records.
+    found: VecDeque<Unit>,
     /// Rounds of housekeeping without a put.
     idle: u8,
     deleted: bool,
@@ -147,6 +149,7 @@ impl ConsumeQueue {
         memory.first = end;
         memory.written = end;
         memory.units.clear();
+        memory.found.clear();
         self.assigned.store(end, Ordering::Release);
         self.end.store(end, Ordering::Release);
         self.min.store(min, Ordering::Release);
@@ -359,9 +362,81 @@ impl ConsumeQueue {
         };
         let keep = self.sound_end(fs, log, position)?;
         let start = self.first_on_disk(fs, first, keep, |unit| !unit.is_filler())?;
-        let changed = lock(&self.files).clear_from(fs, keep)?;
+        let found = self.units_behind(fs, keep)?;
+        let mut files = lock(&self.files);
+        let changed = if found.is_empty() {
+            files.clear_from(fs, keep)?
+        } else {
+            files.note_changed();
+            true
+        };
+        files.close();
+        drop(files);
         self.continue_at(keep, start);
+        lock(&self.memory).found = found;
         Ok(changed)
+    }
+
+    /// The units from an index on, if the newest file has them and nothing behind them: most likely the walk finds them right,
+    /// and need not write them again.
+    fn units_behind(&self, fs: &dyn Fs, index: i64) -> Result<VecDeque<Unit>, StoreError> {
+        let mut files = lock(&self.files);
+        let per_file = files.per_file();
+        let mut found = VecDeque::new();
+        let Some((_, newest)) = files
+            .bases()
+            .filter(|(_, newest)| (*newest..newest + per_file).contains(&index))
+        else {
+            return Ok(found);
+        };
+        let (mut at, mut bytes, mut count) = (index, Vec::new(), to_i64(HEAD_UNITS));
+        'file: while at < newest + per_file {
+            bytes.clear();
+            files.read(fs, at, count.min(newest + per_file - at), &mut bytes)?;
+            for unit in bytes.chunks_exact(UNIT).filter_map(Unit::from_bytes) {
+                if !unit.is_written() {
+                    break 'file;
+                }
+                found.push_back(unit);
+                at += 1;
+            }
+            if bytes.is_empty() {
+                break;
+            }
+            count = (count * 2).min(SCAN_UNITS);
+        }
+        if !files.is_clear_from(fs, at)? {
+            found.clear();
+        }
+        Ok(found)
+    }
+
+    /// Makes the unit of a record readable that the walk met: it may be in the file already. Says how many bytes wait to be
+    /// written.
+    pub(crate) fn put_back(&self, fs: &dyn Fs, unit: Unit) -> Result<usize, StoreError> {
+        {
+            let mut memory = lock(&self.memory);
+            if memory.found.pop_front_if(|found| *found == unit).is_some() {
+                memory.first += 1;
+                memory.written += 1;
+                self.end.store(memory.first, Ordering::Release);
+                return Ok(0);
+            }
+        }
+        self.drop_found(fs)?;
+        Ok(self.push(unit))
+    }
+
+    /// Clears units that the walk did not meet.
+    pub(crate) fn drop_found(&self, fs: &dyn Fs) -> Result<(), StoreError> {
+        let end = {
+            let mut memory = lock(&self.memory);
+            if std::mem::take(&mut memory.found).is_empty() {
+                return Ok(());
+            }
+            memory.end()
+        };
+        lock(&self.files).clear_from(fs, end).map(drop)
     }
 
     /// Where the units end that are in front of `position` in the log, looked at one by one.
@@ -377,11 +452,12 @@ impl ConsumeQueue {
             base -= per_file;
         }
         let (mut keep, mut newest) = (base, -1);
-        let mut bytes = Vec::new();
+        let (mut bytes, mut count) = (Vec::new(), to_i64(HEAD_UNITS));
         'file: while keep < base + per_file {
             bytes.clear();
-            let count = SCAN_UNITS.min(base + per_file - keep);
-            lock(&self.files).read(fs, keep, count, &mut bytes)?;
+            let now = count.min(base + per_file - keep);
+            lock(&self.files).read(fs, keep, now, &mut bytes)?;
+            count = (count * 2).min(SCAN_UNITS);
             for unit in bytes.chunks_exact(UNIT).filter_map(Unit::from_bytes) {
                 if !is_sound(unit) || (!unit.is_filler() && unit.position <= newest) {
                     break 'file;
@@ -417,11 +493,17 @@ impl ConsumeQueue {
     /// Follows the log's new start: the minimum moves and files without any live unit go. Says how many went.
     pub(crate) fn trim(&self, fs: &dyn Fs, log_start: i64) -> Result<u64, StoreError> {
         let (min, end) = (self.min(), self.end());
+        if log_start == 0 {
+            return Ok(0);
+        }
         let live = self.first_where(fs, min, end, |unit| {
             Ok(unit.is_written() && !unit.is_filler() && unit.position >= log_start)
         })?;
         self.min.fetch_max(live, Ordering::AcqRel);
-        lock(&self.files).trim(fs, live)
+        let mut files = lock(&self.files);
+        let removed = files.trim(fs, live)?;
+        files.close();
+        Ok(removed)
     }
 
     /// Deletes the files; a late write does not bring them back.

@@ -303,6 +303,30 @@ impl QueueFiles {
         })
     }
 
+    /// True when nothing is written from an index on.
+    pub(crate) fn is_clear_from(&mut self, fs: &dyn Fs, index: i64) -> Result<bool, StoreError> {
+        let path = self.path(index);
+        if self
+            .list
+            .last()
+            .is_none_or(|last| last.base + self.per_file <= index)
+        {
+            return Ok(true);
+        }
+        let Some((base, file)) = self.at(fs, index)? else {
+            return Ok(false);
+        };
+        is_clear(file.as_ref(), to_u64((index - base) * UNIT_I64), self.length()).at("read", &path)
+    }
+
+    /// The newest file and its name need an fsync.
+    pub(crate) fn note_changed(&mut self) {
+        self.moved = true;
+        if let Some(last) = self.list.last_mut() {
+            last.dirty = true;
+        }
+    }
+
     /// Nothing needs an fsync any more.
     pub(crate) fn forget_dirty(&mut self) {
         self.moved = false;

@@ -239,6 +239,13 @@ impl Queues {
         Ok(())
     }
 
+    /// Clears the units of records that the log does not have.
+    pub(crate) fn drop_found(&self) -> Result<(), StoreError> {
+        self.sorted()
+            .iter()
+            .try_for_each(|queue| queue.drop_found(self.fs.as_ref()))
+    }
+
     /// Gives back memory and files of queues without puts.
     pub(crate) fn rest(&self) {
         for queue in self.all() {

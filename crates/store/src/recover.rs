@@ -100,6 +100,7 @@ impl Recovery<'_> {
             log.write_again(position, log.appended())?;
             log.set_flushed(log.flushed().min(position));
         }
+        queues.drop_found()?;
         queues.trim(log.start())?;
         queues.write_out()?;
         recovered.rebuilt |= self.must_rebuild;
@@ -254,16 +255,19 @@ impl Walk<'_> {
             }
             for _ in next..index {
                 queue.assign(1);
-                queue.push(Unit::FILLER);
+                queue.put_back(self.fs, Unit::FILLER)?;
             }
         }
         queue.assign(1);
-        let waiting = queue.push(Unit {
+        let unit = Unit {
             position: record.physical_offset,
             size: i32::try_from(record.size).unwrap_or(i32::MAX),
             tags_code: tags_code_of(record),
-        });
-        self.queues.note_unwritten(&queue);
+        };
+        let waiting = queue.put_back(self.fs, unit)?;
+        if waiting > 0 {
+            self.queues.note_unwritten(&queue);
+        }
         if waiting >= crate::consume_queue::WRITE_NOW {
             self.queues.note_unsynced(&queue);
             queue.write_out(self.fs)?;
