@@ -468,6 +468,11 @@ class ReceivedMessage:
     @property
     def sys_flag(self) -> int: ...
 
+# records.rs
+def scan_records(
+    data: bytes, position: int, check: bool
+) -> tuple[list[tuple[int, int, str, int, int, int, int, int]], int, str, str | None]: ...
+
 # consumer.rs
 _Place: TypeAlias = tuple[str, str, int]
 

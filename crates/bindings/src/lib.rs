@@ -21,6 +21,7 @@ mod nameserver;
 mod outcome;
 mod producer;
 mod received;
+mod records;
 mod requests;
 mod routing;
 mod runtime;
@@ -57,6 +58,7 @@ mod _core {
         crate::outcome::register(module)?;
         crate::producer::register(module)?;
         crate::received::register(module)?;
+        crate::records::register(module)?;
         crate::requests::register(module)?;
         crate::routing::register(module)?;
         Ok(())
