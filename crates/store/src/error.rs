@@ -76,7 +76,7 @@ pub enum StoreError {
         expected: i64,
     },
     /// The log is damaged in front of data that was already durable.
-    #[error("the commit log is damaged in {} at position {position}: {reason}; a good record follows at {good}, so nothing was cut", path.display())]
+    #[error("the commit log is damaged in {} at position {position}: {reason}; a good record follows at {good}, so nothing was cut; `pyrmq log repair` shows what can be done", path.display())]
     Damaged {
         /// The segment.
         path: PathBuf,

@@ -1,0 +1,83 @@
+"""`pyrmq log inspect | verify | export | repair`: what lies in a store directory.
+
+All but `repair --choice` only read, and work beside a running broker and on a Java broker's store.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyrmq.cli.arguments import parser
+from pyrmq.cli.log.directory import StoreDirectory
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+
+def run(_verb: str, words: list[str]) -> int:
+    """Run `pyrmq log` with these arguments."""
+    given = _parser().parse_args(words)
+    directory = StoreDirectory(given.directory, given.commit_log)
+    work: Callable[[StoreDirectory, argparse.Namespace], int]
+    match given.what:
+        case "inspect":
+            from pyrmq.cli.log.inspect import run as work
+        case "verify":
+            from pyrmq.cli.log.verify import run as work
+        case "export":
+            from pyrmq.cli.log.export import run as work
+        case _:
+            from pyrmq.cli.log.repair import run as work
+    return work(directory, given)
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = parser("log", "Look into a store directory, ours or a Java broker's.")
+    verbs = made.add_subparsers(dest="what", required=True, metavar="COMMAND")
+    shared = {
+        "inspect": "files, ranges, times, topics, gaps",
+        "verify": "check every record and queue entry; exit status 1 where one is wrong",
+        "export": "messages as JSON lines, or as an Arrow file",
+        "repair": "what can be done about damage, and its price; nothing without --choice",
+    }
+    for verb, text in shared.items():
+        one = verbs.add_parser(verb, help=text, description=text, allow_abbrev=False)
+        one.add_argument("directory", help="the broker's storePathRootDir")
+        one.add_argument(
+            "--commit-log", metavar="DIR", help="the log's, where storePathCommitLog is elsewhere"
+        )
+        if verb != "export":
+            one.add_argument("--json", action="store_true", help="one JSON object a line")
+        if verb == "inspect":
+            one.add_argument("--topics", action="store_true", help="by topic, not by file")
+        if verb == "verify":
+            one.add_argument(
+                "--most", type=int, default=100, metavar="N", help="problems shown (default: 100)"
+            )
+        if verb == "export":
+            _add_export(one)
+        if verb == "repair":
+            one.add_argument(
+                "--choice",
+                choices=["cut", "skip"],
+                help="cut: the log ends at the first damage; skip: the rest of the damaged file is "
+                "marked as unused, later files stay",
+            )
+    return made
+
+
+def _add_export(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--topic", help="only of this topic")
+    to.add_argument("--key", help="only with this key")
+    to.add_argument(
+        "--from",
+        dest="since",
+        metavar="TIME",
+        help="stored at or after: ISO 8601, or ms since 1970",
+    )
+    to.add_argument("--to", dest="until", metavar="TIME", help="stored before")
+    to.add_argument("--count", type=int, metavar="N", help="end after N messages")
+    to.add_argument(
+        "--arrow", metavar="FILE", help="into an Arrow IPC file (needs pyarrow), not JSON lines"
+    )

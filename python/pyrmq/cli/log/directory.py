@@ -1,0 +1,195 @@
+"""A store directory as it lies on disk: ours or a Java broker's, read only.
+
+The formats are those of docs/store.md; the records are read by the native module.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from pyrmq.errors import ConfigError
+
+_DIGITS = 20
+_UNIT = struct.Struct(">qiq")
+_CHECKPOINT = struct.Struct(">qqq")
+_FILLER = 0x7FFFFFFF
+_OPEN = 256
+"""Queue files that stay open."""
+
+
+class Unit(NamedTuple):
+    """An entry of a consume queue."""
+
+    position: int
+    size: int
+    tags_code: int
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A file of the commit log.
+
+    Attributes:
+        base: position of its first byte.
+        path: where it lies.
+        size: its bytes.
+    """
+
+    base: int
+    path: Path
+    size: int
+
+    @property
+    def end(self) -> int:
+        """Position behind its last byte."""
+        return self.base + self.size
+
+    def is_used(self) -> bool:
+        """Whether it begins with anything but zeros."""
+        with self.path.open("rb") as file:
+            return any(file.read(_UNIT.size))
+
+
+class StoreDirectory:
+    """A broker's store.
+
+    Args:
+        root: its directory (`storePathRootDir`).
+        commit_log: directory of the log, where it lies elsewhere (`storePathCommitLog`).
+
+    Raises:
+        ConfigError: there is no commit log.
+    """
+
+    def __init__(self, root: str, commit_log: str | None = None) -> None:
+        self.root = Path(root)
+        self.commit_log = Path(commit_log) if commit_log else self.root / "commitlog"
+        if not self.commit_log.is_dir():
+            raise ConfigError(
+                f"{self.root} is no store: there is no directory {self.commit_log}; "
+                "name the broker's storePathRootDir, or its storePathCommitLog by --commit-log"
+            )
+
+    def segments(self) -> list[Segment]:
+        """The files of the log, in order."""
+        return [
+            Segment(base, path, path.stat().st_size) for base, path in _numbered(self.commit_log)
+        ]
+
+    def queues(self) -> list[tuple[str, int]]:
+        """Topic and number of every consume queue."""
+        found = []
+        for topic in sorted(_directories(self.root / "consumequeue")):
+            found += [
+                (topic.name, int(queue.name))
+                for queue in _directories(topic)
+                if queue.name.isdigit()
+            ]
+        return sorted(found)
+
+    def stopped_cleanly(self) -> bool:
+        """Whether no broker runs on it and the last one ended in order."""
+        return not (self.root / "abort").exists()
+
+    def is_live(self) -> bool:
+        """Whether a running broker holds it locked."""
+        try:
+            lock = os.open(self.root / "lock", os.O_RDWR)
+        except OSError:
+            return False
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+        except OSError:
+            return True
+        finally:
+            os.close(lock)
+        return False
+
+    def checkpoint(self) -> tuple[int, int, int] | None:
+        """Store times, ms, up to which log, queues and index were durable."""
+        try:
+            head = (self.root / "checkpoint").read_bytes()[: _CHECKPOINT.size]
+        except OSError:
+            return None
+        return _CHECKPOINT.unpack(head) if len(head) == _CHECKPOINT.size else None
+
+
+class Units:
+    """Entries of the consume queues; few files are open at once."""
+
+    def __init__(self, directory: StoreDirectory) -> None:
+        self._root = directory.root / "consumequeue"
+        self._files: dict[tuple[str, int], list[tuple[int, Path]]] = {}
+        self._open: OrderedDict[Path, int] = OrderedDict()
+
+    def at(self, topic: str, queue_id: int, offset: int) -> Unit | None:
+        """The entry of a queue offset; None where none was written."""
+        where = offset * _UNIT.size
+        for base, path in reversed(self._of(topic, queue_id)):
+            if base <= where:
+                data = os.pread(self._descriptor(path), _UNIT.size, where - base)
+                return _written(data)
+        return None
+
+    def count(self, topic: str, queue_id: int, least: int) -> int:
+        """How many entries point at position `least` of the log or behind."""
+        count = 0
+        for _, path in self._of(topic, queue_id):
+            data = path.read_bytes()
+            whole = len(data) - len(data) % _UNIT.size
+            for position, size, _ in _UNIT.iter_unpack(data[:whole]):
+                count += 0 < size < _FILLER and position >= least
+        return count
+
+    def _of(self, topic: str, queue_id: int) -> list[tuple[int, Path]]:
+        key = (topic, queue_id)
+        if not self._files.get(key):
+            self._files[key] = _numbered(self._root / topic / str(queue_id))
+        return self._files[key]
+
+    def _descriptor(self, path: Path) -> int:
+        if path in self._open:
+            self._open.move_to_end(path)
+            return self._open[path]
+        if len(self._open) >= _OPEN:
+            os.close(self._open.popitem(last=False)[1])
+        self._open[path] = os.open(path, os.O_RDONLY)
+        return self._open[path]
+
+    def __enter__(self) -> Self:
+        """Nothing is open yet."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the files."""
+        for descriptor in self._open.values():
+            os.close(descriptor)
+        self._open.clear()
+
+
+def _written(data: bytes) -> Unit | None:
+    if len(data) < _UNIT.size:
+        return None
+    unit = Unit(*_UNIT.unpack(data))
+    return unit if 0 < unit.size < _FILLER else None
+
+
+def _numbered(directory: Path) -> list[tuple[int, Path]]:
+    """The files that are named by the position of their first byte, in order."""
+    if not directory.is_dir():
+        return []
+    return sorted(
+        (int(path.name), path)
+        for path in directory.iterdir()
+        if len(path.name) == _DIGITS and path.name.isdigit()
+    )
+
+
+def _directories(parent: Path) -> list[Path]:
+    return [path for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []

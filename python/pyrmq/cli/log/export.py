@@ -1,0 +1,138 @@
+"""`pyrmq log export`: messages of a store directory, without a broker."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pyrmq import _core
+from pyrmq.cli.log.walk import Damage, walk
+from pyrmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from pyrmq.cli.log.directory import Segment, StoreDirectory
+    from pyrmq.cli.log.walk import Row
+    from pyrmq.message import ReceivedMessage
+
+_BATCH = 10_000
+
+
+def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
+    """Write the messages that were asked for."""
+    messages = _messages(directory, given)
+    if given.arrow:
+        count = _arrow(messages, given.arrow)
+        print(f"{count} messages in {given.arrow}")
+        return 0
+    for message in messages:
+        print(json.dumps(_tree(message), ensure_ascii=False))
+    return 0
+
+
+def moment(option: str, text: str | None) -> int | None:
+    """Milliseconds since 1970 of a time as people write it; without a zone it is UTC.
+
+    Raises:
+        ConfigError: it is no time.
+    """
+    if text is None:
+        return None
+    if text.isdigit():
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"`{option}` is {text!r}: it must be a time as 2026-01-31T12:00, or ms since 1970"
+        ) from None
+    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _messages(directory: StoreDirectory, given: argparse.Namespace) -> Iterator[ReceivedMessage]:
+    since, until = moment("--from", given.since), moment("--to", given.until)
+    left = given.count
+    for segment in directory.segments():
+        with ExitStack() as stack:
+            descriptor = os.open(segment.path, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            for row in _rows(segment):
+                if given.topic not in (None, row.topic):
+                    continue
+                if (since is not None and row.stored_ms < since) or (
+                    until is not None and row.stored_ms >= until
+                ):
+                    continue
+                data = os.pread(descriptor, row.size, row.position - segment.base)
+                message = _core.Exchange.message_of(data, "")
+                if given.key is not None and given.key not in message.keys:
+                    continue
+                if left == 0:
+                    return
+                left = left if left is None else left - 1
+                yield message
+
+
+def _rows(segment: Segment) -> Iterator[Row]:
+    for piece in walk([segment], check=True):
+        if not isinstance(piece, Damage):
+            yield from piece
+
+
+def _tree(message: ReceivedMessage) -> dict[str, Any]:
+    return {
+        "topic": message.topic,
+        "queue": message.queue_id,
+        "offset": message.queue_offset,
+        "position": message.commit_log_offset,
+        "stored_ms": message.store_timestamp,
+        "born_ms": message.born_timestamp,
+        "keys": list(message.keys),
+        "tags": message.tags,
+        "properties": dict(message.properties),
+        "message_id": message.message_id,
+        "body": bytes(message.body).decode("utf-8", "backslashreplace"),
+    }
+
+
+def _arrow(messages: Iterator[ReceivedMessage], path: str) -> int:
+    try:
+        arrow: Any = import_module("pyarrow")
+    except ModuleNotFoundError:
+        raise ConfigError("`--arrow` needs pyarrow: `pip install pyarrow`") from None
+    schema = arrow.schema(
+        [
+            ("topic", arrow.string()),
+            ("queue", arrow.int32()),
+            ("offset", arrow.int64()),
+            ("position", arrow.int64()),
+            ("stored_ms", arrow.timestamp("ms", "UTC")),
+            ("born_ms", arrow.timestamp("ms", "UTC")),
+            ("keys", arrow.list_(arrow.string())),
+            ("tags", arrow.string()),
+            ("properties", arrow.map_(arrow.string(), arrow.string())),
+            ("message_id", arrow.string()),
+            ("body", arrow.binary()),
+        ]
+    )
+    count = 0
+    with arrow.OSFile(path, "wb") as file, arrow.ipc.new_file(file, schema) as out:
+        batch: list[dict[str, Any]] = []
+        for message in messages:
+            tree = _tree(message)
+            tree["properties"] = list(tree["properties"].items())
+            tree["body"] = bytes(message.body)
+            batch.append(tree)
+            count += 1
+            if len(batch) == _BATCH:
+                out.write_batch(arrow.RecordBatch.from_pylist(batch, schema))
+                batch = []
+        if batch:
+            out.write_batch(arrow.RecordBatch.from_pylist(batch, schema))
+    return count

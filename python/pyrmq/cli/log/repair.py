@@ -1,0 +1,140 @@
+"""`pyrmq log repair`: what can be done about a damaged log, what it costs, and doing it.
+
+Whatever is taken out of the log is kept in a directory `repair-<time>` of the store.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyrmq.cli.log.progress import Progress
+from pyrmq.cli.log.walk import Damage, walk
+from pyrmq.cli.output import print_rows
+from pyrmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from pyrmq.cli.log.directory import Segment, StoreDirectory
+    from pyrmq.cli.log.walk import Row
+
+_HEADERS = ("choice", "at", "what is done", "good records lost", "bytes lost")
+_BLANK = struct.Struct(">iI")
+_BLANK_MAGIC = 0xCBD43194
+_PIECE = 4 * 1024 * 1024
+
+
+def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
+    """Show the choices, or make one.
+
+    Raises:
+        ConfigError: a broker runs on the store.
+    """
+    segments = directory.segments()
+    damage, inside, behind = _first_damage(segments)
+    if damage is None:
+        print("nothing to repair: every record is sound")
+        return 0
+    segment = damage.segment
+    if given.choice is None:
+        print_rows(
+            _HEADERS,
+            [
+                _choice("cut", damage, behind, "the log ends here; later files are moved away"),
+                _choice(
+                    "skip", damage, inside, "the rest of this file is unused; later files stay"
+                ),
+            ],
+            as_json=given.json,
+        )
+        if not given.json:
+            print(f"{segment.path}: {damage.reason} at {damage.position}")
+            print("nothing was changed; --choice cut or --choice skip does it, and keeps a copy")
+        return 1
+    if directory.is_live():
+        raise ConfigError(f"a broker runs on {directory.root}: stop it first")
+    kept = _make(directory, segments, damage, given.choice)
+    print(f"done; what was taken out lies in {kept}; the next start recovers queues and index")
+    return 0
+
+
+def _choice(name: str, damage: Damage, lost: Lost, what: str) -> tuple[str, int, str, int, int]:
+    return (name, damage.position, what, lost.records, lost.size)
+
+
+@dataclass
+class Lost:
+    """Good records that a choice gives up."""
+
+    records: int = 0
+    size: int = 0
+
+    def add(self, rows: list[Row]) -> None:
+        """Some more."""
+        self.records += len(rows)
+        self.size += sum(row.size for row in rows)
+
+
+def _first_damage(segments: list[Segment]) -> tuple[Damage | None, Lost, Lost]:
+    """The first damage; the good records behind it in its file, and in all."""
+    first: Damage | None = None
+    inside, behind = Lost(), Lost()
+    with Progress(sum(segment.size for segment in segments)) as progress:
+        for piece in walk(segments, check=True, seen=progress.add):
+            if isinstance(piece, Damage):
+                first = first or piece
+            elif first is not None:
+                behind.add(piece)
+                if piece[0].position < first.segment.end:
+                    inside.add(piece)
+    return first, inside, behind
+
+
+def _make(directory: StoreDirectory, segments: list[Segment], damage: Damage, choice: str) -> Path:
+    kept = directory.root / time.strftime("repair-%Y%m%d-%H%M%S")
+    kept.mkdir()
+    segment = damage.segment
+    _keep(segment, damage.position, kept / f"{segment.path.name}.from-{damage.position}")
+    if choice == "cut":
+        # The last file first: after a crash in the middle the log still has no gap.
+        for later in reversed([one for one in segments if one.base > segment.base]):
+            later.path.rename(kept / later.path.name)
+    descriptor = os.open(segment.path, os.O_RDWR)
+    try:
+        os.ftruncate(descriptor, damage.position - segment.base)
+        os.ftruncate(descriptor, segment.size)
+        left = segment.end - damage.position
+        if choice == "skip" and left >= _BLANK.size:
+            blank = _BLANK.pack(left, _BLANK_MAGIC)
+            os.pwrite(descriptor, blank, damage.position - segment.base)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    # As after a crash: the broker looks at the whole log, and makes queues and index fit it.
+    (directory.root / "abort").write_text(str(os.getpid()))
+    (directory.root / "queueEnds").unlink(missing_ok=True)
+    for changed in (kept, directory.commit_log, directory.root):
+        _sync_directory(changed)
+    return kept
+
+
+def _keep(segment: Segment, position: int, copy: Path) -> None:
+    with segment.path.open("rb") as source, copy.open("wb") as target:
+        source.seek(position - segment.base)
+        while data := source.read(_PIECE):
+            target.write(data)
+        target.flush()
+        os.fsync(target.fileno())
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,130 @@
+"""`pyrmq log verify`: every record, its checksum and its queue entry, and every entry's record."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyrmq.cli.log.directory import Units
+from pyrmq.cli.log.progress import Progress
+from pyrmq.cli.log.walk import Damage, walk
+from pyrmq.cli.output import print_rows
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pyrmq.cli.log.directory import StoreDirectory, Unit
+    from pyrmq.cli.log.walk import Row
+
+_HEADERS = ("kind", "position", "where", "what")
+_TRANSACTION = 0x0C
+_WITHOUT_ENTRY = (0x04, 0x0C)
+"""Prepared and rolled back messages stand in no queue."""
+_BY_TIME = ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
+"""Topics whose entries hold times in place of tag codes."""
+_LATE = 100_000
+"""So many entries are looked for once more at the end: a running broker writes them later."""
+_LATE_SECONDS = 2.0
+
+
+@dataclass
+class _Found:
+    """What was counted, and what is wrong."""
+
+    most: int
+    rows: list[tuple[str, int, str, str]] = field(default_factory=list)
+    problems: int = 0
+    records: int = 0
+    entries: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+    def tell(self, kind: str, position: int, where: str, what: str) -> None:
+        self.problems += 1
+        if len(self.rows) < self.most:
+            self.rows.append((kind, position, where, what))
+
+
+def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
+    """Print what is wrong, and what was looked at; 1 when something is wrong."""
+    found = _Found(given.most)
+    live = directory.is_live()
+    segments = directory.segments()
+    late: list[Row] = []
+    with (
+        Units(directory) as units,
+        Progress(sum(segment.size for segment in segments)) as progress,
+    ):
+        for piece in walk(segments, check=True, seen=progress.add):
+            if isinstance(piece, Damage):
+                _tell_damage(found, piece)
+                continue
+            for row in piece:
+                found.records += 1
+                _check(found, units, row, late if live else None)
+        _await(units, late)
+        for row in late:
+            _check(found, units, row, None)
+        if not live and segments:
+            _count(found, directory, units, segments[0].base)
+    if found.rows:
+        print_rows(_HEADERS, found.rows, as_json=given.json)
+    if not given.json:
+        entries = sum(found.entries.values())
+        print(
+            f"{found.records} records, {entries} queue entries: "
+            + (f"{found.problems} problems" if found.problems else "all well")
+        )
+    return 1 if found.problems else 0
+
+
+def _await(units: Units, late: list[Row]) -> None:
+    """Give a running broker a moment to write the entries of what it has just stored."""
+    deadline = time.monotonic() + _LATE_SECONDS
+    missing = late
+    while missing and time.monotonic() < deadline:
+        time.sleep(_LATE_SECONDS / 100)
+        missing = [
+            row for row in missing if units.at(row.topic, row.queue_id, row.queue_offset) is None
+        ]
+
+
+def _tell_damage(found: _Found, damage: Damage) -> None:
+    then = "nothing good behind it" if damage.until is None else f"good again at {damage.until}"
+    found.tell("damage", damage.position, damage.segment.path.name, f"{damage.reason}; {then}")
+
+
+def _check(found: _Found, units: Units, row: Row, late: list[Row] | None) -> None:
+    if row.sys_flag & _TRANSACTION in _WITHOUT_ENTRY:
+        return
+    unit = units.at(row.topic, row.queue_id, row.queue_offset)
+    where = f"{row.topic} {row.queue_id}:{row.queue_offset}"
+    if unit is None:
+        if late is not None and len(late) < _LATE:
+            late.append(row)
+        else:
+            found.tell("entry", row.position, where, "no entry in the queue")
+        return
+    wrong = _wrong(unit, row)
+    if wrong:
+        found.tell("entry", row.position, where, wrong)
+        return
+    found.entries[row.topic, row.queue_id] += 1
+
+
+def _wrong(unit: Unit, row: Row) -> str | None:
+    if (unit.position, unit.size) != (row.position, row.size):
+        return f"the entry points at {unit.position}, {unit.size} bytes, not at its record"
+    if row.topic not in _BY_TIME and unit.tags_code != row.tags_code:
+        return f"the entry's tag code is {unit.tags_code}, the record's {row.tags_code}"
+    return None
+
+
+def _count(found: _Found, directory: StoreDirectory, units: Units, least: int) -> None:
+    """Entries that point into the log, but at no record that has them."""
+    for topic, queue_id in directory.queues():
+        there = units.count(topic, queue_id, least)
+        good = found.entries[topic, queue_id]
+        if there != good:
+            what = f"{there} entries, {good} of them with their record"
+            found.tell("queue", least, f"{topic} {queue_id}", what)

@@ -1,0 +1,174 @@
+"""From record to record over the whole log, past damage to where good records go on."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyrmq import _core
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyrmq.cli.log.directory import Segment
+
+_PIECE = 4 * 1024 * 1024
+_MAGICS = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
+_MAGIC_AT = 4
+_POSITION_AT = 28
+_HEAD = 36
+"""Bytes of a record up to its position, that included."""
+
+
+class Row(NamedTuple):
+    """What a record says about itself."""
+
+    position: int
+    size: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    stored_ms: int
+    tags_code: int
+    sys_flag: int
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A place where no record is to be read.
+
+    Attributes:
+        segment: its file.
+        position: where it begins.
+        until: where good records go on; None when none come any more.
+        reason: what is wrong.
+    """
+
+    segment: Segment
+    position: int
+    until: int | None
+    reason: str
+
+
+Piece = list[Row] | Damage
+
+
+def walk(
+    segments: Sequence[Segment], *, check: bool, seen: Callable[[int], object] = lambda _: None
+) -> Iterator[Piece]:
+    """Give the records in pieces, and each damage in its place.
+
+    Args:
+        segments: the log's files.
+        check: whether bodies are compared with their checksums.
+        seen: told how many bytes were looked at, from time to time.
+    """
+    # A broker makes the next file before it needs it.
+    used = [segment for segment in segments if segment.is_used()]
+    for number, segment in enumerate(used):
+        following = used[number + 1] if number + 1 < len(used) else None
+        yield from _Walk(segment, following, check=check, seen=seen).pieces()
+        if following is not None and following.base != segment.end:
+            reason = f"{following.base - segment.end} bytes are missing between two files"
+            yield Damage(segment, segment.end, following.base, reason)
+
+
+class _Walk:
+    """One file."""
+
+    def __init__(
+        self,
+        segment: Segment,
+        following: Segment | None,
+        *,
+        check: bool,
+        seen: Callable[[int], object],
+    ) -> None:
+        self._segment = segment
+        self._following = following
+        self._check = check
+        self._seen = seen
+
+    def pieces(self) -> Iterator[Piece]:
+        descriptor = os.open(self._segment.path, os.O_RDONLY)
+        try:
+            yield from self._pieces(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _pieces(self, descriptor: int) -> Iterator[Piece]:
+        segment, at, piece = self._segment, self._segment.base, _PIECE
+        while at < segment.end:
+            data = os.pread(descriptor, piece, at - segment.base)
+            rows, end, why, reason = _core.scan_records(data, at, self._check)
+            if rows:
+                yield [Row(*row) for row in rows]
+            self._seen(end - at)
+            progress, at = end > at, end
+            if why == "blank":
+                return
+            if why == "more":
+                if progress:
+                    piece = _PIECE
+                    continue
+                wanted = int.from_bytes(data[:4], "big") if len(data) >= _MAGIC_AT else 0
+                left = segment.end - at
+                if len(data) < wanted <= left:
+                    piece = wanted
+                    continue
+                if left < _HEAD and not any(data):
+                    return
+                reason = f"a record of {wanted} bytes does not fit its file"
+            elif why == "unused":
+                # Zeros end the log; with a further file, or records behind them, something is gone.
+                until = self._resume(descriptor, at)
+                if until is None:
+                    return
+                yield Damage(segment, at, until, "zeros where a record should be")
+                at = until
+                if at >= segment.end:
+                    return
+                continue
+            until = self._resume(descriptor, at)
+            yield Damage(segment, at, until, reason or "no record begins here")
+            if until is None or until >= segment.end:
+                return
+            at, piece = until, _PIECE
+
+    def _resume(self, descriptor: int, after: int) -> int | None:
+        """Where the next sound record stands behind a position; the next file, if none in this."""
+        segment, at = self._segment, after + 1
+        while at < segment.end - _HEAD:
+            data = os.pread(descriptor, _PIECE, at - segment.base)
+            found = self._sound(descriptor, data, at)
+            if found is not None:
+                return found
+            # Records that begin at the very end are found by the next look.
+            at += max(1, len(data) - _HEAD)
+        return self._following.base if self._following is not None else None
+
+    def _sound(self, descriptor: int, data: bytes, base: int) -> int | None:
+        if not any(data):
+            return None
+        places = sorted(place for magic in _MAGICS for place in _all(data, magic))
+        for place in places:
+            start = place - _MAGIC_AT
+            head = data[start : start + _HEAD] if start >= 0 else b""
+            position = base + start
+            if len(head) < _HEAD or int.from_bytes(head[_POSITION_AT:], "big") != position:
+                continue
+            size = int.from_bytes(head[:4], "big")
+            if not _HEAD < size <= self._segment.end - position:
+                continue
+            record = os.pread(descriptor, size, position - self._segment.base)
+            if _core.scan_records(record, position, True)[0]:
+                return position
+        return None
+
+
+def _all(data: bytes, what: bytes) -> Iterator[int]:
+    place = data.find(what)
+    while place >= 0:
+        yield place
+        place = data.find(what, place + 1)

@@ -1,0 +1,223 @@
+"""`pyrmq log` on stores of ours and of real brokers, whole and damaged."""
+
+from __future__ import annotations
+
+import io
+import json
+import lzma
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from pyrmq import Producer, PullConsumer
+from pyrmq.cli import main
+from pyrmq.testing import cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "stores"
+SEGMENT = 64 * 1024
+COUNT = 600
+TOPICS = ("log-a", "log-b")
+
+
+@pytest.fixture
+def pyrmq(capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
+    """Run `pyrmq log`; gives the lines of its output."""
+
+    def run(*words: str | Path, status: int = 0) -> list[str]:
+        assert main(["log", *map(str, words)]) == status
+        return capsys.readouterr().out.splitlines()
+
+    return run
+
+
+def body(number: int) -> bytes:
+    return f"message {number} ".encode() * 8
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A stopped store of several small files: two topics, keys and tags on every third."""
+    with (
+        cluster(store=tmp_path, mapped_file_size_commit_log=SEGMENT) as running,
+        Producer(name_server=running.name_server, group="log") as producer,
+    ):
+        for number in range(COUNT):
+            extras: dict[str, Any] = (
+                {"keys": f"k{number}", "tags": "third"} if number % 3 == 0 else {}
+            )
+            producer.send(TOPICS[number % 2], body(number), **extras)
+    return tmp_path
+
+
+def read(home: Path) -> set[bytes]:
+    """Everything that a broker on the store hands out."""
+    seen: set[bytes] = set()
+    with (
+        cluster(store=home, mapped_file_size_commit_log=SEGMENT) as running,
+        PullConsumer(name_server=running.name_server, group="log", start="first") as consumer,
+    ):
+        queues = [queue for topic in TOPICS for queue in consumer.queues(topic)]
+        consumer.assign(dict.fromkeys(queues, 0))
+        ends = {queue: consumer.bounds(queue)[1] for queue in queues}
+        while any(consumer.position(queue) < end for queue, end in ends.items()):
+            seen |= {bytes(message.body) for message in consumer.poll(timeout=5.0)}
+    return seen
+
+
+def files(home: Path) -> list[Path]:
+    return sorted((home / "store" / "commitlog").iterdir())
+
+
+def damage(file: Path, number: int) -> None:
+    """Change one byte of a message's body."""
+    data = file.read_bytes()
+    place = data.index(body(number)) + 5
+    file.write_bytes(data[:place] + bytes([data[place] ^ 0x20]) + data[place + 1 :])
+
+
+def number_in(file: Path, share: float) -> int:
+    """The number of a message that lies in a file, about so far in."""
+    data = file.read_bytes()
+    at = data.index(b"message ", int(len(data) * share))
+    return int(data[at:].split()[1])
+
+
+def test_a_whole_store_is_inspected_and_verified(
+    pyrmq: Callable[..., list[str]], home: Path
+) -> None:
+    rows = [json.loads(line) for line in pyrmq("inspect", home / "store", "--json")]
+    assert [row["file"] for row in rows] == [file.name for file in files(home)]
+    assert len(rows) > 2
+    assert sum(row["records"] for row in rows) == COUNT
+    assert all(row["damage"] is None for row in rows)
+    by_topic = [json.loads(line) for line in pyrmq("inspect", home / "store", "--topics", "--json")]
+    assert [(row["topic"], row["records"]) for row in by_topic] == [(t, COUNT // 2) for t in TOPICS]
+    assert any("stopped cleanly" in line for line in pyrmq("inspect", home / "store"))
+    assert pyrmq("verify", home / "store") == [f"{COUNT} records, {COUNT} queue entries: all well"]
+
+
+def test_messages_are_exported_by_topic_key_and_time(
+    pyrmq: Callable[..., list[str]], home: Path, tmp_path: Path
+) -> None:
+    everything = [json.loads(line) for line in pyrmq("export", home / "store")]
+    assert [row["body"].encode() for row in everything] == [body(n) for n in range(COUNT)]
+    (one,) = [json.loads(line) for line in pyrmq("export", home / "store", "--key", "k9")]
+    assert (one["topic"], one["keys"], one["tags"]) == ("log-b", ["k9"], "third")
+    middle = str(everything[COUNT // 2]["stored_ms"])
+    early = pyrmq("export", home / "store", "--to", middle)
+    late = pyrmq("export", home / "store", "--from", middle)
+    assert len(early) + len(late) == COUNT
+    assert len(pyrmq("export", home / "store", "--topic", "log-a", "--count", "7")) == 7
+    arrow = tmp_path / "out.arrow"
+    assert pyrmq("export", home / "store", "--arrow", arrow) == [f"{COUNT} messages in {arrow}"]
+    with pa.OSFile(str(arrow)) as file:
+        table = pa.ipc.open_file(file).read_all()
+    assert table["body"].to_pylist() == [body(n) for n in range(COUNT)]
+
+
+def test_a_wrong_time_is_refused(
+    pyrmq: Callable[..., list[str]], home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["log", "export", str(home / "store"), "--from", "yesterday"]) == 2
+    assert "must be a time as 2026-01-31T12:00" in capsys.readouterr().err
+
+
+def test_damage_is_found_and_what_comes_behind_it(
+    pyrmq: Callable[..., list[str]], home: Path
+) -> None:
+    file = files(home)[1]
+    number = number_in(file, 0.5)
+    damage(file, number)
+    (found, queue) = [
+        json.loads(line) for line in pyrmq("verify", home / "store", "--json", status=1)
+    ]
+    assert found["kind"] == "damage"
+    assert found["where"] == file.name
+    assert "good again at" in found["what"]
+    assert (queue["kind"], queue["where"].split()[0]) == ("queue", TOPICS[number % 2])
+    exported = {json.loads(line)["body"].encode() for line in pyrmq("export", home / "store")}
+    assert exported == {body(n) for n in range(COUNT) if n != number}
+
+
+def test_a_lost_queue_entry_is_found(pyrmq: Callable[..., list[str]], home: Path) -> None:
+    queue = next((home / "store" / "consumequeue" / "log-a").glob("*/*"))
+    data = bytearray(queue.read_bytes())
+    data[20:40] = bytes(20)
+    queue.write_bytes(bytes(data))
+    (row,) = [json.loads(line) for line in pyrmq("verify", home / "store", "--json", status=1)]
+    assert (row["kind"], row["what"]) == ("entry", "no entry in the queue")
+
+
+@pytest.mark.parametrize("choice", ["cut", "skip"])
+def test_a_repaired_store_serves_what_the_choice_keeps(
+    pyrmq: Callable[..., list[str]], home: Path, choice: str
+) -> None:
+    file = files(home)[1]
+    number = number_in(file, 0.5)
+    inside = range(number + 1, number_in(files(home)[2], 0.0))
+    damage(file, number)
+    before = {path: path.read_bytes() for path in files(home)}
+    cut, skip = [json.loads(line) for line in pyrmq("repair", home / "store", "--json", status=1)]
+    assert (cut["good_records_lost"], skip["good_records_lost"]) == (
+        COUNT - number - 1,
+        len(inside),
+    )
+    assert {path: path.read_bytes() for path in files(home)} == before
+    pyrmq("repair", home / "store", "--choice", choice)
+    assert pyrmq("repair", home / "store") == ["nothing to repair: every record is sound"]
+    kept = set(range(number)) if choice == "cut" else set(range(COUNT)) - {number, *inside}
+    assert read(home) == {body(n) for n in kept}
+    (copies,) = (home / "store").glob("repair-*")
+    assert any(path.name.startswith(file.name) for path in copies.iterdir())
+
+
+def test_a_store_that_is_in_use_is_read_but_not_repaired(tmp_path: Path) -> None:
+    with (
+        cluster(store=tmp_path, mapped_file_size_commit_log=SEGMENT) as running,
+        Producer(name_server=running.name_server, group="log") as producer,
+    ):
+        for number in range(COUNT):
+            producer.send("log-a", body(number))
+
+        def log(*words: str) -> subprocess.CompletedProcess[str]:
+            # A process of its own: the lock is one between processes.
+            command = [sys.executable, "-m", "pyrmq.cli", "log", words[0], str(tmp_path / "store")]
+            return subprocess.run(
+                [*command, *words[1:]], capture_output=True, text=True, check=False, timeout=20
+            )
+
+        done = log("verify")
+        assert (done.returncode, done.stdout.split(",")[0]) == (0, f"{COUNT} records")
+        assert "a broker runs on it" in log("inspect").stdout
+        damage(files(tmp_path)[0], 3)
+        refused = log("repair", "--choice", "cut")
+        assert refused.returncode == 2
+        assert "a broker runs on" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["4.6.1-clean", "4.9.7-kill", "5.5.0-clean", "5.5.0-kill"])
+def test_stores_of_real_brokers_are_read(
+    pyrmq: Callable[..., list[str]], tmp_path: Path, name: str
+) -> None:
+    with tarfile.open(
+        fileobj=io.BytesIO(lzma.decompress((GOLDEN / f"{name}.tar.xz").read_bytes()))
+    ) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (log,) = tmp_path.rglob("commitlog")
+    (line,) = pyrmq("verify", log.parent)
+    assert line.endswith("all well")
+    assert int(line.split()[0]) > 50
+    assert len(pyrmq("export", log.parent)) == int(line.split()[0])
+
+
+def test_what_is_no_store_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["log", "verify", str(tmp_path)]) == 2
+    assert f"{tmp_path} is no store" in capsys.readouterr().err
