@@ -152,6 +152,8 @@ class ProducerStats(NamedTuple):
         batched: Messages in them.
         seconds: Since the producer was made.
         brokers: Brokers that were slow or failed, with ``latency_fault``.
+        window: Messages that may be on their way now: ``max_in_flight``, less after a broker has
+            said that it is busy.
         dropped_traces: Traces that were dropped because too many waited.
     """
 
@@ -165,6 +167,7 @@ class ProducerStats(NamedTuple):
     batched: int = 0
     seconds: float = 0.0
     brokers: tuple[BrokerState, ...] = ()
+    window: int = 0
     dropped_traces: int = 0
 
     @property

@@ -7,6 +7,7 @@ import inspect
 import logging
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -395,6 +396,28 @@ def test_traces_tell_of_each_frame_in_apaches_form(address: str, to: str) -> Non
         assert (tags, own, size, type_, ok) == ("t", "a b", str(number), "0", "true")
         assert (offset, int(cost) >= 0, ":" in host) == (result.offset_message_id, True, True)
     assert {"a", "b", sent[0].message_id} <= keys
+
+
+def test_opened_and_closed_producers_leave_nothing_behind(address: str, topic: str) -> None:
+    def once() -> None:
+        with Producer(name_server=address) as producer:
+            producer.produce(topic, b"x")
+            producer.send_async(topic, b"x").result(timeout=10)
+
+    def held() -> tuple[int, int]:
+        return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+
+    once()
+    before = held()
+    for _ in range(60):
+        once()
+    deadline = time.monotonic() + 10
+    # The servers run in this process: their ends of the connections close a moment later.
+    while held() > before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    after = held()
+    assert after[0] <= before[0] + 2
+    assert after[1] == before[1]
 
 
 def test_both_forms_have_one_constructor_and_its_defaults_stand_once() -> None:

@@ -440,7 +440,7 @@ impl PyProducer {
     }
 
     /// Counters by name.
-    fn stats(&self) -> [(&'static str, u64); 9] {
+    fn stats(&self) -> [(&'static str, u64); 10] {
         let stats = self.producer.stats();
         let gate = self.producer.gate();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -453,6 +453,7 @@ impl PyProducer {
             ("batched", count(&stats.batched)),
             ("in_flight", gate.waiting() as u64),
             ("in_flight_bytes", gate.bytes() as u64),
+            ("window", gate.window() as u64),
             ("dropped_traces", self.producer.dropped_traces()),
         ]
     }

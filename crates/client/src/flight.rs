@@ -359,6 +359,11 @@ impl Flight {
                 _ => (false, false),
             },
         };
+        if let Verdict::Elsewhere(ClientError::Answer { code, .. }, _) = verdict
+            && *code == response::SYSTEM_BUSY
+        {
+            self.shared.gate.slow_down(Instant::now());
+        }
         if self.shared.options.latency_fault {
             let latency = self.attempt_started.elapsed();
             self.shared
@@ -384,6 +389,9 @@ impl Flight {
 
     fn finish(self: Box<Self>, outcome: Result<SendResult, ClientError>) {
         let messages = self.draft.items.max(1) as usize;
+        if outcome.is_ok() {
+            self.shared.gate.confirm(messages);
+        }
         let counter = match &outcome {
             Ok(_) => &self.shared.stats.confirmed,
             Err(_) => &self.shared.stats.failed,

@@ -2,15 +2,27 @@
 //!
 //! Senders come in before they queue anything, and leave when the outcome is known. Who waits is woken once a quarter
 //! of the room is free, not for each message that leaves; without waiters leaving costs one uncontended lock.
+//!
+//! The room shrinks by half when a broker says that it has too much to do, at most five times a second, and grows by an
+//! eighth for each quarter of it that is confirmed: real brokers refuse what waited for 200 ms, so a window that is
+//! wider than they are fast would fail most of its messages.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// The room never shrinks below this.
+const NARROWEST: usize = 64;
+/// Many refusals at once are one.
+const SHRINK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Counts what is on its way.
 #[derive(Debug)]
 pub struct Gate {
     messages: usize,
     bytes: usize,
+    // At most `messages`; changed under the lock, looked at without it.
+    window: AtomicUsize,
     // Guards the counts, and who waits for them to fall.
     state: Mutex<State>,
     changed: Condvar,
@@ -37,6 +49,9 @@ struct State {
     bytes: usize,
     waiters: usize,
     listeners: Vec<(Want, Listener)>,
+    // When the room shrank, and what was confirmed since it last changed.
+    shrank: Option<Instant>,
+    confirmed: usize,
 }
 
 impl std::fmt::Debug for State {
@@ -54,6 +69,7 @@ impl Gate {
         Self {
             messages,
             bytes,
+            window: AtomicUsize::new(messages),
             state: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -132,12 +148,45 @@ impl Gate {
     }
 
     fn is_roomy(&self, state: &State) -> bool {
-        state.messages <= self.messages - self.messages.div_ceil(4) && state.bytes <= self.bytes / 4 * 3
+        let window = self.window();
+        state.messages <= window - window.div_ceil(4) && state.bytes <= self.bytes / 4 * 3
     }
 
     /// Bytes on their way.
     pub fn bytes(&self) -> usize {
         self.state().bytes
+    }
+
+    /// A broker has too much to do: half of what is on its way may be.
+    pub fn slow_down(&self, now: Instant) {
+        let mut state = self.state();
+        if state.shrank.is_some_and(|at| now < at + SHRINK_AGAIN) {
+            return;
+        }
+        let used = self.window().min(state.messages.max(1));
+        self.window
+            .store((used / 2).max(NARROWEST).min(self.messages), Ordering::Relaxed);
+        (state.shrank, state.confirmed) = (Some(now), 0);
+    }
+
+    /// So many were confirmed. Costs nothing while the room is as wide as it may be.
+    pub fn confirm(&self, messages: usize) {
+        if self.window() == self.messages {
+            return;
+        }
+        let mut state = self.state();
+        state.confirmed += messages;
+        let window = self.window();
+        if state.confirmed >= window / 4 {
+            state.confirmed = 0;
+            let wider = (window + window / 8 + 1).min(self.messages);
+            self.window.store(wider, Ordering::Relaxed);
+        }
+    }
+
+    /// How many messages may be on their way now.
+    pub fn window(&self) -> usize {
+        self.window.load(Ordering::Relaxed)
     }
 
     /// Messages on their way.
@@ -168,7 +217,7 @@ impl Gate {
 
     fn fits(&self, state: &State, messages: usize, bytes: usize) -> bool {
         state.messages == 0
-            || (state.messages + messages <= self.messages && state.bytes + bytes <= self.bytes)
+            || (state.messages + messages <= self.window() && state.bytes + bytes <= self.bytes)
     }
 
     fn admit(&self, state: &mut State, messages: usize, bytes: usize) -> bool {

@@ -297,3 +297,26 @@ fn a_namespace_goes_before_topics_and_comes_off_again() {
     options.namespace = "a b".to_owned();
     assert!(options.validate().unwrap_err().to_string().contains("namespace"));
 }
+
+#[test]
+fn a_busy_broker_narrows_the_window_and_confirmations_widen_it_again() {
+    let gate = Gate::new(1000, 1 << 20);
+    assert!(gate.try_enter(800, 800));
+    let now = Instant::now();
+    gate.slow_down(now);
+    gate.slow_down(now + Duration::from_millis(199));
+    assert_eq!(gate.window(), 400, "half of what was on its way, once");
+    assert!(!gate.try_enter(1, 1));
+    gate.leave(700, 700);
+    assert!(gate.try_enter(1, 1));
+    for step in 1..30 {
+        gate.slow_down(now + step * Duration::from_secs(1));
+    }
+    assert_eq!(gate.window(), 64, "there is always some room");
+    let mut confirmed = 0;
+    while gate.window() < 1000 {
+        gate.confirm(16);
+        confirmed += 16;
+    }
+    assert!(confirmed > 1000, "it widens slowly: {confirmed}");
+}
