@@ -2,6 +2,7 @@
 //! the tables for brokers is handed to the queue's thread.
 
 pub(crate) mod liveness;
+mod quick;
 pub(crate) mod registration;
 pub(crate) mod route;
 

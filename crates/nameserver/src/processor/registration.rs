@@ -2,6 +2,7 @@
 //! `registerTopicToNamesrv`).
 
 use crate::error::Refusal;
+use crate::processor::quick;
 use crate::state::State;
 use pyrmq_remoting::body::{Body, RegisterBrokerBody, TopicConfigAndMappingSerializeWrapper, TopicRouteData};
 use pyrmq_remoting::codes::response;
@@ -153,7 +154,10 @@ fn decode(bytes: &[u8], compressed: bool, version: i32) -> Result<Announced, Wir
     }
     // 5.x says `compressed=false` of bodies that it has compressed.
     let compressed = compressed || bytes.first() == Some(&ZLIB);
-    let body = RegisterBrokerBody::decode_form(bytes, compressed, version)?;
+    let body = match quick::read(bytes).filter(|_| !compressed) {
+        Some(body) => body,
+        None => RegisterBrokerBody::decode_form(bytes, compressed, version)?,
+    };
     Ok((body.topic_config_serialize_wrapper, Some(body.filter_server_list)))
 }
 

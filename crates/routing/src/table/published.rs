@@ -122,17 +122,23 @@ impl Cell {
         self.version.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Adds or replaces a broker's row. False: it stood there already.
-    fn put(&self, row: Row) -> bool {
+    /// Adds or replaces a broker's row; says whether anything changed, and whether the broker had none here.
+    fn put(&self, row: Row) -> (bool, bool) {
         let mut rows = self.rows();
-        match rows.binary_search_by(|held| held.seat.name.cmp(&row.seat.name)) {
-            Ok(at) if rows[at].same_queues(&row) => return false,
-            Ok(at) => rows[at] = row,
-            Err(at) => rows.insert(at, row),
-        }
+        let added = match rows.binary_search_by(|held| held.seat.name.cmp(&row.seat.name)) {
+            Ok(at) if rows[at].same_queues(&row) => return (false, false),
+            Ok(at) => {
+                rows[at] = row;
+                false
+            }
+            Err(at) => {
+                rows.insert(at, row);
+                true
+            }
+        };
         drop(rows);
         self.changed();
-        true
+        (true, added)
     }
 
     /// A broker's row.
@@ -234,8 +240,8 @@ impl Published {
         self.shards.iter().map(|shard| read(shard).len()).sum()
     }
 
-    /// Adds or replaces a row; returns the topic's shared name.
-    pub(super) fn put(&self, topic: &str, row: Row) -> Arc<str> {
+    /// Adds or replaces a row; returns the topic's shared name where the broker did not have it.
+    pub(super) fn put(&self, topic: &str, row: Row) -> Option<Arc<str>> {
         let shard = self.shard(topic);
         let found = read(shard)
             .get_key_value(topic)
@@ -246,10 +252,11 @@ impl Published {
             (topic, cell)
         });
         let seat = row.seat.clone();
-        if cell.put(row) {
+        let (changed, added) = cell.put(row);
+        if changed {
             seat.touched.fetch_add(1, Ordering::AcqRel);
         }
-        topic
+        added.then_some(topic)
     }
 
     /// Changes a topic's rows; a topic without rows goes. The caller says when nothing changed.

@@ -341,8 +341,9 @@ impl Writer {
 
     pub(super) fn put_queues(&mut self, topic: &str, row: Row) {
         let name = row.seat.name.clone();
-        let topic = self.published.put(topic, row);
-        self.topics.entry(name).or_default().insert(topic);
+        if let Some(topic) = self.published.put(topic, row) {
+            self.topics.entry(name).or_default().insert(topic);
+        }
     }
 
     /// Takes one broker's queues of a topic out; a topic without queues goes.
