@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol
 
-from pyrmq.errors import ConfigError
+from pyrmq.errors import ConfigError, ForkError
 from pyrmq.message import QueueId
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "ProducerStats",
     "Selector",
     "Start",
+    "abandon",
     "at_least_one",
     "callback_raised",
     "milliseconds",
@@ -247,6 +248,54 @@ def places_of(
 def callback_raised(error: BaseException) -> None:
     """Log what a delivery callback raised: it must not end the thread that called it."""
     _log.error("a delivery callback raised %r", error, exc_info=error)
+
+
+_ABANDONED_MS = 2000
+
+
+class Ending(Protocol):
+    """What ends with a producer."""
+
+    def close(self) -> None:
+        """Take nothing more."""
+        ...
+
+
+class Gathering(Ending, Protocol):
+    """A native accumulator, as far as its end needs it."""
+
+    def flush(self, timeout_ms: int) -> bool:
+        """Send what is gathered, and wait."""
+        ...
+
+    def end(self) -> None:
+        """End its threads."""
+        ...
+
+
+class Sending(Ending, Protocol):
+    """A native producer, as far as its end needs it."""
+
+    def shut(self) -> None:
+        """End every connection."""
+        ...
+
+
+def abandon(core: Sending, gathering: Gathering, asked: Ending | None = None) -> None:
+    """End a producer that nobody closed: what it has gathered leaves, for 2 s at most."""
+    try:
+        gathering.close()
+        if not gathering.flush(_ABANDONED_MS):
+            _log.warning("a producer was dropped without close, with messages unconfirmed")
+    except ForkError:
+        # It is the parent's to end.
+        return
+    finally:
+        if asked is not None:
+            asked.close()
+        core.close()
+        core.shut()
+    gathering.end()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,15 +8,16 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 
 from pyrmq import _core
-from pyrmq._client import Extras
+from pyrmq._client import Extras, Selector, milliseconds, queue_of
 from pyrmq.errors import ClosedError, ConfigError, RequestTimeout
-from pyrmq.message import Body, ReceivedMessage, SendResult
+from pyrmq.message import Body, QueueId, ReceivedMessage, SendResult
 
-__all__ = ["Exchange"]
+__all__ = ["Asking", "Exchange"]
 
 _log = logging.getLogger("pyrmq.producer")
 _CHECK_TRANSACTION_STATE = 39
@@ -168,3 +169,102 @@ class Exchange:
             waiting = self._waiting.pop(key, None)
             if waiting is not None:
                 waiting[1].set_exception(RequestTimeout("no reply came in time", address=""))
+
+
+class Asking:
+    """Requests and replies, as a producer has them."""
+
+    _core: _core.Producer
+    _exchange: Exchange
+
+    def request(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        keys: str | Sequence[str] | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        queue: int | QueueId | Selector | None = None,
+        timeout: float = 3.0,
+    ) -> ReceivedMessage:
+        """Send a message that a consumer answers by :meth:`reply`, and wait for the reply.
+
+        Arguments are those of ``send``.
+
+        Raises:
+            RequestTimeout: No reply came in time; the request may have been read.
+            RmqError: The request was not stored, as ``send``.
+
+        Example:
+            >>> producer.request("prices", b"tea").body  # doctest: +SKIP
+            b'2.80'
+        """
+        began = time.monotonic()
+        future = self.request_async(
+            topic,
+            body,
+            keys=keys,
+            tags=tags,
+            properties=properties,
+            queue=queue,
+            timeout=timeout,
+        )
+        try:
+            # The future times out by itself; this is for a thread that could not run.
+            return future.result(max(0.0, began + timeout + 1.0 - time.monotonic()))
+        except FutureTimeout as error:
+            if isinstance(error, RequestTimeout):
+                raise
+            raise RequestTimeout("no reply came in time") from error
+
+    def request_async(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        keys: str | Sequence[str] | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        queue: int | QueueId | Selector | None = None,
+        timeout: float = 3.0,
+    ) -> Future[ReceivedMessage]:
+        """Send a request; the call waits until it is stored, its future is the reply.
+
+        Arguments and errors are those of :meth:`request`. ``asyncio.wrap_future`` makes it
+        awaitable.
+
+        Example:
+            >>> producer.request_async("prices", b"tea").result().body  # doctest: +SKIP
+            b'2.80'
+        """
+        return self._exchange.request(
+            topic,
+            body,
+            Extras(keys, tags, properties),
+            queue_of(self._core, topic, queue),
+            max(1, milliseconds("timeout", timeout)),
+        )
+
+    def reply(
+        self,
+        request: ReceivedMessage,
+        body: Body,
+        *,
+        keys: str | Sequence[str] | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Answer a request that a consumer has read; its broker hands the answer on.
+
+        Raises:
+            ConfigError: The message is no request.
+            BrokerError: The requester is not connected to the broker any more.
+            RmqError: As ``send``.
+
+        Example:
+            >>> producer.reply(message, b"2.80")  # doctest: +SKIP
+        """
+        wait = None if timeout is None else milliseconds("timeout", timeout)
+        return self._exchange.reply(request, body, Extras(keys, tags, properties), wait)

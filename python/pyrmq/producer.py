@@ -14,7 +14,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Self, cast
 
 from pyrmq import _core
@@ -25,15 +24,16 @@ from pyrmq._client import (
     Extras,
     ProducerStats,
     Selector,
+    abandon,
     callback_raised,
     milliseconds,
     properties_of,
     queue_of,
     stats_of,
 )
-from pyrmq._exchange import Exchange
-from pyrmq.errors import BatchSendError, ForkError, RequestTimeout, RmqError
-from pyrmq.message import Body, Message, QueueId, ReceivedMessage, SendResult
+from pyrmq._exchange import Asking, Exchange
+from pyrmq.errors import BatchSendError, ForkError, RmqError
+from pyrmq.message import Body, Message, QueueId, SendResult
 
 __all__ = ["BrokerState", "DeliveryCallback", "Producer", "ProducerStats", "Selector"]
 
@@ -43,7 +43,7 @@ DeliveryCallback = Callable[[RmqError | None, SendResult | None], object]
 _log = logging.getLogger("pyrmq.producer")
 
 
-class Producer(ConfiguredProducer):
+class Producer(ConfiguredProducer, Asking):
     """Sends messages. One producer serves any number of threads.
 
     :meth:`send` waits for the broker, :meth:`send_async` gives a future, :meth:`produce` hands a
@@ -111,7 +111,9 @@ class Producer(ConfiguredProducer):
         self._lock = threading.Lock()
         self._futures: threading.Thread | None = None
         self._closed = False
-        self._finalizer = weakref.finalize(self, _core.Producer.shut, self._core)
+        self._finalizer = weakref.finalize(
+            self, abandon, self._core, self._gathering, self._exchange.native
+        )
 
     def send(
         self,
@@ -403,98 +405,6 @@ class Producer(ConfiguredProducer):
         extras = Extras(keys, tags, properties, sharding_key)
         self._core.send_oneway(topic, body, extras, queue_of(self._core, topic, queue))
 
-    def request(
-        self,
-        topic: str,
-        body: Body,
-        *,
-        keys: str | Sequence[str] | None = None,
-        tags: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        queue: int | QueueId | Selector | None = None,
-        timeout: float = 3.0,
-    ) -> ReceivedMessage:
-        """Send a message that a consumer answers by :meth:`reply`, and wait for the reply.
-
-        Arguments are those of :meth:`send`.
-
-        Raises:
-            RequestTimeout: No reply came in time; the request may have been read.
-            RmqError: The request was not stored, as :meth:`send`.
-
-        Example:
-            >>> producer.request("prices", b"tea").body  # doctest: +SKIP
-            b'2.80'
-        """
-        began = time.monotonic()
-        future = self.request_async(
-            topic,
-            body,
-            keys=keys,
-            tags=tags,
-            properties=properties,
-            queue=queue,
-            timeout=timeout,
-        )
-        try:
-            # The future times out by itself; this is for a thread that could not run.
-            return future.result(max(0.0, began + timeout + 1.0 - time.monotonic()))
-        except FutureTimeout as error:
-            if isinstance(error, RequestTimeout):
-                raise
-            raise RequestTimeout("no reply came in time") from error
-
-    def request_async(
-        self,
-        topic: str,
-        body: Body,
-        *,
-        keys: str | Sequence[str] | None = None,
-        tags: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        queue: int | QueueId | Selector | None = None,
-        timeout: float = 3.0,
-    ) -> Future[ReceivedMessage]:
-        """Send a request; the call waits until it is stored, its future is the reply.
-
-        Arguments and errors are those of :meth:`request`. ``asyncio.wrap_future`` makes it
-        awaitable.
-
-        Example:
-            >>> producer.request_async("prices", b"tea").result().body  # doctest: +SKIP
-            b'2.80'
-        """
-        return self._exchange.request(
-            topic,
-            body,
-            Extras(keys, tags, properties),
-            queue_of(self._core, topic, queue),
-            max(1, milliseconds("timeout", timeout)),
-        )
-
-    def reply(
-        self,
-        request: ReceivedMessage,
-        body: Body,
-        *,
-        keys: str | Sequence[str] | None = None,
-        tags: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-    ) -> SendResult:
-        """Answer a request that a consumer has read; its broker hands the answer on.
-
-        Raises:
-            ConfigError: The message is no request.
-            BrokerError: The requester is not connected to the broker any more.
-            RmqError: As :meth:`send`.
-
-        Example:
-            >>> producer.reply(message, b"2.80")  # doctest: +SKIP
-        """
-        wait = None if timeout is None else milliseconds("timeout", timeout)
-        return self._exchange.reply(request, body, Extras(keys, tags, properties), wait)
-
     def flush(self, timeout: float = 10.0) -> bool:
         """Send what is gathered, and wait until no message is on its way; runs callbacks.
 
@@ -584,11 +494,18 @@ class Producer(ConfiguredProducer):
 
 
 _LOOK_AROUND_MS = 200
+_AFTER_MAIN_S = 5.0
 
 
 def _serve(gathering: _core.Accumulator, core: _core.Producer) -> None:
-    """Complete futures until the producer ends, or soon after the main thread has."""
+    """Complete futures until the producer ends, or what is on its way when the main thread ends."""
     main = threading.main_thread()
+    until: float | None = None
     while gathering.serve_futures(_LOOK_AROUND_MS):
-        if not main.is_alive() and not core.in_flight():
+        if main.is_alive():
+            continue
+        if until is None:
+            gathering.depart()
+            until = time.monotonic() + _AFTER_MAIN_S
+        if not core.in_flight() or time.monotonic() >= until:
             return

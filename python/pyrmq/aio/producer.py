@@ -15,6 +15,7 @@ from pyrmq._client import (
     Extras,
     ProducerStats,
     Selector,
+    abandon,
     callback_raised,
     milliseconds,
     properties_of,
@@ -52,7 +53,7 @@ class Producer(ConfiguredProducer):
         self._outcomes = Outcomes()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        self._finalizer = weakref.finalize(self, _core.Producer.shut, self._core)
+        self._finalizer = weakref.finalize(self, abandon, self._core, self._gathering)
 
     async def send(
         self,
