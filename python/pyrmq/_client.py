@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol
 
-from pyrmq.errors import ConfigError, ForkError
-from pyrmq.message import QueueId
+from pyrmq.errors import ConfigError, ForkError, RmqError
+from pyrmq.message import Body, QueueId, SendResult
 
 __all__ = [
     "PLAIN",
@@ -18,9 +18,11 @@ __all__ = [
     "ConfiguredProducer",
     "ConsumerOptions",
     "Extras",
+    "Hooks",
     "ProducerOptions",
     "ProducerStats",
     "Selector",
+    "SendHook",
     "Start",
     "abandon",
     "at_least_one",
@@ -250,6 +252,74 @@ def callback_raised(error: BaseException) -> None:
     _log.error("a delivery callback raised %r", error, exc_info=error)
 
 
+class SendHook(Protocol):
+    """Looks at each message of ``send``, ``send_async``, ``produce``: spans, counters, rules.
+
+    Example:
+        >>> class Count:
+        ...     sent = 0
+        ...     def before_send(self, topic, body):
+        ...         if topic == "forbidden":
+        ...             raise ValueError(topic)
+        ...     def after_send(self, topic, error, result):
+        ...         self.sent += error is None
+    """
+
+    def before_send(self, topic: str, body: Body) -> None:
+        """Called before a message is taken; what it raises refuses the message."""
+        ...
+
+    def after_send(self, topic: str, error: BaseException | None, result: Any) -> None:  # noqa: ANN401
+        """Called with the outcome, where callbacks run; what it raises is logged."""
+        ...
+
+
+class Hooks:
+    """The hooks of one producer, in order; those after a send in reverse."""
+
+    def __init__(self, hooks: Sequence[SendHook]) -> None:
+        self._hooks = tuple(hooks)
+
+    def __bool__(self) -> bool:
+        return bool(self._hooks)
+
+    def before(self, topic: str, body: Body) -> None:
+        """A message is about to be taken."""
+        for hook in self._hooks:
+            hook.before_send(topic, body)
+
+    def after(self, topic: str, error: BaseException | None, result: object) -> None:
+        """Its outcome is known."""
+        for hook in reversed(self._hooks):
+            try:
+                hook.after_send(topic, error, result)
+            except Exception as raised:  # noqa: BLE001 - a user's function, not the send's fault
+                callback_raised(raised)
+
+    def callback(
+        self, topic: str, then: Callable[[RmqError | None, SendResult | None], object] | None
+    ) -> Callable[[RmqError | None, SendResult | None], object]:
+        """A delivery callback that tells the hooks first."""
+
+        def told(error: RmqError | None, result: SendResult | None) -> None:
+            self.after(topic, error, result)
+            if then is not None:
+                then(error, result)
+
+        return told
+
+    def watch(self, topic: str, future: Any) -> None:  # noqa: ANN401 - of threads or a loop
+        """Tell the hooks when a future is done."""
+
+        def told(done: Any) -> None:  # noqa: ANN401 - of either kind
+            if done.cancelled():
+                return
+            error = done.exception()
+            self.after(topic, error, None if error else done.result())
+
+        future.add_done_callback(told)
+
+
 _ABANDONED_MS = 2000
 
 
@@ -336,6 +406,7 @@ class ProducerOptions:
     linger: float = 0.005
     batch_bytes: int = 64 * 1024
     batch_messages: int = 1024
+    hooks: Sequence[SendHook] = ()
 
     def __post_init__(self) -> None:
         if self.compression not in {"zlib", "lz4", "zstd"}:
@@ -422,9 +493,11 @@ class ConfiguredProducer:
         linger: float = ProducerOptions.linger,
         batch_bytes: int = ProducerOptions.batch_bytes,
         batch_messages: int = ProducerOptions.batch_messages,
+        hooks: Sequence[SendHook] = ProducerOptions.hooks,
     ) -> None:
         given = {name: value for name, value in locals().items() if name != "self"}
         self._options = ProducerOptions(**given)
+        self._hooks = Hooks(hooks)
         self._open()
 
     def _open(self) -> None:

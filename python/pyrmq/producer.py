@@ -24,6 +24,7 @@ from pyrmq._client import (
     Extras,
     ProducerStats,
     Selector,
+    SendHook,
     abandon,
     callback_raised,
     milliseconds,
@@ -35,7 +36,14 @@ from pyrmq._exchange import Asking, Exchange
 from pyrmq.errors import BatchSendError, ForkError, RmqError
 from pyrmq.message import Body, Message, QueueId, SendResult
 
-__all__ = ["BrokerState", "DeliveryCallback", "Producer", "ProducerStats", "Selector"]
+__all__ = [
+    "BrokerState",
+    "DeliveryCallback",
+    "Producer",
+    "ProducerStats",
+    "Selector",
+    "SendHook",
+]
 
 DeliveryCallback = Callable[[RmqError | None, SendResult | None], object]
 """Called with an error and None, or None and the result."""
@@ -90,6 +98,8 @@ class Producer(ConfiguredProducer, Asking):
             with what came meanwhile otherwise. 0: each message is a frame of its own.
         batch_bytes: A batch of this size leaves; never more than ``max_message_bytes``.
         batch_messages: A batch of so many messages leaves.
+        hooks: Told of each message of :meth:`send`, :meth:`send_async` and :meth:`produce`; see
+            :class:`SendHook`.
 
     Raises:
         ConfigError: An option is out of its range, or no name server is given.
@@ -171,8 +181,13 @@ class Producer(ConfiguredProducer, Asking):
                 if not (keys or tags or properties or delay_level or flag)
                 else Extras(keys, tags, properties, None, delay_level, flag)
             )
+            if self._hooks:
+                return self._hooked(topic, body, self._core.send, topic, body, extras, None, wait)
             return self._core.send(topic, body, extras, None, wait)
-        return self._gathering.send_and_wait(
+        return self._hooked(
+            topic,
+            body,
+            self._gathering.send_and_wait,
             topic,
             body,
             keys,
@@ -242,6 +257,9 @@ class Producer(ConfiguredProducer, Asking):
             >>> len({(sent.queue_id, sent.queue_offset) for sent in stored})
             1000
         """
+        if self._hooks:
+            self._hooks.before(topic, body)
+            on_delivery = self._hooks.callback(topic, on_delivery)
         self._gathering.produce(
             topic,
             body,
@@ -306,8 +324,11 @@ class Producer(ConfiguredProducer, Asking):
         Example:
             >>> futures = [producer.send_async("t", str(n)) for n in range(9)]  # doctest: +SKIP
         """
+        self._hooks.before(topic, body)
         future: Future[SendResult] = Future()
         future.set_running_or_notify_cancel()
+        if self._hooks:
+            self._hooks.watch(topic, future)
         if self._futures is None:
             self._start_futures()
         self._gathering.send(
@@ -479,6 +500,19 @@ class Producer(ConfiguredProducer, Asking):
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self._core.in_flight()} in flight"
         return f"<Producer group={self._group!r}, {state}>"
+
+    def _hooked(
+        self, topic: str, body: Body, send: Callable[..., SendResult], *arguments: object
+    ) -> SendResult:
+        """Send between the hooks."""
+        self._hooks.before(topic, body)
+        try:
+            result = send(*arguments)
+        except RmqError as error:
+            self._hooks.after(topic, error, None)
+            raise
+        self._hooks.after(topic, None, result)
+        return result
 
     def _start_futures(self) -> None:
         with self._lock:

@@ -136,7 +136,10 @@ class Producer(ConfiguredProducer):
         if loop is not self._loop:
             self._bind(loop)
         place = None if queue is None else await self._place_of(topic, queue)
+        self._hooks.before(topic, body)
         future: asyncio.Future[SendResult] = loop.create_future()
+        if self._hooks:
+            self._hooks.watch(topic, future)
         arguments = (
             topic,
             body,
