@@ -135,7 +135,8 @@ def main() -> int:
     )
     parser.add_argument(
         "--rows",
-        help="comma list of: start,import,codec,store,nameserver,sync,batch,drain,python (default: all)",
+        help="comma list of: start,import,codec,nameserver,store,producer,sync,batch,drain,python "
+        "(default: all)",
     )
     arguments = parser.parse_args()
     done = measure(arguments)

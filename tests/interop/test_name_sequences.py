@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pyrmq.cli import main
 from pyrmq.codes import RequestCode
 from tests.e2e.wire import Connection
 from tests.interop import artifacts
@@ -153,3 +154,16 @@ def test_brokers_are_told_of_a_new_lowest_id_in_the_same_words(sides: Sides) -> 
         "minBrokerAddr": "broker-1",
         "offlineBrokerAddr": "broker-0",
     }
+
+
+def test_status_shows_the_brokers_of_the_real_name_server(
+    sides: Sides, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real, _ = sides
+    with Connection(real.address) as connection:
+        register(connection, "shown", 0, "10.8.8.8:1091")
+        assert main(["nameserver", "status", "-n", real.address, "--interval", "0.01"]) == 0
+    told = capsys.readouterr().out
+    assert "not a name server of pyrmq" in told
+    (row,) = [line.split() for line in told.splitlines() if "10.8.8.8" in line]
+    assert row[:4] == ["shown-cluster", "shown", "0", "10.8.8.8:1091"]

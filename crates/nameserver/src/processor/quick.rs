@@ -331,8 +331,13 @@ mod tests {
         for style in [Style::PLAIN, Style::STANDARD, Style::PRETTY] {
             assert_eq!(read(&body.encode_as(style)), Some(body.clone()));
         }
-        let old = br#"{"topicConfigSerializeWrapper":{"topicConfigTable":{"t":{"topicName":"t"}}}}"#;
-        assert_eq!(read(old), RegisterBrokerBody::decode(old).ok());
+        // As 4.6.1 and as 5.5.0 write it.
+        let old = br#"{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":{"counter":0,"timestamp":17},"topicConfigTable":{"TBW102":{"order":false,"perm":7,"readQueueNums":8,"topicFilterType":"SINGLE_TAG","topicName":"TBW102","topicSysFlag":0,"writeQueueNums":8}}}}"#;
+        let new = br#"{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":{"counter":0,"stateVersion":0,"timestamp":17},"mappingDataVersion":{"counter":0,"stateVersion":0,"timestamp":18},"topicConfigTable":{"TBW102":{"attributes":{},"order":false,"perm":7,"readQueueNums":8,"topicFilterType":"SINGLE_TAG","topicName":"TBW102","topicSysFlag":0,"writeQueueNums":8}},"topicQueueMappingDetailMap":{},"topicQueueMappingInfoMap":{}}}"#;
+        for bytes in [&old[..], &new[..]] {
+            assert!(read(bytes).is_some());
+            assert_eq!(read(bytes), RegisterBrokerBody::decode(bytes).ok());
+        }
     }
 
     proptest! {
