@@ -3,7 +3,7 @@
 //! ```text
 //! turn:  read what is there -> every whole frame -> response: the one who waits; request: its row in the table
 //!        write everything queued, vectored, until the socket is full or the queue empty
-//!        again while there was progress, at most TURN_FRAMES frames; then let other tasks run
+//!        again while there was progress, at most TURN_FRAMES frames or 128 KiB; then let other tasks run
 //! sleep: until the socket, a push or the earliest of idle, stall, deadline
 //! ```
 //! What a peer can cost: one partial frame up to the decoder's cap, `outgoing_bytes` of waiting answers before it is
@@ -29,6 +29,9 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Frames that one turn handles before other tasks run.
 const TURN_FRAMES: usize = 512;
+/// Bytes that count as one more frame of a turn: many large frames at once must not hold up small ones on other
+/// connections, so a turn ends after some 128 KiB.
+const TURN_FRAME_BYTES: usize = 256;
 /// Bytes asked of the socket at first; doubled while reads fill it, halved while they do not.
 const READ_MIN: usize = 4 * 1024;
 const READ_MAX: usize = 256 * 1024;
@@ -184,7 +187,7 @@ impl Connection {
         let mut progress = false;
         if phase < Phase::Closing && self.link.takes_more() {
             if !self.unread && !self.ended {
-                progress |= self.read(cx)?;
+                progress |= self.read(cx, work)?;
             }
             if self.unread {
                 progress = true;
@@ -205,7 +208,7 @@ impl Connection {
         self.batch.is_empty() && self.ready.is_empty()
     }
 
-    fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, CloseReason> {
+    fn read(&mut self, cx: &mut Context<'_>, work: &mut usize) -> Result<bool, CloseReason> {
         if self.input.capacity() - self.input.len() < self.read_size / 2 {
             self.input.reserve(self.read_size);
         }
@@ -218,6 +221,7 @@ impl Connection {
             self.ended = true;
             return Ok(true);
         }
+        *work = work.saturating_sub(read / TURN_FRAME_BYTES);
         self.tally.reads += 1;
         self.tally.bytes_in += read as u64;
         self.last_active = self.now;
