@@ -105,6 +105,12 @@ fn fresh(root: &Path) -> Options {
     Options::new(root)
 }
 
+/// Waits until the disk has what was written so far: nobody shall pay for another's pages.
+fn settle(root: &Path) {
+    RealFs.create_directories(root).expect("a directory");
+    RealFs.sync_all(root).expect("everything is synced");
+}
+
 fn seconds(work: impl FnOnce()) -> f64 {
     let start = Instant::now();
     work();
@@ -171,8 +177,10 @@ fn append(arguments: &Arguments) {
         let count = (200 << 20) / (record * BATCH);
         let (mut ours, mut floor, mut ratio) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..arguments.rounds {
+            settle(&arguments.root);
             let floor_now = bare(&arguments.root, record * BATCH, count);
             let store = open(fresh(&arguments.root));
+            settle(&arguments.root);
             let ours_now = batches(&store, &body, count);
             ours.push(ours_now / 1e6);
             floor.push(floor_now / 1e6);
@@ -190,6 +198,7 @@ fn put(arguments: &Arguments) {
     let mut rates = Vec::new();
     for _ in 0..arguments.rounds {
         let store = open(fresh(&arguments.root));
+        settle(&arguments.root);
         let taken = seconds(|| {
             for number in 0..count {
                 store.put(&message(&body, number % 8)).expect("stored");
@@ -231,6 +240,7 @@ fn sync(arguments: &Arguments) {
     let record = vec![7u8; 352];
     let (mut ours, mut floor, mut ratio) = (Vec::new(), Vec::new(), Vec::new());
     let mut at = 0;
+    settle(&arguments.root);
     for _ in 0..arguments.rounds {
         let (mut one, mut other) = (Vec::new(), Vec::new());
         for _ in 0..10 {
@@ -289,6 +299,7 @@ fn roll(arguments: &Arguments) {
             let mut options = fresh(&arguments.root);
             options.segment_bytes = segment;
             let store = open(options);
+            settle(&arguments.root);
             let mut taken = Vec::with_capacity(60_000);
             for number in 0..60_000 {
                 taken.push(

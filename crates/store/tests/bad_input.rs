@@ -13,12 +13,13 @@ mod common;
 
 use common::{bodies, eventually, get, message, open, props, put, real, small};
 use pyrmq_remoting::message::properties;
-use pyrmq_store::{GetStatus, Options, Store, StoreError};
-use pyrmq_testkit::TempDir;
+use pyrmq_store::{Chore, GetStatus, Options, Store, StoreError};
+use pyrmq_testkit::{SimDisk, TempDir};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Every file below a directory with its bytes.
 fn content(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
@@ -302,6 +303,43 @@ fn a_topic_that_is_made_again_begins_at_zero() {
     }
 }
 
+#[test]
+fn a_hundred_thousand_queues_of_one_message_each() {
+    let (topics, queues) = (200, 500);
+    let disk = SimDisk::default();
+    let session = disk.session();
+    let mut options = small(Path::new("/store"));
+    options.segment_bytes = 16 << 20;
+    options.index = false;
+    let opened = || Store::open_without_threads(options.clone(), Arc::new(disk.session()));
+    let store = Store::open_without_threads(options.clone(), Arc::new(session.clone())).unwrap();
+    for queue in 0..queues {
+        for topic in 0..topics {
+            put(
+                &store,
+                &format!("topic-{topic:03}"),
+                queue,
+                format!("{topic} {queue}").as_bytes(),
+            );
+        }
+    }
+    store.run(Chore::Flush).unwrap();
+    store.run(Chore::SyncQueues).unwrap();
+    session.kill();
+    let check = |store: &Store| {
+        assert_eq!(store.health().queues, 100_000);
+        for (topic, queue) in [(0, 0), (17, 499), (199, 0), (199, 499)] {
+            let found = bodies(store, &format!("topic-{topic:03}"), queue);
+            assert_eq!(found, [format!("{topic} {queue}").as_bytes()]);
+        }
+    };
+    let store = opened().unwrap();
+    check(&store);
+    store.close().unwrap();
+    drop(store);
+    check(&opened().unwrap());
+}
+
 /// Descriptors of this process.
 fn open_files() -> usize {
     fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
@@ -310,7 +348,7 @@ fn open_files() -> usize {
 #[test]
 fn many_queues_need_few_open_files() {
     let dir = TempDir::new().unwrap();
-    let queues = 20_000;
+    let queues = 10_000;
     let before = open_files();
     let store = open(small(dir.path()));
     for queue in 0..queues {
@@ -325,8 +363,8 @@ fn many_queues_need_few_open_files() {
     store.close().unwrap();
     drop(store);
     let store = open(small(dir.path()));
-    assert_eq!(store.health().queues, 20_000);
-    for queue in [0, 1, 9_999, queues - 1] {
+    assert_eq!(store.health().queues, 10_000);
+    for queue in [0, 1, 4_999, queues - 1] {
         let topic = format!("topic-{}", queue % 50);
         assert_eq!(bodies(&store, &topic, queue / 50), [b"x"]);
     }

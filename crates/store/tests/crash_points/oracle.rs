@@ -289,6 +289,15 @@ impl Crash<'_> {
         if is_deleted {
             return Ok(());
         }
+        // The front of one whose deletion was under way may be gone; what was put after it must be there.
+        let is_optional = |put: &&Put| deletion.is_some_and(|life| put.life <= life);
+        let gone = expected.len().saturating_sub(actual.len());
+        let gone = expected
+            .iter()
+            .take(gone)
+            .take_while(|put| is_optional(put))
+            .count();
+        expected.drain(..gone);
         let positions = |list: &[&Put]| {
             list.iter()
                 .map(|put| (put.index, put.position))
