@@ -10,15 +10,15 @@ from pyrmq.config import NameServerOptions
 from pyrmq.errors import ConfigError, RmqError
 from pyrmq.nameserver.kv_config import KvConfig
 from pyrmq.nameserver.processor import brokers, config, kv, status, topics
-from pyrmq.nameserver.views import LiveBroker, Route, live_broker, route
 from pyrmq.server.files import write_synced
 from pyrmq.server.lifecycle import Server
-from pyrmq.server.properties import write
 
+# What a start does not need is imported where it is used: a start counts in milliseconds.
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyrmq.nameserver.metrics import MetricsServer
+    from pyrmq.nameserver.views import LiveBroker, Route
 
 _FAMILIES = (brokers, config, kv, status, topics)
 
@@ -92,6 +92,8 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
             ...     server.brokers()
             ()
         """
+        from pyrmq.nameserver.views import live_broker
+
         return tuple(live_broker(seen) for seen in self.core.brokers())
 
     def topics(self) -> tuple[str, ...]:
@@ -118,6 +120,8 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
             ...     server.route("orders") is None
             True
         """
+        from pyrmq.nameserver.views import route
+
         body = self.core.route(topic)
         return None if body is None else route(topic, body)
 
@@ -188,6 +192,8 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
             ConfigError: a value is wrong.
             OSError: `config_store_path` cannot be written; nothing was changed.
         """
+        from pyrmq.server.properties import write
+
         options = self._options.with_values(**values)
         if options.config_store_path is not None:
             path = _expanded(options.config_store_path)
