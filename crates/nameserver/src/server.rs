@@ -31,6 +31,8 @@ pub struct NameServer {
     shutdown: Shutdown,
     tasks: Tracker,
     stopped: AtomicBool,
+    /// The process whose threads serve it.
+    pid: u32,
     /// True once the queue's thread has ended.
     queue_ended: watch::Receiver<bool>,
 }
@@ -72,6 +74,7 @@ impl NameServer {
             shutdown: Shutdown::new(),
             tasks: Tracker::new(handle.clone()),
             stopped: AtomicBool::new(false),
+            pid: std::process::id(),
             queue_ended,
             state: state.clone(),
         });
@@ -245,8 +248,11 @@ impl NameServer {
 /// A name server that nobody stopped must not leave tasks behind.
 impl Drop for NameServer {
     fn drop(&mut self) {
-        self.shutdown.stop_now();
-        self.state.queue.close();
-        self.state.notifier.close();
+        // In a forked child nothing of it runs, and another thread may have held one of its locks during the fork.
+        if std::process::id() == self.pid {
+            self.shutdown.stop_now();
+            self.state.queue.close();
+            self.state.notifier.close();
+        }
     }
 }
