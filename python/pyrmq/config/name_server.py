@@ -107,6 +107,6 @@ class NameServerOptions(Options):
     metrics_port: int = option(
         default=0,
         text="port of /metrics (Prometheus), /live and /ready; 0 for none; "
-        "it needs the extra pyrmq[metrics]",
+        "it needs the extra pyrmq-rocketmq[metrics]",
         maximum=PORT_MAX,
     )

@@ -2,7 +2,7 @@
 
 `/metrics` is Prometheus' text form, `/live` says 200 while the process serves, `/ready` says 200
 while clients may be sent here and 503 else. Off unless `metricsPort` is set. The text is written by
-`prometheus_client` (`pip install pyrmq[metrics]`); figures are the core's own counters, read when
+`prometheus_client` (`pip install pyrmq-rocketmq[metrics]`); figures are the core's own counters, read when
 they are asked for.
 """
 
@@ -109,7 +109,7 @@ class MetricsServer:
             from prometheus_client import CollectorRegistry
         except ImportError as error:
             raise ConfigError(
-                "`metricsPort` needs the package prometheus-client: pip install pyrmq[metrics]"
+                "`metricsPort` needs the package prometheus-client: pip install pyrmq-rocketmq[metrics]"
             ) from error
         registry = CollectorRegistry(auto_describe=False)
         registry.register(Figures(server))
