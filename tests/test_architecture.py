@@ -43,7 +43,7 @@ PYTHON: dict[str, set[str]] = {
     "transaction": DATA | {"producer"},
     "consumer": DATA | {"remoting", "routing"},
     "admin": DATA | {"remoting"},
-    "aio": DATA | CLIENTS,
+    "aio": DATA | CLIENTS | {"_exchange"},
     "spark": DATA | CLIENTS,
     "testing": DATA | CLIENTS | {"server", "nameserver", "broker"},
     "cli": DATA | CLIENTS | {"server", "nameserver", "broker", "testing", "spark"},

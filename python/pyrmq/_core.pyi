@@ -394,7 +394,20 @@ class Exchange:
         queue: tuple[str, int] | None,
         timeout_ms: int | None,
     ) -> SendResult: ...
+    def send_to(
+        self,
+        outcomes: Outcomes,
+        token: int,
+        topic: str,
+        body: Buffer | str,
+        extras: _Extras,
+        system: list[tuple[str, str]],
+        kind: str,
+        queue: tuple[str, int] | None,
+        timeout_ms: int | None,
+    ) -> None: ...
     def meet(self, topic: str) -> None: ...
+    def meet_to(self, outcomes: Outcomes, token: int, topic: str) -> None: ...
     def end(
         self,
         topic: str,

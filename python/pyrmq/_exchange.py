@@ -17,7 +17,7 @@ from pyrmq._client import Extras, Selector, milliseconds, queue_of
 from pyrmq.errors import ClosedError, ConfigError, RequestTimeout
 from pyrmq.message import Body, QueueId, ReceivedMessage, SendResult
 
-__all__ = ["Asking", "Exchange"]
+__all__ = ["Asking", "Exchange", "way_back"]
 
 _log = logging.getLogger("pyrmq.producer")
 _CHECK_TRANSACTION_STATE = 39
@@ -42,7 +42,7 @@ class Exchange:
     def serve_checks(self, check: Callable[[_core.Request], None]) -> None:
         """Answer the brokers' questions about transactions by this function."""
         self._check = check
-        self._start()
+        self.start()
 
     def meet(self, topic: str) -> None:
         """Make this producer known to a topic's brokers, once: only then can they ask it."""
@@ -59,60 +59,57 @@ class Exchange:
         timeout_ms: int,
     ) -> Future[ReceivedMessage]:
         """Send a request; the future is completed with the reply, or when its time is over."""
-        self._start()
+        self.start()
         self.meet(topic)
+        correlation, future, system = self.expect(timeout_ms)
+        try:
+            self.native.send(topic, body, extras, system, "request", queue, timeout_ms)
+        except BaseException:
+            self.forget(correlation)
+            raise
+        return future
+
+    def expect(self, timeout_ms: int) -> tuple[str, Future[ReceivedMessage], list[tuple[str, str]]]:
+        """Await a reply: its correlation id, its future, and the properties of its request."""
         correlation = str(uuid.uuid4())
         future: Future[ReceivedMessage] = Future()
         future.set_running_or_notify_cancel()
+        self._waiting[correlation] = (time.monotonic() + timeout_ms / 1000, future)
         system = [
             ("CORRELATION_ID", correlation),
             ("REPLY_TO_CLIENT", self.native.client_id),
             ("TTL", str(timeout_ms)),
         ]
-        self._waiting[correlation] = (time.monotonic() + timeout_ms / 1000, future)
-        try:
-            self.native.send(topic, body, extras, system, "request", queue, timeout_ms)
-        except BaseException:
-            self._waiting.pop(correlation, None)
-            raise
-        return future
+        return correlation, future, system
+
+    def forget(self, correlation: str) -> None:
+        """The request was not sent."""
+        self._waiting.pop(correlation, None)
 
     def reply(
         self, request: ReceivedMessage, body: Body, extras: Extras, timeout_ms: int | None
     ) -> SendResult:
         """Send the reply to a request back to who asked."""
-        properties = request.properties
-        missing = [
-            name
-            for name in ("CORRELATION_ID", "REPLY_TO_CLIENT", "CLUSTER")
-            if not properties.get(name)
-        ]
-        if missing:
-            raise ConfigError(f"{request!r} is no request: it has no {' and no '.join(missing)}")
-        system = [("MSG_TYPE", "reply")]
-        system += [
-            (name, properties[name])
-            for name in ("CORRELATION_ID", "REPLY_TO_CLIENT", "TTL")
-            if properties.get(name)
-        ]
-        topic = f"{properties['CLUSTER']}_REPLY_TOPIC"
-        # The requester is connected to the broker that its request came by.
-        queue = (request.broker, 0) if request.broker else None
+        topic, system, queue = way_back(request)
         return self.native.send(topic, body, extras, system, "reply", queue, timeout_ms)
 
-    def close(self) -> None:
-        """End the thread; who waits for a reply is told."""
+    def close(self, *, wait: bool = True) -> None:
+        """End the thread, and wait for its end; who waits for a reply is told."""
         with self._lock:
             self._closed = True
             thread = self._thread
         self.native.close()
-        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
+        here = threading.current_thread()
+        if wait and thread is not None and thread.is_alive() and thread is not here:
             thread.join()
-        for _, future in self._waiting.values():
-            future.set_exception(ClosedError("the producer was closed before the reply came"))
-        self._waiting.clear()
+        for correlation in list(self._waiting):
+            waiting = self._waiting.pop(correlation, None)
+            if waiting is not None:
+                closed = ClosedError("the producer was closed before the reply came")
+                waiting[1].set_exception(closed)
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start the thread, if it does not run."""
         with self._lock:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(
@@ -169,6 +166,29 @@ class Exchange:
             waiting = self._waiting.pop(key, None)
             if waiting is not None:
                 waiting[1].set_exception(RequestTimeout("no reply came in time", address=""))
+
+
+def way_back(
+    request: ReceivedMessage,
+) -> tuple[str, list[tuple[str, str]], tuple[str, int] | None]:
+    """Topic, properties and queue of the reply to a request."""
+    properties = request.properties
+    missing = [
+        name
+        for name in ("CORRELATION_ID", "REPLY_TO_CLIENT", "CLUSTER")
+        if not properties.get(name)
+    ]
+    if missing:
+        raise ConfigError(f"{request!r} is no request: it has no {' and no '.join(missing)}")
+    system = [("MSG_TYPE", "reply")]
+    system += [
+        (name, properties[name])
+        for name in ("CORRELATION_ID", "REPLY_TO_CLIENT", "TTL")
+        if properties.get(name)
+    ]
+    # The requester is connected to the broker that its request came by.
+    queue = (request.broker, 0) if request.broker else None
+    return f"{properties['CLUSTER']}_REPLY_TOPIC", system, queue
 
 
 class Asking:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -25,6 +27,7 @@ from pyrmq import (
     SendResult,
     TransactionProducer,
     TransactionState,
+    aio,
 )
 from pyrmq.errors import RequestTimeout
 from pyrmq.testing import cluster
@@ -308,3 +311,29 @@ def test_closing_tells_who_waits_for_a_reply(address: str, topic: str) -> None:
     producer.close()
     with pytest.raises(ClosedError):
         future.result(5)
+
+
+def test_aio_asks_and_answers(address: str, topic: str) -> None:
+    async def main() -> None:
+        async with (
+            aio.Producer(name_server=address, group=f"asker-{topic}") as producer,
+            aio.Producer(name_server=address, group="aio-repliers") as replier,
+            aio.PullConsumer(name_server=address, group=f"aio-{topic}") as consumer,
+        ):
+            with pytest.raises(RequestTimeout):
+                await producer.request(topic, b"nobody listens", timeout=0.2)
+            requests = [
+                asyncio.ensure_future(producer.request(topic, f"tea {n}", timeout=10))
+                for n in range(10)
+            ]
+            await consumer.subscribe(topic)
+            answered = 0
+            while answered < 11:
+                for message in await consumer.poll(timeout=5):
+                    with contextlib.suppress(BrokerError):
+                        await replier.reply(message, message.body.upper())
+                    answered += 1
+            replies = await asyncio.gather(*requests)
+            assert [reply.body for reply in replies] == [f"TEA {n}".encode() for n in range(10)]
+
+    asyncio.run(asyncio.wait_for(main(), 25))

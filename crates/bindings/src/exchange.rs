@@ -5,20 +5,16 @@
 //! request   CORRELATION_ID, REPLY_TO_CLIENT, TTL                              reply (326) -> RequestQueue
 //! reply     MSG_TYPE, CORRELATION_ID, ... sent by 325
 //! ```
-#![expect(
-    clippy::needless_pass_by_value,
-    reason = "what Python hands over is extracted by value"
-)]
-
 use crate::enter;
 use crate::errors::Error;
-use crate::outcome::PySendResult;
+use crate::outcome::{Outcome, Outcomes, PySendResult, Value};
 use crate::producer::{BodyRef, Extras, PyProducer, target_of};
 use crate::received::PyReceived;
 use crate::requests::RequestQueue;
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyrmq_client::ClientError;
+use pyrmq_client::draft::Draft;
 use pyrmq_client::producer::{End, Producer};
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::{NewRecord, sys_flag};
@@ -33,6 +29,41 @@ pub(crate) struct PyExchange {
     producer: Py<PyProducer>,
     core: Arc<Producer>,
     asked: Arc<Requests>,
+}
+
+/// A message with properties of RocketMQ's own, as it comes from Python.
+type Message<'a, 'py> = (&'a str, &'a Bound<'py, PyAny>, Extras<'py>, Vec<(String, String)>);
+
+impl PyExchange {
+    fn draft(
+        &self,
+        py: Python<'_>,
+        (topic, body, extras, system): Message<'_, '_>,
+        kind: &str,
+        queue: Option<(String, i32)>,
+    ) -> PyResult<Draft> {
+        self.producer.get().check(py)?;
+        let raise = |error: ClientError| Error::from(error).into_py(py);
+        let topic = self.core.topic(topic);
+        let body = Bytes::copy_from_slice(BodyRef::of(body)?.as_slice());
+        let mut text = extras.properties(&topic, &self.core)?.map_err(raise)?;
+        for (name, value) in &system {
+            text.push(name, value).map_err(raise)?;
+        }
+        let id = text.message_id().to_owned();
+        let text = text.finish().map_err(raise)?;
+        let target = target_of(queue, extras.sharding_hash()?);
+        let mut draft = self
+            .core
+            .draft(&topic, body, text, id, extras.flag(), target)
+            .map_err(raise)?;
+        match kind {
+            "half" => draft.sys_flag |= sys_flag::TRANSACTION_PREPARED,
+            "reply" => draft.reply = true,
+            _ => {}
+        }
+        Ok(draft)
+    }
 }
 
 #[pymethods]
@@ -59,28 +90,43 @@ impl PyExchange {
         queue: Option<(String, i32)>,
         timeout_ms: Option<u64>,
     ) -> PyResult<PySendResult> {
-        let producer = self.producer.get();
-        producer.check(py)?;
-        let raise = |error: ClientError| Error::from(error).into_py(py);
-        let topic = self.core.topic(topic);
-        let body = Bytes::copy_from_slice(BodyRef::of(body)?.as_slice());
-        let mut text = extras.properties(&topic, &self.core)?.map_err(raise)?;
-        for (name, value) in &system {
-            text.push(name, value).map_err(raise)?;
-        }
-        let id = text.message_id().to_owned();
-        let text = text.finish().map_err(raise)?;
-        let target = target_of(queue, extras.sharding_hash()?);
-        let mut draft = self
-            .core
-            .draft(&topic, body, text, id, extras.flag(), target)
-            .map_err(raise)?;
-        match kind {
-            "half" => draft.sys_flag |= sys_flag::TRANSACTION_PREPARED,
-            "reply" => draft.reply = true,
-            _ => {}
-        }
-        producer.send_draft(py, draft, timeout_ms)
+        let draft = self.draft(py, (topic, body, extras, system), kind, queue)?;
+        self.producer.get().send_draft(py, draft, timeout_ms)
+    }
+
+    /// The same without waiting: the result comes to `outcomes` under `token`.
+    #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
+    fn send_to(
+        &self,
+        py: Python<'_>,
+        outcomes: &Outcomes,
+        token: u64,
+        topic: &str,
+        body: &Bound<'_, PyAny>,
+        extras: Extras<'_>,
+        system: Vec<(String, String)>,
+        kind: &str,
+        queue: Option<(String, i32)>,
+        timeout_ms: Option<u64>,
+    ) -> PyResult<()> {
+        let draft = self.draft(py, (topic, body, extras, system), kind, queue)?;
+        let timeout = self.producer.get().timeout(timeout_ms);
+        // Few of these are under way at once, and an event loop must not wait: they always come in.
+        self.core.gate().enter_anyway(1, draft.body.len());
+        let shared = outcomes.shared();
+        let done = Box::new(move |outcome: Outcome| shared.push(token, outcome.map(Value::Sent)));
+        self.core.send(draft, timeout, done);
+        Ok(())
+    }
+
+    /// `meet` for an event loop.
+    fn meet_to(&self, py: Python<'_>, outcomes: &Outcomes, token: u64, topic: &str) -> PyResult<()> {
+        self.producer.get().check(py)?;
+        let (core, topic) = (self.core.clone(), self.core.topic(topic));
+        outcomes.run(py, token, async move {
+            core.meet(&topic).await?;
+            Ok(Value::Done)
+        })
     }
 
     /// Makes sure that the brokers of a topic know this producer.

@@ -31,6 +31,8 @@ pub(crate) enum Value {
     Done,
     /// Yes or no.
     Truth(bool),
+    /// A message's result.
+    Sent(SendResult),
     /// The frames of a batch call.
     Batch(Vec<BatchPart>),
     /// An offset.
@@ -396,6 +398,7 @@ impl Value {
         Ok(match self {
             Self::Done => py.None(),
             Self::Truth(truth) => PyBool::new(py, truth).to_owned().into_any().unbind(),
+            Self::Sent(result) => Py::new(py, PySendResult::of(Arc::new(result), None))?.into_any(),
             Self::Batch(parts) => batch_list(py, parts)?.into_any().unbind(),
             Self::Offset(offset) => offset.into_pyobject(py)?.into_any().unbind(),
             Self::Places(places) => places.into_pyobject(py)?.into_any().unbind(),

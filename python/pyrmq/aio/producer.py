@@ -23,9 +23,10 @@ from pyrmq._client import (
     selected,
     stats_of,
 )
+from pyrmq._exchange import Exchange, way_back
 from pyrmq.aio.outcomes import Outcomes
 from pyrmq.errors import BatchSendError, ConfigError, QueueFull, RmqError
-from pyrmq.message import Body, Message, QueueId, SendResult
+from pyrmq.message import Body, Message, QueueId, ReceivedMessage, SendResult
 
 __all__ = ["Producer"]
 
@@ -49,11 +50,15 @@ class Producer(ConfiguredProducer):
         self._core = _core.Producer(**options.native())
         self._gathering = _core.Accumulator(self._core, *options.batching(), True, callback_raised)
         self._group = options.group
+        self._exchange = Exchange(self._core, options.group)
+        self._met: set[str] = set()
         self._began = time.monotonic()
         self._outcomes = Outcomes()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        self._finalizer = weakref.finalize(self, abandon, self._core, self._gathering)
+        self._finalizer = weakref.finalize(
+            self, abandon, self._core, self._gathering, self._exchange.native
+        )
 
     async def send(
         self,
@@ -245,6 +250,62 @@ class Producer(ConfiguredProducer):
         place = None if queue is None else await self._place_of(topic, queue)
         await self._outcomes.call(self._core.send_oneway_to, topic, body, extras, place)
 
+    async def request(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        keys: str | Sequence[str] | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        queue: int | QueueId | Selector | None = None,
+        timeout: float = 3.0,  # noqa: ASYNC109 - travels with the request
+    ) -> ReceivedMessage:
+        """Send a request and await the reply; see :meth:`pyrmq.Producer.request`.
+
+        One thread of this producer takes replies from then on.
+
+        Example:
+            >>> await producer.request("prices", b"tea")  # doctest: +SKIP
+        """
+        wait = max(1, milliseconds("timeout", timeout))
+        place = None if queue is None else await self._place_of(topic, queue)
+        self._exchange.start()
+        if topic not in self._met:
+            await self._outcomes.call(self._exchange.native.meet_to, topic)
+            self._met.add(topic)
+        correlation, reply, system = self._exchange.expect(wait)
+        extras = Extras(keys, tags, properties)
+        arguments = (topic, body, extras, system, "request", place, wait)
+        try:
+            await self._outcomes.call(self._exchange.native.send_to, *arguments)
+            return await asyncio.wrap_future(reply)
+        except BaseException:
+            self._exchange.forget(correlation)
+            raise
+
+    async def reply(
+        self,
+        request: ReceivedMessage,
+        body: Body,
+        *,
+        keys: str | Sequence[str] | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - the time of the native send
+    ) -> SendResult:
+        """Answer a request that a consumer has read; see :meth:`pyrmq.Producer.reply`.
+
+        Example:
+            >>> await producer.reply(message, b"2.80")  # doctest: +SKIP
+        """
+        topic, system, place = way_back(request)
+        wait = None if timeout is None else milliseconds("timeout", timeout)
+        extras = Extras(keys, tags, properties)
+        arguments = (topic, body, extras, system, "reply", place, wait)
+        result: SendResult = await self._outcomes.call(self._exchange.native.send_to, *arguments)
+        return result
+
     async def flush(self, timeout: float = 10.0) -> bool:  # noqa: ASYNC109 - as the sync form
         """Send what is gathered, and wait until no message is on its way.
 
@@ -291,6 +352,7 @@ class Producer(ConfiguredProducer):
                     self._core.in_flight(),
                     timeout,
                 )
+            self._exchange.close(wait=False)
             self._core.close()
             await self._outcomes.call(self._core.shut_to)
             # What failed by the end is told, too.
