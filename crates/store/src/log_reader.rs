@@ -163,7 +163,7 @@ impl<'l> LogReader<'l> {
 /// The sector is what a disk writes whole or not at all.
 const SECTOR: usize = 512;
 
-/// True when topic and properties have zero bytes up to a sector's border: the body has a checksum and a torn head does not fit
+/// True when topic and properties have zero bytes up to a sector's border or to their end: the body has a checksum and a torn head does not fit
 /// together, but nothing else would tell that these bytes never reached the disk.
 fn has_lost_sector(record: &Record<'_>, bytes: &[u8], inside: usize) -> bool {
     let from = (record.topic.as_ptr() as usize).saturating_sub(bytes.as_ptr() as usize);
@@ -174,6 +174,10 @@ fn has_lost_sector(record: &Record<'_>, bytes: &[u8], inside: usize) -> bool {
     } else {
         bytes.len().saturating_sub(2)
     };
+    // A write that found no space ends anywhere; properties end with a separator or a value.
+    if has_properties && bytes.last() == Some(&0) {
+        return true;
+    }
     let mut at = from;
     while at < to {
         let border = ((inside + at) / SECTOR + 1) * SECTOR - inside;

@@ -69,6 +69,8 @@ struct World {
     now_ms: i64,
     space: Space,
     swallow: Option<Swallow>,
+    /// Bytes that may still be written to files of data; `None` for no limit.
+    room: Option<usize>,
 }
 
 /// The disk.
@@ -101,6 +103,7 @@ impl SimDisk {
                 free: 1 << 39,
             },
             swallow: None,
+            room: None,
         };
         Self {
             world: Arc::new(Mutex::new(world)),
@@ -153,6 +156,12 @@ impl SimDisk {
         self.world().now_ms
     }
 
+    /// How many bytes may still be written below directories; the write that finds less brings what fits and fails. `None` for
+    /// no limit.
+    pub fn set_room(&self, room: Option<usize>) {
+        self.world().room = room;
+    }
+
     /// Sets the space that the disk says it has.
     pub fn set_space(&self, space: Space) {
         self.world().space = space;
@@ -199,6 +208,13 @@ struct SimFile {
     path: PathBuf,
 }
 
+impl SimFile {
+    /// Small files that are written over need no new space.
+    fn takes_room(&self) -> bool {
+        self.path.components().count() > 4
+    }
+}
+
 fn not_found() -> io::Error {
     io::ErrorKind::NotFound.into()
 }
@@ -242,8 +258,22 @@ impl File for SimFile {
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut world = self.session.enter()?;
-        write(world.inode(self.inode)?, offset, bytes);
-        world.journal.push(Step::Write(self.inode, offset, bytes.into()));
+        let fits = match world.room.as_mut().filter(|_| self.takes_room()) {
+            None => bytes.len(),
+            Some(room) => {
+                let fits = bytes.len().min(*room);
+                *room -= fits;
+                fits
+            }
+        };
+        let part = bytes.get(..fits).unwrap_or(bytes);
+        if !part.is_empty() {
+            write(world.inode(self.inode)?, offset, part);
+            world.journal.push(Step::Write(self.inode, offset, part.into()));
+        }
+        if fits < bytes.len() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         Ok(())
     }
 

@@ -125,6 +125,9 @@ impl Run {
 
     fn one(&mut self) {
         self.move_clock();
+        if self.random.one_in(40) {
+            return self.fill_disk();
+        }
         match self.random.below(100) {
             0..40 => self.put(),
             40..50 => self.put_batch(),
@@ -141,6 +144,33 @@ impl Run {
             95 => self.chore(Chore::Rest),
             96..98 => self.kill(),
             _ => self.close(),
+        }
+    }
+
+    /// The disk takes some more bytes and then none: what fails now is answered with an error and leaves nothing behind.
+    fn fill_disk(&mut self) {
+        self.tell("the disk is full");
+        let room = self.random.below(2500);
+        self.disk.set_room(Some(room));
+        for _ in 0..3 {
+            let body = self.body();
+            let (properties, key) = self.properties();
+            let began = self.disk.steps();
+            if let Ok(stored) = self.store.put(&message("A", 0, &body, &properties, &key)) {
+                self.note(&stored, ("A", 0, false), &[key], began);
+            }
+            for chore in [Chore::WriteQueues, Chore::Index, Chore::WriteIndex, Chore::Flush] {
+                if self.random.one_in(3) {
+                    drop(self.store.run(chore));
+                }
+            }
+        }
+        self.disk.set_room(None);
+        if self.random.one_in(3) {
+            self.kill();
+        } else {
+            // Sees that there is space again.
+            self.retain();
         }
     }
 
