@@ -2,8 +2,8 @@
 
 `/metrics` is Prometheus' text form, `/live` says 200 while the process serves, `/ready` says 200
 while clients may be sent here and 503 else. Off unless `metricsPort` is set. The text is written by
-`prometheus_client` (`pip install pyrmq-rocketmq[metrics]`); figures are the core's own counters, read when
-they are asked for.
+`prometheus_client` (`pip install pyrmq-rocketmq[metrics]`); figures are the core's own counters,
+read when they are asked for.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ class MetricsServer:
             from prometheus_client import CollectorRegistry
         except ImportError as error:
             raise ConfigError(
-                "`metricsPort` needs the package prometheus-client: pip install pyrmq-rocketmq[metrics]"
+                "`metricsPort` needs the package prometheus-client: "
+                "pip install pyrmq-rocketmq[metrics]"
             ) from error
         registry = CollectorRegistry(auto_describe=False)
         registry.register(Figures(server))
