@@ -191,8 +191,10 @@ impl CommitLog {
     /// Makes the segment behind the last one, so that a roll finds it. Not under the append lock.
     pub(crate) fn prepare_segment(&self) -> Result<(), StoreError> {
         let mut prepared = lock(&self.prepared);
+        // One that was made before the last stop may still wait.
         let Some(base) = read(&self.segments)
             .last()
+            .filter(|last| last.base <= self.appended())
             .map(|last| last.base + self.segment_bytes)
         else {
             return Ok(());

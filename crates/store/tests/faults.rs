@@ -9,7 +9,7 @@ mod common;
 
 use common::{bodies, eventually, message, open, small};
 use pyrmq_store::fs::Space;
-use pyrmq_store::{Durability, FlushDiskType, Store, StoreError};
+use pyrmq_store::{Chore, Durability, FlushDiskType, Store, StoreError};
 use pyrmq_testkit::TempDir;
 use pyrmq_testkit::disk::{Fault, FaultyDisk, Operation};
 use std::io::ErrorKind;
@@ -314,6 +314,16 @@ fn the_next_segment_is_there_before_the_roll() {
     }
     let next = dir.path().join("commitlog/00000000000000065536");
     eventually(|| std::fs::metadata(&next).is_ok_and(|data| data.len() == 65536));
+    let segments = || std::fs::read_dir(dir.path().join("commitlog")).unwrap().count();
+    store.close().unwrap();
+    drop(store);
+    for _ in 0..3 {
+        let store = Store::open_without_threads(small(dir.path()), Arc::new(FaultyDisk::default())).unwrap();
+        store.run(Chore::PrepareSegment).unwrap();
+        store.close().unwrap();
+    }
+    assert_eq!(segments(), 2, "one that waits is enough");
+    let store = open(small(dir.path()));
     for _ in 0..10 {
         store.put(&message("T", 0, &body, "")).unwrap();
     }
