@@ -138,7 +138,11 @@ fn run(state: &State, jobs: &Receiver<Job>) {
                         Some(departure) => departures.push(departure),
                     }
                 }
-                leave(state, departures);
+                // Whoever comes next must still be served.
+                let work = std::panic::AssertUnwindSafe(|| leave(state, departures));
+                if std::panic::catch_unwind(work).is_err() {
+                    tracing::error!("the departure of brokers made its processor panic");
+                }
             }
         }
     }
