@@ -34,7 +34,7 @@ def _run(command: list[str]) -> str:
 
 
 def codec_rows(rounds: int) -> list[Row]:
-    """Two rows a frame and header form, decode and encode together: the frame alone, and with its header structure."""
+    """Decode and encode together of each frame and form: alone, and with its header structure."""
     rows: dict[tuple[str, str, str], Row] = {}
     for _ in range(rounds):
         for side, run in (("ours", _ours), ("apache", _apache)):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
+from ast import literal_eval
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -131,7 +131,8 @@ class Stream:
             self._raise_failure()
             progress = query.lastProgress
             if progress is not None and progress.sources[0].endOffset:
-                self._read = _sum(json.loads(progress.sources[0].endOffset))
+                # JSON; Spark 4.1 shows it as Python would.
+                self._read = _sum(literal_eval(progress.sources[0].endOffset))
         return self._read
 
     @property

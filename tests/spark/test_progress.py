@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyrmq.spark.errors import DataLossError, OptionError
-from pyrmq.spark.offsets import Bounds, Queue, parse_version
+from pyrmq.spark.offsets import Bounds, Queue, parse_version, to_json
 from pyrmq.spark.options import Options
 from pyrmq.spark.plan import rows
 from pyrmq.spark.progress import Progress
@@ -243,14 +243,27 @@ def test_a_vanished_queue_is_an_error_after_the_grace_time() -> None:
         stream.latest(end)
 
 
-def test_a_spark_that_does_not_tell_the_start_is_served_too() -> None:
+def test_a_spark_that_does_not_tell_the_start_gets_everything() -> None:
     stream = Stream({A: Bounds(0, 10)}, startingOffsets="earliest")
     start = stream.progress.initial()
     first = stream.progress.latest(None, limit=4)
-    assert parse_version(first) == ({A: 4}, {A: 0})
-    assert stream.read(start, first) == [(A, 0, 4)]
-    second = stream.progress.latest(None, limit=4)
-    assert stream.read(first, second) == [(A, 4, 8)]
+    assert parse_version(first) == ({A: 10}, {A: 0})
+    assert stream.progress.latest(None, limit=4) == first
+    assert stream.read(start, first) == [(A, 0, 10)]
+    stream.cluster.queues[A] = Bounds(0, 12)
+    stream.clock.now += 1
+    second = stream.progress.latest(None, limit=1)
+    assert stream.read(first, second) == [(A, 10, 12)]
+
+
+def test_such_a_spark_never_goes_back_after_a_restart() -> None:
+    stream = Stream({A: Bounds(0, 10)}, startingOffsets="earliest")
+    stream.progress.initial()
+    stream.again()
+    stream.cluster.queues[A] = Bounds(0, 15)
+    # It asks for the end of the next batch before it has told where the last one ended.
+    end = stream.progress.latest(None, limit=4)
+    assert stream.read(to_json({A: 10}), end) == [(A, 10, 15)]
 
 
 def test_small_queues_share_a_task() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import threading
 import time
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from tests.spark.topic import Topic
+
+LIMITS = importlib.metadata.version("pyspark") >= "4.2"
 
 pytestmark = [
     pytest.mark.spark,
@@ -108,7 +111,8 @@ def test_a_running_stream_sees_what_comes(topic: Topic, run: Callable[..., Strea
     progress = query.lastProgress
     assert progress is not None
     source = progress.sources[0]
-    assert json.loads(source.latestOffset)["@v"] == 1
+    if LIMITS:
+        assert json.loads(source.latestOffset)["@v"] == 1
     assert source.description
 
 
@@ -126,9 +130,13 @@ def test_a_first_batch_that_failed_is_read_again_although_latest_has_moved(
     topic.send(0, ["missed before"])
     batches = Batches()
     ended(run(batches, now=True, startingOffsets="latest"))
+    if not LIMITS:
+        # Spark 4.1 runs one batch for a Python source, and the one that failed was it.
+        ended(run(batches, now=True, startingOffsets="latest"))
     assert batches.texts == ["missed before"]
 
 
+@pytest.mark.skipif(not LIMITS, reason="Spark 4.1 does not limit batches of Python sources")
 def test_available_now_takes_the_topic_in_batches_of_the_limit(
     topic: Topic, run: Callable[..., StreamingQuery]
 ) -> None:

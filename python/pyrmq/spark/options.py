@@ -40,7 +40,10 @@ KNOWN: dict[str, tuple[str, str]] = {
     "endingOffsets": ("latest", "batch only: latest, or JSON"),
     "endingTimestamp": ("", "batch only: milliseconds or ISO 8601; beats endingOffsets"),
     "tags": ("*", "`A || B`, filtered by the broker"),
-    "maxOffsetsPerTrigger": ("1000000", "rows per micro-batch; 0 for no limit"),
+    "maxOffsetsPerTrigger": (
+        "1000000",
+        "rows per micro-batch; 0 for no limit; without effect on Spark 4.1",
+    ),
     "minOffsetsPerTrigger": ("0", "wait until so many rows are there"),
     "maxTriggerDelay": ("15m", "but no longer than this"),
     "minPartitions": ("0", "cut queues until there are so many tasks"),

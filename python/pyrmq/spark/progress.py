@@ -59,10 +59,13 @@ class Progress:
 
     def initial(self) -> dict[str, Any]:
         """Return where a new query begins; the same answer however often Spark asks."""
+        return to_json(self._beginning())
+
+    def _beginning(self) -> Offsets:
         if self._initial is None:
             bounds = clusters.bounds_of(self.options, self.cluster)
             self._initial = clusters.starting(self.options, self.cluster, bounds)
-        return to_json(self._initial)
+        return self._initial
 
     def latest(
         self, start: Mapping[str, Any] | None, *, limit: int, wait_for_more: bool = True
@@ -70,7 +73,8 @@ class Progress:
         """Return the end of the next batch, or `start` itself when there is nothing to do.
 
         Args:
-            start: where the stream stands; None from a Spark that does not say (4.1).
+            start: where the stream stands; None from a Spark that does not say (4.1), which gets
+                everything.
             limit: rows that the batch may have, 0 for any number.
             wait_for_more: honour ``minOffsetsPerTrigger``.
 
@@ -78,12 +82,11 @@ class Progress:
             DataLossError: unread messages are gone and the options say that this is an error.
         """
         if start is None:
-            begin, first, given = self._stand()
-        else:
-            position = parse_version(start)
-            begin = position.offsets
-            first = position.start is None and begin == self._initial
-            given = dict(start)
+            return self._latest_untold()
+        position = parse_version(start)
+        begin = position.offsets
+        first = position.start is None and begin == self._initial
+        given = dict(start)
         unchanged = to_json(begin, start=begin) if first else given
         bounds = self._ask(begin)
         standing = {**begin, **{q: b.lowest for q, b in bounds.items() if q not in begin}}
@@ -95,7 +98,6 @@ class Progress:
             return unchanged
         self._last_batch_at = self.clock()
         end = limit_rows(standing, end, limit)
-        self._planned = end
         return to_json(end, start=begin if first else None)
 
     def report(self) -> dict[str, Any] | None:
@@ -118,18 +120,31 @@ class Progress:
         if start == end:
             return []
         upper = parse_version(end)
-        lower = upper.start if upper.start is not None else parse_version(start).offsets
+        given = parse_version(start)
+        # A recorded start is that of a query's first batch; Spark has asked where to begin it.
+        is_first = given.start is None and given.offsets == self._initial
+        lower = upper.start if is_first and upper.start is not None else given.offsets
         self._planned = upper.offsets
         self._await_queues(queue for queue, end in upper.offsets.items() if end != lower.get(queue))
         there = {queue: at for queue, at in upper.offsets.items() if queue in self._bounds}
+        for queue, at in there.items():
+            if at < lower.get(queue, 0):
+                held = self._bounds[queue]
+                stood = f"{queue}: stood at {lower[queue]}"
+                self._lost(f"{stood}, now holds {held.lowest} to {held.highest}")
         return tasks_of(self.options, lower, there, self._bounds)
 
-    def _stand(self) -> tuple[Offsets, bool, dict[str, Any]]:
-        """Where the stream stands for a Spark that does not tell: what was planned last."""
-        if self._planned is not None:
-            return self._planned, False, to_json(self._planned)
-        begin = parse_version(self.initial()).offsets
-        return begin, True, to_json(begin)
+    def _latest_untold(self) -> dict[str, Any]:
+        """Return the end of all queues, for a Spark that does not tell where the stream stands.
+
+        No limit holds there: after a restart such a Spark asks for an end before it tells any
+        start, and for Trigger.AvailableNow it asks only once.
+        """
+        begin = self._planned if self._planned is not None else self._beginning()
+        bounds = self._ask(begin)
+        end = {**{queue: at.highest for queue, at in bounds.items()}, **self._ends(begin, bounds)}
+        # Whether the query is new is not known yet: `tasks` takes this start only if it is.
+        return to_json(end, start=begin if self._planned is None else None)
 
     def _ask(self, begin: Offsets) -> dict[Queue, Bounds]:
         if self._frozen is not None:

@@ -70,9 +70,9 @@ class BatchReader(DataSourceReader):
         finally:
             cluster.close()
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield one task's messages as Arrow batches."""
-        parts: tuple[Part, ...] = partition.value or ()
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Yield one task's messages as Arrow batches; Spark 4.1 has a task without a partition."""
+        parts: tuple[Part, ...] = () if partition is None else partition.value or ()
         return worker.batches(self.options, self.schema, parts, limit=self.options.limit)
 
     def _held(self, end: Offsets, bounds: Mapping[Queue, Bounds]) -> Offsets:
