@@ -19,8 +19,10 @@ _HEAD = """\
 Written by `tools/gen_options.py` from `python/pyrmq/config`; do not edit.
 
 In a property file (`pyrmq broker -c broker.conf`) by their key, which is Apache's; in Python by
-their name (`Broker(broker_name="broker-a")`); on the command line as `--broker-name broker-a`. A
-wrong value is an error that names key, value and range. Keys without effect are named in a warning.
+their name (`Broker(broker_name="broker-a")`); on the command line as `--broker-name broker-a`; for
+the commands also in the environment, as `PYRMQ_NAMESERVER_LISTEN_PORT` or
+`PYRMQ_BROKER_BROKER_NAME`. The command line wins over the environment, that over the file. A wrong
+value is an error that names key, value and range. Keys without effect are named in a warning.
 `live`: request codes 25 and 318 change it while the server runs.
 """
 

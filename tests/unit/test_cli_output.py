@@ -7,11 +7,13 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from pyrmq.cli import main
 from pyrmq.cli.output import print_rows, table
 
 if TYPE_CHECKING:
-    import pytest
+    from pathlib import Path
 
 
 def test_columns_are_aligned_and_numbers_stand_right() -> None:
@@ -83,6 +85,46 @@ def test_the_command_line_wins_over_the_file(
     lines = capsys.readouterr().out.splitlines()
     assert "listenPort=2222" in lines
     assert "enableTopicList=false" in lines
+
+
+def test_the_environment_stands_between_file_and_command_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "namesrv.properties"
+    file.write_text("listenPort=1111\nenableTopicList=false\n")
+    monkeypatch.setenv("PYRMQ_NAMESERVER_LISTEN_PORT", "2222")
+    monkeypatch.setenv("PYRMQ_NAMESERVER_BIND_ADDRESS", "127.0.0.2")
+    monkeypatch.setenv("PYRMQ_BROKER_BROKER_NAME", "of-another-role")
+    assert main(["nameserver", "-c", str(file), "-p", "--bind-address", "127.0.0.3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {"listenPort=2222", "enableTopicList=false", "bindAddress=127.0.0.3"} <= set(lines)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "text"),
+    [
+        (
+            "PYRMQ_NAMESERVER_LISTEN_PORT",
+            "many",
+            "`PYRMQ_NAMESERVER_LISTEN_PORT` is 'many': it must be a whole number from 0 to 65535",
+        ),
+        (
+            "PYRMQ_NAMESERVER_LISTEN_PROT",
+            "1",
+            "did you mean `PYRMQ_NAMESERVER_LISTEN_PORT`?",
+        ),
+    ],
+)
+def test_a_wrong_variable_is_named(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    value: str,
+    text: str,
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert main(["nameserver", "-p"]) == 2
+    assert text in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:

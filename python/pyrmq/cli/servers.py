@@ -122,7 +122,7 @@ def _serve(
 def _options(
     role: type[OptionsT], given: argparse.Namespace, values: dict[str, object] | None = None
 ) -> OptionsT:
-    """What holds: the command line over the file over the defaults."""
+    """What holds: the command line over the environment over the file over the defaults."""
     from pyrmq.server.load import load
 
     options = role() if given.config is None else load(role, given.config)
@@ -132,8 +132,9 @@ def _options(
         for name, text in vars(given).items()
         if name in known and text is not None
     }
-    if flags:
-        options = role.from_properties({**options.to_properties(), **flags})
+    stronger = {**role.environment(os.environ), **flags}
+    if stronger:
+        options = role.from_properties({**options.to_properties(), **stronger})
     return options.with_values(**values) if values else options
 
 

@@ -164,6 +164,37 @@ class Options:
                 values[item.name] = _parsed(item, text, key)
         return cls(**values)
 
+    @classmethod
+    def environment(cls, variables: Mapping[str, str]) -> dict[str, str]:
+        """Texts by Apache's property name out of environment variables.
+
+        Args:
+            variables: the environment. `PYRMQ_NAMESERVER_LISTEN_PORT` is the name server's
+                `listen_port`, `PYRMQ_BROKER_FLUSH_DISK_TYPE` the broker's `flush_disk_type`.
+
+        Raises:
+            ConfigError: a variable is no option of this role, or its value is wrong.
+
+        Example:
+            >>> from pyrmq.config import NameServerOptions
+            >>> NameServerOptions.environment({"PYRMQ_NAMESERVER_LISTEN_PORT": "0"})
+            {'listenPort': '0'}
+        """
+        prefix = f"PYRMQ_{cls.role.replace(' ', '').upper()}_"
+        known = {prefix + item.name.upper(): item for item in cls.fields}
+        texts: dict[str, str] = {}
+        for variable, text in variables.items():
+            if not variable.startswith(prefix):
+                continue
+            if variable not in known:
+                raise ConfigError(
+                    f"`{variable}` is no option of the {cls.role}{_near(variable, known)}"
+                )
+            item = known[variable]
+            _checked(item, _parsed(item, text, variable), variable)
+            texts[item.apache] = text
+        return texts
+
     def to_properties(self) -> dict[str, str]:
         """Every option as text under Apache's name; what is found at start and not set is left out.
 
@@ -205,11 +236,14 @@ def check_names(role: type[Options], names: Iterable[str]) -> None:
     known = [item.name for item in role.fields]
     for name in names:
         if name not in known:
-            from difflib import get_close_matches
+            raise ConfigError(f"`{name}` is no option of the {role.role}{_near(name, known)}")
 
-            near = get_close_matches(name, known, n=1)
-            hint = f": did you mean `{near[0]}`?" if near else ""
-            raise ConfigError(f"`{name}` is no option of the {role.role}{hint}")
+
+def _near(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1)
+    return f": did you mean `{near[0]}`?" if near else ""
 
 
 def as_text(value: object) -> str:
