@@ -39,8 +39,15 @@ def versions_of(config: pytest.Config) -> list[str]:
     return asked
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all tests of this directory, and give them the time that a JVM needs."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark all tests of this directory, and give them the time that a JVM needs.
+
+    Those that mostly wait are for the run with several versions (`make interop`).
+    """
+    if len(versions_of(config)) == 1:
+        slow = [item for item in items if item.get_closest_marker("interop_all")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.interop)

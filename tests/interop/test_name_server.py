@@ -142,6 +142,7 @@ def test_real_brokers_die_pause_and_come_back_while_java_keeps_sending(
         await_route(names.address, name, {**both, "broker-a": {"0": master.address}}, seconds=5)
 
 
+@pytest.mark.interop_all
 @pytest.mark.timeout(180)
 def test_a_name_server_started_anew_is_whole_soon(version: str, name: str) -> None:
     with ExitStack() as stack:
@@ -161,6 +162,7 @@ def test_a_name_server_started_anew_is_whole_soon(version: str, name: str) -> No
         await_route(names.address, "TBW102", both)
 
 
+@pytest.mark.interop_all
 @pytest.mark.timeout(180)
 def test_each_of_several_name_servers_may_die(
     drivers: Callable[[str, str], Driver], version: str, name: str
