@@ -11,9 +11,12 @@ import time
 import pytest
 
 HEAD = """
+import signal
 import sys
 from pyrmq import Producer, PullConsumer
 
+# A shell starts what runs in its background with SIGINT ignored, and Python leaves it so.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 address, topic = sys.argv[1:]
 producer = Producer(name_server=address, send_timeout=20)
 producer.send(topic, b"x")
