@@ -38,7 +38,9 @@ def route(name_server: str, topic: str) -> dict[str, dict[str, str]]:
     body = ask(name_server, question).body
     if body is None:
         return {}
-    return {row["brokerName"]: row["brokerAddrs"] for row in json.loads(body)["brokerDatas"]}
+    # Name servers before 4.9.4 write broker ids bare, whoever asks.
+    quoted = re.sub(rb"([{,])(\d+):", rb'\1"\2":', body)
+    return {row["brokerName"]: row["brokerAddrs"] for row in json.loads(quoted)["brokerDatas"]}
 
 
 def await_route(

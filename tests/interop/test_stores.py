@@ -170,6 +170,11 @@ def finish(one: JavaBroker | OurBroker, end: str) -> None:
 
 
 def await_routes(driver: Driver, address: str, where: str) -> None:
-    """Wait until the name server leads to the broker that was just started."""
+    """Wait until the name server leads to the broker that was just started.
+
+    A Java broker whose first registration fails tries again after thirty seconds.
+    """
     for topic in TOPICS:
-        driver.call("admin.awaitRoute", namesrv=address, topic=topic, broker=where)
+        driver.call(
+            "admin.awaitRoute", namesrv=address, topic=topic, broker=where, routeTimeout=70_000
+        )
