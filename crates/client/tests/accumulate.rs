@@ -43,7 +43,8 @@ impl Bench {
 
     fn push_within(&self, ticket: u32, place: Place<'_>, eager: bool, timeout: Option<Duration>) {
         let body = ticket.to_be_bytes();
-        assert!(self.producer.gate().enter(1, body.len(), WAIT));
+        // Not by waiting for room, which refusals take away: outcomes are taken by this very thread.
+        self.producer.gate().enter_anyway(1, body.len());
         let item = Item {
             topic: "orders",
             body: &body,
