@@ -7,7 +7,6 @@ ended. It starts with the first request, or with a transactional producer.
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -71,7 +70,10 @@ class Exchange:
 
     def expect(self, timeout_ms: int) -> tuple[str, Future[ReceivedMessage], list[tuple[str, str]]]:
         """Await a reply: its correlation id, its future, and the properties of its request."""
-        correlation = str(uuid.uuid4())
+        # Imported late: it takes 5 ms of the 100 that `import pyrmq` may take.
+        from uuid import uuid4
+
+        correlation = str(uuid4())
         future: Future[ReceivedMessage] = Future()
         future.set_running_or_notify_cancel()
         self._waiting[correlation] = (time.monotonic() + timeout_ms / 1000, future)
