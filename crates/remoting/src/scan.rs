@@ -205,14 +205,7 @@ impl<'a> Scan<'a> {
     /// Steps over `null`.
     pub(crate) fn null(&mut self) -> bool {
         self.space();
-        let null = self
-            .bytes
-            .get(self.at..)
-            .is_some_and(|rest| rest.starts_with(b"null"));
-        if null {
-            self.step(4);
-        }
-        null
+        self.literal(b"null")
     }
 
     /// Steps over any value without looking into it: no recursion, so no depth that could hurt.
