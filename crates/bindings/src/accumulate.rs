@@ -45,15 +45,15 @@ pub(crate) struct PyAccumulator {
 }
 
 /// What a message has beside topic and body, still Python's.
-struct Own<'a, 'py> {
-    keys: Option<&'a Bound<'py, PyAny>>,
-    tags: Option<&'a Bound<'py, PyString>>,
-    properties: Option<&'a Bound<'py, PyDict>>,
-    sharding_key: Option<&'a Bound<'py, PyString>>,
+struct Own<'py> {
+    keys: Option<Bound<'py, PyAny>>,
+    tags: Option<Bound<'py, PyString>>,
+    properties: Option<Bound<'py, PyDict>>,
+    sharding_key: Option<Bound<'py, PyString>>,
     delay_level: i32,
 }
 
-impl Own<'_, '_> {
+impl Own<'_> {
     /// The wire form; empty, without memory of its own, for a plain message.
     fn text(&self, topic: &str) -> PyResult<Result<String, ClientError>> {
         let plain = self.keys.is_none() && self.tags.is_none() && self.properties.is_none();
@@ -62,19 +62,19 @@ impl Own<'_, '_> {
         }
         let mut text = Properties::bare(topic);
         let mut written = Ok(());
-        if let Some(keys) = self.keys {
+        if let Some(keys) = &self.keys {
             written = written.and(text.push("KEYS", &keys_of(keys)?));
         }
-        if let Some(tags) = self.tags {
+        if let Some(tags) = &self.tags {
             written = written.and(text.push("TAGS", &tags.to_cow()?));
         }
-        if let Some(key) = self.sharding_key {
+        if let Some(key) = &self.sharding_key {
             written = written.and(text.push("__SHARDINGKEY", &key.to_cow()?));
         }
         if self.delay_level > 0 {
             written = written.and(text.push("DELAY", &self.delay_level.to_string()));
         }
-        if let Some(properties) = self.properties {
+        if let Some(properties) = &self.properties {
             for (name, value) in properties {
                 let (name, value) = (name.cast::<PyString>()?, value.cast::<PyString>()?);
                 written = written.and(text.push_user(&name.to_cow()?, &value.to_cow()?));
@@ -113,7 +113,7 @@ impl PyAccumulator {
         py: Python<'py>,
         topic: &str,
         body: &Bound<'py, PyAny>,
-        own: &Own<'_, 'py>,
+        own: &Own<'py>,
         flag: i32,
         queue: Option<&(String, i32)>,
         manner: Manner,
@@ -123,7 +123,7 @@ impl PyAccumulator {
         let body = BodyRef::of(body)?;
         let body = body.as_slice();
         let extra = own.text(topic)?.map_err(raise)?;
-        let place = match (queue, own.sharding_key) {
+        let place = match (queue, &own.sharding_key) {
             (Some((broker, id)), _) => Place::Queue(broker, *id),
             (None, Some(key)) => Place::Hash(java_hash::hash(&key.to_cow()?)),
             (None, None) => Place::Any,
@@ -282,10 +282,10 @@ impl PyAccumulator {
         wait: bool,
     ) -> PyResult<()> {
         let own = Own {
-            keys: keys.as_ref(),
-            tags: tags.as_ref(),
-            properties: properties.as_ref(),
-            sharding_key: sharding_key.as_ref(),
+            keys,
+            tags,
+            properties,
+            sharding_key,
             delay_level,
         };
         let manner = Manner {
@@ -320,10 +320,10 @@ impl PyAccumulator {
         timeout_ms: Option<u64>,
     ) -> PyResult<()> {
         let own = Own {
-            keys: keys.as_ref(),
-            tags: tags.as_ref(),
-            properties: properties.as_ref(),
-            sharding_key: sharding_key.as_ref(),
+            keys,
+            tags,
+            properties,
+            sharding_key,
             delay_level,
         };
         let manner = Manner {
@@ -355,10 +355,10 @@ impl PyAccumulator {
         timeout_ms: Option<u64>,
     ) -> PyResult<PySendResult> {
         let own = Own {
-            keys: keys.as_ref(),
-            tags: tags.as_ref(),
-            properties: properties.as_ref(),
-            sharding_key: sharding_key.as_ref(),
+            keys,
+            tags,
+            properties,
+            sharding_key,
             delay_level,
         };
         let waiter: Arc<Waiter> = Arc::default();
