@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pyrmq.cli.arguments import NAME_SERVER_VARIABLE, parser
+from pyrmq.cli.bench.figures import BACKLOG
 from pyrmq.cli.output import print_rows
 from pyrmq.errors import ConfigError
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 _VERBS = ("produce", "consume", "roundtrip")
 _WAYS = ("produce", "batch", "async", "sync")
 _SECONDS = 5.0
-_BACKLOG = 1_000_000
 
 
 def run(_verb: str, words: list[str]) -> int:
@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
         "--seconds", type=float, default=_SECONDS, help=f"how long (default: {_SECONDS:g})"
     )
     made.add_argument(
-        "--count", type=int, help=f"messages, instead of a time (consume: {_BACKLOG:,})"
+        "--count", type=int, help=f"messages, instead of a time (consume: {BACKLOG:,})"
     )
     made.add_argument("--rate", type=float, help="messages a second at most (default: no limit)")
     made.add_argument("--threads", type=int, default=1, help="sending threads (default: 1)")

@@ -12,8 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sized
 
+BACKLOG = 1_000_000
+"""Messages that are drained where no count is given."""
+SAMPLE = 64
+"""One message in so many has its latency taken where taking it costs more than sending."""
+PATIENCE = 30.0
+"""Seconds without a message after which a load gives up."""
 _TICK = 0.1
 _SAY_EACH = 5
 """Ticks between two lines of progress."""
@@ -147,6 +153,37 @@ class Measuring:
                 )
         if show:
             print("\r" + " " * 60 + "\r", end="", file=sys.stderr)
+
+
+def drain(
+    figures: Figures, wanted: int, take: Callable[[], Sized], server_pid: int | None
+) -> Figures:
+    """Take messages until as many as wanted came, or none came any more."""
+    read = 0
+    with Measuring(figures, lambda: read, server_pid):
+        while read < wanted:
+            taken = len(take())
+            if not taken:
+                figures.failed = wanted - read
+                break
+            read += taken
+    return figures
+
+
+def trips(
+    figures: Figures, turns: Iterable[int], trip: Callable[[], bool], server_pid: int | None
+) -> Figures:
+    """Let one message after the other go there and back, until one does not come."""
+    done = 0
+    with Measuring(figures, lambda: done, server_pid):
+        for _ in turns:
+            began = time.perf_counter()
+            if not trip():
+                figures.failed += 1
+                break
+            figures.latencies.append(time.perf_counter() - began)
+            done += 1
+    return figures
 
 
 def _own_cpu() -> float:

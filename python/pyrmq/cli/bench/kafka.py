@@ -6,16 +6,21 @@ import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pyrmq.cli.bench.figures import Figures, Measuring
+from pyrmq.cli.bench.figures import (
+    BACKLOG,
+    PATIENCE,
+    SAMPLE,
+    Figures,
+    Measuring,
+    drain,
+    trips,
+)
 from pyrmq.cli.bench.loads import body_of, turns
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
 
-_SAMPLE = 64
-_PATIENCE = 30.0
-_BACKLOG = 1_000_000
 _POLL = 1000
 
 
@@ -36,9 +41,9 @@ def run(given: argparse.Namespace, confluent: Any) -> Figures:  # noqa: ANN401 -
 def _topic_there(given: argparse.Namespace) -> None:
     admin_module: Any = import_module("confluent_kafka.admin")
     admin = admin_module.AdminClient({"bootstrap.servers": given.kafka})
-    if given.topic not in admin.list_topics(timeout=_PATIENCE).topics:
+    if given.topic not in admin.list_topics(timeout=PATIENCE).topics:
         made = admin.create_topics([admin_module.NewTopic(given.topic, given.queues, 1)])
-        made[given.topic].result(_PATIENCE)
+        made[given.topic].result(PATIENCE)
 
 
 class _Sent:
@@ -65,6 +70,17 @@ class _Sent:
         return told
 
 
+def _hand_over(producer: Any, topic: str, body: bytes, told: Any = None) -> None:  # noqa: ANN401
+    """Produce, waiting for room in the library's queue."""
+    while True:
+        try:
+            producer.produce(topic, body, on_delivery=told)
+        except BufferError:
+            producer.poll(0.01)
+        else:
+            return
+
+
 def _produce(given: argparse.Namespace, confluent: Any) -> Figures:  # noqa: ANN401
     if given.how not in ("produce", "sync"):
         raise ConfigError(f"`--how {given.how}` has no counterpart in confluent-kafka: use produce")
@@ -74,20 +90,14 @@ def _produce(given: argparse.Namespace, confluent: Any) -> Figures:  # noqa: ANN
     sent = _Sent(figures.latencies)
     with Measuring(figures, lambda: sent.done, given.server_pid):
         for number in turns(given):
-            timed = given.how == "sync" or number % _SAMPLE == 0
+            timed = given.how == "sync" or number % SAMPLE == 0
             told = sent.timed() if timed else sent.plain
-            while True:
-                try:
-                    producer.produce(topic, body, on_delivery=told)
-                except BufferError:
-                    producer.poll(0.01)
-                else:
-                    break
+            _hand_over(producer, topic, body, told)
             if given.how == "sync":
                 producer.flush()
             elif timed:
                 producer.poll(0)
-        producer.flush(_PATIENCE)
+        producer.flush(PATIENCE)
     figures.failed = sent.failed + len(producer)
     return figures
 
@@ -102,28 +112,15 @@ def _consumer(given: argparse.Namespace, confluent: Any, start: int) -> Any:  # 
 
 
 def _consume(given: argparse.Namespace, confluent: Any) -> Figures:  # noqa: ANN401
-    wanted = given.count or _BACKLOG
+    wanted = given.count or BACKLOG
     figures = Figures(client="confluent-kafka", how="consume", size=given.size)
     producer = confluent.Producer({"bootstrap.servers": given.kafka})
     body = body_of(given.size)
     for _ in range(wanted):
-        while True:
-            try:
-                producer.produce(given.topic, body)
-            except BufferError:
-                producer.poll(0.01)
-            else:
-                break
+        _hand_over(producer, given.topic, body)
     producer.flush()
     consumer = _consumer(given, confluent, confluent.OFFSET_BEGINNING)
-    read = 0
-    with Measuring(figures, lambda: read, given.server_pid):
-        while read < wanted:
-            messages = consumer.consume(_POLL, _PATIENCE)
-            if not messages:
-                figures.failed = wanted - read
-                break
-            read += len(messages)
+    drain(figures, wanted, lambda: consumer.consume(_POLL, PATIENCE), given.server_pid)
     consumer.close()
     return figures
 
@@ -132,17 +129,14 @@ def _roundtrip(given: argparse.Namespace, confluent: Any) -> Figures:  # noqa: A
     figures = Figures(client="confluent-kafka", how="flush + poll", size=given.size)
     producer = confluent.Producer({"bootstrap.servers": given.kafka, "acks": 1})
     consumer = _consumer(given, confluent, confluent.OFFSET_END)
-    body, done = body_of(given.size), 0
+    body = body_of(given.size)
+
+    def trip() -> bool:
+        producer.produce(given.topic, body)
+        producer.flush()
+        return consumer.poll(PATIENCE) is not None
+
     consumer.poll(1.0)
-    with Measuring(figures, lambda: done, given.server_pid):
-        for _ in turns(given):
-            began = time.perf_counter()
-            producer.produce(given.topic, body)
-            producer.flush()
-            if consumer.poll(_PATIENCE) is None:
-                figures.failed += 1
-                break
-            figures.latencies.append(time.perf_counter() - began)
-            done += 1
+    trips(figures, turns(given), trip, given.server_pid)
     consumer.close()
     return figures

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyrmq.admin import Admin
-from pyrmq.cli.bench.figures import Figures, Measuring
+from pyrmq.cli.bench.figures import (
+    BACKLOG,
+    PATIENCE,
+    SAMPLE,
+    Figures,
+    Measuring,
+    drain,
+    trips,
+)
 from pyrmq.consumer import PullConsumer
 from pyrmq.errors import ConfigError, RmqError, TopicNotFound
 from pyrmq.producer import Producer
@@ -21,13 +29,9 @@ if TYPE_CHECKING:
     from pyrmq.message import QueueId
 
 _GROUP = "pyrmq-bench"
-_SAMPLE = 64
-"""One message in so many has its latency taken where taking it costs more than sending."""
 _PACE = 0.005
 """Seconds between two looks at the clock under a rate."""
 _POLL = 4096
-_PATIENCE = 30.0
-_BACKLOG = 1_000_000
 _FILL = 10_000
 
 
@@ -86,7 +90,7 @@ class _Sending:
     def produce(self) -> None:
         topic, body, producer = self.given.topic, self.body, self.producer
         for number in turns(self.given):
-            if number % _SAMPLE:
+            if number % SAMPLE:
                 producer.produce(topic, body)
             else:
                 producer.produce(topic, body, self._clock())
@@ -127,13 +131,13 @@ class _Sending:
         sent = []
         for number in turns(self.given):
             future = self.producer.send_async(self.given.topic, self.body)
-            if number % _SAMPLE == 0:
+            if number % SAMPLE == 0:
                 future.add_done_callback(_told(self._clock()))
             sent.append(future)
             if len(sent) > _FILL:
                 del sent[: len(sent) // 2]
         for future in sent:
-            future.exception(_PATIENCE)
+            future.exception(PATIENCE)
 
 
 def _told(clock: Callable[[RmqError | None, object], None]) -> Callable[[Future[Any]], None]:
@@ -173,7 +177,7 @@ def _produce(given: argparse.Namespace, cluster: Measured) -> Figures:
 
 
 def _consume(given: argparse.Namespace, cluster: Measured) -> Figures:
-    wanted = given.count or _BACKLOG
+    wanted = given.count or BACKLOG
     figures = Figures(client="pyrmq", how="poll", size=given.size)
     with PullConsumer(
         name_server=cluster.name_server, group=_GROUP, start="first", auto_commit=None
@@ -181,15 +185,7 @@ def _consume(given: argparse.Namespace, cluster: Measured) -> Figures:
         queues = consumer.queues(given.topic)
         _fill(given, cluster, consumer, queues, wanted)
         consumer.assign({queue: consumer.bounds(queue)[0] for queue in queues})
-        read = 0
-        with Measuring(figures, lambda: read, cluster.pid):
-            while read < wanted:
-                messages = consumer.poll(_POLL, _PATIENCE)
-                if not messages:
-                    figures.failed = wanted - read
-                    break
-                read += len(messages)
-    return figures
+        return drain(figures, wanted, lambda: consumer.poll(_POLL, PATIENCE), cluster.pid)
 
 
 def _fill(
@@ -222,22 +218,18 @@ def _roundtrip(given: argparse.Namespace, cluster: Measured) -> Figures:
         consumer.assign(consumer.queues(given.topic))
         # One there and back before the clock starts: routes, connections, waiting pulls.
         _there_and_back(producer, consumer, given.topic, body)
-        done = 0
-        with Measuring(figures, lambda: done, cluster.pid):
-            for _ in turns(given):
-                began = time.perf_counter()
-                if not _there_and_back(producer, consumer, given.topic, body):
-                    figures.failed += 1
-                    break
-                figures.latencies.append(time.perf_counter() - began)
-                done += 1
-    return figures
+        return trips(
+            figures,
+            turns(given),
+            lambda: _there_and_back(producer, consumer, given.topic, body),
+            cluster.pid,
+        )
 
 
 def _there_and_back(producer: Producer, consumer: PullConsumer, topic: str, body: bytes) -> bool:
     sent = producer.send(topic, body)
     while True:
-        messages = consumer.poll(1, _PATIENCE)
+        messages = consumer.poll(1, PATIENCE)
         if not messages:
             return False
         if messages[0].message_id == sent.message_id:
