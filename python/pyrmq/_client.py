@@ -2,6 +2,7 @@
 
 import logging
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -461,7 +462,7 @@ class ProducerOptions:
         return round(self.linger * 1_000_000), self.batch_bytes, self.batch_messages
 
 
-class ConfiguredProducer:
+class ConfiguredProducer(ABC):
     """The constructor that both forms of the producer have."""
 
     def __init__(
@@ -500,8 +501,9 @@ class ConfiguredProducer:
         self._hooks = Hooks(hooks)
         self._open()
 
+    @abstractmethod
     def _open(self) -> None:
-        raise NotImplementedError
+        """Make what the form has, once the options are there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -540,7 +542,7 @@ class ConsumerOptions:
         }
 
 
-class ConfiguredConsumer:
+class ConfiguredConsumer(ABC):
     """The constructor that both forms of the pulling consumer have."""
 
     def __init__(
@@ -560,5 +562,6 @@ class ConfiguredConsumer:
         self._options = ConsumerOptions(**given)
         self._open()
 
+    @abstractmethod
     def _open(self) -> None:
-        raise NotImplementedError
+        """Make what the form has, once the options are there."""

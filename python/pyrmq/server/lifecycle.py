@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from pyrmq.config import Options
@@ -29,7 +30,7 @@ _WORKERS = 2
 _WORKER_JOIN_SECONDS = 5.0
 
 
-class Server(Generic[OptionsT, CoreT]):
+class Server(ABC, Generic[OptionsT, CoreT]):
     """What the name server and the broker share.
 
     A stopped server may be started again; it is then a new one on the same options.
@@ -230,8 +231,10 @@ class Server(Generic[OptionsT, CoreT]):
                 f"its forked child {os.getpid()}: start a new one there"
             )
 
+    @abstractmethod
     def _native_rows(self) -> list[int]:
-        raise NotImplementedError
+        """Request codes that Rust serves."""
 
+    @abstractmethod
     def _start_core(self) -> CoreT:
-        raise NotImplementedError
+        """Start the native server on the options in force."""
