@@ -24,6 +24,9 @@ REQUEST_CODE_NOT_SUPPORTED with a remark that says why. A code that is not liste
 unless an application registers a handler for it (`Broker.processors.register`,
 `NameServer.processors.register`).
 
+Beside the codes: Spark writes no topic yet. `df.write.format("rocketmq")` and `df.writeStream`
+raise an error that says so.
+
 | code | name | name server | broker | note |
 |---|---|---|---|---|
 """
