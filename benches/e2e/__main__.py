@@ -13,8 +13,10 @@ import os
 import platform
 import subprocess
 import sys
-from contextlib import ExitStack
+import tempfile
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.interop.driver import Driver
 
@@ -24,6 +26,9 @@ from benches.e2e.nameserver import name_server_rows
 from benches.e2e.producer import producer_rows
 from benches.e2e.servers import VERSION, apache, ours
 from benches.e2e.store import store_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -122,6 +127,15 @@ def table(done: list[rows.Row]) -> str:
     return "\n".join(lines)
 
 
+@contextmanager
+def installed() -> Iterator[None]:
+    """Let the processes that start find compiled modules, as pip leaves those of a wheel."""
+    with tempfile.TemporaryDirectory(prefix="pyrmq-bench-") as compiled:
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = compiled
+        yield
+
+
 def main() -> int:
     """Parse the command line, measure, report."""
     parser = argparse.ArgumentParser(prog="benches.e2e", description=__doc__)
@@ -139,7 +153,8 @@ def main() -> int:
         "(default: all)",
     )
     arguments = parser.parse_args()
-    done = measure(arguments)
+    with installed():
+        done = measure(arguments)
     print(table(done))
     commit = subprocess.run(
         ["git", "rev-parse", "HEAD"],

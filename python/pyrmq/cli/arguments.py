@@ -9,9 +9,25 @@ NAME_SERVER_VARIABLE = "NAMESRV_ADDR"
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 
 
+class _Help(argparse.HelpFormatter):
+    """As wide as the terminal. argparse's own way asks `shutil`, for every option that is added."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_columns() - 2)
+
+
+def _columns() -> int:
+    try:
+        return int(os.environ.get("COLUMNS", "0")) or os.get_terminal_size().columns
+    except (OSError, ValueError):
+        return 80
+
+
 def parser(command: str, text: str) -> argparse.ArgumentParser:
     """A parser for `pyrmq COMMAND`; abbreviated options are refused."""
-    return argparse.ArgumentParser(prog=f"pyrmq {command}", description=text, allow_abbrev=False)
+    return argparse.ArgumentParser(
+        prog=f"pyrmq {command}", description=text, allow_abbrev=False, formatter_class=_Help
+    )
 
 
 def add_name_server(to: argparse.ArgumentParser) -> None:
