@@ -13,7 +13,7 @@ use pyrmq_remoting::header::{
 use pyrmq_remoting::message::record::body_crc;
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, WireError};
-use pyrmq_routing::table::{Leaving, News, Registered, Registration};
+use pyrmq_routing::table::{Announced, Leaving, News, Registered, Registration};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::Ordering;
 
@@ -64,7 +64,18 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
         state.counters.unchanged.fetch_add(1, Ordering::Relaxed);
         return Ok(registered);
     }
-    let (topics, servers) = decode(bytes, header.compressed, request.version)?;
+    // 5.x says `compressed=false` of bodies that it has compressed.
+    let compressed = header.compressed || bytes.first() == Some(&ZLIB);
+    let plain = request.version >= V3_0_11 && !compressed;
+    let (quick, lenient);
+    let (topics, filter_servers): (&dyn Announced, Option<&[String]>) =
+        if let Some(read) = plain.then(|| quick::read(bytes)).flatten() {
+            quick = read;
+            (&quick, Some(&quick.filter_servers))
+        } else {
+            lenient = decode(bytes, compressed, request.version)?;
+            (&lenient.0, lenient.1.as_deref())
+        };
     let registration = Registration {
         cluster,
         address,
@@ -74,8 +85,8 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
         zone,
         timeout_ms: header.heartbeat_timeout_millis,
         acting_master: header.enable_acting_master,
-        topics: &topics,
-        filter_servers: servers.as_deref(),
+        topics,
+        filter_servers,
         peer: peer.id(),
         software: request.version,
         fingerprint: Some(fingerprint),
@@ -132,8 +143,11 @@ fn report(header: &RegisterBrokerRequestHeader<'_>, registered: &Registered, new
 
 fn check_sum(bytes: &[u8], told: i32) -> Result<(), WireError> {
     let expected = told.cast_unsigned();
+    if expected == 0 {
+        return Ok(());
+    }
     let actual = body_crc(bytes);
-    if expected == 0 || expected == actual {
+    if expected == actual {
         return Ok(());
     }
     Err(WireError::Checksum {
@@ -143,21 +157,16 @@ fn check_sum(bytes: &[u8], told: i32) -> Result<(), WireError> {
     })
 }
 
-type Announced = (TopicConfigAndMappingSerializeWrapper, Option<Vec<String>>);
+type Whole = (TopicConfigAndMappingSerializeWrapper, Option<Vec<String>>);
 
-fn decode(bytes: &[u8], compressed: bool, version: i32) -> Result<Announced, WireError> {
+fn decode(bytes: &[u8], compressed: bool, version: i32) -> Result<Whole, WireError> {
     if bytes.is_empty() {
-        return Ok(Announced::default());
+        return Ok(Whole::default());
     }
     if version < V3_0_11 {
         return Ok((TopicConfigAndMappingSerializeWrapper::decode(bytes)?, None));
     }
-    // 5.x says `compressed=false` of bodies that it has compressed.
-    let compressed = compressed || bytes.first() == Some(&ZLIB);
-    let body = match quick::read(bytes).filter(|_| !compressed) {
-        Some(body) => body,
-        None => RegisterBrokerBody::decode_form(bytes, compressed, version)?,
-    };
+    let body = RegisterBrokerBody::decode_form(bytes, compressed, version)?;
     Ok((body.topic_config_serialize_wrapper, Some(body.filter_server_list)))
 }
 

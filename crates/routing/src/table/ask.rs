@@ -176,7 +176,7 @@ impl Table {
         for data in queues {
             let broker = writer.brokers.get(data.broker_name.as_str());
             if let Some(seat) = broker.map(|broker| broker.seat.clone()) {
-                writer.put_queues(topic, announced(&seat, data));
+                writer.put_queues(topic, &announced(&seat, data), &mut 0);
             }
         }
         true

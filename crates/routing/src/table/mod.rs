@@ -8,6 +8,7 @@
 //! queues do not exist; no name, cluster or address is empty. Time is an argument, in milliseconds of any clock that
 //! only goes forward; connections are numbers. Routes, heartbeats and version questions never wait for a registration.
 
+mod announced;
 mod ask;
 mod encoded;
 mod leave;
@@ -16,12 +17,12 @@ mod view;
 mod writer;
 
 use published::{Published, lock};
-use pyrmq_remoting::body::TopicConfigAndMappingSerializeWrapper;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use thiserror::Error;
 use writer::Writer;
 
+pub use announced::{Announced, AnnouncedTopic};
 pub use ask::Units;
 pub use leave::{Gone, Leaving, Left};
 pub use view::BrokerView;
@@ -81,7 +82,7 @@ pub struct Registration<'a> {
     /// `None` when the header did not have it: a broker before 5.0.
     pub acting_master: Option<bool>,
     /// Its topics.
-    pub topics: &'a TopicConfigAndMappingSerializeWrapper,
+    pub topics: &'a dyn Announced,
     /// Its filter servers; `None` when the body did not say.
     pub filter_servers: Option<&'a [String]>,
     /// The connection that it came by.

@@ -123,16 +123,28 @@ impl Cell {
     }
 
     /// Adds or replaces a broker's row; says whether anything changed, and whether the broker had none here.
-    fn put(&self, row: Row) -> (bool, bool) {
+    /// `hint` is where its row was in the topic before: looking there first spares the names of many brokers, each
+    /// somewhere else in memory, for each of thousands of topics.
+    fn put(&self, row: &Row, hint: &mut usize) -> (bool, bool) {
         let mut rows = self.rows();
-        let added = match rows.binary_search_by(|held| held.seat.name.cmp(&row.seat.name)) {
-            Ok(at) if rows[at].same_queues(&row) => return (false, false),
+        let hinted = rows
+            .get(*hint)
+            .is_some_and(|held| Arc::ptr_eq(&held.seat, &row.seat));
+        let found = if hinted {
+            Ok(*hint)
+        } else {
+            rows.binary_search_by(|held| held.seat.name.cmp(&row.seat.name))
+        };
+        let (Ok(at) | Err(at)) = found;
+        *hint = at;
+        let added = match found {
+            Ok(at) if rows[at].same_queues(row) => return (false, false),
             Ok(at) => {
-                rows[at] = row;
+                rows[at] = row.clone();
                 false
             }
             Err(at) => {
-                rows.insert(at, row);
+                rows.insert(at, row.clone());
                 true
             }
         };
@@ -241,22 +253,22 @@ impl Published {
     }
 
     /// Adds or replaces a row; returns the topic's shared name where the broker did not have it.
-    pub(super) fn put(&self, topic: &str, row: Row) -> Option<Arc<str>> {
+    pub(super) fn put(&self, topic: &str, row: &Row, hint: &mut usize) -> Option<Arc<str>> {
         let shard = self.shard(topic);
-        let found = read(shard)
-            .get_key_value(topic)
-            .map(|(topic, cell)| (topic.clone(), cell.clone()));
-        let (topic, cell) = found.unwrap_or_else(|| {
-            let (topic, cell): (Arc<str>, Arc<Cell>) = (topic.into(), Arc::default());
-            write(shard).insert(topic.clone(), cell.clone());
-            (topic, cell)
-        });
-        let seat = row.seat.clone();
-        let (changed, added) = cell.put(row);
-        if changed {
-            seat.touched.fetch_add(1, Ordering::AcqRel);
+        let put = |name: &Arc<str>, cell: &Cell, hint: &mut usize| {
+            let (changed, added) = cell.put(row, hint);
+            if changed {
+                row.seat.touched.fetch_add(1, Ordering::AcqRel);
+            }
+            added.then(|| name.clone())
+        };
+        if let Some((name, cell)) = read(shard).get_key_value(topic) {
+            return put(name, cell, hint);
         }
-        added.then_some(topic)
+        let (name, cell): (Arc<str>, Arc<Cell>) = (topic.into(), Arc::default());
+        let added = put(&name, &cell, hint);
+        write(shard).insert(name, cell);
+        added
     }
 
     /// Changes a topic's rows; a topic without rows goes. The caller says when nothing changed.

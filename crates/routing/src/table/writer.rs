@@ -1,9 +1,11 @@
 //! How brokers come into the tables (Apache `RouteInfoManager.registerBroker`): one registration at a time.
 
 use super::published::{Live, Published, Row, Seat, Shown};
-use super::{BrokerKey, DEFAULT_TIMEOUT_MS, MinIdChange, News, RegisterError, Registered, Registration};
+use super::{
+    AnnouncedTopic, BrokerKey, DEFAULT_TIMEOUT_MS, MinIdChange, News, RegisterError, Registered, Registration,
+};
 use crate::route::{MASTER_ID, PERM_WRITE};
-use pyrmq_remoting::body::{BrokerData, QueueData, TopicConfig};
+use pyrmq_remoting::body::{BrokerData, QueueData};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -63,7 +65,7 @@ impl Writer {
         let lowest_before = addresses
             .and_then(|addresses| addresses.keys().next().copied())
             .unwrap_or(0);
-        if !had_id && from.topics.topic_config_table.len() == 1 {
+        if !had_id && from.topics.count() == 1 {
             return Err(RegisterError::SingleTopic {
                 name: from.name.to_owned(),
                 id: from.id,
@@ -107,19 +109,17 @@ impl Writer {
         let key = holder.map(|address| BrokerKey::new(&data.cluster, address));
         let live = self.published.live();
         key.and_then(|key| live.get(&key))
-            .is_some_and(|holder| holder.version.state_version > from.topics.data_version.state_version)
+            .is_some_and(|holder| holder.version.state_version > from.topics.version().state_version)
     }
 
     fn refuse_too_many(&self, from: &Registration<'_>) -> Result<(), RegisterError> {
         let Some(limit) = self.published.settings().max_topics_per_broker else {
             return Ok(());
         };
-        let sent = &from.topics.topic_config_table;
         let has = self.topics.get(from.name);
-        let mut count = sent.len() + has.map_or(0, HashSet::len);
+        let mut count = from.topics.count() + has.map_or(0, HashSet::len);
         if count > limit {
-            let both =
-                |has: &HashSet<Arc<str>>| sent.keys().filter(|topic| has.contains(topic.as_str())).count();
+            let both = |has: &HashSet<Arc<str>>| has.iter().filter(|topic| from.topics.has(topic)).count();
             count -= has.map_or(0, both);
         }
         if count > limit {
@@ -232,14 +232,11 @@ impl Writer {
     }
 
     fn take_topics(&mut self, seat: &Arc<Seat>, from: &Registration<'_>, first: bool, read_only: bool) {
-        let wrapper = from.topics;
+        let topics = from.topics;
         let delete = self.published.settings().delete_topic_with_broker_registration;
-        if delete && wrapper.topic_queue_mapping_info_map.is_empty() {
+        if delete && topics.mappings().is_empty() {
             let known = self.topics.get(&seat.name).into_iter().flatten();
-            let lost: Vec<Arc<str>> = known
-                .filter(|topic| !wrapper.topic_config_table.contains_key(&***topic))
-                .cloned()
-                .collect();
+            let lost: Vec<Arc<str>> = known.filter(|topic| !topics.has(topic)).cloned().collect();
             for topic in lost {
                 self.drop_queues(&topic, &seat.name);
             }
@@ -249,20 +246,21 @@ impl Writer {
             .published
             .live()
             .get(&key)
-            .map(|live| live.version == wrapper.data_version);
+            .map(|live| live.version == *topics.version());
         let changed = first || same != Some(true);
-        for (topic, config) in &wrapper.topic_config_table {
+        let mut hint = 0;
+        topics.each(&mut |topic| {
             let has = || {
                 self.published
-                    .cell(topic)
+                    .cell(topic.name)
                     .is_some_and(|cell| cell.has(&seat.name))
             };
-            if !topic.is_empty() && (changed || !has()) {
-                self.put_queues(topic, row(seat, config, read_only));
+            if !topic.name.is_empty() && (changed || !has()) {
+                self.put_queues(topic.name, &row(seat, topic, read_only), &mut hint);
             }
-        }
+        });
         if changed {
-            for (topic, info) in &wrapper.topic_queue_mapping_info_map {
+            for (topic, info) in topics.mappings() {
                 let broker = info.broker_name.as_deref().unwrap_or(&seat.name);
                 self.published.map(topic, broker, Some(info.clone()));
             }
@@ -302,7 +300,7 @@ impl Writer {
         let live = Live {
             updated_ms: AtomicI64::new(now_ms),
             timeout_ms: from.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS),
-            version: from.topics.data_version.clone(),
+            version: from.topics.version().clone(),
             ha_address: from.ha_address.to_owned(),
             peer: from.peer,
             seat: seat.clone(),
@@ -339,10 +337,13 @@ impl Writer {
         Some((address.clone(), master.ha_address.clone()))
     }
 
-    pub(super) fn put_queues(&mut self, topic: &str, row: Row) {
-        let name = row.seat.name.clone();
-        if let Some(topic) = self.published.put(topic, row) {
-            self.topics.entry(name).or_default().insert(topic);
+    /// Adds or replaces a broker's queues of a topic; for `hint` see [`Cell::put`](super::published::Cell::put).
+    pub(super) fn put_queues(&mut self, topic: &str, row: &Row, hint: &mut usize) {
+        if let Some(topic) = self.published.put(topic, row, hint) {
+            self.topics
+                .entry(row.seat.name.clone())
+                .or_default()
+                .insert(topic);
         }
     }
 
@@ -368,17 +369,17 @@ impl Writer {
     }
 }
 
-fn row(seat: &Arc<Seat>, config: &TopicConfig, read_only: bool) -> Row {
+fn row(seat: &Arc<Seat>, topic: AnnouncedTopic<'_>, read_only: bool) -> Row {
     Row {
         seat: seat.clone(),
         perm: if read_only {
-            config.perm & !PERM_WRITE
+            topic.perm & !PERM_WRITE
         } else {
-            config.perm
+            topic.perm
         },
-        read_queues: config.read_queue_nums,
-        write_queues: config.write_queue_nums,
-        sys_flag: config.topic_sys_flag,
+        read_queues: topic.read_queues,
+        write_queues: topic.write_queues,
+        sys_flag: topic.sys_flag,
     }
 }
 
