@@ -4,12 +4,19 @@
 //! Values that concern only the Python rows (paths, lists that may be asked for) are kept by Python and not here.
 
 use crate::error::NameServerError;
-use pyrmq_remoting::net::ServerOptions;
+use pyrmq_remoting::net::{LargeFrames, ServerOptions};
 use pyrmq_routing::table::Settings;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 pub use pyrmq_remoting::setting::Setting;
+
+/// Only registrations are as large as this. One is worked on while the next is read: more would only take the
+/// processor from routes and heartbeats, and memory.
+const LARGE: LargeFrames = LargeFrames {
+    bytes: 64 * 1024,
+    at_once: 2,
+};
 
 pyrmq_remoting::options! {
     /// Everything that a name server can be told.
@@ -71,6 +78,7 @@ impl Options {
         let mut options = ServerOptions::default();
         options.connection.idle =
             Duration::from_secs(self.server_channel_max_idle_time_seconds.unsigned_abs());
+        options.large_frames = Some(LARGE);
         options
     }
 

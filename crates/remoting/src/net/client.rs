@@ -73,6 +73,7 @@ impl Client {
                 drain_quiet: Duration::ZERO,
                 table,
                 stats: Arc::default(),
+                large: None,
             }),
             events,
             tracker: Tracker::new(handle.clone()),

@@ -9,6 +9,7 @@
 //! What a peer can cost: one partial frame up to the decoder's cap, `outgoing_bytes` of waiting answers before it is
 //! no longer read (`outgoing_close_bytes` before it is closed), `in_flight` unanswered requests.
 
+use super::large::{Turn, Turns};
 use super::link::{Link, Park, Phase};
 use super::outgoing::Batch;
 use super::pending::Waiter;
@@ -16,6 +17,7 @@ use super::stats::{Snapshot, Stats};
 use super::{CloseReason, ConnectionOptions, Outbox, Peer, Table};
 use crate::codes::response;
 use crate::command::Command;
+use crate::frame;
 use bytes::BytesMut;
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -45,6 +47,7 @@ pub(super) struct Setting {
     pub(super) drain_quiet: Duration,
     pub(super) table: Arc<Table>,
     pub(super) stats: Arc<Stats>,
+    pub(super) large: Option<Turns>,
 }
 
 /// Since when something hangs, and how many bytes have moved since.
@@ -89,6 +92,7 @@ pub(super) struct Connection {
     /// No frame was read yet: a stranger's first bytes get a better explanation.
     pub(super) fresh: bool,
     ended: bool,
+    pub(super) turn: Turn,
     ready: VecDeque<Command>,
     batch: Batch,
     blocked: bool,
@@ -118,6 +122,7 @@ impl Connection {
             unread: false,
             fresh: true,
             ended: false,
+            turn: Turn::None,
             ready: VecDeque::new(),
             batch: Batch::default(),
             blocked: false,
@@ -186,7 +191,7 @@ impl Connection {
         }
         let mut progress = false;
         if phase < Phase::Closing && self.link.takes_more() {
-            if !self.unread && !self.ended {
+            if !self.unread && !self.ended && self.may_read(cx) {
                 progress |= self.read(cx, work)?;
             }
             if self.unread {
@@ -208,12 +213,26 @@ impl Connection {
         self.batch.is_empty() && self.ready.is_empty()
     }
 
+    /// False while other connections read large frames and this one is about to.
+    fn may_read(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(turns) = &self.setting.large else {
+            return true;
+        };
+        let frame = frame::announced(&self.input, &self.setting.options.limits);
+        if !matches!(frame, Ok(Some(bytes)) if turns.is_large(bytes)) {
+            return true;
+        }
+        self.turn.poll(turns, cx)
+    }
+
     fn read(&mut self, cx: &mut Context<'_>, work: &mut usize) -> Result<bool, CloseReason> {
         if self.input.capacity() - self.input.len() < self.read_size / 2 {
             self.input.reserve(self.read_size);
         }
         let room = self.input.capacity() - self.input.len();
         let Poll::Ready(read) = pin!(self.stream.read_buf(&mut self.input)).poll(cx) else {
+            // Others go on while this peer is slow.
+            drop(self.turn.take());
             return Ok(false);
         };
         let read = read?;
@@ -303,7 +322,7 @@ impl Connection {
     ) -> Result<bool, CloseReason> {
         let options = &self.setting.options;
         let idle = self.last_active + options.idle;
-        let half = !self.input.is_empty() && self.link.takes_more();
+        let half = !self.input.is_empty() && self.link.takes_more() && !self.turn.is_waiting();
         let stalled = self.write_hang.due(self.blocked, self.now, options.write_timeout);
         let half = self.read_hang.due(half, self.now, options.idle);
         if self.now >= idle {

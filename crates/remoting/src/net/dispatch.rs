@@ -1,6 +1,7 @@
 //! A connection's incoming frames on their way: responses to those who wait, requests to their row of the table.
 
 use super::connection::{Connection, Hang};
+use super::large::Permit;
 use super::link::Phase;
 use super::{CloseReason, PythonRequest, Reply, Row};
 use crate::codes::response;
@@ -24,10 +25,11 @@ impl Connection {
                 Ok(Some(command)) => {
                     *work -= 1;
                     self.fresh = false;
+                    let turn = self.turn.take();
                     if command.is_response() {
                         self.responses.push(command);
                     } else {
-                        self.request(command);
+                        self.request(command, turn);
                     }
                 }
                 Ok(None) => {
@@ -60,9 +62,9 @@ impl Connection {
         }
     }
 
-    fn request(&mut self, request: Command) {
+    fn request(&mut self, request: Command, turn: Option<Permit>) {
         self.tally.requests += 1;
-        let reply = Reply::new(self.peer.clone(), &request);
+        let reply = Reply::new(self.peer.clone(), &request).holding(turn);
         if !reply.is_oneway() && self.link.begin_request() > self.setting.options.in_flight {
             self.tally.busy += 1;
             reply.send(busy("too many requests of this connection wait for their answer"));

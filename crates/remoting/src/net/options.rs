@@ -76,6 +76,15 @@ impl ConnectionOptions {
     }
 }
 
+/// How a server reads large frames.
+#[derive(Debug, Clone, Copy)]
+pub struct LargeFrames {
+    /// Size from which on a frame is large.
+    pub bytes: usize,
+    /// How many are read and worked on at a time; the others wait in their sockets.
+    pub at_once: usize,
+}
+
 /// Settings of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerOptions {
@@ -89,6 +98,8 @@ pub struct ServerOptions {
     pub drain: Duration,
     /// While stopping, a connection with nothing under way is closed after this long without a byte.
     pub drain_quiet: Duration,
+    /// How large frames are read, for a server whose requests are mostly small; `None`: as all others.
+    pub large_frames: Option<LargeFrames>,
 }
 
 impl Default for ServerOptions {
@@ -99,6 +110,7 @@ impl Default for ServerOptions {
             max_connections: 65_536,
             drain: Duration::from_secs(10),
             drain_quiet: Duration::from_millis(50),
+            large_frames: None,
         }
     }
 }
@@ -110,6 +122,10 @@ impl ServerOptions {
         at_least_one("max_connections", self.max_connections)?;
         if !(1..=65_535).contains(&self.backlog) {
             return Err(bad("backlog", self.backlog, "1 to 65535"));
+        }
+        if let Some(large) = self.large_frames {
+            at_least_one("large_frames.bytes", large.bytes)?;
+            at_least_one("large_frames.at_once", large.at_once)?;
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! One connection as a processor sees it, and the right to answer one request.
 
 use super::NetError;
+use super::large::Permit;
 use super::pending::Callback;
 use crate::codes::response;
 use crate::command::{Command, FLAG_RESPONSE, SerializeType};
@@ -131,6 +132,8 @@ pub struct Reply {
     serialize_type: SerializeType,
     oneway: bool,
     open: bool,
+    // Given back when the request is done with.
+    turn: Option<Permit>,
 }
 
 impl Reply {
@@ -142,7 +145,14 @@ impl Reply {
             serialize_type: request.serialize_type,
             oneway: request.is_oneway(),
             open: true,
+            turn: None,
         }
+    }
+
+    /// Keeps the turn by which the request was read until it is answered.
+    pub(super) fn holding(mut self, turn: Option<Permit>) -> Self {
+        self.turn = turn;
+        self
     }
 
     /// True when nobody waits for the answer.

@@ -4,6 +4,7 @@
 //! connection ends once nothing is under way on it; at the deadline the rest is cut.
 
 use super::connection::{Connection, Setting};
+use super::large::Turns;
 use super::link::{Link, Phase};
 use super::stats::{Snapshot, Stats};
 use super::{CloseReason, NetError, Peer, ServerOptions, Shutdown, Table, Tracker};
@@ -90,6 +91,7 @@ impl Server {
                     drain_quiet: options.drain_quiet,
                     table,
                     stats: Arc::default(),
+                    large: options.large_frames.map(Turns::new),
                 }),
                 events,
                 opaque: Arc::default(),
