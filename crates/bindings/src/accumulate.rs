@@ -116,7 +116,7 @@ impl PyAccumulator {
         own: &Own<'py>,
         flag: i32,
         queue: Option<&(String, i32)>,
-        manner: Manner,
+        mut manner: Manner,
     ) -> PyResult<()> {
         self.check(py)?;
         let raise = |error: ClientError| Error::from(error).into_py(py);
@@ -129,7 +129,7 @@ impl PyAccumulator {
             (None, None) => Place::Any,
         };
         if !self.producer.gate().try_enter(1, body.len()) {
-            self.come_in(py, body.len(), &manner)?;
+            self.come_in(py, body.len(), &mut manner)?;
         }
         let item = Item {
             topic,
@@ -149,7 +149,7 @@ impl PyAccumulator {
     }
 
     /// Waits for room, serving callbacks meanwhile: they are what makes room when nobody polls.
-    fn come_in(&self, py: Python<'_>, bytes: usize, manner: &Manner) -> PyResult<()> {
+    fn come_in(&self, py: Python<'_>, bytes: usize, manner: &mut Manner) -> PyResult<()> {
         let gate = self.producer.gate();
         let time = manner.timeout.unwrap_or(self.producer.options().send_timeout);
         let deadline = Instant::now() + time;
@@ -160,6 +160,10 @@ impl PyAccumulator {
             }
             self.serve(py, &self.calls)?;
             if gate.try_enter(1, bytes) {
+                // A thread that waits for the outcome, and a time of its own, count the wait for room too.
+                if manner.timeout.is_some() || matches!(manner.ticket, Some(Ticket::Thread(_))) {
+                    manner.timeout = Some(deadline.saturating_duration_since(Instant::now()));
+                }
                 return Ok(());
             }
             self.wait_for(py, Want::Room { bytes }, left)?;

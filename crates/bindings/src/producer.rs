@@ -201,8 +201,9 @@ impl PyProducer {
         draft: Draft,
         timeout_ms: Option<u64>,
     ) -> PyResult<PySendResult> {
-        let timeout = self.timeout(timeout_ms);
-        self.enter(py, 1, draft.body.len(), Instant::now() + timeout)?;
+        let deadline = Instant::now() + self.timeout(timeout_ms);
+        self.enter(py, 1, draft.body.len(), deadline)?;
+        let timeout = deadline.saturating_duration_since(Instant::now());
         let waiter: Arc<Waiter> = Arc::default();
         let slot = waiter.clone();
         let done = Box::new(move |outcome: Outcome| slot.set(outcome.map(|frame| (Arc::new(frame), None))));

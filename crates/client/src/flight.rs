@@ -102,7 +102,8 @@ impl Flight {
     /// Goes out at once when the route is known, else as soon as it is.
     pub(crate) fn start(self: Box<Self>) {
         let (shared, topic) = (self.shared.clone(), self.draft.topic.clone());
-        shared.routes.with(&topic, move |known| self.depart(known));
+        let by = self.started + self.timeout;
+        shared.routes.with(&topic, by, move |known| self.depart(known));
     }
 
     fn depart(mut self: Box<Self>, known: Known) {
@@ -113,10 +114,10 @@ impl Flight {
         };
         if left.is_zero() {
             let late = ClientError::net(
-                "finding the topic's brokers",
+                "waiting for its turn",
                 "",
                 NetError::Timeout {
-                    address: "the name servers".to_owned(),
+                    address: "what is before it in its queue".to_owned(),
                     timeout: self.timeout,
                     sent: false,
                 },

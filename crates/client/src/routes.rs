@@ -13,9 +13,10 @@ use pyrmq_remoting::net::{Client, NetError, Shutdown, Tracker};
 use pyrmq_routing::route::{MASTER_ID, PERM_WRITE, Published, Route};
 use pyrmq_routing::select::QueueSelector;
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// The name servers of a client.
@@ -39,17 +40,21 @@ impl NameServers {
         }
     }
 
-    /// Asks the current name server, and the others when it cannot be reached. The answer may be an error code.
+    /// Asks the current name server, and the others when it cannot be reached; each gets its share of what is left of
+    /// the time, so that one silent server cannot use up the time of all. The answer may be an error code.
     pub async fn ask(&self, what: &'static str, command: Command) -> Result<(Command, String), ClientError> {
         let count = self.addresses.len();
         let first = self.current.load(Ordering::Relaxed);
         let (mut tried, mut unresolved) = (String::new(), 0);
+        let by = Instant::now() + self.timeout;
         for step in 0..count {
+            let others = u32::try_from(count - step).unwrap_or(u32::MAX);
+            let share = by.saturating_duration_since(Instant::now()) / others;
             let at = (first + step) % count;
             let Some(address) = self.addresses.get(at) else {
                 break;
             };
-            match self.client.request(address, command.clone(), self.timeout).await {
+            match self.client.request(address, command.clone(), share).await {
                 Ok(answer) => {
                     if step > 0 {
                         self.current.store(at, Ordering::Relaxed);
@@ -148,11 +153,17 @@ impl TopicRoute {
 /// What asking for a route gives.
 pub type Known = Result<TopicRoute, ClientError>;
 
+/// Told what is known.
+type Callback = Box<dyn FnOnce(Known) + Send>;
+
+/// How often is looked for callbacks whose time is over while the name servers are asked.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// Who waits for a topic that is being asked for.
 #[derive(Default)]
 struct Asking {
-    /// Called in order, before the topic becomes known to those who only look.
-    callbacks: Vec<Box<dyn FnOnce(Known) + Send>>,
+    /// Called in order, before the topic becomes known to those who only look; each by its time at the latest.
+    callbacks: Vec<(Instant, Callback)>,
     /// Told when it is known.
     tasks: Vec<oneshot::Sender<Known>>,
 }
@@ -205,9 +216,9 @@ impl Routes {
         known.get(topic).cloned()
     }
 
-    /// Calls back with what is known (at once), else with what the name servers say. Callbacks of one topic run one
-    /// after the other in the order of the calls; they must not block.
-    pub fn with(&self, topic: &Arc<str>, then: impl FnOnce(Known) + Send + 'static) {
+    /// Calls back with what is known (at once), else with what the name servers say until `by`. Callbacks of one
+    /// topic run one after the other in the order of the calls; they must not block.
+    pub fn with(&self, topic: &Arc<str>, by: Instant, then: impl FnOnce(Known) + Send + 'static) {
         if let Some(route) = self.known(topic) {
             return then(Ok(route));
         }
@@ -219,7 +230,7 @@ impl Routes {
         }
         let first = !asking.contains_key(topic);
         let callbacks = &mut asking.entry(topic.clone()).or_default().callbacks;
-        callbacks.push(Box::new(then));
+        callbacks.push((by, Box::new(then)));
         drop(asking);
         if first {
             self.learn(topic);
@@ -333,7 +344,13 @@ impl Shared {
     }
 
     async fn learn(&self, topic: &Arc<str>) {
-        let found = self.ask(topic).await;
+        let mut asked = pin!(self.ask(topic));
+        let found = loop {
+            match tokio::time::timeout(LOOK, asked.as_mut()).await {
+                Ok(found) => break found,
+                Err(_) => self.expire(topic),
+            }
+        };
         loop {
             let mut asking = self.asking();
             let callbacks = asking
@@ -351,9 +368,30 @@ impl Shared {
                 return;
             }
             drop(asking);
-            for callback in callbacks {
+            for (_, callback) in callbacks {
                 callback(found.clone());
             }
+        }
+    }
+
+    /// Tells those who cannot wait any longer that the name servers have not answered.
+    fn expire(&self, topic: &Arc<str>) {
+        let now = Instant::now();
+        let mut asking = self.asking();
+        let late: Vec<_> = match asking.get_mut(topic) {
+            Some(asking) => asking.callbacks.extract_if(.., |(by, _)| *by <= now).collect(),
+            None => return,
+        };
+        drop(asking);
+        for (_, callback) in late {
+            callback(Err(ClientError::NameServers {
+                addresses: self.names.addresses.join(";"),
+                tried: format!(
+                    "{}: no answer within the time of the send",
+                    self.names.addresses.join(", ")
+                ),
+                unresolved: false,
+            }));
         }
     }
 

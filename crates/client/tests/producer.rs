@@ -63,6 +63,33 @@ fn issue_8990_a_silent_broker_does_not_use_up_the_time_of_all() {
 }
 
 #[test]
+fn a_silent_name_server_does_not_use_up_the_time_of_the_send() {
+    let world = World::new(1);
+    // The system takes the connection, nobody reads from it.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let short = Duration::from_millis(300);
+    let alone = world.producer(|options| options.client.name_servers = vec![address.clone()]);
+    let begin = Instant::now();
+    let error = send(&alone, "x", Target::Any, short).recv_timeout(WAIT).unwrap();
+    assert!(begin.elapsed() >= short);
+    assert!(
+        matches!(error, Err(ClientError::NameServers { .. })),
+        "told before the name server's own 3 s are over: {error:?}"
+    );
+    let names = vec![address, world.names.to_string()];
+    for _ in 0..4 {
+        // Each starts at a random one of the two.
+        let both = world.producer(|options| {
+            options.client.name_servers.clone_from(&names);
+            options.client.request_timeout = Duration::from_millis(600);
+        });
+        let sent = send(&both, "x", Target::Any, WAIT).recv_timeout(WAIT);
+        sent.unwrap().unwrap();
+    }
+}
+
+#[test]
 fn a_busy_broker_is_asked_again_until_it_takes_the_message() {
     let world = World::new(1);
     world.script(0, &[Act::Say(response::SYSTEM_BUSY); 6]);

@@ -6,6 +6,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+const GRACE: Duration = Duration::from_millis(20);
+
 /// Which lane a message goes by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Key {
@@ -57,6 +59,13 @@ pub(super) struct Load<T> {
     pub(super) timeout: Duration,
 }
 
+impl<T> Load<T> {
+    /// When it ends although another is still on its way before it. What is before it usually ends first.
+    pub(super) fn late_at(&self) -> Instant {
+        self.since + self.timeout + GRACE
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Lane<T> {
     pub(super) open: Option<Open<T>>,
@@ -104,6 +113,19 @@ impl<T> Lane<T> {
             return false;
         }
         !self.sealed.is_empty() || self.is_ripe(ordered, now, linger)
+    }
+
+    /// A load whose time is over while another is on its way before it; it counts as on its way.
+    pub(super) fn take_late(&mut self, now: Instant) -> Option<Load<T>> {
+        if self.in_flight == 0 {
+            return None;
+        }
+        let at = self
+            .sealed
+            .iter()
+            .position(|load| now >= load.since + load.timeout)?;
+        self.in_flight += 1;
+        self.sealed.remove(at)
     }
 
     /// The next load that may leave now; it counts as on its way.

@@ -92,6 +92,7 @@ struct State<T> {
     /// The names of the topics that were used; a lane's key is made of them.
     topics: HashMap<Arc<str>, Key>,
     parked: HashMap<Arc<str>, Vec<Parked<T>>>,
+    last_parked: u64,
     /// The timer is awake.
     ticking: bool,
     closed: bool,
@@ -131,6 +132,7 @@ impl<T: Send + 'static> Accumulator<T> {
                 lanes: HashMap::new(),
                 topics: HashMap::new(),
                 parked: HashMap::new(),
+                last_parked: 0,
                 ticking: false,
                 closed: false,
             }),
@@ -193,12 +195,14 @@ impl<T: Send + 'static> Accumulator<T> {
             Some(lane) => lane,
             None => state.lanes.entry(key.clone()).or_default(),
         };
-        let (ticking, eager) = (state.ticking, item.eager);
+        let (ticking, eager, hurried) = (state.ticking, item.eager, item.timeout.is_some());
         self.put(lane, key, item, now)?;
         let due = lane.is_due(key.is_ordered(), now, self.limits.linger);
         let pump = (due && !lane.pumping).then(|| key.clone());
-        // Nothing else would make it leave when it is neither eager nor full.
-        let wake = !ticking && lane.open.is_some() && !(eager && due);
+        // Nothing else would make it leave when it is neither eager nor full, or end when its lane is held up for longer
+        // than it may wait.
+        let held_up = !due && hurried;
+        let wake = held_up || (!ticking && lane.open.is_some() && !(eager && due));
         state.ticking |= wake;
         drop(guard);
         if wake {
@@ -392,7 +396,13 @@ impl<T: Send + 'static> Accumulator<T> {
         let mut guard = self.state();
         let state = &mut *guard;
         let (mut due, mut again) = (Vec::new(), None);
+        let mut late = Vec::new();
         for (key, lane) in &mut state.lanes {
+            while let Some(load) = lane.take_late(now) {
+                late.push((key.clone(), load));
+            }
+            let next = lane.sealed.iter().map(Load::late_at).min();
+            again = again.into_iter().chain(next.filter(|_| lane.in_flight > 0)).min();
             let Some(open) = &mut lane.open else { continue };
             let ripe = open.since + linger;
             if now < ripe {
@@ -405,6 +415,10 @@ impl<T: Send + 'static> Accumulator<T> {
         }
         state.ticking = again.is_some();
         drop(guard);
+        for (key, load) in late {
+            // Its time is over: it ends as a flight that does not depart.
+            self.launch(key, load);
+        }
         for key in due {
             self.pump(&key);
         }
@@ -425,8 +439,12 @@ async fn tick<T: Send + 'static>(accumulator: Weak<Accumulator<T>>, opened: Arc<
             }
         };
         let pause = again.saturating_duration_since(Instant::now());
-        if shutdown.sleep_or_stop(pause).await {
-            return;
+        tokio::select! {
+            // Something that is due earlier may have come.
+            () = opened.notified() => {}
+            stopped = shutdown.sleep_or_stop(pause) => if stopped {
+                return;
+            },
         }
     }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 /// A message of a hash that waits for its topic's route.
 pub(super) struct Parked<T> {
+    number: u64,
     body: Bytes,
     extra: String,
     flag: i32,
@@ -32,8 +33,11 @@ impl<T: Send + 'static> Accumulator<T> {
         item: Item<'_, T>,
         since: Instant,
     ) {
-        let first = !state.parked.contains_key(topic);
+        state.last_parked += 1;
+        let number = state.last_parked;
+        let by = since + item.timeout.unwrap_or(self.producer.options().send_timeout);
         state.parked.entry(topic.clone()).or_default().push(Parked {
+            number,
             body: Bytes::copy_from_slice(item.body),
             extra: item.extra.to_owned(),
             flag: item.flag,
@@ -45,15 +49,31 @@ impl<T: Send + 'static> Accumulator<T> {
             since,
         });
         drop(state);
-        if first {
-            let this = self.clone();
-            let name = topic.clone();
-            self.producer
-                .routes()
-                .with(topic, move |known| this.unpark(&name, &known));
+        let (this, name) = (self.clone(), topic.clone());
+        self.producer.routes().with(topic, by, move |known| match known {
+            Ok(_) => this.unpark(&name, &known),
+            Err(error) => this.turn_away(&name, number, error),
+        });
+    }
+
+    /// One message's time is over, or its topic has no route.
+    fn turn_away(&self, topic: &Arc<str>, number: u64, error: ClientError) {
+        let mut state = self.state();
+        let Some(all) = state.parked.get_mut(topic) else {
+            return;
+        };
+        let at = all.iter().position(|parked| parked.number == number);
+        let found = at.map(|at| all.remove(at));
+        if all.is_empty() {
+            state.parked.remove(topic);
+        }
+        drop(state);
+        if let Some(parked) = found {
+            self.refuse(topic, parked.body.len(), parked.ticket, error);
         }
     }
 
+    /// The route is known: each message goes to its lane, in the order in which they came.
     fn unpark(self: &Arc<Self>, topic: &Arc<str>, known: &Known) {
         let mut failed = Vec::new();
         let mut used = Vec::new();
