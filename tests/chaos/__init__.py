@@ -1,0 +1,1 @@
+"""The chaos test of the producer."""

@@ -1,0 +1,204 @@
+"""Loads of the chaos test: each sends its share in its own manner and keeps what it was told."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from pyrmq import Producer, RmqError, SendResult, aio
+from pyrmq.errors import BatchSendError
+
+TIMEOUT_S = 1.0
+SHORT_S = 0.4
+BATCH = 50
+IN_FLIGHT = 200
+KEYS = 5
+
+Place = tuple[str, int, int]
+"""Broker, queue, offset."""
+
+
+@dataclass
+class Told:
+    """What a load was told of each of its messages.
+
+    Attributes:
+        name: the load; its bodies begin with it.
+        ordered: its messages with a key keep their order.
+        stored: body to (place, unique id, may be duplicate).
+        refused: bodies that certainly are not stored.
+        unknown: bodies that may be.
+        twice: bodies whose outcome was told more than once.
+        over_s: for the call that outlived its time most: by how much.
+        errors: how often which error came.
+    """
+
+    name: str
+    ordered: bool = False
+    stored: dict[str, tuple[Place, str, bool]] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+    unknown: set[str] = field(default_factory=set)
+    twice: list[str] = field(default_factory=list)
+    over_s: float = 0.0
+    errors: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def count(self) -> int:
+        """Messages whose outcome is known."""
+        return len(self.stored) + len(self.refused) + len(self.unknown)
+
+    def note(self, body: str, outcome: SendResult | BaseException | None) -> None:
+        """Keep one outcome."""
+        if body in self.stored or body in self.refused or body in self.unknown:
+            self.twice.append(body)
+        if isinstance(outcome, SendResult):
+            place = (outcome.broker, outcome.queue_id, outcome.queue_offset)
+            self.stored[body] = (place, outcome.message_id, outcome.may_be_duplicate)
+            return
+        assert isinstance(outcome, RmqError), f"{body}: {outcome!r}"
+        may_exist = getattr(outcome, "may_exist", False)
+        self.errors[f"{type(outcome).__name__}{', may exist' if may_exist else ''}"] += 1
+        (self.unknown if may_exist else self.refused).add(body)
+
+    def took(self, began: float, timeout: float) -> None:
+        """Keep by how much a call outlived its time."""
+        self.over_s = max(self.over_s, time.monotonic() - began - timeout)
+
+
+class Quota:
+    """How many messages a load may have sent so far: it grows with each step of the script."""
+
+    def __init__(self) -> None:
+        """Nothing may be sent yet."""
+        self._allowed = 0
+        self._changed = threading.Condition()
+
+    def allow(self, count: int) -> None:
+        """Let every load send up to ``count`` messages."""
+        with self._changed:
+            self._allowed = count
+            self._changed.notify_all()
+
+    def wait(self, number: int, timeout: float | None = None) -> bool:
+        """Wait until message ``number`` may be sent; False when the time is over first."""
+        with self._changed:
+            return self._changed.wait_for(lambda: number < self._allowed, timeout)
+
+
+def keyed(told: Told, number: int) -> str | None:
+    """The sharding key of a message, when its load keeps order."""
+    return f"{told.name}-{number % KEYS}" if told.ordered else None
+
+
+def send_each(producer: Producer, told: Told, topic: str, count: int, quota: Quota) -> None:
+    """One send after the other; every third has a shorter time of its own."""
+    for number in range(count):
+        quota.wait(number)
+        body = f"{told.name}:{number}"
+        short = SHORT_S if number % 3 == 0 else None
+        began = time.monotonic()
+        try:
+            key = keyed(told, number)
+            told.note(body, producer.send(topic, body, sharding_key=key, timeout=short))
+        except RmqError as error:
+            told.note(body, error)
+        told.took(began, short or TIMEOUT_S)
+
+
+def send_futures(producer: Producer, told: Told, topic: str, count: int, quota: Quota) -> None:
+    """Many futures at once."""
+    room = threading.Semaphore(IN_FLIGHT)
+    for number in range(count):
+        quota.wait(number)
+        room.acquire()
+        body = f"{told.name}:{number}"
+        began = time.monotonic()
+        try:
+            future = producer.send_async(topic, body, sharding_key=keyed(told, number))
+        except RmqError as error:
+            told.note(body, error)
+            room.release()
+            continue
+
+        def landed(done: object, body: str = body, began: float = began) -> None:
+            told.took(began, TIMEOUT_S)
+            told.note(body, done.exception() or done.result())  # type: ignore[attr-defined]
+            room.release()
+
+        future.add_done_callback(landed)
+    for _ in range(IN_FLIGHT):
+        assert room.acquire(timeout=60), f"{told.name}: a future is never done"
+
+
+def produce(producer: Producer, told: Told, topic: str, count: int, quota: Quota) -> None:
+    """Gathered messages with a callback each."""
+    waiting = [0]
+    for number in range(count):
+        while waiting[0] >= IN_FLIGHT or not quota.wait(number, timeout=0.0):
+            producer.poll(0.02)
+        body = f"{told.name}:{number}"
+        began = time.monotonic()
+
+        def landed(
+            error: RmqError | None,
+            result: SendResult | None,
+            body: str = body,
+            began: float = began,
+        ) -> None:
+            waiting[0] -= 1
+            told.took(began, TIMEOUT_S)
+            told.note(body, error or result)
+
+        waiting[0] += 1
+        try:
+            producer.produce(topic, body, landed, sharding_key=keyed(told, number))
+        except RmqError as error:
+            landed(error, None)
+        if number % BATCH == 0:
+            producer.poll(0)
+    deadline = time.monotonic() + 60
+    while waiting[0] and time.monotonic() < deadline:
+        producer.poll(0.1)
+
+
+def send_lists(producer: Producer, told: Told, topic: str, count: int, quota: Quota) -> None:
+    """Lists of messages stored together."""
+    for first in range(0, count, BATCH):
+        quota.wait(first)
+        bodies = [f"{told.name}:{number}" for number in range(first, min(first + BATCH, count))]
+        began = time.monotonic()
+        try:
+            outcomes: list[SendResult | RmqError] = list(producer.send_batch(topic, bodies))
+        except BatchSendError as error:
+            outcomes = list(error.results)  # type: ignore[arg-type]
+        except RmqError as error:
+            outcomes = [error] * len(bodies)
+        told.took(began, TIMEOUT_S)
+        for body, outcome in zip(bodies, outcomes, strict=True):
+            told.note(body, outcome)
+
+
+def send_tasks(address: str, told: Told, topic: str, count: int, quota: Quota) -> None:
+    """Tasks of an event loop that await each send."""
+    numbers = iter(range(count))
+
+    async def task(producer: aio.Producer) -> None:
+        for number in numbers:
+            while not quota.wait(number, timeout=0.0):  # noqa: ASYNC110 - threads allow more
+                await asyncio.sleep(0.02)
+            body = f"{told.name}:{number}"
+            began = time.monotonic()
+            try:
+                told.note(body, await producer.send(topic, body))
+            except RmqError as error:
+                told.note(body, error)
+            told.took(began, TIMEOUT_S)
+
+    async def main() -> None:
+        async with aio.Producer(name_server=address, send_timeout=TIMEOUT_S) as producer:
+            await asyncio.gather(*(task(producer) for _ in range(50)))
+
+    asyncio.run(main())

@@ -1,0 +1,63 @@
+"""The script of the chaos test: what happens to which server, in which order, from one seed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from tests.chaos.proxy import Network
+    from tests.interop.ours import OurProcess
+
+STEP_S = 0.8
+"""How long a trouble of one server lasts at most; the loads go on meanwhile."""
+OUTAGE_S = 1.5
+"""How long a trouble of several at once lasts: longer than a call may."""
+OUTAGES = (("silent", "names-a+names-b"), ("silent", "broker-a+broker-b"))
+"""What happens to several at once. The first comes before anybody knows a route."""
+
+Step = tuple[str, str]
+"""What happens, and to whom."""
+
+TROUBLES = ("kill", "stop", "delay", "silent", "lose", "cut", "refuse")
+
+
+def steps(chance: random.Random, names: list[str], count: int) -> list[Step]:
+    """The outages, and every trouble for every server at least once; then more of them."""
+    every = [(trouble, name) for trouble in TROUBLES for name in names]
+    chance.shuffle(every)
+    more = [(chance.choice(TROUBLES), chance.choice(names)) for _ in range(len(every), count)]
+    return [OUTAGES[0], *every[::2], OUTAGES[1], *every[1::2], *more]
+
+
+def play(
+    chance: random.Random,
+    script: list[Step],
+    servers: dict[str, OurProcess],
+    network: Network,
+    allow: Callable[[int, int], None],
+) -> None:
+    """Play the steps one after the other; ``allow(step, steps)`` lets the loads go on."""
+    for number, (trouble, name) in enumerate(script):
+        allow(number + 1, len(script))
+        lasts = chance.uniform(0.1, 1.0) * STEP_S
+        match trouble:
+            case "kill":
+                servers[name].kill()
+                servers[name].start()
+            case "stop":
+                os.kill(servers[name].pid, signal.SIGSTOP)
+                time.sleep(lasts)
+                os.kill(servers[name].pid, signal.SIGCONT)
+            case _:
+                several = name.split("+")
+                for one in several:
+                    network.order(trouble, one, chance.randrange(20, 400))
+                time.sleep(lasts if len(several) == 1 else OUTAGE_S)
+                for one in several:
+                    network.order("fine", one)
