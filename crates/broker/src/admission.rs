@@ -8,8 +8,8 @@ use pyrmq_remoting::codes::response;
 pub const NAME_LIMIT: usize = 127;
 /// Longest name of a retry or dead-letter topic.
 pub const RETRY_NAME_LIMIT: usize = 255;
-/// Longest name of a group (Apache `Validators.CHARACTER_MAX_LENGTH`).
-pub const GROUP_LIMIT: usize = 255;
+/// Longest name of a new group (Apache `TopicValidator.GROUP_MAX_LENGTH`).
+pub const GROUP_LIMIT: usize = 120;
 /// Longest text of properties: a record has 16 signed bits for it.
 pub const PROPERTIES_LIMIT: usize = 32_767;
 /// Prefix of a group's retry topic (Apache `MixAll.RETRY_GROUP_TOPIC_PREFIX`).
@@ -127,6 +127,18 @@ pub fn open_to_clients(topic: &str) -> Result<(), Refusal> {
         ));
     }
     Ok(())
+}
+
+/// Refuses a topic whose name is too long for a message that is no retry (Apache `HookUtils.checkBeforePutMessage`).
+pub fn storable(topic: &str) -> Result<(), Refusal> {
+    if topic.len() <= NAME_LIMIT || is_retry(topic) {
+        return Ok(());
+    }
+    let reason = format!(
+        "messages go to topics of at most {NAME_LIMIT} characters: {}",
+        shorten(topic)
+    );
+    Err(Refusal::new(response::MESSAGE_ILLEGAL, reason))
 }
 
 /// Refuses bodies and properties over the limits.

@@ -36,6 +36,11 @@ impl Draft<'_> {
     pub(crate) fn put(mut self, store: &Store, delays: &Delays) -> Result<Stored, StoreError> {
         let level = delays.clamp(self.delay_level);
         let mut tags_code = java_hash::tags_code(self.tags);
+        if level > 0 && level != self.delay_level {
+            self.properties =
+                properties::copy(&self.properties, self.topic.len() + 40, |name| name == "DELAY");
+            properties::append(&mut self.properties, "DELAY", &level.to_string());
+        }
         let (topic, queue_id) = if level > 0 {
             // A retry of a retry has been here before.
             if properties::find(&self.properties, "REAL_TOPIC").is_some() {

@@ -243,8 +243,8 @@ async fn a_message_given_back_is_tried_again_and_then_dead() {
     })
     .await;
     assert_eq!(dead[0].1, b"hard");
-    assert!(dead[0].2.contains("DLQ_ORIGIN_TOPIC\u{1}T\u{2}"), "{}", dead[0].2);
-    assert!(dead[0].2.contains("DLQ_ORIGIN_MESSAGE_ID\u{1}origin\u{2}"));
+    assert!(dead[0].2.contains("RETRY_TOPIC\u{1}T\u{2}"), "{}", dead[0].2);
+    assert!(dead[0].2.contains("DELAY\u{1}0\u{2}"), "{}", dead[0].2);
     // -1 sends it there at once.
     site.ask_ok(back(0, -1, 16)).await;
     eventually("the second is dead", async || {

@@ -92,7 +92,7 @@ async fn a_half_is_seen_once_it_is_committed_and_never_when_rolled_back() {
         text.contains("__transactionId__\u{1}0A01") && text.contains("PGROUP"),
         "{text}"
     );
-    assert!(!text.contains("TRAN_MSG") && !text.contains("REAL_"), "{text}");
+    assert!(text.contains("TRAN_MSG") && !text.contains("REAL_"), "{text}");
     let answer = site.ask_ok(pull("G", "T", 0, "*", None)).await;
     let body = answer.body.unwrap();
     let message = record::records(&body).next().unwrap().unwrap();

@@ -73,7 +73,7 @@ pub(crate) fn send_back(state: &State, request: &Command, _peer: &Peer) -> Answe
         store_host: state.store_host(),
         reconsume_times: record.reconsume_times + 1,
         body: record.body,
-        properties: retry_properties(&record, old, &way, &header),
+        properties: retry_properties(&record, old, &way),
         unique_key: known.unique_key,
         keys: known.keys,
         tags: known.tags,
@@ -131,22 +131,9 @@ fn find_way(
 }
 
 /// The record's properties with what a retry adds; each key once.
-fn retry_properties(
-    record: &Record<'_>,
-    old: &str,
-    way: &Way,
-    header: &ConsumerSendMsgBackRequestHeader<'_>,
-) -> String {
+fn retry_properties(record: &Record<'_>, old: &str, way: &Way) -> String {
     let mut text = properties::copy(old, 256, |name| {
-        matches!(
-            name,
-            "RETRY_TOPIC"
-                | "ORIGIN_MESSAGE_ID"
-                | "DELAY"
-                | "WAIT"
-                | "DLQ_ORIGIN_TOPIC"
-                | "DLQ_ORIGIN_MESSAGE_ID"
-        )
+        matches!(name, "RETRY_TOPIC" | "ORIGIN_MESSAGE_ID" | "DELAY" | "WAIT")
     });
     let offset_id = OffsetId {
         host: record.store_host,
@@ -158,13 +145,6 @@ fn retry_properties(
     properties::append(&mut text, "RETRY_TOPIC", first_topic);
     properties::append(&mut text, "ORIGIN_MESSAGE_ID", first_id);
     properties::append(&mut text, "WAIT", "false");
-    if way.is_dead() {
-        let topic = header.origin_topic.filter(|topic| !topic.is_empty());
-        let id = header.origin_msg_id.filter(|id| !id.is_empty());
-        properties::append(&mut text, "DLQ_ORIGIN_TOPIC", topic.unwrap_or(first_topic));
-        properties::append(&mut text, "DLQ_ORIGIN_MESSAGE_ID", id.unwrap_or(first_id));
-    } else {
-        properties::append(&mut text, "DELAY", &way.level.to_string());
-    }
+    properties::append(&mut text, "DELAY", &way.level.to_string());
     text
 }

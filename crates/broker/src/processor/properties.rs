@@ -4,8 +4,11 @@
 //! as sent    KEYS 0x01 order-42 0x02 UNIQ_KEY 0x01 0A00.. 0x02
 //! as stored  the same bytes, then MSG_REGION, TRACE_ON and CLUSTER; UNIQ_KEY too when the sender left it out
 //! ```
-//! Apache parses them into a map and writes the map back (`SendMessageProcessor`); here they stay bytes unless a key
-//! has to go. Later pairs hide earlier ones, as in a map.
+//! Apache parses them into a map and writes the map back (`SendMessageProcessor`), in the order of its hashes. Here they
+//! stay bytes in the sender's order, unless a key has to go, stands twice, or there is text that is no pair: what is
+//! stored has the same pairs. Later pairs hide earlier ones, as in a map.
+
+use std::collections::{HashMap, HashSet};
 
 /// Between key and value (Apache `MessageDecoder.NAME_VALUE_SEPARATOR`).
 pub(crate) const NAME_END: char = '\u{1}';
@@ -34,7 +37,8 @@ pub(crate) struct Known<'a> {
     pub(crate) is_inner_batch: bool,
     /// `MSG_TYPE` is `reply`.
     pub(crate) is_reply: bool,
-    /// A key that the broker writes itself or must not store stands in the text: it cannot be copied as it is.
+    /// A key that the broker writes itself or must not store, a key that stands twice or text that is no pair: it cannot
+    /// be copied as it is.
     pub(crate) needs_rewrite: bool,
 }
 
@@ -57,7 +61,10 @@ pub(crate) fn find<'a>(properties: &'a str, name: &str) -> Option<&'a str> {
 /// One pass over the text.
 pub(crate) fn look(properties: &str) -> Known<'_> {
     let mut known = Known::default();
+    let (mut names, mut size) = (Names::default(), 0);
     for (name, value) in pairs(properties) {
+        size += name.len() + value.len() + 2;
+        known.needs_rewrite |= names.is_known(name);
         match name {
             "UNIQ_KEY" => known.unique_key = Some(value),
             "KEYS" => known.keys = Some(value),
@@ -72,7 +79,34 @@ pub(crate) fn look(properties: &str) -> Known<'_> {
         }
         known.needs_rewrite |= is_brokers(name);
     }
+    // The last separator may be missing.
+    known.needs_rewrite |= size != properties.len() && size != properties.len() + 1;
     known
+}
+
+/// Says which names were there before; most messages have few.
+#[derive(Default)]
+struct Names<'a> {
+    few: [&'a str; FEW],
+    count: usize,
+    many: HashSet<&'a str>,
+}
+
+const FEW: usize = 12;
+
+impl<'a> Names<'a> {
+    fn is_known(&mut self, name: &'a str) -> bool {
+        let few = self.few.get(..self.count.min(FEW)).unwrap_or_default();
+        if few.contains(&name) {
+            return true;
+        }
+        let Some(place) = self.few.get_mut(self.count) else {
+            return !self.many.insert(name);
+        };
+        *place = name;
+        self.count += 1;
+        false
+    }
 }
 
 /// Keys that the broker writes itself (first three) or never stores.
@@ -92,10 +126,25 @@ pub(crate) fn copy(properties: &str, extra: usize, drop: impl Fn(&str) -> bool) 
     out
 }
 
+/// `copy` with each name once, with its last value.
+fn copy_once(properties: &str, extra: usize, drop: impl Fn(&str) -> bool) -> String {
+    let last: HashMap<&str, usize> = pairs(properties)
+        .enumerate()
+        .map(|(at, (name, _))| (name, at))
+        .collect();
+    let mut out = String::with_capacity(properties.len() + 1 + extra);
+    for (at, (name, value)) in pairs(properties).enumerate() {
+        if last.get(name) == Some(&at) && !drop(name) {
+            append(&mut out, name, value);
+        }
+    }
+    out
+}
+
 /// Copies the text for storing: as it is where that will do.
 pub(crate) fn copy_for_store(properties: &str, known: &Known<'_>, extra: usize, drop_timers: bool) -> String {
     if known.needs_rewrite || (drop_timers && known.is_timer) {
-        return copy(properties, extra, |name| {
+        return copy_once(properties, extra, |name| {
             is_brokers(name) || (drop_timers && is_timer(name))
         });
     }
@@ -127,4 +176,36 @@ pub(crate) fn brokers_own(region: &str, trace_on: bool, cluster: &str) -> String
     append(&mut out, "TRACE_ON", if trace_on { "true" } else { "false" });
     append(&mut out, "CLUSTER", cluster);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(text: &str) -> String {
+        copy_for_store(text, &look(text), 0, false)
+    }
+
+    #[test]
+    fn whole_text_stays_as_it_is() {
+        for text in ["", "a\u{1}b\u{2}", "KEYS\u{1}k\u{1}l\u{2}größe\u{1}1\u{2}"] {
+            assert!(!look(text).needs_rewrite, "{text}");
+            assert_eq!(stored(text), text);
+        }
+        assert_eq!(stored("a\u{1}b"), "a\u{1}b\u{2}");
+    }
+
+    #[test]
+    fn what_is_no_pair_or_stands_twice_goes() {
+        assert_eq!(
+            stored("a\u{1}1\u{2}b\u{1}2\u{2}a\u{1}3\u{2}"),
+            "b\u{1}2\u{2}a\u{1}3\u{2}"
+        );
+        assert_eq!(stored("\u{2}x\u{2}y\u{1}\u{2}\u{1}z\u{2}a\u{1}1"), "a\u{1}1\u{2}");
+        let many: Vec<String> = (0..40).map(|number| format!("{number}\u{1}v\u{2}")).collect();
+        let many = many.concat();
+        assert!(!look(&many).needs_rewrite);
+        assert!(look(&format!("{many}39\u{1}w\u{2}")).needs_rewrite);
+        assert!(look(&format!("{many}0\u{1}w\u{2}")).needs_rewrite);
+    }
 }

@@ -27,6 +27,9 @@ use std::sync::atomic::Ordering;
 /// From this version on a client's own maxReconsumeTimes counts (Apache `MQVersion.V3_4_9`).
 pub(crate) const VERSION_MAX_RECONSUME: i32 = 121;
 
+/// The delay level of a message that has had its tries (Apache `handleRetryAndDLQ`).
+const NO_DELAY: &str = "-1";
+
 /// Answers sends.
 #[derive(Debug)]
 pub(crate) struct Send {
@@ -105,7 +108,8 @@ impl Send {
         let half = is_half(state, header, &known)?;
         refuse_unbuilt(header, &known)?;
         let mut delay_level = if half { 0 } else { known.delay_level };
-        if admission::is_retry(&topic.name) && self.gives_up(request, header, &topic.name)? {
+        let gives_up = admission::is_retry(&topic.name) && self.gives_up(request, header, &topic.name)?;
+        if gives_up {
             topic = state.dead_letter_topic(admission::group_of_retry(header.topic))?;
             (queue_id, delay_level) = (0, 0);
         }
@@ -118,6 +122,10 @@ impl Send {
             extra,
             delay_level > 0,
         );
+        if gives_up {
+            text = properties::copy(&text, extra, |name| name == "DELAY");
+            properties::append(&mut text, "DELAY", NO_DELAY);
+        }
         text.push_str(&state.own_properties);
         if let Some(key) = &made_key {
             properties::append(&mut text, "UNIQ_KEY", key);

@@ -209,6 +209,7 @@ impl State {
             None => self.make_topic(header, peer)?,
         };
         admission::open_to_clients(&topic.name)?;
+        admission::storable(&topic.name)?;
         if !admission::is_writeable(topic.perm) {
             return Err(Refusal::new(
                 response::NO_PERMISSION,
@@ -283,7 +284,7 @@ impl State {
         if let Some(known) = self.groups.get(name) {
             return Ok(known);
         }
-        if !self.options.auto_create_subscription_group {
+        if !self.options.auto_create_subscription_group || admission::group_name(name).is_err() {
             return Err(Refusal::no_group(name));
         }
         tracing::info!(group = name, "made a consumer group at its first use");

@@ -126,9 +126,7 @@ fn commit_half(state: &State, half: &Record<'_>) -> Result<(), Refusal> {
         ));
     };
     let known = properties::look(text);
-    let real = properties::copy(text, 0, |name| {
-        OF_THE_HALF.contains(&name) || name == "TRANSACTION_CHECK_TIMES"
-    });
+    let real = properties::copy(text, 0, |name| OF_THE_HALF.contains(&name));
     let committed = sys_flag::with_transaction(half.sys_flag, sys_flag::TRANSACTION_COMMIT);
     let stored = if known.delay_level > 0 {
         let draft = Draft {

@@ -43,7 +43,7 @@ const READ_COUNT: usize = 256;
 const READ_BYTES: usize = 4 << 20;
 
 /// Keys that the half adds and the committed message does not have.
-const OF_THE_HALF: [&str; 3] = ["REAL_TOPIC", "REAL_QID", "TRAN_MSG"];
+const OF_THE_HALF: [&str; 2] = ["REAL_TOPIC", "REAL_QID"];
 
 /// An open transaction.
 #[derive(Debug, Clone, Copy)]
@@ -197,9 +197,8 @@ fn copy_of<'a>(record: &Record<'a>, topic: &'a str, queue_id: i32, text: &'a str
 fn write_op(state: &State, place: i64) -> Result<(), StoreError> {
     let body = format!("{place},");
     let mut text = String::new();
-    let id = state.unique_key();
-    properties::append(&mut text, "UNIQ_KEY", &id);
     properties::append(&mut text, "TAGS", REMOVE_TAG);
+    properties::append(&mut text, "WAIT", "true");
     let stored = state.store.put(&Message {
         topic: OP_TOPIC,
         queue_id: QUEUE,
@@ -213,7 +212,7 @@ fn write_op(state: &State, place: i64) -> Result<(), StoreError> {
         body: body.as_bytes(),
         properties: &text,
         tags_code: java_hash::tags_code(Some(REMOVE_TAG)),
-        unique_key: Some(&id),
+        unique_key: None,
         keys: None,
         tag: Some(REMOVE_TAG),
     })?;
