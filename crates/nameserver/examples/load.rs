@@ -14,6 +14,7 @@
 //! ```
 #![allow(
     clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
     clippy::cast_precision_loss,
     clippy::cast_sign_loss,
     clippy::needless_for_each,
@@ -23,17 +24,21 @@
     reason = "a measuring tool"
 )]
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, DataVersion, RegisterBrokerBody, TopicConfig};
 use pyrmq_remoting::codes::request;
+use pyrmq_remoting::frame;
 use pyrmq_remoting::net::{Client, ClientOptions, Table};
+use std::collections::VecDeque;
 use std::io::BufRead;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 const CONNECTIONS: usize = 16;
 const IN_FLIGHT: usize = 16;
@@ -132,32 +137,61 @@ fn told(mut us: Vec<u32>, seconds: f64) -> String {
     )
 }
 
-/// One slot of a pipeline: its answer sends the next request.
+/// One connection that keeps its requests in flight. Frames are written once, before; of the answers only every
+/// [`CHECKED`]th is read, so that the generator takes as little as can be from the processor that both sides share.
 struct Flood {
-    client: Client,
-    address: String,
-    topics: Arc<Vec<String>>,
-    next: AtomicU64,
-    stop: AtomicBool,
-    counted: AtomicBool,
-    us: Mutex<Vec<u32>>,
+    stream: TcpStream,
+    frames: Arc<Vec<Vec<u8>>>,
+    next: usize,
+    sent: VecDeque<Instant>,
+    input: BytesMut,
+    us: Vec<u32>,
 }
 
-fn ask(flood: Arc<Flood>) {
-    let number = flood.next.fetch_add(7919, Ordering::Relaxed) as usize;
-    let command = route(&flood.topics[number % flood.topics.len()]);
-    let (again, sent) = (flood.clone(), Instant::now());
-    flood
-        .client
-        .request_with(&flood.address, command, LIMIT, move |result| {
-            assert_eq!(result.unwrap().code, 0);
-            if again.counted.load(Ordering::Relaxed) {
-                again.us.lock().unwrap().push(sent.elapsed().as_micros() as u32);
+const CHECKED: usize = 64;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    Warm,
+    Counted,
+    Over,
+}
+
+impl Flood {
+    async fn run(mut self, stage: watch::Receiver<Stage>) -> Vec<u32> {
+        let mut output = Vec::new();
+        let mut asked = IN_FLIGHT;
+        let limits = frame::Limits::default();
+        while asked > 0 || !self.sent.is_empty() {
+            output.clear();
+            for _ in 0..asked {
+                self.next = (self.next + 7919) % self.frames.len();
+                output.extend_from_slice(&self.frames[self.next]);
+                self.sent.push_back(Instant::now());
             }
-            if !again.stop.load(Ordering::Relaxed) {
-                ask(again);
+            self.stream.write_all(&output).await.unwrap();
+            assert_ne!(self.stream.read_buf(&mut self.input).await.unwrap(), 0, "hung up");
+            let (mut answers, now) = (0, *stage.borrow());
+            while let Some(size) = frame::announced(&self.input, &limits).unwrap()
+                && size <= self.input.len()
+            {
+                let mut answer = self.input.split_to(size);
+                if (self.us.len() + answers).is_multiple_of(CHECKED) {
+                    let answer = frame::decode(&mut answer, &limits).unwrap().unwrap();
+                    assert!(answer.code == 0 && answer.body.is_some());
+                }
+                answers += 1;
+                // Answers of one connection come in any order; each is as late as the oldest that waits.
+                let sent = self.sent.pop_front().unwrap();
+                if now == Stage::Counted {
+                    self.us.push(sent.elapsed().as_micros() as u32);
+                }
             }
-        });
+            self.input.reserve(256 * 1024);
+            asked = if now == Stage::Over { 0 } else { answers };
+        }
+        self.us
+    }
 }
 
 impl Bench {
@@ -227,44 +261,36 @@ impl Bench {
     }
 
     fn flood(&self, topics: &Arc<Vec<String>>, seconds: f64) -> String {
-        let floods: Vec<Arc<Flood>> = (0..CONNECTIONS)
-            .map(|number| {
-                Arc::new(Flood {
-                    client: self.client(),
-                    address: self.address.clone(),
-                    topics: topics.clone(),
-                    next: AtomicU64::new(number as u64 * 104_729),
-                    stop: AtomicBool::new(false),
-                    counted: AtomicBool::new(false),
-                    us: Mutex::default(),
-                })
-            })
-            .collect();
-        for flood in &floods {
-            for _ in 0..IN_FLIGHT {
-                ask(flood.clone());
+        let frame = |(number, topic): (usize, &String)| {
+            let mut command = route(topic);
+            command.opaque = number as i32;
+            frame::encode(&command).unwrap()
+        };
+        let frames: Arc<Vec<Vec<u8>>> = Arc::new(topics.iter().enumerate().map(frame).collect());
+        let (stage, watched) = watch::channel(Stage::Warm);
+        self.runtime.block_on(async {
+            let mut floods = JoinSet::new();
+            for number in 0..CONNECTIONS {
+                let stream = TcpStream::connect(&self.address).await.unwrap();
+                stream.set_nodelay(true).unwrap();
+                let flood = Flood {
+                    stream,
+                    frames: frames.clone(),
+                    next: number * 104_729 % frames.len(),
+                    sent: VecDeque::new(),
+                    input: BytesMut::with_capacity(256 * 1024),
+                    us: Vec::new(),
+                };
+                floods.spawn(flood.run(watched.clone()));
             }
-        }
-        std::thread::sleep(Duration::from_secs_f64(seconds / 4.0));
-        let started = Instant::now();
-        floods
-            .iter()
-            .for_each(|flood| flood.counted.store(true, Ordering::Relaxed));
-        std::thread::sleep(Duration::from_secs_f64(seconds));
-        floods
-            .iter()
-            .for_each(|flood| flood.counted.store(false, Ordering::Relaxed));
-        let took = started.elapsed().as_secs_f64();
-        floods
-            .iter()
-            .for_each(|flood| flood.stop.store(true, Ordering::Relaxed));
-        let us = floods
-            .iter()
-            .flat_map(|flood| std::mem::take(&mut *flood.us.lock().unwrap()));
-        let us = us.collect();
-        std::thread::sleep(Duration::from_millis(100));
-        floods.iter().for_each(|flood| flood.client.shut());
-        told(us, took)
+            tokio::time::sleep(Duration::from_secs_f64(seconds / 4.0)).await;
+            let started = Instant::now();
+            stage.send_replace(Stage::Counted);
+            tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+            stage.send_replace(Stage::Over);
+            let took = started.elapsed().as_secs_f64();
+            told(floods.join_all().await.concat(), took)
+        })
     }
 
     fn paced(&mut self, rate: f64, seconds: f64, storm: bool) -> String {
