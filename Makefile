@@ -11,7 +11,7 @@ export PIP_QUIET := 1
 unexport CONDA_PREFIX
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test gate fmt lint types dev deps unit rust interop bench chaos faults wheel docs clean
+.PHONY: help demo test gate fmt lint types dev deps unit rust interop bench chaos leaks faults wheel docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -66,6 +66,9 @@ interop: dev ## real RocketMQ 5.5.0, 4.9.7 and 4.6.1, servers and clients
 
 chaos: dev ## a million messages while brokers and name servers are killed, stopped and cut off
 	$(PYTEST) -rs -s tests/chaos --chaos-messages=1000000 --chaos-slack-ms=100
+
+leaks: dev ## a million sends, ten thousand producers opened and closed: nothing is left behind
+	$(PYTEST) -rs -s tests/e2e/test_leaks.py --leak-sends=1000000 --leak-producers=10000
 
 faults: deps ## 10,000 crash points of a simulated disk (PYRMQ_FAULT_POINTS=n, PYRMQ_FAULT_SEED=n replays one run)
 	@$(PYTHON) tools/need.py rust

@@ -34,3 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="by how much a call of the chaos test may outlive its time: 100 is the promise, on a "
         "quiet machine",
     )
+    parser.addoption("--leak-sends", default="50000", help="messages of the leak test")
+    parser.addoption(
+        "--leak-producers", default="200", help="producers that the leak test opens and closes"
+    )
