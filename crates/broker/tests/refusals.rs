@@ -223,9 +223,9 @@ async fn codes_without_a_row_say_so() {
     .await;
     refused(
         &site,
-        Command::request(request::RESUME_CHECK_HALF_MESSAGE),
+        Command::request(request::RECALL_MESSAGE),
         unsupported,
-        &["transaction"],
+        &["timer"],
     )
     .await;
     refused(&site, Command::request(31_999), unsupported, &[]).await;

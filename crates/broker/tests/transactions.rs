@@ -284,6 +284,50 @@ async fn a_transaction_that_nobody_ends_is_given_up_after_its_checks() {
     site.stop().await;
 }
 
+fn resume(id: &str) -> Command {
+    Command::request(request::RESUME_CHECK_HALF_MESSAGE).with_field("msgId", id)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_was_given_up_is_asked_about_again_on_request() {
+    let dir = TempDir::new();
+    let site = Site::start(Options {
+        transaction_check_max: 2,
+        ..quick(&dir)
+    });
+    let (client, asked) = producer(&site).await;
+    let plain = site.send_ok("T", b"x", "").await;
+    for (id, text) in [
+        (plain.fields.get("msgId").unwrap(), "no message of TRANS_CHECK"),
+        ("rubbish", "msgId"),
+    ] {
+        let answer = site.ask(resume(id)).await;
+        assert!(answer.remark.unwrap().contains(text), "{id}");
+    }
+    site.ask_ok(half("T", "0A01", &[])).await;
+    eventually("it is given up", async || {
+        stored(&site, "TRANS_CHECK_MAX_TIME_TOPIC").await.len() == 1
+    })
+    .await;
+    let answer = site
+        .ask_ok(pull("G", "TRANS_CHECK_MAX_TIME_TOPIC", 0, "*", None))
+        .await;
+    let body = answer.body.unwrap();
+    let message = record::records(&body).next().unwrap().unwrap();
+    let id = OffsetId {
+        host: message.store_host,
+        offset: message.physical_offset,
+    };
+    site.ask_ok(resume(&id.to_string())).await;
+    eventually("it is given up again", async || {
+        stored(&site, "TRANS_CHECK_MAX_TIME_TOPIC").await.len() == 2
+    })
+    .await;
+    assert_eq!(asked.questions.lock().unwrap().len(), 4, "asked twice each time");
+    client.close().await;
+    site.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_time_of_its_own_is_kept_and_a_late_end_is_left_to_the_check() {
     let dir = TempDir::new();

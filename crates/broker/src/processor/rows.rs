@@ -113,6 +113,11 @@ const PLAIN: &[(i32, Function, &str)] = &[
         transaction::end,
         "the op message is written at once; asks by 39",
     ),
+    (
+        request::RESUME_CHECK_HALF_MESSAGE,
+        transaction::resume,
+        "only what lies in TRANS_CHECK_MAX_TIME_TOPIC",
+    ),
     (request::GET_TOPIC_CONFIG, topic::config, ""),
     (request::GET_SUBSCRIPTIONGROUP_CONFIG, group::config, ""),
 ];
@@ -171,10 +176,6 @@ const NO_PYTHON: &str = "it is served by the Python side, which does not run her
 
 /// What is asked of others than a broker, or comes with a later part.
 const REFUSALS: &[(&[i32], &str)] = &[
-    (
-        &[request::RESUME_CHECK_HALF_MESSAGE],
-        "a transaction that was given up cannot be checked again yet",
-    ),
     (
         &[
             request::POP_MESSAGE,

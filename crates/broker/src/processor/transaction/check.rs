@@ -143,7 +143,7 @@ fn number<T: std::str::FromStr>(half: &Record<'_>, name: &str) -> Option<T> {
 }
 
 /// The properties with this number.
-fn with(text: &str, name: &str, value: i64) -> String {
+pub(super) fn with(text: &str, name: &str, value: i64) -> String {
     let mut out = properties::copy(text, name.len() + 24, |other| other == name);
     properties::append(&mut out, name, &value.to_string());
     out

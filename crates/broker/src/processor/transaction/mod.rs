@@ -14,9 +14,11 @@
 
 mod check;
 mod end;
+mod resume;
 
 pub(crate) use check::check;
 pub(crate) use end::end;
+pub(crate) use resume::resume;
 
 use super::properties;
 use crate::error::Refusal;

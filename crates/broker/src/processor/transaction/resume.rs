@@ -1,0 +1,52 @@
+//! A transaction that was given up is asked about again: request 323 (Apache `resumeCheckHalfMessage`).
+
+use super::{GIVEN_UP_TOPIC, HALF_TOPIC, Open, QUEUE, check, copy_of, internal};
+use crate::error::Refusal;
+use crate::processor::Answer;
+use crate::state::State;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::header::transaction::ResumeCheckHalfMessageRequestHeader;
+use pyrmq_remoting::message::Record;
+use pyrmq_remoting::message::id::OffsetId;
+use pyrmq_remoting::net::Peer;
+
+/// Writes its half behind the others, as one that was never checked. The id is that of the message where it lies now.
+pub(crate) fn resume(state: &State, request: &Command, _: &Peer) -> Answer {
+    let header = ResumeCheckHalfMessageRequestHeader::decode(&request.fields)?;
+    let at: OffsetId = header.msg_id.unwrap_or_default().parse()?;
+    let missing = || {
+        let text = format!("no message of {GIVEN_UP_TOPIC} has this id");
+        Refusal::new(response::QUERY_NOT_FOUND, text)
+    };
+    let bytes = state
+        .store
+        .record_at(at.offset)
+        .map_err(|error| internal(&error))?
+        .ok_or_else(missing)?;
+    let half = Record::decode(&bytes)?;
+    if half.topic != GIVEN_UP_TOPIC {
+        return Err(missing());
+    }
+    let id = half.properties.get("UNIQ_KEY").ok_or_else(missing)?;
+    let text = check::with(half.properties.as_str()?, "TRANSACTION_CHECK_TIMES", 0);
+    // Under the lock: of two requests only one writes.
+    let mut tables = state.transactions.tables();
+    if tables.open.contains_key(id) {
+        return Err(Refusal::internal("the transaction is open already"));
+    }
+    let stored = state
+        .store
+        .put(&copy_of(&half, HALF_TOPIC, QUEUE, &text))
+        .map_err(|error| internal(&error))?;
+    let open = Open {
+        place: stored.queue_offset,
+        ending: false,
+        // It may have ended after an earlier request of this kind.
+        found: true,
+    };
+    tables.open.insert(id.into(), open);
+    drop(tables);
+    tracing::info!(id, "a transaction that was given up is asked about again");
+    Ok(Command::response(response::SUCCESS))
+}
