@@ -234,7 +234,7 @@ class _Extras(Protocol):
     @property
     def sharding_key(self) -> str | None: ...
     @property
-    def delay_level(self) -> int: ...
+    def when(self) -> int | tuple[str, str]: ...
     @property
     def flag(self) -> int: ...
 
@@ -263,6 +263,10 @@ class Producer:
         detect_timeout_ms: int,
         detect_interval_ms: int,
         trace_topic: str | None,
+        vip_channel: bool,
+        unit_mode: bool,
+        unit_name: str,
+        address_server: str | None,
         max_in_flight: int,
         max_in_flight_bytes: int,
     ) -> Self: ...
@@ -285,6 +289,7 @@ class Producer:
         queue: tuple[str, int] | None,
         batch_bytes: int,
         timeout_ms: int | None,
+        inner: bool,
     ) -> list[Any]: ...
     def send_batch_to(
         self,
@@ -296,6 +301,7 @@ class Producer:
         queue: tuple[str, int] | None,
         batch_bytes: int,
         timeout_ms: int | None,
+        inner: bool,
     ) -> None: ...
     def send_oneway_to(
         self,
@@ -336,7 +342,7 @@ class Accumulator:
         tags: str | None,
         properties: dict[str, str] | None,
         sharding_key: str | None,
-        delay_level: int,
+        when: int | tuple[str, str],
         flag: int,
         queue: tuple[str, int] | None,
         wait: bool,
@@ -352,7 +358,7 @@ class Accumulator:
         tags: str | None,
         properties: dict[str, str] | None,
         sharding_key: str | None,
-        delay_level: int,
+        when: int | tuple[str, str],
         flag: int,
         queue: tuple[str, int] | None,
         timeout_ms: int | None,
@@ -365,7 +371,7 @@ class Accumulator:
         tags: str | None,
         properties: dict[str, str] | None,
         sharding_key: str | None,
-        delay_level: int,
+        when: int | tuple[str, str],
         flag: int,
         queue: tuple[str, int] | None,
         timeout_ms: int | None,
@@ -408,15 +414,11 @@ class Exchange:
     ) -> None: ...
     def meet(self, topic: str) -> None: ...
     def meet_to(self, outcomes: Outcomes, token: int, topic: str) -> None: ...
-    def end(
-        self,
-        topic: str,
-        broker: str,
-        address: str | None,
-        half: str,
-        queue_offset: int,
-        message_id: str,
-        state: int,
+    def end(self, end: dict[str, object]) -> None: ...
+    def end_to(self, outcomes: Outcomes, token: int, end: dict[str, object]) -> None: ...
+    def recall(self, topic: str, broker: str, id: str, handle: str) -> str: ...
+    def recall_to(
+        self, outcomes: Outcomes, token: int, topic: str, broker: str, id: str, handle: str
     ) -> None: ...
     @property
     def client_id(self) -> str: ...
@@ -496,6 +498,8 @@ class PullConsumer:
         name_servers: list[str],
         group: str,
         *,
+        address_server: str | None,
+        unit_name: str,
         instance_name: str,
         start: str,
         start_timestamp_ms: int,

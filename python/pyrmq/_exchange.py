@@ -12,7 +12,8 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 
 from pyrmq import _core
-from pyrmq._client import Extras, Selector, milliseconds, queue_of
+from pyrmq._client.hooks import Hooks, SendingKind
+from pyrmq._client.values import Extras, Selector, handle_of, milliseconds, queue_of
 from pyrmq.errors import ClosedError, ConfigError, RequestTimeout
 from pyrmq.message import Body, QueueId, ReceivedMessage, SendResult
 
@@ -27,8 +28,9 @@ _LOOK_AROUND_MS = 100
 class Exchange:
     """A producer's questions and answers."""
 
-    def __init__(self, core: _core.Producer, group: str) -> None:
+    def __init__(self, core: _core.Producer, group: str, hooks: Hooks) -> None:
         self.native = _core.Exchange(core)
+        self.hooks = hooks
         self._core = core
         self._group = group
         self._lock = threading.Lock()
@@ -54,19 +56,38 @@ class Exchange:
         topic: str,
         body: Body,
         extras: Extras,
-        queue: tuple[str, int] | None,
+        queue: Callable[[], tuple[str, int] | None],
         timeout_ms: int,
     ) -> Future[ReceivedMessage]:
         """Send a request; the future is completed with the reply, or when its time is over."""
         self.start()
-        self.meet(topic)
+
+        def send(extras: Extras) -> SendResult:
+            self.meet(topic)
+            return self.native.send(topic, body, extras, system, "request", queue(), timeout_ms)
+
         correlation, future, system = self.expect(timeout_ms)
         try:
-            self.native.send(topic, body, extras, system, "request", queue, timeout_ms)
+            self.hooked("request", topic, body, extras, send)
         except BaseException:
             self.forget(correlation)
             raise
         return future
+
+    def hooked(
+        self,
+        kind: SendingKind,
+        topic: str,
+        body: Body,
+        extras: Extras,
+        send: Callable[[Extras], SendResult],
+    ) -> SendResult:
+        """Send between the hooks."""
+        if not self.hooks:
+            return send(extras)
+        sending = self.hooks.before(kind, topic, body, extras.keys, extras.tags, extras.properties)
+        extras.properties = sending.properties
+        return self.hooks.whole(sending, send, extras)
 
     def expect(self, timeout_ms: int) -> tuple[str, Future[ReceivedMessage], list[tuple[str, str]]]:
         """Await a reply: its correlation id, its future, and the properties of its request."""
@@ -93,7 +114,15 @@ class Exchange:
     ) -> SendResult:
         """Send the reply to a request back to who asked."""
         topic, system, queue = way_back(request)
-        return self.native.send(topic, body, extras, system, "reply", queue, timeout_ms)
+        return self.hooked(
+            "reply",
+            topic,
+            body,
+            extras,
+            lambda extras: self.native.send(
+                topic, body, extras, system, "reply", queue, timeout_ms
+            ),
+        )
 
     def close(self, *, wait: bool = True) -> None:
         """End the thread, and wait for its end; who waits for a reply is told."""
@@ -264,7 +293,7 @@ class Asking:
             topic,
             body,
             Extras(keys, tags, properties),
-            queue_of(self._core, topic, queue),
+            lambda: queue_of(self._core, topic, queue),
             max(1, milliseconds("timeout", timeout)),
         )
 
@@ -290,3 +319,26 @@ class Asking:
         """
         wait = None if timeout is None else milliseconds("timeout", timeout)
         return self._exchange.reply(request, body, Extras(keys, tags, properties), wait)
+
+    def recall(self, topic: str, handle: str) -> str:
+        """Take a message back that a timer has not delivered yet.
+
+        Args:
+            topic: Its topic.
+            handle: ``recall_handle`` of its result.
+
+        Returns:
+            The id of the message that takes it back, which is its own.
+
+        Raises:
+            ConfigError: This is no such handle.
+            RouteError: The broker that has it is away.
+            BrokerError: The broker refused: recall is off there (PermissionDenied; see
+                ``recallMessageEnable``), the time has come, or it has no timer.
+
+        Example:
+            >>> later = producer.send("orders", b"tea", delay=60)  # doctest: +SKIP
+            >>> producer.recall("orders", later.recall_handle)  # doctest: +SKIP
+        """
+        broker, message_id = handle_of(topic, handle)
+        return self._exchange.native.recall(topic, broker, message_id, handle)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from pyrmq import _core
-from pyrmq._client import name_servers
+from pyrmq._client.values import name_servers
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.errors import (
     BrokerError,

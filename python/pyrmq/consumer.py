@@ -18,13 +18,8 @@ from datetime import datetime
 from typing import Literal, Self
 
 from pyrmq import _core
-from pyrmq._client import (
-    ConfiguredConsumer,
-    at_least_one,
-    milliseconds,
-    places_of,
-    start_of,
-)
+from pyrmq._client.options import ConfiguredConsumer
+from pyrmq._client.values import at_least_one, milliseconds, places_of, start_of
 from pyrmq.errors import ConfigError
 from pyrmq.message import QueueId, ReceivedMessage
 

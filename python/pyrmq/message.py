@@ -10,15 +10,25 @@ Example:
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from pyrmq._core import ReceivedMessage as ReceivedMessage
 from pyrmq._core import SendResult as SendResult
 from pyrmq.errors import MessageError
 
-__all__ = ["Body", "Message", "QueueId", "ReceivedMessage", "SendResult", "SendStatus"]
+__all__ = [
+    "Body",
+    "Message",
+    "QueueId",
+    "ReceivedMessage",
+    "SendResult",
+    "SendStatus",
+    "TransactionState",
+    "When",
+    "when_of",
+]
 
 Body = bytes | bytearray | memoryview | str
 """What a body may be; text is sent as UTF-8."""
@@ -37,6 +47,42 @@ class SendStatus(Enum):
     """Stored, but there is no replica to confirm."""
 
 
+class TransactionState(Enum):
+    """How a local transaction ended (Apache's ``LocalTransactionState``)."""
+
+    COMMIT = 8
+    """It took place: the message appears."""
+    ROLLBACK = 12
+    """It did not: the message never appears."""
+    UNKNOWN = 0
+    """Not known yet: the broker will ask."""
+
+
+When = int | tuple[str, str]
+"""When a message is delivered: a delay level, or the timer property that says it."""
+
+
+def when_of(delay_level: int, delay: float | None, deliver_at: datetime | None) -> When:
+    """Read when a message shall be delivered.
+
+    Raises:
+        MessageError: More than one says it, or a delay is below 0.
+
+    Example:
+        >>> when_of(0, 1.5, None)
+        ('TIMER_DELAY_MS', '1500')
+    """
+    if delay is None and deliver_at is None:
+        return delay_level
+    if (delay is not None and deliver_at is not None) or delay_level:
+        raise MessageError("of `delay_level`, `delay` and `deliver_at` only one can be given")
+    if deliver_at is not None:
+        return "TIMER_DELIVER_MS", str(round(deliver_at.timestamp() * 1000))
+    if delay is None or not 0 <= delay < float("inf"):
+        raise MessageError(f"`delay` is {delay}, it must be a time of 0 s or more")
+    return "TIMER_DELAY_MS", str(round(delay * 1000))
+
+
 class QueueId(NamedTuple):
     """A queue of a topic on one broker.
 
@@ -51,8 +97,20 @@ class QueueId(NamedTuple):
     queue_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class _Fields(NamedTuple):
+    topic: str
+    body: Body
+    keys: str | Sequence[str] | None
+    tags: str | None
+    properties: Mapping[str, str] | None
+    sharding_key: str | None
+    delay_level: int
+    flag: int
+    delay: float | None
+    deliver_at: datetime | None
+
+
+class Message(_Fields):
     """A message to send.
 
     Attributes:
@@ -66,29 +124,57 @@ class Message:
         delay_level: 1 to 18 for 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h
             (a broker may be configured otherwise); 0 delivers at once.
         flag: A number of your own that travels along.
+        delay: Seconds until it is delivered, by the timer of RocketMQ 5 (up to 3 days).
+        deliver_at: When it is delivered, by that timer; a time without a zone is local.
 
     Raises:
-        MessageError: A field has a type that cannot be sent.
+        MessageError: A field has a type that cannot be sent, or more than one says when the
+            message is delivered.
 
     Example:
         >>> Message("orders", "tea", properties={"table": "7"}).properties
         {'table': '7'}
     """
 
-    topic: str
-    body: Body
-    keys: str | Sequence[str] | None = None
-    tags: str | None = None
-    properties: Mapping[str, str] | None = None
-    sharding_key: str | None = None
-    delay_level: int = 0
-    flag: int = 0
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.body, bytes | bytearray | memoryview | str):
+    def __new__(
+        cls,
+        topic: str,
+        body: Body,
+        keys: str | Sequence[str] | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        sharding_key: str | None = None,
+        delay_level: int = 0,
+        flag: int = 0,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
+    ) -> Self:
+        """Check the fields."""
+        if not isinstance(body, bytes | bytearray | memoryview | str):
             raise MessageError(
-                f"body of a message for topic `{self.topic}` is {type(self.body).__name__}: "
+                f"body of a message for topic `{topic}` is {type(body).__name__}: "
                 "give bytes, another bytes-like object, or text"
             )
-        if self.properties is not None and not isinstance(self.properties, dict):
-            object.__setattr__(self, "properties", dict(self.properties))
+        if properties is not None and not isinstance(properties, dict):
+            properties = dict(properties)
+        when_of(delay_level, delay, deliver_at)
+        return super().__new__(
+            cls,
+            topic,
+            body,
+            keys,
+            tags,
+            properties,
+            sharding_key,
+            delay_level,
+            flag,
+            delay,
+            deliver_at,
+        )
+
+    @property
+    def when(self) -> When:
+        """When it is delivered, as it travels. The native module reads this."""
+        return when_of(self.delay_level, self.delay, self.deliver_at)

@@ -14,27 +14,28 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Self, cast
+from datetime import datetime
+from typing import Self
 
 from pyrmq import _core
-from pyrmq._client import (
+from pyrmq._client.ending import abandon
+from pyrmq._client.futures import serve_futures
+from pyrmq._client.hooks import SendHook, Sending, callback_raised
+from pyrmq._client.options import ConfiguredProducer
+from pyrmq._client.stats import BrokerState, ProducerStats, stats_of
+from pyrmq._client.values import (
     PLAIN,
-    BrokerState,
-    ConfiguredProducer,
     Extras,
-    ProducerStats,
     Selector,
-    SendHook,
-    abandon,
-    callback_raised,
+    all_sent,
     milliseconds,
     properties_of,
     queue_of,
-    stats_of,
+    with_properties,
 )
 from pyrmq._exchange import Asking, Exchange
-from pyrmq.errors import BatchSendError, ForkError, RmqError
-from pyrmq.message import Body, Message, QueueId, SendResult
+from pyrmq.errors import ForkError, RmqError
+from pyrmq.message import Body, Message, QueueId, SendResult, when_of
 
 __all__ = [
     "BrokerState",
@@ -43,6 +44,7 @@ __all__ = [
     "ProducerStats",
     "Selector",
     "SendHook",
+    "Sending",
 ]
 
 DeliveryCallback = Callable[[RmqError | None, SendResult | None], object]
@@ -90,6 +92,13 @@ class Producer(ConfiguredProducer, Asking):
         detect_interval: Seconds between such questions.
         trace: Tell of each stored frame in Apache's trace form, in the background.
         trace_topic: Topic of the traces.
+        vip_channel: Send to the brokers' fast port, which takes no pulls (their port minus 2).
+        unit_mode: Say in each send that it belongs to a unit.
+        unit_name: The unit that this client belongs to: part of its client id and of what an
+            address server is asked.
+        address_server: Who tells the name servers, by HTTP, now and every 2 minutes:
+            ``http://host:port/path``, or ``host`` or ``host:port`` with Apache's path. Instead of
+            ``name_server``.
         max_in_flight: Messages that may be on their way; one more waits. Those count whose callback
             has not run yet, too.
         max_in_flight_bytes: Bytes of bodies that may be on their way; one more waits.
@@ -98,8 +107,7 @@ class Producer(ConfiguredProducer, Asking):
             with what came meanwhile otherwise. 0: each message is a frame of its own.
         batch_bytes: A batch of this size leaves; never more than ``max_message_bytes``.
         batch_messages: A batch of so many messages leaves.
-        hooks: Told of each message of :meth:`send`, :meth:`send_async` and :meth:`produce`; see
-            :class:`SendHook`.
+        hooks: Told of everything that is sent; see :class:`SendHook`.
 
     Raises:
         ConfigError: An option is out of its range, or no name server is given.
@@ -116,7 +124,7 @@ class Producer(ConfiguredProducer, Asking):
         self._core = _core.Producer(**options.native())
         self._gathering = _core.Accumulator(self._core, *options.batching(), False, callback_raised)
         self._group = options.group
-        self._exchange = Exchange(self._core, options.group)
+        self._exchange = Exchange(self._core, options.group, self._hooks)
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._futures: threading.Thread | None = None
@@ -135,6 +143,8 @@ class Producer(ConfiguredProducer, Asking):
         properties: Mapping[str, str] | None = None,
         sharding_key: str | None = None,
         delay_level: int = 0,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
         flag: int = 0,
         queue: int | QueueId | Selector | None = None,
         timeout: float | None = None,
@@ -149,9 +159,12 @@ class Producer(ConfiguredProducer, Asking):
             properties: Further text by name.
             sharding_key: Messages with the same key go to the same queue.
             delay_level: 1 to 18; 0 delivers at once.
+            delay: Seconds until it is delivered, by the timer that brokers have from 5.0 on.
+            deliver_at: When it is delivered, by that timer; a time without a zone is local.
             flag: A number of your own.
             queue: A queue's number, a :class:`QueueId`, or a function that is given the topic's
-                queues and returns one (:mod:`pyrmq.routing` has some); then no other is tried.
+                queues and returns one (:class:`pyrmq.routing.MachineRoom` is one); then no other is
+                tried.
             timeout: Seconds for the whole send; the producer's ``send_timeout`` without it.
 
         Returns:
@@ -175,30 +188,36 @@ class Producer(ConfiguredProducer, Asking):
             SendResult(SEND_OK, topic="orders", broker="broker-a", queue_id=2, ...)
         """
         wait = None if timeout is None else milliseconds("timeout", timeout)
+        when = when_of(delay_level, delay, deliver_at)
+        sending = None
+        if self._hooks:
+            sending = self._hooks.before("send", topic, body, keys, tags, properties)
+            properties = sending.properties
         if queue is None and sharding_key is None:
             extras = (
                 PLAIN
-                if not (keys or tags or properties or delay_level or flag)
-                else Extras(keys, tags, properties, None, delay_level, flag)
+                if not (keys or tags or properties or when or flag)
+                else Extras(keys, tags, properties, None, when, flag)
             )
-            if self._hooks:
-                return self._hooked(topic, body, self._core.send, topic, body, extras, None, wait)
+            if sending is not None:
+                return self._hooks.whole(sending, self._core.send, topic, body, extras, None, wait)
             return self._core.send(topic, body, extras, None, wait)
-        return self._hooked(
-            topic,
-            body,
-            self._gathering.send_and_wait,
-            topic,
-            body,
-            keys,
-            tags,
-            properties_of(properties),
-            sharding_key,
-            delay_level,
-            flag,
-            queue_of(self._core, topic, queue),
-            wait,
-        )
+
+        def ordered() -> SendResult:
+            return self._gathering.send_and_wait(
+                topic,
+                body,
+                keys,
+                tags,
+                properties_of(properties),
+                sharding_key,
+                when,
+                flag,
+                queue_of(self._core, topic, queue),
+                wait,
+            )
+
+        return ordered() if sending is None else self._hooks.whole(sending, ordered)
 
     def produce(
         self,
@@ -211,6 +230,8 @@ class Producer(ConfiguredProducer, Asking):
         properties: Mapping[str, str] | None = None,
         sharding_key: str | None = None,
         delay_level: int = 0,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
         flag: int = 0,
         queue: int | QueueId | Selector | None = None,
         wait: bool = True,
@@ -235,6 +256,8 @@ class Producer(ConfiguredProducer, Asking):
             properties: Further text by name.
             sharding_key: Messages with the same key go to the same queue, in order.
             delay_level: 1 to 18; such a message leaves in a frame of its own.
+            delay: Seconds until it is delivered; in a frame of its own, too.
+            deliver_at: When it is delivered; in a frame of its own, too.
             flag: A number of your own.
             queue: A queue's number, a :class:`QueueId`, or a function that chooses.
             wait: When as much is on its way as may be: wait for room up to ``send_timeout``;
@@ -257,22 +280,34 @@ class Producer(ConfiguredProducer, Asking):
             >>> len({(sent.queue_id, sent.queue_offset) for sent in stored})
             1000
         """
-        if self._hooks:
-            self._hooks.before(topic, body)
-            on_delivery = self._hooks.callback(topic, on_delivery)
-        self._gathering.produce(
-            topic,
-            body,
-            on_delivery,
-            keys,
-            tags,
-            properties if properties is None else properties_of(properties),
-            sharding_key,
-            delay_level,
-            flag,
-            queue if queue is None else queue_of(self._core, topic, queue),
-            wait,
+        when = (
+            delay_level
+            if delay is None and deliver_at is None
+            else when_of(delay_level, delay, deliver_at)
         )
+        sending = None
+        if self._hooks:
+            sending = self._hooks.before("send", topic, body, keys, tags, properties)
+            on_delivery = self._hooks.callback(sending, on_delivery)
+            properties = sending.properties
+        try:
+            self._gathering.produce(
+                topic,
+                body,
+                on_delivery,
+                keys,
+                tags,
+                properties if properties is None else properties_of(properties),
+                sharding_key,
+                when,
+                flag,
+                queue if queue is None else queue_of(self._core, topic, queue),
+                wait,
+            )
+        except BaseException as error:
+            if sending is not None:
+                self._hooks.after(sending, error, None)
+            raise
 
     def poll(self, timeout: float = 0.0) -> int:
         """Run the callbacks of messages whose outcome is known.
@@ -299,6 +334,8 @@ class Producer(ConfiguredProducer, Asking):
         properties: Mapping[str, str] | None = None,
         sharding_key: str | None = None,
         delay_level: int = 0,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
         flag: int = 0,
         queue: int | QueueId | Selector | None = None,
         timeout: float | None = None,
@@ -324,28 +361,37 @@ class Producer(ConfiguredProducer, Asking):
         Example:
             >>> futures = [producer.send_async("t", str(n)) for n in range(9)]  # doctest: +SKIP
         """
-        self._hooks.before(topic, body)
+        when = when_of(delay_level, delay, deliver_at)
         future: Future[SendResult] = Future()
         future.set_running_or_notify_cancel()
+        sending = None
         if self._hooks:
-            self._hooks.watch(topic, future)
+            sending = self._hooks.before("send", topic, body, keys, tags, properties)
+            properties = sending.properties
         if self._futures is None:
             self._start_futures()
-        self._gathering.send(
-            future,
-            True,
-            True,
-            topic,
-            body,
-            keys,
-            tags,
-            properties_of(properties),
-            sharding_key,
-            delay_level,
-            flag,
-            queue_of(self._core, topic, queue),
-            None if timeout is None else milliseconds("timeout", timeout),
-        )
+        try:
+            self._gathering.send(
+                future,
+                True,
+                True,
+                topic,
+                body,
+                keys,
+                tags,
+                properties_of(properties),
+                sharding_key,
+                when,
+                flag,
+                queue_of(self._core, topic, queue),
+                None if timeout is None else milliseconds("timeout", timeout),
+            )
+        except BaseException as error:
+            if sending is not None:
+                self._hooks.after(sending, error, None)
+            raise
+        if sending is not None:
+            self._hooks.watch(sending, future)
         return future
 
     def send_batch(
@@ -359,6 +405,7 @@ class Producer(ConfiguredProducer, Asking):
         sharding_key: str | None = None,
         queue: int | QueueId | Selector | None = None,
         batch_bytes: int = 256 * 1024,
+        inner: bool = False,
         timeout: float | None = None,
     ) -> list[SendResult]:
         """Send many messages of one topic in few frames, and wait until all are stored.
@@ -376,6 +423,8 @@ class Producer(ConfiguredProducer, Asking):
             sharding_key: For bodies: their sharding key.
             queue: A queue for all.
             batch_bytes: Largest frame body, at most ``max_message_bytes``.
+            inner: Give each batch an id of its own: a topic of batches (``queue.type=BatchCQ``, on
+                brokers from 5.0 on) keeps it as one record, which its consumers unpack.
             timeout: Seconds for each frame, retries included.
 
         Returns:
@@ -389,20 +438,27 @@ class Producer(ConfiguredProducer, Asking):
         Example:
             >>> producer.send_batch("lines", open("/etc/hosts"))  # doctest: +SKIP
         """
+        sending = None
+        if self._hooks:
+            sending = self._hooks.before("batch", topic, None, keys, tags, properties)
+            added = sending.properties.items() - (properties or {}).items()
+            messages = with_properties(messages, dict(added))
+            properties = sending.properties
         extras = (
             PLAIN
             if not (keys or tags or properties or sharding_key)
             else Extras(keys, tags, properties, sharding_key)
         )
         wait = None if timeout is None else milliseconds("timeout", timeout)
-        place = queue_of(self._core, topic, queue)
-        results: list[SendResult | RmqError] = self._core.send_batch(
-            topic, messages, extras, place, batch_bytes, wait
-        )
-        failed = [result for result in results if isinstance(result, RmqError)]
-        if failed:
-            raise BatchSendError(topic, results) from failed[0]
-        return cast("list[SendResult]", results)
+
+        def whole() -> list[SendResult]:
+            place = queue_of(self._core, topic, queue)
+            return all_sent(
+                topic,
+                self._core.send_batch(topic, messages, extras, place, batch_bytes, wait, inner),
+            )
+
+        return whole() if sending is None else self._hooks.whole(sending, whole)
 
     def send_oneway(
         self,
@@ -423,8 +479,17 @@ class Producer(ConfiguredProducer, Asking):
         Example:
             >>> producer.send_oneway("metrics", b"42")  # doctest: +SKIP
         """
-        extras = Extras(keys, tags, properties, sharding_key)
-        self._core.send_oneway(topic, body, extras, queue_of(self._core, topic, queue))
+        if not self._hooks:
+            extras = Extras(keys, tags, properties, sharding_key)
+            self._core.send_oneway(topic, body, extras, queue_of(self._core, topic, queue))
+            return
+        sending = self._hooks.before("oneway", topic, body, keys, tags, properties)
+        extras = Extras(keys, tags, sending.properties, sharding_key)
+
+        def leave() -> None:
+            self._core.send_oneway(topic, body, extras, queue_of(self._core, topic, queue))
+
+        self._hooks.whole(sending, leave)
 
     def flush(self, timeout: float = 10.0) -> bool:
         """Send what is gathered, and wait until no message is on its way; runs callbacks.
@@ -501,45 +566,14 @@ class Producer(ConfiguredProducer, Asking):
         state = "closed" if self._closed else f"{self._core.in_flight()} in flight"
         return f"<Producer group={self._group!r}, {state}>"
 
-    def _hooked(
-        self, topic: str, body: Body, send: Callable[..., SendResult], *arguments: object
-    ) -> SendResult:
-        """Send between the hooks."""
-        self._hooks.before(topic, body)
-        try:
-            result = send(*arguments)
-        except RmqError as error:
-            self._hooks.after(topic, error, None)
-            raise
-        self._hooks.after(topic, None, result)
-        return result
-
     def _start_futures(self) -> None:
         with self._lock:
             if self._futures is None and not self._closed:
                 # No daemon: it would be cut off inside native code when the interpreter ends.
                 self._futures = threading.Thread(
-                    target=_serve,
+                    target=serve_futures,
                     args=(self._gathering, self._core),
                     name=f"pyrmq-outcomes-{self._group}",
                     daemon=False,
                 )
                 self._futures.start()
-
-
-_LOOK_AROUND_MS = 200
-_AFTER_MAIN_S = 5.0
-
-
-def _serve(gathering: _core.Accumulator, core: _core.Producer) -> None:
-    """Complete futures until the producer ends, or what is on its way when the main thread ends."""
-    main = threading.main_thread()
-    until: float | None = None
-    while gathering.serve_futures(_LOOK_AROUND_MS):
-        if main.is_alive():
-            continue
-        if until is None:
-            gathering.depart()
-            until = time.monotonic() + _AFTER_MAIN_S
-        if not core.in_flight() or time.monotonic() >= until:
-            return

@@ -11,14 +11,23 @@ Example:
     True
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from pyrmq import _core
 from pyrmq._core import java_hash as java_hash
 from pyrmq._core import queue_by_hash as queue_by_hash
+from pyrmq.errors import ConfigError
+from pyrmq.message import QueueId
 
-__all__ = ["Fault", "LatencyFaultTolerance", "QueueSelector", "java_hash", "queue_by_hash"]
+__all__ = [
+    "Fault",
+    "LatencyFaultTolerance",
+    "MachineRoom",
+    "QueueSelector",
+    "java_hash",
+    "queue_by_hash",
+]
 
 
 class Fault(NamedTuple):
@@ -156,3 +165,46 @@ class QueueSelector:
         """
         table = None if faults is None else faults._core
         return self._core.select(list(brokers), last_broker, table, now_ms)
+
+
+class MachineRoom:
+    """A ``queue=`` function: the queues of the brokers in some machine rooms, in turn.
+
+    A broker is in the room that stands before the ``@`` of its name (``room1@broker-a``), as in
+    Apache's ``AllocateMessageQueueByMachineRoom``.
+
+    Args:
+        rooms: The rooms to send to.
+        elsewhere: When no broker there has the topic, take the others; False: raise.
+
+    Raises:
+        ConfigError: Called, without ``elsewhere``, when no broker of these rooms has the topic.
+
+    Example:
+        >>> queues = [QueueId("t", "north@a", 0), QueueId("t", "south@b", 0)]
+        >>> MachineRoom(["south"])(queues).broker
+        'south@b'
+    """
+
+    def __init__(self, rooms: Iterable[str], *, elsewhere: bool = True) -> None:
+        self._rooms = frozenset([rooms] if isinstance(rooms, str) else rooms)
+        self._elsewhere = elsewhere
+        self._turn = QueueSelector()
+
+    def __call__(self, queues: Sequence[QueueId]) -> QueueId:
+        """Choose one of a topic's queues."""
+        near = [queue for queue in queues if self._is_near(queue.broker)]
+        if not near and not self._elsewhere:
+            raise ConfigError(
+                f"no broker of the machine rooms {', '.join(sorted(self._rooms))} has a queue: "
+                f"there are {', '.join(sorted({queue.broker for queue in queues})) or 'none'}"
+            )
+        chosen = near or queues
+        place = self._turn.select([queue.broker for queue in chosen])
+        if place is None:
+            raise ConfigError("the topic has no queue to choose from")
+        return chosen[place]
+
+    def _is_near(self, broker: str) -> bool:
+        room, separator, _ = broker.partition("@")
+        return bool(separator) and room in self._rooms

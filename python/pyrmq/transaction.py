@@ -18,29 +18,34 @@ Example:
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
 from typing import Any, NamedTuple
 
 from pyrmq import _core
-from pyrmq._client import Extras, Selector, milliseconds, queue_of
+from pyrmq._client.values import Extras, Selector, milliseconds, queue_of
 from pyrmq.errors import ConfigError, RmqError
-from pyrmq.message import Body, QueueId, ReceivedMessage, SendResult, SendStatus
+from pyrmq.message import (
+    Body,
+    QueueId,
+    ReceivedMessage,
+    SendResult,
+    SendStatus,
+    TransactionState,
+)
 from pyrmq.producer import Producer
 
-__all__ = ["TransactionProducer", "TransactionResult", "TransactionState"]
+__all__ = [
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
+    "answer_of",
+    "asked_about",
+    "end_of",
+    "half_properties",
+    "not_confirmed",
+    "state_of",
+]
 
 _log = logging.getLogger("pyrmq.producer")
-
-
-class TransactionState(Enum):
-    """How a local transaction ended (Apache's ``LocalTransactionState``)."""
-
-    COMMIT = 8
-    """It took place: the message appears."""
-    ROLLBACK = 12
-    """It did not: the message never appears."""
-    UNKNOWN = 0
-    """Not known yet: the broker will ask."""
 
 
 class TransactionResult(NamedTuple):
@@ -137,75 +142,121 @@ class TransactionProducer(Producer):
             ...     database.execute("...", half.transaction_id)  # doctest: +SKIP
             >>> producer.send_in_transaction("orders", b"tea", local)  # doctest: +SKIP
         """
-        system = [("TRAN_MSG", "true"), ("PGROUP", self._exchange_group())]
-        if check_after is not None:
-            seconds = max(1, round(milliseconds("check_after", check_after) / 1000))
-            system.append(("CHECK_IMMUNITY_TIME_IN_SECONDS", str(seconds)))
-        self._exchange.meet(topic)
-        half = self._exchange.native.send(
-            topic,
-            body,
-            Extras(keys, tags, properties, None, 0, flag),
-            system,
-            "half",
-            queue_of(self._core, topic, queue),
-            None if timeout is None else milliseconds("timeout", timeout),
+        system = half_properties(self._options.namespace, self._group, check_after)
+
+        def store(extras: Extras) -> SendResult:
+            self._exchange.meet(topic)
+            return self._exchange.native.send(
+                topic,
+                body,
+                extras,
+                system,
+                "half",
+                queue_of(self._core, topic, queue),
+                None if timeout is None else milliseconds("timeout", timeout),
+            )
+
+        half = self._exchange.hooked(
+            "half", topic, body, Extras(keys, tags, properties, None, 0, flag), store
         )
         state = TransactionState.ROLLBACK
         if half.status is SendStatus.SEND_OK:
             said: object = local(half)
-            state = _state_of(TransactionState.COMMIT if said is None else said)
-        confirmed = state is not TransactionState.UNKNOWN and self._end(topic, half, state)
+            state = state_of(TransactionState.COMMIT if said is None else said)
+        if state is TransactionState.UNKNOWN:
+            return TransactionResult(half, state, confirmed=False)
+        confirmed = self._end(half, state, end_of(topic, half, state, keys, tags))
+        self._hooks.ended(topic, half.message_id, state, asked=False)
         return TransactionResult(half, state, confirmed)
 
-    def _exchange_group(self) -> str:
-        space = self._options.namespace
-        return f"{space}%{self._group}" if space else self._group
-
-    def _end(self, topic: str, half: SendResult, state: TransactionState) -> bool:
+    def _end(self, half: SendResult, state: TransactionState, end: dict[str, object]) -> bool:
         try:
-            self._exchange.native.end(
-                topic,
-                half.broker,
-                None,
-                half.offset_message_id,
-                half.queue_offset,
-                half.message_id,
-                state.value,
-            )
+            self._exchange.native.end(end)
         except RmqError as error:
-            _log.warning(
-                "the broker did not confirm the %s of transaction %s and will ask: %s",
-                state.name,
-                half.message_id,
-                error,
-            )
+            not_confirmed(half, state, error)
             return False
         return True
 
     def _answer(self, question: _core.Request) -> None:
-        fields = question.fields
-        message = _core.Exchange.message_of(question.body or b"", fields.get("bname", ""))
+        message = asked_about(question)
         try:
-            state = _state_of(self._ask(message))
+            state = state_of(self._ask(message))
         except Exception:  # noqa: BLE001 - a user's function; the broker asks again
             _log.exception("the check of %r failed", message)
             return
         if state is TransactionState.UNKNOWN:
             # Brokers do nothing with it, and Apache's do not answer it.
             return
-        self._exchange.native.end(
-            message.topic,
-            fields.get("bname", ""),
-            question.remote,
-            fields["commitLogOffset"],
-            int(fields["tranStateTableOffset"]),
-            message.message_id,
-            state.value,
-        )
+        self._exchange.native.end(answer_of(question, message, state))
+        self._hooks.ended(message.topic, message.message_id, state, asked=True)
 
 
-def _state_of(said: object) -> TransactionState:
+def half_properties(namespace: str, group: str, check_after: float | None) -> list[tuple[str, str]]:
+    """RocketMQ's own properties of a half message."""
+    group = f"{namespace}%{group}" if namespace else group
+    system = [("TRAN_MSG", "true"), ("PGROUP", group)]
+    if check_after is not None:
+        seconds = max(1, round(milliseconds("check_after", check_after) / 1000))
+        system.append(("CHECK_IMMUNITY_TIME_IN_SECONDS", str(seconds)))
+    return system
+
+
+def end_of(
+    topic: str,
+    half: SendResult,
+    state: TransactionState,
+    keys: str | Sequence[str] | None,
+    tags: str | None,
+) -> dict[str, object]:
+    """What the broker is told of a transaction's end."""
+    return {
+        "topic": topic,
+        "broker": half.broker,
+        "address": None,
+        "half": half.offset_message_id,
+        "queue_offset": half.queue_offset,
+        "message_id": half.message_id,
+        "state": state.value,
+        "tags": tags,
+        "keys": keys if keys is None or isinstance(keys, str) else " ".join(keys),
+    }
+
+
+def asked_about(question: _core.Request) -> ReceivedMessage:
+    """The message whose transaction a broker asks about."""
+    return _core.Exchange.message_of(question.body or b"", question.fields.get("bname", ""))
+
+
+def answer_of(
+    question: _core.Request, message: ReceivedMessage, state: TransactionState
+) -> dict[str, object]:
+    """What the broker that asked is told."""
+    fields = question.fields
+    return {
+        "topic": message.topic,
+        "broker": fields.get("bname", ""),
+        "address": question.remote,
+        "half": fields["commitLogOffset"],
+        "queue_offset": int(fields["tranStateTableOffset"]),
+        "message_id": message.message_id,
+        "state": state.value,
+        "tags": message.tags,
+        "keys": message.properties.get("KEYS"),
+    }
+
+
+def not_confirmed(half: SendResult, state: TransactionState, error: RmqError) -> None:
+    """Log that a broker has not confirmed an end."""
+    _log.warning(
+        "the broker did not confirm the %s of transaction %s and will ask: %s",
+        state.name,
+        half.message_id,
+        error,
+    )
+
+
+def state_of(said: object) -> TransactionState:
+    """What a local transaction or its check said, which must be a state."""
     if not isinstance(said, TransactionState):
         raise ConfigError(
             f"the local transaction or its check returned {said!r}, it must be a TransactionState: "

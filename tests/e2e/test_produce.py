@@ -32,11 +32,13 @@ from pyrmq import (
     TopicNotFound,
     aio,
 )
-from pyrmq._client import Compression, ProducerOptions
+from pyrmq._client.options import ConsumerOptions, Options, ProducerOptions
 from pyrmq.errors import QueueFull
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pyrmq._client.values import Compression
 
 Report = tuple[RmqError | None, SendResult | None]
 
@@ -453,64 +455,21 @@ def test_opened_and_closed_producers_leave_nothing_behind(address: str, topic: s
     assert after[1] == before[1]
 
 
-class Watch:
-    """A hook that keeps what it sees, and forbids a topic."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, object]] = []
-
-    def before_send(self, topic: str, body: object) -> None:
-        """Keep or refuse."""
-        if topic == "forbidden":
-            raise PermissionError(topic)
-        self.seen.append(("before", body))
-
-    def after_send(self, topic: str, error: BaseException | None, result: object) -> None:
-        """Keep, and raise for one."""
-        assert topic
-        self.seen.append(("after", type(error).__name__ if error else type(result).__name__))
-        if len(self.seen) == 2:
-            raise RuntimeError("a hook that fails")
-
-
-def test_hooks_see_every_message_and_may_refuse_it(
-    address: str, topic: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    watch = Watch()
-    with Producer(name_server=address, hooks=[watch]) as producer:
-        producer.send(topic, b"1")
-        producer.send(topic, b"2", sharding_key="k")
-        producer.send_async(topic, b"3").result(timeout=10)
-        producer.produce(topic, b"4")
-        producer.flush()
-        with pytest.raises(RouteError):
-            producer.send(topic, b"5", queue=99)
-        for call in (producer.send, producer.send_async, producer.produce):
-            with pytest.raises(PermissionError):
-                call("forbidden", b"x")
-    bodies = [what for kind, what in watch.seen if kind == "before"]
-    ends = [what for kind, what in watch.seen if kind == "after"]
-    assert bodies == [b"1", b"2", b"3", b"4", b"5"]
-    assert ends == ["SendResult"] * 4 + ["RouteError"]
-    assert "a hook that fails" in caplog.text
-
-    async def main() -> None:
-        async with aio.Producer(name_server=address, hooks=[watch]) as producer:
-            await producer.send(topic, b"6")
-            with pytest.raises(PermissionError):
-                await producer.produce("forbidden", b"x")
-
-    asyncio.run(asyncio.wait_for(main(), 25))
-    assert watch.seen[-2:] == [("before", b"6"), ("after", "SendResult")]
-
-
 def test_both_forms_have_one_constructor_and_its_defaults_stand_once() -> None:
-    for sync, other in ((Producer, aio.Producer), (PullConsumer, aio.PullConsumer)):
-        assert sync.__init__ is other.__init__
-    options = inspect.signature(ProducerOptions).parameters
-    given = inspect.signature(Producer).parameters
-    assert list(given) == list(options)
-    assert all(given[name].default == options[name].default for name in given)
+    pairs: list[tuple[type, type, type[Options]]] = [
+        (Producer, aio.Producer, ProducerOptions),
+        (PullConsumer, aio.PullConsumer, ConsumerOptions),
+    ]
+    for sync, other, options in pairs:
+        assert vars(sync).get("__init__") is vars(other).get("__init__") is None
+        assert sync.__mro__[1] is other.__mro__[1]
+        given = inspect.signature(sync).parameters
+        assert set(given) == set(options.__annotations__)
+        for name, parameter in given.items():
+            if parameter.default is not inspect.Parameter.empty:
+                assert parameter.default == getattr(options, name)
+    with pytest.raises(TypeError, match="unknown options: lingers"):
+        ProducerOptions(lingers=1)
 
 
 def test_wrong_options_are_refused() -> None:

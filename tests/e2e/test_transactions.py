@@ -342,3 +342,92 @@ def test_aio_asks_and_answers(address: str, topic: str) -> None:
             assert [reply.body for reply in replies] == [f"TEA {n}".encode() for n in range(10)]
 
     asyncio.run(asyncio.wait_for(main(), 25))
+
+
+def test_aio_transactions_end_as_said_by_functions_and_by_coroutines(
+    address: str, topic: str
+) -> None:
+    async def later(half: SendResult) -> TransactionState:
+        await asyncio.sleep(0)
+        return ROLLBACK if half.transaction_id is None else COMMIT
+
+    async def nothing(_: SendResult) -> None:
+        await asyncio.sleep(0)
+
+    async def main() -> None:
+        async with aio.TransactionProducer(
+            check=unasked, name_server=address, group=topic
+        ) as producer:
+            ends: dict[bytes, Any] = {
+                b"function": lambda _: COMMIT,
+                b"none": lambda _: None,
+                b"refused": lambda _: ROLLBACK,
+                b"coroutine": later,
+                b"coroutine of none": nothing,
+            }
+            for body, local in ends.items():
+                result = await producer.send_in_transaction(topic, body, local, keys="k")
+                assert result.confirmed
+                assert result.state is (ROLLBACK if body == b"refused" else COMMIT)
+            with pytest.raises(ConfigError, match="must be a TransactionState"):
+                await producer.send_in_transaction(topic, b"nonsense", lambda _: "yes")  # type: ignore[arg-type, return-value]
+
+    asyncio.run(asyncio.wait_for(main(), 25))
+    found = bodies(address, topic, 4, still=0.2)
+    assert sorted(found) == [b"coroutine", b"coroutine of none", b"function", b"none"]
+
+
+@pytest.mark.parametrize("form", ["function", "coroutine"])
+def test_aio_checks_answer_for_transactions_of_an_earlier_process(form: str) -> None:
+    asked: list[bytes] = []
+    answered = threading.Event()
+
+    def check(message: ReceivedMessage) -> TransactionState:
+        asked.append(message.body)
+        if min(asked.count(b"yes"), asked.count(b"no")) > 1:
+            answered.set()
+        if asked.count(message.body) == 1:
+            raise RuntimeError("asked too early")
+        return COMMIT if message.body == b"yes" else ROLLBACK
+
+    async def awaited(message: ReceivedMessage) -> TransactionState:
+        await asyncio.sleep(0)
+        return check(message)
+
+    async def main(address: str) -> None:
+        options: dict[str, Any] = {"name_server": address, "group": "earlier"}
+
+        async def unknown(_: SendResult) -> TransactionState:
+            return TransactionState.UNKNOWN
+
+        async with aio.TransactionProducer(check=unasked_yet, **options) as producer:
+            for body in (b"yes", b"no"):
+                result = await producer.send_in_transaction(
+                    "T", body, unknown, check_after=1 if form == "function" else None
+                )
+                assert not result.confirmed
+        ways: dict[str, Any] = {"function": check, "coroutine": awaited}
+        async with aio.TransactionProducer(check=ways[form], topics=["T"], **options):
+            await asyncio.to_thread(answered.wait, 20)
+            async with aio.PullConsumer(name_server=address, group="read") as consumer:
+                await consumer.subscribe("T")
+                messages = await consumer.poll(timeout=10)
+        assert [message.body for message in messages] == [b"yes"]
+
+    def unasked_yet(_: ReceivedMessage) -> TransactionState:
+        return TransactionState.UNKNOWN
+
+    with cluster(**QUICK) as running:
+        asyncio.run(asyncio.wait_for(main(running.name_server), 25))
+
+
+def test_the_end_of_a_transaction_is_traced_in_apaches_form(address: str, topic: str) -> None:
+    to = f"{topic}-traces"
+    with TransactionProducer(
+        check=unasked, name_server=address, group=topic, trace=True, trace_topic=to
+    ) as producer:
+        half = producer.send_in_transaction(topic, b"x", lambda _: COMMIT, keys="k").half
+    contexts = b"".join(bodies(address, to, 1)).decode().split("\x02")
+    [end] = [line.split("\x01") for line in contexts if line.startswith("EndTransaction")]
+    assert end[2:8] == ["DefaultRegion", topic, topic, half.message_id, "null", "k"]
+    assert end[9:] == ["2", half.message_id, "COMMIT_MESSAGE", "false"]

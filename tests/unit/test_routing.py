@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyrmq import ConfigError, QueueId
 from pyrmq.routing import (
     Fault,
     LatencyFaultTolerance,
+    MachineRoom,
     QueueSelector,
     java_hash,
     queue_by_hash,
@@ -72,3 +74,15 @@ def test_a_key_always_has_the_same_queue(key: str, count: int) -> None:
     assert place is not None
     assert 0 <= place < count
     assert place == queue_by_hash(key, count)
+
+
+def test_a_machine_room_takes_its_queues_in_turn() -> None:
+    far = [QueueId("t", "south@a", number) for number in range(2)]
+    near = [QueueId("t", "north@a", 0), QueueId("t", "north@b", 0), QueueId("t", "east@c", 0)]
+    room = MachineRoom(["north", "east"])
+    assert {room([*far, *near]) for _ in range(3)} == set(near)
+    assert {room(far) for _ in range(2)} == set(far)
+    with pytest.raises(ConfigError, match="north has a queue: there are broker, south@a"):
+        MachineRoom("north", elsewhere=False)([*far, QueueId("t", "broker", 0)])
+    with pytest.raises(ConfigError, match="no queue to choose from"):
+        room([])

@@ -18,7 +18,7 @@ use crate::enter;
 use crate::errors::Error;
 use crate::inbox::{Inbox, Ticket, hand_on, share};
 use crate::outcome::{Bell, Outcomes, PySendResult, Value, Waiter};
-use crate::producer::{BodyRef, PyProducer, keys_of};
+use crate::producer::{BodyRef, Delay, PyProducer, keys_of};
 use crate::runtime::Owner;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -50,14 +50,14 @@ struct Own<'py> {
     tags: Option<Bound<'py, PyString>>,
     properties: Option<Bound<'py, PyDict>>,
     sharding_key: Option<Bound<'py, PyString>>,
-    delay_level: i32,
+    delay: Delay,
 }
 
 impl Own<'_> {
     /// The wire form; empty, without memory of its own, for a plain message.
     fn text(&self, topic: &str) -> PyResult<Result<String, ClientError>> {
         let plain = self.keys.is_none() && self.tags.is_none() && self.properties.is_none();
-        if plain && self.sharding_key.is_none() && self.delay_level <= 0 {
+        if plain && self.sharding_key.is_none() && !self.delay.is_some() {
             return Ok(Ok(String::new()));
         }
         let mut text = Properties::bare(topic);
@@ -71,9 +71,7 @@ impl Own<'_> {
         if let Some(key) = &self.sharding_key {
             written = written.and(text.push("__SHARDINGKEY", &key.to_cow()?));
         }
-        if self.delay_level > 0 {
-            written = written.and(text.push("DELAY", &self.delay_level.to_string()));
-        }
+        written = written.and(self.delay.write(&mut text));
         if let Some(properties) = &self.properties {
             for (name, value) in properties {
                 let (name, value) = (name.cast::<PyString>()?, value.cast::<PyString>()?);
@@ -138,7 +136,7 @@ impl PyAccumulator {
             flag,
             place,
             eager: manner.eager,
-            alone: own.delay_level > 0,
+            alone: own.delay.is_some(),
             timeout: manner.timeout,
             ticket: manner.ticket,
         };
@@ -280,7 +278,7 @@ impl PyAccumulator {
         tags: Option<Bound<'py, PyString>>,
         properties: Option<Bound<'py, PyDict>>,
         sharding_key: Option<Bound<'py, PyString>>,
-        delay_level: i32,
+        delay: Delay,
         flag: i32,
         queue: Option<(String, i32)>,
         wait: bool,
@@ -290,7 +288,7 @@ impl PyAccumulator {
             tags,
             properties,
             sharding_key,
-            delay_level,
+            delay,
         };
         let manner = Manner {
             ticket: on_delivery.map(|call| Ticket::Call(call.unbind())),
@@ -318,7 +316,7 @@ impl PyAccumulator {
         tags: Option<Bound<'py, PyString>>,
         properties: Option<Bound<'py, PyDict>>,
         sharding_key: Option<Bound<'py, PyString>>,
-        delay_level: i32,
+        delay: Delay,
         flag: i32,
         queue: Option<(String, i32)>,
         timeout_ms: Option<u64>,
@@ -328,7 +326,7 @@ impl PyAccumulator {
             tags,
             properties,
             sharding_key,
-            delay_level,
+            delay,
         };
         let manner = Manner {
             ticket: Some(Ticket::Future(future)),
@@ -353,7 +351,7 @@ impl PyAccumulator {
         tags: Option<Bound<'py, PyString>>,
         properties: Option<Bound<'py, PyDict>>,
         sharding_key: Option<Bound<'py, PyString>>,
-        delay_level: i32,
+        delay: Delay,
         flag: i32,
         queue: Option<(String, i32)>,
         timeout_ms: Option<u64>,
@@ -363,7 +361,7 @@ impl PyAccumulator {
             tags,
             properties,
             sharding_key,
-            delay_level,
+            delay,
         };
         let waiter: Arc<Waiter> = Arc::default();
         let manner = Manner {

@@ -13,6 +13,7 @@ use pyo3::types::{PyBytes, PyList, PyString};
 use pyrmq_client::ClientError;
 use pyrmq_client::batch::Batch;
 use pyrmq_client::draft::{Draft, Target, check_topic};
+use pyrmq_client::producer::Producer;
 use pyrmq_routing::select;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -97,6 +98,8 @@ struct Call<'a, 'py> {
     count: u32,
     /// Frames wait for room; an event loop's do not, it has asked for room before.
     waits: bool,
+    /// Topics of batches keep each as one record.
+    inner: bool,
 }
 
 /// What separates batches of one topic: the queue, when the message names one.
@@ -109,6 +112,7 @@ pub(crate) struct Plan<'a, 'py> {
     pub(crate) queue: Option<&'a (String, i32)>,
     pub(crate) batch_bytes: usize,
     pub(crate) timeout: Duration,
+    pub(crate) inner: bool,
 }
 
 /// Sends everything and waits for all outcomes.
@@ -159,6 +163,7 @@ fn launch_all<'py>(
         frames: 0,
         count: 0,
         waits,
+        inner: plan.inner,
     };
     for message in messages.try_iter()? {
         let message = message?;
@@ -190,6 +195,14 @@ fn check_same_topic(message: &Bound<'_, PyAny>, topic: &str) -> PyResult<()> {
     Err(Error::from(mixed).into_py(message.py()))
 }
 
+fn taken(open: &mut Batch, inner: bool, producer: &Producer) -> Draft {
+    if inner {
+        open.take_inner(producer.ids())
+    } else {
+        open.take()
+    }
+}
+
 impl<'py> Call<'_, 'py> {
     fn raise(&self, error: ClientError) -> PyErr {
         Error::from(error).into_py(self.py)
@@ -212,7 +225,7 @@ impl<'py> Call<'_, 'py> {
             .map_err(|error| self.raise(error))?;
         let id = properties.message_id().to_owned();
         let properties = properties.finish().map_err(|error| self.raise(error))?;
-        if extras.delay_level() > 0 {
+        if extras.is_delayed() {
             let target = target_of(queue.cloned(), extras.sharding_hash()?);
             let body = bytes::Bytes::copy_from_slice(body.as_slice());
             let draft = producer
@@ -223,7 +236,7 @@ impl<'py> Call<'_, 'py> {
         }
         let place = self.place(extras, queue)?;
         let member = self.next();
-        let (py, limit) = (self.py, self.batch_bytes);
+        let (py, limit, inner) = (self.py, self.batch_bytes, self.inner);
         let (open, members) = self.open.entry(place.clone()).or_insert_with(|| {
             let target = place.as_ref().map_or(Target::Any, |(broker, id)| Target::Queue {
                 broker: broker.clone(),
@@ -232,7 +245,7 @@ impl<'py> Call<'_, 'py> {
             (Batch::new(topic, target, limit), Vec::new())
         });
         let full = (!open.fits(body.as_slice().len(), properties.len()))
-            .then(|| (open.take(), std::mem::take(members)));
+            .then(|| (taken(open, inner, producer), std::mem::take(members)));
         open.push(body.as_slice(), &properties, &id, extras.flag())
             .map_err(|error| Error::from(error).into_py(py))?;
         members.push(member);
@@ -287,7 +300,8 @@ impl<'py> Call<'_, 'py> {
     fn finish(&mut self) -> PyResult<()> {
         for (_, (mut open, members)) in std::mem::take(&mut self.open) {
             if !open.is_empty() {
-                self.launch(open.take(), members)?;
+                let draft = taken(&mut open, self.inner, &self.producer.producer);
+                self.launch(draft, members)?;
             }
         }
         Ok(())

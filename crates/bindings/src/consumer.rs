@@ -2,6 +2,7 @@
 
 use crate::errors::Error;
 use crate::outcome::{Bell, Outcomes, Place, Value};
+use crate::producer::server_of;
 use crate::runtime::Owner;
 use crate::{enter, received, runtime};
 use pyo3::prelude::*;
@@ -64,7 +65,7 @@ impl PyConsumer {
 #[pymethods]
 impl PyConsumer {
     #[new]
-    #[pyo3(signature = (name_servers, group, *, instance_name, start, start_timestamp_ms, batch, suspend_ms,
+    #[pyo3(signature = (name_servers, group, *, address_server, unit_name, instance_name, start, start_timestamp_ms, batch, suspend_ms,
         ahead_bytes, commit_interval_ms, rebalance_interval_ms))]
     #[expect(
         clippy::too_many_arguments,
@@ -74,6 +75,8 @@ impl PyConsumer {
         py: Python<'_>,
         name_servers: Vec<String>,
         group: String,
+        address_server: Option<&str>,
+        unit_name: String,
         instance_name: String,
         start: &str,
         start_timestamp_ms: i64,
@@ -85,6 +88,9 @@ impl PyConsumer {
     ) -> PyResult<Self> {
         let mut options = PullerOptions::new(name_servers, group);
         options.client.instance_name = instance_name;
+        options.client.address_server =
+            server_of(address_server, &unit_name).map_err(|error| Error::from(error).into_py(py))?;
+        options.client.unit_name = unit_name;
         options.batch = batch;
         options.suspend = Duration::from_millis(suspend_ms);
         options.ahead_bytes = ahead_bytes;

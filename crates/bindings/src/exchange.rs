@@ -14,8 +14,9 @@ use crate::requests::RequestQueue;
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyrmq_client::ClientError;
+use pyrmq_client::control::End;
 use pyrmq_client::draft::Draft;
-use pyrmq_client::producer::{End, Producer};
+use pyrmq_client::producer::Producer;
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::{NewRecord, sys_flag};
 use pyrmq_remoting::net::Requests;
@@ -34,6 +35,44 @@ pub(crate) struct PyExchange {
 /// A message with properties of RocketMQ's own, as it comes from Python.
 type Message<'a, 'py> = (&'a str, &'a Bound<'py, PyAny>, Extras<'py>, Vec<(String, String)>);
 
+/// How a transaction ended, as it comes from Python.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Ending {
+    topic: String,
+    broker: String,
+    /// Of the broker, when it asked.
+    address: Option<String>,
+    /// Offset id, or position in the log, of the half.
+    half: String,
+    queue_offset: i64,
+    message_id: String,
+    state: i32,
+    tags: Option<String>,
+    keys: Option<String>,
+}
+
+impl Ending {
+    fn read(self) -> Result<End, Error> {
+        let position = self
+            .half
+            .parse::<i64>()
+            .or_else(|_| self.half.parse::<OffsetId>().map(|id| id.offset));
+        Ok(End {
+            commit_log_offset: position.map_err(Error::Wire)?,
+            topic: self.topic,
+            broker: self.broker,
+            asked: self.address.is_some(),
+            address: self.address,
+            queue_offset: self.queue_offset,
+            message_id: self.message_id,
+            state: self.state,
+            tags: self.tags,
+            keys: self.keys,
+        })
+    }
+}
+
 impl PyExchange {
     fn draft(
         &self,
@@ -44,7 +83,11 @@ impl PyExchange {
     ) -> PyResult<Draft> {
         self.producer.get().check(py)?;
         let raise = |error: ClientError| Error::from(error).into_py(py);
-        let topic = self.core.topic(topic);
+        // Where replies go belongs to the cluster, not to a namespace.
+        let topic = match kind {
+            "reply" => topic.into(),
+            _ => self.core.topic(topic),
+        };
         let body = Bytes::copy_from_slice(BodyRef::of(body)?.as_slice());
         let mut text = extras.properties(&topic, &self.core)?.map_err(raise)?;
         for (name, value) in &system {
@@ -136,34 +179,49 @@ impl PyExchange {
         enter::block_on(py, self.core.meet(&topic))
     }
 
-    /// Tells a broker how a transaction ended. `half`: offset id, or position in the log, of its half.
+    /// Tells a broker how a transaction ended.
+    fn end(&self, py: Python<'_>, end: Ending) -> PyResult<()> {
+        self.producer.get().check(py)?;
+        let end = end.read().map_err(|error| error.into_py(py))?;
+        enter::block_on(py, self.core.end_transaction(&end))
+    }
+
+    /// The same for an event loop.
+    fn end_to(&self, py: Python<'_>, outcomes: &Outcomes, token: u64, end: Ending) -> PyResult<()> {
+        self.producer.get().check(py)?;
+        let end = end.read().map_err(|error| error.into_py(py))?;
+        let core = self.core.clone();
+        outcomes.run(py, token, async move {
+            core.end_transaction(&end).await?;
+            Ok(Value::Done)
+        })
+    }
+
+    /// Takes a timer message back; `broker` and `id` are what its handle says. The id of the message that does it.
+    fn recall(&self, py: Python<'_>, topic: &str, broker: &str, id: &str, handle: &str) -> PyResult<String> {
+        self.producer.get().check(py)?;
+        let topic = self.core.topic(topic);
+        enter::block_on(py, self.core.recall(&topic, broker, id, handle))
+    }
+
+    /// The same for an event loop.
     #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
-    fn end(
+    fn recall_to(
         &self,
         py: Python<'_>,
+        outcomes: &Outcomes,
+        token: u64,
         topic: &str,
         broker: String,
-        address: Option<String>,
-        half: &str,
-        queue_offset: i64,
-        message_id: String,
-        state: i32,
+        id: String,
+        handle: String,
     ) -> PyResult<()> {
         self.producer.get().check(py)?;
-        let position = half
-            .parse::<i64>()
-            .or_else(|_| half.parse::<OffsetId>().map(|id| id.offset));
-        let end = End {
-            topic: topic.to_owned(),
-            broker,
-            asked: address.is_some(),
-            address,
-            queue_offset,
-            commit_log_offset: position.map_err(|error| Error::Wire(error).into_py(py))?,
-            message_id,
-            state,
-        };
-        enter::block_on(py, self.core.end_transaction(&end))
+        let (core, topic) = (self.core.clone(), self.core.topic(topic));
+        outcomes.run(py, token, async move {
+            let id = core.recall(&topic, &broker, &id, &handle).await?;
+            Ok(Value::Text(id))
+        })
     }
 
     /// Who this producer is to brokers.

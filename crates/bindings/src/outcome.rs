@@ -39,6 +39,8 @@ pub(crate) enum Value {
     Offset(i64),
     /// Queues.
     Places(Vec<Place>),
+    /// An id.
+    Text(String),
 }
 
 /// A frame of a batch call: which messages of the call are in it, and its outcome.
@@ -402,6 +404,7 @@ impl Value {
             Self::Batch(parts) => batch_list(py, parts)?.into_any().unbind(),
             Self::Offset(offset) => offset.into_pyobject(py)?.into_any().unbind(),
             Self::Places(places) => places.into_pyobject(py)?.into_any().unbind(),
+            Self::Text(text) => text.into_pyobject(py)?.into_any().unbind(),
         })
     }
 }

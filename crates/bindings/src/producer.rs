@@ -13,6 +13,7 @@ use crate::{enter, runtime};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyrmq_client::address_server::AddressServer;
 use pyrmq_client::draft::{Draft, Properties, Target};
 use pyrmq_client::producer::Producer;
 use pyrmq_client::routes::TopicRoute;
@@ -50,8 +51,30 @@ pub(crate) struct Extras<'py> {
     tags: Option<Bound<'py, PyString>>,
     properties: Option<Bound<'py, PyDict>>,
     sharding_key: Option<Bound<'py, PyString>>,
-    delay_level: i32,
+    when: Delay,
     flag: i32,
+}
+
+/// When a message is delivered: at once (0), by a level of the broker's, or by a timer: a property and its value.
+#[derive(FromPyObject)]
+pub(crate) enum Delay {
+    Level(i32),
+    Timer(String, String),
+}
+
+impl Delay {
+    /// Not at once: such a message cannot be in a batch.
+    pub(crate) fn is_some(&self) -> bool {
+        !matches!(self, Self::Level(..=0))
+    }
+
+    pub(crate) fn write(&self, text: &mut Properties<'_>) -> Result<(), ClientError> {
+        match self {
+            Self::Level(..=0) => Ok(()),
+            Self::Level(level) => text.push("DELAY", &level.to_string()),
+            Self::Timer(name, value) => text.push(name, value),
+        }
+    }
 }
 
 impl Extras<'_> {
@@ -62,20 +85,17 @@ impl Extras<'_> {
         producer: &Producer,
     ) -> PyResult<Result<Properties<'t>, ClientError>> {
         let mut text = Properties::new(topic, producer.ids());
-        let mut push = |name: &str, value: &str| text.push(name, value);
         let mut written = Ok(());
         if let Some(keys) = &self.keys {
-            written = written.and(push("KEYS", &keys_of(keys)?));
+            written = written.and(text.push("KEYS", &keys_of(keys)?));
         }
         if let Some(tags) = &self.tags {
-            written = written.and(push("TAGS", &tags.to_cow()?));
+            written = written.and(text.push("TAGS", &tags.to_cow()?));
         }
         if let Some(key) = &self.sharding_key {
-            written = written.and(push("__SHARDINGKEY", &key.to_cow()?));
+            written = written.and(text.push("__SHARDINGKEY", &key.to_cow()?));
         }
-        if self.delay_level > 0 {
-            written = written.and(push("DELAY", &self.delay_level.to_string()));
-        }
+        written = written.and(self.when.write(&mut text));
         if let Some(properties) = &self.properties {
             for (name, value) in properties {
                 let (name, value) = (name.cast::<PyString>()?, value.cast::<PyString>()?);
@@ -96,8 +116,8 @@ impl Extras<'_> {
         self.flag
     }
 
-    pub(crate) fn delay_level(&self) -> i32 {
-        self.delay_level
+    pub(crate) fn is_delayed(&self) -> bool {
+        self.when.is_some()
     }
 }
 
@@ -225,9 +245,10 @@ impl PyProducer {
     #[pyo3(signature = (name_servers, group, *, instance_name, send_timeout_ms, retries, retry_not_stored_ok,
         compress_over_bytes, compression, compress_level, max_message_bytes, default_queues, create_topic_key, retry_codes,
         namespace, latency_fault, fault_schedule, detect, detect_timeout_ms, detect_interval_ms,
-        trace_topic, max_in_flight, max_in_flight_bytes))]
+        trace_topic, vip_channel, unit_mode, unit_name, address_server, max_in_flight, max_in_flight_bytes))]
     #[expect(
         clippy::too_many_arguments,
+        clippy::fn_params_excessive_bools,
         reason = "one for each option; Python has the defaults"
     )]
     fn new(
@@ -252,6 +273,10 @@ impl PyProducer {
         detect_timeout_ms: u64,
         detect_interval_ms: u64,
         trace_topic: Option<String>,
+        vip_channel: bool,
+        unit_mode: bool,
+        unit_name: String,
+        address_server: Option<&str>,
         max_in_flight: usize,
         max_in_flight_bytes: usize,
     ) -> PyResult<Self> {
@@ -285,6 +310,11 @@ impl PyProducer {
         options.detect = detect;
         options.detect_timeout = Duration::from_millis(detect_timeout_ms);
         options.trace_topic = trace_topic;
+        options.vip_channel = vip_channel;
+        options.unit_mode = unit_mode;
+        options.client.address_server =
+            server_of(address_server, &unit_name).map_err(|error| Error::from(error).into_py(py))?;
+        options.client.unit_name = unit_name;
         options.detect_interval = Duration::from_millis(detect_interval_ms);
         options.max_in_flight = max_in_flight;
         options.max_in_flight_bytes = max_in_flight_bytes;
@@ -343,6 +373,7 @@ impl PyProducer {
         queue: Option<(String, i32)>,
         batch_bytes: usize,
         timeout_ms: Option<u64>,
+        inner: bool,
     ) -> PyResult<Bound<'py, PyList>> {
         self.check(py)?;
         let plan = Plan {
@@ -351,6 +382,7 @@ impl PyProducer {
             queue: queue.as_ref(),
             batch_bytes,
             timeout: self.timeout(timeout_ms),
+            inner,
         };
         batch::send(self, py, messages, &plan)
     }
@@ -368,6 +400,7 @@ impl PyProducer {
         queue: Option<(String, i32)>,
         batch_bytes: usize,
         timeout_ms: Option<u64>,
+        inner: bool,
     ) -> PyResult<()> {
         self.check(py)?;
         let plan = Plan {
@@ -376,6 +409,7 @@ impl PyProducer {
             queue: queue.as_ref(),
             batch_bytes,
             timeout: self.timeout(timeout_ms),
+            inner,
         };
         let shared = outcomes.shared();
         let then = Box::new(move |parts| shared.push(token, Ok(Value::Batch(parts))));
@@ -479,6 +513,11 @@ impl PyProducer {
             Ok::<(), Error>(())
         })
     }
+}
+
+/// The address server that an option names.
+pub(crate) fn server_of(text: Option<&str>, unit_name: &str) -> Result<Option<AddressServer>, ClientError> {
+    text.map(|text| AddressServer::new(text, unit_name)).transpose()
 }
 
 fn places(topic: &str, route: &TopicRoute) -> Vec<Place> {

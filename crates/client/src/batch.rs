@@ -190,6 +190,15 @@ impl Batch {
         self.items += 1;
     }
 
+    /// The same as a batch that a topic of batches (`queue.type=BatchCQ`) keeps as one record: it has an id of its own.
+    pub fn take_inner(&mut self, ids: &UniqueIds) -> Draft {
+        let id = ids.next(clock::now_ms()).to_string();
+        Draft {
+            properties: alone_properties(&id, ""),
+            ..self.take()
+        }
+    }
+
     /// The batch as one draft; it is empty again.
     pub fn take(&mut self) -> Draft {
         Draft {

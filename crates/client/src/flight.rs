@@ -405,6 +405,15 @@ impl Flight {
     }
 }
 
+/// Where a broker takes sends apart from pulls (Apache `MixAll.brokerVIPChannel`).
+fn fast_port(address: &Arc<str>) -> Arc<str> {
+    let fast = address.rsplit_once(':').and_then(|(host, port)| {
+        let port = port.parse::<u16>().ok()?.checked_sub(2)?;
+        Some(format!("{host}:{port}").into())
+    });
+    fast.unwrap_or_else(|| address.clone())
+}
+
 impl Shared {
     /// Chooses the queue and builds the frame's head around the draft's body.
     pub(crate) fn frame(
@@ -414,7 +423,10 @@ impl Shared {
         last_broker: Option<&str>,
         now: Instant,
     ) -> Result<(PublishedQueue, Command), ClientError> {
-        let queue = self.choose(route, draft, last_broker, now)?.clone();
+        let mut queue = self.choose(route, draft, last_broker, now)?.clone();
+        if self.options.vip_channel {
+            queue.address = fast_port(&queue.address);
+        }
         let batch = draft.items > 0;
         let header = SendMessageRequestHeader {
             producer_group: &self.options.client.group,
@@ -427,7 +439,7 @@ impl Shared {
             flag: draft.flag,
             properties: Some(&draft.properties),
             reconsume_times: Some(0),
-            unit_mode: false,
+            unit_mode: self.options.unit_mode,
             max_reconsume_times: None,
             batch,
             broker_name: Some(&queue.broker),

@@ -78,7 +78,7 @@ impl Membership {
 
     fn new(options: &ClientOptions, consumer: bool) -> Self {
         Self {
-            client_id: identity::client_id(&options.instance_name),
+            client_id: identity::client_id(&options.instance_name, &options.unit_name),
             group: options.group.clone(),
             consumer,
             subscriptions: Mutex::default(),

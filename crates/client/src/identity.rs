@@ -1,7 +1,7 @@
 //! Who this client is: client id, unique message ids, and the little randomness that spreading needs.
 //!
 //! ```text
-//! 10.0.0.9@4711#1a2b3c   client id: address @ instance name (Apache ClientConfig.buildMQClientId)
+//! 10.0.0.9@4711#1a2b3c[@unit]   client id: address @ instance name @ unit name (Apache ClientConfig.buildMQClientId)
 //! ```
 
 use pyrmq_remoting::message::id::UniqueIds;
@@ -31,15 +31,16 @@ fn local_ip() -> Ipv4Addr {
 }
 
 /// Apache's client id: one client in one process on one machine.
-pub(crate) fn client_id(instance_name: &str) -> String {
+pub(crate) fn client_id(instance_name: &str, unit_name: &str) -> String {
     static COUNTER: AtomicU32 = AtomicU32::new(0);
     let ip = local_ip();
+    let at = if unit_name.is_empty() { "" } else { "@" };
     if instance_name.is_empty() {
         let count = COUNTER.fetch_add(1, Ordering::Relaxed);
         let salt = random(1 << 24);
-        return format!("{ip}@{}#{salt:06x}{count}", std::process::id());
+        return format!("{ip}@{}#{salt:06x}{count}{at}{unit_name}", std::process::id());
     }
-    format!("{ip}@{instance_name}")
+    format!("{ip}@{instance_name}{at}{unit_name}")
 }
 
 /// A source of unique ids of its own: two in one process never give the same id (but for one case in 2^32).

@@ -4,11 +4,14 @@
 //! periodic work (routes, heartbeats, offsets) runs as tracked tasks of the runtime that the caller gives.
 
 pub mod accumulate;
+pub mod address_server;
 pub mod batch;
 pub mod columns;
+pub mod control;
 pub mod draft;
 pub mod error;
 pub mod gate;
+pub mod names;
 pub mod offsets;
 pub mod options;
 pub mod producer;

@@ -1,5 +1,6 @@
 //! The settings of a client, with Apache's names and defaults (`ClientConfig`, `DefaultMQProducer`).
 
+use crate::address_server::AddressServer;
 use crate::error::ClientError;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::compress::Codec;
@@ -26,15 +27,48 @@ const RETRY_CODES: [i32; 8] = [
 /// Between a namespace and a name in it (Apache `NamespaceUtil.NAMESPACE_SEPARATOR`).
 const NAMESPACE_SEPARATOR: char = '%';
 
+/// Topics that belong to RocketMQ, not to a namespace (Apache `TopicValidator.SYSTEM_TOPIC_SET`).
+const SYSTEM_TOPICS: [&str; 9] = [
+    "TBW102",
+    "SCHEDULE_TOPIC_XXXX",
+    "BenchmarkTest",
+    "RMQ_SYS_TRANS_HALF_TOPIC",
+    "RMQ_SYS_TRACE_TOPIC",
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+    "SELF_TEST_TOPIC",
+    "OFFSET_MOVED_EVENT",
+];
+const SYSTEM_PREFIX: &str = "rmq_sys_";
+const GROUP_PREFIXES: [&str; 2] = ["%RETRY%", "%DLQ%"];
+
+/// No group of a user's (Apache `MixAll.DEFAULT_PRODUCER_GROUP`).
+const DEFAULT_PRODUCER: &str = "DEFAULT_PRODUCER";
+
+/// Reads `host:port;host:port`, each once.
+pub(crate) fn split_addresses(text: &str) -> Vec<String> {
+    let mut addresses: Vec<String> = Vec::new();
+    for part in text.split(';').map(str::trim) {
+        if !part.is_empty() && !addresses.iter().any(|known| known == part) {
+            addresses.push(part.to_owned());
+        }
+    }
+    addresses
+}
+
 /// What producers and pullers share.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
     /// Name servers as `host:port`, without duplicates. Apache `namesrvAddr`.
     pub name_servers: Vec<String>,
+    /// Who tells the name servers when none is given. Apache `rocketmq.namesrv.domain`.
+    pub address_server: Option<AddressServer>,
     /// Group name. Apache `producerGroup`, `consumerGroup`.
     pub group: String,
     /// Distinguishes clients of one process. Empty: process id and a counter, as Apache's `DEFAULT` becomes.
     pub instance_name: String,
+    /// The unit that this client belongs to; empty: none. Apache `unitName`.
+    pub unit_name: String,
     /// Time for one control request (route, offset, heartbeat). Apache `mqClientApiTimeout`: 3 s.
     pub request_timeout: Duration,
     /// How often a known route is asked for again. Apache `pollNameServerInterval`: 30 s.
@@ -48,8 +82,10 @@ impl ClientOptions {
     pub fn new(name_servers: Vec<String>, group: impl Into<String>) -> Self {
         Self {
             name_servers,
+            address_server: None,
             group: group.into(),
             instance_name: String::new(),
+            unit_name: String::new(),
             request_timeout: Duration::from_secs(3),
             route_interval: Duration::from_secs(30),
             heartbeat_interval: Duration::from_secs(30),
@@ -58,7 +94,7 @@ impl ClientOptions {
 
     /// Refuses what cannot work.
     pub fn validate(&self) -> Result<(), ClientError> {
-        if self.name_servers.is_empty() {
+        if self.name_servers.is_empty() && self.address_server.is_none() {
             return Err(ClientError::Option {
                 option: "name_server",
                 value: String::new(),
@@ -85,6 +121,26 @@ impl ClientOptions {
                 value: self.group.clone(),
                 range: "1 to 120 of the characters a-z A-Z 0-9 % | _ -",
             });
+        }
+        if self.group == DEFAULT_PRODUCER {
+            return Err(ClientError::Option {
+                option: "group",
+                value: self.group.clone(),
+                range: "another one: this name is RocketMQ's own",
+            });
+        }
+        let legal = |byte: u8| byte.is_ascii_graphic() && byte != b'@';
+        for (option, value) in [
+            ("instance_name", &self.instance_name),
+            ("unit_name", &self.unit_name),
+        ] {
+            if !value.bytes().all(legal) {
+                return Err(ClientError::Option {
+                    option,
+                    value: value.clone(),
+                    range: "of printable characters of ASCII without a space and `@`",
+                });
+            }
         }
         Ok(())
     }
@@ -113,6 +169,10 @@ impl Default for Compression {
 
 /// Settings of a producer.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of its own, as in Apache's"
+)]
 pub struct ProducerOptions {
     /// What every client has.
     pub client: ClientOptions,
@@ -148,6 +208,10 @@ pub struct ProducerOptions {
     pub detect_interval: Duration,
     /// Topic of message traces; `None`: none. Apache `enableTrace`, `traceTopic`: off.
     pub trace_topic: Option<String>,
+    /// Send to the brokers' fast port. Apache `vipChannelEnabled`: off.
+    pub vip_channel: bool,
+    /// Say in each send that it belongs to a unit. Apache `unitMode`: off.
+    pub unit_mode: bool,
     /// Messages that may be on their way; one more waits.
     pub max_in_flight: usize,
     /// Bytes of bodies that may be on their way; one more waits (a single larger body still goes).
@@ -174,6 +238,8 @@ impl ProducerOptions {
             detect_timeout: Duration::from_millis(200),
             detect_interval: Duration::from_secs(2),
             trace_topic: None,
+            vip_channel: false,
+            unit_mode: false,
             max_in_flight: 32_768,
             max_in_flight_bytes: 64 * 1024 * 1024,
         }
@@ -225,16 +291,19 @@ impl ProducerOptions {
 }
 
 impl ProducerOptions {
-    /// A name in the namespace.
+    /// A name in the namespace (Apache `NamespaceUtil.wrapNamespace`): RocketMQ's own topics are in none, and the prefix of
+    /// a retry or dead letter topic stays in front.
     pub fn wrap<'a>(&self, name: &'a str) -> Cow<'a, str> {
-        if self.namespace.is_empty() {
+        if self.namespace.is_empty() || SYSTEM_TOPICS.contains(&name) || name.starts_with(SYSTEM_PREFIX) {
             return Cow::Borrowed(name);
         }
-        let inside = name.strip_prefix(&*self.namespace);
+        let prefix = GROUP_PREFIXES.iter().find(|prefix| name.starts_with(**prefix));
+        let (prefix, bare) = name.split_at(prefix.map_or(0, |prefix| prefix.len()));
+        let inside = bare.strip_prefix(&*self.namespace);
         if inside.is_some_and(|rest| rest.starts_with(NAMESPACE_SEPARATOR)) {
             return Cow::Borrowed(name);
         }
-        Cow::Owned(format!("{}{NAMESPACE_SEPARATOR}{name}", self.namespace))
+        Cow::Owned(format!("{prefix}{}{NAMESPACE_SEPARATOR}{bare}", self.namespace))
     }
 
     /// A name as the caller knows it.

@@ -10,13 +10,12 @@ use crate::flight::Flight;
 use crate::gate::Gate;
 use crate::heartbeat::{Heartbeat, Membership};
 use crate::identity;
+use crate::names::NameServers;
 use crate::options::ProducerOptions;
-use crate::routes::{AutoCreate, NameServers, Routes};
+use crate::routes::{AutoCreate, Routes};
 use crate::trace::{self, Traces};
 use bytes::Bytes;
-use pyrmq_remoting::Command;
-use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::header::transaction::EndTransactionRequestHeader;
+use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::compress;
 use pyrmq_remoting::message::id::UniqueIds;
 use pyrmq_remoting::net::{Client, ClientOptions as NetOptions, Shutdown, Table, Tracker};
@@ -114,31 +113,10 @@ pub struct ProducerStats {
     pub batched: AtomicU64,
 }
 
-/// How a transaction ended.
-#[derive(Debug, Clone)]
-pub struct End {
-    /// The message's topic.
-    pub topic: String,
-    /// Name of the broker that stored the half.
-    pub broker: String,
-    /// Its address, when it asked.
-    pub address: Option<String>,
-    /// The half's place in its queue.
-    pub queue_offset: i64,
-    /// The half's position in the log.
-    pub commit_log_offset: i64,
-    /// The message's unique id, which is the transaction's.
-    pub message_id: String,
-    /// 8 commit, 12 rollback, 0 not known yet.
-    pub state: i32,
-    /// It answers a broker's question.
-    pub asked: bool,
-}
-
 /// Sends messages. Shared by any number of threads.
 #[derive(Debug)]
 pub struct Producer {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
@@ -153,7 +131,7 @@ pub(crate) struct Shared {
     pub(crate) tracker: Tracker,
     pub(crate) born: Instant,
     pub(crate) traces: Option<Arc<Traces>>,
-    heartbeat: Heartbeat,
+    pub(crate) heartbeat: Heartbeat,
     closed: AtomicBool,
     pub(crate) shutdown: Shutdown,
 }
@@ -368,51 +346,6 @@ impl Producer {
             .client
             .oneway(&address.address, command)
             .map_err(|source| ClientError::net("a oneway send", address.address.to_string(), source))
-    }
-
-    /// Who this producer is to brokers.
-    pub fn client_id(&self) -> &str {
-        &self.shared.heartbeat.membership.client_id
-    }
-
-    /// Makes sure that the brokers of a topic know this producer, so that they can ask it and push replies to it.
-    pub async fn meet(&self, topic: &Arc<str>) -> Result<(), ClientError> {
-        self.shared.routes.get(topic).await?;
-        self.shared.heartbeat.beat().await
-    }
-
-    /// Tells the broker that stored a half how its transaction ended, and waits until it has heard.
-    pub async fn end_transaction(&self, end: &End) -> Result<(), ClientError> {
-        const WHAT: &str = "the end of a transaction";
-        let address = match &end.address {
-            Some(address) => address.clone(),
-            None => self
-                .shared
-                .routes
-                .master(&end.broker)
-                .ok_or_else(|| ClientError::NoQueue {
-                    topic: end.topic.clone(),
-                    what: "end a transaction in",
-                    reason: "its broker is not in the route any more",
-                })?,
-        };
-        let header = EndTransactionRequestHeader {
-            topic: Some(&end.topic),
-            producer_group: &self.shared.options.client.group,
-            tran_state_table_offset: end.queue_offset,
-            commit_log_offset: end.commit_log_offset,
-            commit_or_rollback: end.state,
-            from_transaction_check: Some(end.asked),
-            msg_id: &end.message_id,
-            transaction_id: Some(&end.message_id),
-        };
-        let command = Command::request(request::END_TRANSACTION).with_header(&header);
-        let wait = self.shared.options.client.request_timeout;
-        match self.shared.client.request(&address, command, wait).await {
-            Ok(answer) if answer.code == response::SUCCESS => Ok(()),
-            Ok(answer) => Err(ClientError::answer(WHAT, &address, answer.code, answer.remark)),
-            Err(source) => Err(ClientError::net(WHAT, address, source)),
-        }
     }
 
     /// Takes no more messages. Those on their way go on: wait on the gate until it is empty, then [`Self::shut`].

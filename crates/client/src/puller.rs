@@ -8,10 +8,11 @@
 use crate::assign::Assignment;
 use crate::error::ClientError;
 use crate::heartbeat::{Heartbeat, Membership, Subscription};
+use crate::names::NameServers;
 use crate::offsets::Offsets;
 use crate::options::PullerOptions;
 use crate::queue::{Chunk, Messages, Queue, QueueKey};
-use crate::routes::{NameServers, Routes};
+use crate::routes::Routes;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::pull::{PullMessageRequestHeader, PullMessageResponseHeader};
 use pyrmq_remoting::net::{

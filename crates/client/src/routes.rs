@@ -1,90 +1,21 @@
 //! Which brokers have a topic: asked of the name servers when first needed, again every 30 s, and at once after a
 //! failure that says that what is known is old (Apache `MQClientInstance.updateTopicRouteInfoFromNameServer`).
 //!
-//! A client sticks to one name server until it fails, then goes round. Readers take a shared lock and an `Arc`; a
-//! topic that is being asked for is asked for once, however many wait.
+//! Readers take a shared lock and an `Arc`; a topic that is being asked for is asked for once, however many wait.
 
 use crate::error::ClientError;
-use crate::options::ClientOptions;
+use crate::names::NameServers;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, ClusterInfo, TopicRouteData};
 use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::net::{Client, NetError, Shutdown, Tracker};
+use pyrmq_remoting::net::{Shutdown, Tracker};
 use pyrmq_routing::route::{MASTER_ID, PERM_WRITE, Published, Route};
 use pyrmq_routing::select::QueueSelector;
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
-
-/// The name servers of a client.
-#[derive(Debug)]
-pub struct NameServers {
-    client: Client,
-    addresses: Vec<String>,
-    current: AtomicUsize,
-    timeout: Duration,
-}
-
-impl NameServers {
-    /// Starts at a random one, so that many clients spread.
-    pub fn new(client: Client, options: &ClientOptions) -> Self {
-        let start = crate::random(options.name_servers.len());
-        Self {
-            client,
-            addresses: options.name_servers.clone(),
-            current: AtomicUsize::new(start),
-            timeout: options.request_timeout,
-        }
-    }
-
-    /// Asks the current name server, and the others when it cannot be reached; each gets its share of what is left of
-    /// the time, so that one silent server cannot use up the time of all. The answer may be an error code.
-    pub async fn ask(&self, what: &'static str, command: Command) -> Result<(Command, String), ClientError> {
-        let count = self.addresses.len();
-        let first = self.current.load(Ordering::Relaxed);
-        let (mut tried, mut unresolved) = (String::new(), 0);
-        let by = Instant::now() + self.timeout;
-        for step in 0..count {
-            let others = u32::try_from(count - step).unwrap_or(u32::MAX);
-            let share = by.saturating_duration_since(Instant::now()) / others;
-            let at = (first + step) % count;
-            let Some(address) = self.addresses.get(at) else {
-                break;
-            };
-            match self.client.request(address, command.clone(), share).await {
-                Ok(answer) => {
-                    if step > 0 {
-                        self.current.store(at, Ordering::Relaxed);
-                    }
-                    return Ok((answer, address.clone()));
-                }
-                Err(error) => {
-                    tracing::warn!(address, what, %error, "name server did not answer");
-                    unresolved += usize::from(is_unresolved(&error));
-                    if !tried.is_empty() {
-                        tried.push_str("; ");
-                    }
-                    tried.push_str(&error.to_string());
-                }
-            }
-        }
-        Err(ClientError::NameServers {
-            addresses: self.addresses.join(";"),
-            tried,
-            unresolved: unresolved == count,
-        })
-    }
-}
-
-/// The address has a name that the system does not know.
-fn is_unresolved(error: &NetError) -> bool {
-    // The standard library has no kind for it: the resolver's failures alone are neither of the system nor of a kind.
-    matches!(error, NetError::Connect { source, .. }
-        if source.raw_os_error().is_none() && source.to_string().contains("lookup address"))
-}
 
 /// Looks at a topic that may come soon: about a second in all.
 const FIND_AGAIN: u32 = 10;
@@ -326,6 +257,7 @@ impl Routes {
     /// Asks for every known topic again, each interval, until the client stops.
     pub async fn keep_fresh(self, interval: Duration, shutdown: Shutdown) {
         while !shutdown.sleep_or_stop(interval).await {
+            self.names().keep_fresh().await;
             let topics: Vec<Arc<str>> = {
                 let known = self.shared.known.read().unwrap_or_else(PoisonError::into_inner);
                 known.keys().cloned().collect()
@@ -385,10 +317,10 @@ impl Shared {
         drop(asking);
         for (_, callback) in late {
             callback(Err(ClientError::NameServers {
-                addresses: self.names.addresses.join(";"),
+                addresses: self.names.addresses().join(";"),
                 tried: format!(
                     "{}: no answer within the time of the send",
-                    self.names.addresses.join(", ")
+                    self.names.addresses().join(", ")
                 ),
                 unresolved: false,
             }));

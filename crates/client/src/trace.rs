@@ -3,17 +3,24 @@
 //! ```text
 //! Pub 01 time 01 region 01 group 01 topic 01 msgId 01 tags 01 keys 01 storeHost 01 bodyLength 01 cost 01 msgType 01
 //! offsetMsgId 01 success 02       (one context for each frame; what is missing reads "null")
+//! EndTransaction 01 time 01 region 01 group 01 topic 01 msgId 01 tags 01 keys 01 storeHost 01 2 01 transactionId 01 state
+//! 01 fromCheck 02
+//! Recall 01 time 01 region 01 group 01 topic 01 msgId 01 success 02
 //! ```
 //! Contexts wait in a bounded list and leave together, at most 20 or 128,000 bytes in a message to the trace topic; its
 //! keys are the ids and keys of all. A trace is never in the way: when the list is full it is dropped and counted, and
 //! one that cannot be sent is dropped.
 
+use crate::control::End;
 use crate::draft::{Draft, Properties, Target};
 use crate::error::ClientError;
 use crate::producer::{SendResult, SendStatus, Shared};
 use bytes::Bytes;
+use pyrmq_remoting::clock;
 use pyrmq_remoting::message::properties::Properties as Pairs;
-use pyrmq_remoting::message::properties::names::{DELAY, KEYS, TAGS};
+use pyrmq_remoting::message::properties::names::{
+    DELAY, KEYS, TAGS, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS,
+};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -29,6 +36,9 @@ const BYTES: usize = 128_000;
 const WAIT: Duration = Duration::from_secs(5);
 /// All properties of a message have 32,767 bytes: of many ids only the first are its keys.
 const KEY_BYTES: usize = 16 * 1024;
+
+/// Where nothing names a region (Apache `MixAll.DEFAULT_TRACE_REGION_ID`).
+const REGION: &str = "DefaultRegion";
 
 const FIELD: char = '\u{1}';
 const CONTEXT: char = '\u{2}';
@@ -73,7 +83,53 @@ impl Traces {
         if *sent.draft.topic == *self.topic {
             return;
         }
-        let context = sent.context();
+        self.keep(sent.context());
+    }
+
+    /// Notes the end of a transaction.
+    pub(crate) fn note_end(&self, end: &End, group: &str, address: &str) {
+        let state = match end.state {
+            8 => "COMMIT_MESSAGE",
+            12 => "ROLLBACK_MESSAGE",
+            _ => "UNKNOW",
+        };
+        let text = context(&[
+            &"EndTransaction",
+            &clock::now_ms(),
+            &REGION,
+            &group,
+            &end.topic,
+            &end.message_id,
+            &end.tags.as_deref().unwrap_or("null"),
+            &end.keys.as_deref().unwrap_or("null"),
+            &address,
+            &2,
+            &end.message_id,
+            &state,
+            &end.asked,
+        ]);
+        let keys = format!("{} {}", end.message_id, end.keys.as_deref().unwrap_or_default());
+        self.keep(Context { text, keys });
+    }
+
+    /// Notes that a timer message was taken back, or that the broker refused it.
+    pub(crate) fn note_recall(&self, topic: &str, id: &str, group: &str, region: Option<&str>, done: bool) {
+        let text = context(&[
+            &"Recall",
+            &clock::now_ms(),
+            &region.unwrap_or(REGION),
+            &group,
+            &topic,
+            &id,
+            &done,
+        ]);
+        self.keep(Context {
+            text,
+            keys: id.to_owned(),
+        });
+    }
+
+    fn keep(&self, context: Context) {
         let mut waiting = self.waiting();
         if waiting.len() >= LIST {
             drop(waiting);
@@ -114,6 +170,20 @@ impl Traces {
     }
 }
 
+/// Fields as text.
+fn context(fields: &[&dyn std::fmt::Display]) -> String {
+    let mut text = String::with_capacity(256);
+    for (at, field) in fields.iter().enumerate() {
+        if at > 0 {
+            text.push(FIELD);
+        }
+        // Writing into a String cannot fail.
+        write!(text, "{field}").unwrap_or_default();
+    }
+    text.push(CONTEXT);
+    text
+}
+
 /// A stored frame, as its trace tells of it.
 pub(crate) struct Sent<'a> {
     pub(crate) draft: &'a Draft,
@@ -128,7 +198,15 @@ pub(crate) struct Sent<'a> {
 impl Sent<'_> {
     fn context(&self) -> Context {
         let pairs = Pairs::new(&self.draft.properties);
-        let [tags, keys, delay] = pairs.get_many([TAGS, KEYS, DELAY]);
+        let [tags, keys, level, after, after_ms, at] = pairs.get_many([
+            TAGS,
+            KEYS,
+            DELAY,
+            TIMER_DELAY_SEC,
+            TIMER_DELAY_MS,
+            TIMER_DELIVER_MS,
+        ]);
+        let delay = level.or(after).or(after_ms).or(at);
         let kind = if self.draft.is_half() {
             1
         } else if delay.is_some() {
@@ -137,8 +215,7 @@ impl Sent<'_> {
             0
         };
         let ids = &self.result.message_id;
-        let mut text = String::with_capacity(256 + ids.len());
-        let fields: [&dyn std::fmt::Display; 14] = [
+        let text = context(&[
             &"Pub",
             &self.began_ms,
             &self.region,
@@ -153,15 +230,7 @@ impl Sent<'_> {
             &kind,
             &self.result.offset_message_id,
             &(self.result.status == SendStatus::Ok),
-        ];
-        for (at, field) in fields.into_iter().enumerate() {
-            if at > 0 {
-                text.push(FIELD);
-            }
-            // Writing into a String cannot fail.
-            write!(text, "{field}").unwrap_or_default();
-        }
-        text.push(CONTEXT);
+        ]);
         let mut all = ids.replace(',', " ");
         if let Some(keys) = keys {
             all.push(' ');

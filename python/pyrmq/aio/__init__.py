@@ -18,5 +18,6 @@ Example:
 
 from pyrmq.aio.consumer import PullConsumer as PullConsumer
 from pyrmq.aio.producer import Producer as Producer
+from pyrmq.aio.transaction import TransactionProducer as TransactionProducer
 
-__all__ = ["Producer", "PullConsumer"]
+__all__ = ["Producer", "PullConsumer", "TransactionProducer"]

@@ -5,28 +5,31 @@ import contextlib
 import logging
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Self, cast
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Self
 
 from pyrmq import _core
-from pyrmq._client import (
+from pyrmq._client.ending import abandon
+from pyrmq._client.hooks import Sending, SendingKind, callback_raised
+from pyrmq._client.options import ConfiguredProducer
+from pyrmq._client.stats import ProducerStats, stats_of
+from pyrmq._client.values import (
     PLAIN,
-    ConfiguredProducer,
     Extras,
-    ProducerStats,
     Selector,
-    abandon,
-    callback_raised,
+    all_sent,
+    handle_of,
     milliseconds,
     properties_of,
     queue_of,
     selected,
-    stats_of,
+    with_properties,
 )
 from pyrmq._exchange import Exchange, way_back
 from pyrmq.aio.outcomes import Outcomes
-from pyrmq.errors import BatchSendError, ConfigError, QueueFull, RmqError
-from pyrmq.message import Body, Message, QueueId, ReceivedMessage, SendResult
+from pyrmq.errors import ConfigError, QueueFull
+from pyrmq.message import Body, Message, QueueId, ReceivedMessage, SendResult, When, when_of
 
 __all__ = ["Producer"]
 
@@ -50,7 +53,7 @@ class Producer(ConfiguredProducer):
         self._core = _core.Producer(**options.native())
         self._gathering = _core.Accumulator(self._core, *options.batching(), True, callback_raised)
         self._group = options.group
-        self._exchange = Exchange(self._core, options.group)
+        self._exchange = Exchange(self._core, options.group, self._hooks)
         self._met: set[str] = set()
         self._began = time.monotonic()
         self._outcomes = Outcomes()
@@ -70,6 +73,8 @@ class Producer(ConfiguredProducer):
         properties: Mapping[str, str] | None = None,
         sharding_key: str | None = None,
         delay_level: int = 0,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
         flag: int = 0,
         queue: int | QueueId | Selector | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - the time of the native send
@@ -89,7 +94,7 @@ class Producer(ConfiguredProducer):
             tags,
             properties,
             sharding_key,
-            delay_level,
+            when_of(delay_level, delay, deliver_at),
             flag,
             queue,
             timeout,
@@ -106,6 +111,8 @@ class Producer(ConfiguredProducer):
         properties: Mapping[str, str] | None = None,
         sharding_key: str | None = None,
         delay_level: int = 0,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
         flag: int = 0,
         queue: int | QueueId | Selector | None = None,
     ) -> asyncio.Future[SendResult]:
@@ -119,8 +126,9 @@ class Producer(ConfiguredProducer):
             >>> await producer.flush()  # doctest: +SKIP
             True
         """
+        when = when_of(delay_level, delay, deliver_at)
         return await self._submit(
-            False, topic, body, keys, tags, properties, sharding_key, delay_level, flag, queue, None
+            False, topic, body, keys, tags, properties, sharding_key, when, flag, queue, None
         )
 
     async def _submit(
@@ -132,7 +140,7 @@ class Producer(ConfiguredProducer):
         tags: str | None,
         properties: Mapping[str, str] | None,
         sharding_key: str | None,
-        delay_level: int,
+        when: When,
         flag: int,
         queue: int | QueueId | Selector | None,
         timeout: float | None,  # noqa: ASYNC109 - the time of the native send
@@ -140,11 +148,61 @@ class Producer(ConfiguredProducer):
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._bind(loop)
-        place = None if queue is None else await self._place_of(topic, queue)
-        self._hooks.before(topic, body)
         future: asyncio.Future[SendResult] = loop.create_future()
-        if self._hooks:
-            self._hooks.watch(topic, future)
+        if not self._hooks:
+            await self._hand_over(
+                future,
+                eager,
+                topic,
+                body,
+                keys,
+                tags,
+                properties,
+                sharding_key,
+                when,
+                flag,
+                queue,
+                timeout,
+            )
+            return future
+        sending = self._hooks.before("send", topic, body, keys, tags, properties)
+        try:
+            await self._hand_over(
+                future,
+                eager,
+                topic,
+                body,
+                keys,
+                tags,
+                sending.properties,
+                sharding_key,
+                when,
+                flag,
+                queue,
+                timeout,
+            )
+        except BaseException as error:
+            self._hooks.after(sending, error, None)
+            raise
+        self._hooks.watch(sending, future)
+        return future
+
+    async def _hand_over(
+        self,
+        future: asyncio.Future[SendResult],
+        eager: bool,  # noqa: FBT001 - called by the method above
+        topic: str,
+        body: Body,
+        keys: str | Sequence[str] | None,
+        tags: str | None,
+        properties: Mapping[str, str] | None,
+        sharding_key: str | None,
+        when: When,
+        flag: int,
+        queue: int | QueueId | Selector | None,
+        timeout: float | None,  # noqa: ASYNC109 - the time of the native send
+    ) -> None:
+        place = None if queue is None else await self._place_of(topic, queue)
         arguments = (
             topic,
             body,
@@ -152,7 +210,7 @@ class Producer(ConfiguredProducer):
             tags,
             properties if properties is None else properties_of(properties),
             sharding_key,
-            delay_level,
+            when,
             flag,
             place,
             None if timeout is None else milliseconds("timeout", timeout),
@@ -160,6 +218,7 @@ class Producer(ConfiguredProducer):
         try:
             self._gathering.send(future, eager, False, *arguments)
         except QueueFull:
+            loop = future.get_loop()
             seconds = self._options.send_timeout if timeout is None else timeout
             deadline = loop.time() + seconds
             while True:
@@ -170,7 +229,30 @@ class Producer(ConfiguredProducer):
                 except QueueFull:
                     if loop.time() >= deadline:
                         raise
-        return future
+
+    async def _hooked(
+        self,
+        kind: SendingKind,
+        topic: str,
+        body: Body,
+        extras: Extras,
+        send: Callable[[Extras], Awaitable[Any]],
+    ) -> Any:  # noqa: ANN401 - what the call gives
+        """Send between the hooks."""
+        if not self._hooks:
+            return await send(extras)
+        sending = self._hooks.before(kind, topic, body, extras.keys, extras.tags, extras.properties)
+        extras.properties = sending.properties
+        return await self._told(sending, send(extras))
+
+    async def _told(self, sending: Sending, outcome: Awaitable[Any]) -> Any:  # noqa: ANN401 - as above
+        try:
+            result = await outcome
+        except BaseException as error:
+            self._hooks.after(sending, error, None)
+            raise
+        self._hooks.after(sending, None, result)
+        return result
 
     async def _place_of(
         self, topic: str, queue: int | QueueId | Selector
@@ -203,6 +285,7 @@ class Producer(ConfiguredProducer):
         sharding_key: str | None = None,
         queue: int | QueueId | Selector | None = None,
         batch_bytes: int = 256 * 1024,
+        inner: bool = False,
         timeout: float | None = None,  # noqa: ASYNC109 - the time of the native send
     ) -> list[SendResult]:
         """Send many messages in few frames; see :meth:`pyrmq.Producer.send_batch`.
@@ -212,23 +295,40 @@ class Producer(ConfiguredProducer):
         Example:
             >>> await producer.send_batch("lines", ["a", "b"])  # doctest: +SKIP
         """
+        sending = None
+        if self._hooks:
+            sending = self._hooks.before("batch", topic, None, keys, tags, properties)
+            added = sending.properties.items() - (properties or {}).items()
+            messages = with_properties(messages, dict(added))
+            properties = sending.properties
         extras = (
             PLAIN
             if not (keys or tags or properties or sharding_key)
             else Extras(keys, tags, properties, sharding_key)
         )
         wait = None if timeout is None else milliseconds("timeout", timeout)
-        place = None if queue is None else await self._place_of(topic, queue)
-        if self._core.in_flight() >= self._options.max_in_flight:
-            deadline = asyncio.get_running_loop().time() + self._options.send_timeout
-            await self._room(batch_bytes, deadline)
-        results: list[SendResult | RmqError] = await self._outcomes.call(
-            self._core.send_batch_to, topic, messages, extras, place, batch_bytes, wait
-        )
-        failed = [result for result in results if isinstance(result, RmqError)]
-        if failed:
-            raise BatchSendError(topic, results) from failed[0]
-        return cast("list[SendResult]", results)
+
+        async def whole() -> list[SendResult]:
+            place = None if queue is None else await self._place_of(topic, queue)
+            if self._core.in_flight() >= self._options.max_in_flight:
+                deadline = asyncio.get_running_loop().time() + self._options.send_timeout
+                await self._room(batch_bytes, deadline)
+            results = await self._outcomes.call(
+                self._core.send_batch_to,
+                topic,
+                messages,
+                extras,
+                place,
+                batch_bytes,
+                wait,
+                inner,
+            )
+            return all_sent(topic, results)
+
+        if sending is None:
+            return await whole()
+        told: list[SendResult] = await self._told(sending, whole())
+        return told
 
     async def send_oneway(
         self,
@@ -246,9 +346,27 @@ class Producer(ConfiguredProducer):
         Example:
             >>> await producer.send_oneway("metrics", b"42")  # doctest: +SKIP
         """
+
+        async def leave(extras: Extras) -> None:
+            place = None if queue is None else await self._place_of(topic, queue)
+            await self._outcomes.call(self._core.send_oneway_to, topic, body, extras, place)
+
         extras = Extras(keys, tags, properties, sharding_key)
-        place = None if queue is None else await self._place_of(topic, queue)
-        await self._outcomes.call(self._core.send_oneway_to, topic, body, extras, place)
+        await self._hooked("oneway", topic, body, extras, leave)
+
+    async def recall(self, topic: str, handle: str) -> str:
+        """Take a message back that a timer has not delivered yet.
+
+        Arguments, result and errors are those of :meth:`pyrmq.Producer.recall`.
+
+        Example:
+            >>> later = await producer.send("orders", b"tea", delay=60)  # doctest: +SKIP
+            >>> await producer.recall("orders", later.recall_handle)  # doctest: +SKIP
+        """
+        broker, message_id = handle_of(topic, handle)
+        native = self._exchange.native
+        taken: str = await self._outcomes.call(native.recall_to, topic, broker, message_id, handle)
+        return taken
 
     async def request(
         self,
@@ -269,20 +387,41 @@ class Producer(ConfiguredProducer):
             >>> await producer.request("prices", b"tea")  # doctest: +SKIP
         """
         wait = max(1, milliseconds("timeout", timeout))
-        place = None if queue is None else await self._place_of(topic, queue)
         self._exchange.start()
-        if topic not in self._met:
-            await self._outcomes.call(self._exchange.native.meet_to, topic)
-            self._met.add(topic)
+
+        async def store(extras: Extras) -> SendResult:
+            place = None if queue is None else await self._place_of(topic, queue)
+            await self._meet(topic)
+            return await self._exchanged(topic, body, extras, system, "request", place, wait)
+
         correlation, reply, system = self._exchange.expect(wait)
-        extras = Extras(keys, tags, properties)
-        arguments = (topic, body, extras, system, "request", place, wait)
         try:
-            await self._outcomes.call(self._exchange.native.send_to, *arguments)
+            await self._hooked("request", topic, body, Extras(keys, tags, properties), store)
             return await asyncio.wrap_future(reply)
         except BaseException:
             self._exchange.forget(correlation)
             raise
+
+    async def _meet(self, topic: str) -> None:
+        """Make this producer known to a topic's brokers, once: only then can they ask it."""
+        if topic not in self._met:
+            await self._outcomes.call(self._exchange.native.meet_to, topic)
+            self._met.add(topic)
+
+    async def _exchanged(
+        self,
+        topic: str,
+        body: Body,
+        extras: Extras,
+        system: list[tuple[str, str]],
+        kind: SendingKind,
+        place: tuple[str, int] | None,
+        wait: int | None,
+    ) -> SendResult:
+        """Send a message with properties of RocketMQ's own."""
+        arguments = (topic, body, extras, system, kind, place, wait)
+        result: SendResult = await self._outcomes.call(self._exchange.native.send_to, *arguments)
+        return result
 
     async def reply(
         self,
@@ -301,9 +440,12 @@ class Producer(ConfiguredProducer):
         """
         topic, system, place = way_back(request)
         wait = None if timeout is None else milliseconds("timeout", timeout)
+
+        async def store(extras: Extras) -> SendResult:
+            return await self._exchanged(topic, body, extras, system, "reply", place, wait)
+
         extras = Extras(keys, tags, properties)
-        arguments = (topic, body, extras, system, "reply", place, wait)
-        result: SendResult = await self._outcomes.call(self._exchange.native.send_to, *arguments)
+        result: SendResult = await self._hooked("reply", topic, body, extras, store)
         return result
 
     async def flush(self, timeout: float = 10.0) -> bool:  # noqa: ASYNC109 - as the sync form

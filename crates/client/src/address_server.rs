@@ -1,0 +1,99 @@
+//! The HTTP server that tells clients their name servers (Apache `DefaultTopAddressing`, `MixAll.getWSAddr`).
+//!
+//! ```text
+//! GET http://<host>[:8080]/rocketmq/nsaddr[-<unit name>?nofix=1]   ->   200, first line: host:port;host:port
+//! ```
+
+use crate::error::ClientError;
+use crate::options::split_addresses;
+use std::fmt;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+const SCHEME: &str = "http://";
+const PORT: u16 = 8080;
+const PATH: &str = "/rocketmq/nsaddr";
+/// A list of name servers is short.
+const ANSWER_BYTES: u64 = 64 * 1024;
+
+/// Where the list of name servers is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddressServer {
+    authority: String,
+    connect: String,
+    path: String,
+}
+
+impl fmt::Display for AddressServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{SCHEME}{}{}", self.authority, self.path)
+    }
+}
+
+impl AddressServer {
+    /// From `http://host[:port]/path`, or from `host[:port]`, which gets Apache's port and path. A unit has its own list.
+    pub fn new(text: &str, unit_name: &str) -> Result<Self, ClientError> {
+        let wrong = || ClientError::Option {
+            option: "address_server",
+            value: text.to_owned(),
+            range: "`host`, `host:port` or `http://host:port/path`",
+        };
+        let is_url = text.starts_with(SCHEME);
+        let rest = text.strip_prefix(SCHEME).unwrap_or(text);
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let printable = rest.bytes().all(|byte| byte.is_ascii_graphic());
+        if authority.is_empty() || !printable || (!is_url && !path.is_empty()) {
+            return Err(wrong());
+        }
+        let authority = if authority.contains(':') || is_url {
+            authority.to_owned()
+        } else {
+            format!("{authority}:{PORT}")
+        };
+        let connect = match authority.rsplit_once(':') {
+            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => {
+                authority.clone()
+            }
+            Some(_) => return Err(wrong()),
+            None => format!("{authority}:80"),
+        };
+        let mut path = if path.len() < 2 { PATH } else { path }.to_owned();
+        if !unit_name.is_empty() {
+            path = format!("{path}-{unit_name}?nofix=1");
+        }
+        Ok(Self {
+            authority,
+            connect,
+            path,
+        })
+    }
+
+    /// The name servers, as `host:port`.
+    pub(crate) async fn ask(&self, timeout: Duration) -> Result<Vec<String>, String> {
+        let answer = tokio::time::timeout(timeout, self.fetch()).await;
+        let answer = answer
+            .map_err(|_| format!("no answer within {} ms", timeout.as_millis()))?
+            .map_err(|error| error.to_string())?;
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or("the answer is not of HTTP")?;
+        let status = head.lines().next().unwrap_or_default();
+        if status.split(' ').nth(1) != Some("200") {
+            return Err(format!("answered {status:?}"));
+        }
+        let addresses = split_addresses(body.trim_start().lines().next().unwrap_or_default());
+        if addresses.is_empty() {
+            return Err("its list is empty".to_owned());
+        }
+        Ok(addresses)
+    }
+
+    async fn fetch(&self) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(&self.connect).await?;
+        // Of version 1.0: the answer ends with the connection, and never comes in chunks.
+        let request = format!("GET {} HTTP/1.0\r\nHost: {}\r\n\r\n", self.path, self.authority);
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.take(ANSWER_BYTES).read_to_end(&mut answer).await?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+}

@@ -1,0 +1,135 @@
+//! What a producer asks of brokers beside sends: the end of a transaction, and to take a timer message back
+//! (Apache `DefaultMQProducerImpl.endTransaction`, `recallMessage`).
+
+use crate::error::ClientError;
+use crate::producer::Producer;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::header::send::{RecallMessageRequestHeader, RecallMessageResponseHeader};
+use pyrmq_remoting::header::transaction::EndTransactionRequestHeader;
+use std::sync::Arc;
+
+/// How a transaction ended.
+#[derive(Debug, Clone)]
+pub struct End {
+    /// The message's topic.
+    pub topic: String,
+    /// Name of the broker that stored the half.
+    pub broker: String,
+    /// Its address, when it asked.
+    pub address: Option<String>,
+    /// The half's place in its queue.
+    pub queue_offset: i64,
+    /// The half's position in the log.
+    pub commit_log_offset: i64,
+    /// The message's unique id, which is the transaction's.
+    pub message_id: String,
+    /// 8 commit, 12 rollback, 0 not known yet.
+    pub state: i32,
+    /// It answers a broker's question.
+    pub asked: bool,
+    /// The message's tag, for its trace.
+    pub tags: Option<String>,
+    /// The message's keys, for its trace.
+    pub keys: Option<String>,
+}
+
+impl Producer {
+    /// Who this producer is to brokers.
+    pub fn client_id(&self) -> &str {
+        &self.shared.heartbeat.membership.client_id
+    }
+
+    /// Makes sure that the brokers of a topic know this producer, so that they can ask it and push replies to it.
+    pub async fn meet(&self, topic: &Arc<str>) -> Result<(), ClientError> {
+        self.shared.routes.get(topic).await?;
+        self.shared.heartbeat.beat().await
+    }
+
+    /// Tells the broker that stored a half how its transaction ended, and waits until it has heard.
+    pub async fn end_transaction(&self, end: &End) -> Result<(), ClientError> {
+        const WHAT: &str = "the end of a transaction";
+        let address = match &end.address {
+            Some(address) => address.clone(),
+            None => self
+                .shared
+                .routes
+                .master(&end.broker)
+                .ok_or_else(|| ClientError::NoQueue {
+                    topic: end.topic.clone(),
+                    what: "end a transaction in",
+                    reason: "its broker is not in the route any more",
+                })?,
+        };
+        if let Some(traces) = &self.shared.traces {
+            traces.note_end(end, &self.shared.options.client.group, &address);
+        }
+        let header = EndTransactionRequestHeader {
+            topic: Some(&end.topic),
+            producer_group: &self.shared.options.client.group,
+            tran_state_table_offset: end.queue_offset,
+            commit_log_offset: end.commit_log_offset,
+            commit_or_rollback: end.state,
+            from_transaction_check: Some(end.asked),
+            msg_id: &end.message_id,
+            transaction_id: Some(&end.message_id),
+        };
+        let command = Command::request(request::END_TRANSACTION).with_header(&header);
+        let wait = self.shared.options.client.request_timeout;
+        match self.shared.client.request(&address, command, wait).await {
+            Ok(answer) if answer.code == response::SUCCESS => Ok(()),
+            Ok(answer) => Err(ClientError::answer(WHAT, &address, answer.code, answer.remark)),
+            Err(source) => Err(ClientError::net(WHAT, address, source)),
+        }
+    }
+
+    /// Takes a timer message back before it is delivered. `broker` and `id` are what its handle says.
+    pub async fn recall(
+        &self,
+        topic: &Arc<str>,
+        broker: &str,
+        id: &str,
+        handle: &str,
+    ) -> Result<String, ClientError> {
+        const WHAT: &str = "a recall";
+        let shared = &self.shared;
+        let route = shared.routes.get(topic).await?;
+        let address = shared.routes.master(broker).ok_or_else(|| ClientError::NoQueue {
+            topic: topic.to_string(),
+            what: "recall from",
+            reason: if route.route.queues.is_empty() {
+                "its route is empty"
+            } else {
+                "the broker that the handle names is not alive as a master"
+            },
+        })?;
+        let header = RecallMessageRequestHeader {
+            producer_group: Some(&shared.options.client.group),
+            topic,
+            recall_handle: handle,
+        };
+        let command = Command::request(request::RECALL_MESSAGE)
+            .with_header(&header)
+            .with_field("bname", broker);
+        let answer = shared
+            .client
+            .request(&address, command, shared.options.send_timeout)
+            .await;
+        let answer = answer.map_err(|source| ClientError::net(WHAT, address.clone(), source))?;
+        let done = answer.code == response::SUCCESS;
+        if let Some(traces) = &shared.traces {
+            let region = answer.fields.get("MSG_REGION");
+            traces.note_recall(topic, id, &shared.options.client.group, region, done);
+        }
+        if !done {
+            return Err(ClientError::answer(WHAT, &address, answer.code, answer.remark));
+        }
+        let header = RecallMessageResponseHeader::decode(&answer.fields);
+        let header = header.map_err(|source| ClientError::Answered {
+            what: WHAT,
+            address,
+            source,
+        })?;
+        Ok(header.msg_id.to_owned())
+    }
+}

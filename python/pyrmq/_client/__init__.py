@@ -1,0 +1,1 @@
+"""What producer, consumer, admin and their asyncio forms share."""

@@ -1,0 +1,219 @@
+"""Hooks: who looks at each message on its way out, and may refuse it or add to it."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError
+from typing import Any, Literal, ParamSpec, TypeVar
+
+from pyrmq.errors import RmqError
+from pyrmq.message import SendResult, TransactionState
+
+__all__ = ["Hooks", "SendHook", "Sending", "SendingKind", "callback_raised"]
+
+_log = logging.getLogger("pyrmq.producer")
+
+SendingKind = Literal["send", "batch", "oneway", "request", "reply", "half"]
+"""What a message is sent as; ``send`` is also that of ``send_async`` and ``produce``."""
+
+_Given = ParamSpec("_Given")
+_Told = TypeVar("_Told")
+
+
+def callback_raised(error: BaseException) -> None:
+    """Log what a delivery callback raised: it must not end the thread that called it."""
+    _log.error("a delivery callback raised %r", error, exc_info=error)
+
+
+class Sending:
+    """A message on its way past the hooks; of ``send_batch`` the whole call.
+
+    Attributes:
+        kind: What it is sent as: ``send``, ``batch``, ``oneway``, ``request``, ``reply`` or
+            ``half``.
+        topic: Topic.
+        body: Body; None for a batch.
+        keys: Its key or keys.
+        tags: Its tag.
+        properties: Its properties. What a hook writes here travels along; in a batch with each
+            message.
+        notes: Free for hooks: what one keeps here before the send is there after it.
+
+    Example:
+        >>> Sending("send", "orders", b"tea").properties
+        {}
+    """
+
+    __slots__ = ("body", "keys", "kind", "notes", "properties", "tags", "topic")
+
+    def __init__(
+        self,
+        kind: SendingKind,
+        topic: str,
+        body: object,
+        keys: str | Sequence[str] | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        self.kind = kind
+        self.topic = topic
+        self.body = body
+        self.keys = keys
+        self.tags = tags
+        self.properties: dict[str, str] = dict(properties) if properties else {}
+        self.notes: dict[object, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"Sending({self.kind!r}, topic={self.topic!r}, keys={self.keys!r})"
+
+
+class SendHook:
+    """Looks at everything that a producer sends: spans, counters, rules. Override what you need.
+
+    Example:
+        >>> class Count(SendHook):
+        ...     sent = 0
+        ...     def before_send(self, sending):
+        ...         if sending.topic == "forbidden":
+        ...             raise ValueError(sending.topic)
+        ...     def after_send(self, sending, error, result):
+        ...         self.sent += error is None
+    """
+
+    def before_send(self, sending: Sending) -> None:
+        """Called before a message is taken; what it raises refuses the message.
+
+        Example:
+            >>> SendHook().before_send(Sending("send", "orders", b"tea"))
+        """
+
+    def after_send(self, sending: Sending, error: BaseException | None, result: Any) -> None:  # noqa: ANN401 - by kind
+        """Called once with the outcome, where callbacks run; what it raises is logged.
+
+        Args:
+            sending: What ``before_send`` was given.
+            error: What it failed with.
+            result: A :class:`SendResult`; of a batch the list of them; None when it failed, and
+                for a oneway send, which only has left.
+
+        Example:
+            >>> SendHook().after_send(Sending("oneway", "orders", b"tea"), None, None)
+        """
+
+    def after_transaction(
+        self, topic: str, message_id: str, state: TransactionState, *, asked: bool
+    ) -> None:
+        """Called when the end of a transaction has been said; what it raises is logged.
+
+        Args:
+            topic: The message's topic.
+            message_id: The message's unique id, which is the transaction's.
+            state: How it ended.
+            asked: The broker had asked.
+
+        Example:
+            >>> SendHook().after_transaction("t", "0A", TransactionState.COMMIT, asked=False)
+        """
+
+
+class Hooks:
+    """The hooks of one producer, in order; those after a send in reverse."""
+
+    def __init__(self, hooks: Sequence[SendHook]) -> None:
+        self._hooks = tuple(hooks)
+
+    def __bool__(self) -> bool:
+        return bool(self._hooks)
+
+    def before(
+        self,
+        kind: SendingKind,
+        topic: str,
+        body: object,
+        keys: str | Sequence[str] | None,
+        tags: str | None,
+        properties: Mapping[str, str] | None,
+    ) -> Sending:
+        """A message is about to be taken."""
+        sending = Sending(kind, topic, body, keys, tags, properties)
+        for number, hook in enumerate(self._hooks):
+            try:
+                hook.before_send(sending)
+            except BaseException as error:
+                self._tell(self._hooks[:number], sending, error, None)
+                raise
+        return sending
+
+    def after(self, sending: Sending, error: BaseException | None, result: object) -> None:
+        """Its outcome is known."""
+        self._tell(self._hooks, sending, error, result)
+
+    def attempt(
+        self,
+        sending: Sending,
+        call: Callable[_Given, _Told],
+        *arguments: _Given.args,
+        **options: _Given.kwargs,
+    ) -> _Told:
+        """Hand a message over; when that fails, that is its outcome."""
+        try:
+            return call(*arguments, **options)
+        except BaseException as error:
+            self.after(sending, error, None)
+            raise
+
+    def whole(
+        self,
+        sending: Sending,
+        call: Callable[_Given, _Told],
+        *arguments: _Given.args,
+        **options: _Given.kwargs,
+    ) -> _Told:
+        """The same for a call that gives the outcome."""
+        result = self.attempt(sending, call, *arguments, **options)
+        self.after(sending, None, result)
+        return result
+
+    def ended(self, topic: str, message_id: str, state: TransactionState, *, asked: bool) -> None:
+        """The end of a transaction was said."""
+        for hook in reversed(self._hooks):
+            try:
+                hook.after_transaction(topic, message_id, state, asked=asked)
+            except Exception as raised:  # noqa: BLE001 - a user's function
+                callback_raised(raised)
+
+    def callback(
+        self, sending: Sending, then: Callable[[RmqError | None, SendResult | None], object] | None
+    ) -> Callable[[RmqError | None, SendResult | None], object]:
+        """A delivery callback that tells the hooks first."""
+
+        def told(error: RmqError | None, result: SendResult | None) -> None:
+            self.after(sending, error, result)
+            if then is not None:
+                then(error, result)
+
+        return told
+
+    def watch(self, sending: Sending, future: Any) -> None:  # noqa: ANN401 - of threads or a loop
+        """Tell the hooks when a future is done."""
+
+        def told(done: Any) -> None:  # noqa: ANN401 - of either kind
+            if done.cancelled():
+                self.after(sending, CancelledError(), None)
+                return
+            error = done.exception()
+            self.after(sending, error, None if error else done.result())
+
+        future.add_done_callback(told)
+
+    def _tell(
+        self,
+        hooks: Sequence[SendHook],
+        sending: Sending,
+        error: BaseException | None,
+        result: object,
+    ) -> None:
+        for hook in reversed(hooks):
+            try:
+                hook.after_send(sending, error, result)
+            except Exception as raised:  # noqa: BLE001 - a user's function, not the send's fault
+                callback_raised(raised)

@@ -1,0 +1,243 @@
+"""Options of producers and consumers, and the constructors that have them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from pyrmq._client.hooks import Hooks, SendHook
+from pyrmq._client.values import (
+    Compression,
+    Start,
+    at_least_one,
+    milliseconds,
+    name_servers,
+    start_of,
+)
+from pyrmq.errors import ConfigError
+
+__all__ = ["ConfiguredConsumer", "ConfiguredProducer", "ConsumerOptions", "ProducerOptions"]
+
+
+class Options:
+    """Options by name; a subclass has each with its default."""
+
+    def __init__(self, **given: Any) -> None:  # noqa: ANN401 - each has its type in the subclass
+        unknown = given.keys() - type(self).__annotations__.keys()
+        if unknown:
+            raise TypeError(f"unknown options: {', '.join(sorted(unknown))}")
+        self.__dict__.update(given)
+
+
+class ProducerOptions(Options):
+    """Every option of a producer with its default, checked. See :class:`pyrmq.Producer`.
+
+    Raises:
+        ConfigError: An option is out of its range.
+
+    Example:
+        >>> ProducerOptions(name_server="127.0.0.1:9876").send_timeout
+        3.0
+    """
+
+    name_server: str | Sequence[str] | None = None
+    group: str = "pyrmq_producer"
+    instance_name: str = ""
+    send_timeout: float = 3.0
+    retries: int = 2
+    retry_not_stored_ok: bool = False
+    compress_over_bytes: int | None = 4096
+    compression: Compression = "zlib"
+    compress_level: int = 5
+    max_message_bytes: int = 4 * 1024 * 1024
+    default_queues: int = 4
+    create_topic_key: str = "TBW102"
+    retry_codes: Collection[int] | None = None
+    namespace: str = ""
+    latency_fault: bool = False
+    fault_schedule: Sequence[tuple[float, float]] | None = None
+    start_detector: bool = False
+    detect_timeout: float = 0.2
+    detect_interval: float = 2.0
+    trace: bool = False
+    trace_topic: str = "RMQ_SYS_TRACE_TOPIC"
+    vip_channel: bool = False
+    unit_mode: bool = False
+    unit_name: str = ""
+    address_server: str | None = None
+    max_in_flight: int = 32_768
+    max_in_flight_bytes: int = 64 * 1024 * 1024
+    linger: float = 0.005
+    batch_bytes: int = 64 * 1024
+    batch_messages: int = 1024
+    hooks: Sequence[SendHook] = ()
+
+    def __init__(self, **given: Any) -> None:  # noqa: ANN401 - each has its type above
+        super().__init__(**given)
+        if self.compression not in {"zlib", "lz4", "zstd"}:
+            raise ConfigError(
+                f"option `compression` is {self.compression!r}, it must be 'zlib', 'lz4' or 'zstd'"
+            )
+        if not 0 <= self.compress_level <= 9:
+            raise ConfigError(
+                f"option `compress_level` is {self.compress_level}, it must be 0 to 9"
+            )
+        if not 0 <= self.linger <= 60:
+            raise ConfigError(f"option `linger` is {self.linger}, it must be 0 to 60 s")
+        if self.retries < 0:
+            raise ConfigError(f"option `retries` is {self.retries}, it must be 0 or more")
+        at_least_one("batch_bytes", self.batch_bytes)
+        at_least_one("batch_messages", self.batch_messages)
+
+    def native(self) -> dict[str, Any]:
+        """The arguments of the native producer; its crate checks the ranges that it knows."""
+        return {
+            "name_servers": name_servers(self.name_server, self.address_server),
+            "group": self.group,
+            "instance_name": self.instance_name,
+            "send_timeout_ms": milliseconds("send_timeout", self.send_timeout),
+            "retries": self.retries,
+            "retry_not_stored_ok": self.retry_not_stored_ok,
+            "compress_over_bytes": self.compress_over_bytes,
+            "compression": self.compression,
+            "compress_level": self.compress_level,
+            "max_message_bytes": self.max_message_bytes,
+            "default_queues": self.default_queues,
+            "create_topic_key": self.create_topic_key,
+            "retry_codes": None if self.retry_codes is None else [int(c) for c in self.retry_codes],
+            "namespace": self.namespace,
+            "latency_fault": self.latency_fault,
+            "fault_schedule": None
+            if self.fault_schedule is None
+            else [
+                (milliseconds("fault_schedule", latency), milliseconds("fault_schedule", out))
+                for latency, out in self.fault_schedule
+            ],
+            "detect": self.start_detector,
+            "detect_timeout_ms": milliseconds("detect_timeout", self.detect_timeout),
+            "detect_interval_ms": milliseconds("detect_interval", self.detect_interval),
+            "trace_topic": self.trace_topic if self.trace else None,
+            "vip_channel": self.vip_channel,
+            "unit_mode": self.unit_mode,
+            "unit_name": self.unit_name,
+            "address_server": self.address_server,
+            "max_in_flight": self.max_in_flight,
+            "max_in_flight_bytes": self.max_in_flight_bytes,
+        }
+
+    def batching(self) -> tuple[int, int, int]:
+        """The native accumulator's linger in microseconds, bytes and messages of a batch."""
+        return round(self.linger * 1_000_000), self.batch_bytes, self.batch_messages
+
+
+class ConfiguredProducer(ABC):
+    """The constructor that both forms of the producer have."""
+
+    def __init__(
+        self,
+        *,
+        name_server: str | Sequence[str] | None = ProducerOptions.name_server,
+        group: str = ProducerOptions.group,
+        instance_name: str = ProducerOptions.instance_name,
+        send_timeout: float = ProducerOptions.send_timeout,
+        retries: int = ProducerOptions.retries,
+        retry_not_stored_ok: bool = ProducerOptions.retry_not_stored_ok,
+        compress_over_bytes: int | None = ProducerOptions.compress_over_bytes,
+        compression: Compression = ProducerOptions.compression,
+        compress_level: int = ProducerOptions.compress_level,
+        max_message_bytes: int = ProducerOptions.max_message_bytes,
+        default_queues: int = ProducerOptions.default_queues,
+        create_topic_key: str = ProducerOptions.create_topic_key,
+        retry_codes: Collection[int] | None = ProducerOptions.retry_codes,
+        namespace: str = ProducerOptions.namespace,
+        latency_fault: bool = ProducerOptions.latency_fault,
+        fault_schedule: Sequence[tuple[float, float]] | None = ProducerOptions.fault_schedule,
+        start_detector: bool = ProducerOptions.start_detector,
+        detect_timeout: float = ProducerOptions.detect_timeout,
+        detect_interval: float = ProducerOptions.detect_interval,
+        trace: bool = ProducerOptions.trace,
+        trace_topic: str = ProducerOptions.trace_topic,
+        vip_channel: bool = ProducerOptions.vip_channel,
+        unit_mode: bool = ProducerOptions.unit_mode,
+        unit_name: str = ProducerOptions.unit_name,
+        address_server: str | None = ProducerOptions.address_server,
+        max_in_flight: int = ProducerOptions.max_in_flight,
+        max_in_flight_bytes: int = ProducerOptions.max_in_flight_bytes,
+        linger: float = ProducerOptions.linger,
+        batch_bytes: int = ProducerOptions.batch_bytes,
+        batch_messages: int = ProducerOptions.batch_messages,
+        hooks: Sequence[SendHook] = ProducerOptions.hooks,
+    ) -> None:
+        given = {name: value for name, value in locals().items() if name != "self"}
+        self._options = ProducerOptions(**given)
+        self._hooks = Hooks(hooks)
+        self._open()
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Make what the form has, once the options are there."""
+
+
+class ConsumerOptions(Options):
+    """Every option of a pulling consumer with its default. See :class:`pyrmq.PullConsumer`.
+
+    Example:
+        >>> ConsumerOptions(name_server="127.0.0.1:9876", group="kitchen").batch
+        1024
+    """
+
+    name_server: str | Sequence[str] | None = None
+    group: str = ""
+    start: Start = "first"
+    instance_name: str = ""
+    batch: int = 1024
+    suspend: float = 15.0
+    ahead_bytes: int = 8 * 1024 * 1024
+    auto_commit: float | None = 5.0
+    rebalance: float = 20.0
+    unit_name: str = ""
+    address_server: str | None = None
+
+    def native(self) -> dict[str, Any]:
+        """The arguments of the native consumer, which checks their ranges."""
+        where, timestamp_ms = start_of(self.start)
+        return {
+            "name_servers": name_servers(self.name_server, self.address_server),
+            "group": self.group,
+            "instance_name": self.instance_name,
+            "start": where,
+            "start_timestamp_ms": timestamp_ms,
+            "batch": self.batch,
+            "suspend_ms": milliseconds("suspend", self.suspend),
+            "ahead_bytes": self.ahead_bytes,
+            "commit_interval_ms": milliseconds("auto_commit", self.auto_commit or 0),
+            "rebalance_interval_ms": milliseconds("rebalance", self.rebalance),
+            "unit_name": self.unit_name,
+            "address_server": self.address_server,
+        }
+
+
+class ConfiguredConsumer(ABC):
+    """The constructor that both forms of the pulling consumer have."""
+
+    def __init__(
+        self,
+        *,
+        name_server: str | Sequence[str] | None = ConsumerOptions.name_server,
+        group: str,
+        start: Start = ConsumerOptions.start,
+        instance_name: str = ConsumerOptions.instance_name,
+        batch: int = ConsumerOptions.batch,
+        suspend: float = ConsumerOptions.suspend,
+        ahead_bytes: int = ConsumerOptions.ahead_bytes,
+        auto_commit: float | None = ConsumerOptions.auto_commit,
+        rebalance: float = ConsumerOptions.rebalance,
+        unit_name: str = ConsumerOptions.unit_name,
+        address_server: str | None = ConsumerOptions.address_server,
+    ) -> None:
+        given = {name: value for name, value in locals().items() if name != "self"}
+        self._options = ConsumerOptions(**given)
+        self._open()
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Make what the form has, once the options are there."""

@@ -1,0 +1,206 @@
+"""Arguments of calls, read: addresses, times, queues, a message's extras."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Literal, Protocol, cast
+
+from pyrmq.errors import BatchSendError, ConfigError, RmqError
+from pyrmq.message import Body, Message, QueueId, SendResult, When
+
+__all__ = [
+    "PLAIN",
+    "Compression",
+    "Extras",
+    "Selector",
+    "Start",
+    "all_sent",
+    "at_least_one",
+    "handle_of",
+    "milliseconds",
+    "name_servers",
+    "places_of",
+    "properties_of",
+    "queue_of",
+    "selected",
+    "start_of",
+    "with_properties",
+]
+
+Start = Literal["first", "last"] | datetime
+"""Where a group begins in a queue that it has never committed."""
+
+Compression = Literal["zlib", "lz4", "zstd"]
+"""How large bodies get smaller; brokers and consumers before 5.0 read zlib only."""
+
+NAMESRV_ADDR = "NAMESRV_ADDR"
+
+
+def name_servers(given: str | Sequence[str] | None, address_server: str | None = None) -> list[str]:
+    """Read name server addresses: `host:port;host:port`, a sequence, or the environment.
+
+    None are needed where an address server tells them.
+    """
+    if address_server is not None:
+        if given is not None:
+            raise ConfigError("give `name_server` or `address_server`, not both")
+        return []
+    if given is None:
+        given = os.environ.get(NAMESRV_ADDR, "")
+        if not given:
+            raise ConfigError(
+                "no name server is given: pass name_server='host:port;host:port', "
+                f"or set the environment variable {NAMESRV_ADDR}"
+            )
+    parts = given.replace(",", ";").split(";") if isinstance(given, str) else list(given)
+    addresses = list(dict.fromkeys(part.strip() for part in parts if part.strip()))
+    if not addresses:
+        raise ConfigError("option `name_server` is empty, it must be `host:port;host:port`")
+    return addresses
+
+
+def milliseconds(option: str, seconds: float) -> int:
+    """Turn a time in seconds into whole milliseconds, at least 1 unless it is 0."""
+    if not seconds >= 0:
+        raise ConfigError(f"option `{option}` is {seconds}, it must be a time of 0 s or more")
+    return max(1, round(seconds * 1000)) if seconds else 0
+
+
+def at_least_one(option: str, count: int) -> int:
+    """Refuse a count that would never be reached."""
+    if count < 1:
+        raise ConfigError(f"option `{option}` is {count}, it must be at least 1")
+    return count
+
+
+Selector = Callable[[Sequence[QueueId]], QueueId | int]
+"""Chooses among a topic's queues: one of them, or its place."""
+
+
+class Routed(Protocol):
+    """A native producer, as far as a selector needs it."""
+
+    def queues(self, topic: str) -> list[tuple[str, str, int]]:
+        """The queues of a topic that may be written."""
+        ...
+
+
+def queue_of(
+    core: Routed, topic: str, queue: int | QueueId | Selector | None
+) -> tuple[str, int] | None:
+    """Read the queue that a caller names: a number, a queue of this topic, or a function."""
+    if queue is None:
+        return None
+    if isinstance(queue, int):
+        return "", queue
+    if isinstance(queue, QueueId):
+        if queue.topic != topic:
+            raise ConfigError(f"queue {queue} is not of topic `{topic}`")
+        return queue.broker, queue.queue_id
+    return selected([QueueId(*place) for place in core.queues(topic)], queue)
+
+
+def selected(queues: list[QueueId], selector: Selector) -> tuple[str, int]:
+    """Ask a selector, and refuse what is no queue."""
+    chosen = selector(queues)
+    if not isinstance(chosen, QueueId):
+        if isinstance(chosen, bool) or not isinstance(chosen, int):
+            raise ConfigError(f"the selector returned {chosen!r}, it must return a queue")
+        if not 0 <= chosen < len(queues):
+            raise ConfigError(f"the selector returned {chosen}, there are {len(queues)} queues")
+        chosen = queues[chosen]
+    elif chosen not in queues:
+        raise ConfigError(f"the selector returned {chosen}, which is not among the topic's queues")
+    return chosen.broker, chosen.queue_id
+
+
+def properties_of(properties: Mapping[str, str] | None) -> dict[str, str] | None:
+    """The native module reads dicts."""
+    if properties is None or isinstance(properties, dict):
+        return properties
+    return dict(properties)
+
+
+class Extras:
+    """What a message has beside topic and body. The native module reads these attributes."""
+
+    __slots__ = ("flag", "keys", "properties", "sharding_key", "tags", "when")
+
+    def __init__(
+        self,
+        keys: str | Sequence[str] | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        sharding_key: str | None = None,
+        when: When = 0,
+        flag: int = 0,
+    ) -> None:
+        self.keys = keys
+        self.tags = tags
+        self.properties = (
+            properties if properties is None or isinstance(properties, dict) else dict(properties)
+        )
+        self.sharding_key = sharding_key
+        self.when = when
+        self.flag = flag
+
+
+PLAIN = Extras()
+
+
+def with_properties(
+    messages: Iterable[Body | Message], added: dict[str, str]
+) -> Iterable[Body | Message]:
+    """Messages of a batch, those with properties of their own with these, too."""
+    if not added:
+        return messages
+    return (
+        message._replace(properties={**(message.properties or {}), **added})
+        if isinstance(message, Message)
+        else message
+        for message in messages
+    )
+
+
+def handle_of(topic: str, handle: str) -> tuple[str, str]:
+    """Read whose timer message a handle means: broker name and unique id."""
+    # Imported late, as few need it.
+    from base64 import urlsafe_b64decode
+
+    try:
+        text = urlsafe_b64decode(handle).decode()
+        version, _, broker, _, message_id = text.split(" ")
+    except ValueError:
+        version = broker = message_id = ""
+    if version != "v1" or not broker:
+        raise ConfigError(
+            f"{handle!r} is no recall handle of topic `{topic}`: it is what the result of a "
+            "message with `delay` or `deliver_at` has as `recall_handle`"
+        )
+    return broker, message_id
+
+
+def start_of(start: Start) -> tuple[str, int]:
+    """Read where to start: a word, and a time in milliseconds."""
+    if isinstance(start, datetime):
+        return "timestamp", int(start.timestamp() * 1000)
+    if start not in {"first", "last"}:
+        raise ConfigError(f"start is {start!r}, it must be 'first', 'last' or a datetime")
+    return start, 0
+
+
+def places_of(
+    queues: Iterable[QueueId] | Mapping[QueueId, int | None],
+) -> list[tuple[QueueId, int | None]]:
+    """Read queues, each with an offset or None."""
+    if isinstance(queues, Mapping):
+        return [(queue, offset) for queue, offset in queues.items()]
+    return [(queue, None) for queue in queues]
+
+
+def all_sent(topic: str, results: list[SendResult | RmqError]) -> list[SendResult]:
+    """The results of a batch, of which none may have failed."""
+    failed = [result for result in results if isinstance(result, RmqError)]
+    if failed:
+        raise BatchSendError(topic, results) from failed[0]
+    return cast("list[SendResult]", results)
