@@ -15,6 +15,7 @@ MODULES = [
     "pyrmq.consumer",
     "pyrmq.errors",
     "pyrmq.message",
+    "pyrmq.otel",
     "pyrmq.producer",
     "pyrmq.remoting",
     "pyrmq.routing",

@@ -1,0 +1,219 @@
+"""OpenTelemetry: a span for each send, its context in the message, and a producer's figures.
+
+Needs the extra ``pyrmq-rocketmq[otel]``, which is ``opentelemetry-api`` alone: what becomes of
+spans and figures is decided by the SDK that your application configures; without one, nothing does.
+
+Example:
+    >>> from pyrmq import Producer
+    >>> from pyrmq.testing import cluster
+    >>> telemetry = Telemetry()
+    >>> with cluster() as running:
+    ...     with Producer(name_server=running.name_server, hooks=[telemetry]) as producer:
+    ...         telemetry.observe(producer)
+    ...         producer.send("orders", b"two coffees").status.name
+    'SEND_OK'
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+from pyrmq._client.hooks import SendHook, Sending
+from pyrmq._client.stats import ProducerStats
+from pyrmq.message import ReceivedMessage, TransactionState
+
+try:
+    from opentelemetry import metrics, propagate, trace
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+except ImportError as _cause:
+    raise ImportError(
+        "pyrmq.otel needs opentelemetry-api: pip install 'pyrmq-rocketmq[otel]'"
+    ) from _cause
+
+__all__ = ["Telemetry", "context_of"]
+
+_SYSTEM = "rocketmq"
+_NAME = "pyrmq"
+_COUNTERS = {
+    "messaging.client.sent.messages": ("confirmed", "{message}", "Messages that brokers stored."),
+    "pyrmq.producer.failed": ("failed", "{message}", "Messages that were given up."),
+    "pyrmq.producer.retries": ("retries", "{frame}", "Attempts beyond the first."),
+    "pyrmq.producer.frames": ("frames", "{frame}", "Frames sent; a batch is one."),
+    "pyrmq.producer.batches": ("batches", "{frame}", "Frames that were batches."),
+    "pyrmq.producer.batched": ("batched", "{message}", "Messages in them."),
+    "pyrmq.producer.dropped_traces": ("dropped_traces", "{trace}", "Traces that were dropped."),
+}
+_GAUGES = {
+    "pyrmq.producer.in_flight": ("in_flight", "{message}", "Messages on their way."),
+    "pyrmq.producer.in_flight.bytes": ("in_flight_bytes", "By", "Bytes of bodies on their way."),
+    "pyrmq.producer.window": ("window", "{message}", "Messages that may be on their way."),
+}
+
+
+class Observed(Protocol):
+    """A producer of either form, as far as its figures need it."""
+
+    def stats(self) -> ProducerStats:
+        """Its counters."""
+        ...
+
+
+def context_of(message: ReceivedMessage) -> Context:
+    """The trace context that a message carries: the parent, or a link, of what you do with it.
+
+    Example:
+        >>> parent = context_of(message)  # doctest: +SKIP
+        >>> with tracer.start_as_current_span("cook", context=parent):  # doctest: +SKIP
+        ...     cook(message.body)
+    """
+    return propagate.extract(message.properties)
+
+
+class Telemetry(SendHook):
+    """A hook for ``hooks=[...]``: spans ``send <topic>`` of kind PRODUCER, and their durations.
+
+    Spans and attributes are named by OpenTelemetry's conventions for messaging. The context goes
+    into the messages' properties by the configured propagator (``traceparent``), where consumers
+    of any language find it. One hook serves any number of producers and threads.
+
+    Args:
+        tracer_provider: The global one without it.
+        meter_provider: The global one without it.
+
+    Example:
+        >>> Telemetry().before_send(Sending("send", "orders", b"tea"))
+    """
+
+    def __init__(
+        self,
+        tracer_provider: trace.TracerProvider | None = None,
+        meter_provider: metrics.MeterProvider | None = None,
+    ) -> None:
+        self._tracer = trace.get_tracer(_NAME, tracer_provider=tracer_provider)
+        self._meter = metrics.get_meter(_NAME, meter_provider=meter_provider)
+        self._duration = self._meter.create_histogram(
+            "messaging.client.operation.duration", "s", "Time of a send, retries included."
+        )
+        self._observed: WeakKeyDictionary[Observed, Mapping[str, str]] = WeakKeyDictionary()
+        self._watching = False
+
+    def before_send(self, sending: Sending) -> None:
+        """Begin the span, and put its context among the message's properties.
+
+        Example:
+            >>> Telemetry().before_send(Sending("send", "orders", b"tea"))
+        """
+        span = self._tracer.start_span(f"send {sending.topic}", kind=SpanKind.PRODUCER)
+        sending.notes[self] = span, time.monotonic()
+        propagate.inject(sending.properties, trace.set_span_in_context(span))
+        if span.is_recording():
+            span.set_attributes(_attributes_of(sending))
+
+    def after_send(self, sending: Sending, error: BaseException | None, result: Any) -> None:  # noqa: ANN401 - by kind
+        """End the span.
+
+        Example:
+            >>> telemetry, sending = Telemetry(), Sending("send", "orders", b"tea")
+            >>> telemetry.before_send(sending)
+            >>> telemetry.after_send(sending, None, None)
+        """
+        span, began = sending.notes.pop(self)
+        attributes = _common(sending.topic)
+        if error is not None:
+            attributes["error.type"] = type(error).__qualname__
+            span.set_attribute("error.type", type(error).__qualname__)
+            span.record_exception(error)
+            span.set_status(Status(StatusCode.ERROR, str(error)))
+        elif span.is_recording():
+            _describe(span, result)
+        span.end()
+        self._duration.record(time.monotonic() - began, attributes)
+
+    def after_transaction(
+        self, topic: str, message_id: str, state: TransactionState, *, asked: bool
+    ) -> None:
+        """Note the end of a transaction as an event of the current span.
+
+        Example:
+            >>> end = TransactionState.COMMIT
+            >>> Telemetry().after_transaction("t", "0A", end, asked=False)
+        """
+        trace.get_current_span().add_event(
+            "pyrmq.transaction.end",
+            {
+                "messaging.destination.name": topic,
+                "messaging.message.id": message_id,
+                "pyrmq.transaction.state": state.name,
+                "pyrmq.transaction.asked": asked,
+            },
+        )
+
+    def observe(self, producer: Observed, **attributes: str) -> None:
+        """Give a producer's statistics as observable instruments, until it is gone.
+
+        Args:
+            producer: Of either form; it is not kept alive.
+            attributes: Stand at each of its figures, to tell several producers apart.
+
+        Example:
+            >>> telemetry.observe(producer, group="shop")  # doctest: +SKIP
+        """
+        self._observed[producer] = {"messaging.system": _SYSTEM, **attributes}
+        if self._watching:
+            return
+        self._watching = True
+        for name, (field, unit, text) in _COUNTERS.items():
+            self._meter.create_observable_counter(name, [self._reader(field)], unit, text)
+        for name, (field, unit, text) in _GAUGES.items():
+            self._meter.create_observable_up_down_counter(name, [self._reader(field)], unit, text)
+
+    def _reader(
+        self, field: str
+    ) -> Callable[[metrics.CallbackOptions], Iterable[metrics.Observation]]:
+        def read(_: metrics.CallbackOptions) -> Iterable[metrics.Observation]:
+            for producer, attributes in list(self._observed.items()):
+                yield metrics.Observation(getattr(producer.stats(), field), attributes)
+
+        return read
+
+
+def _common(topic: str) -> dict[str, str]:
+    return {
+        "messaging.system": _SYSTEM,
+        "messaging.operation.name": "send",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": topic,
+    }
+
+
+def _attributes_of(sending: Sending) -> dict[str, Any]:
+    attributes: dict[str, Any] = _common(sending.topic)
+    attributes["pyrmq.kind"] = sending.kind
+    if sending.kind == "half":
+        attributes["messaging.rocketmq.message.type"] = "transaction"
+    if isinstance(sending.body, str):
+        attributes["messaging.message.body.size"] = len(sending.body.encode())
+    elif isinstance(sending.body, bytes | bytearray | memoryview):
+        attributes["messaging.message.body.size"] = memoryview(sending.body).nbytes
+    if sending.tags:
+        attributes["messaging.rocketmq.message.tag"] = sending.tags
+    if sending.keys:
+        keys = sending.keys.split(" ") if isinstance(sending.keys, str) else list(sending.keys)
+        attributes["messaging.rocketmq.message.keys"] = keys
+    return attributes
+
+
+def _describe(span: Span, result: object) -> None:
+    """What the outcome adds: of a batch its size, of a message where it is."""
+    if isinstance(result, list):
+        span.set_attribute("messaging.batch.message_count", len(result))
+        result = result[0] if len(result) == 1 else None
+    identity = getattr(result, "message_id", None)
+    if identity is None:
+        return
+    span.set_attribute("messaging.message.id", identity)
+    span.set_attribute("messaging.destination.partition.id", str(result.queue_id))  # type: ignore[attr-defined]
+    span.set_attribute("pyrmq.broker", result.broker)  # type: ignore[attr-defined]
+    span.set_attribute("pyrmq.attempts", result.attempts)  # type: ignore[attr-defined]
