@@ -15,6 +15,7 @@ import pytest
 from tests.e2e.wire import Connection, ask, await_true
 
 from pyrmq import Broker, NameServer
+from pyrmq.codes import RequestCode
 from pyrmq.errors import ClosedError, ConfigError, ForkError
 from pyrmq.server.processors import Response
 
@@ -297,6 +298,39 @@ def test_signals_stop_the_command_cleanly(
         assert (store / "abort").exists()
         assert process.end(number) == 0
     assert not (store / "abort").exists()
+
+
+def test_a_terminal_that_goes_away_stops_the_command_cleanly(
+    tmp_path: Path, small_store: Path
+) -> None:
+    store = tmp_path / "store"
+    with Process(*server_words(small_store, store)) as process:
+        assert process.end(signal.SIGHUP) == 0
+    assert not (store / "abort").exists()
+
+
+def test_a_hangup_lets_a_name_server_read_its_file_again(tmp_path: Path) -> None:
+    file = tmp_path / "namesrv.conf"
+    text = f"kvConfigPath={tmp_path / 'kv.json'}\nbindAddress=localhost\nlistenPort=0\n"
+    file.write_text(text + "enableTopicList=true\n")
+    with Process("nameserver", "-c", str(file)) as process:
+        errors = process.process.stderr
+        assert errors is not None
+        address = process.ready["name_server"]
+
+        def lists() -> int:
+            return ask(address, RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": "C"}).code
+
+        assert lists() == 0
+        file.write_text(text + "enableTopicList=false\n")
+        process.process.send_signal(signal.SIGHUP)
+        assert "has read" in errors.readline()
+        assert lists() == 1
+        file.write_text(text + "scanNotActiveBrokerInterval=7\n")
+        process.process.send_signal(signal.SIGHUP)
+        assert "stays as it is" in errors.readline()
+        assert lists() == 1
+        assert process.end(signal.SIGTERM) == 0
 
 
 def test_a_second_interrupt_ends_the_drain_but_not_the_flush(

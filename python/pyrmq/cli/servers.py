@@ -49,7 +49,30 @@ def _name_server(given: argparse.Namespace) -> int:
         address = servers[0].address
         return {"name_server": address}, f"ready: name server {address}"
 
-    return _serve(given, [lambda _: _new_name_server(options)], ready)
+    reload = None if given.config is None else _reload_from(given.config)
+    return _serve(given, [lambda _: _new_name_server(options)], ready, reload=reload)
+
+
+def _reload_from(file: str) -> Callable[[list[AnyServer]], None]:
+    """SIGHUP: let the changes of the property file hold, or say in the log why they cannot."""
+
+    def reload(servers: list[AnyServer]) -> None:
+        import logging
+
+        from pyrmq.errors import ConfigError
+        from pyrmq.nameserver.server import NameServer
+
+        logger = logging.getLogger("pyrmq.nameserver")
+        for server in servers:
+            if isinstance(server, NameServer):
+                try:
+                    server.reload(file)
+                except (ConfigError, OSError) as error:
+                    logger.error("%s stays as it is: %s", server.address, error)
+                else:
+                    logger.warning("%s has read %s again", server.address, file)
+
+    return reload
 
 
 def _broker(given: argparse.Namespace) -> int:
@@ -106,6 +129,8 @@ def _serve(
     given: argparse.Namespace,
     makers: list[Callable[[list[AnyServer]], AnyServer]],
     ready: Callable[[list[AnyServer]], Ready],
+    *,
+    reload: Callable[[list[AnyServer]], None] | None = None,
 ) -> int:
     def say(servers: list[AnyServer]) -> None:
         keys, text = ready(servers)
@@ -115,7 +140,7 @@ def _serve(
             text = json.dumps({**keys, "pid": os.getpid()})
         print(text, flush=True)
 
-    serve(makers, ready=say, drain=DRAIN_SECONDS)
+    serve(makers, ready=say, drain=DRAIN_SECONDS, reload=reload)
     return 0
 
 

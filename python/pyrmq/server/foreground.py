@@ -1,7 +1,8 @@
 """Servers as a program of their own: they run until SIGINT or SIGTERM.
 
 The first signal drains and stops them in the opposite order of their start; a second one ends the
-drain, never the flush.
+drain, never the flush. SIGHUP lets them read their configuration again where they can; where they
+cannot, it stops them too: the terminal has gone. Who ignores it from the start (`nohup`) goes on.
 """
 
 from __future__ import annotations
@@ -27,15 +28,18 @@ def serve(
     *,
     ready: Callable[[list[Server[Any, Any]]], None],
     drain: float,
+    reload: Callable[[list[Server[Any, Any]]], None] | None = None,
 ) -> None:
     """Start servers, wait for SIGINT or SIGTERM, stop them in the opposite order.
 
-    For a process that does nothing else: it takes both signals for good.
+    For a process that does nothing else: it takes these signals for good.
 
     Args:
         makers: each makes a server, given those that run already; in the order of their start.
         ready: called with all of them when they serve.
         drain: seconds that requests under way get; a second signal ends that wait, not the flush.
+        reload: called with all of them at each SIGHUP; it raises nothing. Stops them where not
+            given.
 
     Raises:
         RmqError: one of them cannot start, and those before it are stopped; or one could not
@@ -43,7 +47,10 @@ def serve(
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    taken = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        taken.append(signal.SIGHUP)
+    for number in taken:
         signal.signal(number, _go_on)
     # The interpreter's own handler writes the signal's number there: a wait in Python could begin
     # just after a signal and never hear of it.
@@ -53,11 +60,12 @@ def serve(
         for maker in makers:
             started.append(maker(started).start())
         ready(started)
-        os.read(reader, 1)
+        while os.read(reader, 1)[0] == signal.SIGHUP and reload is not None:
+            reload(started)
     finally:
         _stop_all(started[::-1], drain, reader, writer)
         # The process is about to end: one more Ctrl-C has nothing left to interrupt.
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in taken:
             signal.signal(number, signal.SIG_IGN)
         signal.set_wakeup_fd(-1)
         os.close(reader)
