@@ -134,6 +134,10 @@ def test_the_status_row_tells_brokers_counters_and_durations(server: NameServer)
     assert [broker["name"] for broker in told["brokers"]] == ["broker-a"]
     assert sum(told["latencies"]["route"]["buckets"]) == 3
     assert sum(told["latencies"]["register"]["buckets"]) == 1
+    # The question itself is answered by Python, and counted by the time of the next.
+    assert sum(told["latencies"]["python"]["buckets"]) == 0
+    again: Any = body_of(ask(server.address, NAME_SERVER_STATUS))
+    assert sum(again["latencies"]["python"]["buckets"]) == 1
     assert told["counters"]["registrations"] == 1
 
 

@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyDict};
 use pyrmq_remoting::command::Command;
 use pyrmq_remoting::net::{PythonRequest, Reply, Requests};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The queue between a server's connections and its Python workers.
 #[pyclass(frozen, module = "pyrmq._core")]
@@ -43,7 +43,8 @@ impl RequestQueue {
             }
             Ok::<_, Error>(taken)
         })?;
-        Ok(taken.into_iter().map(Request::new).collect())
+        let request = |taken| Request::new(taken, self.requests.clone());
+        Ok(taken.into_iter().map(request).collect())
     }
 
     /// Takes no more requests and wakes every worker.
@@ -65,14 +66,18 @@ pub(crate) struct Request {
     remote: String,
     // The answer's way back until it is used. Guards only the taking.
     reply: Mutex<Option<Reply>>,
+    at: Instant,
+    requests: Arc<Requests>,
 }
 
 impl Request {
-    fn new(request: PythonRequest) -> Self {
+    fn new(request: PythonRequest, requests: Arc<Requests>) -> Self {
         Self {
             remote: request.peer.remote().to_string(),
             command: request.command,
             reply: Mutex::new(Some(request.reply)),
+            at: request.at,
+            requests,
         }
     }
 }
@@ -150,6 +155,7 @@ impl Request {
         let reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner).take();
         Ok(match reply {
             Some(reply) => {
+                self.requests.meter().add(self.at.elapsed());
                 reply.send(response);
                 true
             }

@@ -5,15 +5,14 @@ pub mod options;
 pub mod rows;
 pub mod server;
 
-mod meter;
 mod notify;
 mod processor;
 mod queue;
 mod state;
 
 pub use error::NameServerError;
-pub use meter::Latency;
 pub use options::{Options, Setting};
+pub use pyrmq_remoting::net::Latency;
 pub use pyrmq_remoting::net::table::{Kind, RowInfo};
 pub use rows::rows;
 pub use server::{Health, NameServer};

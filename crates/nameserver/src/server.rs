@@ -2,13 +2,12 @@
 //! rows ask of the tables.
 
 use crate::error::NameServerError;
-use crate::meter::Latency;
 use crate::notify::Notifier;
 use crate::options::Options;
 use crate::state::State;
 use crate::{queue, rows};
 use pyrmq_remoting::body::TopicRouteData;
-use pyrmq_remoting::net::{Requests, Server, Shutdown, Stats, Tracker};
+use pyrmq_remoting::net::{Latency, Requests, Server, Shutdown, Stats, Tracker};
 use pyrmq_routing::table::{BrokerView, Units};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -30,6 +29,7 @@ pub struct NameServer {
     stats: Arc<Stats>,
     shutdown: Shutdown,
     tasks: Tracker,
+    python: Option<Arc<Requests>>,
     stopped: AtomicBool,
     /// The process whose threads serve it.
     pid: u32,
@@ -76,6 +76,7 @@ impl NameServer {
             stopped: AtomicBool::new(false),
             pid: std::process::id(),
             queue_ended,
+            python: python.cloned(),
             state: state.clone(),
         });
         let shutdown = name_server.shutdown.clone();
@@ -158,9 +159,10 @@ impl NameServer {
         drop(timeout(CUT, ended.wait_for(|ended| *ended)).await);
     }
 
-    /// Requests by kind with how long each took, of the native rows.
+    /// Requests by kind with how long each took; `python` are those that Python workers answered.
     pub fn latencies(&self) -> Vec<Latency> {
-        self.state.meters.read()
+        let python = self.python.iter().map(|requests| requests.meter().read("python"));
+        self.state.meters.read().into_iter().chain(python).collect()
     }
 
     /// Every broker process that lives.

@@ -1,10 +1,9 @@
 //! What the name server's rows share.
 
-use crate::meter::{Latency, Meter};
 use crate::notify::Notifier;
 use crate::options::Options;
 use crate::queue::{Job, Queue};
-use pyrmq_remoting::net::{CloseReason, Events, Peer};
+use pyrmq_remoting::net::{CloseReason, Events, Latency, Meter, Peer};
 use pyrmq_routing::table::{Gone, Leaving, Table};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -7,11 +7,10 @@ pub(crate) mod registration;
 pub(crate) mod route;
 
 use crate::error::Refusal;
-use crate::meter::Meter;
 use crate::queue::{Asked, Job};
 use crate::state::{Meters, State};
 use pyrmq_remoting::Command;
-use pyrmq_remoting::net::{Peer, Processor, Reply};
+use pyrmq_remoting::net::{Meter, Peer, Processor, Reply};
 use std::sync::Arc;
 use std::time::Instant;
 

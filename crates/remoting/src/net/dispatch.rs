@@ -9,6 +9,7 @@ use crate::command::Command;
 use crate::error::WireError;
 use crate::frame;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 /// Peers newer than this know GO_AWAY (Apache `MQVersion.V5_3_1`).
 const GO_AWAY_ABOVE: i32 = 475;
@@ -87,7 +88,14 @@ impl Connection {
             Some(Row::Python(requests)) => {
                 let command = request;
                 let peer = self.peer.clone();
-                if let Err(back) = requests.push(PythonRequest { command, peer, reply }) {
+                let at = Instant::now();
+                let request = PythonRequest {
+                    command,
+                    peer,
+                    reply,
+                    at,
+                };
+                if let Err(back) = requests.push(request) {
                     self.tally.busy += 1;
                     back.reply.send(busy("the queue of the control plane is full"));
                 }

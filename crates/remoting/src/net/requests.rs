@@ -1,10 +1,10 @@
 //! The queue between the transport and the Python workers. Rust never calls Python: workers pull.
 
-use super::{Peer, Reply};
+use super::{Meter, Peer, Reply};
 use crate::command::Command;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// One request on its way to a Python worker.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub struct PythonRequest {
     pub peer: Peer,
     /// The answer's way back.
     pub reply: Reply,
+    /// When it came.
+    pub at: Instant,
 }
 
 /// A bounded queue of requests for Python.
@@ -24,6 +26,7 @@ pub struct Requests {
     // Guards the queue and whether it still takes requests.
     state: Mutex<State>,
     ready: Condvar,
+    meter: Meter,
 }
 
 #[derive(Debug, Default)]
@@ -39,7 +42,13 @@ impl Requests {
             capacity,
             state: Mutex::default(),
             ready: Condvar::new(),
+            meter: Meter::default(),
         }
+    }
+
+    /// From arrival to answer, of the requests that were answered. Whoever answers one adds it.
+    pub fn meter(&self) -> &Meter {
+        &self.meter
     }
 
     /// Queues a request, or gives it back when the queue is full or closed.

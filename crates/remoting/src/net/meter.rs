@@ -12,20 +12,22 @@ const BOUNDED: usize = 24;
 
 /// Counts and durations of one kind of request.
 #[derive(Debug, Default)]
-pub(crate) struct Meter {
+pub struct Meter {
     buckets: [AtomicU64; BOUNDED + 1],
     sum_us: AtomicU64,
 }
 
 impl Meter {
-    pub(crate) fn add(&self, took: Duration) {
+    /// Counts one that took so long.
+    pub fn add(&self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let at = (u64::BITS - us.saturating_sub(1).leading_zeros()) as usize;
         self.buckets[at.min(BOUNDED)].fetch_add(1, Ordering::Relaxed);
         self.sum_us.fetch_add(us, Ordering::Relaxed);
     }
 
-    pub(crate) fn read(&self, name: &'static str) -> Latency {
+    /// What it holds now, under this name.
+    pub fn read(&self, name: &'static str) -> Latency {
         Latency {
             name,
             buckets: self
