@@ -6,7 +6,7 @@
 use crate::error::NameServerError;
 use pyrmq_remoting::net::{LargeFrames, ServerOptions};
 use pyrmq_routing::table::Settings;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 pub use pyrmq_remoting::setting::Setting;
@@ -44,6 +44,8 @@ pyrmq_remoting::options! {
     delete_topic_with_broker_registration: bool = false, "deleteTopicWithBrokerRegistration", "switch", 0..=0, live;
     /// Topics that one broker name may have; more are refused.
     max_topics_per_broker: i64 = 200_000, "maxTopicsPerBroker", "topics", 1..=i64::MAX, live;
+    /// Broker names that there may be; one more is refused.
+    max_brokers: i64 = 10_000, "maxBrokers", "names", 1..=i64::MAX, live;
     /// Route queries are refused for a while after the start.
     need_wait_for_service: bool = false, "needWaitForService", "switch", 0..=0, live;
     /// How long they are refused.
@@ -58,20 +60,21 @@ impl Options {
 
     /// Refuses values out of their range.
     pub fn validate(&self) -> Result<(), NameServerError> {
-        self.address()?;
         self.check_ranges()?;
         Ok(())
     }
 
-    /// Where to listen.
+    /// Where to listen. A name is looked up, and its first address taken.
     pub(crate) fn address(&self) -> Result<SocketAddr, NameServerError> {
-        let ip: IpAddr = self
-            .bind_address
-            .parse()
-            .map_err(|_| wrong("bindAddress", &self.bind_address, "an IP address of this machine"))?;
         let port = u16::try_from(self.listen_port)
             .map_err(|_| wrong("listenPort", &self.listen_port.to_string(), "0 to 65535"))?;
-        Ok(SocketAddr::new(ip, port))
+        let allowed = "an IP address or a name of this machine";
+        let mut found = (&*self.bind_address, port)
+            .to_socket_addrs()
+            .map_err(|cause| wrong("bindAddress", &self.bind_address, &format!("{allowed}: {cause}")))?;
+        found
+            .next()
+            .ok_or_else(|| wrong("bindAddress", &self.bind_address, allowed))
     }
 
     pub(crate) fn transport(&self) -> ServerOptions {
@@ -88,6 +91,7 @@ impl Options {
             delete_topic_with_broker_registration: self.delete_topic_with_broker_registration,
             order_message_enable: self.order_message_enable,
             max_topics_per_broker: usize::try_from(self.max_topics_per_broker).ok(),
+            max_brokers: usize::try_from(self.max_brokers).ok(),
         }
     }
 }

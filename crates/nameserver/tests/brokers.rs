@@ -186,6 +186,35 @@ async fn one_broker_may_not_bring_more_topics_than_allowed() {
     assert_eq!(counter(&server, "registrations_refused"), 1);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_broker_names_are_taken_than_allowed() {
+    let options = Options {
+        max_brokers: 2,
+        ..Options::default()
+    };
+    let (server, client) = (start(options), client());
+    let of = |name: &str, id| registration(name, id, &format!("10.0.0.{id}:{name}"), body(1, 3).encode());
+    for (name, id, code) in [
+        ("a", 0, response::SUCCESS),
+        ("b", 0, response::SUCCESS),
+        ("c", 0, response::SYSTEM_ERROR),
+        ("b", 1, response::SUCCESS),
+    ] {
+        let answer = ask(&client, &server, of(name, id)).await;
+        assert_eq!(answer.code, code, "{name} {id}: {:?}", answer.remark);
+        assert!(code == response::SUCCESS || answer.remark.unwrap().contains("maxBrokers"));
+    }
+    assert_eq!(server.health().brokers, 3);
+    // One that leaves makes room.
+    let gone = Command::request(request::UNREGISTER_BROKER)
+        .with_field("brokerName", "a")
+        .with_field("brokerAddr", "10.0.0.0:a")
+        .with_field("clusterName", "C")
+        .with_field("brokerId", "0");
+    assert_eq!(ask(&client, &server, gone).await.code, response::SUCCESS);
+    assert_eq!(ask(&client, &server, of("c", 0)).await.code, response::SUCCESS);
+}
+
 /// A compressed body of few bytes that would grow to gigabytes.
 fn bomb() -> Vec<u8> {
     let mut body = body(1, 2);

@@ -421,7 +421,6 @@ async fn wrong_options_are_refused_with_key_value_and_range() {
     assert!(!options.set("kvConfigPath", "x").unwrap());
     for (key, value) in [
         ("listenPort", "65536"),
-        ("bindAddress", "nowhere"),
         ("scanNotActiveBrokerInterval", "0"),
         ("maxTopicsPerBroker", "0"),
     ] {

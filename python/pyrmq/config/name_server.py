@@ -96,6 +96,14 @@ class NameServerOptions(Options):
         maximum=LONG_MAX,
         live=True,
     )
+    max_brokers: int = option(
+        default=10_000,
+        text="broker names that there may be; the registration of one more is refused",
+        unit="names",
+        minimum=1,
+        maximum=LONG_MAX,
+        live=True,
+    )
     need_wait_for_service: bool = option(
         default=False,
         text="whether route queries are refused for a while after the start",

@@ -60,6 +60,8 @@ pub struct Settings {
     pub order_message_enable: bool,
     /// Topics that one broker name may have; `None` for any number.
     pub max_topics_per_broker: Option<usize>,
+    /// Broker names that there may be; `None` for any number.
+    pub max_brokers: Option<usize>,
 }
 
 /// A broker's announcement.
@@ -114,6 +116,16 @@ pub enum RegisterError {
         name: String,
         /// With those that it has already.
         count: usize,
+        /// What is allowed.
+        limit: usize,
+    },
+    /// More broker names than there may be.
+    #[error(
+        "broker {name} is not known, and there are {limit} brokers already: no more are taken (maxBrokers)"
+    )]
+    TooManyBrokers {
+        /// Broker name.
+        name: String,
         /// What is allowed.
         limit: usize,
     },

@@ -113,7 +113,17 @@ impl Writer {
     }
 
     fn refuse_too_many(&self, from: &Registration<'_>) -> Result<(), RegisterError> {
-        let Some(limit) = self.published.settings().max_topics_per_broker else {
+        let settings = self.published.settings();
+        if let Some(limit) = settings.max_brokers
+            && self.brokers.len() >= limit
+            && !self.brokers.contains_key(from.name)
+        {
+            return Err(RegisterError::TooManyBrokers {
+                name: from.name.to_owned(),
+                limit,
+            });
+        }
+        let Some(limit) = settings.max_topics_per_broker else {
             return Ok(());
         };
         let has = self.topics.get(from.name);
