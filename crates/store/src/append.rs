@@ -4,7 +4,7 @@
 //! hashed there too; under the lock three fields are patched, one positional write brings the record (or the whole batch) into the
 //! page cache, and 20 bytes go to the queue's memory. No other system call, no other thread is woken.
 
-use crate::checkpoint::SLACK_MS;
+use crate::checkpoint::{Mark, SLACK_MS};
 use crate::commit_log::{CommitLog, Tail};
 use crate::consume_queue::{ConsumeQueue, WRITE_NOW};
 use crate::error::StoreError;
@@ -14,6 +14,7 @@ use crate::inner::Inner;
 use crate::key_index::MessageKeys;
 use crate::message::{Arrival, Batch, Message, Stored};
 use crate::options::FlushDiskType;
+use crate::recover::Recovered;
 use crate::sync::lock;
 use pyrmq_remoting::message::record::{BLANK_SIZE, Patch};
 use pyrmq_remoting::message::{NewRecord, properties, sys_flag};
@@ -183,17 +184,10 @@ impl Inner {
             }
             self.append(scratch, &queue, hidden)
         })?;
-        if waiting > 0 {
-            self.queues.note_unwritten(&queue);
-        }
         // The message is stored: what fails from here on stops the next put, not this one.
         if waiting >= WRITE_NOW {
             self.queues.note_unsynced(&queue);
-            let written = queue.write_out(self.fs.as_ref());
-            if written.is_err() {
-                self.queues.note_unwritten(&queue);
-            }
-            self.note_failure("cannot write a consume queue", written);
+            self.note_failure("cannot write a consume queue", queue.write_out(self.fs.as_ref()));
         }
         if keys_waiting >= INDEX_NOW {
             self.note_failure("cannot fill the key index", self.index_round());
@@ -262,6 +256,12 @@ impl Inner {
             .write(&self.log, &scratch.records)
             .inspect_err(|error| self.note_full(error))?;
         append.tail.last_store_ms = store_ms;
+        if let Some(last) = scratch.pieces.last() {
+            append.tail.last = Mark {
+                record: start + to_i64(last.from),
+                end: append.tail.position,
+            };
+        }
         if append.tail.is_past_half(&self.log) {
             self.prepare_soon();
         }
@@ -302,6 +302,10 @@ impl Inner {
         }
         if !hidden {
             queue.assign(to_i64(scratch.pieces.len()));
+        }
+        if waiting > 0 {
+            // Under the lock: who fsyncs the queues up to this record must find this one in the list.
+            self.queues.note_unwritten(queue);
         }
         append.messages += scratch.pieces.len() as u64;
         append.bytes += scratch.records.len() as u64;
@@ -358,10 +362,10 @@ impl Placed {
 }
 
 impl Append {
-    pub(crate) fn new(log: &CommitLog, (last_store_ms, high_ms): (i64, i64), index_direct: bool) -> Self {
+    pub(crate) fn new(log: &CommitLog, recovered: &Recovered, high_ms: i64, index_direct: bool) -> Self {
         Self {
-            high_ms: high_ms.max(last_store_ms),
-            tail: Tail::new(log, last_store_ms),
+            high_ms: high_ms.max(recovered.last_store_ms),
+            tail: Tail::new(log, recovered.last, recovered.last_store_ms),
             index: Vec::new(),
             index_direct,
             deferred: VecDeque::new(),

@@ -6,8 +6,8 @@ use crate::index_file::IndexEntry;
 use crate::inner::Inner;
 use crate::key_index::{KeyIndex, MessageKeys};
 use crate::log_reader::{LogReader, Step};
-use crate::recover::end_of;
 use crate::sync::lock;
+use crate::walk::end_of;
 use pyrmq_remoting::message::properties::names;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -214,6 +214,7 @@ impl Inner {
             if times.falls == before.falls {
                 times.logics_ms = times.logics_ms.max(before.physic_ms);
             }
+            times.queues = before.log;
         });
         self.checkpoint.save()
     }

@@ -2,10 +2,14 @@
 //!
 //! ```text
 //! checkpoint, 4096 bytes   0 physic time   8 logics time   16 index time   24 master flushed offset   32 confirm offset
+//!                          64 ours: magic "PYRMQ-C1", then for log and queues the newest durable record's begin and end int64;
+//!                          104 CRC-32 of bytes 0 to 23 and 64 to 103
 //! abort                    the process id; there while a store is open
 //! ```
 //! A time is the store time of the newest message that is durable in the commit log, the consume queues, the key index.
-//! After a crash everything up to three seconds before the smaller of the first two is taken as it is.
+//! After a crash everything up to three seconds before the smaller of the first two is taken as it is. Our part says the
+//! same exactly; a Java broker leaves it alone and changes the times, so that the checksum tells that it is out of date. All
+//! of it lies in one sector.
 
 use crate::error::StoreError;
 use crate::format::{ABORT, CHECKPOINT};
@@ -20,6 +24,29 @@ pub(crate) const SLACK_MS: i64 = 3000;
 /// What stands in the abort file in front of the position up to which the log was durable when an fsync failed.
 const UNSURE: &str = "unsure from ";
 
+/// Where our part stands, and how it begins.
+const MARKS_AT: usize = 64;
+const MAGIC: &[u8; 8] = b"PYRMQ-C1";
+/// Bytes of the magic number and the marks.
+const MARKS: usize = 40;
+/// Bytes that are written: all in the first sector.
+const WRITTEN: usize = MARKS_AT + MARKS + 4;
+
+/// A record, and that everything up to its end has reached something.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// Where it begins.
+    pub(crate) record: i64,
+    /// Position behind it; 0 for no record.
+    pub(crate) end: i64,
+}
+
+impl Mark {
+    pub(crate) fn is_some(self) -> bool {
+        self.end > 0
+    }
+}
+
 /// The numbers of a checkpoint.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Times {
@@ -28,6 +55,10 @@ pub(crate) struct Times {
     pub(crate) index_ms: i64,
     master_flushed: i64,
     confirm: i64,
+    /// Up to where the log is durable.
+    pub(crate) log: Mark,
+    /// Up to where log and queues are durable.
+    pub(crate) queues: Mark,
     /// How often the clock went back since the file was opened; not in the file.
     pub(crate) falls: u32,
 }
@@ -37,6 +68,76 @@ impl Times {
     pub(crate) fn safe_ms(&self) -> i64 {
         (self.physic_ms.min(self.logics_ms) - SLACK_MS).max(0)
     }
+
+    /// No queue is durable any more.
+    pub(crate) fn distrust_queues(&mut self) {
+        self.logics_ms = 0;
+        self.queues = Mark::default();
+    }
+
+    fn to_bytes(self) -> [u8; WRITTEN] {
+        let mut bytes = [0; WRITTEN];
+        let times = [
+            self.physic_ms,
+            self.logics_ms,
+            self.index_ms,
+            self.master_flushed,
+            self.confirm,
+        ];
+        let marks = [self.log.record, self.log.end, self.queues.record, self.queues.end];
+        let (head, ours) = bytes.split_at_mut(MARKS_AT);
+        put_all(head, &times);
+        let (magic, rest) = ours.split_at_mut(MAGIC.len());
+        magic.copy_from_slice(MAGIC);
+        put_all(rest, &marks);
+        let crc = marks_crc(&bytes);
+        if let Some(place) = bytes.last_chunk_mut::<4>() {
+            *place = crc.to_be_bytes();
+        }
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8; WRITTEN]) -> Self {
+        let number = |at: usize| {
+            let part = bytes.get(at..).and_then(<[u8]>::first_chunk);
+            part.map_or(0, |part| i64::from_be_bytes(*part))
+        };
+        let mark = |at: usize| Mark {
+            record: number(at),
+            end: number(at + 8),
+        };
+        let is_ours = bytes.get(MARKS_AT..).is_some_and(|ours| ours.starts_with(MAGIC))
+            && bytes.last_chunk() == Some(&marks_crc(bytes).to_be_bytes());
+        let (log, queues) = if is_ours {
+            (mark(MARKS_AT + 8), mark(MARKS_AT + 24))
+        } else {
+            (Mark::default(), Mark::default())
+        };
+        Self {
+            physic_ms: number(0),
+            logics_ms: number(8),
+            index_ms: number(16),
+            master_flushed: number(24),
+            confirm: number(32),
+            log,
+            queues,
+            falls: 0,
+        }
+    }
+}
+
+fn put_all(place: &mut [u8], numbers: &[i64]) {
+    for (chunk, number) in place.chunks_exact_mut(8).zip(numbers) {
+        chunk.copy_from_slice(&number.to_be_bytes());
+    }
+}
+
+/// Over the three times and our part: who changes a time makes our part void.
+fn marks_crc(bytes: &[u8; WRITTEN]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(bytes.get(..24).unwrap_or_default());
+    crc.update(bytes.get(MARKS_AT..MARKS_AT + MARKS).unwrap_or_default());
+    crc.finalize()
 }
 
 /// The checkpoint file.
@@ -52,7 +153,7 @@ pub(crate) struct Checkpoint {
 impl Checkpoint {
     pub(crate) fn open(fs: &dyn Fs, root: &Path) -> Result<Self, StoreError> {
         let path = root.join(CHECKPOINT);
-        let mut bytes = [0; 40];
+        let mut bytes = [0; WRITTEN];
         let file = if fs.exists(&path) {
             let file = fs.open(&path).at("open", &path)?;
             file.read_at(&mut bytes, 0).at("read", &path)?;
@@ -63,20 +164,7 @@ impl Checkpoint {
         if file.length().at("read", &path)? < LENGTH as u64 {
             file.set_length(LENGTH as u64).at("extend", &path)?;
         }
-        let mut numbers = bytes.chunks_exact(8).map(|chunk| {
-            chunk
-                .first_chunk()
-                .map_or(0, |number| i64::from_be_bytes(*number))
-        });
-        let mut next = || numbers.next().unwrap_or_default();
-        let times = Times {
-            physic_ms: next(),
-            logics_ms: next(),
-            index_ms: next(),
-            master_flushed: next(),
-            confirm: next(),
-            falls: 0,
-        };
+        let times = Times::from_bytes(&bytes);
         Ok(Self {
             file,
             path,
@@ -118,18 +206,9 @@ impl Checkpoint {
         // Held to the end: an older state must not overtake a newer one.
         let mut saved = lock(&self.saved);
         let times = self.times();
-        let mut bytes = [0; 40];
-        let numbers = [
-            times.physic_ms,
-            times.logics_ms,
-            times.index_ms,
-            times.master_flushed,
-            times.confirm,
-        ];
-        for (chunk, number) in bytes.chunks_exact_mut(8).zip(numbers) {
-            chunk.copy_from_slice(&number.to_be_bytes());
-        }
-        self.file.write_all_at(&bytes, 0).at("write", &self.path)?;
+        self.file
+            .write_all_at(&times.to_bytes(), 0)
+            .at("write", &self.path)?;
         self.file.sync().at("flush", &self.path)?;
         *saved = times;
         Ok(())

@@ -4,6 +4,7 @@
 //! only the holder of the append lock writes behind `appended`. A record never spans two segments: the rest of one is ended by
 //! a blank record, for which every record leaves eight bytes.
 
+use crate::checkpoint::Mark;
 use crate::error::StoreError;
 use crate::format::{file_name, parse_file_name, to_i64, to_u64, to_usize};
 use crate::fs::{Context, File, Fs, is_full};
@@ -376,16 +377,19 @@ pub(crate) struct Tail {
     pub(crate) position: i64,
     /// Store time of the newest record, ms.
     pub(crate) last_store_ms: i64,
+    /// The newest record, if it is known.
+    pub(crate) last: Mark,
     segment: Option<Arc<Segment>>,
 }
 
 impl Tail {
     /// Continues behind what the log holds.
-    pub(crate) fn new(log: &CommitLog, last_store_ms: i64) -> Self {
+    pub(crate) fn new(log: &CommitLog, last: Mark, last_store_ms: i64) -> Self {
         let position = log.appended();
         Self {
             position,
             last_store_ms,
+            last,
             segment: log.segment_at(position),
         }
     }

@@ -57,6 +57,8 @@ struct Memory {
     units: Vec<u8>,
     /// Units that a crash left in the newest file behind the end, until the walk meets their records.
     found: VecDeque<Unit>,
+    /// Something stood behind the end that no record explains.
+    is_strange: bool,
     /// Rounds of housekeeping without a put.
     idle: u8,
     deleted: bool,
@@ -94,9 +96,13 @@ impl ConsumeQueue {
         lock(&self.files).load(fs, crashed)
     }
 
-    /// Mends what a crash left behind and finds the newest unit.
-    pub(crate) fn load(&self, fs: &dyn Fs, shape: &Shape) -> Result<(), StoreError> {
-        lock(&self.files).mend(fs, shape)?;
+    /// Mends what a crash left behind.
+    pub(crate) fn mend(&self, fs: &dyn Fs, shape: &Shape) -> Result<(), StoreError> {
+        lock(&self.files).mend(fs, shape)
+    }
+
+    /// Finds the newest unit.
+    pub(crate) fn load(&self, fs: &dyn Fs) -> Result<(), StoreError> {
         let Some((first, last)) = lock(&self.files).bases() else {
             return Ok(());
         };
@@ -110,11 +116,7 @@ impl ConsumeQueue {
             }
             base -= per_file;
         }
-        let is_filled = |unit: Unit| !unit.is_filler();
-        let start = match self.unit_on_disk(fs, first)? {
-            Some(unit) if unit.is_filler() => self.first_on_disk(fs, first, end, is_filled)?,
-            _ => first,
-        };
+        let start = self.first_live(fs, first, end)?;
         self.continue_at(end, start);
         lock(&self.files).close();
         Ok(())
@@ -131,6 +133,14 @@ impl ConsumeQueue {
             return Ok(base + written);
         }
         self.first_on_disk(fs, base + written, base + per_file, |unit| !unit.is_written())
+    }
+
+    /// The first index behind what fills the oldest file.
+    fn first_live(&self, fs: &dyn Fs, first: i64, end: i64) -> Result<i64, StoreError> {
+        match self.unit_on_disk(fs, first)? {
+            Some(unit) if unit.is_filler() => self.first_on_disk(fs, first, end, |unit| !unit.is_filler()),
+            _ => Ok(first),
+        }
     }
 
     fn unit_on_disk(&self, fs: &dyn Fs, index: i64) -> Result<Option<Unit>, StoreError> {
@@ -267,10 +277,14 @@ impl ConsumeQueue {
         read_units(file.as_ref(), &directory, (base, per_file), wanted, out)
     }
 
-    /// Writes what is only in memory. The queue leaves the list first, so that a put meanwhile lists it again.
+    /// The queue leaves the list of those to be written: a put from now on lists it again.
+    pub(crate) fn unlist(&self) {
+        self.listed.store(false, Ordering::Release);
+    }
+
+    /// Writes what is only in memory.
     pub(crate) fn write_out(&self, fs: &dyn Fs) -> Result<(), StoreError> {
         let mut files = lock(&self.files);
-        self.listed.store(false, Ordering::Release);
         let (start, units) = {
             let memory = lock(&self.memory);
             if memory.deleted {
@@ -361,19 +375,24 @@ impl ConsumeQueue {
             return Ok(false);
         };
         let keep = self.sound_end(fs, log, position)?;
-        let start = self.first_on_disk(fs, first, keep, |unit| !unit.is_filler())?;
+        let start = self.first_live(fs, first, keep)?.min(keep);
         let found = self.units_behind(fs, keep)?;
         let mut files = lock(&self.files);
-        let changed = if found.is_empty() {
-            files.clear_from(fs, keep)?
-        } else {
+        let is_newest = files
+            .bases()
+            .is_some_and(|(_, newest)| (newest..newest + files.per_file()).contains(&keep));
+        let cleared = found.is_empty() && files.clear_from(fs, keep)?;
+        if !found.is_empty() {
             files.note_changed();
-            true
-        };
+        }
         files.close();
         drop(files);
         self.continue_at(keep, start);
-        lock(&self.memory).found = found;
+        let mut memory = lock(&self.memory);
+        // Units of later files have their records in the walk.
+        memory.is_strange = cleared && is_newest;
+        let changed = cleared || !found.is_empty();
+        memory.found = found;
         Ok(changed)
     }
 
@@ -427,16 +446,18 @@ impl ConsumeQueue {
         Ok(self.push(unit))
     }
 
-    /// Clears units that the walk did not meet.
-    pub(crate) fn drop_found(&self, fs: &dyn Fs) -> Result<(), StoreError> {
+    /// Clears units that the walk did not meet. True when there were such, now or before: lost in the log, or damaged.
+    pub(crate) fn drop_found(&self, fs: &dyn Fs) -> Result<bool, StoreError> {
         let end = {
             let mut memory = lock(&self.memory);
             if std::mem::take(&mut memory.found).is_empty() {
-                return Ok(());
+                return Ok(memory.is_strange);
             }
+            memory.is_strange = true;
             memory.end()
         };
-        lock(&self.files).clear_from(fs, end).map(drop)
+        lock(&self.files).clear_from(fs, end)?;
+        Ok(true)
     }
 
     /// Where the units end that are in front of `position` in the log, looked at one by one.

@@ -15,11 +15,11 @@ const CHUNK: usize = 1 << 20;
 /// Length and magic number in front of everything else of a record.
 const HEAD: usize = 8;
 
-/// The position of a sound record behind `end` for whose store time `counts` holds.
+/// The position of a sound record behind `end` for whose position and store time `counts` holds.
 pub(crate) fn record_behind(
     log: &CommitLog,
     end: i64,
-    counts: impl Fn(i64) -> bool,
+    counts: impl Fn(i64, i64) -> bool,
 ) -> Result<Option<i64>, StoreError> {
     for segment in log.segments() {
         if segment.base + log.segment_bytes() <= end {
@@ -36,7 +36,7 @@ fn in_segment(
     log: &CommitLog,
     segment: &Segment,
     from: i64,
-    counts: &impl Fn(i64) -> bool,
+    counts: &impl Fn(i64, i64) -> bool,
 ) -> Result<Option<i64>, StoreError> {
     let mut buffer = Vec::new();
     let mut at = to_u64(from - segment.base);
@@ -58,7 +58,7 @@ fn in_segment(
         for head in heads(bytes) {
             let position = segment.base + to_i64(usize::try_from(start).unwrap_or_default() + head);
             if let Step::Record(record) = LogReader::new(log, position, true).step()?
-                && counts(record.store_timestamp_ms)
+                && counts(position, record.store_timestamp_ms)
             {
                 return Ok(Some(position));
             }

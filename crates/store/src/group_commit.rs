@@ -81,11 +81,12 @@ impl Inner {
     /// One fsync for everything that was appended before it, then the answers.
     pub(crate) fn flush_round(&self) -> Result<(), StoreError> {
         let _one = lock(&self.flushing);
-        let (target, last_ms, falls) = {
+        let (target, last_ms, last, falls) = {
             let append = lock(&self.append);
             (
                 append.tail.position,
                 append.tail.last_store_ms,
+                append.tail.last,
                 self.checkpoint.times().falls,
             )
         };
@@ -100,6 +101,10 @@ impl Inner {
             self.checkpoint.update(|times| {
                 if times.falls == falls {
                     times.physic_ms = times.physic_ms.max(last_ms);
+                }
+                // Every unit in front of it is in its queue's memory by now, and the queue in the list of those to be written.
+                if last.is_some() {
+                    times.log = last;
                 }
             });
         }

@@ -14,8 +14,8 @@ use crate::index_file::{Header, IndexEntry, IndexFile, Wanted, file_length};
 use crate::log_reader::{LogReader, Step};
 use crate::options::Options;
 use crate::query::{KeyKind, KeyQuery};
-use crate::recover::end_of;
 use crate::sync::lock;
+use crate::walk::end_of;
 use pyrmq_remoting::message::java_hash::JavaHash;
 use pyrmq_remoting::message::properties::KEY_SEPARATOR;
 use pyrmq_remoting::message::sys_flag;
@@ -71,6 +71,8 @@ pub(crate) struct KeyIndex {
     files: Mutex<Vec<IndexFile>>,
     /// A file was not taken over.
     dropped: bool,
+    /// Those files, the newest first, until they are removed.
+    to_remove: Mutex<Vec<PathBuf>>,
     added: AtomicU64,
 }
 
@@ -127,13 +129,8 @@ impl KeyIndex {
                 // Files follow one another: behind a dropped one all are made again.
                 dropping = true;
                 tracing::warn!(file = %path.display(), "index file dropped, to be made again from the log");
-                dropped.push(path);
+                dropped.insert(0, path);
             }
-        }
-        // The newest first, each durably: a file that stays behind would look as if all before it were indexed.
-        for path in dropped.iter().rev() {
-            fs.remove(path).at("remove", path)?;
-            fs.sync_directory(&directory).at("flush", &directory)?;
         }
         Ok(Self {
             fs: Arc::clone(fs),
@@ -141,8 +138,23 @@ impl KeyIndex {
             tables,
             files: Mutex::new(files),
             dropped: dropping || crashed,
+            to_remove: Mutex::new(dropped),
             added: AtomicU64::new(0),
         })
+    }
+
+    /// Removes the files that were dropped: not while the store opens, because that takes its time, but before anything is added.
+    /// The newest first, each durably: a file that stays behind would look as if all before it were indexed.
+    pub(crate) fn remove_dropped(&self) -> Result<(), StoreError> {
+        let mut dropped = lock(&self.to_remove);
+        while let Some(path) = dropped.first() {
+            self.fs.remove(path).at("remove", path)?;
+            self.fs
+                .sync_directory(&self.directory)
+                .at("flush", &self.directory)?;
+            dropped.remove(0);
+        }
+        Ok(())
     }
 
     /// Where reading the log has to go on, so that every record is in the index. After a file was dropped the newest known
@@ -176,6 +188,7 @@ impl KeyIndex {
 
     /// Adds entries in the order of the log. Returns the end time of a file that became full and durable.
     pub(crate) fn add(&self, entries: &[IndexEntry]) -> Result<Option<i64>, StoreError> {
+        self.remove_dropped()?;
         let mut files = lock(&self.files);
         let mut full = None;
         for entry in entries {

@@ -32,6 +32,7 @@ mod retain;
 pub mod stats;
 pub mod store;
 mod sync;
+mod walk;
 
 pub use background::Chore;
 pub use error::StoreError;

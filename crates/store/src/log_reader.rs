@@ -20,9 +20,33 @@ pub(crate) struct LogReader<'l> {
     buffer: Vec<u8>,
     /// Position of the buffer's first byte.
     buffer_at: i64,
+    /// Where the reader ends, at a segment's begin.
+    limit: i64,
     check_crc: bool,
-    /// Records from this store time on may be torn: a sector of theirs may never have reached the disk.
-    torn_from_ms: Option<i64>,
+    /// Records behind it may be torn: a sector of theirs may never have reached the disk.
+    durable: Durable,
+}
+
+/// What of the log is known to be on the disk.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Durable {
+    /// All of it: the stop was a clean one.
+    All,
+    /// What stands in front of a position.
+    InFrontOf(i64),
+    /// What was stored before a time, ms.
+    OlderThan(i64),
+}
+
+impl Durable {
+    /// True for a record at a position with a store time.
+    pub(crate) fn holds(self, position: i64, store_ms: i64) -> bool {
+        match self {
+            Self::All => true,
+            Self::InFrontOf(end) => position < end,
+            Self::OlderThan(end_ms) => store_ms < end_ms,
+        }
+    }
 }
 
 /// What stands at the reader's position.
@@ -42,14 +66,21 @@ impl<'l> LogReader<'l> {
             segment: None,
             buffer: Vec::new(),
             buffer_at: position,
+            limit: i64::MAX,
             check_crc,
-            torn_from_ms: None,
+            durable: Durable::All,
         }
     }
 
-    /// Looks for sectors that never reached the disk, in records from a store time on.
-    pub(crate) fn torn_from(mut self, store_ms: i64) -> Self {
-        self.torn_from_ms = Some(store_ms);
+    /// Looks for sectors that never reached the disk, in records that are not known to be durable.
+    pub(crate) fn durable(mut self, durable: Durable) -> Self {
+        self.durable = durable;
+        self
+    }
+
+    /// Ends at a segment's begin.
+    pub(crate) fn until(mut self, limit: i64) -> Self {
+        self.limit = limit;
         self
     }
 
@@ -60,7 +91,7 @@ impl<'l> LogReader<'l> {
     /// Reads the record at the position and goes behind it; blank records are passed over.
     pub(crate) fn step(&mut self) -> Result<Step<'_>, StoreError> {
         let size = loop {
-            if !self.enter_segment() {
+            if self.position >= self.limit || !self.enter_segment() {
                 return Ok(Step::End(None));
             }
             let head = self.window(8)?;
@@ -90,7 +121,7 @@ impl<'l> LogReader<'l> {
         if self.window(size)?.len() < size {
             return Ok(Step::End(Some("a record is cut off".to_owned())));
         }
-        let (check_crc, torn_from_ms) = (self.check_crc, self.torn_from_ms);
+        let (check_crc, durable) = (self.check_crc, self.durable);
         let inside = self.segment.as_ref().map_or(0, |segment| position - segment.base);
         let from = to_usize(position - self.buffer_at);
         let bytes = self.buffer.get(from..from + size).unwrap_or_default();
@@ -102,7 +133,7 @@ impl<'l> LogReader<'l> {
         });
         match record {
             Ok(record)
-                if torn_from_ms.is_some_and(|from| record.store_timestamp_ms >= from)
+                if !durable.holds(position, record.store_timestamp_ms)
                     && has_lost_sector(&record, bytes, to_usize(inside)) =>
             {
                 Ok(Step::End(Some("a sector of a record is missing".to_owned())))

@@ -30,6 +30,35 @@ impl Seen {
     }
 }
 
+/// From so many queues on, looking at them is shared between threads. Below it everything happens in order, so that a test can
+/// replay it.
+const SHARE_FROM: usize = 256;
+
+/// Does something with every item, in the order of the items, or with many of them on all processors; the first error ends it.
+fn in_parallel<T: Sync, R: Send>(
+    items: &[T],
+    work: impl Fn(&T) -> Result<R, StoreError> + Sync,
+) -> Result<Vec<R>, StoreError> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
+    if items.len() < SHARE_FROM || threads == 1 {
+        return items.iter().map(work).collect();
+    }
+    std::thread::scope(|scope| {
+        let parts: Vec<_> = items
+            .chunks(items.len().div_ceil(threads))
+            .map(|part| scope.spawn(|| part.iter().map(&work).collect::<Result<Vec<R>, StoreError>>()))
+            .collect();
+        let mut all = Vec::with_capacity(items.len());
+        for part in parts {
+            all.extend(
+                part.join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?,
+            );
+        }
+        Ok(all)
+    })
+}
+
 /// From so many queues on, one fsync of the whole file system takes less time than theirs.
 const SYNC_ALL: usize = 64;
 
@@ -45,6 +74,8 @@ pub(crate) struct Queues {
     unwritten: Mutex<Vec<Arc<ConsumeQueue>>>,
     /// Those that were written since the last fsync.
     unsynced: Mutex<Vec<Arc<ConsumeQueue>>>,
+    /// Held by who takes these lists: who finds them empty must know that nobody still works on what stood there.
+    rounds: Mutex<()>,
 }
 
 impl Queues {
@@ -64,8 +95,9 @@ impl Queues {
             topics: RwLock::default(),
             unwritten: Mutex::default(),
             unsynced: Mutex::default(),
+            rounds: Mutex::default(),
         };
-        let mut seen = Seen::default();
+        let mut found = Vec::new();
         let directory = queues.root.join(CONSUME_QUEUE);
         for topic in fs.list(&directory).at("list", &directory)? {
             if !topic.is_directory {
@@ -76,12 +108,12 @@ impl Queues {
                 if let Ok(id) = queue.name.parse::<i32>()
                     && queue.is_directory
                 {
-                    let queue = queues.get_or_add(&topic.name, id);
-                    let shape = queue.look(fs.as_ref(), crashed)?;
-                    seen.0.push((queue, shape));
+                    found.push(queues.get_or_add(&topic.name, id));
                 }
             }
         }
+        let shapes = in_parallel(&found, |queue| queue.look(fs.as_ref(), crashed))?;
+        let seen = Seen(found.into_iter().zip(shapes).collect());
         let wrong = seen.0.iter().find_map(|(_, shape)| shape.wrong.clone());
         if let Some((path, length)) = wrong
             && seen.is_of_other_size(file_bytes, crashed)
@@ -96,11 +128,19 @@ impl Queues {
         Ok((queues, seen))
     }
 
-    /// Loads what [`Queues::look`] saw. True when a queue is so damaged that the queues must be built from the log's start.
-    pub(crate) fn load(&self, seen: &Seen) -> Result<bool, StoreError> {
-        for (queue, shape) in seen.0.iter().filter(|(_, shape)| !shape.is_damaged()) {
-            queue.load(self.fs.as_ref(), shape)?;
-        }
+    /// Loads what [`Queues::look`] saw; after a crash it only mends it, because [`Queues::cut`] looks at every unit anyway. True when
+    /// a queue is so damaged that the queues must be built from the log's start.
+    pub(crate) fn load(&self, seen: &Seen, crashed: bool) -> Result<bool, StoreError> {
+        in_parallel(&seen.0, |(queue, shape)| {
+            if shape.is_damaged() {
+                return Ok(());
+            }
+            queue.mend(self.fs.as_ref(), shape)?;
+            if crashed {
+                return Ok(());
+            }
+            queue.load(self.fs.as_ref())
+        })?;
         Ok(seen.0.iter().any(|(_, shape)| shape.is_damaged()))
     }
 
@@ -184,9 +224,15 @@ impl Queues {
 
     /// Brings all units that are only in memory to the files. What cannot be written stays in the list.
     pub(crate) fn write_out(&self) -> Result<(), StoreError> {
+        let _one = lock(&self.rounds);
+        self.write_listed()
+    }
+
+    fn write_listed(&self) -> Result<(), StoreError> {
         let mut queues = std::mem::take(&mut *lock(&self.unwritten));
         while let Some(queue) = queues.pop() {
             self.note_unsynced(&queue);
+            queue.unlist();
             if let Err(error) = queue.write_out(self.fs.as_ref()) {
                 self.note_unwritten(&queue);
                 lock(&self.unwritten).append(&mut queues);
@@ -198,7 +244,8 @@ impl Queues {
 
     /// Writes and fsyncs everything.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
-        self.write_out()?;
+        let _one = lock(&self.rounds);
+        self.write_listed()?;
         let mut queues = std::mem::take(&mut *lock(&self.unsynced));
         if queues.len() >= SYNC_ALL {
             // What is written from here on is dirty again.
@@ -231,19 +278,22 @@ impl Queues {
     /// Drops the units of records at or behind `position` in all queues. Only before the store runs.
     pub(crate) fn cut(&self, log: &CommitLog, position: i64) -> Result<(), StoreError> {
         self.write_out()?;
-        for queue in self.sorted() {
+        in_parallel(&self.sorted(), |queue| {
             if queue.cut(self.fs.as_ref(), log, position)? {
-                self.note_unsynced(&queue);
+                self.note_unsynced(queue);
             }
-        }
-        Ok(())
+            Ok(())
+        })
+        .map(drop)
     }
 
-    /// Clears the units of records that the log does not have.
-    pub(crate) fn drop_found(&self) -> Result<(), StoreError> {
-        self.sorted()
-            .iter()
-            .try_for_each(|queue| queue.drop_found(self.fs.as_ref()))
+    /// Clears the units of records that the log does not have. True when there were such in any queue.
+    pub(crate) fn drop_found(&self) -> Result<bool, StoreError> {
+        let mut found = false;
+        for queue in self.sorted() {
+            found |= queue.drop_found(self.fs.as_ref())?;
+        }
+        Ok(found)
     }
 
     /// Gives back memory and files of queues without puts.

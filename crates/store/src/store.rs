@@ -2,7 +2,7 @@
 
 use crate::append::Append;
 use crate::background::{self, Chore};
-use crate::checkpoint::{Checkpoint, LastStop, mark_closed, mark_open};
+use crate::checkpoint::{Checkpoint, LastStop, Mark, Times, mark_closed, mark_open};
 use crate::commit_log::CommitLog;
 use crate::error::StoreError;
 use crate::foreign;
@@ -109,8 +109,11 @@ impl Store {
             // A clean stop left everything durable, whatever the other broker wrote here.
             checkpoint.update(|times| {
                 times.physic_ms = times.physic_ms.max(recovered.last_store_ms);
+                times.log = recovered.last;
+                times.queues = Mark::default();
                 if recovered.replayed == 0 && !recovered.rebuilt {
                     times.logics_ms = times.logics_ms.max(times.physic_ms);
+                    times.queues = recovered.last;
                 }
             });
         }
@@ -121,9 +124,9 @@ impl Store {
         } else {
             (None, 0)
         };
-        let newest_ms = (recovered.last_store_ms, times.physic_ms.max(times.logics_ms));
+        let newest_ms = times.physic_ms.max(times.logics_ms);
         let inner = Arc::new(Inner {
-            append: Mutex::new(Append::new(&log, newest_ms, index.is_none())),
+            append: Mutex::new(Append::new(&log, &recovered, newest_ms, index.is_none())),
             options,
             fs,
             log,
@@ -162,7 +165,7 @@ impl Store {
         checkpoint: &Checkpoint,
         last_stop: LastStop,
     ) -> Result<Recovered, StoreError> {
-        let mut must_rebuild = queues.load(seen)?;
+        let mut must_rebuild = queues.load(seen, last_stop.is_crash())?;
         if !last_stop.is_crash()
             && let Some((topic, queue)) = queue_ends::find_short(fs, &options.root, log.start(), queues)?
         {
@@ -421,7 +424,7 @@ impl Store {
         inner.sync_queues()?;
         if inner.queues_damaged.load(Ordering::Acquire) {
             // Not a clean stop: the next start is told that no queue is durable.
-            inner.checkpoint.update(|times| times.logics_ms = 0);
+            inner.checkpoint.update(Times::distrust_queues);
             return inner.checkpoint.save();
         }
         queue_ends::save(

@@ -89,7 +89,18 @@ fn log_queue_index_and_checkpoint() {
         [long(&checkpoint, 0), long(&checkpoint, 8), long(&checkpoint, 16)],
         [time; 3]
     );
-    assert!(checkpoint[24..].iter().all(|byte| *byte == 0));
+    // Ours, where Apache has nothing: the newest record and its end, of the log and of the queues.
+    assert!(checkpoint[24..64].iter().all(|byte| *byte == 0));
+    assert_eq!(&checkpoint[64..72], b"PYRMQ-C1");
+    let (record, end) = (long(&checkpoint, 72), long(&checkpoint, 80));
+    assert_eq!(
+        (long(&checkpoint, 88), long(&checkpoint, 96)),
+        (record, end),
+        "log and queues are durable to the same record"
+    );
+    let size = int(&log, usize::try_from(record).unwrap());
+    assert_eq!(record + i64::from(size), end);
+    assert!(checkpoint[108..].iter().all(|byte| *byte == 0));
     assert!(!dir.path().join("abort").exists());
 }
 

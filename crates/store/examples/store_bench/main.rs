@@ -1,10 +1,13 @@
 //! Measures the store beside the bare disk, in turns, and prints one line of JSON a row:
-//! `cargo run --release -p pyrmq-store --example store_bench -- [--rows append,sync,...] [--rounds N] [--queues N] [--mb N] [DIR]`.
+//! `cargo run --release -p pyrmq-store --example store_bench -- [--rows append,sync,...] [--rounds N] [--queues N] [--mb N]
+//! [--messages N] [DIR]`. DIR is emptied, and removed at the end, also after a failure.
 //!
 //! `append` batches of 32 messages / bare writes of the same bytes to one file; `put` one message a call; `sync` a lone
 //! sender with `SYNC_FLUSH` / write and fdatasync of the same bytes, and 64 senders; `roll` slow puts where segments are
 //! small / where there is one; `start` opening after a clean stop and after kill -9; `queues` one message in each of many
-//! queues. A ratio is of two figures of one round, taken one after the other.
+//! queues. A ratio is of two figures of one round, taken one after the other. Only when named: `many` the cost of a put with
+//! `--queues` queues / with 1,000, and the memory; `long` the memory while `--mb` megabytes go through; `deep` `--messages` in one
+//! queue; `open` opening what DIR holds, which stays.
 #![allow(
     clippy::print_stdout,
     clippy::expect_used,
@@ -14,12 +17,13 @@
 )]
 #![allow(clippy::cast_precision_loss, reason = "rates")]
 
+mod large;
+
 use pyrmq_store::fs::{File, Fs, RealFs};
-use pyrmq_store::{Batch, BatchItem, FlushDiskType, Get, Message, Options, Store, TagFilter};
-use std::io::{BufRead, BufReader, Write};
+use pyrmq_store::{Batch, BatchItem, FlushDiskType, Message, Options, Store};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -32,6 +36,7 @@ struct Arguments {
     rounds: usize,
     queues: usize,
     megabytes: usize,
+    messages: usize,
     root: PathBuf,
     fill: bool,
 }
@@ -42,6 +47,7 @@ fn arguments() -> Arguments {
         rounds: 5,
         queues: 40_000,
         megabytes: 1000,
+        messages: 10_000_000,
         root: std::env::temp_dir().join("pyrmq-store-bench"),
         fill: false,
     };
@@ -53,6 +59,7 @@ fn arguments() -> Arguments {
             "--rounds" => arguments.rounds = value().parse().expect("a number"),
             "--queues" => arguments.queues = value().parse().expect("a number"),
             "--mb" => arguments.megabytes = value().parse().expect("a number"),
+            "--messages" => arguments.messages = value().parse().expect("a number"),
             "--fill" => arguments.fill = true,
             directory => arguments.root = PathBuf::from(directory),
         }
@@ -323,134 +330,53 @@ fn roll(arguments: &Arguments) {
     tell("put_worst_with_18_rolls", "us", &worst);
 }
 
-/// Fills a store with `megabytes` of messages in `queues` queues.
-fn fill(arguments: &Arguments, store: &Store) {
-    let body = vec![7u8; 800];
-    let mut stored = 0;
-    let mut number = 0;
-    while stored < arguments.megabytes << 20 || number < arguments.queues {
-        let queue = number % arguments.queues;
-        let topic = format!("topic-{}", queue / 64);
-        let mut message = message(&body, i32::try_from(queue % 64).unwrap());
-        message.topic = &topic;
-        let put = store.put(&message).expect("stored");
-        stored = usize::try_from(put.end_position).unwrap();
-        number += 1;
+/// Removes the directory at the end, however that comes.
+struct Remove(PathBuf);
+
+impl Drop for Remove {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
     }
-}
-
-fn start(arguments: &Arguments) {
-    let mut clean = Vec::new();
-    let mut killed = Vec::new();
-    drop(std::fs::remove_dir_all(&arguments.root));
-    // A process of its own, so that the kill is a real one.
-    let mut child = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--fill", "--queues", &arguments.queues.to_string()])
-        .args(["--mb", &arguments.megabytes.to_string()])
-        .arg(&arguments.root)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("a child");
-    let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
-    lines.next().expect("it fills").expect("it says so");
-    child.kill().expect("killed");
-    child.wait().expect("gone");
-    for round in 0..arguments.rounds {
-        if round > 0 {
-            RealFs
-                .create(&arguments.root.join("abort"))
-                .expect("an abort file");
-        }
-        let mut store = None;
-        killed.push(seconds(|| store = Some(open(Options::new(&arguments.root)))));
-        store.take().unwrap().close().expect("a clean stop");
-        clean.push(seconds(|| store = Some(open(Options::new(&arguments.root)))));
-        store.take().unwrap().close().expect("a clean stop");
-    }
-    tell("start_after_kill", "s", &killed);
-    tell("start_clean", "s", &clean);
-}
-
-fn resident_mb() -> f64 {
-    let text = String::from_utf8(RealFs.read(Path::new("/proc/self/status")).unwrap_or_default())
-        .unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok())
-        .unwrap_or_default()
-        / 1e3
-}
-
-fn queues(arguments: &Arguments) {
-    let before = resident_mb();
-    let store = open(fresh(&arguments.root));
-    let filling = seconds(|| {
-        let one = Arguments {
-            rows: None,
-            megabytes: 0,
-            root: arguments.root.clone(),
-            ..*arguments
-        };
-        fill(&one, &store);
-    });
-    tell(
-        "queues_first_messages",
-        "messages/s",
-        &[arguments.queues as f64 / filling],
-    );
-    tell("queues_resident", "MB", &[resident_mb() - before]);
-    tell(
-        "queues_close",
-        "s",
-        &[seconds(|| store.close().expect("a clean stop"))],
-    );
-    drop(store);
-    let mut store = None;
-    tell(
-        "queues_open",
-        "s",
-        &[seconds(|| store = Some(open(Options::new(&arguments.root))))],
-    );
-    let store = store.unwrap();
-    assert_eq!(store.health().queues, arguments.queues);
-    let got = store.get(&Get {
-        topic: "topic-0",
-        queue_id: 0,
-        offset: 0,
-        max_count: 1,
-        max_bytes: 1 << 20,
-        tags: TagFilter::All,
-    });
-    assert_eq!(got.expect("an answer").count, 1);
 }
 
 fn main() {
     let arguments = arguments();
     if arguments.fill {
         let store = open(fresh(&arguments.root));
-        fill(&arguments, &store);
+        large::fill(&arguments, &store);
         println!("filled");
         std::io::stdout().flush().expect("a reader");
         // Killed meanwhile.
         std::thread::sleep(Duration::from_mins(10));
         return;
     }
+    let named = |name: &str| {
+        let rows = arguments.rows.as_ref();
+        rows.is_some_and(|rows| rows.iter().any(|row| row == name))
+    };
+    if named("open") {
+        return large::open_there(&arguments);
+    }
+    let _remove = Remove(arguments.root.clone());
     let rows: [(&str, Measure); 6] = [
         ("append", append),
         ("put", put),
         ("sync", sync),
         ("roll", roll),
-        ("start", start),
-        ("queues", queues),
+        ("start", large::start),
+        ("queues", large::queues),
     ];
     for (name, row) in rows {
-        if arguments
-            .rows
-            .as_ref()
-            .is_none_or(|rows| rows.iter().any(|row| row == name))
-        {
+        if arguments.rows.is_none() || named(name) {
             row(&arguments);
         }
     }
-    drop(std::fs::remove_dir_all(&arguments.root));
+    let long: [(&str, Measure); 3] = [
+        ("many", large::many),
+        ("long", large::long),
+        ("deep", large::deep),
+    ];
+    for (_, row) in long.iter().filter(|(name, _)| named(name)) {
+        row(&arguments);
+    }
 }

@@ -1,0 +1,348 @@
+//! The walk over the log at the start: finds where it ends, and puts its records into their queues.
+//!
+//! The log is read once, with checksums; nothing is changed before its end is known. What the queues need is gathered meanwhile,
+//! forty bytes a record and at most [`MOST_GATHERED`] records; what lies behind those is read a second time.
+
+use crate::checkpoint::Mark;
+use crate::commit_log::CommitLog;
+use crate::consume_queue::{ConsumeQueue, WRITE_NOW};
+use crate::damage::record_behind;
+use crate::error::StoreError;
+use crate::format::{SCHEDULE_TOPIC, Unit, to_i64};
+use crate::fs::Fs;
+use crate::log_reader::{Durable, LogReader, Step};
+use crate::queues::Queues;
+use crate::recover::Recovered;
+use pyrmq_remoting::message::properties::names;
+use pyrmq_remoting::message::{Record, java_hash, sys_flag};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Delays of Apache's default `messageDelayLevel`, in seconds, from level 1 on.
+const DELAY_LEVELS: [i64; 18] = [
+    1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
+];
+
+/// Records whose units are kept in memory at most: 80 MiB.
+const MOST_GATHERED: usize = 1 << 21;
+/// No record has fewer bytes.
+const SHORTEST: i64 = 91;
+/// From so many bytes on all processors read. Below it everything happens in order, so that a test can replay it.
+const SHARE_FROM: i64 = 1 << 28;
+
+/// A record of a queue.
+#[derive(Debug)]
+struct Met {
+    queue: Arc<ConsumeQueue>,
+    /// Its index there.
+    index: i64,
+    unit: Unit,
+}
+
+/// What was read of one segment.
+#[derive(Debug)]
+struct Piece {
+    /// Behind its last sound record, or the next segment's begin.
+    end: i64,
+    /// Why it ends before the segment does, if something unsound is there.
+    reason: Option<String>,
+    /// What queues get of the records in front of `gathered_to`.
+    met: Vec<Met>,
+    gathered_to: i64,
+    /// How many records that were, the newest of them and its store time.
+    gathered: Recovered,
+}
+
+/// The part of the log that was found sound.
+#[derive(Debug)]
+pub(crate) struct Sound {
+    start: i64,
+    pub(crate) end: i64,
+    pieces: Vec<Piece>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Walk<'w> {
+    pub(crate) fs: &'w dyn Fs,
+    pub(crate) log: &'w CommitLog,
+    pub(crate) queues: &'w Queues,
+    pub(crate) crashed: bool,
+    pub(crate) durable: Durable,
+    pub(crate) check_crc: bool,
+}
+
+impl Walk<'_> {
+    /// Walks to the log's end and refuses a log that is damaged in front of what was durable. Changes nothing in queues.
+    pub(crate) fn find_end(&self, start: i64) -> Result<Sound, StoreError> {
+        let mut pieces = self.read_segments(start)?;
+        // A segment in which the log ends makes those behind it void.
+        let ends = pieces
+            .iter()
+            .position(|(limit, piece)| piece.end < *limit)
+            .map_or(pieces.len(), |last| last + 1);
+        pieces.truncate(ends);
+        let mut pieces: Vec<_> = pieces.into_iter().map(|(_, piece)| piece).collect();
+        let (end, reason) = pieces
+            .last_mut()
+            .map_or((start, None), |last| (last.end, last.reason.take()));
+        if let Some(segment) = self.log.segment_at(end)
+            && let Some(good) = record_behind(self.log, end, |position, store_ms| {
+                self.durable.holds(position, store_ms)
+            })?
+        {
+            return Err(StoreError::Damaged {
+                path: segment.path.clone(),
+                position: end,
+                reason: reason.unwrap_or_else(|| "zero bytes where a record should be".to_owned()),
+                good,
+            });
+        }
+        if let Some(reason) = reason {
+            tracing::warn!(position = end, %reason, "the commit log ends here");
+            // Something unsound that no crash explains is kept from being read as a record later.
+            if !self.crashed {
+                self.log.cut(end)?;
+            }
+        }
+        Ok(Sound { start, end, pieces })
+    }
+
+    /// Reads every segment from a position on, each with its end: a segment begins with a record, so that each can be read
+    /// by itself. Where there are several, all processors read.
+    fn read_segments(&self, start: i64) -> Result<Vec<(i64, Piece)>, StoreError> {
+        let length = self.log.segment_bytes();
+        let ranges: Vec<(i64, i64)> = self
+            .log
+            .segments()
+            .iter()
+            .map(|segment| (segment.base.max(start), segment.base + length))
+            .filter(|(from, to)| from < to)
+            .collect();
+        let room = AtomicUsize::new(MOST_GATHERED);
+        let is_small = to_i64(ranges.len()) * length < SHARE_FROM;
+        let threads = std::thread::available_parallelism()
+            .map_or(1, usize::from)
+            .min(ranges.len());
+        if is_small || threads < 2 {
+            let mut pieces = Vec::new();
+            for (from, to) in ranges {
+                let piece = self.read_segment(from, to, &room)?;
+                let is_end = piece.end < to;
+                pieces.push((to, piece));
+                if is_end {
+                    break;
+                }
+            }
+            return Ok(pieces);
+        }
+        let (next, ends_at) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
+        let work = || {
+            let mut pieces = Vec::new();
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some((from, to)) = ranges.get(number).copied() else {
+                    return Ok(pieces);
+                };
+                if number > ends_at.load(Ordering::Relaxed) {
+                    return Ok(pieces);
+                }
+                let piece = self.read_segment(from, to, &room)?;
+                if piece.end < to {
+                    ends_at.fetch_min(number, Ordering::Relaxed);
+                }
+                pieces.push((number, to, piece));
+            }
+        };
+        let mut pieces = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            let mut all = Vec::new();
+            for worker in workers {
+                let pieces: Result<Vec<_>, StoreError> = worker
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                all.extend(pieces?);
+            }
+            Ok::<_, StoreError>(all)
+        })?;
+        pieces.sort_unstable_by_key(|(number, _, _)| *number);
+        Ok(pieces.into_iter().map(|(_, to, piece)| (to, piece)).collect())
+    }
+
+    fn read_segment(&self, from: i64, to: i64, room: &AtomicUsize) -> Result<Piece, StoreError> {
+        let mut reader = LogReader::new(self.log, from, self.check_crc)
+            .durable(self.durable)
+            .until(to);
+        let mut piece = Piece {
+            end: from,
+            reason: None,
+            met: Vec::new(),
+            gathered_to: from,
+            gathered: Recovered::default(),
+        };
+        let mut has_room = true;
+        loop {
+            match reader.step()? {
+                Step::Record(record) if has_room => {
+                    if let Some(met) = self.meet(&record) {
+                        piece.met.push(met);
+                        has_room = room
+                            .try_update(Ordering::Relaxed, Ordering::Relaxed, |room| room.checked_sub(1))
+                            .is_ok();
+                    }
+                    piece.gathered.note(&record);
+                    piece.gathered_to = end_of(&record);
+                }
+                Step::Record(_) => {}
+                Step::End(reason) => {
+                    piece.reason = reason;
+                    piece.end = reader.position();
+                    return Ok(piece);
+                }
+            }
+        }
+    }
+
+    /// Puts the records of a range that was found sound into their queues; `None` when a queue has a gap and the walk did not
+    /// begin at the log's start.
+    pub(crate) fn run(&self, sound: Sound, is_whole: bool) -> Result<Option<Recovered>, StoreError> {
+        let Sound { start, end, pieces } = sound;
+        if self.crashed || is_whole {
+            self.queues.cut(self.log, start)?;
+        }
+        let mut recovered = Recovered::default();
+        for piece in pieces {
+            for met in piece.met {
+                if !self.dispatch(&met, is_whole)? {
+                    return Ok(None);
+                }
+            }
+            recovered.add(piece.gathered);
+            let mut reader = LogReader::new(self.log, piece.gathered_to, false).until(piece.end);
+            while reader.position() < piece.end
+                && let Step::Record(record) = reader.step()?
+            {
+                recovered.note(&record);
+                if let Some(met) = self.meet(&record)
+                    && !self.dispatch(&met, is_whole)?
+                {
+                    return Ok(None);
+                }
+            }
+        }
+        self.log.set_appended(end);
+        self.log
+            .set_flushed(if self.crashed { start.min(end) } else { end });
+        Ok(Some(recovered))
+    }
+
+    /// What a queue gets of a record, if any does.
+    fn meet(&self, record: &Record<'_>) -> Option<Met> {
+        if sys_flag::is_hidden(record.sys_flag) || record.sys_flag & sys_flag::INNER_BATCH != 0 {
+            return None;
+        }
+        Some(Met {
+            queue: self.queues.get_or_add(record.topic, record.queue_id),
+            index: record.queue_offset,
+            unit: Unit {
+                position: record.physical_offset,
+                size: i32::try_from(record.size).unwrap_or(i32::MAX),
+                tags_code: tags_code_of(record),
+            },
+        })
+    }
+
+    /// Puts a record into its queue; false when the queue has a gap in front of it that a longer walk can fill.
+    fn dispatch(&self, met: &Met, is_whole: bool) -> Result<bool, StoreError> {
+        let Met { queue, index, unit } = met;
+        let (index, next) = (*index, queue.next());
+        if index == 0 && next > 0 {
+            // The topic was deleted and made again.
+            queue.reset(self.fs)?;
+        } else if index != next && queue.end() == queue.min() {
+            if !is_whole {
+                return Ok(false);
+            }
+            // Older records are gone: the queue begins here.
+            queue.begin_at(self.fs, index)?;
+        } else if index < next {
+            tracing::warn!(
+                topic = %queue.topic,
+                queue = queue.id,
+                position = unit.position,
+                "a record with an index that its queue had before: not put into the queue again"
+            );
+            return Ok(true);
+        } else if index > next {
+            if !is_whole {
+                return Ok(false);
+            }
+            // What is missing stood between the queue's newest record and this one.
+            let newest = queue.last(self.fs)?.map_or(0, Unit::end).max(self.log.start());
+            if index - next > (unit.position - newest) / SHORTEST {
+                tracing::warn!(
+                    topic = %queue.topic,
+                    queue = queue.id,
+                    index,
+                    position = unit.position,
+                    "a record with an index that cannot be: not put into the queue"
+                );
+                return Ok(true);
+            }
+            for _ in next..index {
+                queue.assign(1);
+                queue.put_back(self.fs, Unit::FILLER)?;
+            }
+        }
+        queue.assign(1);
+        let waiting = queue.put_back(self.fs, *unit)?;
+        if waiting > 0 {
+            self.queues.note_unwritten(queue);
+        }
+        if waiting >= WRITE_NOW {
+            self.queues.note_unsynced(queue);
+            queue.write_out(self.fs)?;
+        }
+        Ok(true)
+    }
+}
+
+impl Recovered {
+    fn note(&mut self, record: &Record<'_>) {
+        self.last_store_ms = record.store_timestamp_ms;
+        self.last = Mark {
+            record: record.physical_offset,
+            end: end_of(record),
+        };
+        self.replayed += 1;
+    }
+
+    fn add(&mut self, next: Self) {
+        if next.replayed > 0 {
+            (self.last_store_ms, self.last) = (next.last_store_ms, next.last);
+            self.replayed += next.replayed;
+        }
+    }
+}
+
+/// What a queue keeps of a record besides its place.
+pub(crate) fn tags_code_of(record: &Record<'_>) -> i64 {
+    if record.topic == SCHEDULE_TOPIC
+        && let Some(level) = record
+            .properties
+            .get(names::DELAY)
+            .and_then(|level| level.parse::<usize>().ok())
+        && level > 0
+    {
+        let seconds = DELAY_LEVELS
+            .get(level.min(DELAY_LEVELS.len()) - 1)
+            .copied()
+            .unwrap_or_default();
+        return record.store_timestamp_ms + seconds * 1000;
+    }
+    java_hash::tags_code(record.properties.get(names::TAGS))
+}
+
+/// Position behind a record.
+pub(crate) fn end_of(record: &Record<'_>) -> i64 {
+    record.physical_offset + to_i64(record.size)
+}
