@@ -68,7 +68,7 @@ def _reload_from(file: str) -> Callable[[list[AnyServer]], None]:
                 try:
                     server.reload(file)
                 except (ConfigError, OSError) as error:
-                    logger.error("%s stays as it is: %s", server.address, error)
+                    logger.warning("%s stays as it is: %s", server.address, error)
                 else:
                     logger.warning("%s has read %s again", server.address, file)
 
