@@ -3,13 +3,15 @@
 
 mod common;
 
-use common::{Site, TempDir, eventually, options, properties, pull, records};
+use common::{LIMIT, Site, TempDir, eventually, options, properties, pull, records, send};
 use pyrmq_broker::Broker;
-use pyrmq_remoting::codes::response;
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::message::batch;
 use pyrmq_testkit::FaultyDisk;
 use pyrmq_testkit::disk::{Fault, Operation};
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::runtime::Handle;
 
 fn start(dir: &TempDir, disk: &FaultyDisk, flush: &str) -> Site {
@@ -81,4 +83,49 @@ async fn a_topic_that_cannot_be_written_is_not_made() {
     disk.heal();
     site.ask_ok(common::create("T", 1)).await;
     site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_slow_disk_under_old_messages_holds_up_no_one_else() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let site = start(&dir, &disk, "ASYNC_FLUSH");
+    let mut body = Vec::new();
+    for _ in 0..500 {
+        let item = batch::BatchItem {
+            flag: 0,
+            body: b"old",
+            properties: b"",
+        };
+        batch::encode(&item, &mut body).unwrap();
+    }
+    for _ in 0..10 {
+        let mut one = send("T", 0, &body, "");
+        one.code = request::SEND_BATCH_MESSAGE;
+        assert_eq!(site.ask(one).await.code, response::SUCCESS);
+    }
+    // The first slow read is on the one thread that there is: nothing may be awaited meanwhile.
+    let reads = disk.counts().1;
+    disk.hang_reads(true);
+    let first = site.asking(pull("G", "T", 0, "*", None));
+    for _ in 0..10_000 {
+        if disk.counts().1 > reads {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(5));
+    disk.hang_reads(false);
+    assert_eq!(records(&first.await.unwrap().unwrap()).len(), 32);
+    disk.hang_reads(true);
+    let mut waiting: Vec<_> = (0..6)
+        .map(|at| site.asking(pull("G", "T", at * 32, "*", None)))
+        .collect();
+    site.send_ok("T", b"meanwhile", "").await;
+    assert!(waiting.iter_mut().all(|answer| answer.try_recv().is_err()));
+    disk.hang_reads(false);
+    for answer in waiting {
+        assert_eq!(records(&answer.await.unwrap().unwrap()).len(), 32);
+    }
+    drop(site.broker.stop(LIMIT).await);
 }

@@ -54,7 +54,10 @@ struct Plan {
     syncs: AtomicU64,
     /// Fsyncs of files wait while this is true.
     hangs: Mutex<bool>,
+    /// Positional reads of files wait while this is true.
+    reads_hang: Mutex<bool>,
     released: Condvar,
+    reads_released: Condvar,
 }
 
 impl Plan {
@@ -141,6 +144,16 @@ impl FaultyDisk {
         self.plan.released.notify_all();
     }
 
+    /// Lets every positional read of a file wait until this is called again with `false`.
+    pub fn hang_reads(&self, hangs: bool) {
+        *self
+            .plan
+            .reads_hang
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = hangs;
+        self.plan.reads_released.notify_all();
+    }
+
     /// No more faults.
     pub fn heal(&self) {
         self.plan.rules().clear();
@@ -175,6 +188,12 @@ struct FaultyFile {
 impl File for FaultyFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.plan.check(Operation::Read, &self.path)?;
+        let hangs = self
+            .plan
+            .reads_hang
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        drop(self.plan.reads_released.wait_while(hangs, |hangs| *hangs));
         self.inner.read_at(buffer, offset)
     }
 

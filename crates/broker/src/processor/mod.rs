@@ -12,6 +12,7 @@ pub(crate) mod offset;
 pub(crate) mod properties;
 pub(crate) mod pull;
 pub(crate) mod query;
+mod readers;
 pub(crate) mod reply;
 mod rows;
 pub(crate) mod runtime;

@@ -4,8 +4,10 @@
 //! header in one pass -> group, topic, queue, filter (in this order) -> store -> found: the bytes as stored
 //!                                                                           -> at the end of the queue: held, once
 //! ```
+//! Answered on the connection's task; old data from a slow disk by threads of their own (`readers`).
 //! `nextBeginOffset` is set in every answer of the store: a client that is told to pull again would loop without it.
 
+use super::readers::Readers;
 use crate::admission;
 use crate::error::Refusal;
 use crate::hold::Held;
@@ -22,6 +24,7 @@ use pyrmq_store::{Get, GetStatus, Got, TagFilter};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// sysFlag bits of a pull (Apache `PullSysFlag`).
 const COMMITS: i32 = 0x1;
@@ -34,10 +37,14 @@ const FORBIDDEN_GROUP: &str = "2";
 const FORBIDDEN_TOPIC: &str = "3";
 const FORBIDDEN_BROADCASTING: &str = "4";
 
+/// A pull so many messages from its queue's end may need the disk.
+const OLD: i64 = 4096;
+
 /// Answers pulls.
 #[derive(Debug)]
 pub(crate) struct Pull {
     state: Arc<State>,
+    readers: Arc<Readers>,
 }
 
 /// A pull that passed every check.
@@ -51,13 +58,35 @@ struct Admitted {
 
 impl Processor for Pull {
     fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
-        self.answer(request, reply, true);
+        if !self.readers.are_needed(clock::now_ms()) || !self.is_old(&request) {
+            return self.answer(request, reply, true);
+        }
+        let answerer = || {
+            let (state, readers) = (Arc::downgrade(&self.state), self.readers.clone());
+            move |(request, reply)| {
+                // A broker that is gone answers nobody.
+                if let Some(state) = state.upgrade() {
+                    let readers = readers.clone();
+                    Self { state, readers }.answer(request, reply, true);
+                }
+            }
+        };
+        if let Some((request, reply)) = self.readers.submit((request, reply), answerer) {
+            self.answer(request, reply, true);
+        }
     }
 }
 
 impl Pull {
     pub(crate) fn new(state: Arc<State>) -> Self {
-        Self { state }
+        let readers = Arc::default();
+        Self { state, readers }
+    }
+
+    /// Whether a pull's messages may have left the page cache.
+    fn is_old(&self, request: &Command) -> bool {
+        PullMessageRequestHeader::decode(&request.fields)
+            .is_ok_and(|ask| self.state.store.max_offset(ask.topic, ask.queue_id) - ask.queue_offset > OLD)
     }
 
     /// The second pass of a pull that waited: it always answers.
@@ -136,6 +165,7 @@ impl Pull {
         // The store has its own caps; these are the client's wishes.
         let count = ask.max_msg_nums.max(1);
         let bytes = ask.max_msg_bytes.filter(|bytes| *bytes > 0).unwrap_or(i32::MAX);
+        let begin = Instant::now();
         let got = state.store.get(&Get {
             topic: ask.topic,
             queue_id: ask.queue_id,
@@ -147,6 +177,7 @@ impl Pull {
                 Tags::Codes(codes) => TagFilter::Codes(codes),
             },
         });
+        self.readers.note(begin.elapsed(), clock::now_ms());
         let got = got.map_err(|error| Refusal::internal(error.to_string()))?;
         Ok((ask, admitted, got))
     }

@@ -1,0 +1,127 @@
+//! Threads that read for pulls of old data while the disk is slow.
+//!
+//! A pull is answered on its connection's task, which is right as long as the page cache has the data: a hop to another
+//! thread costs more than the read. A read from the disk would hold up the other connections of that task's thread, so
+//! once a read was slow, pulls from far behind their queue's end go through here, until reads have been quick for
+//! `REMEMBERED`. Fresh pulls stay where they are.
+//!
+//! Threads are made when they are needed and end when nothing came for `LINGER`; at most `THREADS` read at a time.
+
+use pyrmq_remoting::Command;
+use pyrmq_remoting::net::Reply;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A read that took this long was no read from the page cache.
+pub(super) const SLOW: Duration = Duration::from_millis(1);
+/// How long one slow read counts.
+const REMEMBERED_MS: i64 = 5_000;
+const THREADS: usize = 4;
+const LINGER: Duration = Duration::from_millis(500);
+
+/// A pull that waits for a thread.
+type Job = (Command, Reply);
+
+/// The threads, and whether they are needed.
+#[derive(Default)]
+pub(super) struct Readers {
+    slow_until_ms: AtomicI64,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    // Guards what waits and how many threads there are.
+    jobs: Mutex<Jobs>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct Jobs {
+    waiting: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+}
+
+impl fmt::Debug for Readers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Readers")
+    }
+}
+
+impl Readers {
+    /// Whether the disk was slow of late.
+    pub(super) fn are_needed(&self, now_ms: i64) -> bool {
+        now_ms < self.slow_until_ms.load(Ordering::Relaxed)
+    }
+
+    /// Notes how long a read took.
+    pub(super) fn note(&self, took: Duration, now_ms: i64) {
+        if took >= SLOW {
+            self.slow_until_ms
+                .store(now_ms + REMEMBERED_MS, Ordering::Relaxed);
+        }
+    }
+
+    /// Has a pull answered by one of the threads. Given back when there is none and none can be made.
+    pub(super) fn submit<F>(&self, job: Job, make: impl FnOnce() -> F) -> Option<Job>
+    where
+        F: Fn(Job) + Send + 'static,
+    {
+        let mut jobs = self.shared.jobs();
+        jobs.waiting.push_back(job);
+        if jobs.idle >= jobs.waiting.len() {
+            drop(jobs);
+            self.shared.more.notify_one();
+            return None;
+        }
+        if jobs.threads >= THREADS {
+            return None;
+        }
+        jobs.threads += 1;
+        drop(jobs);
+        let (shared, answer) = (self.shared.clone(), make());
+        let thread = std::thread::Builder::new().name("pull-old".to_owned());
+        if let Err(error) = thread.spawn(move || shared.run(&answer)) {
+            tracing::warn!(%error, "cannot start a thread that reads old messages");
+            let mut jobs = self.shared.jobs();
+            jobs.threads -= 1;
+            if jobs.threads == 0 {
+                return jobs.waiting.pop_back();
+            }
+        }
+        None
+    }
+}
+
+impl Shared {
+    fn jobs(&self) -> MutexGuard<'_, Jobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self, answer: &impl Fn(Job)) {
+        let mut jobs = self.jobs();
+        loop {
+            if let Some(job) = jobs.waiting.pop_front() {
+                drop(jobs);
+                answer(job);
+                jobs = self.jobs();
+                continue;
+            }
+            jobs.idle += 1;
+            let (woken, waited) = self
+                .more
+                .wait_timeout_while(jobs, LINGER, |jobs| jobs.waiting.is_empty())
+                .unwrap_or_else(PoisonError::into_inner);
+            jobs = woken;
+            jobs.idle -= 1;
+            if waited.timed_out() {
+                jobs.threads -= 1;
+                return;
+            }
+        }
+    }
+}
