@@ -26,6 +26,7 @@ from benches.e2e.nameserver import name_server_rows
 from benches.e2e.producer import producer_rows
 from benches.e2e.servers import VERSION, apache, ours
 from benches.e2e.store import store_rows
+from benches.e2e.store_broker import PARTS, store_broker_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +61,18 @@ def measure(arguments: argparse.Namespace) -> list[rows.Row]:
     if wanted("nameserver"):
         done += name_server_rows(arguments.rounds, arguments.seconds)
     if wanted("store"):
-        done += store_rows(ROOT, arguments.rounds)
+        sizes = {"queues": arguments.queues, "megabytes": arguments.megabytes}
+        done += store_rows(ROOT, arguments.rounds, **sizes)
+    parts = {part for part in PARTS if wanted("store") or wanted(part)}
+    if parts:
+        done += store_broker_rows(
+            parts,
+            arguments.rounds,
+            arguments.seconds,
+            backlog=arguments.backlog,
+            queues=arguments.queues,
+            megabytes=arguments.megabytes,
+        )
     if wanted("producer"):
         with ExitStack() as stack:
             sides = [stack.enter_context(side())[0] for side in (ours, apache)]
@@ -145,12 +157,18 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="turns of each side")
     parser.add_argument("--seconds", type=int, default=5, help="seconds of each turn of a load")
     parser.add_argument(
-        "--backlog", type=int, default=400_000, help="messages that the drain reads"
+        "--backlog", type=int, default=400_000, help="messages that drain and pulls read"
+    )
+    parser.add_argument(
+        "--queues", type=int, default=40_000, help="queues of the stores that are opened"
+    )
+    parser.add_argument(
+        "--megabytes", type=int, default=1000, help="size of the logs that are opened"
     )
     parser.add_argument(
         "--rows",
         help="comma list of: start,import,codec,nameserver,store,producer,sync,batch,drain,python "
-        "(default: all)",
+        f"(default: all); parts of store: {','.join(PARTS)}",
     )
     arguments = parser.parse_args()
     with installed():

@@ -1,0 +1,339 @@
+"""The store as a whole broker drives it: fsyncs, pulls, cold reads, starts.
+
+The load is `crates/client/examples/broker_load.rs`, a process of its own; `cargo` builds it, and
+`crates/store/examples/store_bench.rs`, which fills the stores that only have to be opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from tests.interop.driver import Driver, DriverError
+from tests.interop.ours import OurBroker, OurNameServer
+from tests.interop.rocketmq import JavaBroker, JavaNameServer
+
+from benches.e2e.rows import Row
+from benches.e2e.servers import MEASURED_STORE, VERSION, cpu_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SIDES = ("ours", "apache")
+PARTS = ("storesync", "storepull", "storecold", "storerestart", "storestart")
+"""What `--rows` may name; `store` runs all of them."""
+
+DEFAULT_STORE = {
+    "mappedFileSizeCommitLog": 1 << 30,
+    "mappedFileSizeConsumeQueue": 6_000_000,
+    "maxHashSlotNum": 5_000_000,
+    "maxIndexNum": 20_000_000,
+}
+BODY = 1024
+QUEUES = 4
+HOT_PER_S = 1000
+
+
+def _binary(name: str) -> Path:
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    return target / "release" / "examples" / name
+
+
+def _build() -> None:
+    for package, example in (("pyrmq-client", "broker_load"), ("pyrmq-store", "store_bench")):
+        command = ["cargo", "build", "--release", "--quiet", "-p", package, "--example", example]
+        subprocess.run(command, cwd=ROOT, check=True, timeout=1800)
+
+
+class Load:
+    """The load generator on one broker."""
+
+    def __init__(self, broker: str, names: str) -> None:
+        """Start it."""
+        self._process = subprocess.Popen(
+            [_binary("broker_load"), broker, names],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, command: str) -> dict[str, Any]:
+        """Run one command; its figures."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the load generator ended in `{command}`")
+        told: dict[str, Any] = json.loads(line)
+        return told
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End it."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.wait(timeout=60)
+
+
+@contextmanager
+def _side(
+    name: str, properties: Mapping[str, object]
+) -> Iterator[tuple[str, OurBroker | JavaBroker]]:
+    """Run one side; the name server's address and the broker."""
+    settings = {**MEASURED_STORE, **properties}
+    with ExitStack() as stack:
+        if name == "ours":
+            names = stack.enter_context(OurNameServer())
+            broker: OurBroker | JavaBroker = OurBroker(names.address, properties=settings)
+            yield names.address, stack.enter_context(broker)
+            return
+        java = stack.enter_context(JavaNameServer(VERSION, quick=False))
+        broker = JavaBroker(VERSION, java.address, quick=False, heap_mb=1024, properties=settings)
+        yield java.address, stack.enter_context(broker)
+
+
+def _row(what: str, unit: str, target: str = "", *, less: bool = False) -> Row:
+    return Row(what=f"store: {what}", unit=unit, target=target, less_is_more=less)
+
+
+def store_broker_rows(
+    parts: set[str], rounds: int, seconds: int, *, backlog: int, queues: int, megabytes: int
+) -> list[Row]:
+    """Measure the parts that were asked for.
+
+    Args:
+        parts: of ``PARTS``.
+        rounds: turns of each side.
+        seconds: of each turn of a load.
+        backlog: messages of 1 KiB that the pulls read.
+        queues: queues of the stores that only have to be opened.
+        megabytes: size of their logs.
+    """
+    _build()
+    done: list[Row] = []
+    if "storesync" in parts:
+        done += _sync(rounds, seconds)
+    if "storepull" in parts:
+        done += _pull(rounds, seconds, backlog)
+    if "storecold" in parts:
+        done += _cold(rounds, seconds, backlog)
+    if "storerestart" in parts:
+        done.append(_restart(rounds, backlog))
+    if "storestart" in parts:
+        done += _start(rounds, queues, megabytes)
+    return done
+
+
+def _sync(rounds: int, seconds: int) -> list[Row]:
+    many = _row("SYNC_FLUSH, 64 senders of our producer, 1 KiB", "msg/s", ">= 5 times")
+    lone = _row("SYNC_FLUSH, one sender of our producer, p50", "µs", less=True)
+    disk = _row("write and fdatasync on the same disk, p50", "µs", less=True)
+    share = _row("SYNC_FLUSH, one sender, of write and fdatasync", "times", "<= 1.3", less=True)
+    with ExitStack() as stack:
+        loads = {}
+        for name in SIDES:
+            address, broker = stack.enter_context(_side(name, {"flushDiskType": "SYNC_FLUSH"}))
+            loads[name] = stack.enter_context(Load(broker.address, address)), broker
+        for turn in range(rounds + 1):
+            for name, (load, broker) in loads.items():
+                before = cpu_seconds(broker.pid)
+                told = load.run(f"send 64 {seconds} {BODY}")
+                if told["failed"]:
+                    print(f"  {name}: {told['failed']} sends failed", file=sys.stderr)
+                spent = (cpu_seconds(broker.pid) - before) * 1e6 / told["answers"]
+                alone = load.run(f"send 1 {seconds} {BODY}")["p50_us"]
+                if turn == 0:
+                    continue
+                many.add(name, told["per_second"], spent)
+                lone.add(name, alone)
+                if name == "ours":
+                    bare = load.run(f"fdatasync {broker.store_dir} 1000 {BODY + 200}")["p50_us"]
+                    disk.add(name, bare)
+                    share.add(name, alone / bare)
+    return [many, lone, disk, share]
+
+
+def _fill(address: str, count: int) -> str:
+    """Write a backlog; its topic."""
+    from pyrmq import Producer
+
+    topic, body = "bench-backlog", bytes(BODY)
+    with Producer(name_server=address, group="bench-fill") as producer:
+        for _ in range(count):
+            producer.produce(topic, body)
+        if not producer.flush(120):
+            raise TimeoutError("the backlog is not written after 120 s")
+    return topic
+
+
+def _pull(rounds: int, seconds: int, backlog: int) -> list[Row]:
+    rate = _row("pull of a stored backlog, raw frames, 1 KiB", "MB/s", ">= 1000, or 0.7 of:")
+    bare = _row("the same bytes over a bare socket", "MB/s")
+    share = _row("pull, of the bare socket", "times", ">= 0.7")
+    load_of = f"{seconds} 1 4"
+    with ExitStack() as stack:
+        loads = {}
+        for name in SIDES:
+            address, broker = stack.enter_context(_side(name, {}))
+            topic = _fill(address, backlog)
+            loads[name] = stack.enter_context(Load(broker.address, address)), broker
+        for turn in range(rounds + 1):
+            for name, (load, broker) in loads.items():
+                before = cpu_seconds(broker.pid)
+                told = load.run(f"pull {topic} {QUEUES} {load_of}")
+                spent = cpu_seconds(broker.pid) - before
+                if turn == 0:
+                    continue
+                mine = told["bytes_per_second"] / 1e6
+                # A quarter more runs before the count begins.
+                rate.add(name, mine, spent * 1e6 / (told["answers"] * 32 * 1.25))
+                if name == "ours":
+                    size = told["bytes"] // max(1, told["answers"])
+                    copied = load.run(f"copy {seconds} 1 {size}")["bytes_per_second"] / 1e6
+                    bare.add(name, copied)
+                    share.add(name, mine / copied)
+    return [rate, bare, share]
+
+
+@contextmanager
+def _kept_cold(store: Path) -> Iterator[None]:
+    """Keep the log's files, but for the last, out of the page cache."""
+    ended = threading.Event()
+
+    def evict() -> None:
+        while not ended.wait(0.05):
+            for path in sorted((store / "commitlog").iterdir())[:-2]:
+                with path.open("rb") as file:
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    os.sync()
+    thread = threading.Thread(target=evict)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _cold(rounds: int, seconds: int, backlog: int) -> list[Row]:
+    hot = _row(f"{HOT_PER_S:,} sends of 1 KiB a second, p99, nobody pulls", "µs", less=True)
+    warm = _row("the same beside pulls of cached data", "µs", less=True)
+    cold = _row("the same beside pulls of data that is not cached", "µs", "<= 2 times", less=True)
+    rate = _row("those pulls", "MB/s")
+    share = _row("p99 beside cold pulls, of p99 alone", "times", "<= 2", less=True)
+    with ExitStack() as stack:
+        address, broker = stack.enter_context(_side("ours", {}))
+        topic = _fill(address, backlog)
+        sender = stack.enter_context(Load(broker.address, address))
+        puller = stack.enter_context(Load(broker.address, address))
+        sends = f"paced {HOT_PER_S} {seconds} {BODY}"
+
+        def beside() -> tuple[float, float]:
+            pulled: list[float] = []
+
+            def pull() -> None:
+                told = puller.run(f"pull {topic} {QUEUES} {seconds} 1 1")
+                pulled.append(told["bytes_per_second"] / 1e6)
+
+            thread = threading.Thread(target=pull)
+            thread.start()
+            late = sender.run(sends)["p99_us"]
+            thread.join()
+            return late, pulled[0]
+
+        sender.run(sends)
+        for _ in range(rounds):
+            alone = sender.run(sends)["p99_us"]
+            hot.add("ours", alone)
+            warm.add("ours", beside()[0])
+            with _kept_cold(broker.store_dir):
+                late, pulled = beside()
+            cold.add("ours", late)
+            rate.add("ours", pulled)
+            share.add("ours", late / alone)
+    return [hot, warm, cold, rate, share]
+
+
+def _restart(rounds: int, backlog: int) -> Row:
+    """From the start of a killed broker to a Java client's first send that it acknowledges."""
+    row = _row("start after kill -9 to a Java client's first send", "s", ">= 5 times", less=True)
+    with ExitStack() as stack:
+        driver = stack.enter_context(Driver(VERSION, quick=False))
+        for name in SIDES:
+            with _side(name, {}) as (address, broker):
+                _fill(address, backlog)
+                with driver.producer(address, group=f"restart-{name}") as producer:
+                    driver.send(producer, "bench-restart")
+                    for _ in range(rounds):
+                        row.add(name, _first_send(name, address, broker, driver, producer))
+    return row
+
+
+def _first_send(
+    name: str, address: str, broker: OurBroker | JavaBroker, driver: Driver, producer: str
+) -> float:
+    with contextlib.suppress(DriverError):
+        driver.send(producer, "bench-restart", count=100)
+    broker.kill()
+    settings = {**MEASURED_STORE, "listenPort": broker.port}
+    options = {"store_dir": broker.store_dir, "port": broker.port, "properties": settings}
+    again = (
+        OurBroker(address, **options)
+        if name == "ours"
+        else JavaBroker(VERSION, address, quick=False, heap_mb=1024, **options)
+    )
+    begin = time.perf_counter()
+    starting = threading.Thread(target=again.start)
+    starting.start()
+    try:
+        while True:
+            try:
+                driver.send(producer, "bench-restart")
+            except DriverError:
+                continue
+            return time.perf_counter() - begin
+    finally:
+        starting.join()
+        again.kill()
+        broker.start()
+
+
+def _start(rounds: int, queues: int, megabytes: int) -> list[Row]:
+    size = f"{megabytes:,} MB in {queues:,} queues"
+    killed = _row(f"start of the broker after kill -9, {size}", "s", "<= 5 s at 10 GB", less=True)
+    clean = _row(f"start of the broker after a clean stop, {size}", "s", "<= 5 s", less=True)
+    with tempfile.TemporaryDirectory(prefix="pyrmq-bench-") as home:
+        store = Path(home) / "store"
+        command = [_binary("store_bench"), "--fill", "--queues", str(queues)]
+        with subprocess.Popen(
+            [*command, "--mb", str(megabytes), store], stdout=subprocess.PIPE, text=True
+        ) as filling:
+            assert filling.stdout is not None
+            filling.stdout.readline()
+            filling.kill()
+        for turn in range(rounds):
+            if turn:
+                (store / "abort").touch()
+            for row in (killed, clean):
+                broker = OurBroker("127.0.0.1:9", store_dir=store, properties=DEFAULT_STORE)
+                begin = time.perf_counter()
+                broker.start(timeout=300)
+                row.add("ours", time.perf_counter() - begin)
+                broker.stop(timeout=120)
+    return [killed, clean]
