@@ -38,3 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--leak-producers", default="200", help="producers that the leak test opens and closes"
     )
+    parser.addoption(
+        "--kill-rounds",
+        default="2",
+        help="how often tests/e2e/test_kill.py kills a broker under load, at each level",
+    )
