@@ -32,7 +32,7 @@ VERSIONS = ("5.5.0", "4.9.7", "4.6.1")
 """The RocketMQ versions that the tests know, newest first."""
 
 JAVA_DIR = Path(__file__).parent / "java"
-"""Where the pom and the Java sources are."""
+"""Where the pom and the Java sources are; those in ``src5`` are for clients of 5.x only."""
 
 MIN_JAVA = 17
 MAVEN_TIMEOUT_S = 900
@@ -127,7 +127,8 @@ def jars(version: str) -> Path:
 def classes(version: str) -> Path:
     """Return the directory with our Java programs, compiled against one RocketMQ version."""
     lib = jars(version)
-    sources = sorted((JAVA_DIR / "src").glob("*.java"))
+    folders = [JAVA_DIR / "src", *([JAVA_DIR / "src5"] if version.startswith("5.") else [])]
+    sources = sorted(source for folder in folders for source in folder.glob("*.java"))
     digest = hashlib.sha256(f"{java_major()}".encode())
     for source in sources:
         digest.update(source.name.encode() + b"\0" + source.read_bytes())

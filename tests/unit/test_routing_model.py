@@ -47,12 +47,13 @@ class Model:
             ]
         passes.append(lambda _: True)
         for may in passes:
-            start, self.next = self.next, self.next + 1
+            start = self.next
             for step in range(len(queues)):
                 place = (start + step) % len(queues)
                 if may(queues[place]):
-                    self.next += step
+                    self.next += step + 1
                     return place
+            self.next += len(queues)
         return None
 
 

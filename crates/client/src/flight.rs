@@ -141,7 +141,7 @@ impl Flight {
             self.shared.stats.batched.fetch_add(items, Ordering::Relaxed);
         }
         let client = self.shared.client.clone();
-        client.request_with(&queue.address.clone(), command, wait, move |outcome| {
+        client.request_to(&queue.address.clone(), command, wait, move |outcome| {
             self.land(&queue, outcome);
         });
     }

@@ -240,7 +240,7 @@ impl ProducerOptions {
             trace_topic: None,
             vip_channel: false,
             unit_mode: false,
-            max_in_flight: 32_768,
+            max_in_flight: 16_384,
             max_in_flight_bytes: 64 * 1024 * 1024,
         }
     }

@@ -4,7 +4,7 @@
 //! A broker always comes back by itself when its time is over; leaving out is advice, never a refusal: when no broker
 //! is available the selection takes one all the same (see [`select`](crate::select)).
 
-use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 /// What an attempt that failed counts as, whatever time it took (Apache: isolation).
@@ -66,12 +66,68 @@ pub struct Fault {
     pub reachable: bool,
 }
 
-/// The brokers of one client by name. `now_ms` is any clock that only goes forward.
+/// Records of brokers, by name: few, so that looking through them beats hashing a name.
 #[derive(Debug, Default)]
+struct Records {
+    all: Vec<(Box<str>, Fault)>,
+}
+
+impl Records {
+    fn get(&self, broker: &str) -> Option<&Fault> {
+        let found = self.all.iter().find(|(name, _)| **name == *broker);
+        found.map(|(_, fault)| fault)
+    }
+
+    fn get_mut(&mut self, broker: &str) -> Option<&mut Fault> {
+        let found = self.all.iter_mut().find(|(name, _)| **name == *broker);
+        found.map(|(_, fault)| fault)
+    }
+
+    /// The last moment at which somebody is left out; never while a probe is awaited.
+    fn clear_from(&self) -> i64 {
+        let faults = self.all.iter().map(|(_, fault)| fault);
+        faults
+            .map(|fault| if fault.reachable { fault.until_ms } else { i64::MAX })
+            .max()
+            .unwrap_or(i64::MIN)
+    }
+}
+
+/// The brokers of one client by name. `now_ms` is any clock that only goes forward.
+#[derive(Debug)]
 pub struct LatencyFaultTolerance {
     schedule: Schedule,
-    // Guards what is known of each broker; read for each queue that is chosen, written for each answer.
-    faults: RwLock<HashMap<Box<str>, Fault>>,
+    // From this moment on nobody is left out and no probe is awaited: looked at without the lock.
+    clear_from: AtomicI64,
+    // Guards what is known of each broker; read for each queue that is chosen while somebody is left out, written when
+    // that changes.
+    faults: RwLock<Records>,
+}
+
+/// What is known now, for several looks.
+#[derive(Debug)]
+pub struct Look<'a> {
+    records: RwLockReadGuard<'a, Records>,
+}
+
+impl Look<'_> {
+    /// True when the broker is not left out now. A broker never heard of is available.
+    pub fn is_available(&self, broker: &str, now_ms: i64) -> bool {
+        self.records
+            .get(broker)
+            .is_none_or(|fault| now_ms >= fault.until_ms)
+    }
+
+    /// True unless a probe is awaited.
+    pub fn is_reachable(&self, broker: &str) -> bool {
+        self.records.get(broker).is_none_or(|fault| fault.reachable)
+    }
+}
+
+impl Default for LatencyFaultTolerance {
+    fn default() -> Self {
+        Self::new(Schedule::default())
+    }
 }
 
 impl LatencyFaultTolerance {
@@ -79,12 +135,27 @@ impl LatencyFaultTolerance {
     pub fn new(schedule: Schedule) -> Self {
         Self {
             schedule,
+            clear_from: AtomicI64::new(i64::MIN),
             faults: RwLock::default(),
         }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, HashMap<Box<str>, Fault>> {
-        self.faults.read().unwrap_or_else(PoisonError::into_inner)
+    /// For several looks with one lock.
+    pub fn look(&self) -> Look<'_> {
+        let records = self.faults.read().unwrap_or_else(PoisonError::into_inner);
+        Look { records }
+    }
+
+    /// True when nobody is left out and no probe is awaited: every broker is as good as any other.
+    pub fn is_clear(&self, now_ms: i64) -> bool {
+        now_ms >= self.clear_from.load(Ordering::Acquire)
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut Records) -> R) -> R {
+        let mut records = self.faults.write().unwrap_or_else(PoisonError::into_inner);
+        let result = change(&mut records);
+        self.clear_from.store(records.clear_from(), Ordering::Release);
+        result
     }
 
     /// An attempt ended. `isolate`: it failed, and counts as [`ISOLATION_LATENCY_MS`]. `reachable`: false when only a
@@ -94,73 +165,75 @@ impl LatencyFaultTolerance {
         let out = self.schedule.not_available_ms(measured);
         let until = now_ms.saturating_add(i64::try_from(out).unwrap_or(i64::MAX));
         // The usual case, a quick answer of a broker without a record, takes no write lock.
-        if out == 0 && reachable && !self.read().contains_key(broker) {
+        if out == 0 && reachable && self.look().records.get(broker).is_none() {
             return;
         }
-        let mut faults = self.faults.write().unwrap_or_else(PoisonError::into_inner);
-        let fault = faults.entry(broker.into()).or_insert(Fault {
-            latency_ms: 0,
-            until_ms: i64::MIN,
-            reachable: true,
+        self.change(|records| {
+            if records.get(broker).is_none() {
+                let fresh = Fault {
+                    latency_ms: 0,
+                    until_ms: i64::MIN,
+                    reachable: true,
+                };
+                records.all.push((broker.into(), fresh));
+            }
+            let Some(fault) = records.get_mut(broker) else {
+                return;
+            };
+            fault.latency_ms = latency_ms;
+            fault.reachable = reachable;
+            // Good news does not shorten what was decided: answers of one broker arrive out of order.
+            if out > 0 {
+                fault.until_ms = fault.until_ms.max(until);
+            }
         });
-        fault.latency_ms = latency_ms;
-        fault.reachable = reachable;
-        // Good news does not shorten what was decided: answers of one broker arrive out of order.
-        if out > 0 {
-            fault.until_ms = fault.until_ms.max(until);
-        }
     }
 
     /// A probe was answered.
     pub fn set_reachable(&self, broker: &str) {
-        let mut faults = self.faults.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(fault) = faults.get_mut(broker) {
-            fault.reachable = true;
-        }
+        self.change(|records| {
+            if let Some(fault) = records.get_mut(broker) {
+                fault.reachable = true;
+            }
+        });
     }
 
     /// True when the broker is not left out now. A broker never heard of is available.
     pub fn is_available(&self, broker: &str, now_ms: i64) -> bool {
-        self.read()
-            .get(broker)
-            .is_none_or(|fault| now_ms >= fault.until_ms)
+        self.look().is_available(broker, now_ms)
     }
 
     /// True unless a probe is awaited.
     pub fn is_reachable(&self, broker: &str) -> bool {
-        self.read().get(broker).is_none_or(|fault| fault.reachable)
+        self.look().is_reachable(broker)
     }
 
     /// What is known of a broker.
     pub fn get(&self, broker: &str) -> Option<Fault> {
-        self.read().get(broker).copied()
+        self.look().records.get(broker).copied()
     }
 
     /// What is known of every broker, by name.
     pub fn all(&self) -> Vec<(String, Fault)> {
-        let faults = self.read();
-        let mut known: Vec<(String, Fault)> = faults
-            .iter()
-            .map(|(name, fault)| (name.to_string(), *fault))
-            .collect();
+        let look = self.look();
+        let records = look.records.all.iter();
+        let mut known: Vec<(String, Fault)> =
+            records.map(|(name, fault)| (name.to_string(), *fault)).collect();
         known.sort_unstable_by(|left, right| left.0.cmp(&right.0));
         known
     }
 
     /// The brokers that wait for a probe, sorted.
     pub fn unreachable(&self) -> Vec<String> {
-        let faults = self.read();
-        let waiting = faults.iter().filter(|(_, fault)| !fault.reachable);
-        let mut names: Vec<String> = waiting.map(|(name, _)| name.to_string()).collect();
-        names.sort_unstable();
-        names
+        let known = self.all().into_iter();
+        known
+            .filter(|(_, fault)| !fault.reachable)
+            .map(|(name, _)| name)
+            .collect()
     }
 
     /// Forgets a broker that has left the routes.
     pub fn remove(&self, broker: &str) {
-        self.faults
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(broker);
+        self.change(|records| records.all.retain(|(name, _)| **name != *broker));
     }
 }

@@ -33,20 +33,33 @@ impl QueueSelector {
     /// The next queue that passes. Looks at each queue once, also while other threads choose.
     pub fn select_where<'a, Q>(&self, queues: &'a [Q], mut pass: impl FnMut(&Q) -> bool) -> Option<&'a Q> {
         let start = self.next.fetch_add(1, Ordering::Relaxed);
-        let (step, queue) = (0..queues.len()).find_map(|step| {
-            let queue = queues.get(start.wrapping_add(step) % queues.len())?;
-            pass(queue).then_some((step, queue))
-        })?;
-        if step > 0 {
-            // On from the queue that was chosen, or the one behind those left out would be chosen twice as often.
-            self.next.fetch_add(step, Ordering::Relaxed);
+        let first = start.checked_rem(queues.len())?;
+        let (before, behind) = queues.split_at_checked(first)?;
+        let mut looked = 0;
+        for queue in behind.iter().chain(before) {
+            looked += 1;
+            if pass(queue) {
+                self.skip(looked);
+                return Some(queue);
+            }
         }
-        Some(queue)
+        self.skip(looked);
+        None
+    }
+
+    /// On from the last queue that was looked at, or the one behind those left out would be chosen twice as often.
+    fn skip(&self, looked: usize) {
+        if looked > 1 {
+            self.next.fetch_add(looked - 1, Ordering::Relaxed);
+        }
     }
 
     /// The next queue that is not on the broker of the attempt that failed; any queue when all are.
     pub fn select<'a, Q: OnBroker>(&self, queues: &'a [Q], last_broker: Option<&str>) -> Option<&'a Q> {
-        self.select_where(queues, |queue| Some(queue.broker()) != last_broker)
+        let Some(last) = last_broker else {
+            return self.select_where(queues, |_| true);
+        };
+        self.select_where(queues, |queue| queue.broker() != last)
             .or_else(|| self.select_where(queues, |_| true))
     }
 
@@ -60,14 +73,14 @@ impl QueueSelector {
         now_ms: i64,
     ) -> Option<&'a Q> {
         let other = |queue: &Q| Some(queue.broker()) != last_broker;
+        if faults.is_clear(now_ms) {
+            return self.select(queues, last_broker);
+        }
+        let known = faults.look();
         self.select_where(queues, |queue| {
-            other(queue) && faults.is_available(queue.broker(), now_ms)
+            other(queue) && known.is_available(queue.broker(), now_ms)
         })
-        .or_else(|| {
-            self.select_where(queues, |queue| {
-                other(queue) && faults.is_reachable(queue.broker())
-            })
-        })
+        .or_else(|| self.select_where(queues, |queue| other(queue) && known.is_reachable(queue.broker())))
         .or_else(|| self.select_where(queues, |_| true))
     }
 }

@@ -64,7 +64,7 @@ class ProducerOptions(Options):
     unit_mode: bool = False
     unit_name: str = ""
     address_server: str | None = None
-    max_in_flight: int = 32_768
+    max_in_flight: int = 16_384
     max_in_flight_bytes: int = 64 * 1024 * 1024
     linger: float = 0.005
     batch_bytes: int = 64 * 1024

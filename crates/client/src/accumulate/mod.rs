@@ -19,7 +19,7 @@ use crate::ClientError;
 use crate::batch::{self, Batch, COMMON_PROPERTIES, IdText};
 use crate::draft::check_topic;
 use crate::producer::{Producer, SendResult};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use lane::{Key, Lane, Load, Open};
 use park::Parked;
 use pyrmq_remoting::net::Shutdown;
@@ -27,6 +27,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
+
+/// Memory that small bodies share, and what is small.
+const SHARED_BYTES: usize = 16 * 1024;
+const LARGE_BODY: usize = 2 * 1024;
 
 /// When a batch is full, and how long it may be kept open.
 #[derive(Debug, Clone, Copy)]
@@ -93,6 +97,8 @@ struct State<T> {
     topics: HashMap<Arc<str>, Key>,
     parked: HashMap<Arc<str>, Vec<Parked<T>>>,
     last_parked: u64,
+    /// Bodies that travel alone are copied into this, one behind the other.
+    bodies: BytesMut,
     /// The timer is awake.
     ticking: bool,
     closed: bool,
@@ -133,6 +139,7 @@ impl<T: Send + 'static> Accumulator<T> {
                 topics: HashMap::new(),
                 parked: HashMap::new(),
                 last_parked: 0,
+                bodies: BytesMut::new(),
                 ticking: false,
                 closed: false,
             }),
@@ -196,7 +203,7 @@ impl<T: Send + 'static> Accumulator<T> {
             None => state.lanes.entry(key.clone()).or_default(),
         };
         let (ticking, eager, hurried) = (state.ticking, item.eager, item.timeout.is_some());
-        self.put(lane, key, item, now)?;
+        self.put(&mut state.bodies, lane, key, item, now)?;
         let due = lane.is_due(key.is_ordered(), now, self.limits.linger);
         let pump = (due && !lane.pumping).then(|| key.clone());
         // Nothing else would make it leave when it is neither eager nor full, or end when its lane is held up for longer
@@ -231,14 +238,21 @@ impl<T: Send + 'static> Accumulator<T> {
     }
 
     /// Adds a message to its lane, behind everything that is there.
-    fn put(&self, lane: &mut Lane<T>, key: &Key, item: Item<'_, T>, now: Instant) -> Result<(), ClientError> {
+    fn put(
+        &self,
+        bodies: &mut BytesMut,
+        lane: &mut Lane<T>,
+        key: &Key,
+        item: Item<'_, T>,
+        now: Instant,
+    ) -> Result<(), ClientError> {
         let options = self.producer.options();
         let large = options
             .compression
             .is_some_and(|setting| item.body.len() >= setting.over_bytes);
         let single = matches!(key, Key::Any(_)) && self.limits.linger.is_zero();
         if single || large || item.alone || item.timeout.is_some() {
-            return self.put_alone(lane, key, item, now);
+            return self.put_alone(bodies, lane, key, item, now);
         }
         let properties = COMMON_PROPERTIES + item.extra.len();
         let full = lane.open.as_ref().is_some_and(|open| {
@@ -271,6 +285,7 @@ impl<T: Send + 'static> Accumulator<T> {
 
     fn put_alone(
         &self,
+        bodies: &mut BytesMut,
         lane: &mut Lane<T>,
         key: &Key,
         item: Item<'_, T>,
@@ -281,7 +296,7 @@ impl<T: Send + 'static> Accumulator<T> {
         let id = std::str::from_utf8(&id).unwrap_or_default();
         let draft = self.producer.draft(
             key.topic(),
-            Bytes::copy_from_slice(item.body),
+            copied(bodies, item.body),
             batch::alone_properties(id, item.extra),
             id.to_owned(),
             item.flag,
@@ -424,6 +439,19 @@ impl<T: Send + 'static> Accumulator<T> {
         }
         again
     }
+}
+
+/// A copy of a body. Small ones share memory: an allocation each, made by one thread and freed by another, costs more
+/// than the copy.
+fn copied(bodies: &mut BytesMut, body: &[u8]) -> Bytes {
+    if body.len() > LARGE_BODY {
+        return Bytes::copy_from_slice(body);
+    }
+    if bodies.capacity() - bodies.len() < body.len() {
+        *bodies = BytesMut::with_capacity(SHARED_BYTES);
+    }
+    bodies.extend_from_slice(body);
+    bodies.split().freeze()
 }
 
 /// The timer: asleep until a batch is opened, then until the oldest is ripe. It keeps nothing alive.

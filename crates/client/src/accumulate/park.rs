@@ -94,7 +94,7 @@ impl<T: Send + 'static> Accumulator<T> {
                     ticket: None,
                 };
                 let lane = state.lanes.entry(key.clone()).or_default();
-                self.put(lane, &key, item, parked.since)?;
+                self.put(&mut state.bodies, lane, &key, item, parked.since)?;
                 Ok(key)
             });
             match put {

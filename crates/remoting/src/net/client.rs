@@ -102,13 +102,24 @@ impl Client {
     pub fn request_with(
         &self,
         address: &str,
+        command: Command,
+        timeout: Duration,
+        callback: impl FnOnce(Result<Command, NetError>) + Send + 'static,
+    ) {
+        self.request_to(&Arc::from(address), command, timeout, callback);
+    }
+
+    /// The same without a copy of the address.
+    pub fn request_to(
+        &self,
+        address: &Arc<str>,
         mut command: Command,
         timeout: Duration,
         callback: impl FnOnce(Result<Command, NetError>) + Send + 'static,
     ) {
         command.flag &= !(FLAG_RESPONSE | FLAG_ONEWAY);
         let shared = Arc::downgrade(&self.owner.shared);
-        let at: Box<str> = address.into();
+        let at = address.clone();
         let callback: Callback = Box::new(move |result| {
             callback(result.and_then(|response| refuse_go_away(&shared, &at, response)));
         });

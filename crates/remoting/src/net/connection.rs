@@ -174,7 +174,10 @@ impl Connection {
                 continue;
             };
             match self.rest(cx, phase, deadline) {
-                Ok(true) => return Poll::Pending,
+                Ok(true) => {
+                    self.batch.rest();
+                    return Poll::Pending;
+                }
                 Ok(false) => self.link.unpark(),
                 Err(reason) => {
                     self.count(&reason);

@@ -24,7 +24,7 @@ const INLINE_BODY: usize = 512;
 const BATCH_BYTES: usize = 256 * 1024;
 /// Slices of one vectored write.
 const SLICES: usize = 64;
-/// A head buffer that has grown beyond this is not kept.
+/// A head buffer that has grown beyond this is not kept while the connection sleeps.
 const KEEP_BYTES: usize = 64 * 1024;
 
 #[derive(Debug)]
@@ -58,9 +58,6 @@ impl Batch {
     pub(super) fn fill(&mut self, ready: &mut VecDeque<Command>, refused: &mut Vec<Refused>) {
         self.at = 0;
         self.body_at = 0;
-        if self.heads.capacity() > KEEP_BYTES {
-            self.heads = Vec::new();
-        }
         self.heads.clear();
         let mut bodies = 0;
         while self.heads.len() + bodies < BATCH_BYTES {
@@ -90,6 +87,13 @@ impl Batch {
         };
         if self.heads.len() > ended {
             self.segments.push_back(Segment::Heads(self.heads.len()));
+        }
+    }
+
+    /// The connection sleeps: gives back memory that a busy time needed.
+    pub(super) fn rest(&mut self) {
+        if self.segments.is_empty() && self.heads.capacity() > KEEP_BYTES {
+            self.heads = Vec::new();
         }
     }
 

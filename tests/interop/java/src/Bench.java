@@ -6,12 +6,15 @@ import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendCallback;
+import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
@@ -76,6 +79,53 @@ final class Bench {
         Map<String, Object> out = figures(sent.get(), elapsed, cpuSeconds() - cpuBefore);
         out.put("failed", failed.get());
         latencies(out, samples);
+        return out;
+    }
+
+    /** One thread that sends asynchronously, with at most {@code window} messages on their way. */
+    Object sendAsync(Args args) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer(args.get("group", "bench-producer"));
+        producer.setNamesrvAddr(args.get("namesrv"));
+        producer.setInstanceName("bench-" + System.nanoTime());
+        producer.setSendMsgTimeout(10000);
+        producer.setCompressMsgBodyOverHowmuch(Integer.MAX_VALUE);
+        producer.start();
+        try {
+            loadAsync(producer, args, args.number("warmup", 1));
+            return loadAsync(producer, args, args.number("seconds", 5));
+        } finally {
+            producer.shutdown();
+        }
+    }
+
+    private static Map<String, Object> loadAsync(DefaultMQProducer producer, Args args, long seconds) throws Exception {
+        byte[] body = new byte[args.integer("size", 128)];
+        new Random(7).nextBytes(body);
+        int window = args.integer("window", 1000);
+        Semaphore room = new Semaphore(window);
+        AtomicLong sent = new AtomicLong();
+        AtomicLong failed = new AtomicLong();
+        double cpuBefore = cpuSeconds();
+        long start = System.nanoTime();
+        long end = start + TimeUnit.SECONDS.toNanos(seconds);
+        SendCallback told = new SendCallback() {
+            @Override public void onSuccess(SendResult result) {
+                sent.incrementAndGet();
+                room.release();
+            }
+
+            @Override public void onException(Throwable failure) {
+                failed.incrementAndGet();
+                room.release();
+            }
+        };
+        for (long number = args.number("count", Long.MAX_VALUE); number > 0 && System.nanoTime() < end; number--) {
+            room.acquire();
+            producer.send(new Message(args.get("topic"), body), told);
+        }
+        room.acquire(window);
+        Map<String, Object> out = figures(sent.get(), (System.nanoTime() - start) / 1e9, cpuSeconds() - cpuBefore);
+        out.put("failed", failed.get());
         return out;
     }
 

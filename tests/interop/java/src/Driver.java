@@ -98,8 +98,12 @@ public final class Driver {
                 return admin.offsets(args);
             case "admin.mqadmin":
                 return admin.mqadmin(args);
+            case "routing.replay":
+                return Class.forName("Routing").getDeclaredMethod("replay", Args.class).invoke(null, args);
             case "bench.send":
                 return bench.send(args);
+            case "bench.sendAsync":
+                return bench.sendAsync(args);
             case "bench.drain":
                 return bench.drain(args);
             default:

@@ -1,0 +1,49 @@
+"""Our queue selection and the Java client's over the same tables: nanoseconds a choice."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from tests.interop import artifacts
+
+from benches.e2e.rows import Row
+from benches.e2e.servers import VERSION
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SECONDS = "0.05"
+
+
+def _ours() -> str:
+    command = ["cargo", "bench", "--quiet", "-p", "pyrmq-routing", "--bench", "select"]
+    return _run([*command, "--", "--seconds", SECONDS])
+
+
+def _java() -> str:
+    return _run(["java", "-cp", artifacts.class_path(VERSION), "RoutingBench", SECONDS])
+
+
+def _run(command: list[str]) -> str:
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=900
+    )
+    return done.stdout
+
+
+def selection_rows(rounds: int) -> list[Row]:
+    """A choice with fault tolerance on, of two and of sixteen brokers with four queues each."""
+    rows: dict[tuple[str, int], Row] = {}
+    for _ in range(rounds):
+        for side, run in (("ours", _ours), ("apache", _java)):
+            for line in run().splitlines():
+                if not line.startswith('{"what"'):
+                    continue
+                one = json.loads(line)
+                what = f"selection, {one['brokers']} brokers: {one['what']}"
+                row = rows.setdefault(
+                    (one["what"], one["brokers"]),
+                    Row(what=what, unit="ns", target=">= 10 times", less_is_more=True),
+                )
+                row.add(side, one["ns"])
+    return list(rows.values())
