@@ -24,6 +24,8 @@ from benches.e2e import rows
 from benches.e2e.codec import codec_rows
 from benches.e2e.nameserver import name_server_rows
 from benches.e2e.producer import producer_rows
+from benches.e2e.rivals import Duel, rival_rows, rival_table
+from benches.e2e.selection import selection_rows
 from benches.e2e.servers import VERSION, apache, ours
 from benches.e2e.store import store_rows
 from benches.e2e.store_broker import PARTS, store_broker_rows
@@ -73,6 +75,10 @@ def measure(arguments: argparse.Namespace) -> list[rows.Row]:
             queues=arguments.queues,
             megabytes=arguments.megabytes,
         )
+    if wanted("selection"):
+        done += selection_rows(arguments.rounds)
+    if wanted("rivals"):
+        done += rival_rows(arguments.rounds, arguments.scale)
     if wanted("producer"):
         with ExitStack() as stack:
             sides = [stack.enter_context(side())[0] for side in (ours, apache)]
@@ -127,6 +133,8 @@ def table(done: list[rows.Row]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for row in done:
+        if isinstance(row, Duel):
+            continue
         cells = [_figure(row, side) for side in ("ours", "apache")]
         ratio = f"{row.ratio():.2f}" if row.ratio() is not None else "-"
         cpu = "-"
@@ -160,6 +168,9 @@ def main() -> int:
         "--backlog", type=int, default=400_000, help="messages that drain and pulls read"
     )
     parser.add_argument(
+        "--scale", type=float, default=1.0, help="share of the messages of the rivals' loads"
+    )
+    parser.add_argument(
         "--queues", type=int, default=40_000, help="queues of the stores that are opened"
     )
     parser.add_argument(
@@ -167,13 +178,15 @@ def main() -> int:
     )
     parser.add_argument(
         "--rows",
-        help="comma list of: start,import,codec,nameserver,store,producer,sync,batch,drain,python "
-        f"(default: all); parts of store: {','.join(PARTS)}",
+        help="comma list of: start,import,codec,nameserver,store,selection,rivals,producer,sync,"
+        f"batch,drain,python (default: all); parts of store: {','.join(PARTS)}",
     )
     arguments = parser.parse_args()
     with installed():
         done = measure(arguments)
     print(table(done))
+    if any(isinstance(row, Duel) for row in done):
+        print(f"\n{rival_table(done)}")
     commit = subprocess.run(
         ["git", "rev-parse", "HEAD"],
         cwd=ROOT,
