@@ -22,6 +22,10 @@ const BATCH: usize = 1024;
 /// Bytes of registrations that may wait; one more is answered SYSTEM_BUSY.
 const WAITING_BYTES: usize = 256 * 1024 * 1024;
 
+/// Of the thread: about a third of what others get.
+#[cfg(target_os = "linux")]
+const NICE: i32 = 5;
+
 /// A request that waits for its turn.
 #[derive(Debug)]
 pub(crate) struct Asked {
@@ -118,7 +122,21 @@ pub(crate) fn start(state: &Arc<State>) -> io::Result<watch::Receiver<bool>> {
     Ok(has_ended)
 }
 
+/// Routes and heartbeats come first where processors are scarce: a registration that takes a little longer does no
+/// harm.
+#[cfg(target_os = "linux")]
+fn step_back() {
+    // On Linux a priority is a thread's own.
+    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+        tracing::debug!(%error, "registrations keep the priority of routes");
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn step_back() {}
+
 fn run(state: &State, jobs: &Receiver<Job>) {
+    step_back();
     let mut kept = None;
     loop {
         let Some(job) = kept.take().or_else(|| next(state, jobs.recv().ok())) else {
