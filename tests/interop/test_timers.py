@@ -1,0 +1,170 @@
+"""What only real brokers have: timer messages and their recall, topics of batches."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyrmq import BrokerError, Message, Producer, PullConsumer, TransactionState, aio
+from tests.interop.ask import await_registered
+from tests.interop.cluster import broker, name_server
+from tests.interop.driver import bodies
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyrmq import ReceivedMessage, SendResult
+    from tests.interop.cluster import Server
+    from tests.interop.driver import Driver
+
+
+@pytest.fixture(scope="module")
+def real(version: str) -> Iterator[tuple[Server, Server]]:
+    """A real name server and broker that lets timer messages be taken back."""
+    names = name_server("java", version)
+    names.start()
+    try:
+        one = broker("java", version, names.address, properties={"recallMessageEnable": "true"})
+        one.start()
+        try:
+            await_registered(names.address, one.address)
+            yield names, one
+        finally:
+            one.kill()
+    finally:
+        names.kill()
+
+
+@pytest.fixture
+def namesrv(real: tuple[Server, Server]) -> str:
+    """Where clients begin."""
+    return real[0].address
+
+
+@pytest.fixture
+def java(drivers: Callable[[str, str], Driver], version: str) -> Driver:
+    """The real client."""
+    return drivers(version, "JSON")
+
+
+@pytest.fixture
+def topic(java: Driver, real: tuple[Server, Server], name: str) -> str:
+    """A new topic of four queues."""
+    made = f"Timed{name}"
+    java.call("admin.createTopic", namesrv=real[0].address, topic=made, broker=real[1].address)
+    return made
+
+
+def since_5(version: str) -> None:
+    """Timers came with 5.0."""
+    if version.startswith("4"):
+        pytest.skip("brokers before 5.0 have none")
+
+
+def read(namesrv: str, topic: str, count: int, *, still: float = 0.0) -> list[ReceivedMessage]:
+    """Read a topic until `count` messages are there, and `still` seconds more."""
+    found: list[ReceivedMessage] = []
+    deadline = time.monotonic() + 40
+    with PullConsumer(name_server=namesrv, group=f"{topic}-{time.monotonic_ns()}") as consumer:
+        consumer.assign(dict.fromkeys(consumer.queues(topic), 0))
+        while len(found) < count and time.monotonic() < deadline:
+            found += consumer.poll(timeout=0.3)
+        if still:
+            found += consumer.poll(timeout=still)
+    return found
+
+
+def test_the_timer_delivers_what_every_way_of_sending_gave_it(
+    namesrv: str, topic: str, version: str
+) -> None:
+    since_5(version)
+    at = datetime.now(UTC) + timedelta(seconds=3)
+    told: list[SendResult | None] = []
+    with Producer(name_server=namesrv) as producer:
+        producer.send(topic, b"after", delay=3)
+        producer.send(topic, b"at", deliver_at=at, sharding_key="k")
+        producer.produce(topic, b"produced", lambda _, result: told.append(result), delay=3)
+        producer.send_batch(topic, ["plain", Message(topic, b"in a batch", deliver_at=at)])
+        future = producer.send_async(topic, b"async", delay=3)
+        assert future.result(timeout=10).status.name == "SEND_OK"
+        assert producer.flush()
+    assert told[0] is not None
+    found = read(namesrv, topic, 6)
+    assert sorted(m.body for m in found) == [
+        b"after",
+        b"async",
+        b"at",
+        b"in a batch",
+        b"plain",
+        b"produced",
+    ]
+    # The timer counts in seconds and is at most one early.
+    early = (at - timedelta(seconds=1.5)).timestamp() * 1000
+    assert [m.body for m in found if m.store_timestamp < early] == [b"plain"]
+
+
+def test_a_timer_message_is_taken_back_before_its_time(
+    namesrv: str, topic: str, version: str
+) -> None:
+    since_5(version)
+    with Producer(name_server=namesrv, trace=True) as producer:
+        taken = producer.send(topic, b"taken back", delay=4)
+        kept = producer.send(topic, b"kept", delay=4)
+        assert taken.recall_handle
+        assert kept.recall_handle
+        assert producer.recall(topic, taken.recall_handle) == taken.message_id
+        with pytest.raises(BrokerError, match=r"topic not match|not exist"):
+            producer.recall(f"{topic}-other", taken.recall_handle)
+
+    async def main() -> None:
+        async with aio.Producer(name_server=namesrv) as own:
+            later = await own.send(topic, b"taken back, too", delay=4)
+            assert later.recall_handle
+            assert await own.recall(topic, later.recall_handle) == later.message_id
+
+    asyncio.run(main())
+    assert [m.body for m in read(namesrv, topic, 1, still=3.0)] == [b"kept"]
+
+
+def test_aio_transactions_and_the_fast_port_work_on_a_real_broker(namesrv: str, topic: str) -> None:
+    async def local(_: SendResult) -> TransactionState:
+        return TransactionState.COMMIT
+
+    async def main() -> None:
+        async with aio.TransactionProducer(
+            check=lambda _: TransactionState.ROLLBACK,
+            name_server=namesrv,
+            group=topic,
+            vip_channel=True,
+            unit_name="north",
+        ) as producer:
+            await producer.send(topic, b"fast")
+            result = await producer.send_in_transaction(topic, b"committed", local)
+            assert result.confirmed
+            await producer.send_in_transaction(
+                topic, b"rolled back", lambda _: TransactionState.ROLLBACK
+            )
+
+    asyncio.run(main())
+    found = read(namesrv, topic, 2, still=0.5)
+    assert sorted(m.body for m in found) == [b"committed", b"fast"]
+
+
+def test_a_topic_of_batches_keeps_each_as_one_record_that_java_unpacks(
+    java: Driver, real: tuple[Server, Server], name: str, version: str
+) -> None:
+    since_5(version)
+    topic = f"Batches{name}"
+    namesrv, place = real[0].address, real[1].address
+    java.mqadmin(f"updateTopic -n {namesrv} -b {place} -t {topic} -r 1 -w 1 -a +queue.type=BatchCQ")
+    java.call("admin.awaitRoute", namesrv=namesrv, topic=topic, broker=place)
+    with Producer(name_server=namesrv) as producer:
+        results = producer.send_batch(topic, [f"m-{n}" for n in range(5)], inner=True)
+        assert [result.queue_offset for result in results] == list(range(5))
+    with java.lite(namesrv, topic, group=f"{topic}-java") as consumer:
+        rows = java.call("lite.poll", id=consumer, count=5)["messages"]
+    assert bodies(rows) == [f"m-{n}".encode() for n in range(5)]
