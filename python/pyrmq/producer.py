@@ -34,7 +34,7 @@ from pyrmq._client.values import (
     with_properties,
 )
 from pyrmq._exchange import Asking, Exchange
-from pyrmq.errors import ForkError, RmqError
+from pyrmq.errors import ClosedError, ForkError, RmqError
 from pyrmq.message import Body, Message, QueueId, SendResult, when_of
 
 __all__ = [
@@ -452,6 +452,8 @@ class Producer(ConfiguredProducer, Asking):
         wait = None if timeout is None else milliseconds("timeout", timeout)
 
         def whole() -> list[SendResult]:
+            if self._closed:
+                raise ClosedError("the producer is closed")
             place = queue_of(self._core, topic, queue)
             return all_sent(
                 topic,

@@ -96,3 +96,55 @@ def test_a_program_that_closes_nothing_ends_and_keeps_what_it_sent(
         check=False,
     )
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "100", "")
+
+
+ENDS = {
+    "atexit sends": """
+        import atexit
+
+        atexit.register(lambda: producer.send(topic, b"at exit"))
+        atexit.register(lambda: print("sent", flush=True))
+    """,
+    "a close in atexit": """
+        import atexit
+
+        atexit.register(producer.close)
+        producer.produce(topic, b"gathered")
+    """,
+    "futures that nobody awaits": """
+        for number in range(100):
+            producer.send_async(topic, str(number))
+    """,
+    "an exception": """
+        producer.produce(topic, b"gathered")
+        raise SystemExit(0)
+    """,
+    "a thread that sends": """
+        import threading
+
+        threading.Thread(target=lambda: [producer.send(topic, b"x") for _ in range(50)]).start()
+    """,
+    "a request": """
+        import threading
+
+        asking = producer.request_async(topic, b"?", timeout=0.2)
+    """,
+    "an open transaction producer": """
+        from pyrmq import TransactionProducer, TransactionState
+
+        own = TransactionProducer(check=lambda _: TransactionState.UNKNOWN, name_server=address)
+        own.send_in_transaction(topic, b"x", lambda _: None)
+    """,
+}
+
+
+@pytest.mark.parametrize("end", list(ENDS))
+def test_the_interpreter_ends_in_order(address: str, topic: str, end: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HEAD + textwrap.dedent(ENDS[end]), address, topic],
+        capture_output=True,
+        text=True,
+        timeout=25,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

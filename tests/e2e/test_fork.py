@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyrmq import PullConsumer
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PROGRAM = """
     import os, sys
@@ -72,19 +81,122 @@ def test_a_child_is_refused_old_handles_and_works_with_new_ones(address: str, to
     assert lines == ["child read [b'child', b'parent']", "parent sent at SEND_OK"]
 
 
-def test_a_multiprocessing_pool_sends_from_its_workers(address: str, topic: str) -> None:
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_multiprocessing_pool_sends_from_its_workers(
+    address: str, topic: str, tmp_path: Path, method: str
+) -> None:
+    # A file, as programs are: the methods that start anew import it again.
+    program = tmp_path / "pool.py"
+    program.write_text(
+        textwrap.dedent("""
+            import multiprocessing, sys
+            from pyrmq import Producer
+
+            def work(number):
+                with Producer(name_server=sys.argv[1]) as producer:
+                    return producer.send(sys.argv[2], str(number)).status.name
+
+            if __name__ == "__main__":
+                with Producer(name_server=sys.argv[1]) as producer:
+                    producer.send(sys.argv[2], b"parent")
+                    with multiprocessing.get_context(sys.argv[3]).Pool(2) as pool:
+                        print(pool.map(work, range(4)))
+                    print(producer.send(sys.argv[2], b"parent again").status.name)
+        """)
+    )
+    done = subprocess.run(
+        [sys.executable, str(program), address, topic, method],
+        capture_output=True,
+        text=True,
+        timeout=28,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [str(["SEND_OK"] * 4), "SEND_OK"]
+
+
+def test_workers_forked_before_the_first_send_have_producers_of_their_own(
+    address: str, topic: str
+) -> None:
+    """As gunicorn and Celery do: the master imports, makes nothing, and forks again and again."""
     program = """
-        import multiprocessing, sys
+        import os, sys
+        import pyrmq
         from pyrmq import Producer
 
-        def work(number):
-            with Producer(name_server=sys.argv[1]) as producer:
-                return producer.send(sys.argv[2], str(number)).status.name
+        producer = None
 
-        if __name__ == "__main__":
-            with Producer(name_server=sys.argv[1]) as producer:
-                producer.send(sys.argv[2], b"parent")
-                with multiprocessing.get_context("fork").Pool(2) as pool:
-                    print(pool.map(work, range(4)))
+        def send(body):
+            global producer
+            if producer is None:
+                producer = Producer(name_server=sys.argv[1])
+            return producer.send(sys.argv[2], body)
+
+        for generation in range(2):
+            children = []
+            for number in range(3):
+                child = os.fork()
+                if child == 0:
+                    send(f"{generation}-{number}")
+                    producer.close()
+                    os._exit(0)
+                children.append(child)
+            assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+        # A master that has a producer may fork on, as long as its children make theirs.
+        send("master")
+        for number in range(2):
+            child = os.fork()
+            if child == 0:
+                producer = None
+                send(f"late-{number}")
+                # Ends as a program does: with atexit, and whatever is open.
+                sys.exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+        print(send("master again").status.name)
+        producer.close()
     """
-    assert run(program, address, topic).strip() == str(["SEND_OK"] * 4)
+    assert run(program, address, topic).strip() == "SEND_OK"
+    found: set[bytes] = set()
+    with PullConsumer(name_server=address, group=f"{topic}-found") as consumer:
+        consumer.subscribe(topic)
+        while len(found) < 10:
+            messages = consumer.poll(timeout=10)
+            assert messages, found
+            found |= {message.body for message in messages}
+    assert {b"0-0", b"1-2", b"late-0", b"late-1", b"master", b"master again"} <= found
+
+
+def test_a_fork_while_other_threads_send_harms_neither_side(address: str, topic: str) -> None:
+    program = """
+        import os, sys, threading
+        from pyrmq import Producer
+
+        producer = Producer(name_server=sys.argv[1])
+        producer.send(sys.argv[2], b"first")
+        ended = threading.Event()
+
+        def work():
+            while not ended.is_set():
+                producer.send(sys.argv[2], b"x")
+                producer.produce(sys.argv[2], b"y")
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(5):
+            child = os.fork()
+            if child == 0:
+                # Neither collecting the parent's producer nor making one may hang.
+                del producer
+                with Producer(name_server=sys.argv[1]) as own:
+                    own.send(sys.argv[2], b"child")
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+        ended.set()
+        for thread in threads:
+            thread.join()
+        producer.close()
+        print(producer.stats().failed)
+    """
+    assert run(program, address, topic).strip() == "0"

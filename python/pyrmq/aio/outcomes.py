@@ -18,6 +18,7 @@ class Outcomes:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._next = 0
+        self._closed = False
 
     def call(self, start: Callable[..., None], *arguments: object) -> asyncio.Future[Any]:
         """Start a native call that reports to a token, and give the future of its outcome."""
@@ -36,7 +37,8 @@ class Outcomes:
         return future
 
     def close(self) -> None:
-        """Leave the loop; whoever still waits is told."""
+        """Leave the loop for good; whoever still waits is told."""
+        self._closed = True
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._native.fileno())
         self._loop = None
@@ -46,6 +48,8 @@ class Outcomes:
         self._waiting.clear()
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._closed:
+            raise ClosedError("it is closed")
         if self._loop is not None and not self._loop.is_closed():
             raise ConfigError("this object belongs to another event loop: make one for each")
         self._waiting.clear()

@@ -28,7 +28,7 @@ from pyrmq._client.values import (
 )
 from pyrmq._exchange import Exchange, way_back
 from pyrmq.aio.outcomes import Outcomes
-from pyrmq.errors import ConfigError, QueueFull
+from pyrmq.errors import ClosedError, ConfigError, QueueFull
 from pyrmq.message import Body, Message, QueueId, ReceivedMessage, SendResult, When, when_of
 
 __all__ = ["Producer"]
@@ -269,6 +269,8 @@ class Producer(ConfiguredProducer):
                 await self._outcomes.call(self._gathering.room_to, size)
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._closed:
+            raise ClosedError("the producer is closed")
         if self._loop is not None and not self._loop.is_closed():
             raise ConfigError("this producer belongs to another event loop: make one for each")
         loop.add_reader(self._gathering.fileno(), self._gathering.serve_futures, 0)

@@ -1,0 +1,290 @@
+"""What callers and servers can do wrong: each a clear error, whichever way it is sent."""
+
+# ruff: noqa: ANN401 - calls are passed through
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyrmq import (
+    ClosedError,
+    ConfigError,
+    MessageError,
+    NameServerUnreachable,
+    Producer,
+    QueueId,
+    RmqError,
+    RouteError,
+    SendTimeout,
+    TransactionProducer,
+    TransactionState,
+    aio,
+)
+from pyrmq.errors import ConnectionLost, NotSupported, PermissionDenied
+from pyrmq.testing import cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyrmq.testing import Cluster
+
+WAYS = [
+    "send",
+    "send by key",
+    "send_async",
+    "produce",
+    "send_batch",
+    "send_oneway",
+    "request",
+    "send_in_transaction",
+]
+"""The ways of sending that both forms have."""
+
+
+def unknown(_: object) -> TransactionState:
+    return TransactionState.UNKNOWN
+
+
+@contextmanager
+def sync_ways(**options: Any) -> Iterator[dict[str, Callable[..., object]]]:
+    """Each way of a synchronous producer; what it fails with is raised."""
+    with TransactionProducer(check=unknown, **options) as producer:
+
+        def produced(topic: str, body: Any, **more: Any) -> None:
+            errors: list[BaseException | None] = []
+            producer.produce(topic, body, lambda error, _: errors.append(error), **more)
+            assert producer.flush()
+            if errors[0] is not None:
+                raise errors[0]
+
+        yield {
+            "send": producer.send,
+            "send by key": lambda *a, **more: producer.send(*a, sharding_key="k", **more),
+            "send_async": lambda *a, **more: producer.send_async(*a, **more).result(timeout=20),
+            "produce": produced,
+            "send_batch": lambda topic, body, **more: producer.send_batch(topic, [body], **more),
+            "send_oneway": producer.send_oneway,
+            "request": producer.request,
+            "send_in_transaction": lambda topic, body, **more: producer.send_in_transaction(
+                topic, body, unknown, **more
+            ),
+            "close": producer.close,
+        }
+
+
+@contextmanager
+def aio_ways(**options: Any) -> Iterator[dict[str, Callable[..., object]]]:
+    """Each way of an asynchronous producer, run to its end."""
+    loop = asyncio.new_event_loop()
+    producer = aio.TransactionProducer(check=unknown, **options)
+
+    def run(call: Callable[..., Any]) -> Callable[..., object]:
+        def until_done(*arguments: Any, **more: Any) -> object:
+            return loop.run_until_complete(asyncio.wait_for(call(*arguments, **more), 20))
+
+        return until_done
+
+    async def produced(*arguments: Any, **more: Any) -> object:
+        future = await producer.produce(*arguments, **more)
+        await producer.flush()
+        return await future
+
+    try:
+        yield {
+            "send": run(producer.send),
+            "send by key": run(lambda *a, **more: producer.send(*a, sharding_key="k", **more)),
+            "send_async": run(producer.send),
+            "produce": run(produced),
+            "send_batch": run(lambda topic, body, **m: producer.send_batch(topic, [body], **m)),
+            "send_oneway": run(producer.send_oneway),
+            "request": run(producer.request),
+            "send_in_transaction": run(
+                lambda topic, body, **m: producer.send_in_transaction(topic, body, unknown, **m)
+            ),
+            "close": run(producer.close),
+        }
+    finally:
+        loop.run_until_complete(producer.close())
+        loop.close()
+
+
+FORMS = {"sync": sync_ways, "aio": aio_ways}
+
+
+@pytest.fixture(params=list(FORMS))
+def form(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    return FORMS[request.param]
+
+
+def test_a_message_that_no_broker_takes_never_leaves(
+    address: str, topic: str, form: Callable[..., Any]
+) -> None:
+    wrong: list[tuple[str, Any, dict[str, Any], str]] = [
+        ("two words", b"x", {}, "only the characters"),
+        ("with\x01separator", b"x", {}, "only the characters"),
+        ("", b"x", {}, "it is empty"),
+        ("t" * 128, b"x", {}, "longer than 127"),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", b"x", {}, "only brokers write to it"),
+        (topic, b"", {}, "empty body"),
+        (topic, "", {}, "empty body"),
+        (topic, b"x" * 101, {}, "has 101 bytes, the limit is 100"),
+        (topic, b"x", {"properties": {"a\x02": "b"}}, "separate properties"),
+        (topic, b"x", {"properties": {"a": "b\x01c"}}, "separate properties"),
+        (topic, b"x", {"properties": {"": "b"}}, "a name is not empty"),
+        (topic, b"x", {"properties": {"UNIQ_KEY": "b"}}, "has a meaning of its own"),
+        (topic, b"x", {"keys": "a\x01b"}, "separate properties"),
+        (topic, b"x", {"keys": ["a", "b\x02"]}, "separate properties"),
+        (topic, b"x", {"tags": "a\x02"}, "separate properties"),
+    ]
+    with form(name_server=address, max_message_bytes=100) as ways:
+        for way in WAYS:
+            for topic_name, body, more, match in wrong:
+                with pytest.raises(MessageError, match=match):
+                    ways[way](topic_name, body, **more)
+            for body in (42, None, ["x"]):
+                with pytest.raises(TypeError):
+                    ways[way](topic, body)
+
+
+def test_a_queue_that_is_none_is_refused_and_a_selector_may_raise(
+    address: str, topic: str, form: Callable[..., Any]
+) -> None:
+    wrong: list[tuple[Any, type[Exception], str]] = [
+        (QueueId("other", "broker-a", 0), ConfigError, "is not of topic"),
+        (lambda _: None, ConfigError, "it must return a queue"),
+        (lambda _: True, ConfigError, "it must return a queue"),
+        (lambda _: 99, ConfigError, "there are 4 queues"),
+        (lambda _: QueueId(topic, "broker-b", 0), ConfigError, "not among the topic's queues"),
+        (lambda _: 1 // 0, ZeroDivisionError, "division"),
+        (99, RouteError, "not among its writable queues"),
+        (QueueId(topic, "broker-b", 0), RouteError, "not among its writable queues"),
+    ]
+    with form(name_server=address) as ways:
+        ways["send"](topic, b"x")
+        for way in WAYS:
+            for queue, error, match in wrong:
+                if way == "send_batch" and error is RouteError:
+                    match = "not among its writable queues"
+                    with pytest.raises(RmqError, match=match):
+                        ways[way](topic, b"x", queue=queue)
+                    continue
+                with pytest.raises(error, match=match):
+                    ways[way](topic, b"x", queue=queue)
+
+
+def test_a_closed_producer_says_so_to_every_way(
+    address: str, topic: str, form: Callable[..., Any]
+) -> None:
+    with form(name_server=address) as ways:
+        ways["send"](topic, b"x")
+        ways["close"]()
+        for way in WAYS:
+            with pytest.raises(ClosedError, match="closed"):
+                ways[way](topic, b"x")
+        ways["close"]()
+
+
+@pytest.fixture(scope="module")
+def read_only() -> Iterator[Cluster]:
+    with cluster(broker_permission=4) as running:
+        yield running
+
+
+def test_a_read_only_broker_is_no_place_to_send_to(
+    read_only: Cluster, form: Callable[..., Any]
+) -> None:
+    with form(name_server=read_only.name_server, retries=0) as ways:
+        for way in WAYS:
+            if way == "send_oneway":
+                continue
+            with pytest.raises(RmqError, match=r"(?i)permi|forbidden") as caught:
+                ways[way]("any", b"x")
+            errors = getattr(caught.value, "results", [caught.value])
+            assert isinstance(errors[0], (PermissionDenied, RouteError)), errors
+
+
+@contextmanager
+def talking(answer: bytes | None) -> Iterator[str]:
+    """A server that is none of RocketMQ's: says something to whoever connects, or nothing."""
+    server = socket.create_server(("127.0.0.1", 0))
+    taken: list[socket.socket] = []
+
+    def serve() -> None:
+        while True:
+            try:
+                one, _ = server.accept()
+            except OSError:
+                return
+            taken.append(one)
+            if answer is not None:
+                one.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+        thread.join()
+        for one in taken:
+            one.close()
+
+
+def test_a_wrong_name_server_is_told_by_what_it_does(shared: Cluster, topic: str) -> None:
+    with (
+        Producer(name_server=shared.broker.address) as producer,
+        pytest.raises(NotSupported, match=f"{shared.broker.address} answered a route query"),
+    ):
+        producer.send(topic, b"x")
+    with (
+        talking(b"HTTP/1.1 400 Bad Request\r\n\r\n") as place,
+        Producer(name_server=place) as producer,
+        pytest.raises(NameServerUnreachable, match=f"tried .*{place}"),
+    ):
+        producer.send(topic, b"x")
+
+
+def test_a_silent_name_server_ends_a_send_in_its_time(topic: str, form: Callable[..., Any]) -> None:
+    with talking(None) as place, form(name_server=place, send_timeout=0.3) as ways:
+        for way in ("send", "send_async", "produce", "send_batch"):
+            began = time.monotonic()
+            with pytest.raises(RmqError) as caught:
+                ways[way](topic, b"x")
+            errors = getattr(caught.value, "results", [caught.value])
+            assert isinstance(errors[0], (SendTimeout, NameServerUnreachable)), errors
+            assert not getattr(errors[0], "may_exist", False)
+            assert time.monotonic() - began < 10
+
+
+def test_errors_tell_of_each_attempt_with_its_time_and_cause(topic: str) -> None:
+    with cluster() as running, Producer(name_server=running.name_server) as producer:
+        producer.send(topic, b"x")
+        place = running.broker.address
+        running.stop_broker()
+        with pytest.raises((SendTimeout, ConnectionLost)) as caught:
+            producer.send(topic, b"x", timeout=0.3)
+        text = str(caught.value)
+        assert "it was not stored" in text
+        assert "broker-a at 0 ms for" in text
+        assert place in text
+        assert not getattr(caught.value, "may_exist", True)
+        assert caught.value.__cause__ is not None
+
+
+def test_what_a_callback_of_a_future_raises_is_logged_and_harms_nobody(
+    address: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Producer(name_server=address) as producer:
+        first = producer.send_async(topic, b"1")
+        first.add_done_callback(lambda _: 1 // 0)
+        assert producer.send_async(topic, b"2").result(timeout=10).status.name == "SEND_OK"
+        assert first.result(timeout=10).status.name == "SEND_OK"
+        producer.close()
+    assert "ZeroDivisionError" in caplog.text
