@@ -115,7 +115,7 @@ impl PyAccumulator {
         flag: i32,
         queue: Option<&(String, i32)>,
         mut manner: Manner,
-    ) -> PyResult<()> {
+    ) -> PyResult<bool> {
         self.check(py)?;
         let raise = |error: ClientError| Error::from(error).into_py(py);
         let body = BodyRef::of(body)?;
@@ -140,7 +140,14 @@ impl PyAccumulator {
             timeout: manner.timeout,
             ticket: manner.ticket,
         };
-        self.core().push(item).map_err(|error| {
+        // Whoever waits in an event loop does not wait here.
+        let corked = manner.eager && !manner.wait && self.futures.bell.is_some();
+        let pushed = if corked {
+            self.core().push_corked(item)
+        } else {
+            self.core().push(item).map(|()| false)
+        };
+        pushed.map_err(|error| {
             self.producer.gate().leave(1, body.len());
             raise(error)
         })
@@ -297,9 +304,11 @@ impl PyAccumulator {
             timeout: None,
         };
         self.submit(py, topic, body, &own, flag, queue.as_ref(), manner)
+            .map(drop)
     }
 
-    /// Takes a message whose outcome completes `future`. `eager`: somebody waits for it.
+    /// Takes a message whose outcome completes `future`. `eager`: somebody waits for it. True: `uncork` must be called
+    /// once the tasks of the event loop that run now have had their turn.
     #[expect(
         clippy::too_many_arguments,
         reason = "called by one line of Python, for each message"
@@ -320,7 +329,7 @@ impl PyAccumulator {
         flag: i32,
         queue: Option<(String, i32)>,
         timeout_ms: Option<u64>,
-    ) -> PyResult<()> {
+    ) -> PyResult<bool> {
         let own = Own {
             keys,
             tags,
@@ -418,6 +427,13 @@ impl PyAccumulator {
         self.check(py)?;
         self.core().flush();
         Ok(())
+    }
+
+    /// Sends what the tasks of an event loop have given since it last waited.
+    fn uncork(&self) {
+        if self.owner.is_here() {
+            self.core().uncork();
+        }
     }
 
     /// Completes futures; waits up to `timeout_ms` for the first. False: closed, and nothing is left.

@@ -180,6 +180,37 @@ fn what_somebody_awaits_leaves_at_once_and_then_with_what_came_meanwhile() {
 }
 
 #[test]
+fn what_is_corked_leaves_together_when_it_is_full_or_uncorked() {
+    let bench = Bench::new(1, limits(LONG), |_| ());
+    let push = |number: u32, place| {
+        bench.producer.gate().enter_anyway(1, 4);
+        let item = Item {
+            topic: "orders",
+            body: &number.to_be_bytes(),
+            extra: "",
+            flag: 0,
+            place,
+            eager: true,
+            alone: false,
+            timeout: None,
+            ticket: Some(number),
+        };
+        bench.accumulator.push_corked(item).unwrap()
+    };
+    assert!(push(0, Place::Any), "somebody must uncork");
+    assert!(!push(1, Place::Any), "once for all");
+    assert!(!push(2, QUEUE));
+    assert!(bench.landed.try_recv().is_err());
+    bench.accumulator.uncork();
+    let mut landed = [bench.next().0, bench.next().0];
+    landed.sort();
+    assert_eq!(landed, [vec![0, 1], vec![2]]);
+    assert!(push(3, Place::Any), "uncorked once, corked again");
+    bench.accumulator.flush();
+    assert_eq!(bench.next().0, [3], "a flush does not wait for it");
+}
+
+#[test]
 fn without_linger_each_message_is_a_frame() {
     let bench = Bench::new(2, limits(Duration::ZERO), |_| ());
     for number in 0..20 {

@@ -35,12 +35,25 @@ __all__ = ["Producer"]
 
 _log = logging.getLogger("pyrmq.aio.producer")
 
+_Own = tuple[
+    str,
+    Body,
+    str | Sequence[str] | None,
+    str | None,
+    Mapping[str, str] | None,
+    str | None,
+    When,
+    int,
+]
+"""Topic, body, keys, tags, properties, sharding key, when to deliver, flag."""
+
 
 class Producer(ConfiguredProducer):
     """Sends messages from one event loop. The arguments are those of :class:`pyrmq.Producer`.
 
-    Sends that come while another of their topic is on its way leave together, as soon as that has
-    come back. A send that finds ``max_in_flight`` reached waits until there is room again.
+    Sends of tasks that run in the same turn of the loop leave together, and so do those that come
+    while another of their topic is on its way. A send that finds ``max_in_flight`` reached waits
+    until there is room again.
 
     Example:
         >>> async def main() -> None:
@@ -86,19 +99,11 @@ class Producer(ConfiguredProducer):
         Example:
             >>> await producer.send("orders", b"tea", keys="order-43")  # doctest: +SKIP
         """
-        future = await self._submit(
-            True,
-            topic,
-            body,
-            keys,
-            tags,
-            properties,
-            sharding_key,
-            when_of(delay_level, delay, deliver_at),
-            flag,
-            queue,
-            timeout,
-        )
+        when = when_of(delay_level, delay, deliver_at)
+        own = (topic, body, keys, tags, properties, sharding_key, when, flag)
+        future = self._offer(True, own, timeout) if queue is None else None
+        if future is None:
+            future = await self._submit(True, *own, queue, timeout)
         return await future
 
     async def produce(
@@ -127,9 +132,49 @@ class Producer(ConfiguredProducer):
             True
         """
         when = when_of(delay_level, delay, deliver_at)
-        return await self._submit(
-            False, topic, body, keys, tags, properties, sharding_key, when, flag, queue, None
-        )
+        own = (topic, body, keys, tags, properties, sharding_key, when, flag)
+        future = self._offer(False, own, None) if queue is None else None
+        if future is None:
+            future = await self._submit(False, *own, queue, None)
+        return future
+
+    def _offer(
+        self,
+        eager: bool,  # noqa: FBT001 - called by the two methods above
+        own: _Own,
+        timeout: float | None,
+    ) -> asyncio.Future[SendResult] | None:
+        """Hand a message over without a coroutine of its own; None where that needs one."""
+        topic, body, keys, tags, properties, sharding_key, when, flag = own
+        if self._hooks or properties is not None:
+            return None
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._bind(loop)
+        future: asyncio.Future[SendResult] = loop.create_future()
+        wait = None if timeout is None else milliseconds("timeout", timeout)
+        try:
+            corked = self._gathering.send(
+                future,
+                eager,
+                False,
+                topic,
+                body,
+                keys,
+                tags,
+                None,
+                sharding_key,
+                when,
+                flag,
+                None,
+                wait,
+            )
+        except QueueFull:
+            return None
+        if corked:
+            # Behind the tasks that run in this turn of the loop: what they send leaves together.
+            loop.call_soon(self._gathering.uncork)
+        return future
 
     async def _submit(
         self,
@@ -215,16 +260,18 @@ class Producer(ConfiguredProducer):
             place,
             None if timeout is None else milliseconds("timeout", timeout),
         )
+        loop = future.get_loop()
         try:
-            self._gathering.send(future, eager, False, *arguments)
+            if self._gathering.send(future, eager, False, *arguments):
+                loop.call_soon(self._gathering.uncork)
         except QueueFull:
-            loop = future.get_loop()
             seconds = self._options.send_timeout if timeout is None else timeout
             deadline = loop.time() + seconds
             while True:
                 await self._room(len(body), deadline)
                 try:
-                    self._gathering.send(future, eager, False, *arguments)
+                    if self._gathering.send(future, eager, False, *arguments):
+                        loop.call_soon(self._gathering.uncork)
                     break
                 except QueueFull:
                     if loop.time() >= deadline:

@@ -73,6 +73,8 @@ pub(super) struct Lane<T> {
     pub(super) in_flight: usize,
     /// Somebody is launching this lane's loads: he looks again before he stops.
     pub(super) pumping: bool,
+    /// It is among those that wait to be uncorked.
+    pub(super) corked: bool,
 }
 
 impl<T> Default for Lane<T> {
@@ -82,6 +84,7 @@ impl<T> Default for Lane<T> {
             sealed: VecDeque::new(),
             in_flight: 0,
             pumping: false,
+            corked: false,
         }
     }
 }

@@ -97,6 +97,8 @@ struct State<T> {
     topics: HashMap<Arc<str>, Key>,
     parked: HashMap<Arc<str>, Vec<Parked<T>>>,
     last_parked: u64,
+    /// Lanes that wait to be uncorked.
+    corked: Vec<Key>,
     /// Bodies that travel alone are copied into this, one behind the other.
     bodies: BytesMut,
     /// The timer is awake.
@@ -139,6 +141,7 @@ impl<T: Send + 'static> Accumulator<T> {
                 topics: HashMap::new(),
                 parked: HashMap::new(),
                 last_parked: 0,
+                corked: Vec::new(),
                 bodies: BytesMut::new(),
                 ticking: false,
                 closed: false,
@@ -158,6 +161,32 @@ impl<T: Send + 'static> Accumulator<T> {
 
     /// Takes a message. After an error nothing was taken: the caller leaves the gate again.
     pub fn push(self: &Arc<Self>, item: Item<'_, T>) -> Result<(), ClientError> {
+        self.take(item, false).map(drop)
+    }
+
+    /// The same for one who has more to push right now, such as the tasks of an event loop that run one after the
+    /// other: what would leave at once, half empty, waits for [`Self::uncork`]. True: the caller must see to that.
+    pub fn push_corked(self: &Arc<Self>, item: Item<'_, T>) -> Result<bool, ClientError> {
+        self.take(item, true)
+    }
+
+    /// Sends what [`Self::push_corked`] held back.
+    pub fn uncork(self: &Arc<Self>) {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let keys = std::mem::take(&mut state.corked);
+        for key in &keys {
+            if let Some(lane) = state.lanes.get_mut(key) {
+                lane.corked = false;
+            }
+        }
+        drop(guard);
+        for key in keys {
+            self.pump(&key);
+        }
+    }
+
+    fn take(self: &Arc<Self>, item: Item<'_, T>, corked: bool) -> Result<bool, ClientError> {
         self.producer.check_size(item.topic, item.body.len())?;
         if COMMON_PROPERTIES + item.extra.len() > pyrmq_remoting::message::properties::MAX_BYTES {
             return Err(ClientError::Property {
@@ -178,7 +207,7 @@ impl<T: Send + 'static> Accumulator<T> {
             state.topics.insert(item.topic.into(), key);
         }
         let Some(any) = state.topics.get(item.topic) else {
-            return Ok(());
+            return Ok(false);
         };
         let placed;
         let key = match item.place {
@@ -194,7 +223,7 @@ impl<T: Send + 'static> Accumulator<T> {
                     &placed
                 } else {
                     self.park(guard, &topic, hash, item, now);
-                    return Ok(());
+                    return Ok(false);
                 }
             }
         };
@@ -205,7 +234,13 @@ impl<T: Send + 'static> Accumulator<T> {
         let (ticking, eager, hurried) = (state.ticking, item.eager, item.timeout.is_some());
         self.put(&mut state.bodies, lane, key, item, now)?;
         let due = lane.is_due(key.is_ordered(), now, self.limits.linger);
-        let pump = (due && !lane.pumping).then(|| key.clone());
+        let held = corked && due && lane.sealed.is_empty();
+        let first = held && state.corked.is_empty();
+        if held && !lane.corked {
+            lane.corked = true;
+            state.corked.push(key.clone());
+        }
+        let pump = (due && !held && !lane.pumping).then(|| key.clone());
         // Nothing else would make it leave when it is neither eager nor full, or end when its lane is held up for longer
         // than it may wait.
         let held_up = !due && hurried;
@@ -218,7 +253,7 @@ impl<T: Send + 'static> Accumulator<T> {
         if let Some(key) = pump {
             self.pump(&key);
         }
-        Ok(())
+        Ok(first)
     }
 
     /// The lane of a hash; `None` while the topic's messages are parked or must be.
