@@ -58,10 +58,16 @@ class Side:
         if connection is not None:
             connection.close()
 
-    def close_all(self) -> None:
-        """End every connection."""
+    def close_all(self, prefix: str) -> None:
+        """End every connection, and wait until no broker of these names is left."""
         for broker in list(self.brokers):
             self.close(broker)
+        until = time.monotonic() + SETTLE_SECONDS
+        while time.monotonic() < until:
+            answer = self.connection(None).ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+            if prefix.encode() not in (answer.body or b""):
+                break
+            time.sleep(0.001)
         if self.asking is not None:
             self.asking.close()
             self.asking = None
@@ -482,4 +488,4 @@ class Sequence:
             for topic in self.topics:
                 fields = {"namespace": "ORDER_TOPIC_CONFIG", "key": topic}
                 asking.ask(RequestCode.DELETE_KV_CONFIG, fields)
-            side.close_all()
+            side.close_all(self.prefix)

@@ -54,6 +54,9 @@ struct Broker {
 
 struct Bench {
     runtime: Runtime,
+    /// The brokers' own threads: in the field they are other machines, and megabytes that they write must not hold up
+    /// the routes whose latency is measured.
+    brokers_runtime: Runtime,
     address: String,
     brokers: Vec<Broker>,
     topics: Arc<Vec<String>>,
@@ -62,12 +65,13 @@ struct Bench {
 }
 
 fn main() {
+    let runtime = |threads| {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(threads).enable_all().build().unwrap()
+    };
     let mut bench = Bench {
-        runtime: Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .unwrap(),
+        runtime: runtime(2),
+        brokers_runtime: runtime(1),
         address: std::env::args().nth(1).unwrap(),
         brokers: Vec::new(),
         topics: Arc::default(),
@@ -92,6 +96,7 @@ fn main() {
         println!("{told}");
     }
     bench.runtime.shutdown_timeout(Duration::from_secs(1));
+    bench.brokers_runtime.shutdown_timeout(Duration::from_secs(1));
 }
 
 fn registration(broker: &Broker) -> Command {
@@ -195,9 +200,9 @@ impl Flood {
 }
 
 impl Bench {
-    fn client(&self) -> Client {
+    fn client(runtime: &Runtime) -> Client {
         let options = ClientOptions::default();
-        Client::new(self.runtime.handle(), options, Arc::new(Table::new())).unwrap()
+        Client::new(runtime.handle(), options, Arc::new(Table::new())).unwrap()
     }
 
     fn register(&mut self, brokers: usize, topics: usize, wide: usize) -> String {
@@ -224,7 +229,7 @@ impl Bench {
     fn enter(&mut self, topics: Vec<Vec<String>>) -> String {
         self.brokers.clear();
         for (number, topics) in topics.into_iter().enumerate() {
-            let client = self.client();
+            let client = Self::client(&self.brokers_runtime);
             self.brokers.push(Broker {
                 client,
                 name: format!("bench-broker-{number}"),
@@ -294,7 +299,7 @@ impl Bench {
     }
 
     fn paced(&mut self, rate: f64, seconds: f64, storm: bool) -> String {
-        let clients: Vec<Client> = (0..CONNECTIONS).map(|_| self.client()).collect();
+        let clients: Vec<Client> = (0..CONNECTIONS).map(|_| Self::client(&self.runtime)).collect();
         let us: Arc<Mutex<Vec<u32>>> = Arc::default();
         if storm {
             self.brokers.iter_mut().for_each(|broker| broker.counter += 1);
@@ -302,7 +307,7 @@ impl Bench {
         let mut commands = storm.then(|| self.brokers.iter().map(registration).collect::<Vec<_>>());
         let total = (rate * seconds) as u64;
         let started = Instant::now();
-        let mut storming = 0.0;
+        let (mut storming, mut lag) = (0.0, Duration::ZERO);
         std::thread::scope(|scope| {
             let mut waiting = None;
             for number in 0..total {
@@ -321,6 +326,7 @@ impl Bench {
                         begun.elapsed().as_secs_f64()
                     }));
                 }
+                lag = lag.max(due.elapsed());
                 let topic = &self.topics[(number as usize).wrapping_mul(7919) % self.topics.len()];
                 let us = us.clone();
                 clients[number as usize % CONNECTIONS].request_with(
@@ -342,7 +348,11 @@ impl Bench {
         clients.iter().for_each(Client::shut);
         let all = std::mem::take(&mut *us.lock().unwrap());
         let told = told(all, seconds);
-        format!("{},\"storm_seconds\":{storming:.4}}}", told.trim_end_matches('}'))
+        format!(
+            "{},\"storm_seconds\":{storming:.4},\"sent_late_us\":{}}}",
+            told.trim_end_matches('}'),
+            lag.as_micros()
+        )
     }
 
     fn idle(&mut self, connections: usize) -> String {
