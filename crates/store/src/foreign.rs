@@ -55,6 +55,8 @@ const DATABASES: &[(&str, &str)] = &[
 const MULTI_DISPATCH: &str = "%LMQ%";
 /// A slot of the timer wheel: time int64, first and last position int64, number int32, magic int32 (Apache `Slot`).
 const SLOT: usize = 32;
+/// Bytes of a record in the timer's log (Apache `TimerLog`).
+const TIMER_RECORD: usize = 52;
 
 /// Finds what this store does not write.
 pub(crate) fn refuse(fs: &dyn Fs, root: &Path) -> Result<(), StoreError> {
@@ -101,12 +103,17 @@ pub(crate) fn refuse(fs: &dyn Fs, root: &Path) -> Result<(), StoreError> {
     refuse_timers(fs, root)
 }
 
-/// A timer wheel of 5.x is always there; one with messages that are still to be delivered is not ours to drop.
+/// A timer wheel of 5.x is always there; one with messages that are still to be delivered is not ours to drop. After a
+/// crash the wheel may lack what its log has behind the position in `config/timercheck` (Apache `TimerCheckpoint`: time
+/// and log position up to which the wheel is done, both int64).
 fn refuse_timers(fs: &dyn Fs, root: &Path) -> Result<(), StoreError> {
-    if !has_files(fs, &root.join("timerlog"), 1)? {
+    let log = root.join("timerlog");
+    if !has_files(fs, &log, 1)? {
         return Ok(());
     }
-    let read_to_ms = first_long(&read(fs, &root.join("timercheck"))?).unwrap_or_default();
+    let check = read(fs, &root.join("config").join("timercheck"))?;
+    let read_to_ms = first_long(&check).unwrap_or_default();
+    let flushed = check.get(8..).and_then(first_long).unwrap_or_default();
     let path = root.join("timerwheel");
     let wheel = read(fs, &path)?;
     let is_waiting = |slot: &[u8]| {
@@ -114,13 +121,32 @@ fn refuse_timers(fs: &dyn Fs, root: &Path) -> Result<(), StoreError> {
         count.is_some_and(|count| i32::from_be_bytes(*count) > 0)
             && first_long(slot).is_some_and(|time_ms| time_ms >= read_to_ms)
     };
-    if wheel.chunks_exact(SLOT).any(is_waiting) {
+    let lacks = fs.exists(&root.join("abort")) && has_record_at(fs, &log, flushed)?;
+    if lacks || wheel.chunks_exact(SLOT).any(is_waiting) {
         return Err(StoreError::Foreign {
             path,
             what: "timer messages that wait for delivery (timerWheelEnable); let the broker that took them deliver them first",
         });
     }
     Ok(())
+}
+
+/// Whether the timer log, whose files are named by their first position, has bytes at a position.
+fn has_record_at(fs: &dyn Fs, log: &Path, position: i64) -> Result<bool, StoreError> {
+    for entry in fs.list(log).at("list", log)? {
+        let path = log.join(&entry.name);
+        let begin = entry.name.parse::<i64>().ok();
+        let Some(inside) = begin.and_then(|begin| u64::try_from(position - begin).ok()) else {
+            continue;
+        };
+        let mut bytes = [0; TIMER_RECORD];
+        let file = fs.open_read(&path).at("open", &path)?;
+        let size = file.read_at(&mut bytes, inside).at("read", &path)?;
+        if bytes.iter().take(size).any(|byte| *byte != 0) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn first_long(bytes: &[u8]) -> Option<i64> {

@@ -1,0 +1,178 @@
+"""Stores of the real broker with what ours does not write: refused by name, and nothing is changed.
+
+One real broker makes a store with all kinds that stand side by side, another one over RocksDB; each
+kind is then looked at in a copy that has only it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyrmq import Broker
+from pyrmq.errors import ServerError
+from tests.interop import artifacts
+from tests.interop.ours import OurNameServer
+from tests.interop.rocketmq import JavaBroker
+from tests.interop.sample import SETTINGS
+from tests.interop.store_sends import CREATE_TOPIC, SEND_BATCH, Sender, key, send, text
+from tests.reference import record as log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.interop_all
+
+VERSION = artifacts.VERSIONS[0]
+KINDS = {
+    "batchconsumequeue": "batch consume queues",
+    "compaction": "compacted topics",
+    "consumequeue/%LMQ%*": "multi-dispatch",
+    "timer*": "timer messages",
+}
+"""Files of a kind to what the refusal says."""
+
+PROPERTIES = {
+    **SETTINGS,
+    "timerWheelEnable": "true",
+    "timerPrecisionMs": 1000,
+    "enableMultiDispatch": "true",
+    "enableLmq": "true",
+}
+AWAITED = ("batchconsumequeue/*/*/*", "compaction/compactionLog/*/*/*", "consumequeue/%LMQ%*/*/*")
+SECONDS = 60.0
+
+
+def create(sender: Sender, topic: str, attributes: str) -> None:
+    fields = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": "1",
+        "writeQueueNums": "1",
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+        "attributes": attributes,
+    }
+    answer = sender.ask(CREATE_TOPIC, fields)
+    assert answer.code == 0, answer.remark
+
+
+def await_files(store: Path, wanted: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not wanted():
+        assert time.monotonic() < deadline, sorted(store.rglob("*"))
+        time.sleep(0.1)
+
+
+def has_bytes(path: Path) -> bool:
+    return path.is_file() and any(path.read_bytes())
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with batch queues, compacted topics, light queues and a timer message, killed."""
+    artifacts.require_java()
+    store = tmp_path_factory.mktemp("foreign") / "store"
+    with OurNameServer() as names:
+        one = JavaBroker(VERSION, names.address, store_dir=store, properties=PROPERTIES).start()
+        try:
+            with closing(Sender(one.address)) as sender:
+                create(sender, "Batched", "+queue.type=BatchCQ")
+                create(sender, "Compacted", "+cleanup.policy=COMPACTION")
+                create(sender, "Plain", "")
+                items = log.encode_batch([log.BatchItem(b"a"), log.BatchItem(b"b")])
+                unique = {"UNIQ_KEY": key(1), "INNER_NUM": "2"}
+                answers = [
+                    send(sender, "Batched", items, unique, code=SEND_BATCH, batch=True),
+                    send(sender, "Compacted", b"c", {"UNIQ_KEY": key(2), "KEYS": "k"}),
+                    send(
+                        sender,
+                        "Plain",
+                        b"light",
+                        {"UNIQ_KEY": key(3), "INNER_MULTI_DISPATCH": "%LMQ%light"},
+                    ),
+                    send(
+                        sender, "Plain", b"t", text({"UNIQ_KEY": key(4), "TIMER_DELAY_SEC": "9000"})
+                    ),
+                ]
+                assert [answer.code for answer in answers] == [0] * 4, answers
+            await_files(
+                store,
+                lambda: all(any(map(has_bytes, store.glob(pattern))) for pattern in AWAITED),
+            )
+            await_files(store, lambda: any(map(has_bytes, store.glob("timerlog/*"))))
+        finally:
+            one.kill()
+    return store
+
+
+def files(store: Path) -> dict[Path, bytes]:
+    found = (path for path in store.rglob("*") if path.is_file() and path.name != "lock")
+    return {path: path.read_bytes() for path in found}
+
+
+def start(store: Path) -> None:
+    settings = {
+        "mapped_file_size_commit_log": SETTINGS["mappedFileSizeCommitLog"],
+        "mapped_file_size_consume_queue": SETTINGS["mappedFileSizeConsumeQueue"],
+        "max_hash_slot_num": SETTINGS["maxHashSlotNum"],
+        "max_index_num": SETTINGS["maxIndexNum"],
+    }
+    with Broker(
+        listen_port=0,
+        bind_address="127.0.0.1",
+        broker_ip1="127.0.0.1",
+        store_path_root_dir=store,
+        **settings,  # type: ignore[arg-type]
+    ):
+        pass
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_store_with_what_ours_does_not_write_is_refused_by_name(
+    tmp_path: Path, mixed: Path, kind: str
+) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(mixed, store)
+    for other in KINDS:
+        if other != kind:
+            for path in store.glob(other):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    before = files(store)
+    with pytest.raises(ServerError, match=KINDS[kind]):
+        start(store)
+    assert files(store) == before
+
+
+def test_without_them_the_same_store_opens(tmp_path: Path, mixed: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(mixed, store)
+    for kind in KINDS:
+        for path in store.glob(kind):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    start(store)
+
+
+def test_a_rocksdb_store_is_refused_by_name(tmp_path: Path) -> None:
+    artifacts.require_java()
+    store = tmp_path / "store"
+    options = {**SETTINGS, "storeType": "defaultRocksDB"}
+    with OurNameServer() as names:
+        one = JavaBroker(VERSION, names.address, store_dir=store, properties=options).start()
+        try:
+            with closing(Sender(one.address)) as sender:
+                create(sender, "Plain", "")
+                assert send(sender, "Plain", b"x", {"UNIQ_KEY": key(1)}).code == 0
+        finally:
+            one.kill()
+    before = files(store)
+    with pytest.raises(ServerError, match="RocksDB"):
+        start(store)
+    assert files(store) == before
