@@ -78,6 +78,17 @@ impl Broker {
         store.set_item("disk_ratio", health.store.disk_ratio)?;
         store.set_item("disk_free_bytes", health.store.disk_free_bytes)?;
         store.set_item("read_only", health.store.read_only)?;
+        store.set_item("has_failed", health.store.has_failed)?;
+        store.set_item("durability", health.store.durability.name())?;
+        let busy = PyDict::new(py);
+        busy.set_item("held", health.store.busy.held)?;
+        busy.set_item("waited", health.store.busy.waited)?;
+        busy.set_item("overload", health.store.busy.overload)?;
+        busy.set_item("longest_ms", health.store.busy.longest_ms)?;
+        busy.set_item("waiting_for_lock", health.store.busy.waiting_for_lock)?;
+        busy.set_item("waiting_for_disk", health.store.busy.waiting_for_disk)?;
+        busy.set_item("oldest_ms", health.store.busy.oldest_ms)?;
+        store.set_item("busy", busy)?;
         store.set_item("queues", health.store.queues)?;
         store.set_item("recovered_from_crash", health.store.recovered_from_crash)?;
         let all = PyDict::new(py);

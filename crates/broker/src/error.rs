@@ -85,6 +85,7 @@ impl Refusal {
             StoreError::ReadOnly { .. } | StoreError::DiskFull { .. } | StoreError::Closed => {
                 response::SERVICE_NOT_AVAILABLE
             }
+            StoreError::Busy { .. } => response::SYSTEM_BUSY,
             _ => response::SYSTEM_ERROR,
         };
         Self::new(code, error.to_string())

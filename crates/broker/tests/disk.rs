@@ -129,3 +129,43 @@ async fn a_slow_disk_under_old_messages_holds_up_no_one_else() {
     }
     drop(site.broker.stop(LIMIT).await);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_hangs_makes_sends_busy_with_the_measured_wait() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let mut options = options(&dir);
+    for (key, value) in [
+        ("flushDiskType", "SYNC_FLUSH"),
+        ("osPageCacheBusyTimeOutMills", "100"),
+        ("syncFlushTimeout", "600000"),
+    ] {
+        options.store.set(key, value).unwrap();
+    }
+    let broker = Broker::start_on(Arc::new(disk.clone()), options, &Handle::current(), None, &[]);
+    let site = Site::of(broker.unwrap());
+    site.send_ok("T", b"good", "").await;
+    disk.hang(true);
+    let next = async {
+        eventually("a sender has waited", async || {
+            site.broker.health().store.busy.oldest_ms > 100
+        })
+        .await;
+        let busy = site.send("T", b"next", "").await;
+        disk.hang(false);
+        busy
+    };
+    let (slow, busy) = tokio::join!(site.send("T", b"slow", ""), next);
+    assert_eq!(slow.code, response::SUCCESS, "{:?}", slow.remark);
+    assert_eq!(busy.code, response::SYSTEM_BUSY);
+    let remark = busy.remark.unwrap();
+    assert!(
+        remark.starts_with("[PC_SYNCHRONIZED]broker busy, start flow control for a while, period in queue: "),
+        "{remark}"
+    );
+    site.send_ok("T", b"again", "").await;
+    let stats = site.broker.stats();
+    let counted = stats.iter().find(|(key, _)| key == "busyPageCacheTimes");
+    assert_eq!(counted.unwrap().1, "1");
+    site.stop().await;
+}

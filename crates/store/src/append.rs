@@ -15,7 +15,6 @@ use crate::key_index::MessageKeys;
 use crate::message::{Arrival, Batch, Message, Stored};
 use crate::options::FlushDiskType;
 use crate::recover::Recovered;
-use crate::sync::lock;
 use pyrmq_remoting::message::record::{BLANK_SIZE, Patch};
 use pyrmq_remoting::message::{NewRecord, properties, sys_flag};
 use std::cell::RefCell;
@@ -171,6 +170,7 @@ impl Inner {
         lay_out: impl FnOnce(&mut Scratch) -> Result<(), StoreError>,
     ) -> Result<Stored, StoreError> {
         self.check_writable()?;
+        self.check_brakes()?;
         let queue = self.queue_for_put(topic, queue_id)?;
         let (placed, waiting, keys_waiting) = SCRATCH.with_borrow_mut(|scratch| {
             scratch.clear();
@@ -188,6 +188,11 @@ impl Inner {
         if waiting >= WRITE_NOW {
             self.queues.note_unsynced(&queue);
             self.note_failure("cannot write a consume queue", queue.write_out(self.fs.as_ref()));
+        }
+        if self.disk.spend(placed.bytes())
+            && let Err(error) = self.look_at_disk()
+        {
+            tracing::error!(%error, "cannot see how much space is free");
         }
         if keys_waiting >= INDEX_NOW {
             self.note_failure("cannot fill the key index", self.index_round());
@@ -225,7 +230,8 @@ impl Inner {
         hidden: bool,
     ) -> Result<(Placed, usize, usize), StoreError> {
         let deferred = self.options.flush == FlushDiskType::Sync;
-        let mut append = lock(&self.append);
+        let mut append = self.wait_for_append()?;
+        let _hold = self.brakes.hold();
         let append = &mut *append;
         // Looked at again under the lock: behind a failed write nothing may be written.
         self.check_writable()?;
@@ -340,6 +346,10 @@ struct Placed {
 }
 
 impl Placed {
+    fn bytes(&self) -> u64 {
+        u64::try_from(self.stored.end_position - self.stored.physical_offset).unwrap_or_default()
+    }
+
     fn new(scratch: &Scratch, start: i64, queue_offset: i64, store_ms: i64, same_tag: bool) -> Self {
         let positions = scratch.pieces.iter().map(|piece| start + to_i64(piece.from));
         let tags_code = scratch.pieces.first().map(|piece| piece.tags_code);

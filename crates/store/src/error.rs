@@ -2,6 +2,7 @@
 //!
 //! Errors are `Clone`, because one failed fsync answers everyone who waits for it.
 
+use crate::brakes::Brake;
 use pyrmq_remoting::WireError;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -151,6 +152,20 @@ pub enum StoreError {
         /// Bytes left.
         free_bytes: u64,
         /// The option that sets the limit with its value, or that the system itself refused a write.
+        limit: String,
+    },
+    /// Something that the put would wait for has taken too long, or too many wait: nothing was stored.
+    #[error(
+        "{brake}broker busy, start flow control for a while, period in queue: {waited_ms}ms, size of queue: {waiting} ({limit})"
+    )]
+    Busy {
+        /// Which limit was reached.
+        brake: Brake,
+        /// How long this put, or what it would have waited for, has waited, ms.
+        waited_ms: u64,
+        /// How many wait.
+        waiting: usize,
+        /// The option that sets the limit, with its value.
         limit: String,
     },
     /// An fsync did not finish in time; the message is stored all the same.

@@ -34,6 +34,13 @@ impl fmt::Debug for Waiters {
 }
 
 impl Waiters {
+    /// How many wait, and for how long the first of them has.
+    pub(crate) fn queue(&self) -> (usize, Duration) {
+        let list = lock(&self.list);
+        let oldest = list.first().map(|first| first.since.elapsed());
+        (list.len(), oldest.unwrap_or_default())
+    }
+
     fn take(&self, which: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
         lock(&self.list).extract_if(.., |waiter| which(waiter)).collect()
     }

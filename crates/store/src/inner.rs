@@ -1,6 +1,7 @@
 //! What the store's threads and its users share.
 
 use crate::append::Append;
+use crate::brakes::Brakes;
 use crate::checkpoint::Checkpoint;
 use crate::commit_log::CommitLog;
 use crate::error::StoreError;
@@ -15,7 +16,7 @@ use crate::store::OnArrival;
 use crate::sync::{Alarm, lock};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 
 /// The parts of a store. Lock order: `flushing`, `indexing`, `append`, then the locks inside of queues and index.
 pub(crate) struct Inner {
@@ -41,6 +42,9 @@ pub(crate) struct Inner {
     /// Where the segment begins that the thread of the segments was told to make.
     pub(crate) asked_for_segment: AtomicI64,
     pub(crate) disk: Disk,
+    pub(crate) brakes: Brakes,
+    /// Bytes that were not readable or indexed when it was last asked.
+    pub(crate) behind: AtomicI64,
     pub(crate) listener: OnceLock<Arc<OnArrival>>,
     pub(crate) closed: AtomicBool,
     pub(crate) crashed: bool,
@@ -73,6 +77,31 @@ impl Inner {
         self.check_open()?;
         self.log.failure.check()?;
         self.disk.check(&self.options)
+    }
+
+    /// Bytes that are stored but not yet readable or indexed. Whoever asks does not wait for a disk that hangs: while a put
+    /// writes, the answer is that of the last time.
+    pub(crate) fn behind(&self) -> i64 {
+        let append = match self.append.try_lock() {
+            Ok(append) => append,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return self.behind.load(Ordering::Relaxed),
+        };
+        let unread = append
+            .deferred
+            .front()
+            .map_or(0, |next| append.tail.position - next.unit.position);
+        let unindexed = if append.index_direct {
+            append
+                .index
+                .first()
+                .map_or(0, |next| append.tail.position - next.position)
+        } else {
+            append.tail.position - self.index_from.load(Ordering::Relaxed)
+        };
+        let behind = unread.max(unindexed).max(0);
+        self.behind.store(behind, Ordering::Relaxed);
+        behind
     }
 
     /// A unit points to something that is no record: the next start builds the queues from the log.

@@ -6,6 +6,7 @@
 
 mod append;
 mod background;
+mod brakes;
 mod checkpoint;
 mod commit_log;
 pub mod config_file;
@@ -35,10 +36,11 @@ mod sync;
 mod walk;
 
 pub use background::Chore;
+pub use brakes::Brake;
 pub use error::StoreError;
 pub use fs::{Fs, RealFs};
 pub use message::{Arrival, Batch, BatchItem, Message, Stored};
 pub use options::{Durability, FlushDiskType, Options};
 pub use query::{Boundary, Found, Get, GetStatus, Got, KeyKind, KeyQuery, TagFilter};
-pub use stats::{Health, Stats};
+pub use stats::{Busy, Health, Stats};
 pub use store::{OnArrival, OnDurable, Store};

@@ -61,6 +61,12 @@ pub struct Options {
     pub flush_queue_interval_ms: u64,
     /// `syncFlushTimeout`: 5000 ms; at least 1.
     pub sync_flush_timeout_ms: u64,
+    /// `osPageCacheBusyTimeOutMills`: a write or an fsync that takes longer makes puts be answered "busy"; 1000 ms; 1 to 600,000.
+    pub busy_ms: u64,
+    /// `waitTimeMillsInSendQueue`: a put that has waited longer for others is answered "busy"; 1000 ms (Apache: 200); 1 to 600,000.
+    pub send_wait_ms: u64,
+    /// `sendThreadPoolQueueCapacity`: senders that may wait for the disk with `SYNC_FLUSH`; 10,000; at least 1.
+    pub send_capacity: usize,
     /// `maxMessageSize`: bytes of a body; 4 MiB; 1 to 128 MiB. A record must also fit into a segment.
     pub max_message_bytes: usize,
     /// `fileReservedTime`: hours that a segment is kept; 72.
@@ -107,6 +113,9 @@ impl Options {
             flush_interval_ms: 500,
             flush_queue_interval_ms: 1000,
             sync_flush_timeout_ms: 5000,
+            busy_ms: 1000,
+            send_wait_ms: 1000,
+            send_capacity: 10_000,
             max_message_bytes: 4 << 20,
             file_reserved_hours: 72,
             delete_when: vec![4],
@@ -136,6 +145,9 @@ impl Options {
         "flushIntervalCommitLog",
         "flushIntervalConsumeQueue",
         "syncFlushTimeout",
+        "osPageCacheBusyTimeOutMills",
+        "waitTimeMillsInSendQueue",
+        "sendThreadPoolQueueCapacity",
         "maxMessageSize",
         "fileReservedTime",
         "deleteWhen",
@@ -177,6 +189,9 @@ impl Options {
             "flushIntervalCommitLog" => self.flush_interval_ms = number(key, value)?,
             "flushIntervalConsumeQueue" => self.flush_queue_interval_ms = number(key, value)?,
             "syncFlushTimeout" => self.sync_flush_timeout_ms = number(key, value)?,
+            "osPageCacheBusyTimeOutMills" => self.busy_ms = number(key, value)?,
+            "waitTimeMillsInSendQueue" => self.send_wait_ms = number(key, value)?,
+            "sendThreadPoolQueueCapacity" => self.send_capacity = number(key, value)?,
             "maxMessageSize" => self.max_message_bytes = number(key, value)?,
             "fileReservedTime" => self.file_reserved_hours = number(key, value)?,
             "deleteWhen" => self.delete_when = hours(key, value)?,
@@ -241,6 +256,14 @@ impl Options {
             600_000,
         )?;
         range("syncFlushTimeout", self.sync_flush_timeout_ms, 1, 600_000)?;
+        range("osPageCacheBusyTimeOutMills", self.busy_ms, 1, 600_000)?;
+        range("waitTimeMillsInSendQueue", self.send_wait_ms, 1, 600_000)?;
+        range(
+            "sendThreadPoolQueueCapacity",
+            self.send_capacity as u64,
+            1,
+            10_000_000,
+        )?;
         range("cleanResourceInterval", self.clean_interval_ms, 10, 86_400_000)?;
         range("diskMaxUsedSpaceRatio", self.disk_max_used_percent.into(), 10, 95)?;
         range(

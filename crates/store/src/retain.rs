@@ -10,7 +10,7 @@ use crate::format::parse_file_name;
 use crate::fs::{Context, Space};
 use crate::inner::Inner;
 use crate::options::Options;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// Segments that one round deletes at most.
 const MOST_A_ROUND: usize = 10;
@@ -23,13 +23,21 @@ pub(crate) struct Disk {
     was_refused: AtomicBool,
     total: AtomicU64,
     free: AtomicU64,
+    /// Bytes that may still be written before the space is looked at again.
+    credit: AtomicI64,
 }
+
+/// The space is not looked at more often than this.
+const LEAST_CREDIT: u64 = 1 << 18;
 
 impl Disk {
     fn set(&self, space: Space, options: &Options) {
         self.total.store(space.total, Ordering::Relaxed);
         self.free.store(space.free, Ordering::Relaxed);
         self.was_refused.store(false, Ordering::Relaxed);
+        let left = space.free.saturating_sub(options.disk_min_free_bytes);
+        let credit = i64::try_from((left / 2).max(LEAST_CREDIT)).unwrap_or(i64::MAX);
+        self.credit.store(credit, Ordering::Relaxed);
         let is_full = self.limit(options).is_some();
         if self.is_full.swap(is_full, Ordering::Release) != is_full {
             let limit = self.limit(options).unwrap_or_default();
@@ -41,6 +49,13 @@ impl Disk {
     pub(crate) fn refuse(&self) {
         self.was_refused.store(true, Ordering::Relaxed);
         self.is_full.store(true, Ordering::Release);
+    }
+
+    /// Notes that bytes were written. True when it is time to look at the space: a fast writer fills a small disk between two looks
+    /// of the clock.
+    pub(crate) fn spend(&self, bytes: u64) -> bool {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.credit.fetch_sub(bytes, Ordering::Relaxed) < bytes
     }
 
     pub(crate) fn is_full(&self) -> bool {

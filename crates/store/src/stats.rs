@@ -23,6 +23,27 @@ pub struct Stats {
     pub files_deleted: u64,
 }
 
+/// Puts that were answered "busy", and who waits now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Busy {
+    /// Refused because a write or an fsync had taken longer than `osPageCacheBusyTimeOutMills`.
+    pub held: u64,
+    /// Refused because they had waited longer than `waitTimeMillsInSendQueue` themselves.
+    pub waited: u64,
+    /// Refused because `sendThreadPoolQueueCapacity` senders waited for the disk.
+    pub overload: u64,
+    /// The longest wait among them, ms.
+    pub longest_ms: u64,
+    /// For how long the put that writes now has been at it, ms.
+    pub held_now_ms: u64,
+    /// Puts that wait for another one to write.
+    pub waiting_for_lock: usize,
+    /// Senders that wait for an fsync.
+    pub waiting_for_disk: usize,
+    /// For how long the first of those has waited, ms.
+    pub oldest_ms: u64,
+}
+
 /// The state of the store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Health {
@@ -46,6 +67,8 @@ pub struct Health {
     pub durability: Durability,
     /// Number of consume queues.
     pub queues: usize,
+    /// Puts that were answered "busy".
+    pub busy: Busy,
     /// True when the last stop was not a clean one.
     pub recovered_from_crash: bool,
 }

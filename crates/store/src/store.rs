@@ -2,6 +2,7 @@
 
 use crate::append::Append;
 use crate::background::{self, Chore};
+use crate::brakes::Brakes;
 use crate::checkpoint::{Checkpoint, LastStop, Mark, Times, mark_closed, mark_open};
 use crate::commit_log::CommitLog;
 use crate::error::StoreError;
@@ -144,6 +145,8 @@ impl Store {
             patience_alarm: Alarm::default(),
             asked_for_segment: AtomicI64::new(-1),
             disk: Disk::default(),
+            brakes: Brakes::default(),
+            behind: AtomicI64::new(0),
             listener: OnceLock::new(),
             closed: AtomicBool::new(false),
             crashed,
@@ -341,22 +344,7 @@ impl Store {
     /// The state of the store.
     pub fn health(&self) -> Health {
         let inner = &self.inner;
-        let dispatch_behind_bytes = {
-            let append = lock(&inner.append);
-            let unread = append
-                .deferred
-                .front()
-                .map_or(0, |next| append.tail.position - next.unit.position);
-            let unindexed = if append.index_direct {
-                append
-                    .index
-                    .first()
-                    .map_or(0, |next| append.tail.position - next.position)
-            } else {
-                append.tail.position - inner.index_from.load(Ordering::Relaxed)
-            };
-            unread.max(unindexed).max(0)
-        };
+        let dispatch_behind_bytes = inner.behind();
         let full = inner
             .disk
             .check(&inner.options)
@@ -373,6 +361,7 @@ impl Store {
             has_failed: inner.log.failure.reason().is_some(),
             durability: inner.options.flush.durability(),
             queues: inner.queues.count(),
+            busy: inner.busy_counts(),
             recovered_from_crash: inner.crashed,
         }
     }

@@ -56,11 +56,24 @@ struct Plan {
     hangs: Mutex<bool>,
     /// Positional reads of files wait while this is true.
     reads_hang: Mutex<bool>,
+    /// Writes to the commit log wait while this is true.
+    writes_hang: Mutex<bool>,
+    writes_released: Condvar,
     released: Condvar,
     reads_released: Condvar,
 }
 
 impl Plan {
+    fn wait_to_write(&self) {
+        let mut hangs = self.writes_hang.lock().unwrap_or_else(PoisonError::into_inner);
+        while *hangs {
+            hangs = self
+                .writes_released
+                .wait(hangs)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     fn rules(&self) -> MutexGuard<'_, Vec<Rule>> {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -154,6 +167,16 @@ impl FaultyDisk {
         self.plan.reads_released.notify_all();
     }
 
+    /// Lets every write to the commit log wait until this is called again with `false`.
+    pub fn hang_writes(&self, hangs: bool) {
+        *self
+            .plan
+            .writes_hang
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = hangs;
+        self.plan.writes_released.notify_all();
+    }
+
     /// No more faults.
     pub fn heal(&self) {
         self.plan.rules().clear();
@@ -198,6 +221,9 @@ impl File for FaultyFile {
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if self.path.to_string_lossy().contains("/commitlog/") {
+            self.plan.wait_to_write();
+        }
         match self.plan.fault(Operation::Write, &self.path) {
             None => self.inner.write_all_at(bytes, offset),
             Some(Fault::Error(kind)) => Err(injected(kind)),

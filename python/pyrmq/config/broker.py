@@ -230,6 +230,27 @@ class BrokerOptions(Options):
         minimum=1,
         maximum=600_000,
     )
+    os_page_cache_busy_time_out_mills: int = option(
+        default=1000,
+        text="a write or fsync that takes longer makes sends be answered busy",
+        unit="ms",
+        minimum=1,
+        maximum=600_000,
+    )
+    wait_time_mills_in_send_queue: int = option(
+        default=1000,
+        text="a send that waited longer for other sends is answered busy",
+        unit="ms",
+        minimum=1,
+        maximum=600_000,
+    )
+    send_thread_pool_queue_capacity: int = option(
+        default=10_000,
+        text="sends that may wait for the disk at once with SYNC_FLUSH",
+        unit="sends",
+        minimum=1,
+        maximum=10_000_000,
+    )
     store_path_root_dir: str | None = option(
         default=None, text="directory of the store; ~/store where it is not set"
     )

@@ -16,8 +16,7 @@ use std::sync::atomic::Ordering;
 const VERSION_TEXT: &str = "V5_5_0";
 
 /// Queues of Apache's thread pools, which do not exist here: requests run on their connection's task.
-const POOLS: [(&str, &str); 5] = [
-    ("send", "10000"),
+const POOLS: [(&str, &str); 4] = [
     ("pull", "100000"),
     ("litePull", "100000"),
     ("query", "20000"),
@@ -42,6 +41,7 @@ pub(crate) fn info(state: &State) -> Vec<(String, String)> {
         rows.add(&format!("{pool}ThreadPoolQueueCapacity"), &capacity);
         rows.add(&format!("{pool}ThreadPoolQueueHeadWaitTimeMills"), &0);
     }
+    brakes(state, &mut rows);
     rows.add("EndTransactionQueueSize", &0);
     rows.add("EndTransactionThreadPoolQueueCapacity", &100_000);
     for key in ["timerReadBehind", "timerOffsetBehind", "timerCongestNum"] {
@@ -108,7 +108,6 @@ fn counters(state: &State, rows: &mut Rows) {
         "putMessageEntireTimeMax",
         "getMessageEntireTimeMax",
         "dispatchMaxBuffer",
-        "pageCacheLockTimeMills",
         "remainTransientStoreBufferNumbs",
         "remainHowManyDataToCommit",
     ] {
@@ -130,6 +129,22 @@ fn counters(state: &State, rows: &mut Rows) {
     }
     let total = [0, 1, 2].map(|at| rates.found[at] + rates.missed[at]);
     rows.add("getTotalTps", &windows_text(total));
+}
+
+/// What sends wait for, and how often that took too long. The last four keys are ours.
+fn brakes(state: &State, rows: &mut Rows) {
+    let busy = state.store.health().busy;
+    rows.add("pageCacheLockTimeMills", &busy.held_now_ms);
+    rows.add(
+        "sendThreadPoolQueueSize",
+        &(busy.waiting_for_lock + busy.waiting_for_disk),
+    );
+    rows.add("sendThreadPoolQueueCapacity", &state.options.store.send_capacity);
+    rows.add("sendThreadPoolQueueHeadWaitTimeMills", &busy.oldest_ms);
+    rows.add("busyPageCacheTimes", &busy.held);
+    rows.add("busyWaitedTimes", &busy.waited);
+    rows.add("busyOverloadTimes", &busy.overload);
+    rows.add("busyLongestWaitMills", &busy.longest_ms);
 }
 
 fn windows_text(windows: [f64; 3]) -> String {
