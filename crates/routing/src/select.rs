@@ -30,28 +30,25 @@ impl QueueSelector {
         }
     }
 
-    /// The next queue that passes. Looks at each queue once, also while other threads choose.
-    pub fn select_where<'a, Q>(&self, queues: &'a [Q], mut pass: impl FnMut(&Q) -> bool) -> Option<&'a Q> {
-        let start = self.next.fetch_add(1, Ordering::Relaxed);
-        let first = start.checked_rem(queues.len())?;
-        let (before, behind) = queues.split_at_checked(first)?;
-        let mut looked = 0;
-        for queue in behind.iter().chain(before) {
-            looked += 1;
+    /// The next queue that passes. Looks at each queue once, also while other threads choose: two that choose in the same
+    /// instant may take the same queue, which costs less than an atomic step for every choice.
+    pub fn select_where<'a, Q>(&self, queues: &'a [Q], mut pass: impl FnMut(&'a Q) -> bool) -> Option<&'a Q> {
+        let next = self.next.load(Ordering::Relaxed);
+        // Kept below the count, so that the usual case divides nothing.
+        let mut at = if next < queues.len() {
+            next
+        } else {
+            next.checked_rem(queues.len())?
+        };
+        for _ in queues {
+            let queue = queues.get(at)?;
+            at = if at + 1 == queues.len() { 0 } else { at + 1 };
             if pass(queue) {
-                self.skip(looked);
+                self.next.store(at, Ordering::Relaxed);
                 return Some(queue);
             }
         }
-        self.skip(looked);
         None
-    }
-
-    /// On from the last queue that was looked at, or the one behind those left out would be chosen twice as often.
-    fn skip(&self, looked: usize) {
-        if looked > 1 {
-            self.next.fetch_add(looked - 1, Ordering::Relaxed);
-        }
     }
 
     /// The next queue that is not on the broker of the attempt that failed; any queue when all are.
@@ -77,8 +74,18 @@ impl QueueSelector {
             return self.select(queues, last_broker);
         }
         let known = faults.look();
+        // Queues of one broker follow each other: what was found for the last one holds.
+        let mut before: Option<(&str, bool)> = None;
         self.select_where(queues, |queue| {
-            other(queue) && known.is_available(queue.broker(), now_ms)
+            let broker = queue.broker();
+            if let Some((name, passed)) = before
+                && std::ptr::eq(name, broker)
+            {
+                return passed;
+            }
+            let passed = other(queue) && known.is_available(broker, now_ms);
+            before = Some((broker, passed));
+            passed
         })
         .or_else(|| self.select_where(queues, |queue| other(queue) && known.is_reachable(queue.broker())))
         .or_else(|| self.select_where(queues, |_| true))

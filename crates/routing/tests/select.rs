@@ -151,3 +151,31 @@ proptest! {
         prop_assert_eq!(faults.is_available("a", 0), until <= 0);
     }
 }
+
+#[test]
+fn threads_that_choose_at_once_leave_no_queue_behind() {
+    const CHOICES: usize = 20_000;
+    let (selector, queues) = (QueueSelector::new(0), ["a", "b", "c", "d", "e"]);
+    let mut chosen = [0; 5];
+    std::thread::scope(|scope| {
+        let choose = || {
+            let mut mine = [0; 5];
+            for _ in 0..CHOICES {
+                let queue = selector.select(&queues, None).unwrap();
+                mine[queues.iter().position(|name| name == queue).unwrap()] += 1;
+            }
+            mine
+        };
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(choose)).collect();
+        for thread in threads {
+            for (sum, mine) in chosen.iter_mut().zip(thread.join().unwrap()) {
+                *sum += mine;
+            }
+        }
+    });
+    let share = 4 * CHOICES / queues.len();
+    assert!(
+        chosen.iter().all(|count| (share / 2..share * 2).contains(count)),
+        "{chosen:?}"
+    );
+}
