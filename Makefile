@@ -76,6 +76,8 @@ faults: deps ## 10,000 crash points of a simulated disk (PYRMQ_FAULT_POINTS=n, P
 
 bench: dev ## ours and Apache's beside each other, the figures of the README
 	@$(PYTHON) tools/need.py java maven
+	$(BIN)/python tools/requirements.py bench > $(VENV)/bench.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement $(VENV)/bench.txt
 	$(BIN)/python -m benches.e2e --out benches/results
 
 wheel: deps ## one abi3 wheel in dist/

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[3]
 LOAD_S = 900
+LIBRARIES = {
+    "confluent": "confluent_kafka",
+    "aiokafka": "aiokafka",
+    "nats": "nats",
+    "jetstream": "nats",
+}
+"""What a rival's loads import."""
 MILLION = 1_000_000
 
 
@@ -110,7 +118,10 @@ def rival_rows(rounds: int, scale: float = 1.0) -> list[Row]:
         driver = stack.enter_context(Driver(VERSION, quick=False, heap_mb=1024))
         done: list[Row] = []
         for plan in PLANS:
-            if {plan.our_server, plan.rival_server} <= servers.keys():
+            library = LIBRARIES.get(plan.rival_load.split()[0])
+            if library is not None and find_spec(library) is None:
+                print(f"not available: {plan.what}: {library} is not installed", file=sys.stderr)
+            elif {plan.our_server, plan.rival_server} <= servers.keys():
                 done.append(_duel(plan, servers, driver, rounds, scale))
                 print(_line(done[-1]), file=sys.stderr)
         return done

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,8 @@ def kafka_jars() -> Path:
     """The directory with Kafka's jars, fetched at the first use."""
     if shutil.which("mvn") is None or shutil.which("java") is None:
         raise NotAvailableError("Kafka needs Java and Maven")
+    if find_spec("confluent_kafka") is None:
+        raise NotAvailableError("confluent-kafka is not installed: install the extra `bench`")
     home = artifacts.cache_dir() / f"kafka-{KAFKA}"
     with artifacts.locked(f"kafka-{KAFKA}"):
         if not (home / "complete").exists():
