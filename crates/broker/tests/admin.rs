@@ -448,3 +448,23 @@ fn every_known_code_has_one_row() {
     let refused = rows.iter().filter(|row| row.kind == Kind::Refused);
     assert!(refused.clone().count() > 50 && refused.clone().all(|row| !row.note.is_empty()));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_files_are_deleted_on_demand() {
+    let dir = TempDir::new();
+    let mut settings = options(&dir);
+    settings.store.segment_bytes = 1 << 16;
+    settings.store.set("fileReservedTime", "0").unwrap();
+    let site = Site::start(settings);
+    for _ in 0..60 {
+        site.send_ok("T", &[b'x'; 4000], "").await;
+    }
+    eventually("old messages go", async || {
+        // The newest ones are not synced at once, and what is not synced stays.
+        site.ask_ok(Command::request(request::DELETE_EXPIRED_COMMITLOG))
+            .await;
+        site.broker.state().store.min_offset("T", 0) > 40
+    })
+    .await;
+    site.stop().await;
+}

@@ -5,7 +5,9 @@ use super::call::Call;
 use super::pull::Pull;
 use super::reply::SendReply;
 use super::send::Send;
-use super::{Deferred, Function, Handler, client, group, offset, query, runtime, topic, transaction};
+use super::{
+    Deferred, Function, Handler, client, group, offset, query, retention, runtime, topic, transaction,
+};
 use crate::state::State;
 use pyrmq_remoting::codes::request::{self, REQUEST_CODES};
 use pyrmq_remoting::net::table::{Kind, RowInfo};
@@ -119,6 +121,11 @@ const PLAIN: &[(i32, Function, &str)] = &[
         "only what lies in TRANS_CHECK_MAX_TIME_TOPIC",
     ),
     (request::GET_TOPIC_CONFIG, topic::config, ""),
+    (
+        request::DELETE_EXPIRED_COMMITLOG,
+        retention::delete_expired,
+        "what is older than fileReservedTime, at any hour",
+    ),
     (request::GET_SUBSCRIPTIONGROUP_CONFIG, group::config, ""),
 ];
 
