@@ -428,8 +428,9 @@ class Exchange:
     def close(self) -> None: ...
     @staticmethod
     def message_of(record: bytes, broker: str) -> ReceivedMessage: ...
-    @staticmethod
+    def asked_about(self, record: bytes, broker: str) -> ReceivedMessage: ...
     def reply_of(
+        self,
         topic: str,
         queue_id: int,
         flag: int,
@@ -499,6 +500,7 @@ class PullConsumer:
         name_servers: list[str],
         group: str,
         *,
+        namespace: str,
         address_server: str | None,
         unit_name: str,
         instance_name: str,

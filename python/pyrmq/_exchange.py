@@ -170,7 +170,7 @@ class Exchange:
 
     def _take_reply(self, question: _core.Request) -> None:
         fields = question.fields
-        reply = _core.Exchange.reply_of(
+        reply = self.native.reply_of(
             fields.get("topic", ""),
             int(fields.get("queueId", "0")),
             int(fields.get("flag", "0")),

@@ -50,6 +50,11 @@ class PullConsumer(ConfiguredConsumer):
         auto_commit: Seconds between commits of what is done; None: only :meth:`commit` does.
         rebalance: Seconds between looks at the share of the queues; changes of the group are
             told by brokers at once.
+        namespace: Goes before the names of group and topics, as a producer's does; messages show
+            topics without it.
+        unit_name: The unit that this client belongs to: part of its client id and of what an
+            address server is asked.
+        address_server: Who tells the name servers by HTTP, as for a producer.
 
     Raises:
         ConfigError: An option is out of its range, or no name server is given.

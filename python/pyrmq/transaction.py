@@ -178,7 +178,7 @@ class TransactionProducer(Producer):
         return True
 
     def _answer(self, question: _core.Request) -> None:
-        message = asked_about(question)
+        message = asked_about(self._exchange.native, question)
         try:
             state = state_of(self._ask(message))
         except Exception:  # noqa: BLE001 - a user's function; the broker asks again
@@ -222,9 +222,9 @@ def end_of(
     }
 
 
-def asked_about(question: _core.Request) -> ReceivedMessage:
+def asked_about(native: _core.Exchange, question: _core.Request) -> ReceivedMessage:
     """The message whose transaction a broker asks about."""
-    return _core.Exchange.message_of(question.body or b"", question.fields.get("bname", ""))
+    return native.asked_about(question.body or b"", question.fields.get("bname", ""))
 
 
 def answer_of(

@@ -22,22 +22,23 @@ pub(crate) struct PyConsumer {
     bell: OnceLock<Arc<Bell>>,
 }
 
-fn key_of(place: Place) -> QueueKey {
+/// A queue by the name that brokers know.
+fn key_of(puller: &Puller, place: Place) -> QueueKey {
     let (topic, broker, queue_id) = place;
     QueueKey {
-        topic: topic.into(),
+        topic: puller.options().client.wrap(&topic).into(),
         broker: broker.into(),
         queue_id,
     }
 }
 
-async fn queues_of(puller: &Puller, topic: &str) -> Result<Vec<Place>, ClientError> {
-    let topic: Arc<str> = topic.into();
+async fn queues_of(puller: &Puller, given: &str) -> Result<Vec<Place>, ClientError> {
+    let topic: Arc<str> = puller.options().client.wrap(given).into();
     puller.routes().find(&topic).await?;
     let route = puller.routes().refresh(&topic).await?;
     let queues = route.route.subscribed().into_iter();
     Ok(queues
-        .map(|queue| (topic.to_string(), queue.broker.to_string(), queue.queue_id))
+        .map(|queue| (given.to_owned(), queue.broker.to_string(), queue.queue_id))
         .collect())
 }
 
@@ -65,7 +66,7 @@ impl PyConsumer {
 #[pymethods]
 impl PyConsumer {
     #[new]
-    #[pyo3(signature = (name_servers, group, *, address_server, unit_name, instance_name, start, start_timestamp_ms, batch, suspend_ms,
+    #[pyo3(signature = (name_servers, group, *, namespace, address_server, unit_name, instance_name, start, start_timestamp_ms, batch, suspend_ms,
         ahead_bytes, commit_interval_ms, rebalance_interval_ms))]
     #[expect(
         clippy::too_many_arguments,
@@ -75,6 +76,7 @@ impl PyConsumer {
         py: Python<'_>,
         name_servers: Vec<String>,
         group: String,
+        namespace: String,
         address_server: Option<&str>,
         unit_name: String,
         instance_name: String,
@@ -91,6 +93,7 @@ impl PyConsumer {
         options.client.address_server =
             server_of(address_server, &unit_name).map_err(|error| Error::from(error).into_py(py))?;
         options.client.unit_name = unit_name;
+        options.client.namespace = namespace;
         options.batch = batch;
         options.suspend = Duration::from_millis(suspend_ms);
         options.ahead_bytes = ahead_bytes;
@@ -116,7 +119,8 @@ impl PyConsumer {
     /// Joins the group for a topic.
     fn subscribe(&self, py: Python<'_>, topic: &str, expression: &str) -> PyResult<()> {
         self.check(py)?;
-        enter::block_on(py, self.puller.subscribe(topic, expression))
+        let topic = self.puller.options().client.wrap(topic);
+        enter::block_on(py, self.puller.subscribe(&topic, expression))
     }
 
     /// Takes exactly these queues.
@@ -124,7 +128,7 @@ impl PyConsumer {
         self.check(py)?;
         let queues = queues
             .into_iter()
-            .map(|(place, start)| (key_of(place), start))
+            .map(|(place, start)| (key_of(&self.puller, place), start))
             .collect();
         enter::block_on(py, self.puller.assign(queues, expression))
     }
@@ -139,9 +143,11 @@ impl PyConsumer {
     fn positions(&self, py: Python<'_>) -> PyResult<Vec<(Place, i64)>> {
         self.check(py)?;
         let positions = self.puller.positions().into_iter();
+        let options = &self.puller.options().client;
         Ok(positions
             .map(|(key, position)| {
-                let place = (key.topic.to_string(), key.broker.to_string(), key.queue_id);
+                let topic = options.inside(&key.topic).to_owned();
+                let place = (topic, key.broker.to_string(), key.queue_id);
                 (place, position)
             })
             .collect())
@@ -151,14 +157,17 @@ impl PyConsumer {
     fn seek(&self, py: Python<'_>, place: Place, offset: i64) -> PyResult<()> {
         self.check(py)?;
         self.puller
-            .seek(&key_of(place), offset)
+            .seek(&key_of(&self.puller, place), offset)
             .map_err(|error| Error::from(error).into_py(py))
     }
 
     /// first, last, committed (-1 when there is none), or by time.
     fn offset(&self, py: Python<'_>, place: Place, which: &str, timestamp_ms: i64) -> PyResult<i64> {
         self.check(py)?;
-        enter::block_on(py, offset_of(&self.puller, &key_of(place), which, timestamp_ms))
+        enter::block_on(
+            py,
+            offset_of(&self.puller, &key_of(&self.puller, place), which, timestamp_ms),
+        )
     }
 
     /// Up to `max` messages; waits up to `timeout_ms` for the first, for ever without a limit.
@@ -179,7 +188,7 @@ impl PyConsumer {
                 .take(max)
                 .map_err(|error| Error::from(error).into_py(py))?;
             if !taken.is_empty() {
-                return received::to_list(py, taken);
+                return received::to_list(py, taken, &self.puller.options().client);
             }
             let there = enter::wait(py, |slice| {
                 let left = deadline.map_or(slice, |by| by.saturating_duration_since(Instant::now()));
@@ -243,6 +252,7 @@ impl PyConsumer {
         self.check(py)?;
         let puller = self.puller.clone();
         outcomes.run(py, token, async move {
+            let topic = puller.options().client.wrap(&topic);
             puller.subscribe(&topic, &expression).await?;
             Ok(Value::Done)
         })
@@ -260,7 +270,7 @@ impl PyConsumer {
         let puller = self.puller.clone();
         let queues = queues
             .into_iter()
-            .map(|(place, start)| (key_of(place), start))
+            .map(|(place, start)| (key_of(&puller, place), start))
             .collect();
         outcomes.run(py, token, async move {
             puller.assign(queues, &expression).await?;
@@ -288,7 +298,7 @@ impl PyConsumer {
         self.check(py)?;
         let puller = self.puller.clone();
         outcomes.run(py, token, async move {
-            let offset = offset_of(&puller, &key_of(place), &which, timestamp_ms).await?;
+            let offset = offset_of(&puller, &key_of(&puller, place), &which, timestamp_ms).await?;
             Ok(Value::Offset(offset))
         })
     }

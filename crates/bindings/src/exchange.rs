@@ -247,16 +247,22 @@ impl PyExchange {
     /// The message in a record, as a consumer would get it.
     #[staticmethod]
     fn message_of(py: Python<'_>, record: &[u8], broker: &str) -> PyResult<PyReceived> {
-        PyReceived::of_record(py, Bytes::copy_from_slice(record), broker)
+        PyReceived::of_record(py, Bytes::copy_from_slice(record), broker, None)
+    }
+
+    /// The same with its topic as this producer knows it.
+    fn asked_about(&self, py: Python<'_>, record: &[u8], broker: &str) -> PyResult<PyReceived> {
+        let options = &self.core.options().client;
+        PyReceived::of_record(py, Bytes::copy_from_slice(record), broker, Some(options))
     }
 
     /// The message in a pushed reply.
-    #[staticmethod]
     #[expect(
         clippy::too_many_arguments,
         reason = "the fields of the request that pushes it"
     )]
     fn reply_of(
+        &self,
         py: Python<'_>,
         topic: &str,
         queue_id: i32,
@@ -291,7 +297,7 @@ impl PyExchange {
         record
             .encode(&mut bytes)
             .map_err(|error| Error::Wire(error).into_py(py))?;
-        PyReceived::of_record(py, bytes.into(), "")
+        PyReceived::of_record(py, bytes.into(), "", Some(&self.core.options().client))
     }
 }
 

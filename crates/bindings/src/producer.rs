@@ -299,7 +299,7 @@ impl PyProducer {
         options.default_queues = default_queues;
         options.create_topic_key = create_topic_key;
         options.retry_codes = retry_codes.unwrap_or(options.retry_codes);
-        options.namespace = namespace;
+        options.client.namespace = namespace;
         options.latency_fault = latency_fault;
         if let Some(rows) = fault_schedule {
             let wrong = || Error::Config {

@@ -3,8 +3,8 @@
 use crate::errors::Error;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
-use pyrmq_client::Subscription;
 use pyrmq_client::queue::{Chunk, Messages, QueueKey};
+use pyrmq_client::{ClientOptions, Subscription};
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::message::compress::{self, Codec};
 use pyrmq_remoting::message::id::OffsetId;
@@ -21,11 +21,18 @@ const BODY_BYTES: usize = 16 * 1024 * 1024;
 pub(crate) struct PyReceived {
     chunk: Arc<Chunk>,
     index: usize,
+    // Bytes of the topic's name before what the caller knows: its namespace.
+    hidden: usize,
 }
 
 impl PyReceived {
     /// Of one record that came by itself.
-    pub(crate) fn of_record(py: Python<'_>, record: bytes::Bytes, broker: &str) -> PyResult<Self> {
+    pub(crate) fn of_record(
+        py: Python<'_>,
+        record: bytes::Bytes,
+        broker: &str,
+        options: Option<&ClientOptions>,
+    ) -> PyResult<Self> {
         let wire = |error| Error::Wire(error).into_py(py);
         let (topic, queue_id) = {
             let record = Record::decode(&record).map_err(wire)?;
@@ -42,6 +49,7 @@ impl PyReceived {
         };
         let chunk = Chunk::new(queue, record, 0, &all).map_err(wire)?;
         Ok(Self {
+            hidden: options.map_or(0, |options| hidden(&chunk, options)),
             chunk: Arc::new(chunk),
             index: 0,
         })
@@ -62,7 +70,8 @@ impl PyReceived {
 impl PyReceived {
     #[getter]
     fn topic(&self) -> &str {
-        &self.chunk.queue.topic
+        let name = &*self.chunk.queue.topic;
+        name.get(self.hidden..).unwrap_or(name)
     }
 
     #[getter]
@@ -197,15 +206,25 @@ impl PyReceived {
 }
 
 /// All messages of a poll, in order.
-pub(crate) fn to_list(py: Python<'_>, taken: Vec<Messages>) -> PyResult<Bound<'_, PyList>> {
+pub(crate) fn to_list<'py>(
+    py: Python<'py>,
+    taken: Vec<Messages>,
+    options: &ClientOptions,
+) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for messages in taken {
+        let hidden = hidden(&messages.chunk, options);
         for index in messages.first..messages.end {
             let chunk = messages.chunk.clone();
-            list.append(Py::new(py, PyReceived { chunk, index })?)?;
+            list.append(Py::new(py, PyReceived { chunk, index, hidden })?)?;
         }
     }
     Ok(list)
+}
+
+fn hidden(chunk: &Chunk, options: &ClientOptions) -> usize {
+    let topic = &chunk.queue.topic;
+    topic.len() - options.inside(topic).len()
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -65,7 +65,7 @@ impl Producer {
             traces.note_end(end, &self.shared.options.client.group, &address);
         }
         let header = EndTransactionRequestHeader {
-            topic: Some(&end.topic),
+            topic: Some(&self.topic(&end.topic)),
             producer_group: &self.shared.options.client.group,
             tran_state_table_offset: end.queue_offset,
             commit_log_offset: end.commit_log_offset,

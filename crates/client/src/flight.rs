@@ -329,7 +329,7 @@ impl Flight {
             })?;
         Ok(SendResult {
             status,
-            topic: self.shared.options.unwrap_name(&self.draft.topic),
+            topic: self.shared.options.client.unwrap_name(&self.draft.topic),
             broker: queue.broker.clone(),
             queue_id: header.queue_id,
             queue_offset: header.queue_offset,

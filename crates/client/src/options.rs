@@ -69,6 +69,8 @@ pub struct ClientOptions {
     pub instance_name: String,
     /// The unit that this client belongs to; empty: none. Apache `unitName`.
     pub unit_name: String,
+    /// Goes before the names of group and topics (`namespace%topic`); empty: none. Apache `namespace`.
+    pub namespace: String,
     /// Time for one control request (route, offset, heartbeat). Apache `mqClientApiTimeout`: 3 s.
     pub request_timeout: Duration,
     /// How often a known route is asked for again. Apache `pollNameServerInterval`: 30 s.
@@ -86,6 +88,7 @@ impl ClientOptions {
             group: group.into(),
             instance_name: String::new(),
             unit_name: String::new(),
+            namespace: String::new(),
             request_timeout: Duration::from_secs(3),
             route_interval: Duration::from_secs(30),
             heartbeat_interval: Duration::from_secs(30),
@@ -127,6 +130,14 @@ impl ClientOptions {
                 option: "group",
                 value: self.group.clone(),
                 range: "another one: this name is RocketMQ's own",
+            });
+        }
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+        if !self.namespace.bytes().all(legal) {
+            return Err(ClientError::Option {
+                option: "namespace",
+                value: self.namespace.clone(),
+                range: "of the characters a-z A-Z 0-9 _ -",
             });
         }
         let legal = |byte: u8| byte.is_ascii_graphic() && byte != b'@';
@@ -193,8 +204,6 @@ pub struct ProducerOptions {
     pub create_topic_key: String,
     /// Answers after which another broker may do better. Apache `retryResponseCodes`.
     pub retry_codes: Vec<i32>,
-    /// Goes before the names of group and topics (`namespace%topic`); empty: none. Apache `namespace`.
-    pub namespace: String,
     /// Leave out brokers that were slow or failed. Apache `sendLatencyFaultEnable`: off.
     pub latency_fault: bool,
     /// From which latency on, and for how long. Apache `latencyMax`, `notAvailableDuration`.
@@ -231,7 +240,6 @@ impl ProducerOptions {
             default_queues: 4,
             create_topic_key: "TBW102".to_owned(),
             retry_codes: RETRY_CODES.to_vec(),
-            namespace: String::new(),
             latency_fault: false,
             fault_schedule: Schedule::default(),
             detect: false,
@@ -272,17 +280,6 @@ impl ProducerOptions {
                 "more than 0 s",
             );
         }
-        if !self
-            .namespace
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
-        {
-            return refuse(
-                "namespace",
-                self.namespace.clone(),
-                "of the characters a-z A-Z 0-9 _ -",
-            );
-        }
         if self.default_queues < 1 {
             return refuse("default_queues", self.default_queues.to_string(), "at least 1");
         }
@@ -290,7 +287,7 @@ impl ProducerOptions {
     }
 }
 
-impl ProducerOptions {
+impl ClientOptions {
     /// A name in the namespace (Apache `NamespaceUtil.wrapNamespace`): RocketMQ's own topics are in none, and the prefix of
     /// a retry or dead letter topic stays in front.
     pub fn wrap<'a>(&self, name: &'a str) -> Cow<'a, str> {
@@ -306,16 +303,23 @@ impl ProducerOptions {
         Cow::Owned(format!("{prefix}{}{NAMESPACE_SEPARATOR}{bare}", self.namespace))
     }
 
-    /// A name as the caller knows it.
+    /// A topic as the caller knows it.
     pub fn unwrap_name(&self, name: &Arc<str>) -> Arc<str> {
+        match self.inside(name) {
+            plain if plain.len() == name.len() => name.clone(),
+            plain => plain.into(),
+        }
+    }
+
+    /// The same as a part of the name.
+    pub fn inside<'a>(&self, name: &'a str) -> &'a str {
         if self.namespace.is_empty() {
-            return name.clone();
+            return name;
         }
         let inside = name.strip_prefix(&*self.namespace);
-        match inside.and_then(|rest| rest.strip_prefix(NAMESPACE_SEPARATOR)) {
-            Some(plain) => plain.into(),
-            None => name.clone(),
-        }
+        inside
+            .and_then(|rest| rest.strip_prefix(NAMESPACE_SEPARATOR))
+            .unwrap_or(name)
     }
 }
 

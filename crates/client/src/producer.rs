@@ -149,7 +149,7 @@ impl Producer {
         table: Table,
     ) -> Result<Self, ClientError> {
         options.validate()?;
-        options.client.group = options.wrap(&options.client.group).into_owned();
+        options.client.group = options.client.wrap(&options.client.group).into_owned();
         let client = Client::new(handle, NetOptions::default(), Arc::new(table))
             .map_err(|source| ClientError::net("setting up the transport", String::new(), source))?;
         let tracker = Tracker::new(handle.clone());
@@ -207,7 +207,7 @@ impl Producer {
 
     /// A topic by the name that brokers know.
     pub fn topic(&self, name: &str) -> Arc<str> {
-        self.shared.options.wrap(name).into()
+        self.shared.options.client.wrap(name).into()
     }
 
     /// The settings.

@@ -106,8 +106,9 @@ impl Processor for GroupChanged {
 
 impl Puller {
     /// Connects to nothing yet.
-    pub fn new(handle: &Handle, options: PullerOptions, start: Start) -> Result<Self, ClientError> {
+    pub fn new(handle: &Handle, mut options: PullerOptions, start: Start) -> Result<Self, ClientError> {
         options.validate()?;
+        options.client.group = options.client.wrap(&options.client.group).into_owned();
         let rebalance = Arc::new(Notify::new());
         let mut table = Table::new();
         let changed: Arc<dyn Processor> = Arc::new(GroupChanged(rebalance.clone()));

@@ -315,13 +315,16 @@ fn which_codes_are_tried_again_is_the_callers_choice() {
 #[test]
 fn a_namespace_goes_before_topics_and_comes_off_again() {
     let mut options = ProducerOptions::new(vec!["127.0.0.1:1".to_owned()], "group");
-    options.namespace = "ns".to_owned();
-    assert_eq!(options.wrap("orders"), "ns%orders");
-    assert_eq!(options.wrap("ns%orders"), "ns%orders");
-    assert_eq!(options.wrap("nsorders"), "ns%nsorders");
-    assert_eq!(&*options.unwrap_name(&"ns%orders".into()), "orders");
-    assert_eq!(&*options.unwrap_name(&"else%orders".into()), "else%orders");
-    options.namespace = "a b".to_owned();
+    options.client.namespace = "ns".to_owned();
+    assert_eq!(options.client.wrap("orders"), "ns%orders");
+    assert_eq!(options.client.wrap("ns%orders"), "ns%orders");
+    assert_eq!(options.client.wrap("nsorders"), "ns%nsorders");
+    assert_eq!(&*options.client.unwrap_name(&"ns%orders".into()), "orders");
+    assert_eq!(options.client.wrap("RMQ_SYS_TRACE_TOPIC"), "RMQ_SYS_TRACE_TOPIC");
+    assert_eq!(options.client.wrap("%RETRY%group"), "%RETRY%ns%group");
+    assert_eq!(options.client.wrap("%RETRY%ns%group"), "%RETRY%ns%group");
+    assert_eq!(&*options.client.unwrap_name(&"else%orders".into()), "else%orders");
+    options.client.namespace = "a b".to_owned();
     assert!(options.validate().unwrap_err().to_string().contains("namespace"));
 }
 

@@ -194,6 +194,7 @@ class ConsumerOptions(Options):
     ahead_bytes: int = 8 * 1024 * 1024
     auto_commit: float | None = 5.0
     rebalance: float = 20.0
+    namespace: str = ""
     unit_name: str = ""
     address_server: str | None = None
 
@@ -210,6 +211,7 @@ class ConsumerOptions(Options):
             "suspend_ms": milliseconds("suspend", self.suspend),
             "ahead_bytes": self.ahead_bytes,
             "commit_interval_ms": milliseconds("auto_commit", self.auto_commit or 0),
+            "namespace": self.namespace,
             "rebalance_interval_ms": milliseconds("rebalance", self.rebalance),
             "unit_name": self.unit_name,
             "address_server": self.address_server,
@@ -231,6 +233,7 @@ class ConfiguredConsumer(ABC):
         ahead_bytes: int = ConsumerOptions.ahead_bytes,
         auto_commit: float | None = ConsumerOptions.auto_commit,
         rebalance: float = ConsumerOptions.rebalance,
+        namespace: str = ConsumerOptions.namespace,
         unit_name: str = ConsumerOptions.unit_name,
         address_server: str | None = ConsumerOptions.address_server,
     ) -> None:

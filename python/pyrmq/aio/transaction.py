@@ -144,7 +144,7 @@ class TransactionProducer(Producer):
         task.add_done_callback(self._answers.discard)
 
     async def _answer(self, question: _core.Request) -> None:
-        message = asked_about(question)
+        message = asked_about(self._exchange.native, question)
         try:
             said: object = self._ask(message)
             if isinstance(said, Awaitable):
