@@ -274,24 +274,22 @@ impl Inner {
         let mut waiting = 0;
         let mut keys_from = 0;
         let mut same_tag = true;
+        let units = scratch.pieces.iter().map(|piece| Unit {
+            position: start + to_i64(piece.from),
+            size: i32::try_from(piece.size).unwrap_or(i32::MAX),
+            tags_code: piece.tags_code,
+        });
+        if deferred && !hidden {
+            append.deferred.extend(units.map(|unit| Deferred {
+                queue: Arc::clone(queue),
+                unit,
+                store_ms,
+            }));
+        } else if !hidden {
+            waiting = queue.push_all(units);
+        }
         for piece in &scratch.pieces {
             let position = start + to_i64(piece.from);
-            if !hidden {
-                let unit = Unit {
-                    position,
-                    size: i32::try_from(piece.size).unwrap_or(i32::MAX),
-                    tags_code: piece.tags_code,
-                };
-                if deferred {
-                    append.deferred.push_back(Deferred {
-                        queue: Arc::clone(queue),
-                        unit,
-                        store_ms,
-                    });
-                } else {
-                    waiting = queue.push(unit);
-                }
-            }
             same_tag &= scratch
                 .pieces
                 .first()

@@ -229,8 +229,15 @@ impl ConsumeQueue {
 
     /// Makes a unit readable. Says how many bytes wait to be written.
     pub(crate) fn push(&self, unit: Unit) -> usize {
+        self.push_all(std::iter::once(unit))
+    }
+
+    /// The same for the units of a batch.
+    pub(crate) fn push_all(&self, units: impl Iterator<Item = Unit>) -> usize {
         let mut memory = lock(&self.memory);
-        memory.units.extend_from_slice(&unit.to_bytes());
+        for unit in units {
+            memory.units.extend_from_slice(&unit.to_bytes());
+        }
         memory.idle = 0;
         let end = memory.end();
         self.end.store(end, Ordering::Release);

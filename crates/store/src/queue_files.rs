@@ -447,11 +447,17 @@ impl QueueFiles {
         if !fs.exists(directory) {
             return Ok(());
         }
-        for entry in fs.list(directory).at("list", directory)? {
-            let path = directory.join(&entry.name);
-            if !entry.is_directory {
-                fs.remove(&path).at("remove", &path)?;
+        let mut files = fs.list(directory).at("list", directory)?;
+        files.retain(|entry| !entry.is_directory);
+        let count = files.len();
+        for (number, entry) in files.into_iter().enumerate() {
+            if number > 0 && number + 1 == count {
+                // The newest goes last, durably so: a stop in between must not leave a queue that ends too early, because
+                // indexes of records that the log has would be given out again.
+                fs.sync_directory(directory).at("flush", directory)?;
             }
+            let path = directory.join(&entry.name);
+            fs.remove(&path).at("remove", &path)?;
         }
         fs.remove_directory(directory).at("remove", directory)
     }
