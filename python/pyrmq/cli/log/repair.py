@@ -117,7 +117,9 @@ def _make(directory: StoreDirectory, segments: list[Segment], damage: Damage, ch
         os.close(descriptor)
     # As after a crash: the broker looks at the whole log, and makes queues and index fit it.
     (directory.root / "abort").write_text(str(os.getpid()))
-    (directory.root / "queueEnds").unlink(missing_ok=True)
+    # Neither of these is true of the log as it is now: everything is built from it again.
+    for name in ("checkpoint", "queueEnds"):
+        (directory.root / name).unlink(missing_ok=True)
     for changed in (kept, directory.commit_log, directory.root):
         _sync_directory(changed)
     return kept
