@@ -126,15 +126,16 @@ impl Inner {
         }
     }
 
-    /// Makes readable what waited for the fsync.
+    /// Makes readable what waited for the fsync. Rounds take turns, so that units of a queue stay in their order although
+    /// the append lock is held only to take all of them out.
     fn show_durable(&self) {
         let flushed = self.log.flushed();
-        loop {
-            let next = {
-                let mut append = lock(&self.append);
-                append.deferred.pop_front_if(|next| next.unit.end() <= flushed)
-            };
-            let Some(next) = next else { return };
+        let ready: Vec<_> = {
+            let deferred = &mut lock(&self.append).deferred;
+            let count = deferred.partition_point(|next| next.unit.end() <= flushed);
+            deferred.drain(..count).collect()
+        };
+        for next in ready {
             next.queue.push(next.unit);
             self.queues.note_unwritten(&next.queue);
             if let Some(listener) = self.listener.get() {
