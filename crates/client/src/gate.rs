@@ -3,9 +3,10 @@
 //! Senders come in before they queue anything, and leave when the outcome is known. Who waits is woken once a quarter
 //! of the room is free, not for each message that leaves; without waiters leaving costs one uncontended lock.
 //!
-//! The room shrinks by half when a broker says that it has too much to do, at most five times a second, and grows by an
-//! eighth for each quarter of it that is confirmed: real brokers refuse what waited for 200 ms, so a window that is
-//! wider than they are fast would fail most of its messages.
+//! The room shrinks when a broker says that it has too much to do, at most five times a second: to a quarter the first
+//! time, for it may be far too wide, to half after that. It grows by an eighth for each quarter of it that is confirmed,
+//! and near the width at which the broker had too much by a sixty-fourth only: real brokers refuse what waited for
+//! 200 ms, so a window that is wider than they are fast would fail most of its messages.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -49,8 +50,8 @@ struct State {
     bytes: usize,
     waiters: usize,
     listeners: Vec<(Want, Listener)>,
-    // When the room shrank, and what was confirmed since it last changed.
-    shrank: Option<Instant>,
+    // When the room shrank, how wide it was then, and what was confirmed since it last changed.
+    shrank: Option<(Instant, usize)>,
     confirmed: usize,
 }
 
@@ -160,13 +161,18 @@ impl Gate {
     /// A broker has too much to do: half of what is on its way may be.
     pub fn slow_down(&self, now: Instant) {
         let mut state = self.state();
-        if state.shrank.is_some_and(|at| now < at + SHRINK_AGAIN) {
+        if state.shrank.is_some_and(|(at, _)| now < at + SHRINK_AGAIN) {
             return;
         }
         let used = self.window().min(state.messages.max(1));
+        let part = if state.shrank.is_none() {
+            used / 4
+        } else {
+            used / 2
+        };
         self.window
-            .store((used / 2).max(NARROWEST).min(self.messages), Ordering::Relaxed);
-        (state.shrank, state.confirmed) = (Some(now), 0);
+            .store(part.max(NARROWEST).min(self.messages), Ordering::Relaxed);
+        (state.shrank, state.confirmed) = (Some((now, used)), 0);
     }
 
     /// So many were confirmed. Costs nothing while the room is as wide as it may be.
@@ -179,7 +185,11 @@ impl Gate {
         let window = self.window();
         if state.confirmed >= window / 4 {
             state.confirmed = 0;
-            let wider = (window + window / 8 + 1).min(self.messages);
+            let is_near = state
+                .shrank
+                .is_some_and(|(_, was)| (was / 4 * 3..was / 4 * 5).contains(&window));
+            let step = if is_near { window / 64 } else { window / 8 };
+            let wider = (window + step + 1).min(self.messages);
             self.window.store(wider, Ordering::Relaxed);
         }
     }

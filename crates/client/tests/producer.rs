@@ -335,7 +335,7 @@ fn a_busy_broker_narrows_the_window_and_confirmations_widen_it_again() {
     let now = Instant::now();
     gate.slow_down(now);
     gate.slow_down(now + Duration::from_millis(199));
-    assert_eq!(gate.window(), 400, "half of what was on its way, once");
+    assert_eq!(gate.window(), 200, "a quarter of what was on its way, once");
     assert!(!gate.try_enter(1, 1));
     gate.leave(700, 700);
     assert!(gate.try_enter(1, 1));
@@ -349,4 +349,28 @@ fn a_busy_broker_narrows_the_window_and_confirmations_widen_it_again() {
         confirmed += 16;
     }
     assert!(confirmed > 1000, "it widens slowly: {confirmed}");
+}
+
+#[test]
+fn the_window_widens_more_slowly_where_the_broker_had_too_much() {
+    let gate = Gate::new(16_000, 1 << 20);
+    assert!(gate.try_enter(16_000, 16_000));
+    let now = Instant::now();
+    gate.slow_down(now);
+    assert_eq!(gate.window(), 4000);
+    gate.leave(12_000, 12_000);
+    gate.slow_down(now + Duration::from_secs(1));
+    assert_eq!(gate.window(), 2000, "half after the first time");
+    gate.confirm(500);
+    assert_eq!(gate.window(), 2251, "an eighth for a quarter confirmed");
+    while gate.window() < 3000 {
+        gate.confirm(1000);
+    }
+    let near = gate.window();
+    gate.confirm(near);
+    assert_eq!(
+        gate.window(),
+        near + near / 64 + 1,
+        "near 4000, where it was too wide"
+    );
 }
