@@ -1,4 +1,4 @@
-//! Tells brokers who is there: at once when a broker becomes known, then every 30 s (Apache
+//! Tells brokers who is there: at once when a broker becomes known or has a new connection, then every 30 s (Apache
 //! `MQClientInstance.sendHeartbeatToAllBrokerWithLock`, `HeartbeatData`).
 
 use crate::error::ClientError;
@@ -14,10 +14,14 @@ use pyrmq_remoting::body::{
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::client::UnregisterClientRequestHeader;
 use pyrmq_remoting::message::java_hash;
-use pyrmq_remoting::net::{Client, Shutdown};
+use pyrmq_remoting::net::{Client, Shutdown, Snapshot};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::time::Instant;
+
+/// Time between two looks for new connections.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Which messages of a topic a consumer wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,10 +153,15 @@ impl Heartbeat {
 
     /// To every broker (producers: to masters only), one after the other. The last failure, when all fail.
     pub(crate) async fn beat(&self) -> Result<(), ClientError> {
+        let (answered, failed) = self.greet().await;
+        failed.filter(|_| answered == 0).map_or(Ok(()), Err)
+    }
+
+    /// How many brokers answered, and the last failure.
+    async fn greet(&self) -> (usize, Option<ClientError>) {
         const WHAT: &str = "a heartbeat";
         let body = Bytes::from(self.membership.data().encode());
-        let mut failed = None;
-        let mut answered = false;
+        let (mut answered, mut failed) = (0, None);
         for (address, master) in self.routes.brokers() {
             if !master && !self.membership.consumer {
                 continue;
@@ -160,7 +169,7 @@ impl Heartbeat {
             let command = Command::request(request::HEART_BEAT).with_body(body.clone());
             let error = match self.client.request(&address, command, self.timeout).await {
                 Ok(answer) if answer.code == response::SUCCESS => {
-                    answered = true;
+                    answered += 1;
                     continue;
                 }
                 Ok(answer) => ClientError::answer(WHAT, &address, answer.code, answer.remark),
@@ -169,19 +178,32 @@ impl Heartbeat {
             tracing::warn!(address, %error, "heartbeat failed");
             failed = Some(error);
         }
-        failed.filter(|_| !answered).map_or(Ok(()), Err)
+        (answered, failed)
     }
 
-    /// Beats until the client stops: first when a route is known (looked for each second), then each interval.
+    /// Beats until the client stops: when a route is known, when a connection came or went (a broker that has started again
+    /// knows nobody, and cannot ask about transactions), both looked for each second; and each interval. After a failure
+    /// sooner, with pauses that double.
     pub(crate) async fn keep_alive(self, interval: Duration, shutdown: Shutdown) {
-        let mut pause = Duration::from_secs(1);
-        while !shutdown.sleep_or_stop(pause).await {
-            if self.routes.brokers().is_empty() {
+        let stats = self.client.stats();
+        let mut last: Option<(Instant, Snapshot)> = None;
+        let (mut pause, mut failures) = (interval, 0);
+        while !shutdown.sleep_or_stop(LOOK.min(interval)).await {
+            let now = stats.snapshot();
+            let is_due = last.as_ref().is_none_or(|(at, seen)| {
+                at.elapsed() >= pause || now.opened != seen.opened || now.connections < seen.connections
+            });
+            if !is_due || self.routes.brokers().is_empty() {
                 continue;
             }
-            // `beat` has logged what failed; the next one may do better.
-            drop(self.beat().await);
-            pause = interval;
+            // What failed is in the log.
+            if self.greet().await.1.is_none() {
+                (pause, failures) = (interval, 0);
+            } else {
+                pause = (LOOK * 2_u32.saturating_pow(failures)).min(interval);
+                failures += 1;
+            }
+            last = Some((Instant::now(), stats.snapshot()));
         }
     }
 
