@@ -240,13 +240,18 @@ class Process:
     """A `pyrmq` server process that said where it listens; killed at the end of the block."""
 
     def __init__(self, *words: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "pyrmq.cli", *words, "--json"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=ENVIRONMENT,
-        )
+        # Where the tests run under nohup, the process would ignore it as they do.
+        before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "pyrmq.cli", *words, "--json"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=ENVIRONMENT,
+            )
+        finally:
+            signal.signal(signal.SIGHUP, before)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
