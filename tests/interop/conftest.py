@@ -25,7 +25,10 @@ PAIRS = (
     ("java-broker", "ROCKETMQ"),
     ("java-names", "JSON"),
 )
-"""Kind of cluster and header form of the Java side; a module may have ``PAIRS`` of its own."""
+"""Kind of cluster and header form of the Java side.
+
+A module may have ``PAIRS`` of its own, and ``RARE_PAIRS`` for the run with several versions only.
+"""
 
 
 def versions_of(config: pytest.Config) -> list[str]:
@@ -63,7 +66,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         pairs = getattr(metafunc.module, "PAIRS", PAIRS)
         if metafunc.config.getoption("--rocketmq-control"):
             pairs = sorted({("java", serialize) for _, serialize in pairs})
-        metafunc.parametrize("kind,serialize", pairs, scope="session")
+        rare = getattr(metafunc.module, "RARE_PAIRS", ())
+        marked = [pytest.param(*pair, marks=pytest.mark.interop_all) for pair in rare]
+        metafunc.parametrize("kind,serialize", [*pairs, *marked], scope="session")
 
 
 @pytest.fixture(scope="session")

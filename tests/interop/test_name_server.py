@@ -243,6 +243,7 @@ def keys_of(text: str) -> set[str]:
     return {row[0] for line in text.splitlines() if len(row := line.split("=", 1)) == 2}
 
 
+@pytest.mark.interop_all
 def test_mqadmin_prints_the_same_on_both(
     drivers: Callable[[str, str], Driver], version: str, name: str
 ) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.interop.rocketmq import JavaBroker
 
 SAMPLES = golden.manifest().get("stores", [])
-ENDS = ("clean", "kill")
+ENDS = ("clean", pytest.param("kill", marks=pytest.mark.interop_all))
 
 
 @pytest.fixture
