@@ -54,8 +54,8 @@ struct Broker {
 
 struct Bench {
     runtime: Runtime,
-    /// The brokers' own threads: in the field they are other machines, and megabytes that they write must not hold up
-    /// the routes whose latency is measured.
+    /// The brokers' own threads, after all others: in the field they are other machines, and megabytes that they write
+    /// must not hold up the routes whose latency is measured.
     brokers_runtime: Runtime,
     address: String,
     brokers: Vec<Broker>,
@@ -65,13 +65,16 @@ struct Bench {
 }
 
 fn main() {
-    let runtime = |threads| {
+    let runtime = |threads, nice| {
         let mut builder = Builder::new_multi_thread();
-        builder.worker_threads(threads).enable_all().build().unwrap()
+        builder.worker_threads(threads).enable_all();
+        #[cfg(target_os = "linux")]
+        builder.on_thread_start(move || rustix::process::setpriority_process(None, nice).unwrap());
+        builder.build().unwrap()
     };
     let mut bench = Bench {
-        runtime: runtime(2),
-        brokers_runtime: runtime(1),
+        runtime: runtime(2, 0),
+        brokers_runtime: runtime(1, 10),
         address: std::env::args().nth(1).unwrap(),
         brokers: Vec::new(),
         topics: Arc::default(),
