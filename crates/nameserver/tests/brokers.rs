@@ -258,3 +258,32 @@ async fn many_brokers_that_register_and_leave_together_leave_nothing_behind() {
     assert!(eventually(|| counter(&server, "brokers_lost") == 40).await);
     assert_eq!(counter(&server, "table_changes_waiting"), 0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_topics_with_a_newer_version_are_not_read_again_unless_somebody_changed_them() {
+    let (server, client) = (start(Options::default()), client());
+    let of = |counter| registration("a", 0, "10.0.0.1:10911", body(counter, 3).encode());
+    let known = |counter: i64| {
+        let live = server.brokers().into_iter().next().unwrap();
+        (
+            live.version == counter,
+            self::counter(&server, "registrations_unchanged"),
+        )
+    };
+    let perm = || server.route("topic-1").unwrap().queue_datas[0].perm;
+    assert_eq!(ask(&client, &server, of(1)).await.code, response::SUCCESS);
+    assert_eq!(known(1), (true, 0));
+    assert_eq!(ask(&client, &server, of(2)).await.code, response::SUCCESS);
+    assert_eq!(known(2), (true, 1));
+    assert_eq!(server.wipe_write_perm("a"), 3);
+    assert_eq!(perm(), 4);
+    assert_eq!(ask(&client, &server, of(3)).await.code, response::SUCCESS);
+    assert_eq!(
+        (known(3), perm()),
+        ((true, 1), 6),
+        "a newer version writes all again"
+    );
+    let more = registration("a", 0, "10.0.0.1:10911", body(4, 5).encode());
+    assert_eq!(ask(&client, &server, more).await.code, response::SUCCESS);
+    assert_eq!((known(4), server.topics().len()), ((true, 1), 5));
+}

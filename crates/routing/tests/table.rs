@@ -46,6 +46,7 @@ fn from<'a>(
         peer: 1,
         software: 513,
         fingerprint: None,
+        content: None,
     }
 }
 

@@ -38,6 +38,8 @@ enum Step {
     Register(Register),
     /// The registration before, byte for byte.
     Again,
+    /// The same with a newer version.
+    Renewed,
     Leave(Vec<Leaving>),
     Delete(&'static str, Option<&'static str>),
     Announce(&'static str, &'static str),
@@ -208,8 +210,16 @@ impl Model {
     }
 }
 
-fn registering(table: &Table, from: &Register, fingerprint: u64, now: i64) -> Result<bool, ()> {
-    if let Some(taken) = table.refresh(from.key.0, from.key.1, from.id, from.peer, fingerprint, now) {
+fn registering(
+    table: &Table,
+    from: &Register,
+    (fingerprint, content): (u64, u64),
+    now: i64,
+) -> Result<bool, ()> {
+    let who = (from.key.0, from.key.1, from.id);
+    let same = table.refresh(who.0, who.1, who.2, from.peer, fingerprint, now);
+    let said = (content, &version(from), fingerprint);
+    if let Some(taken) = same.or_else(|| table.renew(who, from.peer, said, now)) {
         assert!(matches!(taken, Registered::Taken { .. }));
         return Ok(true);
     }
@@ -240,6 +250,7 @@ fn registering(table: &Table, from: &Register, fingerprint: u64, now: i64) -> Re
         peer: from.peer,
         software: 513,
         fingerprint: Some(fingerprint),
+        content: Some(content),
     };
     match table.register(&registration, now) {
         Ok(Registered::Taken { .. }) => Ok(true),
@@ -355,6 +366,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => register().prop_map(Step::Register),
         3 => Just(Step::Again),
+        3 => Just(Step::Renewed),
         2 => proptest::collection::vec(leaving(), 1..4).prop_map(Step::Leave),
         1 => (one_of(&TOPICS), proptest::option::of(one_of(&CLUSTERS))).prop_map(|(topic, cluster)| Step::Delete(topic, cluster)),
         1 => (one_of(&TOPICS), one_of(&NAMES)).prop_map(|(topic, name)| Step::Announce(topic, name)),
@@ -401,7 +413,7 @@ fn change(model: &mut Model, table: &Table, step: &Step) {
             let live = model.live.get_mut(key).map(|live| live.updated = *now);
             assert_eq!(table.heartbeat(key.0, key.1, *now), live.is_some());
         }
-        Step::Register(_) | Step::Again | Step::Leave(_) => {}
+        Step::Register(_) | Step::Again | Step::Renewed | Step::Leave(_) => {}
     }
 }
 
@@ -411,17 +423,19 @@ proptest! {
     fn the_tables_do_what_the_model_does(steps in proptest::collection::vec(step(), 1..50), delete in any::<bool>()) {
         let table = Table::new(Settings { delete_topic_with_broker_registration: delete, ..Settings::default() });
         let mut model = Model { delete, ..Model::default() };
-        let (mut known, mut last) = (Vec::new(), None);
+        let (mut known, mut contents, mut last) = (Vec::new(), Vec::new(), None);
         for (at, step) in steps.iter().enumerate() {
             let now = i64::try_from(at).unwrap();
             let from = match step {
                 Step::Register(from) => Some(from.clone()),
                 Step::Again => last.clone(),
+                Step::Renewed => last.clone().map(|last: Register| Register { state: last.state + 1, ..last }),
                 _ => None,
             };
             if let Some(from) = from {
-                let number = fingerprint(&mut known, &from);
-                prop_assert_eq!(registering(&table, &from, number, now), model.register(&from, now));
+                let content = fingerprint(&mut contents, &Register { state: 0, ..from.clone() });
+                let numbers = (fingerprint(&mut known, &from), content);
+                prop_assert_eq!(registering(&table, &from, numbers, now), model.register(&from, now));
                 last = Some(from);
             }
             if let Step::Leave(reasons) = step {

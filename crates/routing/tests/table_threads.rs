@@ -44,6 +44,7 @@ fn register(table: &Table, broker: u64, counter: i64) {
         peer: broker,
         software: 513,
         fingerprint: None,
+        content: None,
     };
     table.register(&registration, 0).unwrap();
 }

@@ -50,6 +50,25 @@ impl Announced for Quick<'_> {
     }
 }
 
+/// The version that a registration of the usual form begins with, and what stands in front of it and behind.
+pub(super) fn version_of(bytes: &[u8]) -> Option<(DataVersion, &[u8], &[u8])> {
+    let mut scan = Scan { rest: bytes };
+    let name = |scan: &mut Scan<'_>, wanted: &str| {
+        (scan.text()? == wanted).then_some(())?;
+        scan.take(b':')
+    };
+    scan.take(b'{')?;
+    name(&mut scan, "filterServerList")?;
+    scan.texts()?;
+    scan.take(b',')?;
+    name(&mut scan, "topicConfigSerializeWrapper")?;
+    scan.take(b'{')?;
+    name(&mut scan, "dataVersion")?;
+    let before = bytes.len().checked_sub(scan.rest.len())?;
+    let version = version(&mut scan)?;
+    Some((version, bytes.get(..before)?, scan.rest))
+}
+
 /// Reads a registration of the usual form.
 pub(super) fn read(bytes: &[u8]) -> Option<Quick<'_>> {
     let mut scan = Scan { rest: bytes };

@@ -4,7 +4,9 @@
 use crate::error::Refusal;
 use crate::processor::quick;
 use crate::state::State;
-use pyrmq_remoting::body::{Body, RegisterBrokerBody, TopicConfigAndMappingSerializeWrapper, TopicRouteData};
+use pyrmq_remoting::body::{
+    Body, DataVersion, RegisterBrokerBody, TopicConfigAndMappingSerializeWrapper, TopicRouteData,
+};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{
     RegisterBrokerRequestHeader, RegisterBrokerResponseHeader, RegisterTopicRequestHeader,
@@ -22,7 +24,7 @@ const V3_0_11: i32 = 37;
 /// First byte of a zlib stream with the usual window; JSON never begins with it.
 const ZLIB: u8 = 0x78;
 
-/// 103. One that came before and said the same is taken as a sign of life, unread.
+/// 103. One that came before and said the same, or the same with another version, is taken unread.
 pub(crate) fn register(state: &State, request: &Command, peer: &Peer) -> Result<Command, Refusal> {
     let registered = take(state, request, peer).inspect_err(|refusal| {
         state.counters.refused.fetch_add(1, Ordering::Relaxed);
@@ -54,33 +56,39 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
     let bytes = request.body.as_deref().unwrap_or_default();
     check_sum(bytes, header.body_crc32.unwrap_or(0))?;
     let zone = fields.get("__ZONE_NAME").filter(|zone| !zone.is_empty());
-    let fingerprint = fingerprint(&header, zone, request.version, bytes);
-    let now_ms = state.now_ms();
-    let (cluster, address) = (header.cluster_name, header.broker_addr);
-    let unchanged = state
-        .table
-        .refresh(cluster, address, header.broker_id, peer.id(), fingerprint, now_ms);
-    if let Some(registered) = unchanged {
-        state.counters.unchanged.fetch_add(1, Ordering::Relaxed);
-        return Ok(registered);
-    }
     // 5.x says `compressed=false` of bodies that it has compressed.
     let compressed = header.compressed || bytes.first() == Some(&ZLIB);
     let plain = request.version >= V3_0_11 && !compressed;
+    let head = plain.then(|| quick::version_of(bytes)).flatten();
+    let (content, fingerprint) = fingerprints(&header, zone, request.version, bytes, head.as_ref());
+    let now_ms = state.now_ms();
+    let (cluster, address, id) = (header.cluster_name, header.broker_addr, header.broker_id);
+    let unchanged = state
+        .table
+        .refresh(cluster, address, id, peer.id(), fingerprint, now_ms);
+    let known = unchanged.or_else(|| {
+        let said = (content?, &head.as_ref()?.0, fingerprint);
+        state.table.renew((cluster, address, id), peer.id(), said, now_ms)
+    });
+    if let Some(registered) = known {
+        state.counters.unchanged.fetch_add(1, Ordering::Relaxed);
+        return Ok(registered);
+    }
     let (quick, lenient);
-    let (topics, filter_servers): (&dyn Announced, Option<&[String]>) =
+    let (topics, filter_servers, content): (&dyn Announced, Option<&[String]>, _) =
         if let Some(read) = plain.then(|| quick::read(bytes)).flatten() {
             quick = read;
-            (&quick, Some(&quick.filter_servers))
+            (&quick, Some(&quick.filter_servers), content)
         } else {
+            // What stands twice in it, or names static topics, is always read.
             lenient = decode(bytes, compressed, request.version)?;
-            (&lenient.0, lenient.1.as_deref())
+            (&lenient.0, lenient.1.as_deref(), None)
         };
     let registration = Registration {
         cluster,
         address,
         name: header.broker_name,
-        id: header.broker_id,
+        id,
         ha_address: header.ha_server_addr,
         zone,
         timeout_ms: header.heartbeat_timeout_millis,
@@ -90,6 +98,7 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
         peer: peer.id(),
         software: request.version,
         fingerprint: Some(fingerprint),
+        content,
     };
     let (registered, news) = state
         .table
@@ -107,21 +116,28 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
     Ok(registered)
 }
 
-/// What makes a registration the same as an earlier one. An accident of two that differ is a matter of 64 bits, and
-/// would last until the next change.
-fn fingerprint(
+/// What makes a registration the same as an earlier one: but for its version, if that is where it usually is, and with it.
+/// An accident of two that differ is a matter of 64 bits, and would last until the next change.
+fn fingerprints(
     header: &RegisterBrokerRequestHeader<'_>,
     zone: Option<&str>,
     version: i32,
     body: &[u8],
-) -> u64 {
+    head: Option<&(DataVersion, &[u8], &[u8])>,
+) -> (Option<u64>, u64) {
     let mut hasher = DefaultHasher::new();
     let names = (header.broker_name, header.broker_addr, header.cluster_name);
     let rest = (header.ha_server_addr, header.broker_id, header.compressed);
     let flags = (header.heartbeat_timeout_millis, header.enable_acting_master);
     (names, rest, flags, zone, version).hash(&mut hasher);
-    body.hash(&mut hasher);
-    hasher.finish()
+    let Some((data, before, behind)) = head else {
+        body.hash(&mut hasher);
+        return (None, hasher.finish());
+    };
+    (before, behind).hash(&mut hasher);
+    let content = hasher.finish();
+    (data.counter, data.state_version, data.timestamp).hash(&mut hasher);
+    (Some(content), hasher.finish())
 }
 
 fn report(header: &RegisterBrokerRequestHeader<'_>, registered: &Registered, news: &News) {

@@ -252,6 +252,9 @@ impl Writer {
                 count += 1;
                 let before = row.perm;
                 row.perm = change(before);
+                if before != row.perm {
+                    row.seat.permitted.fetch_add(1, Ordering::AcqRel);
+                }
                 before != row.perm
             });
         }

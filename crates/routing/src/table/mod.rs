@@ -17,7 +17,9 @@ mod view;
 mod writer;
 
 use published::{Published, lock};
+use pyrmq_remoting::body::DataVersion;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use thiserror::Error;
 use writer::Writer;
@@ -93,6 +95,9 @@ pub struct Registration<'a> {
     pub software: i32,
     /// A number that only the same registration has, so that [`Table::refresh`] can tell; `None`: it is not kept.
     pub fingerprint: Option<u64>,
+    /// A number that only registrations have which say the same but for their version, and name no static topics, so that
+    /// [`Table::renew`] can tell; `None`: it is not kept.
+    pub content: Option<u64>,
 }
 
 /// Why a registration is refused.
@@ -244,9 +249,41 @@ impl Table {
         if !self.published.is_settled(&live, fingerprint, peer) {
             return None;
         }
-        live.updated_ms
-            .store(now_ms, std::sync::atomic::Ordering::Relaxed);
+        live.updated_ms.store(now_ms, Ordering::Relaxed);
         let master = self.master_for(&live.seat, id);
+        Some(Registered::Taken { master })
+    }
+
+    /// A registration with this content came again by the same connection, with another version. `Some`: nothing that it
+    /// said has been touched since, so the version is all that changes and the topics need not be read.
+    pub fn renew(
+        &self,
+        (cluster, address, id): (&str, &str, i64),
+        peer: u64,
+        (content, version, fingerprint): (u64, &DataVersion, u64),
+        now_ms: i64,
+    ) -> Option<Registered> {
+        let writer = self.writer();
+        let key = BrokerKey::new(cluster, address);
+        let live = self.published.live().get(&key)?.clone();
+        let (seat, known) = (&live.seat, live.settled?);
+        let same = live.peer == peer
+            && live.content == Some((content, seat.permitted.load(Ordering::Acquire)))
+            && known == self.published.settle(seat, known.fingerprint);
+        if !same {
+            return None;
+        }
+        let renewed = published::Live {
+            updated_ms: AtomicI64::new(now_ms),
+            version: version.clone(),
+            ha_address: live.ha_address.clone(),
+            seat: seat.clone(),
+            settled: Some(self.published.settle(seat, fingerprint)),
+            ..*live
+        };
+        let master = self.master_for(seat, id);
+        self.published.live_mut().insert(key, Arc::new(renewed));
+        drop(writer);
         Some(Registered::Taken { master })
     }
 

@@ -48,6 +48,8 @@ pub(super) struct Seat {
     pub(super) version: AtomicU64,
     /// Counts changes of its rows, by whomever.
     pub(super) touched: AtomicU64,
+    /// Counts changes of its rows' permissions by somebody else than a registration.
+    pub(super) permitted: AtomicU64,
     // Guards the swap only.
     shown: RwLock<Option<Arc<Shown>>>,
 }
@@ -66,6 +68,7 @@ impl Seat {
             name,
             version: AtomicU64::new(0),
             touched: AtomicU64::new(0),
+            permitted: AtomicU64::new(0),
             shown: RwLock::new(None),
         }
     }
@@ -177,6 +180,8 @@ pub(super) struct Live {
     pub(super) software: i32,
     /// The registration that it came by, and the state that this left behind; see [`Published::is_settled`].
     pub(super) settled: Option<Settled>,
+    /// What that registration said beside its version, and what `permitted` stood at; see [`super::Table::renew`].
+    pub(super) content: Option<(u64, u64)>,
 }
 
 /// A registration that would change nothing if it came again: while nobody else touched what it wrote.

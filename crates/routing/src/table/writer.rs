@@ -79,13 +79,14 @@ impl Writer {
         let is_master = from.id == MASTER_ID;
         // The header alone makes a slave take part, even when it says false; its topics then stay writable.
         let is_prime_slave = !is_master && from.acting_master.is_some() && lowest == Some(from.id);
+        let mut in_force = true;
         if is_master || is_prime_slave {
             let read_only = is_prime_slave && from.acting_master == Some(true);
-            self.take_topics(&seat, from, !had_id, read_only);
+            in_force = self.take_topics(&seat, from, !had_id, read_only);
         }
         self.take_filters(from);
         self.show(from.name);
-        self.enliven(&seat, from, now_ms);
+        self.enliven(&seat, from, now_ms, in_force);
         if from.id < lowest_before {
             news.notice = self.min_id_change(from);
         }
@@ -241,7 +242,14 @@ impl Writer {
         }
     }
 
-    fn take_topics(&mut self, seat: &Arc<Seat>, from: &Registration<'_>, first: bool, read_only: bool) {
+    /// False when the version was known, so that rows which others have changed stay as they are.
+    fn take_topics(
+        &mut self,
+        seat: &Arc<Seat>,
+        from: &Registration<'_>,
+        first: bool,
+        read_only: bool,
+    ) -> bool {
         let topics = from.topics;
         let delete = self.published.settings().delete_topic_with_broker_registration;
         if delete && topics.mappings().is_empty() {
@@ -275,6 +283,7 @@ impl Writer {
                 self.published.map(topic, broker, Some(info.clone()));
             }
         }
+        changed
     }
 
     fn take_filters(&mut self, from: &Registration<'_>) {
@@ -303,7 +312,7 @@ impl Writer {
         }
     }
 
-    fn enliven(&mut self, seat: &Arc<Seat>, from: &Registration<'_>, now_ms: i64) {
+    fn enliven(&mut self, seat: &Arc<Seat>, from: &Registration<'_>, now_ms: i64, in_force: bool) {
         let key = BrokerKey::new(from.cluster, from.address);
         self.forget_live(&key);
         self.peers.entry(from.peer).or_default().insert(key.clone());
@@ -318,6 +327,10 @@ impl Writer {
             settled: from
                 .fingerprint
                 .map(|fingerprint| self.published.settle(seat, fingerprint)),
+            content: from
+                .content
+                .filter(|_| in_force)
+                .map(|content| (content, seat.permitted.load(Ordering::Acquire))),
         };
         self.published.live_mut().insert(key, Arc::new(live));
     }
