@@ -6,7 +6,6 @@ The load is `crates/nameserver/examples/load.rs`, a process of its own; `cargo` 
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -14,12 +13,13 @@ import tempfile
 import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 from tests.interop.ask import ask
 from tests.interop.rocketmq import JavaNameServer
 from tests.reference import frame as wire
 
+from benches.e2e.generator import Load, build
 from benches.e2e.rows import Row
 from benches.e2e.servers import VERSION, cpu_seconds, resident_mib
 
@@ -32,42 +32,6 @@ IDLE = 10_000
 REGISTER_PERIOD_S = 30.0
 JAVA_HEAP_MB = 2048
 GET_BROKER_CLUSTER_INFO = 106
-
-
-class Load:
-    """The load generator on one name server; what it registered lives as long as it does."""
-
-    def __init__(self, address: str) -> None:
-        """Start it."""
-        target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-        self._process = subprocess.Popen(
-            [target / "release" / "examples" / "load", address],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, command: str) -> dict[str, Any]:
-        """Run one command; its figures."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(command + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the load generator ended in `{command}`")
-        told: dict[str, Any] = json.loads(line)
-        return told
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """End it."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        self._process.wait(timeout=60)
 
 
 @contextmanager
@@ -98,12 +62,7 @@ SIDES = {"ours": ours, "apache": apache}
 
 def name_server_rows(rounds: int, seconds: int) -> list[Row]:
     """Measure all of them."""
-    subprocess.run(
-        ["cargo", "build", "--release", "--quiet", "-p", "pyrmq-nameserver", "--example", "load"],
-        cwd=ROOT,
-        check=True,
-        timeout=1800,
-    )
+    build("pyrmq-nameserver", "load")
     return [
         *_starts(rounds),
         *_routes(rounds, seconds),
@@ -171,7 +130,7 @@ def _routes(rounds: int, seconds: int) -> list[Row]:
         loads: dict[str, tuple[Load, int]] = {}
         for name, side in SIDES.items():
             address, pid = stack.enter_context(side())
-            loads[name] = stack.enter_context(Load(address)), pid
+            loads[name] = stack.enter_context(Load("load", address)), pid
             loads[name][0].run(f"register {BROKERS} {TOPICS} {WIDE}")
         for row, command in ((rate, "routes"), (wide, "wide")):
             for turn in range(rounds + 1):
@@ -197,7 +156,7 @@ def _full(rounds: int, seconds: int) -> list[Row]:
     quiet = _row("route p99, 2,000/s, nobody registers", "µs", less=True)
     storm = _row("the same while all register anew", "µs", "<= 3 times the quiet one", less=True)
     for name, side in SIDES.items():
-        with side() as (address, pid), Load(address) as load:
+        with side() as (address, pid), Load("load", address) as load:
             first.add(name, load.run(f"full {BROKERS} {TOPICS}")["seconds"])
             for _ in range(rounds):
                 before = cpu_seconds(pid)
@@ -217,7 +176,7 @@ def _idle() -> Row:
         less_is_more=True,
     )
     for name, side in SIDES.items():
-        with side() as (address, pid), Load(address) as load:
+        with side() as (address, pid), Load("load", address) as load:
             opened = load.run(f"idle {IDLE}")["connections"]
             if opened < IDLE:
                 print(f"  {name}: only {opened} connections (ulimit -n)", file=sys.stderr)

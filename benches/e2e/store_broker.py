@@ -7,7 +7,6 @@ The load is `crates/client/examples/broker_load.rs`, a process of its own; `carg
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -16,12 +15,13 @@ import threading
 import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 from tests.interop.driver import Driver, DriverError
 from tests.interop.ours import OurBroker, OurNameServer
 from tests.interop.rocketmq import JavaBroker, JavaNameServer
 
+from benches.e2e.generator import Load, binary, build
 from benches.e2e.rows import Row
 from benches.e2e.servers import MEASURED_STORE, VERSION, cpu_seconds
 
@@ -44,50 +44,9 @@ QUEUES = 4
 HOT_PER_S = 1000
 
 
-def _binary(name: str) -> Path:
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    return target / "release" / "examples" / name
-
-
 def _build() -> None:
-    for package, example in (("pyrmq-client", "broker_load"), ("pyrmq-store", "store_bench")):
-        command = ["cargo", "build", "--release", "--quiet", "-p", package, "--example", example]
-        subprocess.run(command, cwd=ROOT, check=True, timeout=1800)
-
-
-class Load:
-    """The load generator on one broker."""
-
-    def __init__(self, broker: str, names: str) -> None:
-        """Start it."""
-        self._process = subprocess.Popen(
-            [_binary("broker_load"), broker, names],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, command: str) -> dict[str, Any]:
-        """Run one command; its figures."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(command + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the load generator ended in `{command}`")
-        told: dict[str, Any] = json.loads(line)
-        return told
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """End it."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        self._process.wait(timeout=60)
+    build("pyrmq-client", "broker_load")
+    build("pyrmq-store", "store_bench")
 
 
 @contextmanager
@@ -148,7 +107,7 @@ def _sync(rounds: int, seconds: int) -> list[Row]:
         loads = {}
         for name in SIDES:
             address, broker = stack.enter_context(_side(name, {"flushDiskType": "SYNC_FLUSH"}))
-            loads[name] = stack.enter_context(Load(broker.address, address)), broker
+            loads[name] = stack.enter_context(Load("broker_load", broker.address, address)), broker
         for turn in range(rounds + 1):
             for name, (load, broker) in loads.items():
                 before = cpu_seconds(broker.pid)
@@ -191,7 +150,7 @@ def _pull(rounds: int, seconds: int, backlog: int) -> list[Row]:
         for name in SIDES:
             address, broker = stack.enter_context(_side(name, {}))
             topic = _fill(address, backlog)
-            loads[name] = stack.enter_context(Load(broker.address, address)), broker
+            loads[name] = stack.enter_context(Load("broker_load", broker.address, address)), broker
         for turn in range(rounds + 1):
             for name, (load, broker) in loads.items():
                 before = cpu_seconds(broker.pid)
@@ -240,8 +199,8 @@ def _cold(rounds: int, seconds: int, backlog: int) -> list[Row]:
     with ExitStack() as stack:
         address, broker = stack.enter_context(_side("ours", {}))
         topic = _fill(address, backlog)
-        sender = stack.enter_context(Load(broker.address, address))
-        puller = stack.enter_context(Load(broker.address, address))
+        sender = stack.enter_context(Load("broker_load", broker.address, address))
+        puller = stack.enter_context(Load("broker_load", broker.address, address))
         sends = f"paced {HOT_PER_S} {seconds} {BODY}"
 
         def beside() -> tuple[float, float]:
@@ -320,7 +279,7 @@ def _start(rounds: int, queues: int, megabytes: int) -> list[Row]:
     clean = _row(f"start of the broker after a clean stop, {size}", "s", "<= 5 s", less=True)
     with tempfile.TemporaryDirectory(prefix="pyrmq-bench-") as home:
         store = Path(home) / "store"
-        command = [_binary("store_bench"), "--fill", "--queues", str(queues)]
+        command = [binary("store_bench"), "--fill", "--queues", str(queues)]
         with subprocess.Popen(
             [*command, "--mb", str(megabytes), store], stdout=subprocess.PIPE, text=True
         ) as filling:
