@@ -287,5 +287,5 @@ def test_the_default_files_are_apaches(tmp_path: Path, monkeypatch: pytest.Monke
 def test_an_address_to_listen_on_may_be_a_name_and_one_that_is_not_found_is_named() -> None:
     with NameServer(listen_port=0, bind_address="localhost") as server:
         assert server.address.rsplit(":", 1)[0] in ("127.0.0.1", "[::1]")
-    with pytest.raises(ConfigError, match=r"bindAddress: `nowhere\.invalid`"):
-        NameServer(listen_port=0, bind_address="nowhere.invalid").start()
+    with pytest.raises(ConfigError, match="bindAddress: `not a host`"):
+        NameServer(listen_port=0, bind_address="not a host").start()
