@@ -2,7 +2,7 @@
 # Python modules over it. One block a file of crates/bindings/src.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, Self, TypeAlias, final
+from typing import Any, Literal, Protocol, Self, TypeAlias, final
 
 from typing_extensions import Buffer
 
@@ -209,6 +209,8 @@ class SendResult:
     @property
     def attempts(self) -> int: ...
     @property
+    def durability(self) -> Literal["memory", "local"] | None: ...
+    @property
     def may_be_duplicate(self) -> bool: ...
     @property
     def failed_attempts(self) -> list[tuple[str, int, int, str]]: ...
@@ -263,6 +265,7 @@ class Producer:
         detect_timeout_ms: int,
         detect_interval_ms: int,
         trace_topic: str | None,
+        durability: str | None,
         vip_channel: bool,
         unit_mode: bool,
         unit_name: str,

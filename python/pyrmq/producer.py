@@ -92,6 +92,10 @@ class Producer(ConfiguredProducer, Asking):
         detect_interval: Seconds between such questions.
         trace: Tell of each stored frame in Apache's trace form, in the background.
         trace_topic: Topic of the traces.
+        durability: How safe a message is before its answer: ``"memory"`` (in the broker's page
+            cache: it survives the process, not the machine) or ``"local"`` (fsynced). Our broker
+            says what it reached in ``SendResult.durability``; of Apache's only ``"memory"`` is
+            heard (``waitStoreMsgOK``). None: as the broker is configured.
         vip_channel: Send to the brokers' fast port, which takes no pulls (their port minus 2).
         unit_mode: Say in each send that it belongs to a unit.
         unit_name: The unit that this client belongs to: part of its client id and of what an

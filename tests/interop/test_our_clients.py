@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -249,3 +249,14 @@ def test_a_topic_is_created_on_the_real_broker_by_our_first_send(
         results = [producer.send(name, body) for body in texts(6)]
     assert {one.queue_id for one in results} == {0, 1, 2}
     assert sorted(bodies(java_reads(driver, cluster, name, 6))) == texts(6)
+
+
+@pytest.mark.parametrize("durability", ["memory", "local"])
+def test_their_brokers_pass_over_the_durability_that_we_ask_for(
+    cluster: Cluster, topic: str, durability: Literal["memory", "local"]
+) -> None:
+    """They say nothing of it; `memory` reaches them as `WAIT`."""
+    with Producer(name_server=cluster.namesrv, durability=durability) as producer:
+        results = [producer.send(topic, b"one"), *producer.send_batch(topic, [b"two", b"three"])]
+    assert [(one.status.name, one.durability) for one in results] == [("SEND_OK", None)] * 3
+    assert {one.body for one in we_read(cluster, topic, 3)} == {b"one", b"two", b"three"}

@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyList};
 use pyrmq_client::ClientError;
 use pyrmq_client::producer::SendResult;
+use pyrmq_remoting::message::Durability;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -133,6 +134,11 @@ impl PySendResult {
     }
 
     #[getter]
+    fn durability(&self) -> Option<&'static str> {
+        self.frame.durability.map(Durability::name)
+    }
+
+    #[getter]
     fn may_be_duplicate(&self) -> bool {
         self.frame.may_be_duplicate
     }
@@ -156,13 +162,17 @@ impl PySendResult {
                 tried.join("; ")
             );
         }
+        let level = match self.frame.durability {
+            Some(level) => format!(", durability={:?}", level.name()),
+            None => String::new(),
+        };
         let twice = if self.frame.may_be_duplicate {
             ", may_be_duplicate=True"
         } else {
             ""
         };
         format!(
-            "SendResult({}, topic={:?}, broker={:?}, queue_id={}, queue_offset={}, message_id={:?}{again}{twice})",
+            "SendResult({}, topic={:?}, broker={:?}, queue_id={}, queue_offset={}, message_id={:?}{level}{again}{twice})",
             self.frame.status.name(),
             &*self.frame.topic,
             &*self.frame.broker,

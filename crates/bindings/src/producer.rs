@@ -19,6 +19,7 @@ use pyrmq_client::producer::Producer;
 use pyrmq_client::routes::TopicRoute;
 use pyrmq_client::{ClientError, Compression, ProducerOptions};
 use pyrmq_remoting::codes::request;
+use pyrmq_remoting::message::Durability;
 use pyrmq_remoting::message::compress::Codec;
 use pyrmq_remoting::message::java_hash;
 use pyrmq_remoting::net::{Requests, Table};
@@ -245,7 +246,7 @@ impl PyProducer {
     #[pyo3(signature = (name_servers, group, *, instance_name, send_timeout_ms, retries, retry_not_stored_ok,
         compress_over_bytes, compression, compress_level, max_message_bytes, default_queues, create_topic_key, retry_codes,
         namespace, latency_fault, fault_schedule, detect, detect_timeout_ms, detect_interval_ms,
-        trace_topic, vip_channel, unit_mode, unit_name, address_server, max_in_flight, max_in_flight_bytes))]
+        trace_topic, durability, vip_channel, unit_mode, unit_name, address_server, max_in_flight, max_in_flight_bytes))]
     #[expect(
         clippy::too_many_arguments,
         clippy::fn_params_excessive_bools,
@@ -273,6 +274,7 @@ impl PyProducer {
         detect_timeout_ms: u64,
         detect_interval_ms: u64,
         trace_topic: Option<String>,
+        durability: Option<&str>,
         vip_channel: bool,
         unit_mode: bool,
         unit_name: String,
@@ -310,6 +312,7 @@ impl PyProducer {
         options.detect = detect;
         options.detect_timeout = Duration::from_millis(detect_timeout_ms);
         options.trace_topic = trace_topic;
+        options.durability = durability.and_then(Durability::of_name);
         options.vip_channel = vip_channel;
         options.unit_mode = unit_mode;
         options.client.address_server =

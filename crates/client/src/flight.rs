@@ -19,10 +19,12 @@ use crate::routes::{Known, TopicRoute};
 use crate::trace::Sent;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::send::{SendMessageRequestHeader, SendMessageResponseHeader};
+use pyrmq_remoting::message::{DURABILITY, Durability};
 use pyrmq_remoting::net::{NetError, Retry};
 use pyrmq_remoting::{Command, Fields, clock};
 use pyrmq_routing::route::PublishedQueue;
 use pyrmq_routing::select;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -32,6 +34,10 @@ const WHAT: &str = "a send";
 /// Fields of a send's header, and bytes of theirs besides the group, the topic and the properties.
 const SEND_FIELDS: usize = 14;
 const SEND_FIELD_BYTES: usize = 96;
+
+/// Whether the sender waits for the disk, as every message says it and as one that asks for memory does.
+const WAITS: &str = "WAIT\u{1}true\u{2}";
+const WAITS_NOT: &str = "WAIT\u{1}false\u{2}";
 
 /// Failed attempts that are told of: the first and the last ones.
 const ATTEMPTS_KEPT: usize = 8;
@@ -339,6 +345,11 @@ impl Flight {
             transaction_id: header.transaction_id.map(str::to_owned),
             recall_handle: header.recall_handle.map(str::to_owned),
             attempts: self.attempts,
+            durability: self
+                .shared
+                .options
+                .durability
+                .and_then(|_| Durability::of_name(answer.fields.get(DURABILITY)?)),
             may_be_duplicate: self.may_exist,
             tried: Vec::new(),
         })
@@ -428,6 +439,11 @@ impl Shared {
             queue.address = fast_port(&queue.address);
         }
         let batch = draft.items > 0;
+        let durability = self.options.durability;
+        let properties = match durability {
+            Some(Durability::Memory) => Cow::Owned(draft.properties.replacen(WAITS, WAITS_NOT, 1)),
+            _ => Cow::Borrowed(&*draft.properties),
+        };
         let header = SendMessageRequestHeader {
             producer_group: &self.options.client.group,
             topic: &draft.topic,
@@ -437,7 +453,7 @@ impl Shared {
             sys_flag: draft.sys_flag,
             born_timestamp: clock::now_ms(),
             flag: draft.flag,
-            properties: Some(&draft.properties),
+            properties: Some(&properties),
             reconsume_times: Some(0),
             unit_mode: self.options.unit_mode,
             max_reconsume_times: None,
@@ -455,6 +471,9 @@ impl Shared {
         let texts = header.producer_group.len() + draft.topic.len() + draft.properties.len();
         command.fields = Fields::with_capacity(SEND_FIELDS, SEND_FIELD_BYTES + texts);
         let mut command = command.with_header(&header);
+        if let Some(level) = durability {
+            command.fields.push(DURABILITY, level.name());
+        }
         command.body = Some(draft.body.clone());
         Ok((queue, command))
     }

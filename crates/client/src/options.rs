@@ -3,6 +3,7 @@
 use crate::address_server::AddressServer;
 use crate::error::ClientError;
 use pyrmq_remoting::codes::response;
+use pyrmq_remoting::message::Durability;
 use pyrmq_remoting::message::compress::Codec;
 use pyrmq_routing::fault::Schedule;
 use std::borrow::Cow;
@@ -217,6 +218,9 @@ pub struct ProducerOptions {
     pub detect_interval: Duration,
     /// Topic of message traces; `None`: none. Apache `enableTrace`, `traceTopic`: off.
     pub trace_topic: Option<String>,
+    /// How safe a message shall be before its answer; `None`: as the broker does it. Ours says in the answer what was
+    /// reached. `Memory` clears `WAIT` (Apache `waitStoreMsgOK`), so that Apache's do not wait for their disks either.
+    pub durability: Option<Durability>,
     /// Send to the brokers' fast port. Apache `vipChannelEnabled`: off.
     pub vip_channel: bool,
     /// Say in each send that it belongs to a unit. Apache `unitMode`: off.
@@ -246,6 +250,7 @@ impl ProducerOptions {
             detect_timeout: Duration::from_millis(200),
             detect_interval: Duration::from_secs(2),
             trace_topic: None,
+            durability: None,
             vip_channel: false,
             unit_mode: false,
             max_in_flight: 16_384,

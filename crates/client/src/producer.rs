@@ -16,6 +16,7 @@ use crate::routes::{AutoCreate, Routes};
 use crate::trace::{self, Traces};
 use bytes::Bytes;
 use pyrmq_remoting::codes::response;
+use pyrmq_remoting::message::Durability;
 use pyrmq_remoting::message::compress;
 use pyrmq_remoting::message::id::UniqueIds;
 use pyrmq_remoting::net::{Client, ClientOptions as NetOptions, Shutdown, Table, Tracker};
@@ -87,6 +88,8 @@ pub struct SendResult {
     pub recall_handle: Option<String>,
     /// Attempts that were made.
     pub attempts: u32,
+    /// How safe it is, where that was asked for and the broker says it.
+    pub durability: Option<Durability>,
     /// True when an earlier attempt went unanswered: the message may be stored twice, with the same unique id.
     pub may_be_duplicate: bool,
     /// The attempts that failed before.

@@ -1,26 +1,8 @@
 //! The store's settings under Apache's names (Apache `MessageStoreConfig`), with Apache's defaults.
 
 use crate::error::StoreError;
+use pyrmq_remoting::message::Durability;
 use std::path::PathBuf;
-
-/// How safe a message is: what an answer says that it has reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Durability {
-    /// In the page cache: it survives the end of the process, not that of the machine.
-    Memory,
-    /// Fsynced on this machine's disk.
-    Local,
-}
-
-impl Durability {
-    /// The name that users see.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Local => "local",
-        }
-    }
-}
 
 /// When a message is answered for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

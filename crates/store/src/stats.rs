@@ -1,6 +1,6 @@
 //! What the store says about itself.
 
-use crate::options::Durability;
+use pyrmq_remoting::message::Durability;
 
 /// Counters since the store was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

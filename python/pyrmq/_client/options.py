@@ -7,6 +7,7 @@ from typing import Any
 from pyrmq._client.hooks import Hooks, SendHook
 from pyrmq._client.values import (
     Compression,
+    Durability,
     Start,
     at_least_one,
     milliseconds,
@@ -60,6 +61,7 @@ class ProducerOptions(Options):
     detect_interval: float = 2.0
     trace: bool = False
     trace_topic: str = "RMQ_SYS_TRACE_TOPIC"
+    durability: Durability | None = None
     vip_channel: bool = False
     unit_mode: bool = False
     unit_name: str = ""
@@ -76,6 +78,10 @@ class ProducerOptions(Options):
         if self.compression not in {"zlib", "lz4", "zstd"}:
             raise ConfigError(
                 f"option `compression` is {self.compression!r}, it must be 'zlib', 'lz4' or 'zstd'"
+            )
+        if self.durability not in {None, "memory", "local"}:
+            raise ConfigError(
+                f"option `durability` is {self.durability!r}, it must be 'memory', 'local' or None"
             )
         if not 0 <= self.compress_level <= 9:
             raise ConfigError(
@@ -116,6 +122,7 @@ class ProducerOptions(Options):
             "detect_timeout_ms": milliseconds("detect_timeout", self.detect_timeout),
             "detect_interval_ms": milliseconds("detect_interval", self.detect_interval),
             "trace_topic": self.trace_topic if self.trace else None,
+            "durability": self.durability,
             "vip_channel": self.vip_channel,
             "unit_mode": self.unit_mode,
             "unit_name": self.unit_name,
@@ -156,6 +163,7 @@ class ConfiguredProducer(ABC):
         detect_interval: float = ProducerOptions.detect_interval,
         trace: bool = ProducerOptions.trace,
         trace_topic: str = ProducerOptions.trace_topic,
+        durability: Durability | None = ProducerOptions.durability,
         vip_channel: bool = ProducerOptions.vip_channel,
         unit_mode: bool = ProducerOptions.unit_mode,
         unit_name: str = ProducerOptions.unit_name,

@@ -11,6 +11,7 @@ from pyrmq.message import Body, Message, QueueId, SendResult, When
 __all__ = [
     "PLAIN",
     "Compression",
+    "Durability",
     "Extras",
     "Selector",
     "Start",
@@ -32,6 +33,9 @@ Start = Literal["first", "last"] | datetime
 
 Compression = Literal["zlib", "lz4", "zstd"]
 """How large bodies get smaller; brokers and consumers before 5.0 read zlib only."""
+
+Durability = Literal["memory", "local"]
+"""How safe a message is before its answer: in the page cache, or fsynced on the broker's disk."""
 
 NAMESRV_ADDR = "NAMESRV_ADDR"
 

@@ -3,7 +3,7 @@
 //! ```text
 //! header in one pass -> admission -> topic (made if allowed) -> properties copied once -> store -> answer
 //! ```
-//! With SYNC_FLUSH the answer waits in `Store::when_durable`; no thread waits.
+//! With SYNC_FLUSH, or where the sender asks for it, the answer waits in `Store::when_durable`; no thread waits.
 
 use super::properties::{self, Known};
 use super::transaction;
@@ -15,7 +15,7 @@ use crate::state::{State, born_host};
 use pyrmq_remoting::codes::{request as request_code, response};
 use pyrmq_remoting::header::SendMessageRequestHeader;
 use pyrmq_remoting::message::id::OffsetId;
-use pyrmq_remoting::message::{batch, java_hash, sys_flag};
+use pyrmq_remoting::message::{DURABILITY, Durability, batch, java_hash, sys_flag};
 use pyrmq_remoting::net::{Peer, Processor, Reply};
 use pyrmq_remoting::{Command, Fields};
 use pyrmq_store::{Batch, BatchItem, Stored};
@@ -39,8 +39,12 @@ pub(crate) struct Send {
 /// A stored message and what its sender is told.
 pub(crate) struct Outcome {
     response: Command,
-    /// The log position that must be on disk before the answer, if the sender waits for the disk.
-    durable: Option<i64>,
+    /// Where the message ends in the log.
+    end: i64,
+    /// The level that the sender asked for: the answer says which was reached.
+    asked: Option<Durability>,
+    /// Whether the disk must have the message before the answer.
+    waits: bool,
 }
 
 impl Processor for Send {
@@ -58,14 +62,23 @@ impl Processor for Send {
 impl Outcome {
     /// Answers now, or once the disk has it.
     fn answer(self, state: &State, reply: Reply) {
-        let Some(position) = self.durable else {
-            reply.send(self.response);
+        let (mut response, asked) = (self.response, self.asked);
+        if !self.waits {
+            if asked.is_some() {
+                tell(&mut response, state.store.durability(self.end));
+            }
+            reply.send(response);
             return;
-        };
-        let mut response = self.response;
+        }
         state.store.when_durable(
-            position,
+            self.end,
             Box::new(move |flushed| {
+                if asked.is_some() {
+                    let reached = flushed
+                        .as_ref()
+                        .map_or(Durability::Memory, |()| Durability::Local);
+                    tell(&mut response, reached);
+                }
                 if let Err(error) = flushed {
                     // The message is stored and will be delivered: a timeout is a success with a warning.
                     let refusal = Refusal::of_flush(&error);
@@ -78,6 +91,10 @@ impl Outcome {
     }
 }
 
+fn tell(response: &mut Command, reached: Durability) {
+    response.fields.push(DURABILITY, reached.name());
+}
+
 impl Send {
     pub(crate) fn new(state: Arc<State>) -> Self {
         Self { state }
@@ -86,13 +103,18 @@ impl Send {
     fn store(&self, request: &Command, peer: &Peer) -> Result<Outcome, Refusal> {
         let header = SendMessageRequestHeader::decode(request.code, &request.fields)?;
         let body: &[u8] = request.body.as_deref().unwrap_or_default();
+        let asked = asked_level(request)?;
         let topic = self.state.admit(&header, body.len(), peer)?;
         let queue_id = self.state.choose_queue(&topic, header.queue_id)?;
-        if header.batch || request.code == request_code::SEND_BATCH_MESSAGE {
-            self.store_batch(&header, &topic, queue_id, body, peer)
+        let mut outcome = if header.batch || request.code == request_code::SEND_BATCH_MESSAGE {
+            self.store_batch(&header, &topic, queue_id, body, peer)?
         } else {
-            self.store_one(request, &header, topic, queue_id, peer)
+            self.store_one(request, &header, topic, queue_id, peer)?
+        };
+        if let Some(level) = asked {
+            (outcome.asked, outcome.waits) = (asked, level == Durability::Local);
         }
+        Ok(outcome)
     }
 
     fn store_one(
@@ -231,7 +253,9 @@ impl Send {
             .push("TRACE_ON", if state.options.trace_on { "true" } else { "false" });
         Outcome {
             response,
-            durable: (waits && state.waits_for_disk).then_some(stored.end_position),
+            end: stored.end_position,
+            asked: None,
+            waits: waits && state.waits_for_disk,
         }
     }
 }
@@ -257,6 +281,18 @@ fn items_of(body: &[u8]) -> Result<Vec<BatchItem<'_>>, Refusal> {
         });
     }
     Ok(items)
+}
+
+/// The durability that a sender of ours asks for.
+fn asked_level(request: &Command) -> Result<Option<Durability>, Refusal> {
+    let Some(name) = request.fields.get(DURABILITY) else {
+        return Ok(None);
+    };
+    let illegal = || {
+        let text = format!("durability `{name}` is not known to this broker, it must be `memory` or `local`");
+        Refusal::new(response::MESSAGE_ILLEGAL, text)
+    };
+    Durability::of_name(name).map(Some).ok_or_else(illegal)
 }
 
 /// Whether this is the first phase of a transaction.

@@ -2,6 +2,7 @@
 
 pub mod batch;
 pub mod compress;
+pub mod durability;
 pub mod id;
 pub mod java_hash;
 pub mod properties;
@@ -12,5 +13,6 @@ mod read;
 mod walk;
 
 pub use batch::BatchItem;
+pub use durability::{DURABILITY, Durability};
 pub use properties::Properties;
 pub use record::{NewRecord, Record};
