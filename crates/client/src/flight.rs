@@ -491,7 +491,7 @@ impl Shared {
                 let now_ms = self.clock_ms(now);
                 route
                     .selector
-                    .select_available(queues, last_broker, &self.faults, now_ms)
+                    .select_healthy(queues, &route.healths, last_broker, now_ms)
             }
             Target::Any => route.selector.select(queues, last_broker),
             Target::Hash(hash) => {

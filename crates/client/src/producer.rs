@@ -129,7 +129,7 @@ pub(crate) struct Shared {
     pub(crate) routes: Routes,
     pub(crate) gate: Gate,
     pub(crate) ids: UniqueIds,
-    pub(crate) faults: LatencyFaultTolerance,
+    pub(crate) faults: Arc<LatencyFaultTolerance>,
     pub(crate) stats: ProducerStats,
     pub(crate) tracker: Tracker,
     pub(crate) born: Instant,
@@ -161,7 +161,8 @@ impl Producer {
             queues: options.default_queues,
         };
         let names = NameServers::new(client.clone(), &options.client);
-        let routes = Routes::new(names, Some(create), tracker.clone());
+        let faults = Arc::new(LatencyFaultTolerance::new(options.fault_schedule.clone()));
+        let routes = Routes::new(names, Some(create), tracker.clone(), faults.clone());
         let membership = Membership::producer(&options.client);
         let heartbeat = Heartbeat::new(
             client.clone(),
@@ -183,7 +184,7 @@ impl Producer {
         let shared = Shared {
             gate: Gate::new(options.max_in_flight, options.max_in_flight_bytes),
             ids: identity::unique_ids(),
-            faults: LatencyFaultTolerance::new(options.fault_schedule.clone()),
+            faults,
             stats: ProducerStats::default(),
             traces: options
                 .trace_topic

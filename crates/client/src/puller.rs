@@ -117,7 +117,7 @@ impl Puller {
             .map_err(|source| ClientError::net("setting up the transport", String::new(), source))?;
         let tracker = Tracker::new(handle.clone());
         let names = NameServers::new(client.clone(), &options.client);
-        let routes = Routes::new(names, None, tracker.clone());
+        let routes = Routes::new(names, None, tracker.clone(), Arc::default());
         let timeout = options.client.request_timeout;
         let membership = Membership::consumer(&options.client);
         let shared = Arc::new(Shared {

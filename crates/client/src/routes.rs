@@ -9,6 +9,7 @@ use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, ClusterInfo, TopicRouteData};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::net::{Shutdown, Tracker};
+use pyrmq_routing::fault::{Healths, LatencyFaultTolerance};
 use pyrmq_routing::route::{MASTER_ID, PERM_WRITE, Published, Route};
 use pyrmq_routing::select::QueueSelector;
 use std::collections::HashMap;
@@ -40,6 +41,8 @@ pub struct TopicRoute {
     pub route: Arc<Route>,
     /// The queues that may be written to, in Apache's order.
     pub published: Arc<Published>,
+    /// What is known of the broker of each published queue.
+    pub healths: Healths,
     /// True when the topic does not exist yet: the first send creates it.
     pub guessed: bool,
     /// Whose turn it is; kept when the route is asked for again.
@@ -47,9 +50,11 @@ pub struct TopicRoute {
 }
 
 impl TopicRoute {
-    fn new(route: Route, guessed: bool) -> Self {
+    fn new(route: Route, guessed: bool, faults: &LatencyFaultTolerance) -> Self {
+        let published = Arc::new(route.published());
         Self {
-            published: Arc::new(route.published()),
+            healths: faults.healths(&published.queues),
+            published,
             route: Arc::new(route),
             guessed,
             selector: Arc::new(QueueSelector::new(crate::random(1 << 16))),
@@ -109,6 +114,7 @@ struct Shared {
     names: NameServers,
     create: Option<AutoCreate>,
     tracker: Tracker,
+    faults: Arc<LatencyFaultTolerance>,
     known: RwLock<HashMap<Arc<str>, TopicRoute>>,
     // Guards who waits for which topic; a topic with an entry is being asked for. Held while a new topic becomes
     // known, so that nobody overtakes those who wait: messages of one thread keep their order from the first on.
@@ -122,12 +128,18 @@ impl std::fmt::Debug for Routes {
 }
 
 impl Routes {
-    /// Nothing is asked yet. `create`: what stands in for a topic that does not exist.
-    pub fn new(names: NameServers, create: Option<AutoCreate>, tracker: Tracker) -> Self {
+    /// Nothing is asked yet. `create`: what stands in for a topic that does not exist; `faults`: what is known of brokers.
+    pub fn new(
+        names: NameServers,
+        create: Option<AutoCreate>,
+        tracker: Tracker,
+        faults: Arc<LatencyFaultTolerance>,
+    ) -> Self {
         let shared = Shared {
             names,
             create,
             tracker,
+            faults,
             known: RwLock::default(),
             asking: Mutex::default(),
         };
@@ -361,7 +373,7 @@ impl Shared {
 
     async fn ask_once(&self, topic: &Arc<str>) -> Known {
         if let Some(route) = self.query(topic).await? {
-            return Ok(TopicRoute::new(route, false));
+            return Ok(TopicRoute::new(route, false, &self.faults));
         }
         let unknown = || ClientError::NoTopic {
             topic: topic.to_string(),
@@ -380,7 +392,7 @@ impl Shared {
             let queues = create.queues.min(queue.read_queues);
             (queue.read_queues, queue.write_queues) = (queues, queues);
         }
-        Ok(TopicRoute::new(route, true))
+        Ok(TopicRoute::new(route, true, &self.faults))
     }
 
     /// Whether any broker is registered at the name server. One that cannot tell is believed to have some.

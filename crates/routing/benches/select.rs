@@ -8,7 +8,7 @@
     reason = "a bench prints, and fails by panicking"
 )]
 
-use pyrmq_routing::fault::{LatencyFaultTolerance, Schedule};
+use pyrmq_routing::fault::{Healths, LatencyFaultTolerance, Schedule};
 use pyrmq_routing::route::PublishedQueue;
 use pyrmq_routing::select::QueueSelector;
 use std::hint::black_box;
@@ -31,12 +31,7 @@ fn queues(brokers: usize) -> Vec<PublishedQueue> {
     all.collect()
 }
 
-fn median(
-    queues: &[PublishedQueue],
-    faults: &LatencyFaultTolerance,
-    last: Option<&str>,
-    time: Duration,
-) -> f64 {
+fn median(queues: &[PublishedQueue], healths: &Healths, last: Option<&str>, time: Duration) -> f64 {
     let selector = QueueSelector::new(0);
     let mut spent = Vec::new();
     let end = Instant::now() + time * u32::try_from(ROUNDS).unwrap();
@@ -45,7 +40,7 @@ fn median(
         for _ in 0..BATCH {
             // A send knows what time it is: it has asked the clock for its deadline. Java asks within.
             let now_ms = black_box(5);
-            let chosen = selector.select_available(black_box(queues), last, faults, now_ms);
+            let chosen = selector.select_healthy(black_box(queues), healths, last, now_ms);
             black_box(chosen.unwrap().queue_id);
         }
         spent.push(began.elapsed());
@@ -72,7 +67,7 @@ fn main() {
             if slow {
                 faults.update("broker-0", 20_000, false, true, 0);
             }
-            let ns = median(&queues, &faults, last, time);
+            let ns = median(&queues, &faults.healths(&queues), last, time);
             println!("{{\"what\":\"{what}\",\"brokers\":{brokers},\"ns\":{ns:.2}}}");
         }
     }

@@ -3,9 +3,13 @@
 //!
 //! A broker always comes back by itself when its time is over; leaving out is advice, never a refusal: when no broker
 //! is available the selection takes one all the same (see [`select`](crate::select)).
+//!
+//! What is known of a broker stands in a [`Health`] that the queues of a route point to: a choice among them reads one
+//! number for each queue that it looks at, and takes no lock.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use crate::select::OnBroker;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// What an attempt that failed counts as, whatever time it took (Apache: isolation).
 pub const ISOLATION_LATENCY_MS: u64 = 10_000;
@@ -66,30 +70,79 @@ pub struct Fault {
     pub reachable: bool,
 }
 
-/// Records of brokers, by name: few, so that looking through them beats hashing a name.
-#[derive(Debug, Default)]
-struct Records {
-    all: Vec<(Box<str>, Fault)>,
+/// What is known of one broker, for those who choose: shared by the table and the routes that lead there.
+#[derive(Debug)]
+pub struct Health {
+    // Written under the table's lock; a reader needs no two of them from the same moment.
+    latency_ms: AtomicU64,
+    until_ms: AtomicI64,
+    reachable: AtomicBool,
+    // False: never heard of, or forgotten.
+    known: AtomicBool,
 }
 
-impl Records {
-    fn get(&self, broker: &str) -> Option<&Fault> {
-        let found = self.all.iter().find(|(name, _)| **name == *broker);
-        found.map(|(_, fault)| fault)
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            latency_ms: AtomicU64::new(0),
+            until_ms: AtomicI64::new(i64::MIN),
+            reachable: AtomicBool::new(true),
+            known: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Health {
+    /// True when the broker is not left out now.
+    pub fn is_available(&self, now_ms: i64) -> bool {
+        now_ms >= self.until_ms.load(Ordering::Acquire)
     }
 
-    fn get_mut(&mut self, broker: &str) -> Option<&mut Fault> {
-        let found = self.all.iter_mut().find(|(name, _)| **name == *broker);
-        found.map(|(_, fault)| fault)
+    /// True unless a probe is awaited.
+    pub fn is_reachable(&self) -> bool {
+        self.reachable.load(Ordering::Acquire)
     }
 
-    /// The last moment at which somebody is left out; never while a probe is awaited.
-    fn clear_from(&self) -> i64 {
-        let faults = self.all.iter().map(|(_, fault)| fault);
-        faults
-            .map(|fault| if fault.reachable { fault.until_ms } else { i64::MAX })
-            .max()
-            .unwrap_or(i64::MIN)
+    fn is_known(&self) -> bool {
+        self.known.load(Ordering::Acquire)
+    }
+
+    fn fault(&self) -> Fault {
+        Fault {
+            latency_ms: self.latency_ms.load(Ordering::Acquire),
+            until_ms: self.until_ms.load(Ordering::Acquire),
+            reachable: self.is_reachable(),
+        }
+    }
+
+    fn forget(&self) {
+        self.known.store(false, Ordering::Release);
+        self.latency_ms.store(0, Ordering::Release);
+        self.until_ms.store(i64::MIN, Ordering::Release);
+        self.reachable.store(true, Ordering::Release);
+    }
+}
+
+/// Brokers by name: few, so that looking through them beats hashing a name.
+type Records = Vec<(Box<str>, Arc<Health>)>;
+
+fn found<'a>(records: &'a Records, broker: &str) -> Option<&'a Arc<Health>> {
+    let found = records.iter().find(|(name, _)| **name == *broker);
+    found.map(|(_, health)| health)
+}
+
+/// The health of each queue's broker, place by place, for [`QueueSelector::select_healthy`].
+///
+/// [`QueueSelector::select_healthy`]: crate::select::QueueSelector::select_healthy
+#[derive(Debug, Clone, Default)]
+pub struct Healths {
+    places: Arc<[Arc<Health>]>,
+}
+
+impl Healths {
+    /// Of the queue at this place; `None` for a place that there is not.
+    pub fn get(&self, place: usize) -> Option<&Health> {
+        self.places.get(place).map(AsRef::as_ref)
     }
 }
 
@@ -97,14 +150,11 @@ impl Records {
 #[derive(Debug)]
 pub struct LatencyFaultTolerance {
     schedule: Schedule,
-    // From this moment on nobody is left out and no probe is awaited: looked at without the lock.
-    clear_from: AtomicI64,
-    // Guards what is known of each broker; read for each queue that is chosen while somebody is left out, written when
-    // that changes.
-    faults: RwLock<Records>,
+    // Guards which brokers there are, and changes of what is known of one; who has its health reads without it.
+    records: RwLock<Records>,
 }
 
-/// What is known now, for several looks.
+/// What is known now, for several looks by name.
 #[derive(Debug)]
 pub struct Look<'a> {
     records: RwLockReadGuard<'a, Records>,
@@ -113,14 +163,12 @@ pub struct Look<'a> {
 impl Look<'_> {
     /// True when the broker is not left out now. A broker never heard of is available.
     pub fn is_available(&self, broker: &str, now_ms: i64) -> bool {
-        self.records
-            .get(broker)
-            .is_none_or(|fault| now_ms >= fault.until_ms)
+        found(&self.records, broker).is_none_or(|health| health.is_available(now_ms))
     }
 
     /// True unless a probe is awaited.
     pub fn is_reachable(&self, broker: &str) -> bool {
-        self.records.get(broker).is_none_or(|fault| fault.reachable)
+        found(&self.records, broker).is_none_or(|health| health.is_reachable())
     }
 }
 
@@ -135,27 +183,29 @@ impl LatencyFaultTolerance {
     pub fn new(schedule: Schedule) -> Self {
         Self {
             schedule,
-            clear_from: AtomicI64::new(i64::MIN),
-            faults: RwLock::default(),
+            records: RwLock::default(),
         }
     }
 
     /// For several looks with one lock.
     pub fn look(&self) -> Look<'_> {
-        let records = self.faults.read().unwrap_or_else(PoisonError::into_inner);
+        let records = self.records.read().unwrap_or_else(PoisonError::into_inner);
         Look { records }
     }
 
-    /// True when nobody is left out and no probe is awaited: every broker is as good as any other.
-    pub fn is_clear(&self, now_ms: i64) -> bool {
-        now_ms >= self.clear_from.load(Ordering::Acquire)
+    fn write(&self) -> RwLockWriteGuard<'_, Records> {
+        self.records.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut Records) -> R) -> R {
-        let mut records = self.faults.write().unwrap_or_else(PoisonError::into_inner);
-        let result = change(&mut records);
-        self.clear_from.store(records.clear_from(), Ordering::Release);
-        result
+    /// The healths of the brokers of a route's queues, to be kept as long as the route.
+    pub fn healths<Q: OnBroker>(&self, queues: &[Q]) -> Healths {
+        let mut records = self.write();
+        // Of brokers that no route leads to any more nothing has to be kept but what is known.
+        records.retain(|(_, health)| health.is_known() || Arc::strong_count(health) > 1);
+        let mut of = |queue: &Q| health_of(&mut records, queue.broker());
+        Healths {
+            places: queues.iter().map(&mut of).collect(),
+        }
     }
 
     /// An attempt ended. `isolate`: it failed, and counts as [`ISOLATION_LATENCY_MS`]. `reachable`: false when only a
@@ -165,37 +215,26 @@ impl LatencyFaultTolerance {
         let out = self.schedule.not_available_ms(measured);
         let until = now_ms.saturating_add(i64::try_from(out).unwrap_or(i64::MAX));
         // The usual case, a quick answer of a broker without a record, takes no write lock.
-        if out == 0 && reachable && self.look().records.get(broker).is_none() {
+        let is_known = |health: &Arc<Health>| health.is_known();
+        if out == 0 && reachable && !found(&self.look().records, broker).is_some_and(is_known) {
             return;
         }
-        self.change(|records| {
-            if records.get(broker).is_none() {
-                let fresh = Fault {
-                    latency_ms: 0,
-                    until_ms: i64::MIN,
-                    reachable: true,
-                };
-                records.all.push((broker.into(), fresh));
-            }
-            let Some(fault) = records.get_mut(broker) else {
-                return;
-            };
-            fault.latency_ms = latency_ms;
-            fault.reachable = reachable;
-            // Good news does not shorten what was decided: answers of one broker arrive out of order.
-            if out > 0 {
-                fault.until_ms = fault.until_ms.max(until);
-            }
-        });
+        let mut records = self.write();
+        let health = health_of(&mut records, broker);
+        health.latency_ms.store(latency_ms, Ordering::Release);
+        health.reachable.store(reachable, Ordering::Release);
+        // Good news does not shorten what was decided: answers of one broker arrive out of order.
+        if out > 0 {
+            health.until_ms.fetch_max(until, Ordering::AcqRel);
+        }
+        health.known.store(true, Ordering::Release);
     }
 
     /// A probe was answered.
     pub fn set_reachable(&self, broker: &str) {
-        self.change(|records| {
-            if let Some(fault) = records.get_mut(broker) {
-                fault.reachable = true;
-            }
-        });
+        if let Some(health) = found(&self.write(), broker) {
+            health.reachable.store(true, Ordering::Release);
+        }
     }
 
     /// True when the broker is not left out now. A broker never heard of is available.
@@ -210,15 +249,18 @@ impl LatencyFaultTolerance {
 
     /// What is known of a broker.
     pub fn get(&self, broker: &str) -> Option<Fault> {
-        self.look().records.get(broker).copied()
+        let look = self.look();
+        let health = found(&look.records, broker)?;
+        health.is_known().then(|| health.fault())
     }
 
     /// What is known of every broker, by name.
     pub fn all(&self) -> Vec<(String, Fault)> {
         let look = self.look();
-        let records = look.records.all.iter();
-        let mut known: Vec<(String, Fault)> =
-            records.map(|(name, fault)| (name.to_string(), *fault)).collect();
+        let records = look.records.iter().filter(|(_, health)| health.is_known());
+        let mut known: Vec<(String, Fault)> = records
+            .map(|(name, health)| (name.to_string(), health.fault()))
+            .collect();
         known.sort_unstable_by(|left, right| left.0.cmp(&right.0));
         known
     }
@@ -234,6 +276,22 @@ impl LatencyFaultTolerance {
 
     /// Forgets a broker that has left the routes.
     pub fn remove(&self, broker: &str) {
-        self.change(|records| records.all.retain(|(name, _)| **name != *broker));
+        self.write().retain(|(name, health)| {
+            let leaves = **name == *broker;
+            if leaves {
+                health.forget();
+            }
+            // A route that somebody still holds goes on with the same health, should the broker come back.
+            !leaves || Arc::strong_count(health) > 1
+        });
     }
+}
+
+fn health_of(records: &mut Records, broker: &str) -> Arc<Health> {
+    if let Some(health) = found(records, broker) {
+        return health.clone();
+    }
+    let health = Arc::<Health>::default();
+    records.push((broker.into(), health.clone()));
+    health
 }

@@ -1,7 +1,7 @@
 //! Which queue the next message goes to (Apache `TopicPublishInfo.selectOneMessageQueue`, `MQFaultStrategy`,
 //! `SelectMessageQueueByHash`).
 
-use crate::fault::LatencyFaultTolerance;
+use crate::fault::{Health, Healths, LatencyFaultTolerance};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Something that lies on a broker.
@@ -33,6 +33,14 @@ impl QueueSelector {
     /// The next queue that passes. Looks at each queue once, also while other threads choose: two that choose in the same
     /// instant may take the same queue, which costs less than an atomic step for every choice.
     pub fn select_where<'a, Q>(&self, queues: &'a [Q], mut pass: impl FnMut(&'a Q) -> bool) -> Option<&'a Q> {
+        self.select_place(queues, |_, queue| pass(queue))
+    }
+
+    fn select_place<'a, Q>(
+        &self,
+        queues: &'a [Q],
+        mut pass: impl FnMut(usize, &'a Q) -> bool,
+    ) -> Option<&'a Q> {
         let next = self.next.load(Ordering::Relaxed);
         // Kept below the count, so that the usual case divides nothing.
         let mut at = if next < queues.len() {
@@ -41,9 +49,9 @@ impl QueueSelector {
             next.checked_rem(queues.len())?
         };
         for _ in queues {
-            let queue = queues.get(at)?;
+            let (place, queue) = (at, queues.get(at)?);
             at = if at + 1 == queues.len() { 0 } else { at + 1 };
-            if pass(queue) {
+            if pass(place, queue) {
                 self.next.store(at, Ordering::Relaxed);
                 return Some(queue);
             }
@@ -61,7 +69,7 @@ impl QueueSelector {
     }
 
     /// The same, leaving out slow brokers: first a queue of an available broker, then of a reachable one, both not of
-    /// the attempt that failed, then any.
+    /// the attempt that failed, then any. Brokers are looked up by name.
     pub fn select_available<'a, Q: OnBroker>(
         &self,
         queues: &'a [Q],
@@ -69,26 +77,41 @@ impl QueueSelector {
         faults: &LatencyFaultTolerance,
         now_ms: i64,
     ) -> Option<&'a Q> {
-        let other = |queue: &Q| Some(queue.broker()) != last_broker;
-        if faults.is_clear(now_ms) {
-            return self.select(queues, last_broker);
-        }
         let known = faults.look();
-        // Queues of one broker follow each other: what was found for the last one holds.
-        let mut before: Option<(&str, bool)> = None;
+        let other = |queue: &Q| Some(queue.broker()) != last_broker;
+        let (other, known) = (&other, &known);
         self.select_where(queues, |queue| {
-            let broker = queue.broker();
-            if let Some((name, passed)) = before
-                && std::ptr::eq(name, broker)
-            {
-                return passed;
-            }
-            let passed = other(queue) && known.is_available(broker, now_ms);
-            before = Some((broker, passed));
-            passed
+            other(queue) && known.is_available(queue.broker(), now_ms)
         })
         .or_else(|| self.select_where(queues, |queue| other(queue) && known.is_reachable(queue.broker())))
         .or_else(|| self.select_where(queues, |_| true))
+    }
+
+    /// The same choice without a lock or a look-up: `healths` are those of these queues.
+    pub fn select_healthy<'a, Q: OnBroker>(
+        &self,
+        queues: &'a [Q],
+        healths: &Healths,
+        last_broker: Option<&str>,
+        now_ms: i64,
+    ) -> Option<&'a Q> {
+        let available = |place: usize| {
+            healths
+                .get(place)
+                .is_none_or(|health| health.is_available(now_ms))
+        };
+        let reachable = |place: usize| healths.get(place).is_none_or(Health::is_reachable);
+        let chosen = match last_broker {
+            None => self
+                .select_place(queues, |place, _| available(place))
+                .or_else(|| self.select_place(queues, |place, _| reachable(place))),
+            Some(last) => self
+                .select_place(queues, |place, queue| available(place) && queue.broker() != last)
+                .or_else(|| {
+                    self.select_place(queues, |place, queue| reachable(place) && queue.broker() != last)
+                }),
+        };
+        chosen.or_else(|| self.select_where(queues, |_| true))
     }
 }
 

@@ -118,6 +118,23 @@ fn quick_answers_of_healthy_brokers_leave_no_record() {
 }
 
 #[test]
+fn a_route_goes_on_with_what_is_known_of_a_broker_that_left_and_came_back() {
+    let faults = LatencyFaultTolerance::default();
+    let healths = faults.healths(&QUEUES);
+    faults.update("a", 600, false, false, 0);
+    assert!(!healths.get(0).unwrap().is_available(0));
+    assert!(!healths.get(2).unwrap().is_reachable());
+    assert!(healths.get(3).unwrap().is_available(0));
+    assert!(healths.get(6).is_none());
+    faults.remove("a");
+    assert!(faults.get("a").is_none());
+    assert!(healths.get(0).unwrap().is_available(0) && healths.get(0).unwrap().is_reachable());
+    faults.update("a", 600, false, true, 0);
+    assert!(!healths.get(0).unwrap().is_available(0));
+    assert!(!faults.healths(&QUEUES).get(0).unwrap().is_available(0));
+}
+
+#[test]
 fn hashes_are_javas() {
     assert_eq!(java_hash(""), 0);
     assert_eq!(java_hash("hello"), 99_162_322);
@@ -132,6 +149,29 @@ proptest! {
     fn a_hash_is_always_a_place(key in ".*", count in 1_usize..64) {
         prop_assert!(by_hash(&key, count).unwrap() < count);
         prop_assert_eq!(by_hash(&key, count), by_hash(&key, count));
+    }
+
+    /// Looking a broker up by name and reading the health that a route points to choose the same queues.
+    #[test]
+    fn a_route_chooses_as_names_do(
+        updates in proptest::collection::vec((0_usize..4, 0_u64..20_000, any::<bool>(), any::<bool>(), 0_i64..20_000), 0..12),
+        choices in proptest::collection::vec((proptest::option::of(0_usize..4), 0_i64..60_000), 1..40),
+    ) {
+        const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+        let queues = ["a", "a", "b", "b", "c", "d", "d", "d"];
+        let faults = LatencyFaultTolerance::default();
+        let healths = faults.healths(&queues);
+        let (by_name, by_health) = (QueueSelector::new(3), QueueSelector::new(3));
+        let place = |queue: &&str| (std::ptr::from_ref(queue).addr() - queues.as_ptr().addr()) / size_of::<&str>();
+        for (broker, latency, isolate, reachable, now) in updates {
+            faults.update(NAMES[broker], latency, isolate, reachable, now);
+            for (last, now) in &choices {
+                let last = last.map(|at| NAMES[at]);
+                let named = by_name.select_available(&queues, last, &faults, *now).map(place);
+                let healthy = by_health.select_healthy(&queues, &healths, last, *now).map(place);
+                prop_assert_eq!(named, healthy);
+            }
+        }
     }
 
     /// A model of what is known: availability after any updates is the latest end of any of them.
