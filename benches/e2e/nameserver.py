@@ -38,7 +38,7 @@ GET_BROKER_CLUSTER_INFO = 106
 def ours() -> Iterator[tuple[str, int]]:
     """Run our name server; its address and process id."""
     with tempfile.TemporaryDirectory(prefix="pyrmq-bench-") as home:
-        command = [sys.executable, "-m", "pyrmq.cli", "nameserver", "--json", "--listen-port", "0"]
+        command = [sys.executable, "-m", "pyrmq", "nameserver", "--json", "--listen-port", "0"]
         command += ["--bind-address", "127.0.0.1", "--kv-config-path", f"{home}/kvConfig.json"]
         command += ["--log-level", "error"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:

@@ -66,7 +66,7 @@ def ours(root: Path | None = None) -> Iterator[tuple[Side, float]]:
         command = [
             sys.executable,
             "-m",
-            "pyrmq.cli",
+            "pyrmq",
             "server",
             "--json",
             "--store",

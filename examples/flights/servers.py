@@ -46,7 +46,7 @@ class Process:
         begun = time.monotonic()
         with self.log.open("a") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "pyrmq.cli", self.verb, "--json", *self.arguments],
+                [sys.executable, "-m", "pyrmq", self.verb, "--json", *self.arguments],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,

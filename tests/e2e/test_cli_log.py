@@ -189,7 +189,7 @@ def test_a_store_that_is_in_use_is_read_but_not_repaired(tmp_path: Path) -> None
 
         def log(*words: str) -> subprocess.CompletedProcess[str]:
             # A process of its own: the lock is one between processes.
-            command = [sys.executable, "-m", "pyrmq.cli", "log", words[0], str(tmp_path / "store")]
+            command = [sys.executable, "-m", "pyrmq", "log", words[0], str(tmp_path / "store")]
             return subprocess.run(
                 [*command, *words[1:]], capture_output=True, text=True, check=False, timeout=20
             )

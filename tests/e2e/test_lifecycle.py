@@ -244,7 +244,7 @@ class Process:
         before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "pyrmq.cli", *words, "--json"],
+                [sys.executable, "-m", "pyrmq", *words, "--json"],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -352,7 +352,7 @@ def test_a_start_that_fails_is_one_line_and_a_status(tmp_path: Path, small_store
     words = server_words(small_store, tmp_path / "store")
     with Process(*words) as first:
         second = subprocess.run(
-            [sys.executable, "-m", "pyrmq.cli", *words],
+            [sys.executable, "-m", "pyrmq", *words],
             capture_output=True,
             text=True,
             check=False,

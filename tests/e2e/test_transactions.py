@@ -224,7 +224,7 @@ def server(store: Path, port: int, names: int) -> Iterator[subprocess.Popen[str]
     words = ["server", "-c", str(config), "--store", str(store), "--json"]
     words += ["--listen-port", str(port), "--name-server-port", str(names)]
     with subprocess.Popen(
-        [sys.executable, "-m", "pyrmq.cli", *words],
+        [sys.executable, "-m", "pyrmq", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

@@ -71,7 +71,7 @@ class OurProcess:
         Raises:
             StartError: it ended or was silent for ``timeout`` seconds; the text has its log.
         """
-        command = [sys.executable, "-m", "pyrmq.cli", self.name, "--json", *self._arguments]
+        command = [sys.executable, "-m", "pyrmq", self.name, "--json", *self._arguments]
         environment = {key: text for key, text in os.environ.items() if key != "NAMESRV_ADDR"}
         environment["PYTHONPATH"] = python_path()
         with self.log.open("a") as log:

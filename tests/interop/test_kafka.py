@@ -36,7 +36,7 @@ def test_the_bench_measures_both(kafka: str, what: str) -> None:
     with cluster() as ours:
         options = ["-n", ours.name_server, "--kafka", kafka, "--count", "300", "--json"]
         done = subprocess.run(
-            [sys.executable, "-m", "pyrmq.cli", "bench", what, *options],
+            [sys.executable, "-m", "pyrmq", "bench", what, *options],
             env={**os.environ, "PYTHONPATH": python_path()},
             capture_output=True,
             text=True,

@@ -40,7 +40,7 @@ def of(name_server: str | None, pid: int | None) -> Iterator[Measured]:
         command = [
             sys.executable,
             "-m",
-            "pyrmq.cli",
+            "pyrmq",
             "server",
             "--json",
             "--log-level",

@@ -1,4 +1,4 @@
-"""`python -m pyrmq.cli`: the same as `pyrmq`."""
+"""`python -m pyrmq`: the same as `pyrmq`."""
 
 import sys
 
