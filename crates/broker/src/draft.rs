@@ -33,7 +33,20 @@ pub(crate) struct Draft<'a> {
 
 impl Draft<'_> {
     /// Stores it, now or by way of the schedule topic.
-    pub(crate) fn put(mut self, store: &Store, delays: &Delays) -> Result<Stored, StoreError> {
+    pub(crate) fn put(self, store: &Store, delays: &Delays) -> Result<Stored, StoreError> {
+        self.put_by(delays, |message| store.put(message))
+    }
+
+    /// The same, as one of a burst.
+    pub(crate) fn put_in_burst(self, store: &Store, delays: &Delays) -> Result<Stored, StoreError> {
+        self.put_by(delays, |message| store.put_in_burst(message))
+    }
+
+    fn put_by(
+        mut self,
+        delays: &Delays,
+        put: impl FnOnce(&Message<'_>) -> Result<Stored, StoreError>,
+    ) -> Result<Stored, StoreError> {
         let level = delays.clamp(self.delay_level);
         let mut tags_code = java_hash::tags_code(self.tags);
         if level > 0 && level != self.delay_level {
@@ -55,7 +68,7 @@ impl Draft<'_> {
         } else {
             (self.topic, self.queue_id)
         };
-        store.put(&Message {
+        put(&Message {
             topic,
             queue_id,
             flag: self.flag,

@@ -9,6 +9,7 @@ use crate::commit_log::{CommitLog, Tail};
 use crate::consume_queue::{ConsumeQueue, WRITE_NOW};
 use crate::error::StoreError;
 use crate::format::{Unit, to_i64};
+use crate::group_commit::Burst;
 use crate::index_file::IndexEntry;
 use crate::inner::Inner;
 use crate::key_index::MessageKeys;
@@ -131,22 +132,22 @@ impl Scratch {
 
 impl Inner {
     /// Stores one message.
-    pub(crate) fn put(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
+    pub(crate) fn put(&self, message: &Message<'_>, burst: Burst) -> Result<Stored, StoreError> {
         self.check_body(message.body.len())?;
         let hidden = sys_flag::is_hidden(message.sys_flag);
-        self.put_laid_out(message.topic, message.queue_id, hidden, |scratch| {
+        self.put_laid_out(message.topic, message.queue_id, (hidden, burst), |scratch| {
             scratch.lay_out(message, self.index.is_some())
         })
     }
 
     /// Stores a batch in one write.
-    pub(crate) fn put_batch(&self, batch: &Batch<'_>) -> Result<Stored, StoreError> {
+    pub(crate) fn put_batch(&self, batch: &Batch<'_>, burst: Burst) -> Result<Stored, StoreError> {
         if batch.items.is_empty() {
             return Err(StoreError::EmptyBatch);
         }
         self.check_body(batch.items.iter().map(|item| item.body.len()).sum())?;
         let hidden = sys_flag::is_hidden(batch.sys_flag);
-        self.put_laid_out(batch.topic, batch.queue_id, hidden, |scratch| {
+        self.put_laid_out(batch.topic, batch.queue_id, (hidden, burst), |scratch| {
             for item in batch.items {
                 scratch.lay_out(&batch.message(item), self.index.is_some())?;
             }
@@ -166,7 +167,7 @@ impl Inner {
         &self,
         topic: &str,
         queue_id: i32,
-        hidden: bool,
+        (hidden, burst): (bool, Burst),
         lay_out: impl FnOnce(&mut Scratch) -> Result<(), StoreError>,
     ) -> Result<Stored, StoreError> {
         self.check_writable()?;
@@ -199,7 +200,7 @@ impl Inner {
         } else if keys_waiting >= INDEX_SOON {
             self.index_alarm.ring();
         }
-        self.announce(&queue, hidden, &placed);
+        self.announce(&queue, (hidden, burst), &placed);
         Ok(placed.stored)
     }
 
@@ -319,9 +320,11 @@ impl Inner {
     }
 
     /// Tells the listener, or who will make the message durable first.
-    fn announce(&self, queue: &Arc<ConsumeQueue>, hidden: bool, placed: &Placed) {
+    fn announce(&self, queue: &Arc<ConsumeQueue>, (hidden, burst): (bool, Burst), placed: &Placed) {
         if self.options.flush == FlushDiskType::Sync {
-            self.flush_alarm.ring();
+            if burst == Burst::None {
+                self.flush_alarm.ring();
+            }
         } else if !hidden && let Some(listener) = self.listener.get() {
             let stored = &placed.stored;
             listener(&Arrival {

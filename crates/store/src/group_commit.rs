@@ -1,5 +1,9 @@
 //! Fsync of the log, once for all who wait (Apache `GroupCommitService`, `FlushRealTimeService`).
 //!
+//! A round is one fsync and the answers to all whom it serves. The flush thread does rounds, and so does who ends a burst, while
+//! the disk is quick: then the answers of a connection's burst are there before its task writes, and no thread is woken. Who may
+//! do one when is [`Turns`](crate::flush_turn::Turns).
+//!
 //! Contract: whoever waits for a position is answered once. `Ok` only after an fsync that began after the position was written
 //! returned without error. A failed fsync answers everyone with the error, turns the log read-only and is never tried
 //! again: the system may have dropped the pages that it could not write.
@@ -8,10 +12,10 @@ use crate::checkpoint::mark_unsure;
 use crate::error::StoreError;
 use crate::inner::Inner;
 use crate::message::Arrival;
+use crate::options::FlushDiskType;
 use crate::store::OnDurable;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use std::fmt;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -41,6 +45,10 @@ impl Waiters {
         (list.len(), oldest.unwrap_or_default())
     }
 
+    fn is_empty(&self) -> bool {
+        lock(&self.list).is_empty()
+    }
+
     fn take(&self, which: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
         lock(&self.list).extract_if(.., |waiter| which(waiter)).collect()
     }
@@ -62,9 +70,18 @@ impl Waiters {
     }
 }
 
+/// Whether a call is one of several whose thread will call [`Inner::end_burst`] behind the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Burst {
+    /// It is not: the flush thread is told at once.
+    None,
+    /// It is: nobody is told.
+    Open,
+}
+
 impl Inner {
     /// Calls back once everything in front of `position` is durable.
-    pub(crate) fn when_durable(&self, position: i64, done: OnDurable) {
+    pub(crate) fn when_durable(&self, position: i64, done: OnDurable, burst: Burst) {
         if position <= self.log.flushed() {
             return done(Ok(()));
         }
@@ -76,18 +93,54 @@ impl Inner {
             since: Instant::now(),
             done,
         });
-        // The waiter is in the list before the bell rings, so the round that follows sees it; a store that closed
-        // meanwhile has no more rounds.
-        self.flush_alarm.ring();
+        // The waiter is in the list before the bell rings or the burst ends, so the round that follows sees it; a store that
+        // failed or closed meanwhile has no more rounds.
+        if burst == Burst::None {
+            self.flush_alarm.ring();
+        }
+        if let Err(error) = self.log.failure.check() {
+            self.waiters.fail(&error);
+        }
         if self.closed.load(Ordering::Acquire) {
             self.answer_durable();
             self.waiters.fail(&StoreError::Closed);
         }
     }
 
-    /// One fsync for everything that was appended before it, then the answers.
+    /// Does a round, once it is this thread's turn.
     pub(crate) fn flush_round(&self) -> Result<(), StoreError> {
-        let _one = lock(&self.flushing);
+        let (done, owed) = self.flush_turns.wait(|| self.round());
+        if owed {
+            self.flush_alarm.ring();
+        }
+        done
+    }
+
+    /// Sees to it that those who wait are served: by a round of this thread if it is its turn and will not take long.
+    pub(crate) fn end_burst(&self) {
+        if let Err(error) = self.log.failure.check() {
+            return self.waiters.fail(&error);
+        }
+        if self.log.appended() <= self.log.flushed() {
+            // A round of somebody else was faster than the waiters of this burst came into the list.
+            return self.answer_durable();
+        }
+        let waits = !self.waiters.is_empty();
+        if !waits && self.options.flush == FlushDiskType::Async {
+            return;
+        }
+        let limit = Duration::from_micros(self.options.flush_inline_below_us);
+        if !waits || !self.flush_turns.is_quick(limit) {
+            return self.flush_alarm.ring();
+        }
+        // A failure is kept in the log, and everybody has been answered. Where another one leads now, it rings.
+        if let Some((_, true)) = self.flush_turns.ask(|| self.round()) {
+            self.flush_alarm.ring();
+        }
+    }
+
+    /// One fsync for everything that was appended before it, then the answers; only by who has the turn.
+    fn round(&self) -> Result<(), StoreError> {
         let (target, last_ms, last, falls) = {
             let append = lock(&self.append);
             (
@@ -98,11 +151,13 @@ impl Inner {
             )
         };
         if target > self.log.flushed() {
+            let begin = Instant::now();
             if let Err(error) = self.log.sync_to(target) {
                 mark_unsure(self.fs.as_ref(), &self.options.root, self.log.flushed());
                 self.waiters.fail(&error);
                 return Err(error);
             }
+            self.flush_turns.note(begin.elapsed());
             self.flushes.fetch_add(1, Ordering::Relaxed);
             self.show_durable();
             self.checkpoint.update(|times| {

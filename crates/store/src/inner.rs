@@ -5,6 +5,7 @@ use crate::brakes::Brakes;
 use crate::checkpoint::Checkpoint;
 use crate::commit_log::CommitLog;
 use crate::error::StoreError;
+use crate::flush_turn::Turns;
 use crate::fs::Fs;
 use crate::group_commit::Waiters;
 use crate::index_file::IndexEntry;
@@ -18,7 +19,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 
-/// The parts of a store. Lock order: `flushing`, `indexing`, `append`, then the locks inside of queues and index.
+/// The parts of a store. Lock order: `flush_turns`, `indexing`, `append`, then the locks inside of queues and index.
 pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) fs: Arc<dyn Fs>,
@@ -27,8 +28,8 @@ pub(crate) struct Inner {
     pub(crate) index: Option<KeyIndex>,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) append: Mutex<Append>,
-    /// Held by who fsyncs the log.
-    pub(crate) flushing: Mutex<()>,
+    /// Taken by who fsyncs the log.
+    pub(crate) flush_turns: Turns,
     /// Held by who moves keys to the index; the vector is the one given in exchange for the full one.
     pub(crate) indexing: Mutex<Vec<IndexEntry>>,
     /// Where reading the log for the index goes on.

@@ -13,6 +13,7 @@ pub mod config_file;
 mod consume_queue;
 mod damage;
 pub mod error;
+mod flush_turn;
 mod foreign;
 mod format;
 pub mod fs;

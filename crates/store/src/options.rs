@@ -81,6 +81,8 @@ pub struct Options {
     pub max_transfer_bytes: usize,
     /// `checkCRCOnRecover`: true.
     pub check_crc_on_recover: bool,
+    /// Ours: while fsyncs take less than this on average, who ends a burst does them itself, microseconds; 0: never. 1000.
+    pub flush_inline_below_us: u64,
 }
 
 impl Options {
@@ -114,6 +116,7 @@ impl Options {
             max_transfer_count: 32,
             max_transfer_bytes: 256 << 10,
             check_crc_on_recover: true,
+            flush_inline_below_us: 1000,
         }
     }
 

@@ -6,10 +6,11 @@ use crate::brakes::Brakes;
 use crate::checkpoint::{Checkpoint, LastStop, Mark, Times, mark_closed, mark_open};
 use crate::commit_log::CommitLog;
 use crate::error::StoreError;
+use crate::flush_turn::Turns;
 use crate::foreign;
 use crate::format::LOCK;
 use crate::fs::{Context, Fs, LockGuard, make_directories, parent};
-use crate::group_commit::Waiters;
+use crate::group_commit::{Burst, Waiters};
 use crate::inner::Inner;
 use crate::key_index::KeyIndex;
 use crate::message::{Arrival, Batch, Message, Stored};
@@ -135,7 +136,7 @@ impl Store {
             queues,
             index,
             checkpoint,
-            flushing: Mutex::default(),
+            flush_turns: Turns::default(),
             indexing: Mutex::default(),
             index_from: AtomicI64::new(index_from),
             waiters: Waiters::default(),
@@ -211,18 +212,41 @@ impl Store {
 
     /// Stores one message: it is in the page cache when this returns.
     pub fn put(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
-        self.inner.put(message)
+        self.inner.put(message, Burst::None)
     }
 
     /// Stores a batch as consecutive records of one file.
     pub fn put_batch(&self, batch: &Batch<'_>) -> Result<Stored, StoreError> {
-        self.inner.put_batch(batch)
+        self.inner.put_batch(batch, Burst::None)
+    }
+
+    /// As [`Store::put`], as a part of a burst: several calls of one thread that end with [`Store::end_burst`]. With
+    /// `SYNC_FLUSH` nobody is woken for the message before that.
+    pub fn put_in_burst(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
+        self.inner.put(message, Burst::Open)
+    }
+
+    /// As [`Store::put_batch`], as a part of a burst.
+    pub fn put_batch_in_burst(&self, batch: &Batch<'_>) -> Result<Stored, StoreError> {
+        self.inner.put_batch(batch, Burst::Open)
+    }
+
+    /// As [`Store::when_durable`], as a part of a burst: answered at its end or later.
+    pub fn when_durable_in_burst(&self, position: i64, done: OnDurable) {
+        self.inner.when_durable(position, done, Burst::Open);
+    }
+
+    /// Ends a burst. Where somebody waits for the disk, no fsync is under way and fsyncs are quick, this thread does the
+    /// fsync for all who wait, and answers them before it returns; otherwise it is left to who does that now or to the
+    /// thread of the store, as it is when nobody waits.
+    pub fn end_burst(&self) {
+        self.inner.end_burst();
     }
 
     /// Calls back when everything in front of `position` is durable, with the error of the fsync or a timeout else. The call
     /// comes from another thread, or from this one when nothing is left to do.
     pub fn when_durable(&self, position: i64, done: OnDurable) {
-        self.inner.when_durable(position, done);
+        self.inner.when_durable(position, done, Burst::None);
     }
 
     /// Calls back when everything in front of `position` has reached a level: at once for [`Durability::Memory`], as
@@ -230,7 +254,7 @@ impl Store {
     pub fn when_reached(&self, position: i64, level: Durability, done: OnDurable) {
         match level {
             Durability::Memory => done(Ok(())),
-            Durability::Local => self.inner.when_durable(position, done),
+            Durability::Local => self.inner.when_durable(position, done, Burst::None),
         }
     }
 

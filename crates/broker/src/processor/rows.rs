@@ -273,6 +273,8 @@ pub(crate) fn table(
     python_codes: &[i32],
 ) -> Table {
     let mut table = Table::new();
+    let bursts = Arc::clone(state);
+    table.at_burst_end(Arc::new(move || bursts.store.end_burst()));
     for (code, function, _) in PLAIN {
         table.native(&[*code], &Handler::row(state, *function));
     }

@@ -3,7 +3,9 @@
 //! ```text
 //! header in one pass -> admission -> topic (made if allowed) -> properties copied once -> store -> answer
 //! ```
-//! With SYNC_FLUSH, or where the sender asks for it, the answer waits in `Store::when_durable`; no thread waits.
+//! With SYNC_FLUSH, or where the sender asks for it, the sends that a connection has at once are a burst: the fsync at its end, on
+//! the connection's task while the disk is quick, serves all of them and whoever else waits, and their answers leave in one
+//! write. No thread waits.
 
 use super::properties::{self, Known};
 use super::transaction;
@@ -57,6 +59,10 @@ impl Processor for Send {
             }
         }
     }
+
+    fn joins_bursts(&self) -> bool {
+        true
+    }
 }
 
 impl Outcome {
@@ -70,7 +76,7 @@ impl Outcome {
             reply.send(response);
             return;
         }
-        state.store.when_durable(
+        state.store.when_durable_in_burst(
             self.end,
             Box::new(move |flushed| {
                 if asked.is_some() {
@@ -176,7 +182,7 @@ impl Send {
             tags: known.tags,
         };
         let stored = draft
-            .put(&state.store, &state.delays)
+            .put_in_burst(&state.store, &state.delays)
             .map_err(|error| Refusal::of_put(&error))?;
         if half {
             state
@@ -198,7 +204,7 @@ impl Send {
         let known = properties::look(header.properties.unwrap_or_default());
         refuse_in_batch(header, &known)?;
         let items = items_of(body)?;
-        let stored = state.store.put_batch(&Batch {
+        let stored = state.store.put_batch_in_burst(&Batch {
             topic: &topic.name,
             queue_id,
             sys_flag: header.sys_flag | topic.message_sys_flag(),

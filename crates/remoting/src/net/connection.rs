@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! turn:  read what is there -> every whole frame -> response: the one who waits; request: its row in the table
+//!        a burst ends when nothing more is there: what its requests share is done (one fsync), answers are queued
 //!        write everything queued, vectored, until the socket is full or the queue empty
 //!        again while there was progress, at most TURN_FRAMES frames or 128 KiB; then let other tasks run
 //! sleep: until the socket, a push or the earliest of idle, stall, deadline
@@ -77,7 +78,7 @@ impl Hang {
 #[derive(Debug)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "four independent facts about a socket, not one state"
+    reason = "independent facts about a socket, not one state"
 )]
 pub(super) struct Connection {
     stream: TcpStream,
@@ -92,6 +93,10 @@ pub(super) struct Connection {
     /// No frame was read yet: a stranger's first bytes get a better explanation.
     pub(super) fresh: bool,
     ended: bool,
+    /// The last read took all that it had room for: more is likely to be there.
+    more: bool,
+    /// A request since the last write waits for the burst's end.
+    pub(super) in_burst: bool,
     pub(super) turn: Turn,
     ready: VecDeque<Command>,
     batch: Batch,
@@ -122,6 +127,8 @@ impl Connection {
             unread: false,
             fresh: true,
             ended: false,
+            more: false,
+            in_burst: false,
             turn: Turn::None,
             ready: VecDeque::new(),
             batch: Batch::default(),
@@ -148,6 +155,7 @@ impl Connection {
             polled
         })
         .await;
+        self.end_burst();
         self.link.end(std::mem::take(&mut self.ready), &reason, None);
         reason
     }
@@ -200,8 +208,12 @@ impl Connection {
             if self.unread {
                 progress = true;
                 self.dispatch(work)?;
+                if self.in_burst && self.more && *work > 0 {
+                    return Ok(true);
+                }
             }
         }
+        self.end_burst();
         progress |= self.write(cx)?;
         if self.ended && !self.unread {
             return Err(CloseReason::ByPeer);
@@ -233,6 +245,7 @@ impl Connection {
             self.input.reserve(self.read_size);
         }
         let room = self.input.capacity() - self.input.len();
+        self.more = false;
         let Poll::Ready(read) = pin!(self.stream.read_buf(&mut self.input)).poll(cx) else {
             // Others go on while this peer is slow.
             drop(self.turn.take());
@@ -249,6 +262,7 @@ impl Connection {
         self.last_active = self.now;
         self.read_hang.moved(read);
         self.unread = true;
+        self.more = read >= room;
         if read >= room.min(self.read_size) {
             self.read_size = (self.read_size * 2).min(READ_MAX);
             self.small_reads = 0;

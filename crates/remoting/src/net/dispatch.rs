@@ -50,6 +50,19 @@ impl Connection {
         result
     }
 
+    /// Behind the last frame that was there: what requests of this burst share is done now, so that their answers leave
+    /// in one write.
+    pub(super) fn end_burst(&mut self) {
+        if !std::mem::take(&mut self.in_burst) {
+            return;
+        }
+        let end = AssertUnwindSafe(|| self.setting.table.end_burst());
+        if catch_unwind(end).is_err() {
+            self.tally.panics += 1;
+            tracing::error!(peer = %self.peer.remote(), "what ends a burst panicked");
+        }
+    }
+
     fn responses(&mut self, count: u64) {
         self.tally.responses += count;
         self.tally.late += self.link.complete(&mut self.responses, &mut self.answered);
@@ -79,6 +92,7 @@ impl Connection {
         match self.setting.table.get(code) {
             Some(Row::Native(processor)) => {
                 let peer = &self.peer;
+                self.in_burst |= processor.joins_bursts();
                 let run = AssertUnwindSafe(|| processor.process(request, peer, reply));
                 if catch_unwind(run).is_err() {
                     self.tally.panics += 1;

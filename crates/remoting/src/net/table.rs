@@ -11,7 +11,16 @@ pub trait Processor: Send + Sync + 'static {
     /// Handles one request. `reply` may be answered at once, or kept and answered later from any thread; dropped
     /// unanswered it says so to the peer.
     fn process(&self, request: Command, peer: &Peer, reply: Reply);
+
+    /// True when its answers come only once [`Table::at_burst_end`]'s function was called: what many requests share
+    /// (a write to the disk) is then done once for all requests that came together.
+    fn joins_bursts(&self) -> bool {
+        false
+    }
 }
+
+/// Called behind the last request of a burst.
+pub type BurstEnd = dyn Fn() + Send + Sync;
 
 impl<F: Fn(Command, &Peer, Reply) + Send + Sync + 'static> Processor for F {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
@@ -63,9 +72,18 @@ pub struct RowInfo {
 }
 
 /// Request code to row. Fixed once the server runs.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Table {
     rows: HashMap<i32, Row>,
+    burst_end: Option<Arc<BurstEnd>>,
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table")
+            .field("rows", &self.rows)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Table {
@@ -96,6 +114,20 @@ impl Table {
     pub fn refused(&mut self, code: i32, remark: &'static str) -> &mut Self {
         self.rows.insert(code, Row::Refused(remark));
         self
+    }
+
+    /// Sets what ends a burst: the requests that a connection had when it was read, if one of them was for a row that
+    /// joins bursts. It runs on the connection's task, in front of the write of the answers, and must not block for
+    /// long.
+    pub fn at_burst_end(&mut self, end: Arc<BurstEnd>) -> &mut Self {
+        self.burst_end = Some(end);
+        self
+    }
+
+    pub(super) fn end_burst(&self) {
+        if let Some(end) = &self.burst_end {
+            end();
+        }
     }
 
     /// The row of a code.
