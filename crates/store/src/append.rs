@@ -16,6 +16,7 @@ use crate::key_index::MessageKeys;
 use crate::message::{Arrival, Batch, Message, Stored};
 use crate::options::FlushDiskType;
 use crate::recover::Recovered;
+use crate::sync::lock;
 use pyrmq_remoting::message::record::{BLANK_SIZE, Patch};
 use pyrmq_remoting::message::{NewRecord, properties, sys_flag};
 use std::cell::RefCell;
@@ -172,8 +173,8 @@ impl Inner {
     ) -> Result<Stored, StoreError> {
         self.check_writable()?;
         self.check_brakes()?;
-        let queue = self.queue_for_put(topic, queue_id)?;
-        let (placed, waiting, keys_waiting) = SCRATCH.with_borrow_mut(|scratch| {
+        let mut queue = self.queue_for_put(topic, queue_id)?;
+        let (queue, (placed, waiting, keys_waiting)) = SCRATCH.with_borrow_mut(|scratch| {
             scratch.clear();
             lay_out(scratch)?;
             let room = usize::try_from(self.options.segment_bytes).unwrap_or(usize::MAX) - BLANK_SIZE;
@@ -183,7 +184,19 @@ impl Inner {
                     limit: room,
                 });
             }
-            self.append(scratch, &queue, hidden)
+            loop {
+                if let Some(done) = self.append(scratch, &queue, hidden)? {
+                    return Ok((queue, done));
+                }
+                // The topic is being deleted: this message is the first one of its next life.
+                drop(lock(&self.deleted));
+                let next = self.queue_for_put(topic, queue_id)?;
+                if Arc::ptr_eq(&next, &queue) && self.is_stuck(&queue) {
+                    let reason = "its deletion came to no end: delete the topic again";
+                    return Err(StoreError::illegal_queue(topic, queue_id, reason));
+                }
+                queue = next;
+            }
         })?;
         // The message is stored: what fails from here on stops the next put, not this one.
         if waiting >= WRITE_NOW {
@@ -224,18 +237,29 @@ impl Inner {
         Err(StoreError::illegal_queue(topic, queue_id, reason))
     }
 
+    /// True for a queue whose deletion has failed.
+    fn is_stuck(&self, queue: &ConsumeQueue) -> bool {
+        let _deleting = lock(&self.deleted);
+        let _append = lock(&self.append);
+        queue.is_closing()
+    }
+
+    /// Writes what was laid out; `None` when the queue is being deleted.
     fn append(
         &self,
         scratch: &mut Scratch,
         queue: &Arc<ConsumeQueue>,
         hidden: bool,
-    ) -> Result<(Placed, usize, usize), StoreError> {
+    ) -> Result<Option<(Placed, usize, usize)>, StoreError> {
         let deferred = self.options.flush == FlushDiskType::Sync;
         let mut append = self.wait_for_append()?;
         let _hold = self.brakes.hold();
         let append = &mut *append;
         // Looked at again under the lock: behind a failed write nothing may be written.
         self.check_writable()?;
+        if queue.is_closing() {
+            return Ok(None);
+        }
         append
             .tail
             .make_room(&self.log, scratch.records.len())
@@ -316,7 +340,7 @@ impl Inner {
         append.bytes += scratch.records.len() as u64;
         append.writes += 1;
         let placed = Placed::new(scratch, start, first, store_ms, same_tag);
-        Ok((placed, waiting, append.index.len()))
+        Ok(Some((placed, waiting, append.index.len())))
     }
 
     /// Tells the listener, or who will make the message durable first.

@@ -16,6 +16,7 @@ use crate::format::{ABORT, CHECKPOINT};
 use crate::fs::{Context, File, Fs};
 use crate::sync::lock;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 const LENGTH: usize = 4096;
@@ -97,7 +98,8 @@ impl Times {
         bytes
     }
 
-    fn from_bytes(bytes: &[u8; WRITTEN]) -> Self {
+    /// The numbers, and whether it was us who wrote them last.
+    fn from_bytes(bytes: &[u8; WRITTEN]) -> (Self, bool) {
         let number = |at: usize| {
             let part = bytes.get(at..).and_then(<[u8]>::first_chunk);
             part.map_or(0, |part| i64::from_be_bytes(*part))
@@ -113,7 +115,7 @@ impl Times {
         } else {
             (Mark::default(), Mark::default())
         };
-        Self {
+        let times = Self {
             physic_ms: number(0),
             logics_ms: number(8),
             index_ms: number(16),
@@ -122,7 +124,8 @@ impl Times {
             log,
             queues,
             falls: 0,
-        }
+        };
+        (times, is_ours)
     }
 }
 
@@ -148,29 +151,52 @@ pub(crate) struct Checkpoint {
     times: Mutex<Times>,
     /// What the file holds.
     saved: Mutex<Times>,
+    /// The file was written by us last, not by a Java broker.
+    is_ours: AtomicBool,
+    /// There was no file.
+    was_missing: bool,
 }
 
 impl Checkpoint {
     pub(crate) fn open(fs: &dyn Fs, root: &Path) -> Result<Self, StoreError> {
         let path = root.join(CHECKPOINT);
         let mut bytes = [0; WRITTEN];
-        let file = if fs.exists(&path) {
+        let was_missing = !fs.exists(&path);
+        let file = if was_missing {
+            fs.create(&path).at("create", &path)?
+        } else {
             let file = fs.open(&path).at("open", &path)?;
             file.read_at(&mut bytes, 0).at("read", &path)?;
             file
-        } else {
-            fs.create(&path).at("create", &path)?
         };
         if file.length().at("read", &path)? < LENGTH as u64 {
             file.set_length(LENGTH as u64).at("extend", &path)?;
         }
-        let times = Times::from_bytes(&bytes);
+        let (times, is_ours) = Times::from_bytes(&bytes);
         Ok(Self {
             file,
             path,
             times: Mutex::new(times),
             saved: Mutex::new(times),
+            is_ours: AtomicBool::new(is_ours),
+            was_missing,
         })
+    }
+
+    /// True when no other broker has written the file since we did.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.is_ours.load(Ordering::Acquire)
+    }
+
+    /// True when no other broker can have worked on what a start finds: a walk over the whole log follows where the file was
+    /// removed, as `pyrmq log repair` does.
+    pub(crate) fn is_trusted(&self, crashed: bool) -> bool {
+        self.is_ours() || (self.was_missing && crashed)
+    }
+
+    /// Makes sure that the file is ours.
+    pub(crate) fn make_ours(&self) -> Result<(), StoreError> {
+        if self.is_ours() { Ok(()) } else { self.save() }
     }
 
     pub(crate) fn times(&self) -> Times {
@@ -211,6 +237,7 @@ impl Checkpoint {
             .at("write", &self.path)?;
         self.file.sync().at("flush", &self.path)?;
         *saved = times;
+        self.is_ours.store(true, Ordering::Release);
         Ok(())
     }
 }

@@ -46,6 +46,8 @@ pub(crate) struct ConsumeQueue {
     listed: AtomicBool,
     /// True while the queue stands in the list of those with files to be fsynced.
     listed_for_sync: AtomicBool,
+    /// True while its topic is being deleted: no put may go on; set behind the append lock.
+    closing: AtomicBool,
     memory: Mutex<Memory>,
     files: Mutex<QueueFiles>,
 }
@@ -86,6 +88,7 @@ impl ConsumeQueue {
             end: AtomicI64::new(0),
             listed: AtomicBool::new(false),
             listed_for_sync: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
             memory: Mutex::default(),
             files: Mutex::new(QueueFiles::new(directory, file_bytes, Arc::clone(handles))),
         }
@@ -147,6 +150,17 @@ impl ConsumeQueue {
         let mut bytes = Vec::with_capacity(UNIT);
         lock(&self.files).read(fs, index, 1, &mut bytes)?;
         Ok(Unit::from_bytes(&bytes))
+    }
+
+    /// True for a queue whose oldest unit is of a record at or behind a position; false for one without units.
+    pub(crate) fn begins_behind(&self, fs: &dyn Fs, position: i64) -> Result<bool, StoreError> {
+        let Some((first, _)) = lock(&self.files).bases() else {
+            return Ok(false);
+        };
+        let behind = first + lock(&self.files).per_file();
+        let live = self.first_on_disk(fs, first, behind, |unit| !unit.is_filler())?;
+        let unit = self.unit_on_disk(fs, live)?;
+        Ok(unit.is_some_and(|unit| unit.is_written() && unit.position >= position))
     }
 
     /// Makes damaged files such that the queue can be built again from the log.
@@ -225,6 +239,16 @@ impl ConsumeQueue {
     /// The next index to give out; only under the append lock.
     pub(crate) fn next(&self) -> i64 {
         self.assigned.load(Ordering::Relaxed)
+    }
+
+    /// Keeps puts out, or lets them in again; only under the append lock.
+    pub(crate) fn set_closing(&self, closing: bool) {
+        self.closing.store(closing, Ordering::Relaxed);
+    }
+
+    /// True when a put must wait for the end of the topic's deletion; only under the append lock.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
     }
 
     /// Makes a unit readable. Says how many bytes wait to be written.

@@ -4,6 +4,7 @@ use crate::append::Append;
 use crate::brakes::Brakes;
 use crate::checkpoint::Checkpoint;
 use crate::commit_log::CommitLog;
+use crate::deleted::DeletedTopics;
 use crate::error::StoreError;
 use crate::flush_turn::Turns;
 use crate::fs::Fs;
@@ -19,7 +20,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 
-/// The parts of a store. Lock order: `flush_turns`, `indexing`, `append`, then the locks inside of queues and index.
+/// The parts of a store. Lock order: `deleted`, `flush_turns`, `indexing`, `append`, then the locks inside of queues and index.
 pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) fs: Arc<dyn Fs>,
@@ -27,6 +28,8 @@ pub(crate) struct Inner {
     pub(crate) queues: Queues,
     pub(crate) index: Option<KeyIndex>,
     pub(crate) checkpoint: Checkpoint,
+    /// Held while a topic is deleted.
+    pub(crate) deleted: Mutex<DeletedTopics>,
     pub(crate) append: Mutex<Append>,
     /// Taken by who fsyncs the log.
     pub(crate) flush_turns: Turns,
@@ -110,6 +113,38 @@ impl Inner {
         if !self.queues_damaged.swap(true, Ordering::AcqRel) {
             tracing::error!(topic, queue, %error, "a consume queue is damaged: the next start builds the queues again");
         }
+    }
+
+    /// Forgets a topic's queues and deletes their files. Puts to them wait meanwhile and then make new ones.
+    pub(crate) fn delete_topic(&self, topic: &str) -> Result<(), StoreError> {
+        self.check_open()?;
+        let mut deleted = lock(&self.deleted);
+        let (queues, position) = {
+            let append = lock(&self.append);
+            let queues = self.queues.of(topic);
+            for queue in &queues {
+                queue.set_closing(true);
+            }
+            (queues, append.tail.position)
+        };
+        if queues.is_empty() {
+            return Ok(());
+        }
+        let noted = self.checkpoint.make_ours().map_err(|error| (error, false));
+        let noted = noted.and_then(|()| deleted.add(self.fs.as_ref(), topic, position));
+        if let Err((error, is_undone)) = noted {
+            if !is_undone {
+                // Nobody knows whether the next start finds it: nothing may be stored that it would take.
+                self.log.failure.set(&error);
+                self.waiters.fail(&error);
+            }
+            let _append = lock(&self.append);
+            for queue in &queues {
+                queue.set_closing(false);
+            }
+            return Err(error);
+        }
+        self.queues.delete(topic, &queues)
     }
 
     /// Remembers that the system has no space for a write.

@@ -12,6 +12,7 @@ mod commit_log;
 pub mod config_file;
 mod consume_queue;
 mod damage;
+mod deleted;
 pub mod error;
 mod flush_turn;
 mod foreign;

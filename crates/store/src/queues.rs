@@ -2,6 +2,7 @@
 
 use crate::commit_log::CommitLog;
 use crate::consume_queue::ConsumeQueue;
+use crate::deleted::Positions;
 use crate::error::StoreError;
 use crate::format::{CONSUME_QUEUE, queue_directory};
 use crate::fs::{Context, Fs};
@@ -316,22 +317,61 @@ impl Queues {
         Ok(removed)
     }
 
-    /// Forgets a topic and deletes its queues' files.
-    pub(crate) fn delete_topic(&self, topic: &str) -> Result<(), StoreError> {
-        let mut topics = write(&self.topics);
-        let Some(queues) = topics.remove(topic) else {
-            return Ok(());
-        };
-        for queue in queues.values() {
+    /// The queues of a topic.
+    pub(crate) fn of(&self, topic: &str) -> Vec<Arc<ConsumeQueue>> {
+        read(&self.topics)
+            .get(topic)
+            .map(|queues| queues.values().cloned().collect())
+            .unwrap_or_default()
+    }
+
+    /// Deletes the files of queues of a topic and forgets them. No put may be under way to any of them.
+    pub(crate) fn delete(&self, topic: &str, queues: &[Arc<ConsumeQueue>]) -> Result<(), StoreError> {
+        for queue in queues {
             queue.delete(self.fs.as_ref())?;
         }
+        let mut topics = write(&self.topics);
+        if let Some(left) = topics.get_mut(topic) {
+            for queue in queues {
+                left.remove(&queue.id);
+            }
+            if left.is_empty() {
+                topics.remove(topic);
+            }
+        }
+        // Under the lock: a put that makes the topic again does not meet a directory on its way out.
         let directory = self.root.join(CONSUME_QUEUE).join(topic);
         if self.fs.exists(&directory) && self.fs.list(&directory).at("list", &directory)?.is_empty() {
             self.fs.remove_directory(&directory).at("remove", &directory)?;
         }
+        drop(topics);
         let directory = self.root.join(CONSUME_QUEUE);
         if self.fs.exists(&directory) {
             self.fs.sync_directory(&directory).at("flush", &directory)?;
+        }
+        Ok(())
+    }
+
+    /// Ends deletions that a crash interrupted: what is there of the topics' queues from before goes.
+    pub(crate) fn finish_deletions(&self, seen: &mut Seen, deleted: &Positions) -> Result<(), StoreError> {
+        let topics: BTreeSet<_> = deleted.iter().collect();
+        for (topic, position) in topics {
+            let mut left = Vec::new();
+            for queue in self.of(topic) {
+                if !queue.begins_behind(self.fs.as_ref(), *position)? {
+                    left.push(queue);
+                }
+            }
+            if !left.is_empty() {
+                tracing::info!(
+                    topic,
+                    queues = left.len(),
+                    "the deletion of a topic is brought to its end"
+                );
+                self.delete(topic, &left)?;
+                seen.0
+                    .retain(|(queue, _)| !left.iter().any(|gone| Arc::ptr_eq(gone, queue)));
+            }
         }
         Ok(())
     }

@@ -14,6 +14,7 @@
 
 use crate::checkpoint::{Checkpoint, LastStop, Mark, Times};
 use crate::commit_log::CommitLog;
+use crate::deleted::Positions;
 use crate::error::StoreError;
 use crate::fs::Fs;
 use crate::log_reader::{Durable, LogReader, Step};
@@ -49,6 +50,8 @@ pub(crate) struct Recovery<'r> {
     pub(crate) must_rebuild: bool,
     /// The queues' files as they were found.
     pub(crate) seen: &'r Seen,
+    /// Topics that were deleted.
+    pub(crate) deleted: &'r Positions,
 }
 
 impl Recovery<'_> {
@@ -63,6 +66,7 @@ impl Recovery<'_> {
             queues,
             crashed,
             durable: self.durable()?,
+            deleted: self.deleted,
             check_crc: self.options.check_crc_on_recover,
         };
         let mut recovered = self.attempt(&walk, start)?;

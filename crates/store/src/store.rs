@@ -5,6 +5,7 @@ use crate::background::{self, Chore};
 use crate::brakes::Brakes;
 use crate::checkpoint::{Checkpoint, LastStop, Mark, Times, mark_closed, mark_open};
 use crate::commit_log::CommitLog;
+use crate::deleted::DeletedTopics;
 use crate::error::StoreError;
 use crate::flush_turn::Turns;
 use crate::foreign;
@@ -85,7 +86,7 @@ impl Store {
     fn recover(
         options: Options,
         fs: Arc<dyn Fs>,
-        (log, queues, seen): (CommitLog, Queues, Seen),
+        (log, queues, mut seen): (CommitLog, Queues, Seen),
         last_stop: LastStop,
     ) -> Result<Arc<Inner>, StoreError> {
         let root = options.root.clone();
@@ -94,13 +95,13 @@ impl Store {
         let times = checkpoint.times();
         // The lengths of all files are right: from here on something may change.
         mark_open(fs.as_ref(), &root, last_stop)?;
-        let recovered = Self::recover_log(
-            &options,
-            fs.as_ref(),
-            (&log, &queues, &seen),
-            &checkpoint,
-            last_stop,
-        );
+        let mut deleted = DeletedTopics::open(fs.as_ref(), &root, checkpoint.is_trusted(crashed))?;
+        let recovered = queues
+            .finish_deletions(&mut seen, &deleted.positions)
+            .and_then(|()| {
+                let found = (&log, &queues, &seen);
+                Self::recover_log(&options, fs.as_ref(), found, &checkpoint, &deleted, last_stop)
+            });
         if recovered.is_err() && !crashed {
             // The stop before was a clean one, and this start changed nothing: the next one must see the same.
             mark_closed(fs.as_ref(), &root)?;
@@ -108,6 +109,7 @@ impl Store {
         let recovered = recovered?;
         queue_ends::forget(fs.as_ref(), &root)?;
         sync_names(fs.as_ref(), &root, log.directory())?;
+        deleted.settle(fs.as_ref(), log.start(), log.appended())?;
         if !crashed {
             // A clean stop left everything durable, whatever the other broker wrote here.
             checkpoint.update(|times| {
@@ -129,6 +131,7 @@ impl Store {
         };
         let newest_ms = times.physic_ms.max(times.logics_ms);
         let inner = Arc::new(Inner {
+            deleted: Mutex::new(deleted),
             append: Mutex::new(Append::new(&log, &recovered, newest_ms, index.is_none())),
             options,
             fs,
@@ -168,6 +171,7 @@ impl Store {
         fs: &dyn Fs,
         (log, queues, seen): (&CommitLog, &Queues, &Seen),
         checkpoint: &Checkpoint,
+        deleted: &DeletedTopics,
         last_stop: LastStop,
     ) -> Result<Recovered, StoreError> {
         let mut must_rebuild = queues.load(seen, last_stop.is_crash())?;
@@ -191,6 +195,7 @@ impl Store {
             last_stop,
             must_rebuild,
             seen,
+            deleted: &deleted.positions,
         }
         .run()?;
         log.mend()?;
@@ -325,10 +330,9 @@ impl Store {
         self.inner.query(query)
     }
 
-    /// Forgets a topic's queues and deletes their files. Its records stay until their segments go.
+    /// Forgets a topic's queues and deletes their files, durably. Its records stay until their segments go, without a queue.
     pub fn delete_topic(&self, topic: &str) -> Result<(), StoreError> {
-        self.inner.check_open()?;
-        self.inner.queues.delete_topic(topic)
+        self.inner.delete_topic(topic)
     }
 
     /// All topics that have queues, with the queues' ids, sorted.

@@ -7,6 +7,7 @@ use crate::checkpoint::Mark;
 use crate::commit_log::CommitLog;
 use crate::consume_queue::{ConsumeQueue, WRITE_NOW};
 use crate::damage::record_behind;
+use crate::deleted::{Positions, is_gone};
 use crate::error::StoreError;
 use crate::format::{SCHEDULE_TOPIC, Unit, to_i64};
 use crate::fs::Fs;
@@ -68,6 +69,7 @@ pub(crate) struct Walk<'w> {
     pub(crate) queues: &'w Queues,
     pub(crate) crashed: bool,
     pub(crate) durable: Durable,
+    pub(crate) deleted: &'w Positions,
     pub(crate) check_crc: bool,
 }
 
@@ -237,7 +239,10 @@ impl Walk<'_> {
 
     /// What a queue gets of a record, if any does.
     fn meet(&self, record: &Record<'_>) -> Option<Met> {
-        if sys_flag::is_hidden(record.sys_flag) || record.sys_flag & sys_flag::INNER_BATCH != 0 {
+        if sys_flag::is_hidden(record.sys_flag)
+            || record.sys_flag & sys_flag::INNER_BATCH != 0
+            || is_gone(self.deleted, record.topic, record.physical_offset)
+        {
             return None;
         }
         Some(Met {

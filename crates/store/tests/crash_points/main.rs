@@ -157,6 +157,11 @@ fn the_oracle_notices_queues_that_are_never_flushed() {
 }
 
 #[test]
+fn the_oracle_notices_deletions_that_are_never_flushed() {
+    is_noticed(Swallow::File("/deletedTopics"), &["came back"]);
+}
+
+#[test]
 fn the_oracle_notices_configurations_that_are_never_flushed() {
     is_noticed(Swallow::File("/config/"), &["lost: ", "cannot be read"]);
 }

@@ -4,7 +4,8 @@
 //! 2. Nothing is invented: every record is one that was put, with its bytes, at its position.
 //! 3. What was acknowledged as durable is there; after a kill everything that was acknowledged.
 //! 4. No record in front of the end is missing, and no segment is gone that retention did not take.
-//! 5. Each queue has exactly the log's records of it, in order, and goes on behind the newest acknowledged index.
+//! 5. Each queue has exactly the log's records of it, in order, and goes on behind the newest acknowledged index. A topic does not
+//!    come back after an acknowledged deletion; one under way took all of its queue or nothing.
 //! 6. The key index finds each record once.
 //! 7. A configuration file has the last text that was saved, or the one that was being saved.
 //! 8. New messages can be put, and a second start, clean or not, finds all of the above again.
@@ -170,15 +171,15 @@ impl Crash<'_> {
     }
 
     /// Checks everything; gives back the records that are there.
-    fn look<'c>(&'c self, session: &Session, store: &Store, with_keys: bool) -> Outcome<Vec<&'c Put>> {
+    fn look<'c>(&'c self, session: &Session, store: &Store, is_first: bool) -> Outcome<Vec<&'c Put>> {
         let found = self.log(store)?;
         self.acknowledged(store, &found)?;
         for topic in ["A", "B", "Doomed"] {
             for queue in 0..QUEUES {
-                self.queue(store, &found, topic, queue)?;
+                self.queue(store, &found, (topic, queue), is_first)?;
             }
         }
-        if with_keys {
+        if is_first {
             keys(store, &found)?;
         }
         self.configs(session)?;
@@ -254,7 +255,13 @@ impl Crash<'_> {
         Ok(())
     }
 
-    fn queue(&self, store: &Store, found: &[&Put], topic: &str, queue: i32) -> Outcome<()> {
+    fn queue(
+        &self,
+        store: &Store,
+        found: &[&Put],
+        (topic, queue): (&str, i32),
+        is_first: bool,
+    ) -> Outcome<()> {
         let mut expected: Vec<&Put> = Vec::new();
         for put in found
             .iter()
@@ -266,38 +273,40 @@ impl Crash<'_> {
             expected.push(put);
         }
         let name = format!("{topic}-{queue}");
-        let life = expected.last().map(|put| put.life);
-        let deletion = self
-            .history
-            .deletions
-            .iter()
-            .filter(|span| span.began <= self.steps && span.what.0 == topic)
-            .map(|span| span.what.1)
-            .max();
-        // A deleted queue may be back, and not all of it.
-        let is_deleted = deletion.is_some() && deletion >= life;
+        // What an acknowledged deletion took never comes back; one under way took all or nothing.
+        let last = |which: fn(&Span<(String, usize)>) -> usize| {
+            let spans = self.history.deletions.iter();
+            let spans = spans.filter(|span| span.what.0 == topic && which(span) <= self.steps);
+            spans.map(|span| span.what.1).max()
+        };
+        let (begun, done) = (last(|span| span.began), last(|span| span.done));
+        let is_left = |put: &Put, deletion: Option<usize>| deletion.is_none_or(|life| put.life > life);
         let (min, max) = (store.min_offset(topic, queue), store.max_offset(topic, queue));
         let actual = read(store, topic, queue)?;
         for (index, bytes) in &actual {
+            let put = found
+                .iter()
+                .find(|put| put.bytes == *bytes && put.index == *index && put.topic == topic);
+            let Some(put) = put else {
+                return Err(format!("{name} has at index {index} what is not in the log"));
+            };
             ensure!(
-                found
-                    .iter()
-                    .any(|put| put.bytes == *bytes && put.index == *index && put.topic == topic),
-                "{name} has at index {index} what is not in the log"
+                is_left(put, done),
+                "came back: {name} has at index {index} what an acknowledged deletion took"
             );
         }
-        if is_deleted {
-            return Ok(());
+        let is_made_again = |put: &Put| put.topic == topic && is_left(put, done) && put.began <= self.steps;
+        // Later looks know only the puts that were found: one that was lost may have made the topic again.
+        ensure!(
+            !is_first || done.is_none() || max == 0 || self.history.puts.iter().any(is_made_again),
+            "came back: {name} was deleted and ends at {max}"
+        );
+        expected.retain(|put| is_left(put, done));
+        let is_taken = expected.len() != actual.len() || max == 0;
+        if is_taken {
+            expected.retain(|put| is_left(put, begun));
         }
-        // The front of one whose deletion was under way may be gone; what was put after it must be there.
-        let is_optional = |put: &&Put| deletion.is_some_and(|life| put.life <= life);
-        let gone = expected.len().saturating_sub(actual.len());
-        let gone = expected
-            .iter()
-            .take(gone)
-            .take_while(|put| is_optional(put))
-            .count();
-        expected.drain(..gone);
+        let life = expected.last().map(|put| put.life);
         let positions = |list: &[&Put]| {
             list.iter()
                 .map(|put| (put.index, put.position))
@@ -318,6 +327,7 @@ impl Crash<'_> {
             .puts
             .iter()
             .filter(|put| put.topic == topic && put.queue == queue && !put.is_hidden)
+            .filter(|put| is_left(put, if is_taken { begun } else { done }))
             .filter(|put| put.life >= life.unwrap_or(0) && put.is_durable(self.steps))
             .map(|put| put.index + 1)
             .max();
@@ -370,6 +380,7 @@ impl Crash<'_> {
                 .iter()
                 .map(|span| Span {
                     began: now(span.began),
+                    done: now(span.done),
                     ..span.clone()
                 })
                 .collect(),

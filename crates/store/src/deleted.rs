@@ -1,0 +1,189 @@
+//! Topics that were deleted, so that none comes back: their records stay in the log until its segments go, and a walk over the
+//! log would put them into queues again (ours: Apache has no such file and ignores it).
+//!
+//! ```text
+//! <root>/deletedTopics   for each deletion: topic length int16, topic, log position int64, CRC-32 of "PYRMQ-T1", of where this
+//!                        begins in the file (int64), and of everything before it
+//! ```
+//! A record of the topic in front of the position gets no queue. Written and fsynced before the first file of a queue goes, so
+//! that a start after a crash ends what was begun. A deletion leaves the file once the log's start has passed its position.
+//! Void once a Java broker worked here (the checkpoint tells): it brings such topics back, and may have stored more in them.
+
+use crate::error::StoreError;
+use crate::fs::{Context, File, Fs, with_suffix};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const NAME: &str = "deletedTopics";
+const MAGIC: &[u8] = b"PYRMQ-T1";
+
+/// The log position of the last deletion of each topic.
+pub(crate) type Positions = HashMap<String, i64>;
+
+/// True for a record that its topic's deletion took.
+pub(crate) fn is_gone(positions: &Positions, topic: &str, position: i64) -> bool {
+    !positions.is_empty() && positions.get(topic).is_some_and(|end| position < *end)
+}
+
+/// The file.
+#[derive(Debug)]
+pub(crate) struct DeletedTopics {
+    root: PathBuf,
+    file: Option<Arc<dyn File>>,
+    /// Bytes that are sound and durable.
+    length: u64,
+    pub(crate) positions: Positions,
+}
+
+impl DeletedTopics {
+    /// Reads the file and makes durable what it says; removes one that is void.
+    pub(crate) fn open(fs: &dyn Fs, root: &Path, is_valid: bool) -> Result<Self, StoreError> {
+        let mut deleted = Self {
+            root: root.to_owned(),
+            file: None,
+            length: 0,
+            positions: Positions::new(),
+        };
+        let path = deleted.path();
+        if !fs.exists(&path) {
+            return Ok(deleted);
+        }
+        if !is_valid {
+            tracing::warn!(file = %path.display(), "another broker worked here: topics that were deleted before may be back");
+            deleted.remove(fs)?;
+            return Ok(deleted);
+        }
+        let bytes = fs.read(&path).at("read", &path)?;
+        let (positions, length) = parse(&bytes);
+        let file = fs.open(&path).at("open", &path)?;
+        if length < bytes.len() {
+            file.set_length(length as u64).at("cut", &path)?;
+        }
+        // A killed process may not have come to it, and queues are about to be deleted because of it.
+        file.sync().at("flush", &path)?;
+        fs.sync_directory(root).at("flush", root)?;
+        deleted.file = Some(file);
+        deleted.length = length as u64;
+        deleted.positions = positions;
+        Ok(deleted)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.root.join(NAME)
+    }
+
+    fn remove(&mut self, fs: &dyn Fs) -> Result<(), StoreError> {
+        let path = self.path();
+        (self.file, self.length) = (None, 0);
+        fs.remove(&path).at("remove", &path)?;
+        fs.sync_directory(&self.root).at("flush", &self.root)
+    }
+
+    /// Fits the positions to the log that recovery left: none behind its end, because what is stored there from now on is new,
+    /// and none that its start has passed.
+    pub(crate) fn settle(&mut self, fs: &dyn Fs, start: i64, end: i64) -> Result<(), StoreError> {
+        let fitting: Positions = self
+            .positions
+            .iter()
+            .map(|(topic, position)| (topic.clone(), end.min(*position)))
+            .filter(|(_, position)| *position > start)
+            .collect();
+        if fitting == self.positions {
+            return Ok(());
+        }
+        self.positions = fitting;
+        if self.positions.is_empty() {
+            return self.remove(fs);
+        }
+        let mut topics: Vec<_> = self.positions.iter().collect();
+        topics.sort_unstable();
+        let mut bytes = Vec::new();
+        for (topic, position) in topics {
+            let entry = entry(bytes.len() as u64, topic, *position);
+            bytes.extend_from_slice(&entry);
+        }
+        let path = self.path();
+        let new = with_suffix(&path, ".tmp");
+        let file = fs.create(&new).at("create", &new)?;
+        file.write_all_at(&bytes, 0).at("write", &new)?;
+        file.sync().at("flush", &new)?;
+        fs.rename(&new, &path).at("rename", &new)?;
+        fs.sync_directory(&self.root).at("flush", &self.root)?;
+        self.file = Some(file);
+        self.length = bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Notes a deletion, durably. After an error the flag says whether it is certain that the file does not have it.
+    pub(crate) fn add(&mut self, fs: &dyn Fs, topic: &str, position: i64) -> Result<(), (StoreError, bool)> {
+        let path = self.path();
+        let (file, is_new) = match &self.file {
+            Some(file) => (Arc::clone(file), false),
+            None => (
+                fs.create(&path)
+                    .at("create", &path)
+                    .map_err(|error| (error, true))?,
+                true,
+            ),
+        };
+        let bytes = entry(self.length, topic, position);
+        let written = file
+            .write_all_at(&bytes, self.length)
+            .at("write", &path)
+            .and_then(|()| file.sync().at("flush", &path))
+            .and_then(|()| {
+                if is_new {
+                    return fs.sync_directory(&self.root).at("flush", &self.root);
+                }
+                Ok(())
+            });
+        if let Err(error) = written {
+            let is_undone =
+                error.is_full() && file.set_length(self.length).and_then(|()| file.sync()).is_ok();
+            return Err((error, is_undone));
+        }
+        self.file = Some(file);
+        self.length += bytes.len() as u64;
+        self.positions.insert(topic.to_owned(), position);
+        Ok(())
+    }
+}
+
+fn entry(at: u64, topic: &str, position: i64) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(topic.len() + 14);
+    bytes.extend_from_slice(&u16::try_from(topic.len()).unwrap_or_default().to_be_bytes());
+    bytes.extend_from_slice(topic.as_bytes());
+    bytes.extend_from_slice(&position.to_be_bytes());
+    bytes.extend_from_slice(&crc(at, &bytes).to_be_bytes());
+    bytes
+}
+
+fn crc(at: u64, bytes: &[u8]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(MAGIC);
+    crc.update(&at.to_be_bytes());
+    crc.update(bytes);
+    crc.finalize()
+}
+
+/// The sound entries from the beginning on, and how many bytes they take.
+fn parse(bytes: &[u8]) -> (Positions, usize) {
+    let (mut positions, mut at) = (Positions::new(), 0);
+    while let Some((topic, position, size)) = bytes.get(at..).and_then(|rest| parse_one(at as u64, rest)) {
+        let newest = positions.entry(topic).or_insert(position);
+        *newest = position.max(*newest);
+        at += size;
+    }
+    (positions, at)
+}
+
+fn parse_one(at: u64, bytes: &[u8]) -> Option<(String, i64, usize)> {
+    let (length, rest) = bytes.split_first_chunk::<2>()?;
+    let (topic, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+    let (position, rest) = rest.split_first_chunk::<8>()?;
+    let end = 2 + topic.len() + 8;
+    let sound = crc(at, bytes.get(..end)?) == u32::from_be_bytes(*rest.first_chunk()?);
+    let topic = String::from_utf8(topic.to_vec()).ok()?;
+    sound.then(|| (topic, i64::from_be_bytes(*position), end + 4))
+}
