@@ -4,6 +4,7 @@
 //! only the holder of the append lock writes behind `appended`. A record never spans two segments: the rest of one is ended by
 //! a blank record, for which every record leaves eight bytes.
 
+use crate::access::Access;
 use crate::checkpoint::Mark;
 use crate::error::StoreError;
 use crate::format::{file_name, parse_file_name, to_i64, to_u64, to_usize};
@@ -11,6 +12,7 @@ use crate::fs::{Context, File, Fs, is_full};
 use crate::options::Options;
 use crate::sync::{lock, read, write};
 use pyrmq_remoting::message::record;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
@@ -228,6 +230,16 @@ impl CommitLog {
 
     /// Fills `buffer` from one segment. `Ok(false)`: the bytes are not there (deleted or not written).
     pub(crate) fn read(&self, position: i64, buffer: &mut [u8]) -> Result<bool, StoreError> {
+        self.read_by(&Access::waiting(), position, buffer)
+    }
+
+    /// The same; `Ok(false)` also where they are not in memory and must be.
+    pub(crate) fn read_by(
+        &self,
+        access: &Access,
+        position: i64,
+        buffer: &mut [u8],
+    ) -> Result<bool, StoreError> {
         let end = position.saturating_add(to_i64(buffer.len()));
         let Some(segment) = self.segment_at(position) else {
             return Ok(false);
@@ -235,11 +247,18 @@ impl CommitLog {
         if end > self.appended() || end > segment.base + self.segment_bytes {
             return Ok(false);
         }
-        segment
-            .file
-            .read_exact_at(buffer, to_u64(position - segment.base))
-            .at("read", &segment.path)?;
-        Ok(true)
+        let wanted = buffer.len();
+        let offset = to_u64(position - segment.base);
+        match access.read_at(segment.file.as_ref(), buffer, offset) {
+            Ok(Some(got)) if got < wanted => {
+                let error = io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    format!("{wanted} bytes wanted at {offset}, {got} there"),
+                );
+                Err(error).at("read", &segment.path)
+            }
+            got => Ok(got.at("read", &segment.path)?.is_some()),
+        }
     }
 
     /// Fsyncs everything in front of `target`, from the first byte that is not known to be durable.

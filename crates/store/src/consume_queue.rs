@@ -9,6 +9,7 @@
 //! ```
 //! Lock order: `files` before `memory`; writing to a file never holds `memory`, so that a put never waits for a disk.
 
+use crate::access::Access;
 use crate::commit_log::CommitLog;
 use crate::error::StoreError;
 use crate::format::{UNIT, UNIT_I64, Unit, to_i64, to_usize};
@@ -286,6 +287,17 @@ impl ConsumeQueue {
         count: i64,
         out: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
+        self.read_by(&Access::waiting(), fs, (index, count), out)
+    }
+
+    /// The same, as it may be read: nothing is added where the units are not in memory and must be.
+    pub(crate) fn read_by(
+        &self,
+        access: &Access,
+        fs: &dyn Fs,
+        (index, count): (i64, i64),
+        out: &mut Vec<u8>,
+    ) -> Result<(), StoreError> {
         let on_disk = {
             let memory = lock(&self.memory);
             if index >= memory.first {
@@ -297,15 +309,16 @@ impl ConsumeQueue {
             memory.first
         };
         // The read itself holds no lock.
-        let (file, base, per_file, directory) = {
+        let (file, base, per_file) = {
             let mut files = lock(&self.files);
             let Some((base, file)) = files.at(fs, index)? else {
                 return Ok(());
             };
-            (file, base, files.per_file(), files.directory().to_owned())
+            (file, base, files.per_file())
         };
         let wanted = (index, count.min(on_disk - index));
-        read_units(file.as_ref(), &directory, (base, per_file), wanted, out)
+        read_units(access, file.as_ref(), (base, per_file), wanted, out)
+            .map_err(|error| StoreError::io("read", lock(&self.files).directory(), &error))
     }
 
     /// The queue leaves the list of those to be written: a put from now on lists it again.

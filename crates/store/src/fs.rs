@@ -18,6 +18,10 @@ pub(crate) use real::{local_hour, queue_file_limit};
 pub trait File: Send + Sync + fmt::Debug {
     /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// As [`File::read_at`], but `None` where that would wait for the disk. Where the system cannot tell, it reads.
+    fn read_cached(&self, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+        self.read_at(buffer, offset).map(Some)
+    }
     /// Writes all of `bytes` at `offset`.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Makes the data durable (fdatasync).
@@ -111,6 +115,10 @@ pub trait Fs: Send + Sync + fmt::Debug {
     /// that went well.
     fn sync_all(&self, _path: &Path) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
+    }
+    /// False once a file system could not say what is in memory: [`File::read_cached`] may wait then.
+    fn knows_cached(&self) -> bool {
+        true
     }
     /// The time of this machine, ms since the Unix epoch; a simulated one has its own.
     fn now_ms(&self) -> i64 {

@@ -1,5 +1,6 @@
 //! What the store's threads and its users share.
 
+use crate::access::Buffers;
 use crate::append::Append;
 use crate::brakes::Brakes;
 use crate::checkpoint::Checkpoint;
@@ -49,6 +50,8 @@ pub(crate) struct Inner {
     pub(crate) brakes: Brakes,
     /// Bytes that were not readable or indexed when it was last asked.
     pub(crate) behind: AtomicI64,
+    /// What answers of pulls lie in.
+    pub(crate) buffers: Arc<Buffers>,
     pub(crate) listener: OnceLock<Arc<OnArrival>>,
     pub(crate) closed: AtomicBool,
     pub(crate) crashed: bool,

@@ -4,6 +4,7 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod access;
 mod append;
 mod background;
 mod brakes;

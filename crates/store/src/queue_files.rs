@@ -3,11 +3,13 @@
 //! Invariants: files are contiguous; a file has its full length from the beginning and is zero where no unit was written;
 //! in front of a first unit that is not its file's first the file is filled.
 
+use crate::access::Access;
 use crate::commit_log::is_clear;
 use crate::error::StoreError;
 use crate::format::{UNIT, UNIT_I64, Unit, file_name, parse_file_name, to_u64, to_usize};
 use crate::fs::{Context, File, Fs};
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -196,13 +198,13 @@ impl QueueFiles {
     /// The file that holds an index.
     pub(crate) fn at(&mut self, fs: &dyn Fs, index: i64) -> Result<Option<BaseAndFile>, StoreError> {
         let base = index - index.rem_euclid(self.per_file);
-        let path = self.path(base);
         let Some(file) = self.list.iter_mut().rfind(|file| file.base == base) else {
             return Ok(None);
         };
         let handle = if let Some(handle) = &file.handle {
             Arc::clone(handle)
         } else {
+            let path = self.directory.join(file_name(base * UNIT_I64));
             let handle = fs.open(&path).at("open", &path)?;
             if self.handles.take() {
                 file.handle = Some(Arc::clone(&handle));
@@ -271,13 +273,15 @@ impl QueueFiles {
         let Some((base, file)) = self.at(fs, index)? else {
             return Ok(());
         };
+        let wanted = (index, count);
         read_units(
+            &Access::waiting(),
             file.as_ref(),
-            &self.directory,
             (base, self.per_file),
-            (index, count),
+            wanted,
             out,
         )
+        .at("read", &self.directory)
     }
 
     /// Takes the list of what is to be fsynced.
@@ -469,20 +473,20 @@ impl QueueFiles {
 
 /// Adds up to `count` units from `index` on to `out`, not going behind the end of the file.
 pub(crate) fn read_units(
+    access: &Access,
     file: &dyn File,
-    directory: &Path,
     (base, per_file): (i64, i64),
     (index, count): (i64, i64),
     out: &mut Vec<u8>,
-) -> Result<(), StoreError> {
+) -> io::Result<()> {
     let count = count.min(base + per_file - index);
     let start = out.len();
     out.resize(start + to_usize(count * UNIT_I64), 0);
     let place = out.get_mut(start..).unwrap_or_default();
-    let got = file
-        .read_at(place, to_u64((index - base) * UNIT_I64))
-        .at("read", directory)?;
-    out.truncate(start + got / UNIT * UNIT);
+    let got = access.read_at(file, place, to_u64((index - base) * UNIT_I64));
+    let whole = got.as_ref().map_or(0, |got| got.unwrap_or_default()) / UNIT * UNIT;
+    out.truncate(start + whole);
+    got?;
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! The way out: pulls, single records, times, keys.
 
+use crate::access::Access;
 use crate::error::StoreError;
 use crate::format::{UNIT, Unit, to_i64, to_usize};
 use crate::inner::Inner;
@@ -33,8 +34,23 @@ struct Picked {
 }
 
 impl Inner {
-    /// Reads messages of a queue.
+    /// Reads messages of a queue, from the disk if it must be.
     pub(crate) fn get(&self, request: &Get<'_>) -> Result<Got, StoreError> {
+        self.get_by(&Access::waiting(), request)
+    }
+
+    /// Reads messages of a queue unless that needs the disk.
+    pub(crate) fn get_cached(&self, request: &Get<'_>) -> Result<Option<Got>, StoreError> {
+        let access = Access::cached();
+        let got = self.get_by(&access, request);
+        if access.has_missed() {
+            return Ok(None);
+        }
+        got.map(Some)
+    }
+
+    /// When something is missed that had to be in memory, what this returns has no meaning.
+    fn get_by(&self, access: &Access, request: &Get<'_>) -> Result<Got, StoreError> {
         self.check_open()?;
         let mut got = Got {
             status: GetStatus::NoMatchedLogicQueue,
@@ -70,7 +86,10 @@ impl Inner {
                 self.distrust_queues(&queue.topic, queue.id, error);
             }
         };
-        let picked = self.pick(&queue, request, max).inspect_err(note_damage)?;
+        let picked = self.pick(access, &queue, request, max).inspect_err(note_damage)?;
+        if access.has_missed() {
+            return Ok(got);
+        }
         got.next_offset = picked.next;
         let Some(last) = picked.units.last() else {
             if picked.next == request.offset {
@@ -80,7 +99,12 @@ impl Inner {
             return Ok(got);
         };
         got.behind_bytes = self.log.appended() - last.position;
-        let body = self.read_records(&picked.units).inspect_err(note_damage)?;
+        let body = self
+            .read_records(access, &picked.units)
+            .inspect_err(note_damage)?;
+        if access.has_missed() {
+            return Ok(got);
+        }
         if let Some(body) = body {
             got.status = GetStatus::Found;
             got.count = picked.units.len();
@@ -114,6 +138,7 @@ impl Inner {
     /// Chooses the units to answer with.
     fn pick(
         &self,
+        access: &Access,
         queue: &crate::consume_queue::ConsumeQueue,
         request: &Get<'_>,
         max: i64,
@@ -136,7 +161,8 @@ impl Inner {
                 && picked.next - request.offset < MOST_SCANNED
             {
                 bytes.clear();
-                queue.read(self.fs.as_ref(), picked.next, chunk.min(max - picked.next), bytes)?;
+                let wanted = (picked.next, chunk.min(max - picked.next));
+                queue.read_by(access, self.fs.as_ref(), wanted, bytes)?;
                 if bytes.len() < UNIT {
                     break;
                 }
@@ -167,10 +193,10 @@ impl Inner {
     }
 
     /// Reads records into one buffer; `None` when the log has dropped one of them meanwhile.
-    fn read_records(&self, units: &[Unit]) -> Result<Option<Bytes>, StoreError> {
+    fn read_records(&self, access: &Access, units: &[Unit]) -> Result<Option<Bytes>, StoreError> {
         let total: i64 = units.iter().map(|unit| i64::from(unit.size)).sum();
-        let mut body = vec![0; to_usize(total)];
-        let mut place = body.as_mut_slice();
+        let mut body = self.buffers.take(to_usize(total));
+        let mut place = body.as_mut();
         let mut left = units;
         while let Some(first) = left.first() {
             let (count, span_end, size) = self.run_of(left, first.position);
@@ -179,9 +205,9 @@ impl Inner {
             };
             let run = left.get(..count).unwrap_or_default();
             let is_there = if span_end - first.position == size {
-                self.log.read(first.position, now)?
+                self.log.read_by(access, first.position, now)?
             } else {
-                self.read_span(run, first.position, span_end, now)?
+                self.read_span(access, run, (first.position, span_end), now)?
             };
             if !is_there {
                 return Ok(None);
@@ -190,7 +216,7 @@ impl Inner {
             place = rest;
             left = left.get(count..).unwrap_or_default();
         }
-        Ok(Some(Bytes::from(body)))
+        Ok(Some(body.freeze()))
     }
 
     /// How many units from the first on are read in one go: their number, where the last one ends, and their bytes.
@@ -210,10 +236,16 @@ impl Inner {
     }
 
     /// Reads a span with gaps and copies the records out of it.
-    fn read_span(&self, units: &[Unit], start: i64, end: i64, place: &mut [u8]) -> Result<bool, StoreError> {
+    fn read_span(
+        &self,
+        access: &Access,
+        units: &[Unit],
+        (start, end): (i64, i64),
+        place: &mut [u8],
+    ) -> Result<bool, StoreError> {
         SPAN.with_borrow_mut(|span| {
             span.resize(to_usize(end - start), 0);
-            if !self.log.read(start, span)? {
+            if !self.log.read_by(access, start, span)? {
                 return Ok(false);
             }
             let mut place = place;

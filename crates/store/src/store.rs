@@ -152,6 +152,7 @@ impl Store {
             disk: Disk::default(),
             brakes: Brakes::default(),
             behind: AtomicI64::new(0),
+            buffers: Arc::default(),
             listener: OnceLock::new(),
             closed: AtomicBool::new(false),
             crashed,
@@ -275,6 +276,17 @@ impl Store {
     /// Reads messages of a queue.
     pub fn get(&self, request: &Get<'_>) -> Result<Got, StoreError> {
         self.inner.get(request)
+    }
+
+    /// The same, but only from memory: `None` where the disk is needed. Where [`Store::knows_cached`] is false it may
+    /// wait all the same.
+    pub fn get_cached(&self, request: &Get<'_>) -> Result<Option<Got>, StoreError> {
+        self.inner.get_cached(request)
+    }
+
+    /// Whether the file system can say what of a file is in memory.
+    pub fn knows_cached(&self) -> bool {
+        self.inner.fs.knows_cached()
     }
 
     /// The record that begins at a position, if one does.

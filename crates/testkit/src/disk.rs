@@ -220,6 +220,20 @@ impl File for FaultyFile {
         self.inner.read_at(buffer, offset)
     }
 
+    fn read_cached(&self, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+        self.plan.check(Operation::Read, &self.path)?;
+        // A read that would hang is one of what is not in memory.
+        if *self
+            .plan
+            .reads_hang
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+        {
+            return Ok(None);
+        }
+        self.inner.read_at(buffer, offset).map(Some)
+    }
+
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         if self.path.to_string_lossy().contains("/commitlog/") {
             self.plan.wait_to_write();

@@ -4,7 +4,7 @@
 //! header in one pass -> group, topic, queue, filter (in this order) -> store -> found: the bytes as stored
 //!                                                                           -> at the end of the queue: held, once
 //! ```
-//! Answered on the connection's task; old data from a slow disk by threads of their own (`readers`).
+//! Answered on the connection's task as long as memory has the data; what needs the disk by threads of their own (`readers`).
 //! `nextBeginOffset` is set in every answer of the store: a client that is told to pull again would loop without it.
 
 use super::readers::Readers;
@@ -47,6 +47,20 @@ pub(crate) struct Pull {
     readers: Arc<Readers>,
 }
 
+/// What is done about a read from the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Disk {
+    /// This thread waits for it.
+    Here,
+    /// The same, and how long it took decides about the next ones: the system cannot say what is in memory.
+    Measured,
+    /// It is left to others.
+    Elsewhere,
+}
+
+/// A pull that passed every check, and what the store has for it.
+type Looked<'a> = (PullMessageRequestHeader<'a>, Admitted, Got);
+
 /// A pull that passed every check.
 struct Admitted {
     topic: Arc<TopicConfig>,
@@ -58,21 +72,15 @@ struct Admitted {
 
 impl Processor for Pull {
     fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
-        if !self.readers.are_needed(clock::now_ms()) || !self.is_old(&request) {
-            return self.answer(request, reply, true);
-        }
-        let answerer = || {
-            let (state, readers) = (Arc::downgrade(&self.state), self.readers.clone());
-            move |(request, reply)| {
-                // A broker that is gone answers nobody.
-                if let Some(state) = state.upgrade() {
-                    let readers = readers.clone();
-                    Self { state, readers }.answer(request, reply, true);
-                }
-            }
+        let disk = if self.state.store.knows_cached() {
+            Disk::Elsewhere
+        } else if self.readers.are_needed(clock::now_ms()) && self.is_old(&request) {
+            return self.read_elsewhere(request, reply);
+        } else {
+            Disk::Measured
         };
-        if let Some((request, reply)) = self.readers.submit((request, reply), answerer) {
-            self.answer(request, reply, true);
+        if let Some((request, reply)) = self.answer(request, reply, true, disk) {
+            self.read_elsewhere(request, reply);
         }
     }
 }
@@ -83,6 +91,23 @@ impl Pull {
         Self { state, readers }
     }
 
+    /// Has one of the readers answer.
+    fn read_elsewhere(&self, request: Command, reply: Reply) {
+        let answerer = || {
+            let (state, readers) = (Arc::downgrade(&self.state), self.readers.clone());
+            move |(request, reply)| {
+                // A broker that is gone answers nobody.
+                if let Some(state) = state.upgrade() {
+                    let readers = readers.clone();
+                    Self { state, readers }.answer(request, reply, true, Disk::Here);
+                }
+            }
+        };
+        if let Some((request, reply)) = self.readers.submit((request, reply), answerer) {
+            self.answer(request, reply, true, Disk::Here);
+        }
+    }
+
     /// Whether a pull's messages may have left the page cache.
     fn is_old(&self, request: &Command) -> bool {
         PullMessageRequestHeader::decode(&request.fields)
@@ -91,13 +116,18 @@ impl Pull {
 
     /// The second pass of a pull that waited: it always answers.
     pub(crate) fn resume(&self, held: Held) {
-        self.answer(held.request, held.reply, false);
+        self.answer(held.request, held.reply, false, Disk::Here);
     }
 
-    fn answer(&self, request: Command, reply: Reply, may_hold: bool) {
-        let (ask, admitted, got) = match self.look(&request) {
-            Ok(found) => found,
-            Err(refusal) => return reply.send(refusal.into_response()),
+    /// Answers or holds a pull. Given back when it needs the disk and that is for others.
+    fn answer(&self, request: Command, reply: Reply, may_hold: bool, disk: Disk) -> Option<(Command, Reply)> {
+        let (ask, admitted, got) = match self.look(&request, disk) {
+            Ok(Some(found)) => found,
+            Ok(None) => return Some((request, reply)),
+            Err(refusal) => {
+                reply.send(refusal.into_response());
+                return None;
+            }
         };
         if may_hold && ask.sys_flag & COMMITS != 0 && ask.commit_offset >= 0 && !admitted.reset {
             self.state
@@ -106,7 +136,8 @@ impl Pull {
         }
         let code = code_of(got.status, ask.queue_offset);
         if code != response::PULL_NOT_FOUND || !may_hold || ask.sys_flag & MAY_WAIT == 0 {
-            return reply.send(self.respond(code, &admitted, got));
+            reply.send(self.respond(code, &admitted, got));
+            return None;
         }
         let wait_ms = if self.state.options.long_polling_enable {
             ask.suspend_timeout_millis
@@ -124,24 +155,24 @@ impl Pull {
         let topic = &admitted.topic.name;
         if let Err(held) = self.state.hold.insert(topic, queue_id, held) {
             if self.state.hold.is_closed() {
-                return self.resume(*held);
+                self.resume(*held);
+                return None;
             }
             held.reply.send(Command::error(
                 response::SYSTEM_BUSY,
                 "too many pulls wait for messages, pullThreadPoolQueueCapacity is reached",
             ));
-            return;
+            return None;
         }
         let end = self.state.store.max_offset(topic, queue_id);
         if end > from_offset {
             self.state.hold.caught_up(topic, queue_id, end);
         }
+        None
     }
 
-    fn look<'a>(
-        &self,
-        request: &'a Command,
-    ) -> Result<(PullMessageRequestHeader<'a>, Admitted, Got), Refusal> {
+    /// What a pull is answered with; `None` when it needs the disk and that is for others.
+    fn look<'a>(&self, request: &'a Command, disk: Disk) -> Result<Option<Looked<'a>>, Refusal> {
         let ask = PullMessageRequestHeader::decode(&request.fields)?;
         let mut admitted = self.admit(&ask, request.code)?;
         let state = &self.state;
@@ -160,13 +191,12 @@ impl Pull {
                 count: 0,
                 behind_bytes: 0,
             };
-            return Ok((ask, admitted, got));
+            return Ok(Some((ask, admitted, got)));
         }
         // The store has its own caps; these are the client's wishes.
         let count = ask.max_msg_nums.max(1);
         let bytes = ask.max_msg_bytes.filter(|bytes| *bytes > 0).unwrap_or(i32::MAX);
-        let begin = Instant::now();
-        let got = state.store.get(&Get {
+        let get = Get {
             topic: ask.topic,
             queue_id: ask.queue_id,
             offset: ask.queue_offset,
@@ -176,10 +206,19 @@ impl Pull {
                 Tags::All => TagFilter::All,
                 Tags::Codes(codes) => TagFilter::Codes(codes),
             },
-        });
-        self.readers.note(begin.elapsed(), clock::now_ms());
+        };
+        let got = match disk {
+            Disk::Here => state.store.get(&get).map(Some),
+            Disk::Elsewhere => state.store.get_cached(&get),
+            Disk::Measured => {
+                let begin = Instant::now();
+                let got = state.store.get(&get).map(Some);
+                self.readers.note(begin.elapsed(), clock::now_ms());
+                got
+            }
+        };
         let got = got.map_err(|error| Refusal::internal(error.to_string()))?;
-        Ok((ask, admitted, got))
+        Ok(got.map(|got| (ask, admitted, got)))
     }
 
     /// The checks in Apache's order: clients act on the first that fails.

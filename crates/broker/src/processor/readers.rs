@@ -1,9 +1,10 @@
-//! Threads that read for pulls of old data while the disk is slow.
+//! Threads that read from the disk for pulls of old data.
 //!
 //! A pull is answered on its connection's task, which is right as long as the page cache has the data: a hop to another
 //! thread costs more than the read. A read from the disk would hold up the other connections of that task's thread, so
-//! once a read was slow, pulls from far behind their queue's end go through here, until reads have been quick for
-//! `REMEMBERED`. Fresh pulls stay where they are.
+//! what the page cache has not goes through here. Where the system cannot say what it has (`Store::knows_cached`), time
+//! tells: once a read was slow, pulls from far behind their queue's end go through here, until reads have been quick
+//! for `REMEMBERED`.
 //!
 //! Threads are made when they are needed and end when nothing came for `LINGER`; at most `THREADS` read at a time.
 

@@ -1,6 +1,8 @@
 //! The operating system's files.
 
 use super::{Entry, File, Fs, LockGuard, Space};
+#[cfg(target_os = "linux")]
+use rustix::io::{Errno, ReadWriteFlags};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -8,12 +10,16 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
 
 /// The file system of this machine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealFs;
+
+/// A file system does not know what of it is in memory. One for the process: a store lies on one file system.
+static CANNOT_TELL: AtomicBool = AtomicBool::new(cfg!(not(target_os = "linux")));
 
 #[derive(Debug)]
 struct RealFile(fs::File);
@@ -30,6 +36,29 @@ impl File for RealFile {
             }
         }
         Ok(done)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn read_cached(&self, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+        if CANNOT_TELL.load(Ordering::Relaxed) {
+            return self.read_at(buffer, offset).map(Some);
+        }
+        let mut done = 0;
+        while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let place = &mut [io::IoSliceMut::new(rest)];
+            match rustix::io::preadv2(&self.0, place, offset + done as u64, ReadWriteFlags::NOWAIT) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                    CANNOT_TELL.store(true, Ordering::Relaxed);
+                    return self.read_at(buffer, offset).map(Some);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Some(done))
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -138,6 +167,10 @@ impl Fs for RealFs {
 
     fn space(&self, path: &Path) -> io::Result<Space> {
         statvfs(path)
+    }
+
+    fn knows_cached(&self) -> bool {
+        !CANNOT_TELL.load(Ordering::Relaxed)
     }
 
     #[cfg(target_os = "linux")]

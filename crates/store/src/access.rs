@@ -1,0 +1,203 @@
+//! How a pull reads: whether it may wait for the disk, and the memory that its answer lies in.
+
+use crate::fs::File;
+use crate::sync::{Mutex, lock};
+use bytes::Bytes;
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// Smaller answers are allocated: they are not worth a large buffer.
+const LEAST: usize = 4 << 10;
+/// Larger buffers are given back to the system.
+const MOST: usize = 1 << 20;
+/// Bytes that are kept in all.
+const KEPT: usize = 8 << 20;
+/// A buffer's size is a multiple of this: answers of like size use the same ones.
+const STEP: usize = 16 << 10;
+
+/// Whether a reader may wait for the disk, and whether it would have had to.
+#[derive(Debug)]
+pub(crate) struct Access {
+    waits: bool,
+    missed: Cell<bool>,
+}
+
+impl Access {
+    /// Reads whatever it takes.
+    pub(crate) fn waiting() -> Self {
+        Self {
+            waits: true,
+            missed: Cell::new(false),
+        }
+    }
+
+    /// Reads only what is in memory.
+    pub(crate) fn cached() -> Self {
+        Self {
+            waits: false,
+            missed: Cell::new(false),
+        }
+    }
+
+    /// True once something was not in memory: what was read since then is not complete.
+    pub(crate) fn has_missed(&self) -> bool {
+        self.missed.get()
+    }
+
+    /// Reads up to `buffer.len()` bytes; `None` when they are not in memory and must be.
+    pub(crate) fn read_at(
+        &self,
+        file: &dyn File,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> io::Result<Option<usize>> {
+        if self.waits {
+            return file.read_at(buffer, offset).map(Some);
+        }
+        let got = file.read_cached(buffer, offset)?;
+        if got.is_none() {
+            self.missed.set(true);
+        }
+        Ok(got)
+    }
+}
+
+/// Buffers of answers that are over: memory that is there already, need not be cleared and is still in the processor's cache.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    buffers: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Kept {
+    /// A buffer that is large enough, and not so large that a peer who reads slowly could hold much memory by little.
+    fn fitting(&mut self, size: usize) -> Vec<u8> {
+        let fits = size..=size.next_multiple_of(STEP) * 4;
+        let Some(at) = self.buffers.iter().rposition(|bytes| fits.contains(&bytes.len())) else {
+            return Vec::new();
+        };
+        let bytes = self.buffers.swap_remove(at);
+        self.bytes -= bytes.len();
+        bytes
+    }
+}
+
+/// A buffer that goes back when nobody holds it any more.
+pub(crate) struct Buffer {
+    bytes: Vec<u8>,
+    used: usize,
+    home: Arc<Buffers>,
+}
+
+impl Buffers {
+    /// A buffer of `size` bytes of any content.
+    pub(crate) fn take(self: &Arc<Self>, size: usize) -> Buffer {
+        let mut bytes = if (LEAST..=MOST).contains(&size) {
+            lock(&self.kept).fitting(size)
+        } else {
+            Vec::new()
+        };
+        if bytes.len() < size {
+            let room = if size < LEAST {
+                size
+            } else {
+                size.next_multiple_of(STEP)
+            };
+            bytes = vec![0; room];
+        }
+        Buffer {
+            bytes,
+            used: size,
+            home: Arc::clone(self),
+        }
+    }
+}
+
+impl fmt::Debug for Buffers {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Buffers({} bytes)", lock(&self.kept).bytes)
+    }
+}
+
+impl Buffer {
+    pub(crate) fn as_mut(&mut self) -> &mut [u8] {
+        self.bytes.get_mut(..self.used).unwrap_or_default()
+    }
+
+    /// What was read, to be handed on.
+    pub(crate) fn freeze(mut self) -> Bytes {
+        if self.bytes.len() < LEAST {
+            self.bytes.truncate(self.used);
+            return Bytes::from(std::mem::take(&mut self.bytes));
+        }
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.get(..self.used).unwrap_or_default()
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let bytes = std::mem::take(&mut self.bytes);
+        if !(LEAST..=MOST).contains(&bytes.len()) {
+            return;
+        }
+        let mut kept = lock(&self.home.kept);
+        if kept.bytes + bytes.len() <= KEPT {
+            kept.bytes += bytes.len();
+            kept.buffers.push(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_used_again_and_its_answer_is_as_long_as_asked_for() {
+        let buffers = Arc::new(Buffers::default());
+        let mut one = buffers.take(40_000);
+        one.as_mut().fill(7);
+        let at = one.as_ref().as_ptr();
+        let answer = one.freeze();
+        let part = answer.slice(10..20);
+        drop(answer);
+        assert_ne!(
+            buffers.take(5000).as_ref().as_ptr(),
+            at,
+            "a part of it is still held"
+        );
+        drop(part);
+        let again = buffers.take(33_000);
+        assert_eq!((again.as_ref().as_ptr(), again.as_ref().len()), (at, 33_000));
+        assert_eq!(again.freeze().len(), 33_000);
+        drop(buffers.take(500_000));
+        let little = buffers.take(5000);
+        assert!(little.bytes.len() < 100_000, "no large buffer for a small answer");
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let buffers = Arc::new(Buffers::default());
+        let many: Vec<_> = (0..64).map(|_| buffers.take(MOST).freeze()).collect();
+        let large = buffers.take(MOST + 1).freeze();
+        let small = buffers.take(1).freeze();
+        assert_eq!((large.len(), small.len()), (MOST + 1, 1));
+        drop((many, large, small));
+        assert_eq!(lock(&buffers.kept).bytes, KEPT);
+        let kept = lock(&buffers.kept).buffers.len();
+        assert_eq!(kept, KEPT / MOST);
+    }
+}
