@@ -1,6 +1,7 @@
 # The native module. It makes no public promise: defaults, checks and documentation live in the
 # Python modules over it. One block a file of crates/bindings/src.
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, Self, TypeAlias, final
 
@@ -273,14 +274,6 @@ class Producer:
         max_in_flight: int,
         max_in_flight_bytes: int,
     ) -> Self: ...
-    def send(
-        self,
-        topic: str,
-        body: Buffer | str,
-        extras: _Extras,
-        queue: tuple[str, int] | None,
-        timeout_ms: int | None,
-    ) -> SendResult: ...
     def send_oneway(
         self, topic: str, body: Buffer | str, extras: _Extras, queue: tuple[str, int] | None
     ) -> None: ...
@@ -353,8 +346,6 @@ class Accumulator:
     def send(
         self,
         future: object,
-        eager: bool,
-        wait: bool,
         topic: str,
         body: Buffer | str,
         keys: str | Sequence[str] | None,
@@ -365,7 +356,22 @@ class Accumulator:
         flag: int,
         queue: tuple[str, int] | None,
         timeout_ms: int | None,
-    ) -> bool: ...
+    ) -> None: ...
+    def offer(
+        self,
+        soon: Soon,
+        eager: bool,
+        topic: str,
+        body: Buffer | str,
+        keys: str | Sequence[str] | None,
+        tags: str | None,
+        properties: dict[str, str] | None,
+        sharding_key: str | None,
+        delay: int | tuple[str, str],
+        flag: int,
+        queue: tuple[str, int] | None,
+        timeout_ms: int | None,
+    ) -> asyncio.Future[SendResult]: ...
     def send_and_wait(
         self,
         topic: str,
@@ -389,6 +395,12 @@ class Accumulator:
     def empty_to(self, outcomes: Outcomes, token: int) -> None: ...
     def close(self) -> None: ...
     def end(self) -> None: ...
+
+# delivery.rs
+@final
+class Soon:
+    def __new__(cls, event_loop: asyncio.AbstractEventLoop) -> Self: ...
+    def run(self) -> None: ...
 
 # exchange.rs
 @final

@@ -155,6 +155,9 @@ class Producer(ConfiguredProducer, Asking):
     ) -> SendResult:
         """Send a message and wait until a broker has stored it.
 
+        It leaves at once while nothing of its topic is on its way, else with what other threads
+        send meanwhile (with ``linger=0``, or a ``timeout`` of its own: in a frame of its own).
+
         Args:
             topic: Topic; created on the first send where the broker allows it.
             body: Bytes, any bytes-like object, or text (sent as UTF-8).
@@ -197,31 +200,22 @@ class Producer(ConfiguredProducer, Asking):
         if self._hooks:
             sending = self._hooks.before("send", topic, body, keys, tags, properties)
             properties = sending.properties
-        if queue is None and sharding_key is None:
-            extras = (
-                PLAIN
-                if not (keys or tags or properties or when or flag)
-                else Extras(keys, tags, properties, None, when, flag)
-            )
-            if sending is not None:
-                return self._hooks.whole(sending, self._core.send, topic, body, extras, None, wait)
-            return self._core.send(topic, body, extras, None, wait)
 
-        def ordered() -> SendResult:
+        def whole() -> SendResult:
             return self._gathering.send_and_wait(
                 topic,
                 body,
                 keys,
                 tags,
-                properties_of(properties),
+                properties if properties is None else properties_of(properties),
                 sharding_key,
                 when,
                 flag,
-                queue_of(self._core, topic, queue),
+                queue if queue is None else queue_of(self._core, topic, queue),
                 wait,
             )
 
-        return ordered() if sending is None else self._hooks.whole(sending, ordered)
+        return whole() if sending is None else self._hooks.whole(sending, whole)
 
     def produce(
         self,
@@ -377,8 +371,6 @@ class Producer(ConfiguredProducer, Asking):
         try:
             self._gathering.send(
                 future,
-                True,
-                True,
                 topic,
                 body,
                 keys,

@@ -14,6 +14,7 @@
     reason = "what Python hands over is extracted by value"
 )]
 
+use crate::delivery::{Delivery, Soon};
 use crate::enter;
 use crate::errors::Error;
 use crate::inbox::{Inbox, Ticket, hand_on, share};
@@ -21,6 +22,7 @@ use crate::outcome::{Bell, Outcomes, PySendResult, Value, Waiter};
 use crate::producer::{BodyRef, Delay, PyProducer, keys_of};
 use crate::runtime::Owner;
 use pyo3::exceptions::PyException;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use pyrmq_client::ClientError;
@@ -307,8 +309,7 @@ impl PyAccumulator {
             .map(drop)
     }
 
-    /// Takes a message whose outcome completes `future`. `eager`: somebody waits for it. True: `uncork` must be called
-    /// once the tasks of the event loop that run now have had their turn.
+    /// Takes a message whose outcome completes a future of `concurrent.futures`.
     #[expect(
         clippy::too_many_arguments,
         reason = "called by one line of Python, for each message"
@@ -317,8 +318,6 @@ impl PyAccumulator {
         &self,
         py: Python<'py>,
         future: Py<PyAny>,
-        eager: bool,
-        wait: bool,
         topic: &str,
         body: &Bound<'py, PyAny>,
         keys: Option<Bound<'py, PyAny>>,
@@ -329,7 +328,7 @@ impl PyAccumulator {
         flag: i32,
         queue: Option<(String, i32)>,
         timeout_ms: Option<u64>,
-    ) -> PyResult<bool> {
+    ) -> PyResult<()> {
         let own = Own {
             keys,
             tags,
@@ -339,11 +338,55 @@ impl PyAccumulator {
         };
         let manner = Manner {
             ticket: Some(Ticket::Future(future)),
-            eager,
-            wait,
+            eager: true,
+            wait: true,
             timeout: timeout_ms.map(Duration::from_millis),
         };
         self.submit(py, topic, body, &own, flag, queue.as_ref(), manner)
+            .map(drop)
+    }
+
+    /// Takes a message from an event loop without waiting; its future. `eager`: somebody waits for it; it leaves with
+    /// what the tasks that run now send.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "called by one line of Python, for each message"
+    )]
+    fn offer<'py>(
+        slf: &Bound<'py, Self>,
+        soon: Py<Soon>,
+        eager: bool,
+        topic: &str,
+        body: &Bound<'py, PyAny>,
+        keys: Option<Bound<'py, PyAny>>,
+        tags: Option<Bound<'py, PyString>>,
+        properties: Option<Bound<'py, PyDict>>,
+        sharding_key: Option<Bound<'py, PyString>>,
+        delay: Delay,
+        flag: i32,
+        queue: Option<(String, i32)>,
+        timeout_ms: Option<u64>,
+    ) -> PyResult<Py<Delivery>> {
+        let (this, py) = (slf.get(), slf.py());
+        let own = Own {
+            keys,
+            tags,
+            properties,
+            sharding_key,
+            delay,
+        };
+        let future = Py::new(py, Delivery::new(soon.clone_ref(py)))?;
+        let manner = Manner {
+            ticket: Some(Ticket::Delivery(future.clone_ref(py))),
+            eager,
+            wait: false,
+            timeout: timeout_ms.map(Duration::from_millis),
+        };
+        if this.submit(py, topic, body, &own, flag, queue.as_ref(), manner)? {
+            let uncork = slf.getattr(intern!(py, "uncork"))?;
+            soon.get().call(py, &uncork)?;
+        }
+        Ok(future)
     }
 
     /// Sends and waits for the outcome, in its turn among the messages of the same queue.

@@ -3,6 +3,7 @@
 //! A landed frame's tickets are shared out on the connection's task, which touches nothing of Python: threads are
 //! woken at once, callbacks and futures wait in an inbox until a thread of Python's takes them.
 
+use crate::delivery::{Delivery, End};
 use crate::errors::Error;
 use crate::outcome::{Bell, PySendResult, Waiter};
 use pyo3::intern;
@@ -19,8 +20,10 @@ use std::time::Duration;
 pub(crate) enum Ticket {
     /// `on_delivery(error, result)`.
     Call(Py<PyAny>),
-    /// A future of `concurrent.futures` or of an event loop.
+    /// A future of `concurrent.futures`.
     Future(Py<PyAny>),
+    /// A future of an event loop.
+    Delivery(Py<Delivery>),
     /// A thread.
     Thread(Arc<Waiter>),
 }
@@ -89,6 +92,12 @@ pub(crate) fn hand_on(
     place: Option<u32>,
     outcome: &Result<Arc<SendResult>, ClientError>,
 ) -> PyResult<()> {
+    if let Ticket::Delivery(future) = &ticket
+        && future.get().is_done()
+    {
+        // A cancelled future has nobody who waits.
+        return Ok(());
+    }
     let value = match outcome {
         Ok(frame) => Ok(Py::new(py, PySendResult::of(frame.clone(), place))?),
         Err(error) => Err(Error::from(error.clone()).into_py(py).into_value(py)),
@@ -111,6 +120,13 @@ pub(crate) fn hand_on(
                 Err(error) => future.call_method1(intern!(py, "set_exception"), (error,))?,
             };
         }
+        Ticket::Delivery(future) => {
+            let end = match value {
+                Ok(result) => End::Value(result.into_any()),
+                Err(error) => End::Error(error.into_any()),
+            };
+            Delivery::complete(future.bind(py), end)?;
+        }
         Ticket::Thread(_) => {}
     }
     Ok(())
@@ -127,7 +143,7 @@ pub(crate) fn share(producer: &Producer, calls: &Inbox, futures: &Inbox, landed:
     for (place, ticket) in tickets {
         match ticket {
             Ticket::Call(_) => to_call.push((place, ticket)),
-            Ticket::Future(_) => to_complete.push((place, ticket)),
+            Ticket::Future(_) | Ticket::Delivery(_) => to_complete.push((place, ticket)),
             Ticket::Thread(waiter) => {
                 producer.gate().leave(1, 0);
                 waiter.set(outcome.clone().map(|frame| (frame, batch.then_some(place))));

@@ -11,6 +11,7 @@ mod columns;
 mod command;
 mod connections;
 mod consumer;
+mod delivery;
 mod enter;
 mod errors;
 mod exchange;
@@ -51,6 +52,7 @@ mod _core {
         crate::command::register(module)?;
         crate::connections::register(module)?;
         crate::consumer::register(module)?;
+        crate::delivery::register(module)?;
         crate::exchange::register(module)?;
         crate::json::register(module)?;
         crate::log::register(module)?;

@@ -337,20 +337,6 @@ impl PyProducer {
         })
     }
 
-    /// Sends and waits for the outcome.
-    fn send(
-        &self,
-        py: Python<'_>,
-        topic: &str,
-        body: &Bound<'_, PyAny>,
-        extras: Extras<'_>,
-        queue: Option<(String, i32)>,
-        timeout_ms: Option<u64>,
-    ) -> PyResult<PySendResult> {
-        let draft = self.draft(py, topic, body, &extras, queue)?;
-        self.send_draft(py, draft, timeout_ms)
-    }
-
     /// Sends without an answer.
     fn send_oneway(
         &self,

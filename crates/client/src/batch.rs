@@ -27,6 +27,9 @@ const FIXED_DIGITS: usize = 20;
 /// Bytes of the properties that every message has.
 pub const COMMON_PROPERTIES: usize = UNIQ_KEY.len() + ID_DIGITS + AFTER_ID.len();
 
+/// Bytes of an item before its body.
+const ITEM_HEAD: usize = 20;
+
 /// Room made at once in a new batch; larger ones grow.
 const FIRST_ROOM: usize = 64 * 1024;
 
@@ -158,7 +161,7 @@ impl Batch {
         let whole = i32::try_from(size).map_err(|_| too_large("batch item", size, i32::MAX as usize))?;
         let length = i32::try_from(body.len()).unwrap_or(i32::MAX);
         self.make_room(size);
-        let mut head = [0; 20];
+        let mut head = [0; ITEM_HEAD];
         head[..4].copy_from_slice(&whole.to_be_bytes());
         head[12..16].copy_from_slice(&flag.to_be_bytes());
         head[16..].copy_from_slice(&length.to_be_bytes());
@@ -197,6 +200,24 @@ impl Batch {
             properties: alone_properties(&id, ""),
             ..self.take()
         }
+    }
+
+    /// What leaves when nothing more comes: a batch, or a message that stayed alone as a plain message. It is empty
+    /// again.
+    pub fn take_gathered(&mut self) -> Draft {
+        let lone = match batch::decode(&self.body) {
+            Ok((item, _)) if self.items == 1 => {
+                let properties = String::from_utf8_lossy(item.properties).into_owned();
+                Some((ITEM_HEAD..ITEM_HEAD + item.body.len(), properties, item.flag))
+            }
+            _ => None,
+        };
+        let mut draft = self.take();
+        if let Some((body, properties, flag)) = lone {
+            draft.body = draft.body.slice(body);
+            (draft.items, draft.flag, draft.properties) = (0, flag, properties);
+        }
+        draft
     }
 
     /// The batch as one draft; it is empty again.

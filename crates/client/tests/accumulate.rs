@@ -177,6 +177,9 @@ fn what_somebody_awaits_leaves_at_once_and_then_with_what_came_meanwhile() {
     held.send(common::stored_answer("1", "0"));
     assert_eq!(bench.next().0, [0]);
     assert_eq!(bench.next().0, (1..50).collect::<Vec<u32>>());
+    let bodies = bench.world.brokers[0].bodies.lock().unwrap();
+    assert_eq!(bodies[0][..], 0_u32.to_be_bytes(), "who stayed alone is no batch");
+    assert_eq!(batch::items(&bodies[1]).count(), 49);
 }
 
 #[test]

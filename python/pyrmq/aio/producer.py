@@ -35,18 +35,6 @@ __all__ = ["Producer"]
 
 _log = logging.getLogger("pyrmq.aio.producer")
 
-_Own = tuple[
-    str,
-    Body,
-    str | Sequence[str] | None,
-    str | None,
-    Mapping[str, str] | None,
-    str | None,
-    When,
-    int,
-]
-"""Topic, body, keys, tags, properties, sharding key, when to deliver, flag."""
-
 
 class Producer(ConfiguredProducer):
     """Sends messages from one event loop. The arguments are those of :class:`pyrmq.Producer`.
@@ -71,6 +59,8 @@ class Producer(ConfiguredProducer):
         self._began = time.monotonic()
         self._outcomes = Outcomes()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._soon: _core.Soon | None = None
+        self._has_hooks = bool(self._hooks)
         self._closed = False
         self._finalizer = weakref.finalize(
             self, abandon, self._core, self._gathering, self._exchange.native
@@ -99,11 +89,17 @@ class Producer(ConfiguredProducer):
         Example:
             >>> await producer.send("orders", b"tea", keys="order-43")  # doctest: +SKIP
         """
+        if queue is None and properties is None and delay is None and deliver_at is None:
+            wait = None if timeout is None else milliseconds("timeout", timeout)
+            future = self._offer(
+                True, topic, body, keys, tags, sharding_key, delay_level, flag, wait
+            )
+            if future is not None:
+                return await future
         when = when_of(delay_level, delay, deliver_at)
-        own = (topic, body, keys, tags, properties, sharding_key, when, flag)
-        future = self._offer(True, own, timeout) if queue is None else None
-        if future is None:
-            future = await self._submit(True, *own, queue, timeout)
+        future = await self._submit(
+            True, topic, body, keys, tags, properties, sharding_key, when, flag, queue, timeout
+        )
         return await future
 
     async def produce(
@@ -131,54 +127,87 @@ class Producer(ConfiguredProducer):
             >>> await producer.flush()  # doctest: +SKIP
             True
         """
+        if queue is None and properties is None and delay is None and deliver_at is None:
+            future = self._offer(
+                False, topic, body, keys, tags, sharding_key, delay_level, flag, None
+            )
+            if future is not None:
+                return future
         when = when_of(delay_level, delay, deliver_at)
-        own = (topic, body, keys, tags, properties, sharding_key, when, flag)
-        future = self._offer(False, own, None) if queue is None else None
-        if future is None:
-            future = await self._submit(False, *own, queue, None)
-        return future
+        return await self._submit(
+            False, topic, body, keys, tags, properties, sharding_key, when, flag, queue, None
+        )
 
     def _offer(
         self,
         eager: bool,  # noqa: FBT001 - called by the two methods above
-        own: _Own,
-        timeout: float | None,
+        topic: str,
+        body: Body,
+        keys: str | Sequence[str] | None,
+        tags: str | None,
+        sharding_key: str | None,
+        delay_level: int,
+        flag: int,
+        wait: int | None,
     ) -> asyncio.Future[SendResult] | None:
         """Hand a message over without a coroutine of its own; None where that needs one."""
-        topic, body, keys, tags, properties, sharding_key, when, flag = own
-        if self._hooks or properties is not None:
+        if self._has_hooks:
             return None
         loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._bind(loop)
-        future: asyncio.Future[SendResult] = loop.create_future()
-        wait = None if timeout is None else milliseconds("timeout", timeout)
+        soon = self._soon
+        if soon is None or loop is not self._loop:
+            soon = self._bind(loop)
         try:
-            corked = self._gathering.send(
-                future,
+            return self._gathering.offer(
+                soon,
                 eager,
-                False,
                 topic,
                 body,
                 keys,
                 tags,
                 None,
                 sharding_key,
-                when,
+                delay_level,
                 flag,
                 None,
                 wait,
             )
         except QueueFull:
             return None
-        if corked:
-            # Behind the tasks that run in this turn of the loop: what they send leaves together.
-            loop.call_soon(self._gathering.uncork)
-        return future
 
     async def _submit(
         self,
-        eager: bool,  # noqa: FBT001 - called by the two methods above
+        eager: bool,  # noqa: FBT001 - called by the methods above
+        topic: str,
+        body: Body,
+        keys: str | Sequence[str] | None,
+        tags: str | None,
+        properties: Mapping[str, str] | None,
+        sharding_key: str | None,
+        when: When,
+        flag: int,
+        queue: int | QueueId | Selector | None,
+        timeout: float | None,  # noqa: ASYNC109 - the time of the native send
+    ) -> asyncio.Future[SendResult]:
+        if not self._has_hooks:
+            return await self._hand_over(
+                eager, topic, body, keys, tags, properties, sharding_key, when, flag, queue, timeout
+            )
+        sending = self._hooks.before("send", topic, body, keys, tags, properties)
+        properties = sending.properties
+        try:
+            future = await self._hand_over(
+                eager, topic, body, keys, tags, properties, sharding_key, when, flag, queue, timeout
+            )
+        except BaseException as error:
+            self._hooks.after(sending, error, None)
+            raise
+        self._hooks.watch(sending, future)
+        return future
+
+    async def _hand_over(
+        self,
+        eager: bool,  # noqa: FBT001 - called by the method above
         topic: str,
         body: Body,
         keys: str | Sequence[str] | None,
@@ -191,64 +220,12 @@ class Producer(ConfiguredProducer):
         timeout: float | None,  # noqa: ASYNC109 - the time of the native send
     ) -> asyncio.Future[SendResult]:
         loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._bind(loop)
-        future: asyncio.Future[SendResult] = loop.create_future()
-        if not self._hooks:
-            await self._hand_over(
-                future,
-                eager,
-                topic,
-                body,
-                keys,
-                tags,
-                properties,
-                sharding_key,
-                when,
-                flag,
-                queue,
-                timeout,
-            )
-            return future
-        sending = self._hooks.before("send", topic, body, keys, tags, properties)
-        try:
-            await self._hand_over(
-                future,
-                eager,
-                topic,
-                body,
-                keys,
-                tags,
-                sending.properties,
-                sharding_key,
-                when,
-                flag,
-                queue,
-                timeout,
-            )
-        except BaseException as error:
-            self._hooks.after(sending, error, None)
-            raise
-        self._hooks.watch(sending, future)
-        return future
-
-    async def _hand_over(
-        self,
-        future: asyncio.Future[SendResult],
-        eager: bool,  # noqa: FBT001 - called by the method above
-        topic: str,
-        body: Body,
-        keys: str | Sequence[str] | None,
-        tags: str | None,
-        properties: Mapping[str, str] | None,
-        sharding_key: str | None,
-        when: When,
-        flag: int,
-        queue: int | QueueId | Selector | None,
-        timeout: float | None,  # noqa: ASYNC109 - the time of the native send
-    ) -> None:
+        soon = self._soon
+        if soon is None or loop is not self._loop:
+            soon = self._bind(loop)
         place = None if queue is None else await self._place_of(topic, queue)
         arguments = (
+            eager,
             topic,
             body,
             keys,
@@ -260,22 +237,17 @@ class Producer(ConfiguredProducer):
             place,
             None if timeout is None else milliseconds("timeout", timeout),
         )
-        loop = future.get_loop()
-        try:
-            if self._gathering.send(future, eager, False, *arguments):
-                loop.call_soon(self._gathering.uncork)
-        except QueueFull:
-            seconds = self._options.send_timeout if timeout is None else timeout
-            deadline = loop.time() + seconds
-            while True:
-                await self._room(len(body), deadline)
-                try:
-                    if self._gathering.send(future, eager, False, *arguments):
-                        loop.call_soon(self._gathering.uncork)
-                    break
-                except QueueFull:
-                    if loop.time() >= deadline:
-                        raise
+        deadline: float | None = None
+        while True:
+            try:
+                return self._gathering.offer(soon, *arguments)
+            except QueueFull:
+                if deadline is None:
+                    seconds = self._options.send_timeout if timeout is None else timeout
+                    deadline = loop.time() + seconds
+                elif loop.time() >= deadline:
+                    raise
+            await self._room(len(body), deadline)
 
     async def _hooked(
         self,
@@ -315,13 +287,14 @@ class Producer(ConfiguredProducer):
             async with asyncio.timeout_at(deadline):
                 await self._outcomes.call(self._gathering.room_to, size)
 
-    def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _bind(self, loop: asyncio.AbstractEventLoop) -> _core.Soon:
         if self._closed:
             raise ClosedError("the producer is closed")
         if self._loop is not None and not self._loop.is_closed():
             raise ConfigError("this producer belongs to another event loop: make one for each")
         loop.add_reader(self._gathering.fileno(), self._gathering.serve_futures, 0)
-        self._loop = loop
+        self._loop, self._soon = loop, _core.Soon(loop)
+        return self._soon
 
     async def send_batch(
         self,
@@ -551,7 +524,7 @@ class Producer(ConfiguredProducer):
         finally:
             if self._loop is not None and not self._loop.is_closed():
                 self._loop.remove_reader(self._gathering.fileno())
-            self._loop = None
+            self._loop = self._soon = None
             self._outcomes.close()
 
     async def __aenter__(self) -> Self:

@@ -94,7 +94,7 @@ impl<T> Lane<T> {
     pub(super) fn seal(&mut self, timeout: Duration) {
         if let Some(mut open) = self.open.take().filter(|open| !open.batch.is_empty()) {
             self.sealed.push_back(Load {
-                draft: open.batch.take(),
+                draft: open.batch.take_gathered(),
                 tickets: open.tickets,
                 since: open.since,
                 timeout,
