@@ -195,24 +195,10 @@ impl Options {
 
     /// The delay of each level in milliseconds, level 1 first.
     pub fn delay_levels(&self) -> Result<Vec<i64>, BrokerError> {
-        let read = |word: &str| {
-            let unit_ms = match word.chars().last()? {
-                's' => 1000,
-                'm' => 60_000,
-                'h' => 3_600_000,
-                'd' => 86_400_000,
-                _ => return None,
-            };
-            let number: i64 = word.get(..word.len() - 1)?.parse().ok()?;
-            number.checked_mul(unit_ms).filter(|delay| *delay >= 0)
-        };
-        let levels: Option<Vec<i64>> = self.message_delay_level.split_whitespace().map(read).collect();
-        levels
-            .filter(|levels| !levels.is_empty())
-            .ok_or_else(|| BrokerError::Option {
-                key: "messageDelayLevel",
-                value: self.message_delay_level.clone(),
-                range: "numbers with s, m, h or d between spaces, such as 1s 5s 10s".to_owned(),
-            })
+        pyrmq_store::parse_levels(&self.message_delay_level).ok_or_else(|| BrokerError::Option {
+            key: "messageDelayLevel",
+            value: self.message_delay_level.clone(),
+            range: "numbers with s, m, h or d between spaces, such as 1s 5s 10s".to_owned(),
+        })
     }
 }

@@ -7,6 +7,7 @@
 use crate::checkpoint::{Mark, SLACK_MS};
 use crate::commit_log::{CommitLog, Tail};
 use crate::consume_queue::{ConsumeQueue, WRITE_NOW};
+use crate::delay::delay_of;
 use crate::error::StoreError;
 use crate::format::{Unit, to_i64};
 use crate::group_commit::Burst;
@@ -61,6 +62,8 @@ struct Piece {
     from: usize,
     size: usize,
     tags_code: i64,
+    /// The time of storing is added to it: it says when a delayed message is due.
+    is_delay: bool,
     /// End of its keys among the thread's hashes.
     keys_to: usize,
 }
@@ -86,7 +89,12 @@ impl Scratch {
         }
     }
 
-    fn lay_out(&mut self, message: &Message<'_>, with_keys: bool) -> Result<(), StoreError> {
+    fn lay_out(
+        &mut self,
+        message: &Message<'_>,
+        with_keys: bool,
+        delay_levels_ms: &[i64],
+    ) -> Result<(), StoreError> {
         if message.properties.len() > properties::MAX_BYTES {
             return Err(StoreError::PropertiesTooLarge {
                 size: message.properties.len(),
@@ -121,10 +129,16 @@ impl Scratch {
             };
             keys.hashes(|hash| self.hashes.push(hash));
         }
+        let delay_ms = delay_of(
+            message.topic,
+            properties::Properties::new(message.properties),
+            delay_levels_ms,
+        );
         self.pieces.push(Piece {
             from,
             size: self.records.len() - from,
-            tags_code: message.tags_code,
+            tags_code: delay_ms.unwrap_or(message.tags_code),
+            is_delay: delay_ms.is_some(),
             keys_to: self.hashes.len(),
         });
         Ok(())
@@ -137,7 +151,7 @@ impl Inner {
         self.check_body(message.body.len())?;
         let hidden = sys_flag::is_hidden(message.sys_flag);
         self.put_laid_out(message.topic, message.queue_id, (hidden, burst), |scratch| {
-            scratch.lay_out(message, self.index.is_some())
+            scratch.lay_out(message, self.index.is_some(), &self.options.delay_levels_ms)
         })
     }
 
@@ -150,7 +164,11 @@ impl Inner {
         let hidden = sys_flag::is_hidden(batch.sys_flag);
         self.put_laid_out(batch.topic, batch.queue_id, (hidden, burst), |scratch| {
             for item in batch.items {
-                scratch.lay_out(&batch.message(item), self.index.is_some())?;
+                scratch.lay_out(
+                    &batch.message(item),
+                    self.index.is_some(),
+                    &self.options.delay_levels_ms,
+                )?;
             }
             Ok(())
         })
@@ -302,7 +320,7 @@ impl Inner {
         let units = scratch.pieces.iter().map(|piece| Unit {
             position: start + to_i64(piece.from),
             size: i32::try_from(piece.size).unwrap_or(i32::MAX),
-            tags_code: piece.tags_code,
+            tags_code: piece.tags_code + if piece.is_delay { store_ms } else { 0 },
         });
         if deferred && !hidden {
             append.deferred.extend(units.map(|unit| Deferred {

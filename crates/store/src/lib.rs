@@ -13,6 +13,7 @@ mod commit_log;
 pub mod config_file;
 mod consume_queue;
 mod damage;
+mod delay;
 mod deleted;
 pub mod error;
 mod flush_turn;
@@ -40,6 +41,7 @@ mod walk;
 
 pub use background::Chore;
 pub use brakes::Brake;
+pub use delay::{DEFAULT_LEVELS, parse_levels};
 pub use error::StoreError;
 pub use fs::{Fs, RealFs};
 pub use message::{Arrival, Batch, BatchItem, Message, Stored};

@@ -79,6 +79,8 @@ pub struct Options {
     pub max_transfer_count: usize,
     /// `maxTransferBytesOnMessageInMemory`: most bytes of a pull; 262,144.
     pub max_transfer_bytes: usize,
+    /// `messageDelayLevel`, in milliseconds, level 1 first (see [`crate::parse_levels`]): when delayed messages are due.
+    pub delay_levels_ms: Vec<i64>,
     /// `checkCRCOnRecover`: true.
     pub check_crc_on_recover: bool,
     /// Ours: while fsyncs take less than this on average, who ends a burst does them itself, microseconds; 0: never. 1000.
@@ -115,6 +117,7 @@ impl Options {
             max_query_count: 64,
             max_transfer_count: 32,
             max_transfer_bytes: 256 << 10,
+            delay_levels_ms: crate::parse_levels(crate::DEFAULT_LEVELS).unwrap_or_default(),
             check_crc_on_recover: true,
             flush_inline_below_us: 1000,
         }

@@ -68,6 +68,7 @@ impl Recovery<'_> {
             durable: self.durable()?,
             deleted: self.deleted,
             check_crc: self.options.check_crc_on_recover,
+            delay_levels_ms: &self.options.delay_levels_ms,
         };
         let mut recovered = self.attempt(&walk, start)?;
         if crashed && known.is_some() && recovered.is_some() && queues.drop_found()? {

@@ -7,9 +7,10 @@ use crate::checkpoint::Mark;
 use crate::commit_log::CommitLog;
 use crate::consume_queue::{ConsumeQueue, WRITE_NOW};
 use crate::damage::record_behind;
+use crate::delay::delay_of;
 use crate::deleted::{Positions, is_gone};
 use crate::error::StoreError;
-use crate::format::{SCHEDULE_TOPIC, Unit, to_i64};
+use crate::format::{Unit, to_i64};
 use crate::fs::Fs;
 use crate::log_reader::{Durable, LogReader, Step};
 use crate::queues::Queues;
@@ -18,11 +19,6 @@ use pyrmq_remoting::message::properties::names;
 use pyrmq_remoting::message::{Record, java_hash, sys_flag};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Delays of Apache's default `messageDelayLevel`, in seconds, from level 1 on.
-const DELAY_LEVELS: [i64; 18] = [
-    1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
-];
 
 /// Records whose units are kept in memory at most: 80 MiB.
 const MOST_GATHERED: usize = 1 << 21;
@@ -71,6 +67,7 @@ pub(crate) struct Walk<'w> {
     pub(crate) durable: Durable,
     pub(crate) deleted: &'w Positions,
     pub(crate) check_crc: bool,
+    pub(crate) delay_levels_ms: &'w [i64],
 }
 
 impl Walk<'_> {
@@ -251,9 +248,17 @@ impl Walk<'_> {
             unit: Unit {
                 position: record.physical_offset,
                 size: i32::try_from(record.size).unwrap_or(i32::MAX),
-                tags_code: tags_code_of(record),
+                tags_code: self.tags_code_of(record),
             },
         })
+    }
+
+    /// What a queue keeps of a record besides its place.
+    fn tags_code_of(&self, record: &Record<'_>) -> i64 {
+        match delay_of(record.topic, record.properties, self.delay_levels_ms) {
+            Some(delay_ms) => record.store_timestamp_ms + delay_ms,
+            None => java_hash::tags_code(record.properties.get(names::TAGS)),
+        }
     }
 
     /// Puts a record into its queue; false when the queue has a gap in front of it that a longer walk can fill.
@@ -327,24 +332,6 @@ impl Recovered {
             self.replayed += next.replayed;
         }
     }
-}
-
-/// What a queue keeps of a record besides its place.
-pub(crate) fn tags_code_of(record: &Record<'_>) -> i64 {
-    if record.topic == SCHEDULE_TOPIC
-        && let Some(level) = record
-            .properties
-            .get(names::DELAY)
-            .and_then(|level| level.parse::<usize>().ok())
-        && level > 0
-    {
-        let seconds = DELAY_LEVELS
-            .get(level.min(DELAY_LEVELS.len()) - 1)
-            .copied()
-            .unwrap_or_default();
-        return record.store_timestamp_ms + seconds * 1000;
-    }
-    java_hash::tags_code(record.properties.get(names::TAGS))
 }
 
 /// Position behind a record.

@@ -129,7 +129,9 @@ impl State {
         let config = options.store.root.join("config");
         let file = |name: &str| ConfigFile::new(fs.clone(), config.join(name));
         // The store first: its lock says whether the directory is ours.
-        let store = Store::open(options.store.clone(), fs.clone())?;
+        let mut store_options = options.store.clone();
+        store_options.delay_levels_ms.clone_from(&delay_levels);
+        let store = Store::open(store_options, fs.clone())?;
         let tables = Tables::load(&options, delay_levels, file).inspect_err(|_| {
             if let Err(error) = store.close() {
                 tracing::warn!(%error, "cannot close the store of a broker that did not start");

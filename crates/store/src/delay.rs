@@ -1,0 +1,39 @@
+//! When a delayed message is due: the entry of its queue carries that instead of a tag's hash (Apache
+//! `CommitLog.checkMessageAndReturnSize`, `ScheduleMessageService.computeDeliverTimestamp`).
+
+use crate::format::SCHEDULE_TOPIC;
+use pyrmq_remoting::message::properties::{Properties, names};
+
+/// Apache's default `messageDelayLevel`.
+pub const DEFAULT_LEVELS: &str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
+
+/// The delay of a level that is none, ms (Apache).
+const UNKNOWN_LEVEL_MS: i64 = 1000;
+
+/// Reads `messageDelayLevel`: numbers with s, m, h or d between spaces, to milliseconds, level 1 first; `None` for text
+/// that is no such list.
+pub fn parse_levels(text: &str) -> Option<Vec<i64>> {
+    let read = |word: &str| {
+        let unit_ms = match word.chars().last()? {
+            's' => 1000,
+            'm' => 60_000,
+            'h' => 3_600_000,
+            'd' => 86_400_000,
+            _ => return None,
+        };
+        let number: i64 = word.get(..word.len() - 1)?.parse().ok()?;
+        number.checked_mul(unit_ms).filter(|delay| *delay >= 0)
+    };
+    let levels: Option<Vec<i64>> = text.split_whitespace().map(read).collect();
+    levels.filter(|levels| !levels.is_empty())
+}
+
+/// How long after it was stored a record of the schedule topic is due, ms; `None` for any other record.
+pub(crate) fn delay_of(topic: &str, properties: Properties<'_>, levels_ms: &[i64]) -> Option<i64> {
+    if topic != SCHEDULE_TOPIC {
+        return None;
+    }
+    let level: usize = properties.get(names::DELAY)?.parse().ok()?;
+    let last = level.checked_sub(1)?.min(levels_ms.len().saturating_sub(1));
+    Some(levels_ms.get(last).copied().unwrap_or(UNKNOWN_LEVEL_MS))
+}
