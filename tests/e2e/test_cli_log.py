@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from pyrmq import Producer, PullConsumer
+from pyrmq import Admin, Producer, PullConsumer
 from pyrmq.cli import main
 from pyrmq.testing import cluster
 
@@ -102,6 +102,24 @@ def test_a_whole_store_is_inspected_and_verified(
     assert [(row["topic"], row["records"]) for row in by_topic] == [(t, COUNT // 2) for t in TOPICS]
     assert any("stopped cleanly" in line for line in pyrmq("inspect", home / "store"))
     assert pyrmq("verify", home / "store") == [f"{COUNT} records, {COUNT} queue entries: all well"]
+
+
+def test_records_of_a_deleted_topic_need_no_entry(
+    pyrmq: Callable[..., list[str]], home: Path
+) -> None:
+    with (
+        cluster(store=home, mapped_file_size_commit_log=SEGMENT) as running,
+        Admin(name_server=running.name_server) as admin,
+        Producer(name_server=running.name_server, group="log") as producer,
+    ):
+        admin.delete_topic(TOPICS[0])
+        producer.send(TOPICS[1], b"one more")
+    entries = COUNT // 2 + 1
+    assert pyrmq("verify", home / "store") == [
+        f"{COUNT + 1} records, {entries} queue entries: all well"
+    ]
+    with cluster(store=home, mapped_file_size_commit_log=SEGMENT):
+        assert TOPICS[0] not in {path.name for path in (home / "store/consumequeue").iterdir()}
 
 
 def test_messages_are_exported_by_topic_key_and_time(

@@ -65,7 +65,7 @@ def end(sender: Sender, code: int, topic: str, queue: int) -> int:
     return int((told.fields or {})["offset"])
 
 
-def pull(sender: Sender, topic: str, queue: int, offset: int) -> Frame:
+def pull(sender: Sender, topic: str, queue: int, offset: int, *, subscription: str = "*") -> Frame:
     fields = {
         "consumerGroup": "ranges",
         "topic": topic,
@@ -75,7 +75,7 @@ def pull(sender: Sender, topic: str, queue: int, offset: int) -> Frame:
         "sysFlag": "4",
         "commitOffset": "0",
         "suspendTimeoutMillis": "0",
-        "subscription": "*",
+        "subscription": subscription,
         "subVersion": "0",
         "expressionType": "TAG",
     }

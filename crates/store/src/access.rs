@@ -46,6 +46,12 @@ impl Access {
         self.missed.get()
     }
 
+    /// True for a reader that may wait; another one has missed something.
+    pub(crate) fn may_wait(&self) -> bool {
+        self.missed.set(self.missed.get() || !self.waits);
+        self.waits
+    }
+
     /// Reads up to `buffer.len()` bytes; `None` when they are not in memory and must be.
     pub(crate) fn read_at(
         &self,

@@ -12,6 +12,7 @@
 use crate::access::Access;
 use crate::commit_log::CommitLog;
 use crate::error::StoreError;
+use crate::extended::is_address;
 use crate::format::{UNIT, UNIT_I64, Unit, to_i64, to_usize};
 use crate::fs::Fs;
 use crate::queue_files::{Handles, QueueFiles, Shape, read_units};
@@ -479,7 +480,7 @@ impl ConsumeQueue {
     pub(crate) fn put_back(&self, fs: &dyn Fs, unit: Unit) -> Result<usize, StoreError> {
         {
             let mut memory = lock(&self.memory);
-            if memory.found.pop_front_if(|found| *found == unit).is_some() {
+            if memory.found.pop_front_if(|found| is_of(found, unit)).is_some() {
                 memory.first += 1;
                 memory.written += 1;
                 self.end.store(memory.first, Ordering::Release);
@@ -580,6 +581,12 @@ impl ConsumeQueue {
         }
         files.delete(fs)
     }
+}
+
+/// True for a unit that stands for the same record; one with an extended entry says more than the log.
+fn is_of(found: &Unit, unit: Unit) -> bool {
+    *found == unit
+        || (is_address(found.tags_code) && (found.position, found.size) == (unit.position, unit.size))
 }
 
 /// The first index in `from..to` for which `found` holds, `to` if none: it must hold for all behind the first.

@@ -13,10 +13,6 @@ const DIRECTORIES: &[(&str, &str)] = &[
         "batchconsumequeue",
         "batch consume queues (topics of type BatchCQ)",
     ),
-    (
-        "consumequeue_ext",
-        "extended consume queue entries (enableConsumeQueueExt)",
-    ),
     ("compaction/compactionLog", "compacted topics"),
     ("compaction/compactionCq", "compacted topics"),
     ("tieredstore", "tiered storage"),

@@ -3,6 +3,7 @@
 //! ```text
 //! <root>/commitlog/<20 digits>                      records (pyrmq_remoting::message::record)
 //! <root>/consumequeue/<topic>/<queue>/<20 digits>   units of 20 bytes: position int64, size int32, tags code int64
+//! <root>/consumequeue_ext/...                      see `extended`
 //! <root>/index/<yyyyMMddHHmmssSSS>                  see `index_file`
 //! <root>/checkpoint  abort  lock  config/*.json
 //! ```

@@ -7,6 +7,7 @@ use crate::checkpoint::Checkpoint;
 use crate::commit_log::CommitLog;
 use crate::deleted::DeletedTopics;
 use crate::error::StoreError;
+use crate::extended::Extended;
 use crate::flush_turn::Turns;
 use crate::fs::Fs;
 use crate::group_commit::Waiters;
@@ -27,6 +28,7 @@ pub(crate) struct Inner {
     pub(crate) fs: Arc<dyn Fs>,
     pub(crate) log: CommitLog,
     pub(crate) queues: Queues,
+    pub(crate) extended: Extended,
     pub(crate) index: Option<KeyIndex>,
     pub(crate) checkpoint: Checkpoint,
     /// Held while a topic is deleted.
@@ -147,7 +149,8 @@ impl Inner {
             }
             return Err(error);
         }
-        self.queues.delete(topic, &queues)
+        self.queues.delete(topic, &queues)?;
+        self.extended.delete(self.fs.as_ref(), topic)
     }
 
     /// Remembers that the system has no space for a write.

@@ -16,6 +16,7 @@ mod damage;
 mod delay;
 mod deleted;
 pub mod error;
+mod extended;
 mod flush_turn;
 mod foreign;
 mod format;

@@ -1,7 +1,9 @@
 //! The way out: pulls, single records, times, keys.
 
 use crate::access::Access;
+use crate::consume_queue::ConsumeQueue;
 use crate::error::StoreError;
+use crate::extended::is_address;
 use crate::format::{UNIT, Unit, to_i64, to_usize};
 use crate::inner::Inner;
 use crate::query::{Boundary, Found, Get, GetStatus, Got, KeyKind, KeyQuery, TagFilter};
@@ -139,7 +141,7 @@ impl Inner {
     fn pick(
         &self,
         access: &Access,
-        queue: &crate::consume_queue::ConsumeQueue,
+        queue: &ConsumeQueue,
         request: &Get<'_>,
         max: i64,
     ) -> Result<Picked, StoreError> {
@@ -176,7 +178,7 @@ impl Inner {
                     }
                     let wanted = !unit.is_filler()
                         && unit.position >= log_start
-                        && request.tags.matches(unit.tags_code);
+                        && self.is_wanted(access, queue, &request.tags, unit)?;
                     if wanted {
                         let is_full = picked.units.len() >= most || picked.bytes + size > most_bytes;
                         if is_full && !picked.units.is_empty() {
@@ -190,6 +192,23 @@ impl Inner {
             }
             Ok(picked)
         })
+    }
+
+    /// Asks the filter; one that knows only a place among the extended entries is looked up there.
+    fn is_wanted(
+        &self,
+        access: &Access,
+        queue: &ConsumeQueue,
+        tags: &TagFilter<'_>,
+        unit: Unit,
+    ) -> Result<bool, StoreError> {
+        if matches!(tags, TagFilter::Codes(_)) && is_address(unit.tags_code) {
+            let code = self
+                .extended
+                .code(access, self.fs.as_ref(), queue, unit.tags_code)?;
+            return Ok(code.is_none_or(|code| tags.matches(code)));
+        }
+        Ok(tags.matches(unit.tags_code))
     }
 
     /// Reads records into one buffer; `None` when the log has dropped one of them meanwhile.

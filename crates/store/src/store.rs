@@ -7,6 +7,7 @@ use crate::checkpoint::{Checkpoint, LastStop, Mark, Times, mark_closed, mark_ope
 use crate::commit_log::CommitLog;
 use crate::deleted::DeletedTopics;
 use crate::error::StoreError;
+use crate::extended::Extended;
 use crate::flush_turn::Turns;
 use crate::foreign;
 use crate::format::LOCK;
@@ -137,6 +138,7 @@ impl Store {
             fs,
             log,
             queues,
+            extended: Extended::new(&root),
             index,
             checkpoint,
             flush_turns: Turns::default(),

@@ -363,7 +363,6 @@ fn foreign_stores_are_refused_untouched() {
         ("tieredstore/data/0", "tiered storage"),
         ("dledger-n0/data/00000000000000000000", "DLedger"),
         ("rocksdbstore/000123.sst", "RocksDB"),
-        ("consumequeue_ext/T/0/00000000000000000000", "extended"),
         ("compaction/compactionLog/T/0/00000000000000000000", "compacted"),
     ];
     for (file, name) in cases {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+import zlib
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,10 @@ _DIGITS = 20
 _UNIT = struct.Struct(">qiq")
 _CHECKPOINT = struct.Struct(">qqq")
 _FILLER = 0x7FFFFFFF
+_EXTENDED = struct.Struct(">hq")
+_LEAST_CODE = -(2**31)
+"""Codes below this are places among the extended entries."""
+_DELETION = struct.Struct(">qI")
 _OPEN = 256
 """Queue files that stay open."""
 
@@ -119,13 +124,35 @@ class StoreDirectory:
             return None
         return _CHECKPOINT.unpack(head) if len(head) == _CHECKPOINT.size else None
 
+    def deleted(self) -> dict[str, int]:
+        """Topics that were deleted: their records in front of a position need no entry."""
+        try:
+            data = (self.root / "deletedTopics").read_bytes()
+        except OSError:
+            return {}
+        found: dict[str, int] = {}
+        at = 0
+        while at + 2 <= len(data):
+            end = at + 2 + int.from_bytes(data[at : at + 2], "big")
+            if end + _DELETION.size > len(data):
+                break
+            position, crc = _DELETION.unpack_from(data, end)
+            sealed = b"PYRMQ-T1" + at.to_bytes(8, "big") + data[at : end + 8]
+            if zlib.crc32(sealed) != crc:
+                break
+            topic = data[at + 2 : end].decode(errors="replace")
+            found[topic] = max(position, found.get(topic, 0))
+            at = end + _DELETION.size
+        return found
+
 
 class Units:
     """Entries of the consume queues; few files are open at once."""
 
     def __init__(self, directory: StoreDirectory) -> None:
         self._root = directory.root / "consumequeue"
-        self._files: dict[tuple[str, int], list[tuple[int, Path]]] = {}
+        self._extended = directory.root / "consumequeue_ext"
+        self._files: dict[Path, list[tuple[int, Path]]] = {}
         self._open: OrderedDict[Path, int] = OrderedDict()
 
     def at(self, topic: str, queue_id: int, offset: int) -> Unit | None:
@@ -134,8 +161,22 @@ class Units:
         for base, path in reversed(self._of(topic, queue_id)):
             if base <= where:
                 data = os.pread(self._descriptor(path), _UNIT.size, where - base)
-                return _written(data)
+                unit = _written(data)
+                return unit and self._with_code(topic, queue_id, unit)
         return None
+
+    def _with_code(self, topic: str, queue_id: int, unit: Unit) -> Unit:
+        """The entry with its tag code, where only an extended entry has that."""
+        if unit.tags_code >= _LEAST_CODE:
+            return unit
+        where = unit.tags_code + 2**63
+        for base, path in reversed(self._of(topic, queue_id, self._extended)):
+            if base <= where:
+                data = os.pread(self._descriptor(path), _EXTENDED.size, where - base)
+                if len(data) == _EXTENDED.size and (found := _EXTENDED.unpack(data))[0] > 0:
+                    return unit._replace(tags_code=found[1])
+                break
+        return unit
 
     def count(self, topic: str, queue_id: int, least: int) -> int:
         """How many entries point at position `least` of the log or behind."""
@@ -147,11 +188,11 @@ class Units:
                 count += 0 < size < _FILLER and position >= least
         return count
 
-    def _of(self, topic: str, queue_id: int) -> list[tuple[int, Path]]:
-        key = (topic, queue_id)
-        if not self._files.get(key):
-            self._files[key] = _numbered(self._root / topic / str(queue_id))
-        return self._files[key]
+    def _of(self, topic: str, queue_id: int, root: Path | None = None) -> list[tuple[int, Path]]:
+        directory = (root or self._root) / topic / str(queue_id)
+        if not self._files.get(directory):
+            self._files[directory] = _numbered(directory)
+        return self._files[directory]
 
     def _descriptor(self, path: Path) -> int:
         if path in self._open:

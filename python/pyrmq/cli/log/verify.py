@@ -51,6 +51,7 @@ def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
     live = directory.is_live()
     segments = directory.segments()
     late: list[Row] = []
+    deleted = directory.deleted()
     with (
         Units(directory) as units,
         Progress(sum(segment.size for segment in segments)) as progress,
@@ -61,10 +62,11 @@ def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
                 continue
             for row in piece:
                 found.records += 1
-                _check(found, units, row, late if live else None)
+                is_gone = row.position < deleted.get(row.topic, 0)
+                _check(found, units, row, late if live else None, is_gone=is_gone)
         _await(units, late)
         for row in late:
-            _check(found, units, row, None)
+            _check(found, units, row, None, is_gone=False)
         if not live and segments:
             _count(found, directory, units, segments[0].base)
     if found.rows:
@@ -94,11 +96,14 @@ def _tell_damage(found: _Found, damage: Damage) -> None:
     found.tell("damage", damage.position, damage.segment.path.name, f"{damage.reason}; {then}")
 
 
-def _check(found: _Found, units: Units, row: Row, late: list[Row] | None) -> None:
+def _check(found: _Found, units: Units, row: Row, late: list[Row] | None, *, is_gone: bool) -> None:
     if row.sys_flag & _TRANSACTION in _WITHOUT_ENTRY:
         return
     unit = units.at(row.topic, row.queue_id, row.queue_offset)
     where = f"{row.topic} {row.queue_id}:{row.queue_offset}"
+    if is_gone and (unit is None or _wrong(unit, row)):
+        # A deleted topic has no queue, or a new one.
+        return
     if unit is None:
         if late is not None and len(late) < _LATE:
             late.append(row)
