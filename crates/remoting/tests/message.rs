@@ -242,6 +242,19 @@ fn hashes_are_javas() {
         };
         assert_eq!(java_hash::hash(text), expected, "{text}");
     }
+    // Every length around the eight characters that are taken at once, also behind another part.
+    let text = "topic#7F0000011AE24E0E2F2A6AE802B40001~z\u{7f}";
+    for length in 0..=text.len() {
+        let (text, rest) = text.split_at(length);
+        let one_by_one = |text: &str, from: i32| {
+            text.bytes().fold(from, |hash, byte| {
+                hash.wrapping_mul(31).wrapping_add(i32::from(byte))
+            })
+        };
+        let hash = java_hash::JavaHash::new().then(text);
+        assert_eq!(hash.value(), one_by_one(text, 0), "{text}");
+        assert_eq!(hash.then(rest).value(), one_by_one(rest, hash.value()), "{rest}");
+    }
     assert_eq!(java_hash::tags_code(None), 0);
     assert_eq!(
         java_hash::tags_code(Some("polygenelubricants")),

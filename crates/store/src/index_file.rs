@@ -170,7 +170,9 @@ impl IndexFile {
         if self.pages.is_empty() {
             self.pages.resize_with(self.slots.div_ceil(PAGE), || None);
         }
-        let place = self.pages.get_mut(number).ok_or(StoreError::Closed)?;
+        let Some(place) = self.pages.get_mut(number) else {
+            return Err(StoreError::Closed);
+        };
         if let Some(page) = place {
             return Ok(page);
         }
@@ -188,7 +190,9 @@ impl IndexFile {
     }
 
     fn slot_of(&self, hash: i32) -> usize {
-        usize::try_from(hash).unwrap_or_default() % self.slots
+        // In 32 bits, which divide in half the time; hashes are not negative.
+        let (hash, slots) = (hash.unsigned_abs(), u32::try_from(self.slots).unwrap_or(u32::MAX));
+        to_usize(i64::from(hash % slots))
     }
 
     /// Adds an entry; the caller made sure that the file is not full.
@@ -197,7 +201,9 @@ impl IndexFile {
         let count = self.header.count;
         let place = self.page(slot / PAGE)?;
         place.dirty = true;
-        let newest = place.slots.get_mut(slot % PAGE).ok_or(StoreError::Closed)?;
+        let Some(newest) = place.slots.get_mut(slot % PAGE) else {
+            return Err(StoreError::Closed);
+        };
         let previous = if (1..=count).contains(newest) { *newest } else { 0 };
         *newest = count;
         if count == 1 {
@@ -213,10 +219,7 @@ impl IndexFile {
         if count == 1 {
             self.header.begin_ms = entry.store_ms;
         }
-        self.gathered.extend_from_slice(&entry.hash.to_be_bytes());
-        self.gathered.extend_from_slice(&entry.position.to_be_bytes());
-        self.gathered.extend_from_slice(&seconds.to_be_bytes());
-        self.gathered.extend_from_slice(&previous.to_be_bytes());
+        self.gather(entry, seconds, previous);
         if previous == 0 {
             self.header.used_slots += 1;
         }
@@ -228,6 +231,17 @@ impl IndexFile {
             self.write_entries()?;
         }
         Ok(())
+    }
+
+    fn gather(&mut self, entry: &IndexEntry, seconds: i32, previous: i32) {
+        let [h0, h1, h2, h3] = entry.hash.to_be_bytes();
+        let [p0, p1, p2, p3, p4, p5, p6, p7] = entry.position.to_be_bytes();
+        let [s0, s1, s2, s3] = seconds.to_be_bytes();
+        let [n0, n1, n2, n3] = previous.to_be_bytes();
+        let bytes: [u8; ENTRY] = [
+            h0, h1, h2, h3, p0, p1, p2, p3, p4, p5, p6, p7, s0, s1, s2, s3, n0, n1, n2, n3,
+        ];
+        self.gathered.extend_from_slice(&bytes);
     }
 
     /// Writes the gathered entries.

@@ -111,22 +111,24 @@ impl NewRecord<'_> {
         let v1 = u8::try_from(topic)
             .ok()
             .filter(|length| usize::from(*length) <= MAX_TOPIC_V1);
+        let mut head = Head::default();
+        head.put(whole.to_be_bytes());
+        head.put(if v1.is_some() { MAGIC_V1 } else { MAGIC_V2 }.to_be_bytes());
+        head.put(body_crc(self.body).to_be_bytes());
+        head.put(self.queue_id.to_be_bytes());
+        head.put(self.flag.to_be_bytes());
+        head.put(self.queue_offset.to_be_bytes());
+        head.put(self.physical_offset.to_be_bytes());
+        head.put(self.flags().to_be_bytes());
+        head.put(self.born_timestamp_ms.to_be_bytes());
+        head.host(self.born_host);
+        head.put(self.store_timestamp_ms.to_be_bytes());
+        head.host(self.store_host);
+        head.put(self.reconsume_times.to_be_bytes());
+        head.put(self.prepared_transaction_offset.to_be_bytes());
+        head.put(body.to_be_bytes());
         out.reserve(size);
-        out.extend_from_slice(&whole.to_be_bytes());
-        out.extend_from_slice(&if v1.is_some() { MAGIC_V1 } else { MAGIC_V2 }.to_be_bytes());
-        out.extend_from_slice(&body_crc(self.body).to_be_bytes());
-        out.extend_from_slice(&self.queue_id.to_be_bytes());
-        out.extend_from_slice(&self.flag.to_be_bytes());
-        out.extend_from_slice(&self.queue_offset.to_be_bytes());
-        out.extend_from_slice(&self.physical_offset.to_be_bytes());
-        out.extend_from_slice(&self.flags().to_be_bytes());
-        out.extend_from_slice(&self.born_timestamp_ms.to_be_bytes());
-        put_host(self.born_host, out);
-        out.extend_from_slice(&self.store_timestamp_ms.to_be_bytes());
-        put_host(self.store_host, out);
-        out.extend_from_slice(&self.reconsume_times.to_be_bytes());
-        out.extend_from_slice(&self.prepared_transaction_offset.to_be_bytes());
-        out.extend_from_slice(&body.to_be_bytes());
+        out.extend_from_slice(head.bytes.get(..head.used).unwrap_or_default());
         out.extend_from_slice(self.body);
         match v1 {
             Some(length) => out.push(length),
@@ -213,12 +215,38 @@ pub fn body_crc(body: &[u8]) -> u32 {
     crc32fast::hash(body) & 0x7FFF_FFFF
 }
 
-fn put_host(host: SocketAddr, out: &mut Vec<u8>) {
-    match host.ip() {
-        IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
-        IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
+/// Everything in front of the body, put together on the stack: one copy into the buffer instead of fifteen.
+struct Head {
+    bytes: [u8; FIXED_V4 + 2 * 12],
+    used: usize,
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Self {
+            bytes: [0; FIXED_V4 + 2 * 12],
+            used: 0,
+        }
     }
-    out.extend_from_slice(&u32::from(host.port()).to_be_bytes());
+}
+
+impl Head {
+    #[inline]
+    fn put<const N: usize>(&mut self, number: [u8; N]) {
+        if let Some(place) = self.bytes.get_mut(self.used..self.used + N) {
+            place.copy_from_slice(&number);
+        }
+        self.used += N;
+    }
+
+    #[inline]
+    fn host(&mut self, host: SocketAddr) {
+        match host.ip() {
+            IpAddr::V4(ip) => self.put(ip.octets()),
+            IpAddr::V6(ip) => self.put(ip.octets()),
+        }
+        self.put(u32::from(host.port()).to_be_bytes());
+    }
 }
 
 /// A record as it lies in someone's buffer.
