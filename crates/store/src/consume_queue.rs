@@ -33,24 +33,25 @@ const SECTOR: i64 = 512;
 /// Unwritten bytes from which the putting thread writes itself.
 pub(crate) const WRITE_NOW: usize = 16 * 1024;
 
-/// A queue of one topic.
+/// A queue of one topic. What a put touches comes first, so that it lies together.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct ConsumeQueue {
     pub(crate) topic: Arc<str>,
     pub(crate) id: i32,
-    /// Index that the next put gets; behind the append lock.
-    assigned: AtomicI64,
-    /// Index of the oldest unit whose record is still there.
-    min: AtomicI64,
-    /// Index behind the newest readable unit.
-    end: AtomicI64,
     /// True while the queue stands in the list of those with unwritten units.
     listed: AtomicBool,
     /// True while the queue stands in the list of those with files to be fsynced.
     listed_for_sync: AtomicBool,
     /// True while its topic is being deleted: no put may go on; set behind the append lock.
     closing: AtomicBool,
+    /// Index that the next put gets; behind the append lock.
+    assigned: AtomicI64,
+    /// Index behind the newest readable unit.
+    end: AtomicI64,
     memory: Mutex<Memory>,
+    /// Index of the oldest unit whose record is still there.
+    min: AtomicI64,
     files: Mutex<QueueFiles>,
 }
 

@@ -31,6 +31,7 @@ pub mod options;
 pub mod query;
 mod queue_ends;
 mod queue_files;
+mod queue_table;
 mod queues;
 mod read;
 mod recover;

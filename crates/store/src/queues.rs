@@ -7,13 +7,11 @@ use crate::error::StoreError;
 use crate::format::{CONSUME_QUEUE, queue_directory};
 use crate::fs::{Context, Fs};
 use crate::queue_files::{Handles, Shape};
+use crate::queue_table::QueueTable;
 use crate::sync::{lock, read, write};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, RwLock};
-
-/// The queues of a topic by their ids.
-type TopicQueues = BTreeMap<i32, Arc<ConsumeQueue>>;
 
 /// The queues whose directories are there.
 #[derive(Debug, Default)]
@@ -70,7 +68,7 @@ pub(crate) struct Queues {
     root: PathBuf,
     file_bytes: u64,
     handles: Arc<Handles>,
-    topics: RwLock<HashMap<Arc<str>, TopicQueues>>,
+    table: RwLock<QueueTable>,
     /// Those with units that are only in memory.
     unwritten: Mutex<Vec<Arc<ConsumeQueue>>>,
     /// Those that were written since the last fsync.
@@ -93,7 +91,7 @@ impl Queues {
             root,
             file_bytes,
             handles: Arc::new(Handles::new(crate::fs::queue_file_limit())),
-            topics: RwLock::default(),
+            table: RwLock::default(),
             unwritten: Mutex::default(),
             unsynced: Mutex::default(),
             rounds: Mutex::default(),
@@ -156,37 +154,21 @@ impl Queues {
     }
 
     pub(crate) fn get(&self, topic: &str, id: i32) -> Option<Arc<ConsumeQueue>> {
-        read(&self.topics).get(topic)?.get(&id).cloned()
+        read(&self.table).get(topic, id).cloned()
     }
 
     pub(crate) fn get_or_add(&self, topic: &str, id: i32) -> Arc<ConsumeQueue> {
         if let Some(queue) = self.get(topic, id) {
             return queue;
         }
-        let mut topics = write(&self.topics);
-        let name = topics
-            .get_key_value(topic)
-            .map_or_else(|| Arc::from(topic), |(name, _)| Arc::clone(name));
-        let queues = topics.entry(Arc::clone(&name)).or_default();
-        let queue = queues.entry(id).or_insert_with(|| {
+        write(&self.table).get_or_add(topic, id, |name| {
             let directory = queue_directory(&self.root, topic, id);
-            Arc::new(ConsumeQueue::new(
-                &name,
-                id,
-                directory,
-                self.file_bytes,
-                &self.handles,
-            ))
-        });
-        Arc::clone(queue)
+            ConsumeQueue::new(name, id, directory, self.file_bytes, &self.handles)
+        })
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<ConsumeQueue>> {
-        read(&self.topics)
-            .values()
-            .flat_map(BTreeMap::values)
-            .cloned()
-            .collect()
+        read(&self.table).all().cloned().collect()
     }
 
     /// The same by topic and id, so that two runs do the same things in the same order.
@@ -197,13 +179,13 @@ impl Queues {
     }
 
     pub(crate) fn count(&self) -> usize {
-        read(&self.topics).values().map(BTreeMap::len).sum()
+        read(&self.table).count()
     }
 
     pub(crate) fn topics(&self) -> Vec<(String, Vec<i32>)> {
-        let mut topics: Vec<_> = read(&self.topics)
-            .iter()
-            .map(|(topic, queues)| (topic.to_string(), queues.keys().copied().collect()))
+        let mut topics: Vec<_> = read(&self.table)
+            .topics()
+            .map(|(topic, queues)| (topic.to_owned(), queues))
             .collect();
         topics.sort_unstable();
         topics
@@ -319,10 +301,7 @@ impl Queues {
 
     /// The queues of a topic.
     pub(crate) fn of(&self, topic: &str) -> Vec<Arc<ConsumeQueue>> {
-        read(&self.topics)
-            .get(topic)
-            .map(|queues| queues.values().cloned().collect())
-            .unwrap_or_default()
+        read(&self.table).of(topic).cloned().collect()
     }
 
     /// Deletes the files of queues of a topic and forgets them. No put may be under way to any of them.
@@ -330,21 +309,16 @@ impl Queues {
         for queue in queues {
             queue.delete(self.fs.as_ref())?;
         }
-        let mut topics = write(&self.topics);
-        if let Some(left) = topics.get_mut(topic) {
-            for queue in queues {
-                left.remove(&queue.id);
-            }
-            if left.is_empty() {
-                topics.remove(topic);
-            }
+        let mut table = write(&self.table);
+        for queue in queues {
+            table.remove(topic, queue.id);
         }
         // Under the lock: a put that makes the topic again does not meet a directory on its way out.
         let directory = self.root.join(CONSUME_QUEUE).join(topic);
         if self.fs.exists(&directory) && self.fs.list(&directory).at("list", &directory)?.is_empty() {
             self.fs.remove_directory(&directory).at("remove", &directory)?;
         }
-        drop(topics);
+        drop(table);
         let directory = self.root.join(CONSUME_QUEUE);
         if self.fs.exists(&directory) {
             self.fs.sync_directory(&directory).at("flush", &directory)?;
