@@ -24,6 +24,8 @@ use std::sync::{Arc, Mutex};
 
 /// Bytes of units that are kept in memory after they were written.
 const KEEP: usize = 8 * 1024;
+/// Memory for a queue's first units: most of many queues get few messages, and growing costs more than a put.
+const FIRST_ROOM: usize = 3 * UNIT;
 /// Units of a file that are read at once to find its end.
 const HEAD_UNITS: usize = 200;
 /// Units that are read at once when all are looked at.
@@ -262,6 +264,9 @@ impl ConsumeQueue {
     /// The same for the units of a batch.
     pub(crate) fn push_all(&self, units: impl Iterator<Item = Unit>) -> usize {
         let mut memory = lock(&self.memory);
+        if memory.units.capacity() == 0 {
+            memory.units.reserve_exact(FIRST_ROOM);
+        }
         for unit in units {
             memory.units.extend_from_slice(&unit.to_bytes());
         }
