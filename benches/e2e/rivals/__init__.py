@@ -106,6 +106,8 @@ PLANS = (
          "java async", "apache", 200_000, ">= 10"),
     Plan("on the Java broker: 64 threads / Java, 64 threads", "pyrmq 64 threads", "apache",
          "java sync", "apache", 100_000, ">= 1.3"),
+    Plan("on the Java broker: send_async / Java async", "pyrmq futures", "apache",
+         "java async", "apache", 200_000, ">= 1.3"),
     Plan("on the Java broker: single frames in flight / Java async", "pyrmq single frames",
          "apache", "java async", "apache", 200_000, ">= 1.3"),
 )  # fmt: skip

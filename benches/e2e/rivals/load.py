@@ -92,6 +92,29 @@ def pyrmq_threads(address: str, count: int, body: bytes) -> tuple[Clock, float]:
         return since(began), 0.0
 
 
+def pyrmq_futures(address: str, count: int, body: bytes) -> tuple[Clock, float]:
+    """Our `send_async`, many in flight, each with a callback that counts."""
+    from pyrmq import Producer
+
+    with Producer(name_server=address, group="bench") as producer:
+        producer.send(TOPIC, body)
+        stored = [0]
+
+        def done(future: Any) -> None:  # noqa: ANN401 - of either version's kind
+            future.result()
+            stored[0] += 1
+
+        began = now()
+        for _ in range(count):
+            producer.send_async(TOPIC, body).add_done_callback(done)
+        producer.flush(FLUSH_S)
+        while stored[0] < count and since(began)[0] < FLUSH_S:
+            time.sleep(0.001)
+        if stored[0] < count:
+            raise RuntimeError(f"{count - stored[0]} messages failed")
+        return since(began), 0.0
+
+
 def pyrmq_tasks(address: str, count: int, body: bytes) -> tuple[Clock, float]:
     """1,000 tasks that each await their `send`."""
     from pyrmq import aio
@@ -275,6 +298,7 @@ LOADS: dict[str, Callable[[str, int, bytes], tuple[Clock, float]]] = {
     "pyrmq single frames": pyrmq_single,
     "pyrmq lone send": pyrmq_lone,
     "pyrmq 64 threads": pyrmq_threads,
+    "pyrmq futures": pyrmq_futures,
     "pyrmq tasks": pyrmq_tasks,
     "pyrmq groups": pyrmq_groups,
     "confluent produce": confluent_produce,
