@@ -177,9 +177,15 @@ fn what_somebody_awaits_leaves_at_once_and_then_with_what_came_meanwhile() {
     held.send(common::stored_answer("1", "0"));
     assert_eq!(bench.next().0, [0]);
     assert_eq!(bench.next().0, (1..50).collect::<Vec<u32>>());
+    bench.push(50, Place::Any, true);
+    assert_eq!(bench.next(), (vec![50], true));
     let bodies = bench.world.brokers[0].bodies.lock().unwrap();
-    assert_eq!(bodies[0][..], 0_u32.to_be_bytes(), "who stayed alone is no batch");
-    assert_eq!(batch::items(&bodies[1]).count(), 49);
+    assert_eq!(batch::items(&bodies[0]).count(), 49);
+    assert_eq!(
+        bodies[1],
+        50_u32.to_be_bytes()[..],
+        "who stayed alone is no batch"
+    );
 }
 
 #[test]
@@ -282,4 +288,71 @@ fn a_queue_that_is_not_there_fails_thousands_of_waiting_messages_without_recursi
         assert!(!bench.next().1);
     }
     assert_eq!(bench.producer.gate().waiting(), 0);
+}
+
+#[test]
+fn messages_of_a_hash_follow_it_in_order_when_their_broker_leaves_the_route() {
+    let bench = Bench::new(2, limits(LONG), |_| ());
+    // Of four queues 2 and 3 are of the second broker, which holds what it gets first.
+    bench.world.script(1, &[Act::Silent]);
+    bench.push(0, Place::Hash(2), true);
+    let held = loop {
+        if let Some(reply) = bench.world.brokers[1].held.lock().unwrap().pop() {
+            break reply;
+        }
+        std::thread::yield_now();
+    };
+    for number in 1..50 {
+        bench.push(number, Place::Hash(2), true);
+    }
+    bench.push_within(50, Place::Hash(2), true, Some(WAIT));
+    bench.push(99, Place::Queue("b1", 0), true);
+    bench.world.leave(1);
+    let topic = bench.producer.topic("orders");
+    let routes = bench.producer.routes();
+    bench.world.runtime.block_on(routes.refresh(&topic)).unwrap();
+    for number in 51..60 {
+        bench.push(number, Place::Hash(2), true);
+    }
+    let mut told = Vec::new();
+    while told.len() < 59 {
+        let (tickets, stored) = bench.next();
+        assert!(stored);
+        told.extend(tickets);
+    }
+    assert_eq!(bench.stored(0), (1..60).collect::<Vec<u32>>());
+    assert_eq!(told, (1..60).collect::<Vec<u32>>());
+    held.send(common::stored_answer("0", "0"));
+    assert_eq!(
+        bench.next(),
+        (vec![0], true),
+        "what was on its way stays where it is"
+    );
+    assert_eq!(bench.next(), (vec![99], false), "a chosen queue is never another");
+    assert_eq!(bench.producer.gate().waiting(), 0);
+}
+
+#[test]
+fn what_waits_behind_a_broker_that_left_follows_when_its_turn_comes() {
+    let bench = Bench::new(2, limits(LONG), |_| ());
+    bench.world.script(1, &[Act::Silent]);
+    bench.push(0, Place::Hash(3), true);
+    let held = loop {
+        if let Some(reply) = bench.world.brokers[1].held.lock().unwrap().pop() {
+            break reply;
+        }
+        std::thread::yield_now();
+    };
+    for number in 1..20 {
+        bench.push(number, Place::Hash(if number % 2 == 0 { 3 } else { 7 }), true);
+    }
+    bench.world.leave(1);
+    let topic = bench.producer.topic("orders");
+    let routes = bench.producer.routes();
+    bench.world.runtime.block_on(routes.refresh(&topic)).unwrap();
+    held.send(common::stored_answer("1", "0"));
+    assert_eq!(bench.next(), (vec![0], true));
+    assert_eq!(bench.next(), ((1..20).collect::<Vec<u32>>(), true));
+    assert_eq!(bench.stored(0), (1..20).collect::<Vec<u32>>());
+    assert!(bench.stored(1).is_empty());
 }

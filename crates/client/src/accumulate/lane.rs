@@ -44,6 +44,8 @@ impl Key {
 pub(super) struct Open<T> {
     pub(super) batch: Batch,
     pub(super) tickets: Vec<(u32, T)>,
+    /// Of each message, when they came by a hash; else empty.
+    pub(super) hashes: Vec<i32>,
     /// When its first message came: its time and its linger count from here.
     pub(super) since: Instant,
     /// Somebody waits for it: it leaves as soon as nothing of its lane is on the way.
@@ -55,6 +57,8 @@ pub(super) struct Open<T> {
 pub(super) struct Load<T> {
     pub(super) draft: Draft,
     pub(super) tickets: Vec<(u32, T)>,
+    /// Of each message, when they came by a hash; else empty.
+    pub(super) hashes: Vec<i32>,
     pub(super) since: Instant,
     pub(super) timeout: Duration,
 }
@@ -96,6 +100,7 @@ impl<T> Lane<T> {
             self.sealed.push_back(Load {
                 draft: open.batch.take_gathered(),
                 tickets: open.tickets,
+                hashes: open.hashes,
                 since: open.since,
                 timeout,
             });

@@ -10,8 +10,10 @@
 //!           a lane of a queue has one frame on its way at a time: order holds, whatever has to be tried again
 //! ```
 //! A message costs one lock, a copy of its bytes and no allocation; a batch costs one send. The timer sleeps while
-//! nothing is open. A message of a hash whose topic is not known yet is parked until the route says which queue.
+//! nothing is open. A message of a hash whose topic is not known yet is parked until the route says which queue; one whose
+//! queue leaves the route while it waits follows its hash (`follow.rs`).
 
+mod follow;
 mod lane;
 mod park;
 
@@ -20,9 +22,12 @@ use crate::batch::{self, Batch, COMMON_PROPERTIES, IdText};
 use crate::draft::check_topic;
 use crate::producer::{Producer, SendResult};
 use bytes::{Bytes, BytesMut};
+use follow::Followed;
 use lane::{Key, Lane, Load, Open};
 use park::Parked;
+use pyrmq_remoting::WireError;
 use pyrmq_remoting::net::Shutdown;
+use pyrmq_routing::route::Published;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -77,6 +82,15 @@ pub struct Item<'a, T> {
     pub ticket: Option<T>,
 }
 
+impl<T> Item<'_, T> {
+    fn hash(&self) -> Option<i32> {
+        match self.place {
+            Place::Hash(hash) => Some(hash),
+            Place::Any | Place::Queue(..) => None,
+        }
+    }
+}
+
 /// What became of one frame. Its tickets still count at the gate: who hands them on leaves for them.
 #[derive(Debug)]
 pub struct Landed<T> {
@@ -97,6 +111,8 @@ struct State<T> {
     topics: HashMap<Arc<str>, Key>,
     parked: HashMap<Arc<str>, Vec<Parked<T>>>,
     last_parked: u64,
+    /// The queues by which hashes were last read.
+    routes: HashMap<Arc<str>, Arc<Published>>,
     /// Lanes that wait to be uncorked.
     corked: Vec<Key>,
     /// Bodies that travel alone are copied into this, one behind the other.
@@ -141,6 +157,7 @@ impl<T: Send + 'static> Accumulator<T> {
                 topics: HashMap::new(),
                 parked: HashMap::new(),
                 last_parked: 0,
+                routes: HashMap::new(),
                 corked: Vec::new(),
                 bodies: BytesMut::new(),
                 ticking: false,
@@ -210,6 +227,7 @@ impl<T: Send + 'static> Accumulator<T> {
             return Ok(false);
         };
         let placed;
+        let mut followed = Followed::default();
         let key = match item.place {
             Place::Any => any,
             Place::Queue(broker, id) => {
@@ -218,7 +236,7 @@ impl<T: Send + 'static> Accumulator<T> {
             }
             Place::Hash(hash) => {
                 let topic = any.topic().clone();
-                if let Some(found) = self.queue_of(&state.parked, &topic, hash)? {
+                if let Some(found) = self.queue_of(state, &topic, hash, &mut followed)? {
                     placed = found;
                     &placed
                 } else {
@@ -250,6 +268,7 @@ impl<T: Send + 'static> Accumulator<T> {
         if wake {
             self.opened.notify_one();
         }
+        self.go_on(followed);
         if let Some(key) = pump {
             self.pump(&key);
         }
@@ -259,17 +278,20 @@ impl<T: Send + 'static> Accumulator<T> {
     /// The lane of a hash; `None` while the topic's messages are parked or must be.
     fn queue_of(
         &self,
-        parked: &HashMap<Arc<str>, Vec<Parked<T>>>,
+        state: &mut State<T>,
         topic: &Arc<str>,
         hash: i32,
+        followed: &mut Followed<T>,
     ) -> Result<Option<Key>, ClientError> {
-        if parked.contains_key(topic) {
+        if state.parked.contains_key(topic) {
             return Ok(None);
         }
-        match self.producer.routes().known(topic) {
-            Some(route) => park::by_hash(topic, &Ok(route), hash).map(Some),
-            None => Ok(None),
-        }
+        let Some(route) = self.producer.routes().known(topic) else {
+            return Ok(None);
+        };
+        let key = park::by_hash(topic, &route, hash)?;
+        self.follow(state, topic, &route, followed);
+        Ok(Some(key))
     }
 
     /// Adds a message to its lane, behind everything that is there.
@@ -290,32 +312,45 @@ impl<T: Send + 'static> Accumulator<T> {
             return self.put_alone(bodies, lane, key, item, now);
         }
         let properties = COMMON_PROPERTIES + item.extra.len();
-        let full = lane.open.as_ref().is_some_and(|open| {
-            open.batch.len() >= self.limits.messages || !open.batch.fits(item.body.len(), properties)
-        });
-        if full {
-            lane.seal(options.send_timeout);
-        }
-        let open = lane.open.get_or_insert_with(|| Open {
-            batch: Batch::new(key.topic().clone(), key.target(), self.limits.bytes),
-            tickets: Vec::new(),
-            since: now,
-            eager: false,
-        });
+        let hash = item.hash();
+        let open = self.open(lane, key, (item.body.len(), properties), hash.is_some(), now);
         let place = open.batch.len();
         let id = self.ids.next(self.producer.ids());
         open.batch
             .push_with_id(item.body, item.extra, &id, item.flag)
-            .map_err(|source| ClientError::Answered {
-                what: "a batch",
-                address: String::new(),
-                source,
-            })?;
+            .map_err(unencodable)?;
+        open.hashes.extend(hash);
         open.eager |= item.eager;
         if let Some(ticket) = item.ticket {
             open.tickets.push((place, ticket));
         }
         Ok(())
+    }
+
+    /// The batch that takes one more message: of so many bytes of body and properties, by a hash or not.
+    fn open<'a>(
+        &self,
+        lane: &'a mut Lane<T>,
+        key: &Key,
+        (body, properties): (usize, usize),
+        by_hash: bool,
+        now: Instant,
+    ) -> &'a mut Open<T> {
+        let full = lane.open.as_ref().is_some_and(|open| {
+            open.batch.len() >= self.limits.messages
+                || !open.batch.fits(body, properties)
+                || open.hashes.is_empty() == by_hash
+        });
+        if full {
+            lane.seal(self.producer.options().send_timeout);
+        }
+        lane.open.get_or_insert_with(|| Open {
+            batch: Batch::new(key.topic().clone(), key.target(), self.limits.bytes),
+            tickets: Vec::new(),
+            hashes: Vec::new(),
+            since: now,
+            eager: false,
+        })
     }
 
     fn put_alone(
@@ -340,6 +375,7 @@ impl<T: Send + 'static> Accumulator<T> {
         lane.seal(options.send_timeout);
         lane.sealed.push_back(Load {
             draft,
+            hashes: item.hash().into_iter().collect(),
             tickets: item.ticket.map(|ticket| (0, ticket)).into_iter().collect(),
             since: now,
             timeout: item.timeout.unwrap_or(options.send_timeout),
@@ -349,26 +385,35 @@ impl<T: Send + 'static> Accumulator<T> {
 
     /// Launches what may leave. Only one thread at a time works on a lane; the others leave their work to it.
     fn pump(self: &Arc<Self>, key: &Key) {
+        let mut followed = Followed::default();
         let mut worked = false;
         loop {
-            let mut state = self.state();
+            let mut guard = self.state();
+            let state = &mut *guard;
+            if key.is_ordered()
+                && state.routes.contains_key(key.topic())
+                && let Some(route) = self.producer.routes().known(key.topic())
+            {
+                self.follow(state, key.topic(), &route, &mut followed);
+            }
             let Some(lane) = state.lanes.get_mut(key) else {
-                return;
+                break;
             };
             if worked {
                 lane.pumping = false;
             } else if lane.pumping {
-                return;
+                break;
             }
             let timeout = self.producer.options().send_timeout;
             let next = lane.next(key.is_ordered(), Instant::now(), self.limits.linger, timeout);
             let Some(load) = next else {
-                return;
+                break;
             };
             (lane.pumping, worked) = (true, true);
-            drop(state);
+            drop(guard);
             self.launch(key.clone(), load);
         }
+        self.go_on(followed);
     }
 
     fn launch(self: &Arc<Self>, key: Key, load: Load<T>) {
@@ -473,6 +518,14 @@ impl<T: Send + 'static> Accumulator<T> {
             self.pump(&key);
         }
         again
+    }
+}
+
+fn unencodable(source: WireError) -> ClientError {
+    ClientError::Answered {
+        what: "a batch",
+        address: String::new(),
+        source,
     }
 }
 

@@ -1,9 +1,10 @@
 //! Messages of a hash whose topic is not known yet: they wait until the route says which queue their hash means.
 
+use super::follow::Followed;
 use super::lane::{Key, Lane};
 use super::{Accumulator, Item, Landed, Place, State};
 use crate::ClientError;
-use crate::routes::Known;
+use crate::routes::TopicRoute;
 use bytes::Bytes;
 use pyrmq_routing::select;
 use std::sync::{Arc, MutexGuard};
@@ -51,7 +52,7 @@ impl<T: Send + 'static> Accumulator<T> {
         drop(state);
         let (this, name) = (self.clone(), topic.clone());
         self.producer.routes().with(topic, by, move |known| match known {
-            Ok(_) => this.unpark(&name, &known),
+            Ok(route) => this.unpark(&name, &route),
             Err(error) => this.turn_away(&name, number, error),
         });
     }
@@ -74,20 +75,22 @@ impl<T: Send + 'static> Accumulator<T> {
     }
 
     /// The route is known: each message goes to its lane, in the order in which they came.
-    fn unpark(self: &Arc<Self>, topic: &Arc<str>, known: &Known) {
+    fn unpark(self: &Arc<Self>, topic: &Arc<str>, route: &TopicRoute) {
         let mut failed = Vec::new();
         let mut used = Vec::new();
         let mut guard = self.state();
         let state = &mut *guard;
+        let mut followed = Followed::default();
+        self.follow(state, topic, route, &mut followed);
         for parked in state.parked.remove(topic).unwrap_or_default() {
             let bytes = parked.body.len();
-            let put = by_hash(topic, known, parked.hash).and_then(|key| {
+            let put = by_hash(topic, route, parked.hash).and_then(|key| {
                 let item = Item {
                     topic,
                     body: &parked.body,
                     extra: &parked.extra,
                     flag: parked.flag,
-                    place: Place::Any,
+                    place: Place::Hash(parked.hash),
                     eager: parked.eager,
                     alone: parked.alone,
                     timeout: parked.timeout,
@@ -113,6 +116,7 @@ impl<T: Send + 'static> Accumulator<T> {
         for (bytes, ticket, error) in failed {
             self.refuse(topic, bytes, ticket, error);
         }
+        self.go_on(followed);
         for key in used {
             self.pump(&key);
         }
@@ -121,7 +125,7 @@ impl<T: Send + 'static> Accumulator<T> {
     }
 
     /// A parked message that cannot be sent.
-    fn refuse(&self, topic: &Arc<str>, bytes: usize, ticket: Option<T>, error: ClientError) {
+    pub(super) fn refuse(&self, topic: &Arc<str>, bytes: usize, ticket: Option<T>, error: ClientError) {
         let kept = usize::from(ticket.is_some());
         self.producer.gate().leave(1 - kept, bytes);
         self.producer.count_failed(1);
@@ -149,8 +153,7 @@ impl<T> Lane<T> {
 }
 
 /// The lane of a hash.
-pub(super) fn by_hash(topic: &Arc<str>, known: &Known, hash: i32) -> Result<Key, ClientError> {
-    let route = known.as_ref().map_err(Clone::clone)?;
+pub(super) fn by_hash(topic: &Arc<str>, route: &TopicRoute, hash: i32) -> Result<Key, ClientError> {
     let queues = &route.published.queues;
     let at = select::by_number(i64::from(hash), queues.len());
     let queue = at.and_then(|at| queues.get(at));

@@ -55,6 +55,8 @@ pub struct World {
     pub shutdown: Shutdown,
     pub brokers: Vec<Arc<Broker>>,
     pub asked: Arc<Mutex<u32>>,
+    pub addresses: Vec<SocketAddr>,
+    pub route: Arc<Mutex<String>>,
     pub names: SocketAddr,
 }
 
@@ -88,11 +90,12 @@ impl World {
             })
             .collect();
         let asked = Arc::new(Mutex::new(0));
-        let route = route(&addresses);
+        let told = Arc::new(Mutex::new(route(&addresses)));
+        let route = told.clone();
         let count = asked.clone();
         let processor: Arc<dyn Processor> = Arc::new(move |_: Command, _: &Peer, reply: Reply| {
             *count.lock().unwrap() += 1;
-            reply.send(Command::response(response::SUCCESS).with_body(route.clone()));
+            reply.send(Command::response(response::SUCCESS).with_body(route.lock().unwrap().clone()));
         });
         let mut table = Table::new();
         table.native(&[request::GET_ROUTEINFO_BY_TOPIC], &processor);
@@ -102,12 +105,19 @@ impl World {
             shutdown,
             brokers,
             asked,
+            addresses,
+            route: told,
             names,
         }
     }
 
     pub fn script(&self, broker: usize, acts: &[Act]) {
         self.brokers[broker].acts.lock().unwrap().extend(acts);
+    }
+
+    /// From now on the name server knows the first so many brokers only.
+    pub fn leave(&self, brokers: usize) {
+        *self.route.lock().unwrap() = route(&self.addresses[..brokers]);
     }
 
     pub fn producer(&self, set: impl FnOnce(&mut ProducerOptions)) -> Producer {
