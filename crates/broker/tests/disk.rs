@@ -11,6 +11,7 @@ use pyrmq_testkit::FaultyDisk;
 use pyrmq_testkit::disk::{Fault, Operation};
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::runtime::Handle;
 
 fn start(dir: &TempDir, disk: &FaultyDisk, flush: &str) -> Site {
@@ -84,11 +85,9 @@ async fn a_topic_that_cannot_be_written_is_not_made() {
     site.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_slow_disk_under_old_messages_holds_up_no_one_else() {
-    let dir = TempDir::new();
-    let disk = FaultyDisk::default();
-    let site = start(&dir, &disk, "ASYNC_FLUSH");
+/// A broker with more messages in a queue than count as fresh.
+async fn with_old_messages(dir: &TempDir, disk: &FaultyDisk) -> Site {
+    let site = start(dir, disk, "ASYNC_FLUSH");
     let mut body = Vec::new();
     for _ in 0..500 {
         let item = batch::BatchItem {
@@ -103,7 +102,11 @@ async fn a_slow_disk_under_old_messages_holds_up_no_one_else() {
         one.code = request::SEND_BATCH_MESSAGE;
         assert_eq!(site.ask(one).await.code, response::SUCCESS);
     }
-    // There is one thread: a pull that waited for the disk on it would hold up the send.
+    site
+}
+
+/// There is one thread: a pull that waited for the disk on it would hold up the send.
+async fn holds_up_no_one_else(site: Site, disk: &FaultyDisk) {
     disk.hang_reads(true);
     let mut waiting: Vec<_> = (0..6)
         .map(|at| site.asking(pull("G", "T", at * 32, "*", None)))
@@ -115,6 +118,37 @@ async fn a_slow_disk_under_old_messages_holds_up_no_one_else() {
         assert_eq!(records(&answer.await.unwrap().unwrap()).len(), 32);
     }
     drop(site.broker.stop(LIMIT).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_slow_disk_under_old_messages_holds_up_no_one_else() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let site = with_old_messages(&dir, &disk).await;
+    holds_up_no_one_else(site, &disk).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn where_the_system_cannot_tell_what_is_in_memory_one_slow_read_does() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    disk.make_blind();
+    let site = with_old_messages(&dir, &disk).await;
+    // The first slow read is on the one thread that there is: nothing may be awaited meanwhile.
+    let (reads, _, _) = disk.counts();
+    disk.hang_reads(true);
+    let first = site.asking(pull("G", "T", 0, "*", None));
+    for _ in 0..10_000 {
+        if disk.counts().0 > reads {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // Longer than a read from memory ever takes.
+    std::thread::sleep(Duration::from_millis(5));
+    disk.hang_reads(false);
+    assert_eq!(records(&first.await.unwrap().unwrap()).len(), 32);
+    holds_up_no_one_else(site, &disk).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

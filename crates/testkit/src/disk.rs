@@ -3,7 +3,7 @@
 use pyrmq_store::fs::{Entry, File, Fs, LockGuard, RealFs, Space};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What can fail.
@@ -56,6 +56,8 @@ struct Plan {
     hangs: Mutex<bool>,
     /// Positional reads of files wait while this is true.
     reads_hang: Mutex<bool>,
+    /// It cannot say what is in memory.
+    blind: AtomicBool,
     /// Writes to the commit log wait while this is true.
     writes_hang: Mutex<bool>,
     writes_released: Condvar,
@@ -167,6 +169,11 @@ impl FaultyDisk {
         self.plan.reads_released.notify_all();
     }
 
+    /// From now on it cannot say what is in memory.
+    pub fn make_blind(&self) {
+        self.plan.blind.store(true, Ordering::Relaxed);
+    }
+
     /// Lets every write to the commit log wait until this is called again with `false`.
     pub fn hang_writes(&self, hangs: bool) {
         *self
@@ -221,6 +228,9 @@ impl File for FaultyFile {
     }
 
     fn read_cached(&self, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+        if self.plan.blind.load(Ordering::Relaxed) {
+            return self.read_at(buffer, offset).map(Some);
+        }
         self.plan.check(Operation::Read, &self.path)?;
         // A read that would hang is one of what is not in memory.
         if *self
@@ -276,6 +286,10 @@ impl File for FaultyFile {
 }
 
 impl Fs for FaultyDisk {
+    fn knows_cached(&self) -> bool {
+        !self.plan.blind.load(Ordering::Relaxed)
+    }
+
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         self.plan.check(Operation::Open, path)?;
         self.file(path, self.inner.open(path))

@@ -50,10 +50,9 @@ pub(crate) struct Pull {
 /// What is done about a read from the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Disk {
-    /// This thread waits for it.
+    /// This thread waits for it. How long that takes decides about the next pulls where the system cannot say what is in
+    /// memory.
     Here,
-    /// The same, and how long it took decides about the next ones: the system cannot say what is in memory.
-    Measured,
     /// It is left to others.
     Elsewhere,
 }
@@ -77,7 +76,7 @@ impl Processor for Pull {
         } else if self.readers.are_needed(clock::now_ms()) && self.is_old(&request) {
             return self.read_elsewhere(request, reply);
         } else {
-            Disk::Measured
+            Disk::Here
         };
         if let Some((request, reply)) = self.answer(request, reply, true, disk) {
             self.read_elsewhere(request, reply);
@@ -208,9 +207,8 @@ impl Pull {
             },
         };
         let got = match disk {
-            Disk::Here => state.store.get(&get).map(Some),
             Disk::Elsewhere => state.store.get_cached(&get),
-            Disk::Measured => {
+            Disk::Here => {
                 let begin = Instant::now();
                 let got = state.store.get(&get).map(Some);
                 self.readers.note(begin.elapsed(), clock::now_ms());
