@@ -216,15 +216,16 @@ fn put(arguments: &Arguments) {
     tell("put_128", "messages/s", &rates);
 }
 
-/// One message, until it is durable; microseconds.
+/// One message, until it is durable, as a connection's task brings it; microseconds.
 fn put_durable(store: &Store, body: &[u8], queue: i32) -> f64 {
     let (done, wait) = mpsc::channel();
     1e6 * seconds(|| {
-        let stored = store.put(&message(body, queue)).expect("stored");
-        store.when_durable(
+        let stored = store.put_in_burst(&message(body, queue)).expect("stored");
+        store.when_durable_in_burst(
             stored.end_position,
             Box::new(move |result| done.send(result).expect("a waiter")),
         );
+        store.end_burst();
         wait.recv().expect("an answer").expect("durable");
     })
 }
