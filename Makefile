@@ -5,13 +5,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 ROWS ?= 336776
 SEQUENCES ?= 10000
+HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+# Tests of the store that use the system's files; of the others there is no unsafe code behind.
+ON_FILES := append_and_read bad_input brakes bursts config_file deleted_topics delayed extended faults formats kill real_stores recovery \
+	retention small_disk timers
 PYTEST := $(BIN)/python -m pytest
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_QUIET := 1
 unexport CONDA_PREFIX
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test gate fmt lint types dev deps unit rust interop bench chaos leaks faults wheel docs clean
+.PHONY: help demo test gate fmt lint types dev deps unit rust interop bench chaos leaks faults loom asan wheel docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -73,6 +77,15 @@ leaks: dev ## a million sends, ten thousand producers opened and closed: nothing
 faults: deps ## 10,000 crash points of a simulated disk (PYRMQ_FAULT_POINTS=n, PYRMQ_FAULT_SEED=n replays one run)
 	@$(PYTHON) tools/need.py rust
 	cargo test --release -p pyrmq-store --test crash_points -- --include-ignored --nocapture --test-threads=1
+
+loom: deps ## every interleaving of the group commit's threads
+	@$(PYTHON) tools/need.py rust
+	RUSTFLAGS="--cfg pyrmq_loom" CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo test -p pyrmq-store --target-dir target/loom --test loom_group_commit
+
+asan: deps ## the store's tests over real files under the address sanitizer of a nightly compiler
+	@$(PYTHON) tools/need.py rust
+	@cargo +nightly --version >/dev/null 2>&1 || { echo "make asan needs a nightly compiler: rustup toolchain install nightly"; exit 1; }
+	RUSTFLAGS=-Zsanitizer=address CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo +nightly test -p pyrmq-store --target-dir target/asan --target $(HOST) $(addprefix --test ,$(ON_FILES))
 
 bench: dev ## ours and Apache's beside each other, the figures of the README
 	@$(PYTHON) tools/need.py java maven

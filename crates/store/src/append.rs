@@ -5,12 +5,12 @@
 //! page cache, and 20 bytes go to the queue's memory. No other system call, no other thread is woken.
 
 use crate::checkpoint::{Mark, SLACK_MS};
+use crate::commit::Burst;
 use crate::commit_log::{CommitLog, Tail};
 use crate::consume_queue::{ConsumeQueue, WRITE_NOW};
 use crate::delay::delay_of;
 use crate::error::StoreError;
 use crate::format::{Unit, to_i64};
-use crate::group_commit::Burst;
 use crate::index_file::IndexEntry;
 use crate::inner::Inner;
 use crate::key_index::MessageKeys;
@@ -365,7 +365,7 @@ impl Inner {
     fn announce(&self, queue: &Arc<ConsumeQueue>, (hidden, burst): (bool, Burst), placed: &Placed) {
         if self.options.flush == FlushDiskType::Sync {
             if burst == Burst::None {
-                self.flush_alarm.ring();
+                self.commit.alarm.ring();
             }
         } else if !hidden && let Some(listener) = self.listener.get() {
             let stored = &placed.stored;

@@ -94,7 +94,7 @@ fn inner_root() -> std::path::PathBuf {
 
 fn flush(inner: &Inner) {
     let interval = Duration::from_millis(inner.options.flush_interval_ms);
-    while inner.flush_alarm.sleep(interval) {
+    while inner.commit.alarm.sleep(interval) {
         // The failure is kept in the log and answers every put from now on.
         if inner.flush_round().is_err() {
             return;
@@ -117,7 +117,7 @@ fn expire(inner: &Inner) {
         .patience_alarm
         .sleep((longest / 4).clamp(PATIENCE_LEAST, PATIENCE_MOST))
     {
-        inner.waiters.expire(longest);
+        inner.expire_waiters(longest);
     }
 }
 
@@ -178,7 +178,7 @@ impl Inner {
             }
             tracing::error!(%error, "{what}");
             self.log.failure.set(&error);
-            self.waiters.fail(&error);
+            self.commit.waiters.fail(&error);
         }
     }
 

@@ -137,7 +137,7 @@ impl Inner {
         if *flush == FlushDiskType::Async {
             return Ok(());
         }
-        let (waiting, oldest) = self.waiters.queue();
+        let (waiting, oldest) = self.commit.waiters.queue();
         let oldest_ms = millis(oldest);
         if oldest_ms > *busy_ms {
             return Err(self.busy(Brake::Held, oldest_ms, waiting));
@@ -169,7 +169,7 @@ impl Inner {
     /// What the brakes have counted, and who waits now.
     pub(crate) fn busy_counts(&self) -> Busy {
         let brakes = &self.brakes;
-        let (for_disk, oldest) = self.waiters.queue();
+        let (for_disk, oldest) = self.commit.waiters.queue();
         Busy {
             held: brakes.held.load(Ordering::Relaxed),
             waited: brakes.waited.load(Ordering::Relaxed),

@@ -1,28 +1,28 @@
 //! What the store's threads and its users share.
 
 use crate::access::Buffers;
+use crate::alarm::Alarm;
 use crate::append::Append;
 use crate::brakes::Brakes;
 use crate::checkpoint::Checkpoint;
+use crate::commit::Commit;
 use crate::commit_log::CommitLog;
 use crate::deleted::DeletedTopics;
 use crate::error::StoreError;
 use crate::extended::Extended;
-use crate::flush_turn::Turns;
 use crate::fs::Fs;
-use crate::group_commit::Waiters;
 use crate::index_file::IndexEntry;
 use crate::key_index::KeyIndex;
 use crate::options::Options;
 use crate::queues::Queues;
 use crate::retain::Disk;
 use crate::store::OnArrival;
-use crate::sync::{Alarm, lock};
+use crate::sync::lock;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 
-/// The parts of a store. Lock order: `deleted`, `flush_turns`, `indexing`, `append`, then the locks inside of queues and index.
+/// The parts of a store. Lock order: `deleted`, the turn to fsync, `indexing`, `append`, then the locks inside of queues and index.
 pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) fs: Arc<dyn Fs>,
@@ -34,14 +34,14 @@ pub(crate) struct Inner {
     /// Held while a topic is deleted.
     pub(crate) deleted: Mutex<DeletedTopics>,
     pub(crate) append: Mutex<Append>,
-    /// Taken by who fsyncs the log.
-    pub(crate) flush_turns: Turns,
+    /// Who fsyncs the log, and who waits for that.
+    pub(crate) commit: Commit<StoreError>,
+    /// Up to where everything is durable and readable: behind `log.flushed()` while a round makes units readable.
+    pub(crate) served: AtomicI64,
     /// Held by who moves keys to the index; the vector is the one given in exchange for the full one.
     pub(crate) indexing: Mutex<Vec<IndexEntry>>,
     /// Where reading the log for the index goes on.
     pub(crate) index_from: AtomicI64,
-    pub(crate) waiters: Waiters,
-    pub(crate) flush_alarm: Alarm,
     pub(crate) index_alarm: Alarm,
     pub(crate) house_alarm: Alarm,
     pub(crate) segment_alarm: Alarm,
@@ -141,7 +141,7 @@ impl Inner {
             if !is_undone {
                 // Nobody knows whether the next start finds it: nothing may be stored that it would take.
                 self.log.failure.set(&error);
-                self.waiters.fail(&error);
+                self.commit.waiters.fail(&error);
             }
             let _append = lock(&self.append);
             for queue in &queues {

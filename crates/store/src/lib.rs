@@ -5,10 +5,12 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod access;
+mod alarm;
 mod append;
 mod background;
 mod brakes;
 mod checkpoint;
+mod commit;
 mod commit_log;
 pub mod config_file;
 mod consume_queue;

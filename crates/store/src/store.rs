@@ -1,18 +1,18 @@
 //! The store as its users see it.
 
+use crate::alarm::Alarm;
 use crate::append::Append;
 use crate::background::{self, Chore};
 use crate::brakes::Brakes;
 use crate::checkpoint::{Checkpoint, LastStop, Mark, Times, mark_closed, mark_open};
+use crate::commit::{Burst, Commit};
 use crate::commit_log::CommitLog;
 use crate::deleted::DeletedTopics;
 use crate::error::StoreError;
 use crate::extended::Extended;
-use crate::flush_turn::Turns;
 use crate::foreign;
 use crate::format::LOCK;
 use crate::fs::{Context, Fs, LockGuard, make_directories, parent};
-use crate::group_commit::{Burst, Waiters};
 use crate::inner::Inner;
 use crate::key_index::KeyIndex;
 use crate::message::{Arrival, Batch, Message, Stored};
@@ -23,7 +23,7 @@ use crate::queues::{Queues, Seen};
 use crate::recover::{Recovered, Recovery};
 use crate::retain::Disk;
 use crate::stats::{Health, Stats};
-use crate::sync::{Alarm, lock};
+use crate::sync::lock;
 use bytes::Bytes;
 use pyrmq_remoting::message::Durability;
 use std::io;
@@ -131,6 +131,7 @@ impl Store {
             (None, 0)
         };
         let newest_ms = times.physic_ms.max(times.logics_ms);
+        let served = AtomicI64::new(log.flushed());
         let inner = Arc::new(Inner {
             deleted: Mutex::new(deleted),
             append: Mutex::new(Append::new(&log, &recovered, newest_ms, index.is_none())),
@@ -141,11 +142,10 @@ impl Store {
             extended: Extended::new(&root),
             index,
             checkpoint,
-            flush_turns: Turns::default(),
+            commit: Commit::default(),
+            served,
             indexing: Mutex::default(),
             index_from: AtomicI64::new(index_from),
-            waiters: Waiters::default(),
-            flush_alarm: Alarm::default(),
             index_alarm: Alarm::default(),
             house_alarm: Alarm::default(),
             segment_alarm: Alarm::default(),
@@ -422,7 +422,7 @@ impl Store {
             inner.closed.store(true, Ordering::Release);
         }
         let alarms = [
-            &inner.flush_alarm,
+            &inner.commit.alarm,
             &inner.index_alarm,
             &inner.house_alarm,
             &inner.segment_alarm,
@@ -437,7 +437,7 @@ impl Store {
             }
         }
         let result = self.finish();
-        inner.waiters.fail(&StoreError::Closed);
+        inner.commit.waiters.fail(&StoreError::Closed);
         drop(guard);
         result
     }

@@ -26,43 +26,15 @@ pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Wakes one thread that sleeps between rounds of work.
-#[derive(Debug, Default)]
-pub(crate) struct Alarm {
-    state: Mutex<AlarmState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct AlarmState {
-    rung: bool,
-    stopped: bool,
-}
-
-impl Alarm {
-    /// Ends the current or the next sleep.
-    pub(crate) fn ring(&self) {
-        let mut state = lock(&self.state);
-        if !state.rung {
-            state.rung = true;
-            self.changed.notify_one();
-        }
-    }
-
-    /// Ends the thread.
-    pub(crate) fn stop(&self) {
-        lock(&self.state).stopped = true;
-        self.changed.notify_all();
-    }
-
-    /// Sleeps until rung, stopped or out of time; false once stopped.
-    pub(crate) fn sleep(&self, longest: Duration) -> bool {
-        let state = lock(&self.state);
-        let (mut state, _) = self
-            .changed
-            .wait_timeout_while(state, longest, |state| !state.rung && !state.stopped)
-            .unwrap_or_else(PoisonError::into_inner);
-        state.rung = false;
-        !state.stopped
-    }
+/// Waits while a condition holds, not longer than so long.
+pub(crate) fn wait_while<'g, T>(
+    changed: &Condvar,
+    guard: MutexGuard<'g, T>,
+    longest: Duration,
+    condition: impl FnMut(&mut T) -> bool,
+) -> MutexGuard<'g, T> {
+    let (guard, _) = changed
+        .wait_timeout_while(guard, longest, condition)
+        .unwrap_or_else(PoisonError::into_inner);
+    guard
 }

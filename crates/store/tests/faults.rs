@@ -7,7 +7,7 @@
 
 mod common;
 
-use common::{bodies, eventually, message, open, small};
+use common::{bodies, eventually, message, open, put, real, small};
 use pyrmq_store::fs::Space;
 use pyrmq_store::{Chore, Durability, FlushDiskType, Store, StoreError};
 use pyrmq_testkit::TempDir;
@@ -134,6 +134,31 @@ fn many_waiters_share_one_fsync() {
     });
     assert_eq!(bodies(&store, "T", 0).len(), 400);
     assert!(store.stats().flushes <= 400);
+}
+
+#[test]
+fn nobody_is_told_that_is_durable_what_he_cannot_read_yet() {
+    let dir = TempDir::new().unwrap();
+    let mut options = small(dir.path());
+    options.flush = FlushDiskType::Sync;
+    let store = Store::open_without_threads(options, real()).unwrap();
+    put(&store, "T", 0, b"first");
+    let end = put(&store, "T", 0, b"second").end_position;
+    let readable = Arc::new(Mutex::new(Vec::new()));
+    let (one, seen) = (Arc::downgrade(&store), Arc::clone(&readable));
+    // Asks in the middle of the round: the fsync is over, the first message is readable, the second is not.
+    store.on_arrival(Arc::new(move |_| {
+        let store = one.upgrade().unwrap();
+        let (one, seen) = (Arc::downgrade(&store), Arc::clone(&seen));
+        let done = move |told: Result<(), StoreError>| {
+            told.unwrap();
+            let end = one.upgrade().unwrap().max_offset("T", 0);
+            seen.lock().unwrap().push(end);
+        };
+        store.when_durable(end, Box::new(done));
+    }));
+    store.run(Chore::Flush).unwrap();
+    assert_eq!(*readable.lock().unwrap(), [2, 2]);
 }
 
 #[test]

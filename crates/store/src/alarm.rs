@@ -1,0 +1,44 @@
+//! Wakes one thread that sleeps between rounds of work. `tests/loom_group_commit.rs` goes through its interleavings.
+
+use crate::sync::{Condvar, Mutex, lock, wait_while};
+use std::time::Duration;
+
+/// A bell for one sleeper: a ring while nobody sleeps ends the next sleep.
+#[derive(Debug, Default)]
+pub(crate) struct Alarm {
+    state: Mutex<AlarmState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct AlarmState {
+    rung: bool,
+    stopped: bool,
+}
+
+impl Alarm {
+    /// Ends the current or the next sleep.
+    pub(crate) fn ring(&self) {
+        let mut state = lock(&self.state);
+        if !state.rung {
+            state.rung = true;
+            self.changed.notify_one();
+        }
+    }
+
+    /// Ends the thread.
+    pub(crate) fn stop(&self) {
+        lock(&self.state).stopped = true;
+        self.changed.notify_all();
+    }
+
+    /// Sleeps until rung, stopped or out of time; false once stopped.
+    pub(crate) fn sleep(&self, longest: Duration) -> bool {
+        let state = lock(&self.state);
+        let mut state = wait_while(&self.changed, state, longest, |state| {
+            !state.rung && !state.stopped
+        });
+        state.rung = false;
+        !state.stopped
+    }
+}

@@ -1,0 +1,200 @@
+//! Who waits for an fsync of the log, and the rounds that serve all of them at once (Apache `GroupCommitService`).
+//!
+//! Contract: whoever waits for a position is answered once. `Ok` only after an fsync that began after the position was written
+//! returned without error. A failed fsync answers everyone with the error.
+//!
+//! Nothing here knows the store: `tests/loom_group_commit.rs` goes through the interleavings of this file, `flush_turn.rs` and
+//! `alarm.rs` with a log of its own.
+
+use crate::alarm::Alarm;
+use crate::flush_turn::Turns;
+use crate::sync::{Mutex, lock};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// Told once when a position is durable, or that it will not be.
+pub(crate) type Done<E> = Box<dyn FnOnce(Result<(), E>) + Send>;
+
+/// What is fsynced.
+pub(crate) trait Log {
+    /// Why an fsync failed, or that there will be none.
+    type Error: Clone;
+    /// Position behind what was written.
+    fn appended(&self) -> i64;
+    /// Position up to which everything is durable, and readable: who is answered may read at once.
+    fn served(&self) -> i64;
+    /// The failure of a write or an fsync, from the moment on at which it happened.
+    fn check(&self) -> Result<(), Self::Error>;
+    /// An error once there will be no more rounds.
+    fn check_open(&self) -> Result<(), Self::Error>;
+    /// Fsyncs everything that was written before this call, if that is necessary; says how long the fsync took. Only by who has the turn.
+    fn sync(&self) -> Result<Option<Duration>, Self::Error>;
+}
+
+/// Whether a call is one of several whose thread will call [`Commit::end_burst`] behind the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Burst {
+    /// It is not: the flush thread is told at once.
+    None,
+    /// It is: nobody is told.
+    Open,
+}
+
+/// Those who wait for an fsync.
+pub(crate) struct Waiters<E> {
+    list: Mutex<Vec<Waiter<E>>>,
+}
+
+struct Waiter<E> {
+    position: i64,
+    since: Instant,
+    done: Done<E>,
+}
+
+impl<E> Default for Waiters<E> {
+    fn default() -> Self {
+        Self {
+            list: Mutex::new(Vec::new()),
+        }
+    }
+}
+
+impl<E> fmt::Debug for Waiters<E> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Waiters({})", lock(&self.list).len())
+    }
+}
+
+impl<E: Clone> Waiters<E> {
+    /// How many wait, and for how long the first of them has.
+    pub(crate) fn queue(&self) -> (usize, Duration) {
+        let list = lock(&self.list);
+        let oldest = list.first().map(|first| first.since.elapsed());
+        (list.len(), oldest.unwrap_or_default())
+    }
+
+    fn is_empty(&self) -> bool {
+        lock(&self.list).is_empty()
+    }
+
+    fn take(&self, which: impl Fn(&Waiter<E>) -> bool) -> Vec<Waiter<E>> {
+        lock(&self.list).extract_if(.., |waiter| which(waiter)).collect()
+    }
+
+    /// Answers those who wait too long.
+    pub(crate) fn expire(&self, longest: Duration, error: impl Fn(Duration) -> E) {
+        for waiter in self.take(|waiter| waiter.since.elapsed() >= longest) {
+            (waiter.done)(Err(error(waiter.since.elapsed())));
+        }
+    }
+
+    /// Answers everyone.
+    pub(crate) fn fail(&self, error: &E) {
+        for waiter in self.take(|_| true) {
+            (waiter.done)(Err(error.clone()));
+        }
+    }
+}
+
+/// Waiters, the turn to fsync, and the bell of the flush thread.
+#[derive(Debug)]
+pub(crate) struct Commit<E> {
+    pub(crate) waiters: Waiters<E>,
+    pub(crate) turns: Turns,
+    pub(crate) alarm: Alarm,
+}
+
+impl<E> Default for Commit<E> {
+    fn default() -> Self {
+        Self {
+            waiters: Waiters::default(),
+            turns: Turns::default(),
+            alarm: Alarm::default(),
+        }
+    }
+}
+
+impl<E: Clone> Commit<E> {
+    /// Calls back once everything in front of `position` is durable.
+    pub(crate) fn when_durable(&self, log: &impl Log<Error = E>, position: i64, done: Done<E>, burst: Burst) {
+        if position <= log.served() {
+            return done(Ok(()));
+        }
+        if let Err(error) = log.check().and_then(|()| log.check_open()) {
+            return done(Err(error));
+        }
+        lock(&self.waiters.list).push(Waiter {
+            position,
+            since: Instant::now(),
+            done,
+        });
+        // The waiter is in the list before the bell rings or the burst ends, so the round that follows sees it; a store that
+        // failed or closed meanwhile has no more rounds.
+        if burst == Burst::None {
+            self.alarm.ring();
+        }
+        if let Err(error) = log.check() {
+            self.waiters.fail(&error);
+        }
+        if let Err(closed) = log.check_open() {
+            self.answer(log);
+            self.waiters.fail(&closed);
+        }
+    }
+
+    /// Does a round, once it is this thread's turn.
+    pub(crate) fn flush_round(&self, log: &impl Log<Error = E>) -> Result<(), E> {
+        let (done, owed) = self.turns.wait(|| self.round(log));
+        if owed {
+            self.alarm.ring();
+        }
+        done
+    }
+
+    /// Sees to it that those who wait are served: by a round of this thread if it is its turn and will take less than `limit`.
+    /// Where nobody waits, the flush thread is told if `for_readers` says that readers wait for the fsync.
+    pub(crate) fn end_burst(&self, log: &impl Log<Error = E>, limit: Duration, for_readers: bool) {
+        if let Err(error) = log.check() {
+            return self.waiters.fail(&error);
+        }
+        if log.appended() <= log.served() {
+            // A round of somebody else was faster than the waiters of this burst came into the list.
+            return self.answer(log);
+        }
+        let waits = !self.waiters.is_empty();
+        if !waits && !for_readers {
+            return;
+        }
+        if !waits || !self.turns.is_quick(limit) {
+            return self.alarm.ring();
+        }
+        // A failure is kept in the log, and everybody has been answered. Where another one leads now, it rings.
+        if let Some((_, true)) = self.turns.ask(|| self.round(log)) {
+            self.alarm.ring();
+        }
+    }
+
+    /// One fsync for everything that was appended before it, then the answers; only by who has the turn.
+    fn round(&self, log: &impl Log<Error = E>) -> Result<(), E> {
+        match log.sync() {
+            Ok(took) => {
+                if let Some(took) = took {
+                    self.turns.note(took);
+                }
+                self.answer(log);
+                Ok(())
+            }
+            Err(error) => {
+                self.waiters.fail(&error);
+                Err(error)
+            }
+        }
+    }
+
+    fn answer(&self, log: &impl Log<Error = E>) {
+        let served = log.served();
+        for waiter in self.waiters.take(|waiter| waiter.position <= served) {
+            (waiter.done)(Ok(()));
+        }
+    }
+}

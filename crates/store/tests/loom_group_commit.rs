@@ -1,0 +1,294 @@
+//! The group commit under every interleaving of a few threads (`make loom`): everybody who waits is answered exactly once, `Ok`
+//! only after an fsync that began after his bytes were written, nobody is forgotten (a model without progress is a failure),
+//! and a failure or a stop answers all.
+//!
+//! The files are the store's own, over loom's locks and atomics: this crate's `sync` stands where the store's does.
+#![cfg(pyrmq_loom)]
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    dead_code,
+    reason = "a test that cannot go on says so; the files have more than is used here"
+)]
+
+#[path = "../src/alarm.rs"]
+mod alarm;
+#[path = "../src/commit.rs"]
+mod commit;
+#[path = "../src/flush_turn.rs"]
+mod flush_turn;
+
+mod sync {
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence};
+    pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+    use std::time::Duration;
+
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap()
+    }
+
+    pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+        mutex.try_lock().ok()
+    }
+
+    /// Time never passes: who is not woken sleeps for ever, and loom says so.
+    pub(crate) fn wait_while<'g, T>(
+        changed: &Condvar,
+        mut guard: MutexGuard<'g, T>,
+        _longest: Duration,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> MutexGuard<'g, T> {
+        while condition(&mut guard) {
+            guard = changed.wait(guard).unwrap();
+        }
+        guard
+    }
+}
+
+use commit::{Burst, Commit, Log};
+use loom::thread;
+use std::sync::Arc;
+use std::time::Duration;
+use sync::{AtomicBool, AtomicI64, Condvar, Mutex, Ordering, lock};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Refused {
+    Failed,
+    Closed,
+    Late,
+}
+
+/// A log whose disk may fail, with the order of things that the store keeps: a failure is kept before anyone is told.
+struct Disk {
+    commit: Commit<Refused>,
+    /// What was written; behind a lock, as the store's append lock.
+    written: Mutex<i64>,
+    appended: AtomicI64,
+    durable: AtomicI64,
+    served: AtomicI64,
+    fails: bool,
+    failed: AtomicBool,
+    closed: AtomicBool,
+}
+
+impl Log for Disk {
+    type Error = Refused;
+
+    fn appended(&self) -> i64 {
+        self.appended.load(Ordering::Acquire)
+    }
+
+    fn served(&self) -> i64 {
+        self.served.load(Ordering::Acquire)
+    }
+
+    fn check(&self) -> Result<(), Refused> {
+        if self.failed.load(Ordering::Acquire) {
+            return Err(Refused::Failed);
+        }
+        Ok(())
+    }
+
+    fn check_open(&self) -> Result<(), Refused> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Refused::Closed);
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<Option<Duration>, Refused> {
+        let target = *lock(&self.written);
+        if target <= self.served() {
+            return Ok(None);
+        }
+        self.check()?;
+        if self.fails {
+            self.failed.store(true, Ordering::Release);
+            return Err(Refused::Failed);
+        }
+        self.durable.store(target, Ordering::Release);
+        self.served.store(target, Ordering::Release);
+        Ok(Some(Duration::ZERO))
+    }
+}
+
+/// What a sender was told.
+#[derive(Default)]
+struct Answers {
+    told: Mutex<Vec<Result<(), Refused>>>,
+    changed: Condvar,
+}
+
+impl Answers {
+    fn wait(&self, count: usize) {
+        let mut told = lock(&self.told);
+        while told.len() < count {
+            told = self.changed.wait(told).unwrap();
+        }
+    }
+
+    fn take(&self) -> Vec<Result<(), Refused>> {
+        std::mem::take(&mut *lock(&self.told))
+    }
+}
+
+/// Longer than anything that is measured here.
+const ALWAYS: Duration = Duration::from_secs(3600);
+
+impl Disk {
+    fn new(fails: bool) -> Arc<Self> {
+        Arc::new(Self {
+            commit: Commit::default(),
+            written: Mutex::new(0),
+            appended: AtomicI64::new(0),
+            durable: AtomicI64::new(0),
+            served: AtomicI64::new(0),
+            fails,
+            failed: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    /// Writes one more byte and waits for it to be durable.
+    fn send(self: &Arc<Self>, burst: Burst, answers: &Arc<Answers>) {
+        let position = {
+            let mut written = lock(&self.written);
+            *written += 1;
+            self.appended.store(*written, Ordering::Release);
+            *written
+        };
+        let (disk, answers) = (Arc::clone(self), Arc::clone(answers));
+        let done = Box::new(move |told: Result<(), Refused>| {
+            assert!(
+                told.is_err() || disk.durable.load(Ordering::Acquire) >= position,
+                "not durable"
+            );
+            lock(&answers.told).push(told);
+            answers.changed.notify_all();
+        });
+        self.commit.when_durable(self.as_ref(), position, done, burst);
+    }
+
+    fn end_burst(&self) {
+        self.commit.end_burst(self, ALWAYS, true);
+    }
+
+    /// The flush thread.
+    fn flusher(self: &Arc<Self>) -> thread::JoinHandle<()> {
+        let disk = Arc::clone(self);
+        thread::spawn(move || {
+            while disk.commit.alarm.sleep(ALWAYS) {
+                if disk.commit.flush_round(disk.as_ref()).is_err() {
+                    return;
+                }
+            }
+        })
+    }
+
+    /// In the order of the store's `close`.
+    fn close(&self, flusher: thread::JoinHandle<()>) {
+        {
+            let _no_put_is_under_way = lock(&self.written);
+            self.closed.store(true, Ordering::Release);
+        }
+        self.commit.alarm.stop();
+        flusher.join().unwrap();
+        drop(self.commit.flush_round(self));
+        self.commit.waiters.fail(&Refused::Closed);
+    }
+}
+
+fn model(run: impl Fn() + Sync + Send + 'static) {
+    let mut model = loom::model::Builder::new();
+    // More than this many switches at places where a thread need not stop find nothing new and take hours.
+    model.preemption_bound = model.preemption_bound.or(Some(3));
+    model.check(run);
+}
+
+#[test]
+fn two_senders_and_the_flush_thread() {
+    model(|| {
+        let (disk, answers) = (Disk::new(false), Arc::new(Answers::default()));
+        let flusher = disk.flusher();
+        let other = {
+            let (disk, answers) = (Arc::clone(&disk), Arc::clone(&answers));
+            thread::spawn(move || disk.send(Burst::None, &answers))
+        };
+        disk.send(Burst::None, &answers);
+        answers.wait(2);
+        other.join().unwrap();
+        disk.close(flusher);
+        assert_eq!(answers.take(), [Ok(()), Ok(())]);
+    });
+}
+
+#[test]
+fn bursts_that_lead_and_bursts_that_come_late() {
+    model(|| {
+        let (disk, answers) = (Disk::new(false), Arc::new(Answers::default()));
+        let flusher = disk.flusher();
+        let other = {
+            let (disk, answers) = (Arc::clone(&disk), Arc::clone(&answers));
+            thread::spawn(move || {
+                disk.send(Burst::Open, &answers);
+                disk.end_burst();
+            })
+        };
+        disk.send(Burst::Open, &answers);
+        disk.end_burst();
+        answers.wait(2);
+        other.join().unwrap();
+        disk.close(flusher);
+        assert_eq!(answers.take(), [Ok(()), Ok(())]);
+    });
+}
+
+#[test]
+fn a_failed_fsync_answers_all() {
+    model(|| {
+        let (disk, answers) = (Disk::new(true), Arc::new(Answers::default()));
+        let flusher = disk.flusher();
+        let other = {
+            let (disk, answers) = (Arc::clone(&disk), Arc::clone(&answers));
+            thread::spawn(move || disk.send(Burst::None, &answers))
+        };
+        disk.send(Burst::Open, &answers);
+        disk.end_burst();
+        answers.wait(2);
+        other.join().unwrap();
+        disk.close(flusher);
+        assert_eq!(answers.take(), vec![Err(Refused::Failed); 2]);
+    });
+}
+
+#[test]
+fn a_stop_answers_all() {
+    model(|| {
+        let (disk, answers) = (Disk::new(false), Arc::new(Answers::default()));
+        let flusher = disk.flusher();
+        let other = {
+            let (disk, answers) = (Arc::clone(&disk), Arc::clone(&answers));
+            thread::spawn(move || disk.send(Burst::None, &answers))
+        };
+        disk.close(flusher);
+        other.join().unwrap();
+        let told = answers.take();
+        assert!(matches!(told[..], [Ok(()) | Err(Refused::Closed)]), "{told:?}");
+    });
+}
+
+#[test]
+fn a_timeout_and_a_round_do_not_both_answer() {
+    model(|| {
+        let (disk, answers) = (Disk::new(false), Arc::new(Answers::default()));
+        let patience = {
+            let disk = Arc::clone(&disk);
+            thread::spawn(move || disk.commit.waiters.expire(Duration::ZERO, |_| Refused::Late))
+        };
+        disk.send(Burst::Open, &answers);
+        disk.end_burst();
+        patience.join().unwrap();
+        let told = answers.take();
+        assert!(matches!(told[..], [Ok(()) | Err(Refused::Late)]), "{told:?}");
+    });
+}
