@@ -7,7 +7,7 @@ use bytes::Bytes;
 use common::{Act, WAIT, World};
 use pyrmq_client::draft::{Properties, Target};
 use pyrmq_client::gate::Gate;
-use pyrmq_client::producer::{Producer, SendResult};
+use pyrmq_client::producer::{Producer, SendResult, SendStatus};
 use pyrmq_client::{ClientError, ProducerOptions};
 use pyrmq_remoting::codes::response;
 use pyrmq_routing::fault::Schedule;
@@ -310,6 +310,42 @@ fn which_codes_are_tried_again_is_the_callers_choice() {
         .unwrap()
         .unwrap();
     assert_eq!(result.attempts, 3);
+}
+
+#[test]
+fn stored_but_not_flushed_is_a_result_and_tried_again_only_when_asked() {
+    let late = [
+        (response::FLUSH_DISK_TIMEOUT, SendStatus::FlushDiskTimeout),
+        (response::FLUSH_SLAVE_TIMEOUT, SendStatus::FlushSlaveTimeout),
+        (response::SLAVE_NOT_AVAILABLE, SendStatus::SlaveNotAvailable),
+    ];
+    for (code, status) in late {
+        let world = World::new(1);
+        world.script(0, &[Act::StoreSaying(code)]);
+        let producer = world.producer(|_| ());
+        let outcome = send(&producer, "x", Target::Any, WAIT).recv_timeout(WAIT);
+        let result = outcome.unwrap().unwrap();
+        assert_eq!((result.status, result.attempts), (status, 1));
+        assert!(!result.may_be_duplicate);
+        assert_eq!(world.stored(), 1);
+
+        world.script(0, &[Act::StoreSaying(code)]);
+        let producer = world.producer(|options| options.retry_not_stored_ok = true);
+        let outcome = send(&producer, "y", Target::Any, WAIT).recv_timeout(WAIT);
+        let result = outcome.unwrap().unwrap();
+        assert_eq!((result.status, result.attempts), (SendStatus::Ok, 2));
+        assert!(result.may_be_duplicate, "the first attempt was stored, too");
+        assert_eq!(world.stored(), 3);
+
+        world.script(0, &[Act::StoreSaying(code); 3]);
+        let outcome = send(&producer, "z", Target::Any, WAIT).recv_timeout(WAIT);
+        let result = outcome.unwrap().unwrap();
+        assert_eq!(
+            (result.status, result.attempts),
+            (status, 3),
+            "stored all the same"
+        );
+    }
 }
 
 #[test]

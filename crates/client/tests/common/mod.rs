@@ -19,6 +19,8 @@ pub const WAIT: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy)]
 pub enum Act {
     Store,
+    /// Stores it, and answers with this code.
+    StoreSaying(i32),
     Say(i32),
     Silent,
 }
@@ -39,14 +41,21 @@ impl Processor for Broker {
         match self.acts.lock().unwrap().pop_front().unwrap_or(Act::Store) {
             Act::Silent => self.held.lock().unwrap().push(reply),
             Act::Say(code) => reply.send(Command::error(code, "as the script says")),
-            Act::Store => {
-                let mut bodies = self.bodies.lock().unwrap();
-                let offset = bodies.len().to_string();
-                bodies.push(request.body.clone().unwrap());
-                let queue = request.fields.get("e").unwrap().to_owned();
-                reply.send(stored_answer(&queue, &offset));
-            }
+            Act::Store => self.store(&request, reply, response::SUCCESS),
+            Act::StoreSaying(code) => self.store(&request, reply, code),
         }
+    }
+}
+
+impl Broker {
+    fn store(&self, request: &Command, reply: Reply, code: i32) {
+        let mut bodies = self.bodies.lock().unwrap();
+        let offset = bodies.len().to_string();
+        bodies.push(request.body.clone().unwrap());
+        let queue = request.fields.get("e").unwrap().to_owned();
+        let mut answer = stored_answer(&queue, &offset);
+        answer.code = code;
+        reply.send(answer);
     }
 }
 
