@@ -118,7 +118,7 @@ def outcome(who: str, store: Path, names: str, sent: dict[str, Any]) -> int:
     ("end", "damage", "java", "ours"),
     [
         ("kill", flip_body, PART, REFUSED),
-        ("clean", delete_queue, PART, PART),
+        ("clean", delete_queue, PART, WHOLE),
         ("clean", spoil_queue, PART, PART),
         ("kill", spoil_queue, PART, WHOLE),
         ("kill", empty_index, WHOLE, WHOLE),

@@ -38,6 +38,7 @@ mod queues;
 mod read;
 mod recover;
 mod retain;
+mod spot_check;
 pub mod stats;
 pub mod store;
 mod sync;

@@ -29,6 +29,17 @@ struct Saved {
     end: i64,
 }
 
+/// What a comparison with the file says.
+#[derive(Debug)]
+pub(crate) enum Compared {
+    /// No file can be read: another broker stopped here.
+    Unknown,
+    /// Every queue is as long as it was.
+    Whole,
+    /// This queue is not.
+    Short(String, i32),
+}
+
 /// Writes the file.
 pub(crate) fn save(fs: &dyn Fs, root: &Path, log_start: i64, queues: &Queues) -> Result<(), StoreError> {
     let path = root.join(NAME);
@@ -50,23 +61,22 @@ pub(crate) fn save(fs: &dyn Fs, root: &Path, log_start: i64, queues: &Queues) ->
     file.sync().at("flush", &path)
 }
 
-/// The topic and id of a queue that has fewer units than it had at the last clean stop. A minimum may only have moved with the
-/// log's start.
+/// Looks for a queue that has fewer units than it had at the last clean stop. A minimum may only have moved with the log's start.
 pub(crate) fn find_short(
     fs: &dyn Fs,
     root: &Path,
     log_start: i64,
     queues: &Queues,
-) -> Result<Option<(String, i32)>, StoreError> {
+) -> Result<Compared, StoreError> {
     let path = root.join(NAME);
     let bytes = match fs.read(&path) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Compared::Unknown),
         Err(error) => return Err(StoreError::io("read", &path, &error)),
     };
     let Some(ends) = parse(&bytes) else {
         tracing::warn!(file = %path.display(), "not readable: queues are not compared with the last stop");
-        return Ok(None);
+        return Ok(Compared::Unknown);
     };
     let is_short = |saved: &Saved| {
         let (min, end) = queues
@@ -74,8 +84,8 @@ pub(crate) fn find_short(
             .map_or((0, 0), |queue| (queue.min(), queue.end()));
         end < saved.end || (min > saved.min && log_start == ends.log_start)
     };
-    let short = ends.queues.iter().find(|saved| is_short(saved));
-    Ok(short.map(|saved| (saved.topic.clone(), saved.id)))
+    let short = ends.queues.into_iter().find(is_short);
+    Ok(short.map_or(Compared::Whole, |saved| Compared::Short(saved.topic, saved.id)))
 }
 
 /// Removes the file, if there is one.

@@ -18,10 +18,11 @@ use crate::key_index::KeyIndex;
 use crate::message::{Arrival, Batch, Message, Stored};
 use crate::options::Options;
 use crate::query::{Boundary, Found, Get, Got, KeyQuery};
-use crate::queue_ends;
+use crate::queue_ends::{self, Compared};
 use crate::queues::{Queues, Seen};
 use crate::recover::{Recovered, Recovery};
 use crate::retain::Disk;
+use crate::spot_check::find_missing;
 use crate::stats::{Health, Stats};
 use crate::sync::lock;
 use bytes::Bytes;
@@ -178,15 +179,20 @@ impl Store {
         last_stop: LastStop,
     ) -> Result<Recovered, StoreError> {
         let mut must_rebuild = queues.load(seen, last_stop.is_crash())?;
-        if !last_stop.is_crash()
-            && let Some((topic, queue)) = queue_ends::find_short(fs, &options.root, log.start(), queues)?
-        {
-            tracing::warn!(
-                topic,
-                queue,
-                "units are missing since the last stop: queues are built again"
-            );
-            must_rebuild = true;
+        if !last_stop.is_crash() && !must_rebuild {
+            let short = match queue_ends::find_short(fs, &options.root, log.start(), queues)? {
+                Compared::Whole => None,
+                Compared::Short(topic, queue) => Some((topic, queue)),
+                Compared::Unknown => find_missing(fs, &options.root, log, queues, &deleted.positions)?,
+            };
+            if let Some((topic, queue)) = short {
+                tracing::warn!(
+                    topic,
+                    queue,
+                    "units are missing since the last stop: queues are built again"
+                );
+                must_rebuild = true;
+            }
         }
         let recovered = Recovery {
             fs,

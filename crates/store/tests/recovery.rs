@@ -235,6 +235,67 @@ fn one_missing_queue_is_seen_by_its_gap() {
     check_all(dir.path(), 1500);
 }
 
+/// As a Java broker leaves it that stopped in order.
+fn stopped_by_java(dir: &Path, topics: &str) {
+    fs::remove_file(dir.join("queueEnds")).unwrap();
+    let file = writable(&dir.join("checkpoint"));
+    file.write_all_at(&[0; 64], 64).unwrap();
+    fs::create_dir_all(dir.join("config")).unwrap();
+    let table = format!("{{\"topicConfigTable\":{{{topics}}}}}");
+    fs::write(dir.join("config/topics.json"), table).unwrap();
+}
+
+#[test]
+fn queues_that_are_missing_since_another_brokers_stop_are_built_again() {
+    let known = "\"T\":{}";
+    for (topics, lost, is_back) in [
+        (known, "consumequeue/T/1", true),
+        ("", "consumequeue/T/1", true),
+        (known, "consumequeue/T", true),
+        (known, "consumequeue", true),
+        // The topic was deleted there.
+        ("\"Other\":{}", "consumequeue/T", false),
+    ] {
+        let dir = closed(1000);
+        let store = open(small(dir.path()));
+        common::put(&store, "Other", 0, b"the newest record");
+        store.close().unwrap();
+        drop(store);
+        stopped_by_java(dir.path(), topics);
+        fs::remove_dir_all(dir.path().join(lost)).unwrap();
+        if is_back {
+            check_all(dir.path(), 1000);
+        } else {
+            let store = open(small(dir.path()));
+            assert_eq!(store.topics(), [("Other".to_owned(), vec![0])]);
+        }
+    }
+    let dir = closed(1000);
+    stopped_by_java(dir.path(), known);
+    let file = queue_file(dir.path(), 1, 6000);
+    writable(&file).write_all_at(&[0; 2000], 0).unwrap();
+    check_all(dir.path(), 1000);
+}
+
+#[test]
+fn a_topic_that_another_broker_made_again_is_not_taken_for_a_damaged_one() {
+    let dir = TempDir::new().unwrap();
+    let store = open(small(dir.path()));
+    for _ in 0..10 {
+        common::put(&store, "T", 0, b"old");
+        common::put(&store, "T", 1, b"old");
+    }
+    store.delete_topic("T").unwrap();
+    common::put(&store, "T", 0, b"new");
+    store.close().unwrap();
+    drop(store);
+    fs::remove_file(dir.path().join("deletedTopics")).unwrap();
+    stopped_by_java(dir.path(), "\"T\":{}");
+    let store = open(small(dir.path()));
+    assert_eq!(bodies(&store, "T", 0), [b"new"]);
+    assert_eq!(store.max_offset("T", 1), 0);
+}
+
 #[test]
 fn queues_ahead_of_the_log_are_cut() {
     for dir in [closed(1000), crashed_later(1000)] {
