@@ -46,6 +46,14 @@ pub enum StoreError {
         /// What it is, by name.
         what: &'static str,
     },
+    /// The timer wheel is not one, or was made with other settings.
+    #[error("the timer wheel {} cannot be used: {reason}", path.display())]
+    TimerWheel {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
     /// An option has a value that cannot be.
     #[error("{key}={value} is not valid: {range}")]
     BadOption {
@@ -193,6 +201,17 @@ impl StoreError {
     /// True when a file operation failed for want of space.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Self::Io { kind, .. } if crate::fs::is_full(*kind))
+    }
+
+    /// True for an fsync that failed.
+    pub(crate) fn is_flush(&self) -> bool {
+        matches!(
+            self,
+            Self::Io {
+                operation: "flush",
+                ..
+            }
+        )
     }
 
     pub(crate) fn illegal_queue(topic: &str, queue_id: i32, reason: &'static str) -> Self {

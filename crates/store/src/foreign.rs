@@ -4,6 +4,7 @@
 use crate::error::StoreError;
 use crate::format::CONSUME_QUEUE;
 use crate::fs::{Context, Fs};
+use crate::timer::TimerOptions;
 use std::io;
 use std::path::Path;
 
@@ -49,13 +50,13 @@ const DATABASES: &[(&str, &str)] = &[
 
 /// Queues of this prefix belong to multi-dispatch (light message queues).
 const MULTI_DISPATCH: &str = "%LMQ%";
-/// A slot of the timer wheel: time int64, first and last position int64, number int32, magic int32 (Apache `Slot`).
+/// A slot of the timer wheel: time / precision int64, first and last position int64, number int32, magic int32 (Apache `Slot`).
 const SLOT: usize = 32;
 /// Bytes of a record in the timer's log (Apache `TimerLog`).
 const TIMER_RECORD: usize = 52;
 
 /// Finds what this store does not write.
-pub(crate) fn refuse(fs: &dyn Fs, root: &Path) -> Result<(), StoreError> {
+pub(crate) fn refuse(fs: &dyn Fs, root: &Path, timer: &TimerOptions) -> Result<(), StoreError> {
     for (name, what) in DIRECTORIES {
         let path = root.join(name);
         if has_files(fs, &path, 4)? {
@@ -96,13 +97,16 @@ pub(crate) fn refuse(fs: &dyn Fs, root: &Path) -> Result<(), StoreError> {
             });
         }
     }
-    refuse_timers(fs, root)
+    if timer.enable {
+        return Ok(());
+    }
+    refuse_timers(fs, root, timer.precision_ms)
 }
 
-/// A timer wheel of 5.x is always there; one with messages that are still to be delivered is not ours to drop. After a
+/// Without a timer: a wheel with messages that are still to be delivered is not ours to drop. After a
 /// crash the wheel may lack what its log has behind the position in `config/timercheck` (Apache `TimerCheckpoint`: time
 /// and log position up to which the wheel is done, both int64).
-fn refuse_timers(fs: &dyn Fs, root: &Path) -> Result<(), StoreError> {
+fn refuse_timers(fs: &dyn Fs, root: &Path, precision_ms: i64) -> Result<(), StoreError> {
     let log = root.join("timerlog");
     if !has_files(fs, &log, 1)? {
         return Ok(());
@@ -115,13 +119,13 @@ fn refuse_timers(fs: &dyn Fs, root: &Path) -> Result<(), StoreError> {
     let is_waiting = |slot: &[u8]| {
         let count = slot.get(24..).and_then(<[u8]>::first_chunk);
         count.is_some_and(|count| i32::from_be_bytes(*count) > 0)
-            && first_long(slot).is_some_and(|time_ms| time_ms >= read_to_ms)
+            && first_long(slot).is_some_and(|step| step.saturating_mul(precision_ms) >= read_to_ms)
     };
     let lacks = fs.exists(&root.join("abort")) && has_record_at(fs, &log, flushed)?;
     if lacks || wheel.chunks_exact(SLOT).any(is_waiting) {
         return Err(StoreError::Foreign {
             path,
-            what: "timer messages that wait for delivery (timerWheelEnable); let the broker that took them deliver them first",
+            what: "timer messages that wait for delivery, and timerWheelEnable is false",
         });
     }
     Ok(())

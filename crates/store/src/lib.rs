@@ -42,6 +42,7 @@ mod spot_check;
 pub mod stats;
 pub mod store;
 mod sync;
+pub mod timer;
 mod walk;
 
 pub use background::Chore;
@@ -55,3 +56,4 @@ pub use pyrmq_remoting::message::Durability;
 pub use query::{Boundary, Found, Get, GetStatus, Got, KeyKind, KeyQuery, TagFilter};
 pub use stats::{Busy, Health, Stats};
 pub use store::{OnArrival, OnDurable, Store};
+pub use timer::{TIMER_QUEUE, TIMER_TOPIC, TimerOptions, TimerProgress, TimerStore, TimerUnit};

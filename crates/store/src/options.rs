@@ -1,6 +1,7 @@
 //! The store's settings under Apache's names (Apache `MessageStoreConfig`), with Apache's defaults.
 
 use crate::error::StoreError;
+use crate::timer::TimerOptions;
 use pyrmq_remoting::message::Durability;
 use std::path::PathBuf;
 
@@ -85,6 +86,8 @@ pub struct Options {
     pub check_crc_on_recover: bool,
     /// Ours: while fsyncs take less than this on average, who ends a burst does them itself, microseconds; 0: never. 1000.
     pub flush_inline_below_us: u64,
+    /// What the timer can be told.
+    pub timer: TimerOptions,
 }
 
 impl Options {
@@ -120,6 +123,7 @@ impl Options {
             delay_levels_ms: crate::parse_levels(crate::DEFAULT_LEVELS).unwrap_or_default(),
             check_crc_on_recover: true,
             flush_inline_below_us: 1000,
+            timer: TimerOptions::default(),
         }
     }
 
@@ -152,6 +156,15 @@ impl Options {
         "maxTransferCountOnMessageInMemory",
         "maxTransferBytesOnMessageInMemory",
         "checkCRCOnRecover",
+        "timerWheelEnable",
+        "timerPrecisionMs",
+        "timerRollWindowSlot",
+        "timerMaxDelaySec",
+        "timerCongestNumEachSlot",
+        "timerStopEnqueue",
+        "timerStopDequeue",
+        "timerFlushIntervalMs",
+        "mappedFileSizeTimerLog",
     ];
 
     /// Sets one option by Apache's name from text. `Ok(false)`: the name is not one of the store's.
@@ -196,7 +209,7 @@ impl Options {
             "maxTransferCountOnMessageInMemory" => self.max_transfer_count = number(key, value)?,
             "maxTransferBytesOnMessageInMemory" => self.max_transfer_bytes = number(key, value)?,
             "checkCRCOnRecover" => self.check_crc_on_recover = flag(key, value)?,
-            _ => return Ok(false),
+            _ => return self.timer.set(key, value),
         }
         Ok(true)
     }
@@ -283,11 +296,12 @@ impl Options {
             self.max_transfer_bytes as u64,
             1,
             1 << 30,
-        )
+        )?;
+        self.timer.validate()
     }
 }
 
-fn bad(key: &'static str, value: &str, range: &str) -> StoreError {
+pub(crate) fn bad(key: &'static str, value: &str, range: &str) -> StoreError {
     StoreError::BadOption {
         key,
         value: value.to_owned(),
@@ -295,13 +309,13 @@ fn bad(key: &'static str, value: &str, range: &str) -> StoreError {
     }
 }
 
-fn number<T: std::str::FromStr>(key: &'static str, value: &str) -> Result<T, StoreError> {
+pub(crate) fn number<T: std::str::FromStr>(key: &'static str, value: &str) -> Result<T, StoreError> {
     value
         .parse()
         .map_err(|_| bad(key, value, "a whole number that is not negative"))
 }
 
-fn flag(key: &'static str, value: &str) -> Result<bool, StoreError> {
+pub(crate) fn flag(key: &'static str, value: &str) -> Result<bool, StoreError> {
     match value {
         "true" => Ok(true),
         "false" => Ok(false),

@@ -238,6 +238,30 @@ impl Inner {
         Ok(Some(body.freeze()))
     }
 
+    /// The records at these positions.
+    pub(crate) fn records_at(&self, places: &[(i64, i32)]) -> Result<Option<Bytes>, StoreError> {
+        self.check_open()?;
+        let (start, end) = (self.log.start(), self.log.appended());
+        let units: Vec<Unit> = places
+            .iter()
+            .map(|(position, size)| Unit {
+                position: *position,
+                size: *size,
+                tags_code: 0,
+            })
+            .collect();
+        let are_there = units
+            .iter()
+            .all(|unit| unit.is_written() && unit.position >= start && unit.end() <= end);
+        if !are_there {
+            return Ok(None);
+        }
+        match self.read_records(&Access::waiting(), &units) {
+            Err(StoreError::QueueMismatch { .. }) => Ok(None),
+            done => done,
+        }
+    }
+
     /// How many units from the first on are read in one go: their number, where the last one ends, and their bytes.
     fn run_of(&self, units: &[Unit], start: i64) -> (usize, i64, i64) {
         let segment_end = self.log.next_segment(start);

@@ -66,7 +66,7 @@ impl Store {
     pub fn open_without_threads(options: Options, fs: Arc<dyn Fs>) -> Result<Arc<Self>, StoreError> {
         options.validate()?;
         let root = options.root.clone();
-        foreign::refuse(fs.as_ref(), &root)?;
+        foreign::refuse(fs.as_ref(), &root, &options.timer)?;
         let guard = take_lock(fs.as_ref(), &root)?;
         let log_directory = options.commit_log_dir();
         make_directories(fs.as_ref(), &log_directory)
@@ -302,6 +302,11 @@ impl Store {
         self.inner.record_at(physical_offset)
     }
 
+    /// The records at these positions, in this order, with their sizes as they are; `None` when one of them is not there.
+    pub fn records_at(&self, places: &[(i64, i32)]) -> Result<Option<Bytes>, StoreError> {
+        self.inner.records_at(places)
+    }
+
     /// Index of the oldest message of a queue; 0 when there is no such queue.
     pub fn min_offset(&self, topic: &str, queue_id: i32) -> i64 {
         self.inner
@@ -364,6 +369,11 @@ impl Store {
     pub fn delete_expired(&self) -> Result<u64, StoreError> {
         self.inner.check_open()?;
         self.inner.clean(true)
+    }
+
+    /// The settings.
+    pub fn options(&self) -> &Options {
+        &self.inner.options
     }
 
     /// Counters.

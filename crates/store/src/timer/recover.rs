@@ -1,0 +1,132 @@
+//! Makes the timer's files agree after a stop of any kind (Apache `TimerMessageStore.recover`, `recoverAndRevise`, `reviseQueueOffset`).
+//!
+//! 1. The log is read from the file before the checkpoint's; it ends in front of the first thing that is no unit, or that is about a
+//!    message which the commit log does not have.
+//! 2. Slots get what the log has more. Slots that point behind the log's end are made again from the log.
+//! 3. Reading the topic goes on behind the message of the newest unit, or where the checkpoint says, whichever is later.
+
+use super::log::{TimerUnit, UNIT_I64};
+use super::{TIMER_QUEUE, TIMER_TOPIC, TimerStore};
+use crate::error::StoreError;
+use crate::store::Store;
+use pyrmq_remoting::message::Record;
+use std::collections::BTreeSet;
+
+pub(super) fn recover(timers: &mut TimerStore, store: &Store) -> Result<(), StoreError> {
+    let saved = timers.checkpoint.saved();
+    let log_end = store.health().max_physical_offset;
+    let from = if timers.wheel.has_file() {
+        (saved.log_end - timers.log.file_bytes()).max(0)
+    } else {
+        0
+    };
+    let (options, read_ms) = (timers.options, timers.read_ms);
+    let is_waiting = |unit: &TimerUnit| options.floor_ms(unit.due_ms()) >= read_ms;
+    let mut found: Vec<(i64, TimerUnit)> = Vec::new();
+    let mut newest = None;
+    let end = timers.log.walk(from, |position, unit| {
+        let is_known = unit.position.saturating_add(i64::from(unit.size)) <= log_end;
+        if is_known {
+            newest = Some(*unit);
+            if is_waiting(unit) {
+                found.push((position, *unit));
+            }
+        }
+        is_known
+    })?;
+    let end = if timers.log.is_empty() { 0 } else { end };
+    if !timers.log.is_empty() {
+        timers.log.cut(end)?;
+    }
+    let again = take_out_dangling(timers, end);
+    for (position, unit) in &found {
+        revise(timers, *position, unit);
+    }
+    if let Some(first) = again.first {
+        tracing::warn!(
+            slots = again.times.len(),
+            "slots of the timer wheel are made again from the timer log"
+        );
+        let mut units = Vec::new();
+        timers.log.walk(first, |position, unit| {
+            if again.times.contains(&options.floor_ms(unit.due_ms())) {
+                units.push((position, *unit));
+            }
+            position + UNIT_I64 < end
+        })?;
+        for (position, unit) in &units {
+            revise(timers, *position, unit);
+        }
+    }
+    timers.queue_offset = queue_offset(timers, store, newest, end)?;
+    let waiting = timers.count();
+    if waiting > 0 || !found.is_empty() {
+        tracing::info!(
+            waiting,
+            read_ms = timers.read_ms,
+            queue_offset = timers.queue_offset,
+            "timer messages were found"
+        );
+    }
+    Ok(())
+}
+
+/// A unit that the wheel may lack.
+fn revise(timers: &mut TimerStore, position: i64, unit: &TimerUnit) {
+    let time_ms = timers.options.floor_ms(unit.due_ms());
+    let slot = timers.wheel.get(time_ms);
+    if slot.is_none_or(|slot| slot.last < position) {
+        timers.note(time_ms, slot, position, unit);
+    }
+}
+
+/// Slots that pointed behind the log's end.
+#[derive(Default)]
+struct Again {
+    times: BTreeSet<i64>,
+    /// The oldest unit of any.
+    first: Option<i64>,
+}
+
+fn take_out_dangling(timers: &mut TimerStore, end: i64) -> Again {
+    let mut again = Again::default();
+    for slot in timers.wheel.waiting() {
+        if slot.last >= end {
+            again.times.insert(slot.time_ms);
+            let first = slot.first.max(0);
+            again.first = Some(again.first.map_or(first, |known: i64| known.min(first)));
+            timers.wheel.clear(slot.time_ms);
+        }
+    }
+    // Units may be older than the oldest file, or all be lost.
+    again.first = again.first.filter(|first| *first < end);
+    again
+}
+
+fn queue_offset(
+    timers: &TimerStore,
+    store: &Store,
+    newest: Option<TimerUnit>,
+    end: i64,
+) -> Result<i64, StoreError> {
+    let saved = timers.checkpoint.saved();
+    let mut offset = match newest {
+        Some(unit) => behind_message_of(store, &unit)?,
+        None => None,
+    };
+    if end >= saved.log_end {
+        offset = Some(offset.map_or(saved.queue_offset, |found| found.max(saved.queue_offset)));
+    }
+    let min = store.min_offset(TIMER_TOPIC, TIMER_QUEUE);
+    let max = store.max_offset(TIMER_TOPIC, TIMER_QUEUE);
+    Ok(offset.unwrap_or(min).clamp(min, max.max(min)))
+}
+
+/// The place in the topic's queue behind the message of a unit.
+fn behind_message_of(store: &Store, unit: &TimerUnit) -> Result<Option<i64>, StoreError> {
+    let Some(bytes) = store.record_at(unit.position)? else {
+        return Ok(None);
+    };
+    let record = Record::decode(&bytes)?;
+    Ok((record.topic == TIMER_TOPIC).then_some(record.queue_offset + 1))
+}
