@@ -51,6 +51,7 @@ BESIDE = {
 NARROWER = {
     "brokerId": "slaves are not built yet",
     "mappedFileSizeConsumeQueue": "a multiple of 20",
+    "timerPrecisionMs": "one of four",
 }
 
 

@@ -15,7 +15,7 @@ use pyrmq_remoting::clock;
 use pyrmq_remoting::net::{
     Client, ClientOptions, CloseReason, Events, Peer, Requests, Server, Shutdown, Tracker,
 };
-use pyrmq_store::{Fs, RealFs};
+use pyrmq_store::{Fs, RealFs, TIMER_TOPIC};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,8 +47,8 @@ pub struct Broker {
     tasks: Tracker,
     listening: SocketAddr,
     fast: Option<SocketAddr>,
-    // Guards the thread that delivers delayed messages, until it is joined.
-    delays: Mutex<Option<JoinHandle<()>>>,
+    // Guards the threads that deliver delayed and timer messages, until they are joined.
+    deliverers: Mutex<Vec<JoinHandle<()>>>,
     stopped: AtomicBool,
 }
 
@@ -114,7 +114,7 @@ impl Broker {
             tasks,
             listening,
             fast: fast_address,
-            delays: Mutex::default(),
+            deliverers: Mutex::default(),
             stopped: AtomicBool::new(false),
             state,
         });
@@ -190,11 +190,14 @@ impl Broker {
         self.tasks.wait(Duration::from_secs(5)).await;
         self.client.close().await;
         self.state.delays.stop();
-        let thread = self.delays.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.state.timers.stop();
+        let threads = std::mem::take(&mut *self.deliverers.lock().unwrap_or_else(PoisonError::into_inner));
         let state = self.state.clone();
         let closed = tokio::task::spawn_blocking(move || {
-            if thread.is_some_and(|thread| thread.join().is_err()) {
-                tracing::error!("the thread of the delayed messages had failed");
+            for thread in threads {
+                if thread.join().is_err() {
+                    tracing::error!("the thread of the delayed messages or of the timer had failed");
+                }
             }
             persist_and_close(&state)
         })
@@ -237,14 +240,23 @@ impl Broker {
                 self.serving.clone(),
             ));
         }
+        self.start_thread("pyrmq-delay", |state| state.delays.run(&state.store));
+        self.start_thread("pyrmq-timer", |state| state.timers.run(&state.store));
+    }
+
+    fn start_thread(&self, name: &str, run: impl FnOnce(&State) + Send + 'static) {
         let state = self.state.clone();
         let thread = std::thread::Builder::new()
-            .name("pyrmq-delay".to_owned())
-            .spawn(move || state.delays.run(&state.store));
+            .name(name.to_owned())
+            .spawn(move || run(&state));
         match thread {
-            Ok(thread) => *self.delays.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread),
+            Ok(thread) => self
+                .deliverers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(thread),
             Err(error) => {
-                tracing::error!(%error, "cannot start a thread: delayed messages will not be delivered");
+                tracing::error!(name, %error, "cannot start a thread: delayed messages will not be delivered");
             }
         }
     }
@@ -256,6 +268,7 @@ impl Drop for Broker {
         self.serving.stop_now();
         self.background.stop_now();
         self.state.delays.stop();
+        self.state.timers.stop();
     }
 }
 
@@ -269,6 +282,9 @@ fn hook_up(
     let waiting = Arc::downgrade(state);
     state.store.on_arrival(Arc::new(move |arrival| {
         if let Some(state) = waiting.upgrade() {
+            if arrival.topic == TIMER_TOPIC {
+                state.timers.arrived();
+            }
             state.hold.arrived(arrival);
         }
     }));

@@ -13,6 +13,7 @@ mod processor;
 pub mod register;
 pub mod state;
 pub mod stats;
+pub mod timer;
 
 pub use broker::{Broker, Health};
 pub use error::BrokerError;

@@ -103,6 +103,10 @@ pyrmq_remoting::options! {
     /// Delays of the levels, from level 1 on.
     message_delay_level: String = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h".to_owned(),
         "messageDelayLevel", "list of numbers with s, m, h or d", 0..=0;
+    /// Timer messages can be taken back before their time.
+    recall_message_enable: bool = false, "recallMessageEnable", "switch", 0..=0;
+    /// That is so where the broker may not be written, too.
+    allow_recall_when_broker_not_writeable: bool = true, "allowRecallWhenBrokerNotWriteable", "switch", 0..=0;
     /// Most messages in one answer to a query by unique key.
     default_query_max_num: i32 = 32, "defaultQueryMaxNum", "messages", 1..=10_000;
 }

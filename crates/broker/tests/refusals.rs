@@ -60,7 +60,7 @@ async fn bad_sends_are_refused_one_by_one() {
         &["SCHEDULE"],
     )
     .await;
-    let timed = properties(&[("TIMER_DELAY_SEC", "5")]);
+    let timed = properties(&[("TIMER_DELAY_SEC", "999999")]);
     refused(&site, send("T", 0, b"x", &timed), illegal, &["timer"]).await;
     let mut missing = send("T", 0, b"x", "");
     missing.fields.remove("b");
@@ -223,7 +223,7 @@ async fn codes_without_a_row_say_so() {
     .await;
     refused(
         &site,
-        Command::request(request::RECALL_MESSAGE),
+        Command::request(request::GET_TIMER_METRICS),
         unsupported,
         &["timer"],
     )

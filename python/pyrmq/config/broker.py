@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pyrmq.config.option import LONG_MAX, PORT_MAX, Options, option
+from pyrmq.config.option import INT_MAX, LONG_MAX, PORT_MAX, Options, option
 
 BROKER_PORT = 10911
 
@@ -187,6 +187,55 @@ class BrokerOptions(Options):
     message_delay_level: str = option(
         default="1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         text="delays of the levels, from level 1 on",
+    )
+    timer_wheel_enable: bool = option(
+        default=True, text="messages can be delivered at a moment of their own"
+    )
+    timer_precision_ms: int = option(
+        default=1000,
+        text="steps of the timer: 100, 200, 500 or 1000; fixed while messages wait",
+        unit="ms",
+        minimum=100,
+        maximum=1000,
+    )
+    timer_max_delay_sec: int = option(
+        default=3 * 86_400,
+        text="longest delay of a timer message",
+        unit="s",
+        minimum=1,
+    )
+    timer_roll_window_slot: int = option(
+        default=2 * 86_400,
+        text="timer messages that are due later wait in rounds of so many steps",
+        unit="steps",
+        minimum=2,
+        maximum=7 * 86_400 - 60,
+    )
+    timer_congest_num_each_slot: int = option(
+        default=INT_MAX,
+        text="timer messages of one step from which sends are refused, at twice as many all",
+        unit="messages",
+        minimum=1,
+    )
+    timer_stop_enqueue: bool = option(
+        default=False, text="timer messages are not taken into the timer"
+    )
+    timer_stop_dequeue: bool = option(default=False, text="timer messages are not delivered")
+    timer_flush_interval_ms: int = option(
+        default=1000,
+        text="how often the timer's files are flushed when they changed",
+        unit="ms",
+        minimum=10,
+        maximum=600_000,
+    )
+    mapped_file_size_timer_log: int = option(
+        default=100 * 2**20, text="size of a file of the timer's log", unit="bytes", minimum=4096
+    )
+    recall_message_enable: bool = option(
+        default=False, text="timer messages can be taken back before their time"
+    )
+    allow_recall_when_broker_not_writeable: bool = option(
+        default=True, text="that is so where the broker may not be written, too"
     )
     max_message_size: int = option(
         default=4 * 1024 * 1024,

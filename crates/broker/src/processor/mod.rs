@@ -13,6 +13,7 @@ pub(crate) mod properties;
 pub(crate) mod pull;
 pub(crate) mod query;
 mod readers;
+pub(crate) mod recall;
 pub(crate) mod reply;
 pub(crate) mod retention;
 mod rows;

@@ -3,6 +3,7 @@
 use super::back::send_back;
 use super::call::Call;
 use super::pull::Pull;
+use super::recall::{self, Recall};
 use super::reply::SendReply;
 use super::send::Send;
 use super::{
@@ -127,6 +128,7 @@ const PLAIN: &[(i32, Function, &str)] = &[
         "what is older than fileReservedTime, at any hour",
     ),
     (request::GET_SUBSCRIPTIONGROUP_CONFIG, group::config, ""),
+    (request::GET_TIMER_CHECK_POINT, recall::checkpoint, ""),
 ];
 
 /// Answered once the name servers have heard of the change.
@@ -143,11 +145,13 @@ const ANNOUNCED: &[(i32, Function, &str)] = &[
 const SENDS: &[(i32, &str)] = &[
     (
         request::SEND_MESSAGE,
-        "delay levels, transactions; timer messages and inner batches are refused",
+        "delay levels, timer messages, transactions; inner batches are refused",
     ),
     (request::SEND_MESSAGE_V2, "as 10"),
     (request::SEND_BATCH_MESSAGE, "one write"),
 ];
+
+const RECALLS: &[(i32, &str)] = &[(request::RECALL_MESSAGE, "needs recallMessageEnable")];
 
 const REPLIES: &[(i32, &str)] = &[
     (request::SEND_REPLY_MESSAGE, "pushed to the requester by 326"),
@@ -200,12 +204,8 @@ const REFUSALS: &[(&[i32], &str)] = &[
         "pop consumption is not built yet, consumers allocate queues themselves",
     ),
     (
-        &[
-            request::RECALL_MESSAGE,
-            request::GET_TIMER_CHECK_POINT,
-            request::GET_TIMER_METRICS,
-        ],
-        "timer messages are not built yet",
+        &[request::GET_TIMER_METRICS],
+        "numbers of timer messages by topic are not kept; slaves, which ask for them, are not built yet",
     ),
     (
         &[
@@ -240,7 +240,13 @@ fn row(code: i32) -> RowInfo {
         .iter()
         .chain(ANNOUNCED)
         .map(|(code, _, note)| (*code, *note));
-    let others = SENDS.iter().chain(REPLIES).chain(CALLS).chain(PULLS).copied();
+    let others = SENDS
+        .iter()
+        .chain(RECALLS)
+        .chain(REPLIES)
+        .chain(CALLS)
+        .chain(PULLS)
+        .copied();
     let native = functions.chain(others).find(|(native, _)| *native == code);
     if let Some((_, note)) = native {
         return RowInfo {
@@ -284,6 +290,8 @@ pub(crate) fn table(
     let send: Arc<dyn Processor> = Arc::new(Send::new(state.clone()));
     let reply: Arc<dyn Processor> = Arc::new(SendReply::new(state.clone()));
     table.native(&codes(SENDS), &send).native(&codes(REPLIES), &reply);
+    let recall: Arc<dyn Processor> = Arc::new(Recall::new(state.clone()));
+    table.native(&codes(RECALLS), &recall);
     let call: Arc<dyn Processor> = Arc::new(Call::new(state.clone()));
     table.native(&codes(CALLS), &call);
     if !fast {

@@ -44,9 +44,10 @@ pub(crate) fn info(state: &State) -> Vec<(String, String)> {
     brakes(state, &mut rows);
     rows.add("EndTransactionQueueSize", &0);
     rows.add("EndTransactionThreadPoolQueueCapacity", &100_000);
-    for key in ["timerReadBehind", "timerOffsetBehind", "timerCongestNum"] {
-        rows.add(key, &0);
-    }
+    let [late, unread, waiting] = state.timers.figures(&state.store);
+    rows.add("timerReadBehind", &late);
+    rows.add("timerOffsetBehind", &unread);
+    rows.add("timerCongestNum", &waiting);
     rows.add("timerEnqueueTps", &"0.0");
     rows.add("timerDequeueTps", &"0.0");
     for (level, offset) in state.delays.offsets() {

@@ -14,6 +14,7 @@ use crate::draft::Draft;
 use crate::error::Refusal;
 use crate::state::topics::TopicConfig;
 use crate::state::{State, born_host};
+use crate::timer::Handle;
 use pyrmq_remoting::codes::{request as request_code, response};
 use pyrmq_remoting::header::SendMessageRequestHeader;
 use pyrmq_remoting::message::id::OffsetId;
@@ -165,7 +166,7 @@ impl Send {
             sys_flag = sys_flag::with_transaction(sys_flag, 0);
             (stored_topic, stored_queue) = (transaction::HALF_TOPIC, 0);
         }
-        let draft = Draft {
+        let mut draft = Draft {
             topic: stored_topic,
             queue_id: stored_queue,
             delay_level,
@@ -181,6 +182,11 @@ impl Send {
             keys: known.keys,
             tags: known.tags,
         };
+        let due_ms = if known.is_timer && delay_level <= 0 && !half {
+            state.timers.hold(&mut draft)?
+        } else {
+            None
+        };
         let stored = draft
             .put_in_burst(&state.store, &state.delays)
             .map_err(|error| Refusal::of_put(&error))?;
@@ -189,7 +195,13 @@ impl Send {
                 .transactions
                 .began(unique_key.unwrap_or_default(), stored.queue_offset);
         }
-        Ok(self.outcome(&stored, queue_id, unique_key, !known.no_wait))
+        let mut outcome = self.outcome(&stored, queue_id, unique_key, !known.no_wait);
+        if let Some(due_ms) = due_ms.filter(|_| !admission::is_retry(&topic.name)) {
+            let broker = &state.options.broker_name;
+            let handle = Handle::write(&topic.name, broker, due_ms, unique_key.unwrap_or_default());
+            outcome.response.fields.push("recallHandle", &handle);
+        }
+        Ok(outcome)
     }
 
     fn store_batch(
@@ -318,12 +330,6 @@ fn is_half(state: &State, header: &SendMessageRequestHeader<'_>, known: &Known<'
 
 /// Refuses what has no home here yet, so that nobody believes it was done.
 fn refuse_unbuilt(header: &SendMessageRequestHeader<'_>, known: &Known<'_>) -> Result<(), Refusal> {
-    if known.is_timer && known.delay_level <= 0 {
-        return Err(Refusal::new(
-            response::MESSAGE_ILLEGAL,
-            "timer messages (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS) are not built yet, use a delay level",
-        ));
-    }
     if known.is_inner_batch || header.sys_flag & sys_flag::INNER_BATCH != 0 {
         return Err(Refusal::new(
             response::MESSAGE_ILLEGAL,

@@ -18,6 +18,7 @@ use crate::processor::properties;
 use crate::processor::transaction::{HALF_TOPIC, OP_TOPIC, Transactions};
 use crate::register::Announcements;
 use crate::stats::Stats;
+use crate::timer::Timers;
 use clients::Clients;
 use file::ConfigFile;
 use groups::{GroupConfig, Groups};
@@ -62,6 +63,8 @@ pub struct State {
     pub hold: Hold,
     /// Delayed messages.
     pub delays: Delays,
+    /// Timer messages.
+    pub timers: Timers,
     /// Open transactions.
     pub(crate) transactions: Transactions,
     /// Counters.
@@ -137,6 +140,7 @@ impl State {
                 tracing::warn!(%error, "cannot close the store of a broker that did not start");
             }
         })?;
+        let timers = Timers::open(&store, fs)?;
         let done = |topic: &str| tables.offsets.get("CID_RMQ_SYS_TRANS", topic, 0);
         let transactions = Transactions::load(&store, done(HALF_TOPIC), done(OP_TOPIC))?;
         Ok(Self {
@@ -148,6 +152,7 @@ impl State {
             locks: Locks::new(options.lock_max_live_time),
             hold,
             delays: tables.delays,
+            timers,
             stats: Stats::new(clock::now_ms()),
             announcements: Announcements::new(name_servers),
             address: OnceLock::new(),

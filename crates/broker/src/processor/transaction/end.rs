@@ -128,26 +128,28 @@ fn commit_half(state: &State, half: &Record<'_>) -> Result<(), Refusal> {
     let known = properties::look(text);
     let real = properties::copy(text, 0, |name| OF_THE_HALF.contains(&name));
     let committed = sys_flag::with_transaction(half.sys_flag, sys_flag::TRANSACTION_COMMIT);
-    let stored = if known.delay_level > 0 {
-        let draft = Draft {
-            topic,
-            queue_id,
-            delay_level: known.delay_level,
-            flag: half.flag,
-            sys_flag: committed,
-            born_ms: half.born_timestamp_ms,
-            born_host: half.born_host,
-            store_host: half.store_host,
-            reconsume_times: half.reconsume_times,
-            body: half.body,
-            properties: real,
-            unique_key: known.unique_key,
-            keys: known.keys,
-            tags: known.tags,
-        };
+    let mut draft = Draft {
+        topic,
+        queue_id,
+        delay_level: known.delay_level,
+        flag: half.flag,
+        sys_flag: committed,
+        born_ms: half.born_timestamp_ms,
+        born_host: half.born_host,
+        store_host: half.store_host,
+        reconsume_times: half.reconsume_times,
+        body: half.body,
+        properties: real,
+        unique_key: known.unique_key,
+        keys: known.keys,
+        tags: known.tags,
+    };
+    let is_delayed = known.delay_level > 0;
+    let waits = is_delayed || (known.is_timer && state.timers.hold(&mut draft)?.is_some());
+    let stored = if waits {
         draft.put(&state.store, &state.delays)
     } else {
-        let mut message = copy_of(half, topic, queue_id, &real);
+        let mut message = copy_of(half, topic, queue_id, &draft.properties);
         message.sys_flag = committed;
         message.prepared_transaction_offset = half.physical_offset;
         state.store.put(&message)

@@ -21,11 +21,12 @@ pub(crate) use end::end;
 pub(crate) use resume::resume;
 
 use super::properties;
+use crate::admission::SCHEDULE_TOPIC;
 use crate::error::Refusal;
 use crate::state::State;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, java_hash, record, sys_flag};
-use pyrmq_store::{Get, KeyKind, KeyQuery, Message, Store, StoreError, TagFilter};
+use pyrmq_store::{Get, KeyKind, KeyQuery, Message, Store, StoreError, TIMER_TOPIC, TagFilter};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -229,21 +230,26 @@ fn is_committed(store: &Store, half: &Record<'_>) -> Result<bool, StoreError> {
     let (Some(topic), Some(id)) = (half.properties.get("REAL_TOPIC"), half.properties.get("UNIQ_KEY")) else {
         return Ok(false);
     };
-    let found = store.query(&KeyQuery {
-        topic,
-        key: id,
-        kind: KeyKind::Unique,
-        max_count: 32,
-        begin_ms: 0,
-        end_ms: i64::MAX,
-    })?;
     let committed = |record: &Record<'_>| {
         sys_flag::transaction(record.sys_flag) == sys_flag::TRANSACTION_COMMIT
             && record.properties.get("UNIQ_KEY") == Some(id)
     };
-    Ok(record::records(&found.body)
-        .map_while(Result::ok)
-        .any(|record| committed(&record)))
+    // A delayed one waits elsewhere.
+    for topic in [topic, TIMER_TOPIC, SCHEDULE_TOPIC] {
+        let found = store.query(&KeyQuery {
+            topic,
+            key: id,
+            kind: KeyKind::Unique,
+            max_count: 32,
+            begin_ms: 0,
+            end_ms: i64::MAX,
+        })?;
+        let mut records = record::records(&found.body).map_while(Result::ok);
+        if records.any(|record| committed(&record)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn internal(error: &StoreError) -> Refusal {

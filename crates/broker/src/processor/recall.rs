@@ -1,0 +1,151 @@
+//! Takes a timer message back: 370 (Apache `RecallMessageProcessor`); and how far the timer is: 60.
+//!
+//! A message that says so is stored for the same step; when the step is delivered, the one that it names is not.
+
+use super::Answer;
+use super::properties;
+use super::send::bytes_of;
+use crate::admission;
+use crate::draft::Draft;
+use crate::error::Refusal;
+use crate::state::{State, born_host};
+use crate::timer::Handle;
+use pyrmq_remoting::codes::response;
+use pyrmq_remoting::header::{RecallMessageRequestHeader, RecallMessageResponseHeader};
+use pyrmq_remoting::net::{Peer, Processor, Reply};
+use pyrmq_remoting::{Command, clock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const TAG: &str = "_RECALL_TAG_";
+
+/// Answers 370.
+#[derive(Debug)]
+pub(crate) struct Recall {
+    state: Arc<State>,
+}
+
+impl Recall {
+    pub(crate) fn new(state: Arc<State>) -> Self {
+        Self { state }
+    }
+}
+
+impl Processor for Recall {
+    fn process(&self, request: Command, peer: &Peer, reply: Reply) {
+        match recall(&self.state, &request, peer) {
+            // What the disk does makes no difference to the answer, as in Apache.
+            Ok((answer, Some(position))) => {
+                let sent = Box::new(move |_flushed| reply.send(answer));
+                self.state.store.when_durable(position, sent);
+            }
+            Ok((answer, None)) => reply.send(answer),
+            Err(refusal) => {
+                let region = &self.state.options.region_id;
+                reply.send(refusal.into_response().with_field("MSG_REGION", region));
+            }
+        }
+    }
+}
+
+/// The answer, and what must be durable before it.
+fn recall(state: &State, request: &Command, peer: &Peer) -> Result<(Command, Option<i64>), Refusal> {
+    let header = RecallMessageRequestHeader::decode(&request.fields)?;
+    let handle = check(state, &header)?;
+    let now_ms = clock::now_ms();
+    let mut text = String::new();
+    properties::append(&mut text, "TAGS", TAG);
+    properties::append(&mut text, "TIMER_DEL_UNIQKEY", &handle.unique_key);
+    properties::append(&mut text, "UNIQ_KEY", &handle.unique_key);
+    properties::append(&mut text, "TIMER_DELIVER_MS", &handle.time);
+    properties::append(&mut text, "BORN_TIMESTAMP", &now_ms.to_string());
+    if let Some(group) = header.producer_group.filter(|group| !group.is_empty()) {
+        properties::append(&mut text, "PGROUP", group);
+    }
+    let mut draft = Draft {
+        topic: &handle.topic,
+        queue_id: 0,
+        delay_level: 0,
+        flag: 0,
+        sys_flag: 0,
+        born_ms: now_ms,
+        born_host: born_host(peer),
+        store_host: state.store_host(),
+        reconsume_times: 0,
+        body: b"0",
+        properties: text,
+        unique_key: Some(&handle.unique_key),
+        keys: None,
+        tags: Some(TAG),
+    };
+    let failed = |reason: &str| {
+        tracing::warn!(topic = handle.topic, reason, "a recall failed");
+        state.stats.put_failed.fetch_add(1, Ordering::Relaxed);
+        Refusal::internal("recall failed, execute error")
+    };
+    state
+        .timers
+        .hold(&mut draft)
+        .map_err(|refusal| failed(&refusal.remark))?
+        .ok_or_else(|| failed("its time is over"))?;
+    let stored = draft
+        .put(&state.store, &state.delays)
+        .map_err(|error| failed(&error.to_string()))?;
+    state.stats.count_put(1, bytes_of(&stored));
+    let answer = Command::response(response::SUCCESS)
+        .with_field("MSG_REGION", &state.options.region_id)
+        .with_header(&RecallMessageResponseHeader {
+            msg_id: &handle.unique_key,
+        });
+    Ok((answer, state.waits_for_disk.then_some(stored.end_position)))
+}
+
+fn check(state: &State, header: &RecallMessageRequestHeader<'_>) -> Result<Handle, Refusal> {
+    let options = &state.options;
+    if !options.recall_message_enable {
+        return Err(Refusal::new(
+            response::NO_PERMISSION,
+            "recall failed, operation is forbidden",
+        ));
+    }
+    let is_writeable = admission::is_writeable(options.broker_permission);
+    if !is_writeable && !options.allow_recall_when_broker_not_writeable {
+        return Err(Refusal::new(
+            response::SERVICE_NOT_AVAILABLE,
+            "recall failed, broker service not available",
+        ));
+    }
+    if state.topics.get(header.topic).is_none() {
+        return Err(Refusal::new(
+            response::TOPIC_NOT_EXIST,
+            format!("recall failed, the topic[{}] not exist", header.topic),
+        ));
+    }
+    let illegal = |text: &str| Refusal::new(response::ILLEGAL_OPERATION, text);
+    let handle = Handle::read(header.recall_handle).ok_or_else(|| illegal("recall handle is invalid"))?;
+    if handle.topic != header.topic {
+        return Err(illegal("recall failed, topic not match"));
+    }
+    if handle.broker != options.broker_name {
+        return Err(illegal("recall failed, broker service not available"));
+    }
+    let left_ms = handle
+        .time
+        .parse::<i64>()
+        .unwrap_or(-1)
+        .saturating_sub(clock::now_ms());
+    let most_ms = options.store.timer.max_delay_sec * 1000;
+    if !(1..most_ms).contains(&left_ms) {
+        return Err(illegal("recall failed, timestamp invalid"));
+    }
+    Ok(handle)
+}
+
+/// 60.
+pub(crate) fn checkpoint(state: &State, _request: &Command, _peer: &Peer) -> Answer {
+    let numbers = state
+        .timers
+        .checkpoint()
+        .ok_or_else(|| Refusal::internal("The checkpoint is null"))?;
+    Ok(Command::response(response::SUCCESS).with_body(numbers))
+}

@@ -1,0 +1,254 @@
+//! From the timer to the real topics (Apache `TimerMessageStore.dequeue`, `convert`, `doPut`).
+
+use super::{Timers, Work, lock, may_pass};
+use crate::processor::properties;
+use pyrmq_remoting::clock;
+use pyrmq_remoting::message::{Record, java_hash};
+use pyrmq_store::{Message, Store, StoreError, Stored, TIMER_QUEUE, TIMER_TOPIC, TimerStore, TimerUnit};
+use std::collections::HashSet;
+use std::sync::Mutex;
+
+/// Messages read at once, and their bytes.
+const READ_COUNT: usize = 64;
+const READ_BYTES: i64 = 1 << 20;
+
+/// A slot that is being delivered.
+#[derive(Debug)]
+pub(super) struct Job {
+    time_ms: i64,
+    units: Vec<TimerUnit>,
+    /// Unique keys of the messages that were taken back; brokers after 5.5.0 write `topic+unique key`.
+    taken_back: HashSet<String>,
+    /// The first unit that is not done.
+    next: usize,
+}
+
+impl Timers {
+    /// Delivers every slot whose step is over. True: messages went back into the timer's topic.
+    pub(super) fn deliver(
+        &self,
+        files: &Mutex<TimerStore>,
+        store: &Store,
+        work: &mut Work,
+    ) -> Result<bool, StoreError> {
+        let mut rolled = false;
+        if self.options.stop_dequeue {
+            return Ok(rolled);
+        }
+        loop {
+            let mut job = match work.job.take() {
+                Some(job) => job,
+                None => match begin(files, store, work.write_ms)? {
+                    Some(job) => job,
+                    None => return Ok(rolled),
+                },
+            };
+            let delivered = job.deliver(store, &mut work.log_end);
+            rolled |= job.units.iter().any(TimerUnit::rolls);
+            let time_ms = job.time_ms;
+            if let Err(error) = delivered {
+                work.job = Some(job);
+                return Err(error);
+            }
+            lock(files).done(time_ms);
+            if self.is_stopped() {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+/// The next slot whose step is over.
+fn begin(files: &Mutex<TimerStore>, store: &Store, write_ms: i64) -> Result<Option<Job>, StoreError> {
+    let (time_ms, units) = {
+        let mut files = lock(files);
+        let next_ms = files.next_ms().filter(|next_ms| *next_ms < write_ms);
+        let Some(time_ms) = next_ms else {
+            files.read_to(write_ms);
+            return Ok(None);
+        };
+        (time_ms, files.slot(time_ms)?)
+    };
+    let (deletes, units): (Vec<_>, Vec<_>) = units
+        .into_iter()
+        .partition(|unit| unit.deletes() && !unit.rolls());
+    let mut taken_back = HashSet::new();
+    each(store, &deletes, |_, record| {
+        if let Some(key) = record.properties.get("TIMER_DEL_UNIQKEY") {
+            taken_back.insert(key.to_owned());
+        }
+        Ok(())
+    })?;
+    Ok(Some(Job {
+        time_ms,
+        units,
+        taken_back,
+        next: 0,
+    }))
+}
+
+impl Job {
+    fn deliver(&mut self, store: &Store, log_end: &mut i64) -> Result<(), StoreError> {
+        let left = self.units.get(self.next..).unwrap_or_default();
+        let (next, taken_back) = (&mut self.next, &self.taken_back);
+        let mut done = 0;
+        let result = each(store, left, |at, record| {
+            let unit = left.get(at).copied();
+            let stored = match unit {
+                Some(unit) if unit.rolls() => put_back(store, record, unit.written_ms),
+                Some(_) if is_taken_back(taken_back, record) => {
+                    done = at + 1;
+                    return Ok(());
+                }
+                unit => restore(store, record, unit.map_or(-1, |unit| unit.written_ms)),
+            };
+            match stored {
+                Ok(stored) => *log_end = stored.end_position.max(*log_end),
+                Err(error) if may_pass(&error) => return Err(error),
+                Err(error) => {
+                    tracing::error!(position = record.physical_offset, %error, "dropped a timer message that cannot be stored");
+                }
+            }
+            done = at + 1;
+            Ok(())
+        });
+        *next += if result.is_ok() { left.len() } else { done };
+        result
+    }
+}
+
+fn is_taken_back(taken_back: &HashSet<String>, record: &Record<'_>) -> bool {
+    if taken_back.is_empty() {
+        return false;
+    }
+    let [topic, key] = record.properties.get_many(["REAL_TOPIC", "UNIQ_KEY"]);
+    let (Some(topic), Some(key)) = (topic, key) else {
+        return false;
+    };
+    taken_back.contains(key) || taken_back.contains(&[topic, "+", key].concat())
+}
+
+/// Reads the messages of units, many at once. Those that the commit log has dropped are passed over.
+fn each(
+    store: &Store,
+    units: &[TimerUnit],
+    mut take: impl FnMut(usize, &Record<'_>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut from = 0;
+    while from < units.len() {
+        let rest = units.get(from..).unwrap_or_default();
+        let mut bytes = 0;
+        let places: Vec<(i64, i32)> = rest
+            .iter()
+            .take(READ_COUNT)
+            .take_while(|unit| {
+                let is_first = bytes == 0;
+                bytes += i64::from(unit.size);
+                is_first || bytes <= READ_BYTES
+            })
+            .map(|unit| (unit.position, unit.size))
+            .collect();
+        if let Some(body) = store.records_at(&places)? {
+            let mut left = body.as_ref();
+            for (at, (position, size)) in places.iter().enumerate() {
+                let size = usize::try_from(*size).unwrap_or(0);
+                let (bytes, rest) = left.split_at_checked(size).unwrap_or_default();
+                left = rest;
+                look(*position, bytes, |record| take(from + at, record))?;
+            }
+        } else {
+            for (at, (position, _)) in places.iter().enumerate() {
+                let bytes = store.record_at(*position)?.unwrap_or_default();
+                look(*position, &bytes, |record| take(from + at, record))?;
+            }
+        }
+        from += places.len();
+    }
+    Ok(())
+}
+
+fn look(
+    position: i64,
+    bytes: &[u8],
+    take: impl FnOnce(&Record<'_>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    match Record::decode(bytes) {
+        Ok(record) if record.physical_offset == position && record.topic == TIMER_TOPIC => take(&record),
+        _ => {
+            tracing::error!(
+                position,
+                "a timer message that was waiting is not in the commit log any more"
+            );
+            Ok(())
+        }
+    }
+}
+
+/// Stores a message under its real topic, with what Apache leaves in it: REAL_TOPIC and REAL_QID stay.
+fn restore(store: &Store, record: &Record<'_>, taken_ms: i64) -> Result<Stored, StoreError> {
+    let text = record.properties.as_str()?;
+    let topic = properties::find(text, "REAL_TOPIC").unwrap_or_default();
+    let queue_id = properties::find(text, "REAL_QID").and_then(|id| id.parse().ok());
+    let mut own = properties::copy(text, 96, |name| {
+        matches!(name, "TIMER_ENQUEUE_MS" | "TIMER_DEQUEUE_MS")
+    });
+    note_times(&mut own, taken_ms);
+    let stored = put(store, record, topic, queue_id.unwrap_or(-1), &own);
+    if !matches!(stored, Err(StoreError::PropertiesTooLarge { .. })) {
+        return stored;
+    }
+    // The times are there for people; a message that leaves no room for them goes without.
+    put(store, record, topic, queue_id.unwrap_or(-1), text)
+}
+
+/// Stores a message again behind the others of the timer's topic: its time is still far ahead.
+fn put_back(store: &Store, record: &Record<'_>, taken_ms: i64) -> Result<Stored, StoreError> {
+    let text = record.properties.as_str()?;
+    let times = properties::find(text, "TIMER_ROLL_TIMES").and_then(|times| times.parse::<i32>().ok());
+    let mut own = properties::copy(text, 128, |name| {
+        matches!(name, "TIMER_ROLL_TIMES" | "TIMER_ENQUEUE_MS" | "TIMER_DEQUEUE_MS")
+    });
+    properties::append(
+        &mut own,
+        "TIMER_ROLL_TIMES",
+        &times.unwrap_or(0).saturating_add(1).to_string(),
+    );
+    note_times(&mut own, taken_ms);
+    let stored = put(store, record, TIMER_TOPIC, TIMER_QUEUE, &own);
+    if !matches!(stored, Err(StoreError::PropertiesTooLarge { .. })) {
+        return stored;
+    }
+    put(store, record, TIMER_TOPIC, TIMER_QUEUE, text)
+}
+
+fn note_times(text: &mut String, taken_ms: i64) {
+    properties::append(text, "TIMER_ENQUEUE_MS", &taken_ms.to_string());
+    properties::append(text, "TIMER_DEQUEUE_MS", &clock::now_ms().to_string());
+}
+
+fn put(
+    store: &Store,
+    record: &Record<'_>,
+    topic: &str,
+    queue_id: i32,
+    text: &str,
+) -> Result<Stored, StoreError> {
+    let known = properties::look(text);
+    store.put(&Message {
+        topic,
+        queue_id,
+        flag: record.flag,
+        sys_flag: record.sys_flag,
+        born_timestamp_ms: record.born_timestamp_ms,
+        born_host: record.born_host,
+        store_host: record.store_host,
+        reconsume_times: record.reconsume_times,
+        prepared_transaction_offset: 0,
+        body: record.body,
+        properties: text,
+        tags_code: java_hash::tags_code(known.tags),
+        unique_key: known.unique_key,
+        keys: known.keys,
+        tag: known.tags,
+    })
+}

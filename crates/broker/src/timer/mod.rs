@@ -1,0 +1,284 @@
+//! Timer messages: delivered at a moment that the sender chose (Apache `TimerMessageStore`, `HookUtils`).
+//!
+//! ```text
+//! send     rmq_sys_wheel_timer queue 0, with TIMER_OUT_MS, REAL_TOPIC, REAL_QID               `send`
+//! take in  each message of that queue gets a unit in the timer's log and a place in the wheel  `take`
+//! deliver  what waits for a step is stored under its real topic once the step is over          `deliver`
+//! ```
+//! One thread does the second and the third. It wakes at the next step while there is something to take in, else at the next step
+//! for which something waits, else not at all. Everything of a step is taken in before the step is delivered, so that who
+//! takes a message back before its time is heard.
+//!
+//! Progress is saved once the commit log is durable up to what it stands for: a message may be delivered twice after a kill, as Apache's
+//! may, and is never lost.
+
+mod deliver;
+mod handle;
+mod send;
+mod take;
+
+pub(crate) use handle::Handle;
+
+use deliver::Job;
+use pyrmq_remoting::clock;
+use pyrmq_store::{
+    Durability, Fs, Store, StoreError, TIMER_QUEUE, TIMER_TOPIC, TimerOptions, TimerProgress, TimerStore,
+};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long the thread sleeps when it waits for nothing.
+const IDLE_MS: i64 = 60_000;
+/// How long it waits after a failure, in steps.
+const RETRY_STEPS: i64 = 1;
+/// How often old files are looked for.
+const CLEAN_MS: i64 = 30_000;
+/// How long a stop waits for the commit log.
+const STOP: Duration = Duration::from_secs(10);
+/// Steps after which what waits is delivered before anything is taken in: the wheel has room for twice seven days.
+const FAR_BEHIND_STEPS: i64 = 6 * 86_400;
+
+/// The timer of a broker.
+#[derive(Debug)]
+pub struct Timers {
+    options: TimerOptions,
+    // Guards the files: held for one batch, never while messages are stored. `None` with `timerWheelEnable=false`.
+    files: Option<Mutex<TimerStore>>,
+    // Guards what wakes the thread.
+    bell: Mutex<Bell>,
+    wake: Condvar,
+    /// The thread sleeps longer than a step: a new message has to ring.
+    listens: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Bell {
+    rung: bool,
+    stopped: bool,
+}
+
+/// What only the thread knows.
+#[derive(Debug, Default)]
+struct Work {
+    /// The step that is under way.
+    write_ms: i64,
+    /// The slot that is being delivered.
+    job: Option<Job>,
+    /// Behind the last message that was taken in or stored.
+    log_end: i64,
+    /// What is to be saved once the commit log is durable up to there.
+    pending: Option<(TimerProgress, i64)>,
+    saved_ms: i64,
+    cleaned_ms: i64,
+}
+
+impl Timers {
+    /// Reads the files.
+    pub(crate) fn open(store: &Store, fs: &Arc<dyn Fs>) -> Result<Self, StoreError> {
+        let options = store.options().timer;
+        let files = if options.enable {
+            Some(Mutex::new(TimerStore::open(store, fs)?))
+        } else {
+            None
+        };
+        Ok(Self {
+            options,
+            files,
+            bell: Mutex::default(),
+            wake: Condvar::new(),
+            listens: AtomicBool::new(false),
+        })
+    }
+
+    fn files(&self) -> Option<MutexGuard<'_, TimerStore>> {
+        let files = self.files.as_ref()?;
+        Some(files.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn bell(&self) -> MutexGuard<'_, Bell> {
+        self.bell.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A timer message became readable.
+    pub(crate) fn arrived(&self) {
+        if self.listens.swap(false, Ordering::AcqRel) {
+            self.bell().rung = true;
+            self.wake.notify_all();
+        }
+    }
+
+    /// Ends [`Timers::run`].
+    pub(crate) fn stop(&self) {
+        self.bell().stopped = true;
+        self.wake.notify_all();
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.bell().stopped
+    }
+
+    /// Takes in and delivers until [`Timers::stop`]; runs on a thread of its own.
+    pub(crate) fn run(&self, store: &Store) {
+        let Some(files) = &self.files else {
+            return;
+        };
+        let mut work = Work::default();
+        loop {
+            let done = self.pass(files, store, &mut work);
+            if let Err(error) = &done {
+                tracing::warn!(%error, "the timer cannot go on, will try again");
+            }
+            if !self.sleep(files, store, &work, done.is_err()) {
+                break;
+            }
+        }
+        if let Err(error) = self.finish(files, store, &mut work) {
+            tracing::error!(%error, "the timer's progress was not saved: some messages may be delivered again");
+        }
+    }
+
+    /// Everything that can be done now.
+    fn pass(&self, files: &Mutex<TimerStore>, store: &Store, work: &mut Work) -> Result<(), StoreError> {
+        work.write_ms = work.write_ms.max(self.options.floor_ms(clock::now_ms()));
+        let behind_ms = work.write_ms - lock(files).read_ms();
+        if behind_ms > FAR_BEHIND_STEPS * self.options.precision_ms {
+            self.deliver(files, store, work)?;
+        }
+        self.take_in(files, store, work)?;
+        if self.deliver(files, store, work)? {
+            self.take_in(files, store, work)?;
+        }
+        self.save(files, store, work)?;
+        let now_ms = clock::now_ms();
+        if now_ms - work.cleaned_ms >= CLEAN_MS {
+            work.cleaned_ms = now_ms;
+            lock(files).clean(store.health().min_physical_offset)?;
+        }
+        Ok(())
+    }
+
+    /// Writes how far things are: what was noted in an earlier call, once the commit log is durable up to there.
+    fn save(&self, files: &Mutex<TimerStore>, store: &Store, work: &mut Work) -> Result<(), StoreError> {
+        if let Some((progress, end)) = &work.pending
+            && store.durability(*end) == Durability::Local
+        {
+            lock(files).save(progress)?;
+            work.pending = None;
+        }
+        let now_ms = clock::now_ms();
+        let is_time = now_ms - work.saved_ms >= self.options.flush_interval_ms || now_ms < work.saved_ms;
+        if work.pending.is_none() && is_time {
+            let files = lock(files);
+            if files.is_behind() {
+                work.pending = Some((files.progress(), work.log_end));
+                work.saved_ms = now_ms;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until there is something to do; false once stopped.
+    fn sleep(&self, files: &Mutex<TimerStore>, store: &Store, work: &Work, failed: bool) -> bool {
+        loop {
+            self.listens.store(true, Ordering::Release);
+            let step_ms = self.options.precision_ms;
+            let now_ms = clock::now_ms();
+            let next_step_ms = self.options.floor_ms(now_ms) + step_ms;
+            let wait_ms = if failed {
+                step_ms * RETRY_STEPS
+            } else {
+                self.next_ms(files, store, work, next_step_ms) - now_ms
+            };
+            if wait_ms <= step_ms {
+                self.listens.store(false, Ordering::Release);
+            }
+            let wait = Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0));
+            let (mut bell, _) = self
+                .wake
+                .wait_timeout_while(self.bell(), wait, |bell| !bell.rung && !bell.stopped)
+                .unwrap_or_else(PoisonError::into_inner);
+            if bell.stopped {
+                return false;
+            }
+            if !std::mem::take(&mut bell.rung) {
+                return true;
+            }
+        }
+    }
+
+    /// When there is something to do.
+    fn next_ms(&self, files: &Mutex<TimerStore>, store: &Store, work: &Work, next_step_ms: i64) -> i64 {
+        let step_ms = self.options.precision_ms;
+        let files = lock(files);
+        let mut next_ms = next_step_ms - step_ms + IDLE_MS;
+        let has_new = store.max_offset(TIMER_TOPIC, TIMER_QUEUE) > files.queue_offset();
+        if has_new && !self.options.stop_enqueue {
+            next_ms = next_ms.min(next_step_ms);
+        }
+        if let Some(due_ms) = files.next_ms()
+            && !self.options.stop_dequeue
+        {
+            // A step is delivered once it is over.
+            next_ms = next_ms.min((due_ms + step_ms).max(next_step_ms));
+        }
+        if work.pending.is_some() || files.is_behind() {
+            let flush_ms = self.options.flush_interval_ms;
+            next_ms = next_ms.min((work.saved_ms + flush_ms).max(next_step_ms));
+        }
+        next_ms
+    }
+
+    /// Delivers the rest of the slot that is under way, and saves.
+    fn finish(&self, files: &Mutex<TimerStore>, store: &Store, work: &mut Work) -> Result<(), StoreError> {
+        if work.job.is_some() {
+            self.deliver(files, store, work)?;
+        }
+        let mut files = lock(files);
+        if !files.is_behind() {
+            return Ok(());
+        }
+        let (told, done) = channel();
+        // The thread that answers may outlive the wait.
+        store.when_durable(work.log_end, Box::new(move |flushed| drop(told.send(flushed))));
+        done.recv_timeout(STOP).unwrap_or(Err(StoreError::FlushTimeout {
+            waited_ms: u64::try_from(STOP.as_millis()).unwrap_or(u64::MAX),
+        }))?;
+        let progress = files.progress();
+        files.save(&progress)
+    }
+
+    /// What 28 tells: seconds behind with delivering, messages behind with taking in, messages that wait.
+    pub(crate) fn figures(&self, store: &Store) -> [i64; 3] {
+        let Some(files) = self.files() else {
+            return [0; 3];
+        };
+        let late_ms = files
+            .next_ms()
+            .map_or(0, |due_ms| clock::now_ms() - due_ms - self.options.precision_ms);
+        let unread = store.max_offset(TIMER_TOPIC, TIMER_QUEUE) - files.queue_offset();
+        [late_ms.max(0) / 1000, unread.max(0), files.count()]
+    }
+
+    /// What 60 answers.
+    pub(crate) fn checkpoint(&self) -> Option<Vec<u8>> {
+        Some(self.files()?.checkpoint_bytes())
+    }
+}
+
+fn lock(files: &Mutex<TimerStore>) -> MutexGuard<'_, TimerStore> {
+    files.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// True for a failure after which the same may work; a message that can never be stored must not hold up the others.
+fn may_pass(error: &StoreError) -> bool {
+    !matches!(
+        error,
+        StoreError::MessageTooLarge { .. }
+            | StoreError::PropertiesTooLarge { .. }
+            | StoreError::IllegalQueue { .. }
+            | StoreError::EmptyBatch
+            | StoreError::Wire(_)
+    )
+}

@@ -1,0 +1,111 @@
+//! A send that asks for a moment (Apache `HookUtils.handleScheduleMessage`, `transformTimerMessage`).
+
+use super::Timers;
+use crate::draft::Draft;
+use crate::error::Refusal;
+use crate::processor::properties;
+use pyrmq_remoting::clock;
+use pyrmq_remoting::codes::response;
+use pyrmq_store::{TIMER_QUEUE, TIMER_TOPIC};
+
+impl Timers {
+    /// Sends a message by way of the timer if its properties ask for a moment ahead. Says which step it waits for.
+    pub(crate) fn hold(&self, draft: &mut Draft<'_>) -> Result<Option<i64>, Refusal> {
+        let text = &draft.properties;
+        if draft.topic == TIMER_TOPIC || properties::find(text, "TIMER_OUT_MS").is_some() {
+            return Ok(None);
+        }
+        let now_ms = clock::now_ms();
+        let Some(asked) = asked_ms(text, now_ms) else {
+            return Ok(None);
+        };
+        if !self.options.enable {
+            return Err(Refusal::internal(
+                "accurate timer message is not enabled, timerWheelEnable is false",
+            ));
+        }
+        let due_ms = asked.map_err(|()| self.illegal())?;
+        if due_ms <= now_ms {
+            let deletes = properties::find(text, "TIMER_DEL_UNIQKEY").is_some();
+            return if deletes { Err(self.illegal()) } else { Ok(None) };
+        }
+        if due_ms.saturating_sub(now_ms) > self.options.max_delay_sec * 1000 {
+            return Err(self.illegal());
+        }
+        // A step is delivered when it is over: what is due at its very beginning belongs to the one before.
+        let step_ms = self.options.floor_ms(due_ms - 1);
+        self.check_room(step_ms, now_ms)?;
+        let mut held = properties::copy(text, draft.topic.len() + 64, |name| {
+            matches!(name, "REAL_TOPIC" | "REAL_QID")
+        });
+        properties::append(&mut held, "TIMER_OUT_MS", &step_ms.to_string());
+        properties::append(&mut held, "REAL_TOPIC", draft.topic);
+        properties::append(&mut held, "REAL_QID", &draft.queue_id.to_string());
+        draft.properties = held;
+        draft.topic = TIMER_TOPIC;
+        draft.queue_id = TIMER_QUEUE;
+        Ok(Some(step_ms))
+    }
+
+    fn illegal(&self) -> Refusal {
+        Refusal::new(
+            response::MESSAGE_ILLEGAL,
+            format!(
+                "timer message illegal, the delay time should not be bigger than the max delay {}ms; or if set del msg, the delay time should be bigger than the current time",
+                self.options.max_delay_sec * 1000
+            ),
+        )
+    }
+
+    /// Refuses some messages of a step that has many, and all once it has twice as many (Apache `isReject`).
+    fn check_room(&self, step_ms: i64, now_ms: i64) -> Result<(), Refusal> {
+        let most = self.options.congest_num_each_slot;
+        if most == i64::from(i32::MAX) {
+            return Ok(());
+        }
+        // Nobody waits here for a disk: while the files are in use, all come through.
+        let files = self.files.as_ref().and_then(|files| files.try_lock().ok());
+        let count = files.map_or(0, |files| files.count_at(step_ms));
+        // Apache's share, which grows up to twice the number; the clock is dice enough.
+        let passes = now_ms.wrapping_mul(7919).rem_euclid(1000) <= 1000 * (count - most) / most;
+        if count <= most || (count < most * 2 && passes) {
+            return Ok(());
+        }
+        Err(Refusal::internal(format!(
+            "timer message is under flow control, max num limit is {} or the current value is greater than {most} and less than {}, trigger random flow control",
+            most * 2,
+            most * 2
+        )))
+    }
+}
+
+/// The moment that properties ask for: seconds first, then milliseconds, then the moment itself.
+fn asked_ms(text: &str, now_ms: i64) -> Option<Result<i64, ()>> {
+    let number = |text: &str| text.parse::<i64>().map_err(|_| ());
+    if let Some(seconds) = properties::find(text, "TIMER_DELAY_SEC") {
+        return Some(number(seconds).map(|seconds| now_ms.wrapping_add(seconds.wrapping_mul(1000))));
+    }
+    if let Some(delay_ms) = properties::find(text, "TIMER_DELAY_MS") {
+        return Some(number(delay_ms).map(|delay_ms| now_ms.wrapping_add(delay_ms)));
+    }
+    properties::find(text, "TIMER_DELIVER_MS").map(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_win_over_milliseconds_over_the_moment() {
+        let all = "TIMER_DELIVER_MS\u{1}9\u{2}TIMER_DELAY_MS\u{1}5\u{2}TIMER_DELAY_SEC\u{1}2\u{2}";
+        assert_eq!(asked_ms(all, 100), Some(Ok(2100)));
+        let (two, _) = all.rsplit_once("TIMER_DELAY_SEC").unwrap_or_default();
+        assert_eq!(asked_ms(two, 100), Some(Ok(105)));
+        let (one, _) = all.split_once("TIMER_DELAY_MS").unwrap_or_default();
+        assert_eq!(asked_ms(one, 100), Some(Ok(9)));
+        assert_eq!(asked_ms("TIMER_DELAY_SEC\u{1}soon\u{2}", 100), Some(Err(())));
+        assert_eq!(asked_ms("KEYS\u{1}k\u{2}", 100), None);
+        let overflow = format!("TIMER_DELAY_SEC\u{1}{}\u{2}", i64::MAX);
+        assert_eq!(asked_ms(&overflow, 100), Some(Ok(-900)));
+    }
+}
