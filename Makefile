@@ -76,6 +76,7 @@ leaks: dev ## a million sends, ten thousand producers opened and closed: nothing
 
 faults: deps ## 10,000 crash points of a simulated disk (PYRMQ_FAULT_POINTS=n, PYRMQ_FAULT_SEED=n replays one run)
 	@$(PYTHON) tools/need.py rust
+	cargo test --release -p pyrmq-store --test timer_crash -- --include-ignored
 	cargo test --release -p pyrmq-store --test crash_points -- --include-ignored --nocapture --test-threads=1
 
 loom: deps ## every interleaving of the group commit's threads

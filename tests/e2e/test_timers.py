@@ -1,47 +1,134 @@
-"""When a message is delivered: levels, and the timer that only real brokers have so far."""
+"""When a message is delivered: levels, and moments of their own by the timer; recall; kill -9."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from base64 import urlsafe_b64encode
-from datetime import UTC, datetime
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import pytest
+from tests.interop.ask import await_registered
+from tests.interop.ours import OurBroker, OurNameServer
 
-from pyrmq import ConfigError, Message, MessageError, Producer, RouteError, aio
-from pyrmq.errors import BatchSendError, BrokerError, MessageRefused
+from pyrmq import ConfigError, Message, MessageError, Producer, PullConsumer, RouteError, aio
+from pyrmq.errors import BatchSendError, BrokerError, MessageRefused, PermissionDenied
+from pyrmq.testing import Cluster, cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyrmq import ReceivedMessage
 
 SOON = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def test_a_broker_without_timers_says_so_to_every_way_of_sending(address: str, topic: str) -> None:
-    match = "timer messages .* are not built yet"
+@pytest.fixture(scope="module")
+def quick() -> Iterator[Cluster]:
+    """A broker with steps of a tenth of a second that lets timer messages be taken back."""
+    with cluster(timer_precision_ms=100, recall_message_enable=True) as running:
+        yield running
+
+
+def read(address: str, topic: str, count: int, seconds: float = 20.0) -> list[ReceivedMessage]:
+    """Read a topic until `count` different messages are there, and a little more."""
+    found: list[ReceivedMessage] = []
+    deadline = time.monotonic() + seconds
+    with PullConsumer(name_server=address, group=f"{topic}-{time.monotonic_ns()}") as consumer:
+        consumer.assign(dict.fromkeys(consumer.queues(topic), 0))
+        while len({message.body for message in found}) < count and time.monotonic() < deadline:
+            found += consumer.poll(timeout=0.2)
+        found += consumer.poll(timeout=0.3)
+    return found
+
+
+def test_every_way_of_sending_can_choose_the_moment(quick: Cluster, topic: str) -> None:
+    address = quick.name_server
+    at = datetime.now(UTC) + timedelta(seconds=1)
     with Producer(name_server=address) as producer:
-        with pytest.raises(MessageRefused, match=match):
-            producer.send(topic, b"x", delay=1)
-        with pytest.raises(MessageRefused, match=match):
-            producer.send(topic, b"x", deliver_at=SOON, sharding_key="k")
-        with pytest.raises(MessageRefused, match=match):
-            producer.send_async(topic, b"x", delay=1).result(timeout=10)
+        assert producer.send(topic, b"plain").recall_handle is None
+        assert producer.send(topic, b"delayed", delay=1).recall_handle
+        assert producer.send(topic, b"in the past", deliver_at=at - timedelta(hours=1)).message_id
+        producer.send(topic, b"at", deliver_at=at, sharding_key="k")
+        producer.send_async(topic, b"async", delay=1).result(timeout=10)
         told: list[BaseException | None] = []
-        producer.produce(topic, b"x", lambda error, _: told.append(error), delay=0.5)
+        producer.produce(topic, b"produced", lambda error, _: told.append(error), delay=1)
         assert producer.flush()
-        assert isinstance(told[0], MessageRefused)
-        with pytest.raises(BatchSendError) as raised:
-            producer.send_batch(topic, ["now", Message(topic, b"later", delay=1)])
-        assert [type(result).__name__ for result in raised.value.results] == [
-            "SendResult",
-            "MessageRefused",
-        ]
+        assert told == [None]
+        producer.send_batch(topic, ["in a batch", Message(topic, b"later in one", delay=1)])
 
     async def main() -> None:
         async with aio.Producer(name_server=address) as producer:
-            with pytest.raises(MessageRefused, match=match):
-                await producer.send(topic, b"x", delay=1)
-            with pytest.raises(MessageRefused, match=match):
-                await (await producer.produce(topic, b"x", deliver_at=SOON))
+            await producer.send(topic, b"awaited", delay=1)
+            await (await producer.produce(topic, b"awaited produce", deliver_at=at))
 
     asyncio.run(asyncio.wait_for(main(), 25))
+    found = read(address, topic, 10)
+    now = {message.body for message in found if message.store_timestamp < at.timestamp() * 1000}
+    assert now == {b"plain", b"in the past", b"in a batch"}
+    later = {message.body for message in found} - now
+    assert later == {
+        b"delayed",
+        b"at",
+        b"async",
+        b"produced",
+        b"later in one",
+        b"awaited",
+        b"awaited produce",
+    }
+    assert len(found) == 10
+
+
+def test_what_is_taken_back_never_comes(quick: Cluster, topic: str) -> None:
+    address = quick.name_server
+    with Producer(name_server=address) as producer:
+        taken = producer.send(topic, b"taken back", delay=1.5)
+        kept = producer.send(topic, b"kept", delay=1.5)
+        assert taken.recall_handle
+        assert kept.recall_handle
+        assert producer.recall(topic, taken.recall_handle) == taken.message_id
+
+        async def main() -> None:
+            async with aio.Producer(name_server=address) as own:
+                later = await own.send(topic, b"taken back, too", delay=1.5)
+                assert later.recall_handle
+                assert await own.recall(topic, later.recall_handle) == later.message_id
+
+        asyncio.run(asyncio.wait_for(main(), 25))
+        assert [message.body for message in read(address, topic, 1)] == [b"kept"]
+        with pytest.raises(BrokerError, match="timestamp invalid"):
+            producer.recall(topic, kept.recall_handle)
+
+
+def test_a_broker_without_timers_says_so_to_every_way_of_sending(topic: str) -> None:
+    match = "timerWheelEnable is false"
+    with cluster(timer_wheel_enable=False) as running:
+        address = running.name_server
+        with Producer(name_server=address, retries=0) as producer:
+            with pytest.raises(BrokerError, match=match):
+                producer.send(topic, b"x", delay=1)
+            with pytest.raises(BrokerError, match=match):
+                producer.send_async(topic, b"x", delay=1).result(timeout=10)
+            told: list[BaseException | None] = []
+            producer.produce(topic, b"x", lambda error, _: told.append(error), delay=0.5)
+            assert producer.flush()
+            assert isinstance(told[0], BrokerError)
+            with pytest.raises(BatchSendError) as raised:
+                producer.send_batch(topic, ["now", Message(topic, b"later", delay=1)])
+            first, second = raised.value.results
+            assert type(first).__name__ == "SendResult"
+            assert isinstance(second, BrokerError)
+
+
+def test_a_moment_too_far_ahead_is_refused(address: str, topic: str) -> None:
+    with Producer(name_server=address) as producer:
+        with pytest.raises(MessageRefused, match="max delay 259200000ms"):
+            producer.send(topic, b"x", delay=4 * 86_400)
+        with pytest.raises(MessageRefused, match="max delay 259200000ms"):
+            producer.send(topic, b"x", deliver_at=SOON)
 
 
 def test_one_time_at_most_and_not_before_now(address: str, topic: str) -> None:
@@ -75,14 +162,40 @@ def test_recall_tells_what_is_wrong(address: str, topic: str) -> None:
                 producer.recall(topic, text)
         with pytest.raises(RouteError, match="the broker that the handle names is not alive"):
             producer.recall(topic, handle("v1", topic, "broker-b", "1", "c"))
-        with pytest.raises(BrokerError, match="timer messages are not built yet"):
+        with pytest.raises(PermissionDenied, match="operation is forbidden"):
             producer.recall(topic, good)
 
     async def main() -> None:
         async with aio.Producer(name_server=address) as producer:
             with pytest.raises(ConfigError, match="is no recall handle"):
                 await producer.recall(topic, "nonsense")
-            with pytest.raises(BrokerError, match="timer messages are not built yet"):
+            with pytest.raises(PermissionDenied, match="operation is forbidden"):
                 await producer.recall(topic, good)
 
     asyncio.run(asyncio.wait_for(main(), 25))
+
+
+@pytest.mark.timeout(120)
+def test_what_waits_outlives_kill_9(tmp_path: Path) -> None:
+    sent: Counter[bytes] = Counter()
+    options = {"timerPrecisionMs": 100, "timerFlushIntervalMs": 50, "mappedFileSizeTimerLog": 4096}
+    with OurNameServer() as names:
+        port = None
+        for number in range(4):
+            one = OurBroker(
+                names.address, store_dir=tmp_path / "store", port=port, properties=options
+            )
+            port = one.port
+            with one:
+                await_registered(names.address, one.address)
+                if number == 3:
+                    found = read(names.address, "timed", sent.total(), 40)
+                    break
+                with Producer(name_server=names.address, group=f"killed-{number}") as producer:
+                    for at in range(150):
+                        body = f"{number}/{at}".encode()
+                        producer.send("timed", body, delay=at * 0.03)
+                        sent[body] += 1
+                one.kill()
+    bodies = Counter(message.body for message in found)
+    assert set(bodies) == set(sent)

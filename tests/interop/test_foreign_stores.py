@@ -6,6 +6,7 @@ kind is then looked at in a copy that has only it.
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from contextlib import closing
@@ -33,7 +34,6 @@ KINDS = {
     "batchconsumequeue": "batch consume queues",
     "compaction": "compacted topics",
     "consumequeue/%LMQ%*": "multi-dispatch",
-    "timer*": "timer messages",
 }
 """Files of a kind to what the refusal says."""
 
@@ -46,6 +46,7 @@ PROPERTIES = {
 }
 AWAITED = ("batchconsumequeue/*/*/*", "compaction/compactionLog/*/*/*", "consumequeue/%LMQ%*/*/*")
 SECONDS = 60.0
+RUNTIME_INFO = 28
 
 
 def create(sender: Sender, topic: str, attributes: str) -> None:
@@ -118,8 +119,10 @@ def files(store: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in found}
 
 
-def start(store: Path) -> None:
+def start(store: Path, **more: object) -> dict[str, str]:
+    """Start ours on a store and stop it; the answer is what it told of itself."""
     settings = {
+        **more,
         "mapped_file_size_commit_log": SETTINGS["mappedFileSizeCommitLog"],
         "mapped_file_size_consume_queue": SETTINGS["mappedFileSizeConsumeQueue"],
         "max_hash_slot_num": SETTINGS["maxHashSlotNum"],
@@ -131,8 +134,11 @@ def start(store: Path) -> None:
         broker_ip1="127.0.0.1",
         store_path_root_dir=store,
         **settings,  # type: ignore[arg-type]
-    ):
-        pass
+    ) as one:
+        with closing(Sender(one.address)) as sender:
+            told = sender.ask(RUNTIME_INFO, {})
+    table: dict[str, str] = json.loads(told.body or b"{}")["table"]
+    return table
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -151,13 +157,20 @@ def test_a_store_with_what_ours_does_not_write_is_refused_by_name(
     assert files(store) == before
 
 
-def test_without_them_the_same_store_opens(tmp_path: Path, mixed: Path) -> None:
+def test_without_them_the_same_store_opens_with_its_timer_message(
+    tmp_path: Path, mixed: Path
+) -> None:
     store = tmp_path / "store"
     shutil.copytree(mixed, store)
     for kind in KINDS:
         for path in store.glob(kind):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    start(store)
+    before = files(store)
+    with pytest.raises(ServerError, match="timerWheelEnable is false"):
+        start(store, timer_wheel_enable=False)
+    assert files(store) == before
+    for _ in range(2):
+        assert start(store)["timerCongestNum"] == "1"
 
 
 def test_a_rocksdb_store_is_refused_by_name(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What only real brokers have: timer messages and their recall, topics of batches."""
+"""Timer messages and their recall in all pairings; topics of batches, which ours has not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from pyrmq import BrokerError, Message, Producer, PullConsumer, TransactionState, aio
 from tests.interop.ask import await_registered
 from tests.interop.cluster import broker, name_server
-from tests.interop.driver import bodies
+from tests.interop.driver import DriverError, bodies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,13 +22,20 @@ if TYPE_CHECKING:
     from tests.interop.driver import Driver
 
 
+@pytest.fixture(scope="module", params=["java", "ours"])
+def who(request: pytest.FixtureRequest) -> str:
+    """Whose servers they are."""
+    kind: str = request.param
+    return kind
+
+
 @pytest.fixture(scope="module")
-def real(version: str) -> Iterator[tuple[Server, Server]]:
-    """A real name server and broker that lets timer messages be taken back."""
-    names = name_server("java", version)
+def servers(who: str, version: str) -> Iterator[tuple[Server, Server]]:
+    """A name server and a broker that lets timer messages be taken back."""
+    names = name_server(who, version)
     names.start()
     try:
-        one = broker("java", version, names.address, properties={"recallMessageEnable": "true"})
+        one = broker(who, version, names.address, properties={"recallMessageEnable": "true"})
         one.start()
         try:
             await_registered(names.address, one.address)
@@ -40,9 +47,9 @@ def real(version: str) -> Iterator[tuple[Server, Server]]:
 
 
 @pytest.fixture
-def namesrv(real: tuple[Server, Server]) -> str:
+def namesrv(servers: tuple[Server, Server]) -> str:
     """Where clients begin."""
-    return real[0].address
+    return servers[0].address
 
 
 @pytest.fixture
@@ -52,17 +59,19 @@ def java(drivers: Callable[[str, str], Driver], version: str) -> Driver:
 
 
 @pytest.fixture
-def topic(java: Driver, real: tuple[Server, Server], name: str) -> str:
+def topic(java: Driver, servers: tuple[Server, Server], name: str) -> str:
     """A new topic of four queues."""
     made = f"Timed{name}"
-    java.call("admin.createTopic", namesrv=real[0].address, topic=made, broker=real[1].address)
+    names, one = servers
+    java.call("admin.createTopic", namesrv=names.address, topic=made, broker=one.address)
     return made
 
 
-def since_5(version: str) -> None:
-    """Timers came with 5.0."""
+@pytest.fixture
+def timed(who: str, version: str) -> None:
+    """Leave out brokers and clients without timers, which came with 5.0."""
     if version.startswith("4"):
-        pytest.skip("brokers before 5.0 have none")
+        pytest.skip(f"{who}: clients and brokers before 5.0 have none")
 
 
 def read(namesrv: str, topic: str, count: int, *, still: float = 0.0) -> list[ReceivedMessage]:
@@ -79,9 +88,8 @@ def read(namesrv: str, topic: str, count: int, *, still: float = 0.0) -> list[Re
 
 
 def test_the_timer_delivers_what_every_way_of_sending_gave_it(
-    namesrv: str, topic: str, version: str
+    namesrv: str, topic: str, timed: None
 ) -> None:
-    since_5(version)
     at = datetime.now(UTC) + timedelta(seconds=3)
     told: list[SendResult | None] = []
     with Producer(name_server=namesrv) as producer:
@@ -108,9 +116,8 @@ def test_the_timer_delivers_what_every_way_of_sending_gave_it(
 
 
 def test_a_timer_message_is_taken_back_before_its_time(
-    namesrv: str, topic: str, version: str
+    namesrv: str, topic: str, timed: None
 ) -> None:
-    since_5(version)
     with Producer(name_server=namesrv, trace=True) as producer:
         taken = producer.send(topic, b"taken back", delay=4)
         kept = producer.send(topic, b"kept", delay=4)
@@ -130,7 +137,54 @@ def test_a_timer_message_is_taken_back_before_its_time(
     assert [m.body for m in read(namesrv, topic, 1, still=3.0)] == [b"kept"]
 
 
-def test_aio_transactions_and_the_fast_port_work_on_a_real_broker(namesrv: str, topic: str) -> None:
+OF_THE_TIMER = {
+    "REAL_QID",
+    "REAL_TOPIC",
+    "TIMER_DEQUEUE_MS",
+    "TIMER_ENQUEUE_MS",
+    "TIMER_OUT_MS",
+}
+
+
+def test_javas_timer_messages_come_as_apache_leaves_them_and_can_be_taken_back(
+    java: Driver, namesrv: str, topic: str, timed: None
+) -> None:
+    at = round(time.time() * 1000) + 3000
+    with java.producer(namesrv) as producer:
+        asked = {"setDelayTimeSec": 2, "setDelayTimeMs": 2500, "setDeliverTimeMs": at}
+        for setter, value in asked.items():
+            java.send(producer, topic, prefix=setter, tag="t", key="k", **{setter: value})
+        taken = java.send(producer, topic, prefix="taken", setDelayTimeMs=3000)[0]
+        told = java.call("producer.recall", id=producer, topic=topic, handle=taken["recallHandle"])
+        assert told["msgId"] == taken["msgId"]
+        with pytest.raises(DriverError, match="recall handle is invalid"):
+            java.call("producer.recall", id=producer, topic=topic, handle="nonsense")
+        java.send(producer, topic, prefix="past", setDeliverTimeMs=at - 100_000)
+        with pytest.raises(DriverError, match="timer message illegal"):
+            java.send(producer, topic, setDelayTimeSec=400_000)
+    with java.lite(namesrv, topic, group=f"{topic}-java") as consumer:
+        rows = java.call("lite.poll", id=consumer, count=4)["messages"]
+        assert [row["body"] for row in rows if b"taken" in bodies([row])[0]] == []
+    found = {body.decode().split("-")[0]: row for body, row in zip(bodies(rows), rows, strict=True)}
+    assert set(found) == {*asked, "past"}
+    names = {
+        "setDelayTimeSec": "TIMER_DELAY_SEC",
+        "setDelayTimeMs": "TIMER_DELAY_MS",
+        "setDeliverTimeMs": "TIMER_DELIVER_MS",
+    }
+    for setter, name in names.items():
+        row = found[setter]
+        times = {key for key in row["properties"] if key.startswith(("TIMER_", "REAL_"))}
+        assert times == OF_THE_TIMER | {name}, setter
+        assert (row["topic"], row["tags"], row["keys"]) == (topic, "t", "k0")
+        due = row["bornTimestamp"] + asked[setter] * (1000 if name.endswith("SEC") else 1)
+        due = at if name.endswith("DELIVER_MS") else due
+        assert row["storeTimestamp"] >= due - 1500
+    times = {key for key in found["past"]["properties"] if key.startswith(("TIMER_", "REAL_"))}
+    assert times == {"TIMER_DELIVER_MS"}
+
+
+def test_aio_transactions_and_the_fast_port_work(namesrv: str, topic: str) -> None:
     async def local(_: SendResult) -> TransactionState:
         return TransactionState.COMMIT
 
@@ -155,11 +209,12 @@ def test_aio_transactions_and_the_fast_port_work_on_a_real_broker(namesrv: str, 
 
 
 def test_a_topic_of_batches_keeps_each_as_one_record_that_java_unpacks(
-    java: Driver, real: tuple[Server, Server], name: str, version: str
+    java: Driver, servers: tuple[Server, Server], name: str, who: str, timed: None
 ) -> None:
-    since_5(version)
+    if who == "ours":
+        pytest.skip("ours keeps no batches as one record")
     topic = f"Batches{name}"
-    namesrv, place = real[0].address, real[1].address
+    namesrv, place = servers[0].address, servers[1].address
     java.mqadmin(f"updateTopic -n {namesrv} -b {place} -t {topic} -r 1 -w 1 -a +queue.type=BatchCQ")
     java.call("admin.awaitRoute", namesrv=namesrv, topic=topic, broker=place)
     with Producer(name_server=namesrv) as producer:

@@ -56,6 +56,8 @@ public final class Driver {
                 return producers.send(args);
             case "producer.request":
                 return producers.request(args);
+            case "producer.recall":
+                return producers.recall(args);
             case "producer.queues":
                 return producers.queues(args);
             case "producer.stop":

@@ -31,6 +31,11 @@ final class Messages {
         if (args.has("delay")) {
             message.setDelayTimeLevel(args.integer("delay", 0));
         }
+        for (String time : new String[] {"DelayTimeSec", "DelayTimeMs", "DeliverTimeMs"}) {
+            if (args.has("set" + time)) {
+                setTime(message, "set" + time, args.number("set" + time, 0));
+            }
+        }
         if (args.has("flag")) {
             message.setFlag(args.integer("flag", 0));
         }
@@ -41,6 +46,19 @@ final class Messages {
             message.putUserProperty(property.getKey(), property.getValue());
         }
         return message;
+    }
+
+    /** Clients before 5.0 have no timer. */
+    private static void setTime(Message message, String setter, long value) {
+        try {
+            if (!Reflect.setIfThere(message, setter, long.class, value)) {
+                throw new IllegalArgumentException("this client has no " + setter);
+            }
+        } catch (IllegalArgumentException wrong) {
+            throw wrong;
+        } catch (Exception failure) {
+            throw new IllegalStateException(failure);
+        }
     }
 
     static byte[] body(String prefix, int i, int size) {
@@ -68,6 +86,10 @@ final class Messages {
         out.put("transactionId", result.getTransactionId());
         out.put("regionId", result.getRegionId());
         out.put("traceOn", result.isTraceOn());
+        Object handle = Reflect.getIfThere(result, "getRecallHandle");
+        if (handle != null) {
+            out.put("recallHandle", handle);
+        }
         return out;
     }
 

@@ -62,6 +62,19 @@ final class Producers {
         return Collections.singletonMap("reply", new String(reply.getBody(), StandardCharsets.UTF_8));
     }
 
+    /** Take a timer message back; clients before 5.4 cannot. */
+    Object recall(Args args) throws Exception {
+        DefaultMQProducer producer = find(args);
+        Object id;
+        try {
+            id = producer.getClass().getMethod("recallMessage", String.class, String.class)
+                .invoke(producer, args.get("topic"), args.get("handle"));
+        } catch (java.lang.reflect.InvocationTargetException failure) {
+            throw (Exception) failure.getCause();
+        }
+        return Collections.singletonMap("msgId", id);
+    }
+
     Object stop(Args args) {
         DefaultMQProducer producer = open.remove(args.get("id"));
         if (producer != null) {

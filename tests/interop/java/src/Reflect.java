@@ -29,6 +29,17 @@ final class Reflect {
         return found;
     }
 
+    /** Call a getter when the client has it; null when it has not. */
+    static Object getIfThere(Object target, String getter) {
+        try {
+            return target.getClass().getMethod(getter).invoke(target);
+        } catch (NoSuchMethodException missing) {
+            return null;
+        } catch (ReflectiveOperationException failure) {
+            throw new IllegalStateException(failure);
+        }
+    }
+
     /** Call a setter of one primitive argument when the client has it; say whether it had. */
     static boolean setIfThere(Object target, String setter, Class<?> type, Object value) throws Exception {
         try {
