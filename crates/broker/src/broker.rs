@@ -288,6 +288,12 @@ fn hook_up(
             state.hold.arrived(arrival);
         }
     }));
+    // A worker of the runtime that waits for the disk polls no socket, and another one that sleeps does not know: a task
+    // that does nothing wakes it, and it polls before it sleeps again.
+    let waker = tasks.clone();
+    state
+        .store
+        .on_held_up(Arc::new(move || waker.spawn(std::future::ready(()))));
     let main_table = Arc::new(processor::table(state, tasks, false, python, python_codes));
     let fast_table = Arc::new(processor::table(state, tasks, true, python, python_codes));
     let events: Arc<dyn Events> = Arc::new(Connections(state.clone()));

@@ -8,6 +8,7 @@ use crate::key_index::{KeyIndex, MessageKeys};
 use crate::log_reader::{LogReader, Step};
 use crate::sync::lock;
 use crate::walk::end_of;
+use crate::watch::Seen;
 use pyrmq_remoting::message::properties::names;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -110,14 +111,19 @@ fn prepare(inner: &Inner) {
     }
 }
 
-/// Answers those who wait too long. A thread of its own: when the disk hangs, all others do.
+/// Answers those who wait too long, and tells when who ended a burst is held up by its fsync. A thread of its own: when the
+/// disk hangs, all others do.
 fn expire(inner: &Inner) {
     let longest = Duration::from_millis(inner.options.sync_flush_timeout_ms);
-    while inner
-        .patience_alarm
-        .sleep((longest / 4).clamp(PATIENCE_LEAST, PATIENCE_MOST))
-    {
+    let patience = (longest / 4).clamp(PATIENCE_LEAST, PATIENCE_MOST);
+    let mut seen = Seen::default();
+    while inner.patience_alarm.sleep(inner.watch.tick(patience)) {
         inner.expire_waiters(longest);
+        if inner.watch.look(&mut seen)
+            && let Some(tell) = inner.held_up.get()
+        {
+            tell();
+        }
     }
 }
 

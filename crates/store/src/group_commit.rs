@@ -71,6 +71,38 @@ impl Log for Inner {
     }
 }
 
+/// The log as who ends a burst fsyncs it: looked after.
+struct InBurst<'i>(&'i Inner);
+
+impl Log for InBurst<'_> {
+    type Error = StoreError;
+
+    fn appended(&self) -> i64 {
+        self.0.appended()
+    }
+
+    fn served(&self) -> i64 {
+        self.0.served()
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        self.0.check()
+    }
+
+    fn check_open(&self) -> Result<(), StoreError> {
+        self.0.check_open()
+    }
+
+    fn sync(&self) -> Result<Option<Duration>, StoreError> {
+        if self.0.watch.begin() {
+            self.0.patience_alarm.ring();
+        }
+        let done = self.0.sync();
+        self.0.watch.end();
+        done
+    }
+}
+
 impl Inner {
     /// Calls back once everything in front of `position` is durable.
     pub(crate) fn when_durable(&self, position: i64, done: OnDurable, burst: Burst) {
@@ -86,7 +118,7 @@ impl Inner {
     pub(crate) fn end_burst(&self) {
         let limit = Duration::from_micros(self.options.flush_inline_below_us);
         let for_readers = self.options.flush == FlushDiskType::Sync;
-        self.commit.end_burst(self, limit, for_readers);
+        self.commit.end_burst(&InBurst(self), limit, for_readers);
     }
 
     /// Answers those who wait too long.

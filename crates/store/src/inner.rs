@@ -16,8 +16,9 @@ use crate::key_index::KeyIndex;
 use crate::options::Options;
 use crate::queues::Queues;
 use crate::retain::Disk;
-use crate::store::OnArrival;
+use crate::store::{OnArrival, OnHeldUp};
 use crate::sync::lock;
+use crate::watch::Watch;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, TryLockError};
@@ -55,6 +56,9 @@ pub(crate) struct Inner {
     /// What answers of pulls lie in.
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) listener: OnceLock<Arc<OnArrival>>,
+    /// Fsyncs of threads that ended a burst, and who is told when one is held up.
+    pub(crate) watch: Watch,
+    pub(crate) held_up: OnceLock<Arc<OnHeldUp>>,
     pub(crate) closed: AtomicBool,
     pub(crate) crashed: bool,
     /// A reader met a unit that points to no record.

@@ -44,6 +44,7 @@ pub mod store;
 mod sync;
 pub mod timer;
 mod walk;
+mod watch;
 
 pub use background::Chore;
 pub use brakes::Brake;
@@ -55,5 +56,5 @@ pub use options::{FlushDiskType, Options};
 pub use pyrmq_remoting::message::Durability;
 pub use query::{Boundary, Found, Get, GetStatus, Got, KeyKind, KeyQuery, TagFilter};
 pub use stats::{Busy, Health, Stats};
-pub use store::{OnArrival, OnDurable, Store};
+pub use store::{OnArrival, OnDurable, OnHeldUp, Store};
 pub use timer::{TIMER_QUEUE, TIMER_TOPIC, TimerOptions, TimerProgress, TimerStore, TimerUnit};

@@ -25,6 +25,7 @@ use crate::retain::Disk;
 use crate::spot_check::find_missing;
 use crate::stats::{Health, Stats};
 use crate::sync::lock;
+use crate::watch::Watch;
 use bytes::Bytes;
 use pyrmq_remoting::message::Durability;
 use std::io;
@@ -35,6 +36,8 @@ use std::thread::JoinHandle;
 
 /// Called when messages became readable.
 pub type OnArrival = dyn Fn(&Arrival<'_>) + Send + Sync;
+/// Called while a thread that ended a burst is held up by its fsync.
+pub type OnHeldUp = dyn Fn() + Send + Sync;
 /// Called once when messages are durable, or are known not to be.
 pub type OnDurable = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
@@ -157,6 +160,8 @@ impl Store {
             behind: AtomicI64::new(0),
             buffers: Arc::default(),
             listener: OnceLock::new(),
+            watch: Watch::default(),
+            held_up: OnceLock::new(),
             closed: AtomicBool::new(false),
             crashed,
             queues_damaged: AtomicBool::new(false),
@@ -221,6 +226,14 @@ impl Store {
     pub fn on_arrival(&self, listener: Arc<OnArrival>) {
         if self.inner.listener.set(listener).is_err() {
             tracing::warn!("a second arrival listener was ignored");
+        }
+    }
+
+    /// Sets who is told, every 10 ms, while [`Store::end_burst`] holds its thread up because the disk hangs: whoever waits
+    /// behind that thread can be helped then. Once; later calls do nothing.
+    pub fn on_held_up(&self, tell: Arc<OnHeldUp>) {
+        if self.inner.held_up.set(tell).is_err() {
+            tracing::warn!("a second listener for a disk that hangs was ignored");
         }
     }
 

@@ -209,6 +209,31 @@ fn a_burst_behind_an_fsync_under_way_is_served_by_the_next_round() {
 }
 
 #[test]
+fn a_burst_that_the_disk_holds_up_is_told_of() {
+    let dir = TempDir::new().unwrap();
+    let disk = FaultyDisk::default();
+    let store = Store::open(options(&dir, u64::MAX), Arc::new(disk.clone())).unwrap();
+    let told = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&told);
+    store.on_held_up(Arc::new(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    }));
+    put(&store, "T", 0, b"so that there is a segment");
+    eventually(|| store.max_offset("T", 0) == 1);
+    disk.hang(true);
+    std::thread::scope(|scope| {
+        let held = scope.spawn(|| {
+            let answer = waiting(&store);
+            store.end_burst();
+            answer
+        });
+        eventually(|| told.load(Ordering::Relaxed) > 1);
+        disk.hang(false);
+        assert_eq!(held.join().unwrap().recv_timeout(PATIENCE), Ok(Ok(())));
+    });
+}
+
+#[test]
 fn nobody_is_forgotten_when_many_end_bursts_at_once() {
     let dir = TempDir::new().unwrap();
     let store = open(options(&dir, u64::MAX));
