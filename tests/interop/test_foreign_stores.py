@@ -128,15 +128,15 @@ def start(store: Path, **more: object) -> dict[str, str]:
         "max_hash_slot_num": SETTINGS["maxHashSlotNum"],
         "max_index_num": SETTINGS["maxIndexNum"],
     }
-    with Broker(
+    broker = Broker(
         listen_port=0,
         bind_address="127.0.0.1",
         broker_ip1="127.0.0.1",
         store_path_root_dir=store,
         **settings,  # type: ignore[arg-type]
-    ) as one:
-        with closing(Sender(one.address)) as sender:
-            told = sender.ask(RUNTIME_INFO, {})
+    )
+    with broker as one, closing(Sender(one.address)) as sender:
+        told = sender.ask(RUNTIME_INFO, {})
     table: dict[str, str] = json.loads(told.body or b"{}")["table"]
     return table
 
