@@ -157,6 +157,11 @@ impl ConsumeQueue {
         Ok(Unit::from_bytes(&bytes))
     }
 
+    /// True for a queue whose oldest file is not its first.
+    pub(crate) fn begins_late(&self) -> bool {
+        lock(&self.files).bases().is_some_and(|(first, _)| first > 0)
+    }
+
     /// True for a queue whose oldest unit is of a record at or behind a position; false for one without units.
     pub(crate) fn begins_behind(&self, fs: &dyn Fs, position: i64) -> Result<bool, StoreError> {
         let Some((first, _)) = lock(&self.files).bases() else {

@@ -178,6 +178,11 @@ impl Queues {
         all
     }
 
+    /// True where the first file of a queue is not there.
+    pub(crate) fn any_begins_late(&self) -> bool {
+        self.all().iter().any(|queue| queue.begins_late())
+    }
+
     pub(crate) fn count(&self) -> usize {
         read(&self.table).count()
     }

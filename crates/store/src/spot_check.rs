@@ -60,7 +60,8 @@ fn is_missing(
     let own = queues.get(record.topic, record.queue_id);
     if let Some(queue) = own.filter(|queue| queue.end() > 0) {
         let last = queue.last(fs)?.map_or(0, |unit| unit.position);
-        return Ok(record.queue_offset >= queue.end() && position > last);
+        let is_behind = record.queue_offset >= queue.end() && position > last;
+        return Ok(is_behind || record.queue_offset < queue.min());
     }
     let mut has_others = false;
     for other in queues.of(record.topic) {

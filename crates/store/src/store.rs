@@ -184,6 +184,11 @@ impl Store {
         last_stop: LastStop,
     ) -> Result<Recovered, StoreError> {
         let mut must_rebuild = queues.load(seen, last_stop.is_crash())?;
+        if last_stop.is_crash() && log.start() == 0 && queues.any_begins_late() {
+            // Nothing went by age yet. After a clean stop `queueEnds` knows.
+            tracing::warn!("the oldest file of a queue is missing: queues are built again");
+            must_rebuild = true;
+        }
         if !last_stop.is_crash() && !must_rebuild {
             let short = match queue_ends::find_short(fs, &options.root, log.start(), queues)? {
                 Compared::Whole => None,
@@ -511,7 +516,7 @@ fn take_lock(fs: &dyn Fs, root: &Path) -> Result<Box<dyn LockGuard>, StoreError>
     let path = root.join(LOCK);
     fs.lock(&path).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => StoreError::Locked { path },
-        _ => not_writable(root, &error),
+        _ => not_writable(&path, &error),
     })
 }
 

@@ -275,6 +275,10 @@ fn queues_that_are_missing_since_another_brokers_stop_are_built_again() {
     let file = queue_file(dir.path(), 1, 6000);
     writable(&file).write_all_at(&[0; 2000], 0).unwrap();
     check_all(dir.path(), 1000);
+    let dir = closed(1000);
+    stopped_by_java(dir.path(), known);
+    fs::remove_file(queue_file(dir.path(), 1, 0)).unwrap();
+    check_all(dir.path(), 1000);
 }
 
 #[test]
