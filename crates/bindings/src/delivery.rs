@@ -409,6 +409,6 @@ impl Soon {
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Soon>()?;
-    module.add_class::<Delivery>()
+    // A `Delivery` is made by the accumulator alone; to Python's types it is a future of asyncio.
+    module.add_class::<Soon>()
 }
