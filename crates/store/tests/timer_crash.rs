@@ -11,6 +11,7 @@
 mod common;
 
 use common::message;
+use pyrmq_remoting::message::java_hash;
 use pyrmq_remoting::message::record::records;
 use pyrmq_store::{
     Chore, Durability, Fs, Get, Options, Store, StoreError, TIMER_QUEUE, TIMER_TOPIC, TagFilter,
@@ -99,7 +100,7 @@ impl Site {
                             delay_ms: i32::try_from(due_ms - now_ms).unwrap(),
                             position: record.physical_offset,
                             size,
-                            topic_hash: 1,
+                            topic_hash: java_hash::hash(OUT),
                         })
                         .unwrap();
                 }

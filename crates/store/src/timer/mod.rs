@@ -43,6 +43,8 @@ pub struct TimerStore {
     log: TimerLog,
     checkpoint: TimerCheckpoint,
     read_ms: i64,
+    /// The same when a slot was last delivered: that time goes by alone need not be saved.
+    done_ms: i64,
     queue_offset: i64,
     /// An fsync failed: what it was for may be lost without a trace, so that no checkpoint may say that it is there.
     failed: Option<StoreError>,
@@ -81,6 +83,7 @@ impl TimerStore {
             log,
             checkpoint,
             read_ms,
+            done_ms: 0,
             queue_offset: saved.queue_offset,
             failed: None,
         })
@@ -158,6 +161,7 @@ impl TimerStore {
         self.wheel.done(time_ms);
         let behind = self.options.floor_ms(time_ms) + self.options.precision_ms;
         self.read_ms = self.read_ms.max(behind);
+        self.done_ms = self.read_ms;
     }
 
     /// Nothing waits in front of this moment.
@@ -188,7 +192,11 @@ impl TimerStore {
 
     /// True when the files are behind.
     pub fn is_behind(&self) -> bool {
-        self.log.is_dirty() || self.wheel.is_dirty() || self.progress().0 != self.checkpoint.saved()
+        let saved = self.checkpoint.saved();
+        self.log.is_dirty()
+            || self.wheel.is_dirty()
+            || self.done_ms > saved.read_ms
+            || (self.log.end(), self.queue_offset) != (saved.log_end, saved.queue_offset)
     }
 
     /// Writes everything, durably, and that things were so far. The commit log must be durable up to there.

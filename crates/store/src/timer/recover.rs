@@ -9,7 +9,7 @@ use super::log::{TimerUnit, UNIT_I64};
 use super::{TIMER_QUEUE, TIMER_TOPIC, TimerStore};
 use crate::error::StoreError;
 use crate::store::Store;
-use pyrmq_remoting::message::Record;
+use pyrmq_remoting::message::{Record, java_hash};
 use std::collections::BTreeSet;
 
 pub(super) fn recover(timers: &mut TimerStore, store: &Store) -> Result<(), StoreError> {
@@ -25,7 +25,8 @@ pub(super) fn recover(timers: &mut TimerStore, store: &Store) -> Result<(), Stor
     let mut found: Vec<(i64, TimerUnit)> = Vec::new();
     let mut newest = None;
     let end = timers.log.walk(from, |position, unit| {
-        let is_known = unit.position.saturating_add(i64::from(unit.size)) <= log_end;
+        let end = unit.position.saturating_add(i64::from(unit.size));
+        let is_known = end <= log_end && (position < saved.log_end || is_whole(store, unit));
         if is_known {
             newest = Some(*unit);
             if is_waiting(unit) {
@@ -69,6 +70,19 @@ pub(super) fn recover(timers: &mut TimerStore, store: &Store) -> Result<(), Stor
         );
     }
     Ok(())
+}
+
+/// Whether a unit that may be torn is what was written: its last fields fit the message that it is about.
+fn is_whole(store: &Store, unit: &TimerUnit) -> bool {
+    let Ok(Some(bytes)) = store.record_at(unit.position) else {
+        return false;
+    };
+    Record::decode(&bytes).is_ok_and(|record| {
+        let real = record.properties.get("REAL_TOPIC").unwrap_or_default();
+        record.topic == TIMER_TOPIC
+            && i32::try_from(record.size) == Ok(unit.size)
+            && java_hash::hash(real) == unit.topic_hash
+    })
 }
 
 /// A unit that the wheel may lack.
