@@ -284,10 +284,10 @@ impl<'py> Call<'_, 'py> {
         if self.waits {
             let deadline = Instant::now() + self.timeout;
             self.producer
-                .enter(self.py, members.len(), draft.body.len(), deadline)?;
+                .enter(self.py, members.len(), draft.counted, deadline)?;
         } else {
             let gate = self.producer.producer.gate();
-            gate.enter_anyway(members.len(), draft.body.len());
+            gate.enter_anyway(members.len(), draft.counted);
         }
         let gathered = self.gathered.clone();
         let done = Box::new(move |outcome| gathered.bring((members, outcome)));

@@ -155,7 +155,7 @@ impl PyExchange {
         let draft = self.draft(py, (topic, body, extras, system), kind, queue)?;
         let timeout = self.producer.get().timeout(timeout_ms);
         // Few of these are under way at once, and an event loop must not wait: they always come in.
-        self.core.gate().enter_anyway(1, draft.body.len());
+        self.core.gate().enter_anyway(1, draft.counted);
         let shared = outcomes.shared();
         let done = Box::new(move |outcome: Outcome| shared.push(token, outcome.map(Value::Sent)));
         self.core.send(draft, timeout, done);

@@ -223,7 +223,7 @@ impl PyProducer {
         timeout_ms: Option<u64>,
     ) -> PyResult<PySendResult> {
         let deadline = Instant::now() + self.timeout(timeout_ms);
-        self.enter(py, 1, draft.body.len(), deadline)?;
+        self.enter(py, 1, draft.counted, deadline)?;
         let timeout = deadline.saturating_duration_since(Instant::now());
         let waiter: Arc<Waiter> = Arc::default();
         let slot = waiter.clone();

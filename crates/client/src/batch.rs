@@ -90,6 +90,8 @@ pub struct Batch {
     body: Vec<u8>,
     ids: String,
     items: u32,
+    /// Bytes of the bodies in it.
+    bodies: usize,
 }
 
 impl Batch {
@@ -102,6 +104,7 @@ impl Batch {
             body: Vec::new(),
             ids: String::new(),
             items: 0,
+            bodies: 0,
         }
     }
 
@@ -140,7 +143,7 @@ impl Batch {
         };
         self.make_room(item.encoded_size());
         batch::encode(&item, &mut self.body)?;
-        self.note_id(message_id);
+        self.note(message_id, body);
         Ok(())
     }
 
@@ -175,7 +178,7 @@ impl Batch {
         self.body.extend_from_slice(body);
         self.body.extend_from_slice(&common);
         self.body.extend_from_slice(extra.as_bytes());
-        self.note_id(std::str::from_utf8(id).unwrap_or_default());
+        self.note(std::str::from_utf8(id).unwrap_or_default(), body);
         Ok(())
     }
 
@@ -185,12 +188,13 @@ impl Batch {
         }
     }
 
-    fn note_id(&mut self, id: &str) {
+    fn note(&mut self, id: &str, body: &[u8]) {
         if self.items > 0 {
             self.ids.push(',');
         }
         self.ids.push_str(id);
         self.items += 1;
+        self.bodies += body.len();
     }
 
     /// The same as a batch that a topic of batches (`queue.type=BatchCQ`) keeps as one record: it has an id of its own.
@@ -225,6 +229,7 @@ impl Batch {
         Draft {
             topic: self.topic.clone(),
             body: Bytes::from(std::mem::take(&mut self.body)),
+            counted: std::mem::take(&mut self.bodies),
             properties: "WAIT\u{1}true\u{2}".to_owned(),
             message_id: std::mem::take(&mut self.ids),
             flag: 0,

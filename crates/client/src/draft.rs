@@ -48,6 +48,9 @@ pub struct Draft {
     pub topic: Arc<str>,
     /// The body as it travels.
     pub body: Bytes,
+    /// Bytes of the bodies as they were given: what it counts for at the gate, from its way in to its way out. The body
+    /// that travels may be smaller (compressed) or larger (a batch with its items' heads).
+    pub counted: usize,
     /// Properties in wire form, the unique id among them (a batch has one for each item, in the body).
     pub properties: String,
     /// The unique id; of a batch, the ids of its items with commas between them.

@@ -411,7 +411,7 @@ impl Flight {
         counter.fetch_add(messages as u64, Ordering::Relaxed);
         self.shared
             .gate
-            .leave(messages - self.kept.min(messages), self.draft.body.len());
+            .leave(messages - self.kept.min(messages), self.draft.counted);
         (self.done)(outcome);
     }
 }

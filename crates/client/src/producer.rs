@@ -264,10 +264,12 @@ impl Producer {
     ) -> Result<Draft, ClientError> {
         check_topic(topic)?;
         self.check_size(topic, body.len())?;
+        let counted = body.len();
         let (body, sys_flag) = self.compressed(body);
         Ok(Draft {
             topic: topic.clone(),
             body,
+            counted,
             properties,
             message_id,
             flag,
@@ -309,11 +311,11 @@ impl Producer {
         }
     }
 
-    /// Sends one draft that has come in through the gate with `max(items, 1)` messages and its body's bytes; it
+    /// Sends one draft that has come in through the gate with `max(items, 1)` messages and its counted bytes; it
     /// leaves when `done` is called. Sends of one thread to one queue go out in the order of the calls.
     pub fn send(&self, draft: Draft, timeout: Duration, done: Done) {
         if self.shared.closed.load(Ordering::Acquire) {
-            let (messages, bytes) = (draft.items.max(1) as usize, draft.body.len());
+            let (messages, bytes) = (draft.items.max(1) as usize, draft.counted);
             self.shared.gate.leave(messages, bytes);
             return done(Err(ClientError::Closed { what: "producer" }));
         }

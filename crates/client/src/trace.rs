@@ -273,6 +273,7 @@ impl Shared {
         let message_id = properties.message_id().to_owned();
         let draft = Draft {
             topic: topic.clone(),
+            counted: 0,
             body: Bytes::from(text),
             properties: properties.finish()?,
             message_id,

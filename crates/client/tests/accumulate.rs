@@ -356,3 +356,44 @@ fn what_waits_behind_a_broker_that_left_follows_when_its_turn_comes() {
     assert_eq!(bench.stored(0), (1..20).collect::<Vec<u32>>());
     assert!(bench.stored(1).is_empty());
 }
+
+/// What comes in through the gate goes out again, byte for byte: neither a batch's heads nor what compression saves count.
+#[test]
+fn the_gate_is_left_with_the_bytes_that_came_in() {
+    let bench = Bench::new(1, limits(LONG), |_| {});
+    let gate = bench.producer.gate();
+    // Bytes that stay: leaving with too many would show.
+    gate.enter_anyway(1, 1 << 20);
+    let bodies = [
+        vec![b'x'; 10],
+        vec![b'x'; 64 * 1024],
+        vec![b'x'; 1000],
+        vec![b'x'; 20],
+    ];
+    for (ticket, body) in (0..).zip(&bodies) {
+        for place in [Place::Any, QUEUE] {
+            gate.enter_anyway(1, body.len());
+            let item = Item {
+                topic: "orders",
+                body,
+                extra: "",
+                flag: 0,
+                place,
+                eager: false,
+                alone: false,
+                timeout: None,
+                ticket: Some(ticket),
+            };
+            bench.accumulator.push(item).unwrap();
+        }
+    }
+    bench.accumulator.flush();
+    let mut told = 0;
+    while told < 2 * bodies.len() {
+        let landed = bench.landed.recv_timeout(WAIT).unwrap();
+        landed.outcome.unwrap();
+        told += landed.tickets.len();
+        gate.leave(landed.tickets.len(), 0);
+    }
+    assert_eq!((gate.waiting(), gate.bytes()), (1, 1 << 20));
+}

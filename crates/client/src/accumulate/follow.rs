@@ -105,7 +105,7 @@ impl<T: Send + 'static> Accumulator<T> {
                 }
                 Err(error) => {
                     let ticket = tickets.next().map(|(_, ticket)| ticket);
-                    into.failed.push((body.len(), ticket, error));
+                    into.failed.push((load.draft.counted, ticket, error));
                 }
             }
             return;
