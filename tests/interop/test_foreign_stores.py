@@ -189,3 +189,29 @@ def test_a_rocksdb_store_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ServerError, match="RocksDB"):
         start(store)
     assert files(store) == before
+
+
+def test_a_store_with_a_tiered_part_is_refused_by_name(tmp_path: Path) -> None:
+    artifacts.require_java()
+    store = tmp_path / "store"
+    options = {
+        **SETTINGS,
+        "messageStorePlugIn": "org.apache.rocketmq.tieredstore.TieredMessageStore",
+        "tieredBackendServiceProvider": "org.apache.rocketmq.tieredstore.provider.PosixFileSegment",
+        "tieredStoreFilePath": str(tmp_path / "tiered"),
+        "tieredStorageLevel": "FORCE",
+        "tieredStoreGroupCommitTimeout": 100,
+    }
+    with OurNameServer() as names:
+        one = JavaBroker(VERSION, names.address, store_dir=store, properties=options).start()
+        try:
+            with closing(Sender(one.address)) as sender:
+                create(sender, "Plain", "")
+                assert send(sender, "Plain", b"x", {"UNIQ_KEY": key(1)}).code == 0
+            await_files(store, lambda: any(map(has_bytes, (tmp_path / "tiered").rglob("*"))))
+        finally:
+            one.kill()
+    before = files(store)
+    with pytest.raises(ServerError, match="tiered storage"):
+        start(store)
+    assert files(store) == before

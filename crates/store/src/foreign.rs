@@ -16,8 +16,13 @@ const DIRECTORIES: &[(&str, &str)] = &[
     ),
     ("compaction/compactionLog", "compacted topics"),
     ("compaction/compactionCq", "compacted topics"),
-    ("tieredstore", "tiered storage"),
+    ("tiered_index_file", TIERED),
 ];
+
+/// Files that must not be there (Apache `DefaultMetadataStore` of the tiered store).
+const FILES: &[(&str, &str)] = &[("config/tieredStoreMetadata.json", TIERED)];
+
+const TIERED: &str = "tiered storage (messageStorePlugIn)";
 
 /// Directories that must not be a RocksDB database with data.
 const DATABASES: &[(&str, &str)] = &[
@@ -60,6 +65,12 @@ pub(crate) fn refuse(fs: &dyn Fs, root: &Path, timer: &TimerOptions) -> Result<(
     for (name, what) in DIRECTORIES {
         let path = root.join(name);
         if has_files(fs, &path, 4)? {
+            return Err(StoreError::Foreign { path, what });
+        }
+    }
+    for (name, what) in FILES {
+        let path = root.join(name);
+        if fs.exists(&path) {
             return Err(StoreError::Foreign { path, what });
         }
     }
