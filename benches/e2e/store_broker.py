@@ -99,7 +99,8 @@ def store_broker_rows(
 
 
 def _sync(rounds: int, seconds: int) -> list[Row]:
-    many = _row("SYNC_FLUSH, 64 senders of our producer, 1 KiB", "msg/s", ">= 5 times")
+    threads = _row("SYNC_FLUSH, 64 threads with our producer, 1 KiB", "msg/s", ">= 5 times")
+    many = _row("SYNC_FLUSH, 64 senders of our producer without threads", "msg/s", ">= 5 times")
     lone = _row("SYNC_FLUSH, one sender of our producer, p50", "µs", less=True)
     disk = _row("write and fdatasync on the same disk, p50", "µs", less=True)
     share = _row("SYNC_FLUSH, one sender, of write and fdatasync", "times", "<= 1.3", less=True)
@@ -110,21 +111,23 @@ def _sync(rounds: int, seconds: int) -> list[Row]:
             loads[name] = stack.enter_context(Load("broker_load", broker.address, address)), broker
         for turn in range(rounds + 1):
             for name, (load, broker) in loads.items():
-                before = cpu_seconds(broker.pid)
-                told = load.run(f"send 64 {seconds} {BODY}")
-                if told["failed"]:
-                    print(f"  {name}: {told['failed']} sends failed", file=sys.stderr)
-                spent = (cpu_seconds(broker.pid) - before) * 1e6 / told["answers"]
+                for row, verb in ((threads, "send"), (many, "chained")):
+                    before = cpu_seconds(broker.pid)
+                    told = load.run(f"{verb} 64 {seconds} {BODY}")
+                    if told["failed"]:
+                        print(f"  {name}: {told['failed']} sends failed", file=sys.stderr)
+                    spent = (cpu_seconds(broker.pid) - before) * 1e6 / told["answers"]
+                    if turn > 0:
+                        row.add(name, told["per_second"], spent)
                 alone = load.run(f"send 1 {seconds} {BODY}")["p50_us"]
                 if turn == 0:
                     continue
-                many.add(name, told["per_second"], spent)
                 lone.add(name, alone)
                 if name == "ours":
                     bare = load.run(f"fdatasync {broker.store_dir} 1000 {BODY + 200}")["p50_us"]
                     disk.add(name, bare)
                     share.add(name, alone / bare)
-    return [many, lone, disk, share]
+    return [threads, many, lone, disk, share]
 
 
 def _fill(address: str, count: int) -> str:
