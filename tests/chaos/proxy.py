@@ -20,6 +20,7 @@ import socket
 import struct
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -136,7 +137,9 @@ def reset(writer: asyncio.StreamWriter) -> None:
     known = writer.get_extra_info("socket")
     if known is not None:
         linger = struct.pack("ii", 1, 0)
-        known.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        # It may be closed already, while its task has not heard of it.
+        with suppress(OSError):
+            known.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
     writer.transport.abort()
 
 
