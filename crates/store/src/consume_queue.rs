@@ -9,13 +9,13 @@
 //! ```
 //! Lock order: `files` before `memory`; writing to a file never holds `memory`, so that a put never waits for a disk.
 
+mod start;
+
 use crate::access::Access;
-use crate::commit_log::CommitLog;
 use crate::error::StoreError;
-use crate::extended::is_address;
 use crate::format::{UNIT, UNIT_I64, Unit, to_i64, to_usize};
 use crate::fs::Fs;
-use crate::queue_files::{Handles, QueueFiles, Shape, read_units};
+use crate::queue_files::{Handles, QueueFiles, read_units};
 use crate::sync::lock;
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -26,12 +26,6 @@ use std::sync::{Arc, Mutex};
 const KEEP: usize = 8 * 1024;
 /// Memory for a queue's first units: most of many queues get few messages, and growing costs more than a put.
 const FIRST_ROOM: usize = 3 * UNIT;
-/// Units of a file that are read at once to find its end.
-const HEAD_UNITS: usize = 200;
-/// Units that are read at once when all are looked at.
-const SCAN_UNITS: i64 = 8192;
-/// What a disk writes whole or not at all.
-const SECTOR: i64 = 512;
 /// Unwritten bytes from which the putting thread writes itself.
 pub(crate) const WRITE_NOW: usize = 16 * 1024;
 
@@ -97,113 +91,6 @@ impl ConsumeQueue {
             memory: Mutex::default(),
             files: Mutex::new(QueueFiles::new(directory, file_bytes, Arc::clone(handles))),
         }
-    }
-
-    /// Looks which files are there.
-    pub(crate) fn look(&self, fs: &dyn Fs, crashed: bool) -> Result<Shape, StoreError> {
-        lock(&self.files).load(fs, crashed)
-    }
-
-    /// Mends what a crash left behind.
-    pub(crate) fn mend(&self, fs: &dyn Fs, shape: &Shape) -> Result<(), StoreError> {
-        lock(&self.files).mend(fs, shape)
-    }
-
-    /// Finds the newest unit.
-    pub(crate) fn load(&self, fs: &dyn Fs) -> Result<(), StoreError> {
-        let Some((first, last)) = lock(&self.files).bases() else {
-            return Ok(());
-        };
-        let per_file = lock(&self.files).per_file();
-        let mut end = first;
-        let mut base = last;
-        while base >= first {
-            end = self.end_in_file(fs, base, per_file)?;
-            if end > base {
-                break;
-            }
-            base -= per_file;
-        }
-        let start = self.first_live(fs, first, end)?;
-        self.continue_at(end, start);
-        lock(&self.files).close();
-        Ok(())
-    }
-
-    /// Where the written part of a file ends. Most queues are short: their end is in the first page.
-    fn end_in_file(&self, fs: &dyn Fs, base: i64, per_file: i64) -> Result<i64, StoreError> {
-        let mut head = Vec::with_capacity(HEAD_UNITS * UNIT);
-        let count = to_i64(HEAD_UNITS).min(per_file);
-        lock(&self.files).read(fs, base, count, &mut head)?;
-        let units = head.chunks_exact(UNIT).filter_map(Unit::from_bytes);
-        let written = to_i64(units.take_while(|unit| unit.is_written()).count());
-        if written < count {
-            return Ok(base + written);
-        }
-        self.first_on_disk(fs, base + written, base + per_file, |unit| !unit.is_written())
-    }
-
-    /// The first index behind what fills the oldest file.
-    fn first_live(&self, fs: &dyn Fs, first: i64, end: i64) -> Result<i64, StoreError> {
-        match self.unit_on_disk(fs, first)? {
-            Some(unit) if unit.is_filler() => self.first_on_disk(fs, first, end, |unit| !unit.is_filler()),
-            _ => Ok(first),
-        }
-    }
-
-    fn unit_on_disk(&self, fs: &dyn Fs, index: i64) -> Result<Option<Unit>, StoreError> {
-        let mut bytes = Vec::with_capacity(UNIT);
-        lock(&self.files).read(fs, index, 1, &mut bytes)?;
-        Ok(Unit::from_bytes(&bytes))
-    }
-
-    /// True for a queue whose oldest file is not its first.
-    pub(crate) fn begins_late(&self) -> bool {
-        lock(&self.files).bases().is_some_and(|(first, _)| first > 0)
-    }
-
-    /// True for a queue whose oldest unit is of a record at or behind a position; false for one without units.
-    pub(crate) fn begins_behind(&self, fs: &dyn Fs, position: i64) -> Result<bool, StoreError> {
-        let Some((first, _)) = lock(&self.files).bases() else {
-            return Ok(false);
-        };
-        let behind = first + lock(&self.files).per_file();
-        let live = self.first_on_disk(fs, first, behind, |unit| !unit.is_filler())?;
-        let unit = self.unit_on_disk(fs, live)?;
-        Ok(unit.is_some_and(|unit| unit.is_written() && unit.position >= position))
-    }
-
-    /// Makes damaged files such that the queue can be built again from the log.
-    pub(crate) fn straighten(&self, fs: &dyn Fs) -> Result<(), StoreError> {
-        lock(&self.files).straighten(fs)
-    }
-
-    fn continue_at(&self, end: i64, min: i64) {
-        let mut memory = lock(&self.memory);
-        memory.first = end;
-        memory.written = end;
-        memory.units.clear();
-        memory.found.clear();
-        self.assigned.store(end, Ordering::Release);
-        self.end.store(end, Ordering::Release);
-        self.min.store(min, Ordering::Release);
-    }
-
-    /// Binary search in the files alone, for the time before the store runs: a first part of the units does not fulfil
-    /// `matches`, the rest does.
-    fn first_on_disk(
-        &self,
-        fs: &dyn Fs,
-        from: i64,
-        to: i64,
-        matches: impl Fn(Unit) -> bool,
-    ) -> Result<i64, StoreError> {
-        let mut bytes = Vec::with_capacity(UNIT);
-        search(from, to, |index| {
-            bytes.clear();
-            lock(&self.files).read(fs, index, 1, &mut bytes)?;
-            Ok(Unit::from_bytes(&bytes).is_none_or(&matches))
-        })
     }
 
     /// Binary search over units of which a first part does not fulfil `matches` and the rest does.
@@ -404,14 +291,6 @@ impl ConsumeQueue {
         files.close();
     }
 
-    /// Makes an empty queue begin at `index`. Only before the store runs.
-    pub(crate) fn begin_at(&self, fs: &dyn Fs, index: i64) -> Result<(), StoreError> {
-        // A file without any unit may be there; this one begins elsewhere and is filled.
-        lock(&self.files).remove_all(fs)?;
-        self.continue_at(index, index);
-        Ok(())
-    }
-
     /// The last unit, if there is one.
     pub(crate) fn last(&self, fs: &dyn Fs) -> Result<Option<Unit>, StoreError> {
         let end = self.end();
@@ -421,150 +300,6 @@ impl ConsumeQueue {
         let mut bytes = Vec::with_capacity(UNIT);
         self.read(fs, end - 1, 1, &mut bytes)?;
         Ok(Unit::from_bytes(&bytes))
-    }
-
-    /// Drops all units of records at or behind `position`, on disk too. Says whether a file changed. The units in front of
-    /// `position` are sound; what stands behind them may be lost, torn or older. Only before the store runs.
-    pub(crate) fn cut(&self, fs: &dyn Fs, log: &CommitLog, position: i64) -> Result<bool, StoreError> {
-        let Some((first, _)) = lock(&self.files).bases() else {
-            self.continue_at(0, 0);
-            return Ok(false);
-        };
-        let keep = self.sound_end(fs, log, position)?;
-        let start = self.first_live(fs, first, keep)?.min(keep);
-        let found = self.units_behind(fs, keep)?;
-        let mut files = lock(&self.files);
-        let is_newest = files
-            .bases()
-            .is_some_and(|(_, newest)| (newest..newest + files.per_file()).contains(&keep));
-        let cleared = found.is_empty() && files.clear_from(fs, keep)?;
-        if !found.is_empty() {
-            files.note_changed();
-        }
-        files.close();
-        drop(files);
-        self.continue_at(keep, start);
-        let mut memory = lock(&self.memory);
-        // Units of later files have their records in the walk.
-        memory.is_strange = cleared && is_newest;
-        let changed = cleared || !found.is_empty();
-        memory.found = found;
-        Ok(changed)
-    }
-
-    /// The units from an index on, if the newest file has them and nothing behind them: most likely the walk finds them right,
-    /// and need not write them again.
-    fn units_behind(&self, fs: &dyn Fs, index: i64) -> Result<VecDeque<Unit>, StoreError> {
-        let mut files = lock(&self.files);
-        let per_file = files.per_file();
-        let mut found = VecDeque::new();
-        let Some((_, newest)) = files
-            .bases()
-            .filter(|(_, newest)| (*newest..newest + per_file).contains(&index))
-        else {
-            return Ok(found);
-        };
-        let (mut at, mut bytes, mut count) = (index, Vec::new(), to_i64(HEAD_UNITS));
-        'file: while at < newest + per_file {
-            bytes.clear();
-            files.read(fs, at, count.min(newest + per_file - at), &mut bytes)?;
-            for unit in bytes.chunks_exact(UNIT).filter_map(Unit::from_bytes) {
-                if !unit.is_written() {
-                    break 'file;
-                }
-                found.push_back(unit);
-                at += 1;
-            }
-            if bytes.is_empty() {
-                break;
-            }
-            count = (count * 2).min(SCAN_UNITS);
-        }
-        if !files.is_clear_from(fs, at)? {
-            found.clear();
-        }
-        Ok(found)
-    }
-
-    /// Makes the unit of a record readable that the walk met: it may be in the file already. Says how many bytes wait to be
-    /// written.
-    pub(crate) fn put_back(&self, fs: &dyn Fs, unit: Unit) -> Result<usize, StoreError> {
-        {
-            let mut memory = lock(&self.memory);
-            if memory.found.pop_front_if(|found| is_of(found, unit)).is_some() {
-                memory.first += 1;
-                memory.written += 1;
-                self.end.store(memory.first, Ordering::Release);
-                return Ok(0);
-            }
-        }
-        self.drop_found(fs)?;
-        Ok(self.push(unit))
-    }
-
-    /// Clears units that the walk did not meet. True when there were such, now or before: lost in the log, or damaged.
-    pub(crate) fn drop_found(&self, fs: &dyn Fs) -> Result<bool, StoreError> {
-        let end = {
-            let mut memory = lock(&self.memory);
-            if std::mem::take(&mut memory.found).is_empty() {
-                return Ok(memory.is_strange);
-            }
-            memory.is_strange = true;
-            memory.end()
-        };
-        lock(&self.files).clear_from(fs, end)?;
-        Ok(true)
-    }
-
-    /// Where the units end that are in front of `position` in the log, looked at one by one.
-    fn sound_end(&self, fs: &dyn Fs, log: &CommitLog, position: i64) -> Result<i64, StoreError> {
-        let Some((first, last)) = lock(&self.files).bases() else {
-            return Ok(0);
-        };
-        let per_file = lock(&self.files).per_file();
-        let is_sound = |unit: Unit| unit.is_written() && (unit.is_filler() || unit.position < position);
-        // A file's first unit lies in one sector: it is there or not, never torn.
-        let mut base = last;
-        while base > first && !self.unit_on_disk(fs, base)?.is_some_and(is_sound) {
-            base -= per_file;
-        }
-        let (mut keep, mut newest) = (base, -1);
-        let (mut bytes, mut count) = (Vec::new(), to_i64(HEAD_UNITS));
-        'file: while keep < base + per_file {
-            bytes.clear();
-            let now = count.min(base + per_file - keep);
-            lock(&self.files).read(fs, keep, now, &mut bytes)?;
-            count = (count * 2).min(SCAN_UNITS);
-            for unit in bytes.chunks_exact(UNIT).filter_map(Unit::from_bytes) {
-                if !is_sound(unit) || (!unit.is_filler() && unit.position <= newest) {
-                    break 'file;
-                }
-                if !unit.is_filler() {
-                    newest = unit.position;
-                }
-                keep += 1;
-            }
-            if bytes.is_empty() {
-                break;
-            }
-        }
-        // A last unit that lies in two sectors may be torn and look older than it is: the log knows.
-        while keep > base
-            && (keep - base) * UNIT_I64 / SECTOR != ((keep - 1 - base) * UNIT_I64) / SECTOR
-            && let Some(unit) = self.unit_on_disk(fs, keep - 1)?.filter(|unit| !unit.is_filler())
-            && unit.position >= log.start()
-            && !log.has_record(unit.position, unit.size, self.id, keep - 1)?
-        {
-            keep -= 1;
-        }
-        Ok(keep)
-    }
-
-    /// Starts over, without any unit. Only before the store runs.
-    pub(crate) fn reset(&self, fs: &dyn Fs) -> Result<(), StoreError> {
-        lock(&self.files).remove_all(fs)?;
-        self.continue_at(0, 0);
-        Ok(())
     }
 
     /// Follows the log's new start: the minimum moves and files without any live unit go. Says how many went.
@@ -592,12 +327,6 @@ impl ConsumeQueue {
         }
         files.delete(fs)
     }
-}
-
-/// True for a unit that stands for the same record; one with an extended entry says more than the log.
-fn is_of(found: &Unit, unit: Unit) -> bool {
-    *found == unit
-        || (is_address(found.tags_code) && (found.position, found.size) == (unit.position, unit.size))
 }
 
 /// The first index in `from..to` for which `found` holds, `to` if none: it must hold for all behind the first.
