@@ -7,7 +7,7 @@ use crate::admission::SCHEDULE_TOPIC;
 use crate::delay::Delays;
 use crate::processor::properties;
 use pyrmq_remoting::clock;
-use pyrmq_remoting::message::java_hash;
+use pyrmq_remoting::message::{Record, java_hash};
 use pyrmq_store::{Message, Store, StoreError, Stored};
 use std::net::SocketAddr;
 
@@ -85,5 +85,27 @@ impl Draft<'_> {
             keys: self.keys,
             tag: self.tags,
         })
+    }
+}
+
+/// A record as it stands, under another topic and with other properties.
+pub(crate) fn copy_of<'a>(record: &Record<'a>, topic: &'a str, queue_id: i32, text: &'a str) -> Message<'a> {
+    let known = properties::look(text);
+    Message {
+        topic,
+        queue_id,
+        flag: record.flag,
+        sys_flag: record.sys_flag,
+        born_timestamp_ms: record.born_timestamp_ms,
+        born_host: record.born_host,
+        store_host: record.store_host,
+        reconsume_times: record.reconsume_times,
+        prepared_transaction_offset: 0,
+        body: record.body,
+        properties: text,
+        tags_code: java_hash::tags_code(known.tags),
+        unique_key: known.unique_key,
+        keys: known.keys,
+        tag: known.tags,
     }
 }

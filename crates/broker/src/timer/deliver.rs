@@ -1,10 +1,11 @@
 //! From the timer to the real topics (Apache `TimerMessageStore.dequeue`, `convert`, `doPut`).
 
 use super::{Timers, Work, lock, may_pass};
+use crate::draft::copy_of;
 use crate::processor::properties;
 use pyrmq_remoting::clock;
-use pyrmq_remoting::message::{Record, java_hash};
-use pyrmq_store::{Message, Store, StoreError, Stored, TIMER_QUEUE, TIMER_TOPIC, TimerStore, TimerUnit};
+use pyrmq_remoting::message::Record;
+use pyrmq_store::{Store, StoreError, Stored, TIMER_QUEUE, TIMER_TOPIC, TimerStore, TimerUnit};
 use std::collections::HashSet;
 use std::sync::Mutex;
 
@@ -233,22 +234,5 @@ fn put(
     queue_id: i32,
     text: &str,
 ) -> Result<Stored, StoreError> {
-    let known = properties::look(text);
-    store.put(&Message {
-        topic,
-        queue_id,
-        flag: record.flag,
-        sys_flag: record.sys_flag,
-        born_timestamp_ms: record.born_timestamp_ms,
-        born_host: record.born_host,
-        store_host: record.store_host,
-        reconsume_times: record.reconsume_times,
-        prepared_transaction_offset: 0,
-        body: record.body,
-        properties: text,
-        tags_code: java_hash::tags_code(known.tags),
-        unique_key: known.unique_key,
-        keys: known.keys,
-        tag: known.tags,
-    })
+    store.put(&copy_of(record, topic, queue_id, text))
 }

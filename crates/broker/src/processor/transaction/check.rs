@@ -9,10 +9,10 @@
 //! ```
 
 use super::{
-    GIVEN_UP_TOPIC, GROUP, HALF_TOPIC, OP_TOPIC, Open, QUEUE, copy_of, is_committed, properties, read,
-    write_op,
+    GIVEN_UP_TOPIC, GROUP, HALF_TOPIC, OP_TOPIC, Open, QUEUE, is_committed, properties, read, write_op,
 };
 use crate::admission::{PERM_READ, PERM_WRITE};
+use crate::draft::copy_of;
 use crate::state::State;
 use crate::state::topics::TopicConfig;
 use pyrmq_remoting::codes::request;

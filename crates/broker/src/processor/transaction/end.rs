@@ -1,7 +1,7 @@
 //! How a transaction ends: request 37 (Apache `EndTransactionProcessor`).
 
-use super::{OF_THE_HALF, Open, copy_of, internal, is_committed, properties, write_op};
-use crate::draft::Draft;
+use super::{OF_THE_HALF, Open, internal, is_committed, properties, write_op};
+use crate::draft::{Draft, copy_of};
 use crate::error::Refusal;
 use crate::processor::Answer;
 use crate::state::State;

@@ -174,28 +174,6 @@ pub(crate) fn half_properties(text: &mut String, id: &str, topic: &str, queue_id
     properties::append(text, "REAL_QID", &queue_id.to_string());
 }
 
-/// A record as it stands, under another topic and with other properties.
-fn copy_of<'a>(record: &Record<'a>, topic: &'a str, queue_id: i32, text: &'a str) -> Message<'a> {
-    let known = properties::look(text);
-    Message {
-        topic,
-        queue_id,
-        flag: record.flag,
-        sys_flag: record.sys_flag,
-        born_timestamp_ms: record.born_timestamp_ms,
-        born_host: record.born_host,
-        store_host: record.store_host,
-        reconsume_times: record.reconsume_times,
-        prepared_transaction_offset: 0,
-        body: record.body,
-        properties: text,
-        tags_code: java_hash::tags_code(known.tags),
-        unique_key: known.unique_key,
-        keys: known.keys,
-        tag: known.tags,
-    }
-}
-
 /// Writes that a half has ended.
 fn write_op(state: &State, place: i64) -> Result<(), StoreError> {
     let body = format!("{place},");

@@ -1,6 +1,7 @@
 //! A transaction that was given up is asked about again: request 323 (Apache `resumeCheckHalfMessage`).
 
-use super::{GIVEN_UP_TOPIC, HALF_TOPIC, Open, QUEUE, check, copy_of, internal};
+use super::{GIVEN_UP_TOPIC, HALF_TOPIC, Open, QUEUE, check, internal};
+use crate::draft::copy_of;
 use crate::error::Refusal;
 use crate::processor::Answer;
 use crate::state::State;
