@@ -151,10 +151,7 @@ def test_a_store_with_what_ours_does_not_write_is_refused_by_name(
         if other != kind:
             for path in store.glob(other):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-    before = files(store)
-    with pytest.raises(ServerError, match=KINDS[kind]):
-        start(store)
-    assert files(store) == before
+    assert_refused(store, KINDS[kind])
 
 
 def test_without_them_the_same_store_opens_with_its_timer_message(
@@ -173,45 +170,43 @@ def test_without_them_the_same_store_opens_with_its_timer_message(
         assert start(store)["timerCongestNum"] == "1"
 
 
-def test_a_rocksdb_store_is_refused_by_name(tmp_path: Path) -> None:
+def made_by_java(
+    store: Path, options: dict[str, object], wanted: Callable[[], bool] = lambda: True
+) -> None:
+    """Let a real broker store a message, and kill it once its files are there."""
     artifacts.require_java()
-    store = tmp_path / "store"
-    options = {**SETTINGS, "storeType": "defaultRocksDB"}
     with OurNameServer() as names:
-        one = JavaBroker(VERSION, names.address, store_dir=store, properties=options).start()
+        properties = {**SETTINGS, **options}
+        one = JavaBroker(VERSION, names.address, store_dir=store, properties=properties).start()
         try:
             with closing(Sender(one.address)) as sender:
                 create(sender, "Plain", "")
                 assert send(sender, "Plain", b"x", {"UNIQ_KEY": key(1)}).code == 0
+            await_files(store, wanted)
         finally:
             one.kill()
+
+
+def assert_refused(store: Path, name: str) -> None:
     before = files(store)
-    with pytest.raises(ServerError, match="RocksDB"):
+    with pytest.raises(ServerError, match=name):
         start(store)
     assert files(store) == before
+
+
+def test_a_rocksdb_store_is_refused_by_name(tmp_path: Path) -> None:
+    made_by_java(tmp_path / "store", {"storeType": "defaultRocksDB"})
+    assert_refused(tmp_path / "store", "RocksDB")
 
 
 def test_a_store_with_a_tiered_part_is_refused_by_name(tmp_path: Path) -> None:
-    artifacts.require_java()
-    store = tmp_path / "store"
-    options = {
-        **SETTINGS,
+    tiered = tmp_path / "tiered"
+    options: dict[str, object] = {
         "messageStorePlugIn": "org.apache.rocketmq.tieredstore.TieredMessageStore",
         "tieredBackendServiceProvider": "org.apache.rocketmq.tieredstore.provider.PosixFileSegment",
-        "tieredStoreFilePath": str(tmp_path / "tiered"),
+        "tieredStoreFilePath": str(tiered),
         "tieredStorageLevel": "FORCE",
         "tieredStoreGroupCommitTimeout": 100,
     }
-    with OurNameServer() as names:
-        one = JavaBroker(VERSION, names.address, store_dir=store, properties=options).start()
-        try:
-            with closing(Sender(one.address)) as sender:
-                create(sender, "Plain", "")
-                assert send(sender, "Plain", b"x", {"UNIQ_KEY": key(1)}).code == 0
-            await_files(store, lambda: any(map(has_bytes, (tmp_path / "tiered").rglob("*"))))
-        finally:
-            one.kill()
-    before = files(store)
-    with pytest.raises(ServerError, match="tiered storage"):
-        start(store)
-    assert files(store) == before
+    made_by_java(tmp_path / "store", options, lambda: any(map(has_bytes, tiered.rglob("*"))))
+    assert_refused(tmp_path / "store", "tiered storage")
