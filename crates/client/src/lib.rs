@@ -11,6 +11,7 @@ pub mod control;
 pub mod draft;
 pub mod error;
 pub mod gate;
+pub mod inner;
 pub mod names;
 pub mod offsets;
 pub mod options;

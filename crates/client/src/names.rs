@@ -3,20 +3,20 @@
 //! A client sticks to one name server until it fails, then goes round. The list is made at the first question, again
 //! every two minutes, and at once when none of it answered: the address server is asked (Apache `DefaultTopAddressing`),
 //! and a host name that has several addresses stands for each of them. A name with one address stays a name, which is
-//! resolved with each connection.
+//! resolved with each connection; when it has moved, its connection ends behind what is under way. What cannot be
+//! learned stays as it was.
 
 use crate::address_server::AddressServer;
 use crate::error::ClientError;
 use crate::options::ClientOptions;
 use pyrmq_remoting::Command;
-use pyrmq_remoting::net::{Client, NetError};
+use pyrmq_remoting::net::{Client, ClientOptions as NetOptions, NetError, Table};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-/// How old a list may be (Apache `MQClientInstance.startScheduledTask`: 2 min).
-const FRESH: Duration = Duration::from_mins(2);
+use tokio::runtime::Handle;
 
 /// The name servers of a client.
 #[derive(Debug)]
@@ -28,6 +28,7 @@ pub struct NameServers {
     list: Mutex<List>,
     current: AtomicUsize,
     timeout: Duration,
+    fresh: Duration,
 }
 
 #[derive(Debug)]
@@ -36,6 +37,8 @@ struct List {
     made: Option<Instant>,
     // Why the address server gave none.
     missing: Option<String>,
+    // What each name stood for when it was last looked up.
+    found: HashMap<String, Vec<SocketAddr>>,
 }
 
 /// What became of a round of questions.
@@ -54,11 +57,13 @@ impl NameServers {
                 addresses: given.clone(),
                 made: None,
                 missing: None,
+                found: HashMap::new(),
             }),
             current: AtomicUsize::new(crate::random(1 << 16)),
             given,
             address_server: options.address_server.clone(),
             timeout: options.request_timeout,
+            fresh: options.name_server_interval,
         }
     }
 
@@ -74,7 +79,7 @@ impl NameServers {
     /// Makes the list again when it is old.
     pub(crate) async fn keep_fresh(&self) {
         let made = self.list().made;
-        if made.is_none_or(|made| made.elapsed() >= FRESH) {
+        if made.is_none_or(|made| made.elapsed() >= self.fresh) {
             self.renew().await;
         }
     }
@@ -93,8 +98,7 @@ impl NameServers {
             };
             if !renewed {
                 renewed = true;
-                self.renew().await;
-                if self.addresses() != addresses {
+                if self.renew().await || self.addresses() != addresses {
                     continue;
                 }
             }
@@ -141,55 +145,103 @@ impl NameServers {
         }
     }
 
-    /// Asks the address server, if there is one, and looks up the hosts. What cannot be learned stays as it was.
-    async fn renew(&self) {
-        let mut missing = None;
-        let told = match &self.address_server {
-            None => self.given.clone(),
-            Some(server) => match server.ask(self.timeout).await {
-                Ok(told) => told.into(),
-                Err(error) => {
-                    tracing::warn!(%server, error, "address server gave no name servers");
-                    let old = self.addresses();
-                    missing = old
-                        .is_empty()
-                        .then(|| format!("the address server {server}: {error}"));
-                    old
-                }
-            },
-        };
+    /// Asks the address server, if there is one, and looks up the hosts. True when something is elsewhere now.
+    async fn renew(&self) -> bool {
+        let (told, missing) = self.told().await;
         let mut addresses = Vec::with_capacity(told.len());
-        for address in told.iter() {
-            match tokio::time::timeout(self.timeout, tokio::net::lookup_host(address)).await {
-                Ok(Ok(found)) => spread(address, found, &mut addresses),
-                // Connecting tells what is wrong with it.
-                _ => addresses.push(address.clone()),
-            }
+        let mut found = HashMap::with_capacity(told.len());
+        for name in told.iter() {
+            let looked_up = tokio::time::timeout(self.timeout, self.client.resolve(name)).await;
+            let now = match looked_up {
+                Ok(Ok(all)) => of_one_kind(all),
+                // Without an earlier one, connecting tells what is wrong with it.
+                _ => self.list().found.get(name).cloned().unwrap_or_default(),
+            };
+            spread(name, &now, &mut addresses);
+            found.insert(name.clone(), now);
         }
-        let mut list = self.list();
-        if *list.addresses != *addresses {
-            tracing::info!(?addresses, "name servers");
-        }
-        *list = List {
+        let made = List {
             addresses: addresses.into(),
             made: Some(Instant::now()),
             missing,
+            found,
         };
+        let left = self.take(made);
+        for address in &left {
+            self.client.leave(address);
+        }
+        !left.is_empty()
+    }
+
+    /// The list as it is told, and why it could not be.
+    async fn told(&self) -> (Arc<[String]>, Option<String>) {
+        let Some(server) = &self.address_server else {
+            return (self.given.clone(), None);
+        };
+        match server.ask(self.timeout).await {
+            Ok(told) => (told.into(), None),
+            Err(error) => {
+                tracing::warn!(%server, error, "address server gave no name servers");
+                let old = self.addresses();
+                let missing = old
+                    .is_empty()
+                    .then(|| format!("the address server {server}: {error}"));
+                (old, missing)
+            }
+        }
+    }
+
+    /// Takes a new list: the addresses whose connections lead to where nothing is looked for any more.
+    fn take(&self, new: List) -> Vec<String> {
+        let mut list = self.list();
+        if list.addresses != new.addresses {
+            tracing::info!(addresses = ?new.addresses, "name servers");
+        }
+        let gone = list.addresses.iter().filter(|old| !new.addresses.contains(*old));
+        let moved = list
+            .found
+            .iter()
+            .filter(|(name, old)| new.found.get(*name).is_some_and(|now| now != *old));
+        let left = gone.chain(moved.map(|(name, _)| name)).cloned().collect();
+        *list = new;
+        left
     }
 }
 
-/// A name with several addresses of one kind is as many name servers.
-fn spread(name: &str, found: impl Iterator<Item = SocketAddr>, into: &mut Vec<String>) {
-    let (mut old, new): (Vec<_>, Vec<_>) = found.partition(SocketAddr::is_ipv4);
+/// The transport of a client.
+pub(crate) fn transport(
+    handle: &Handle,
+    table: Table,
+    options: &ClientOptions,
+) -> Result<Client, ClientError> {
+    let resolver = options.resolver.clone();
+    Client::with_resolver(
+        handle,
+        NetOptions::default(),
+        Arc::new(table),
+        Arc::new(()),
+        resolver,
+    )
+    .map_err(|source| ClientError::net("setting up the transport", String::new(), source))
+}
+
+/// Those of one kind, sorted: IPv4's where there are any.
+fn of_one_kind(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let (mut old, new): (Vec<_>, Vec<_>) = found.into_iter().partition(SocketAddr::is_ipv4);
     if old.is_empty() {
         old = new;
     }
     old.sort_unstable();
     old.dedup();
-    if old.len() < 2 {
+    old
+}
+
+/// A name with several addresses of one kind is as many name servers.
+fn spread(name: &str, found: &[SocketAddr], into: &mut Vec<String>) {
+    if found.len() < 2 {
         into.push(name.to_owned());
     } else {
-        into.extend(old.iter().map(SocketAddr::to_string));
+        into.extend(found.iter().map(SocketAddr::to_string));
     }
 }
 
@@ -202,12 +254,12 @@ fn is_unresolved(error: &NetError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::spread;
+    use super::{of_one_kind, spread};
 
     fn spreads(name: &str, found: &[&str]) -> Vec<String> {
         let mut into = Vec::new();
         let found = found.iter().map(|address| address.parse().unwrap());
-        spread(name, found, &mut into);
+        spread(name, &of_one_kind(found.collect()), &mut into);
         into
     }
 

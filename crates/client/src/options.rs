@@ -5,6 +5,7 @@ use crate::error::ClientError;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::Durability;
 use pyrmq_remoting::message::compress::Codec;
+use pyrmq_remoting::net::{Resolve, SystemResolver};
 use pyrmq_routing::fault::Schedule;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -76,8 +77,12 @@ pub struct ClientOptions {
     pub request_timeout: Duration,
     /// How often a known route is asked for again. Apache `pollNameServerInterval`: 30 s.
     pub route_interval: Duration,
+    /// How old the list of name servers may be. Apache `MQClientInstance.startScheduledTask`: 2 min.
+    pub name_server_interval: Duration,
     /// How often brokers get a heartbeat. Apache `heartbeatBrokerInterval`: 30 s.
     pub heartbeat_interval: Duration,
+    /// Who looks hosts up.
+    pub resolver: Arc<dyn Resolve>,
 }
 
 impl ClientOptions {
@@ -92,7 +97,9 @@ impl ClientOptions {
             namespace: String::new(),
             request_timeout: Duration::from_secs(3),
             route_interval: Duration::from_secs(30),
+            name_server_interval: Duration::from_mins(2),
             heartbeat_interval: Duration::from_secs(30),
+            resolver: Arc::new(SystemResolver),
         }
     }
 

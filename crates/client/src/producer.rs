@@ -10,7 +10,7 @@ use crate::flight::Flight;
 use crate::gate::Gate;
 use crate::heartbeat::{Heartbeat, Membership};
 use crate::identity;
-use crate::names::NameServers;
+use crate::names::{self, NameServers};
 use crate::options::ProducerOptions;
 use crate::routes::{AutoCreate, Routes};
 use crate::trace::{self, Traces};
@@ -19,7 +19,7 @@ use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::Durability;
 use pyrmq_remoting::message::compress;
 use pyrmq_remoting::message::id::UniqueIds;
-use pyrmq_remoting::net::{Client, ClientOptions as NetOptions, Shutdown, Table, Tracker};
+use pyrmq_remoting::net::{Client, Shutdown, Table, Tracker};
 use pyrmq_routing::fault::LatencyFaultTolerance;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -153,8 +153,7 @@ impl Producer {
     ) -> Result<Self, ClientError> {
         options.validate()?;
         options.client.group = options.client.wrap(&options.client.group).into_owned();
-        let client = Client::new(handle, NetOptions::default(), Arc::new(table))
-            .map_err(|source| ClientError::net("setting up the transport", String::new(), source))?;
+        let client = names::transport(handle, table, &options.client)?;
         let tracker = Tracker::new(handle.clone());
         let create = AutoCreate {
             topic: options.create_topic_key.clone(),

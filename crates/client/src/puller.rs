@@ -8,17 +8,15 @@
 use crate::assign::Assignment;
 use crate::error::ClientError;
 use crate::heartbeat::{Heartbeat, Membership, Subscription};
-use crate::names::NameServers;
+use crate::inner;
+use crate::names::{self, NameServers};
 use crate::offsets::Offsets;
 use crate::options::PullerOptions;
 use crate::queue::{Chunk, Messages, Queue, QueueKey};
 use crate::routes::Routes;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::pull::{PullMessageRequestHeader, PullMessageResponseHeader};
-use pyrmq_remoting::net::{
-    Client, ClientOptions as NetOptions, NetError, Processor, Shutdown, Table, Tracker,
-};
-use pyrmq_remoting::net::{Peer, Reply};
+use pyrmq_remoting::net::{Client, NetError, Peer, Processor, Reply, Shutdown, Table, Tracker};
 use pyrmq_remoting::{Command, clock};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -113,8 +111,7 @@ impl Puller {
         let mut table = Table::new();
         let changed: Arc<dyn Processor> = Arc::new(GroupChanged(rebalance.clone()));
         table.native(&[request::NOTIFY_CONSUMER_IDS_CHANGED], &changed);
-        let client = Client::new(handle, NetOptions::default(), Arc::new(table))
-            .map_err(|source| ClientError::net("setting up the transport", String::new(), source))?;
+        let client = names::transport(handle, table, &options.client)?;
         let tracker = Tracker::new(handle.clone());
         let names = NameServers::new(client.clone(), &options.client);
         let routes = Routes::new(names, None, tracker.clone(), Arc::default());
@@ -431,13 +428,13 @@ impl Shared {
             if code == response::PULL_OFFSET_MOVED {
                 tracing::warn!(%key, asked = ?queue.next_pull, next_offset, "offset moved: it is not in the queue");
             }
-            Chunk::new(key.clone(), body, next_offset, &queue.subscription).map_err(|source| {
-                ClientError::Answered {
+            inner::unwrapped(body, queue.next_pull.unwrap_or(0))
+                .and_then(|body| Chunk::new(key.clone(), body, next_offset, &queue.subscription))
+                .map_err(|source| ClientError::Answered {
                     what: WHAT,
                     address: address.to_owned(),
                     source,
-                }
-            })
+                })
         });
         match chunk {
             Ok(chunk) => {

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pyrmq_client::columns::{Buffer, Column, ColumnError, Columns};
-use pyrmq_remoting::message::{NewRecord, Record, sys_flag};
+use pyrmq_remoting::message::{NewRecord, Record};
 
 fn message<'a>(queue_offset: i64, body: &'a [u8], properties: &'a str) -> NewRecord<'a> {
     NewRecord {
@@ -191,20 +191,4 @@ fn a_block_starts_anew_after_it_was_handed_over() {
     assert_eq!(block.columns[1].buffers[3], Some(bytes(b"TAGS")));
     assert_eq!(block.columns[2].buffers[1], Some(Buffer::Int64(vec![2])));
     assert_eq!(block.columns[3].nulls, 0);
-}
-
-#[test]
-fn a_record_that_holds_a_batch_is_refused() {
-    let mut columns = names(&["body"]);
-    let record = NewRecord {
-        sys_flag: sys_flag::INNER_BATCH | sys_flag::NEED_UNWRAP,
-        ..message(0, b"", "")
-    };
-    assert!(matches!(
-        push(&mut columns, &record),
-        Err(ColumnError::InnerBatch {
-            physical_offset: 4096
-        })
-    ));
-    assert_eq!(columns.rows(), 0);
 }

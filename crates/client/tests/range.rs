@@ -5,7 +5,7 @@ use pyrmq_client::columns::{Buffer, Column};
 use pyrmq_client::range::{Range, RangeError, RangeReader, ReadOptions};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
-use pyrmq_remoting::message::NewRecord;
+use pyrmq_remoting::message::{BatchItem, NewRecord, Record, batch, sys_flag};
 use pyrmq_remoting::net::{
     Client, ClientOptions, Peer, Processor, Reply, Server, ServerOptions, Shutdown, Table,
 };
@@ -24,6 +24,8 @@ struct Script {
     busy: u32,
     asked: Vec<(i64, i64)>,
     hold_after: usize,
+    /// Messages that a record holds.
+    batch: i64,
 }
 
 impl Default for Script {
@@ -35,6 +37,7 @@ impl Default for Script {
             busy: 0,
             asked: Vec::new(),
             hold_after: usize::MAX,
+            batch: 1,
         }
     }
 }
@@ -57,6 +60,31 @@ impl Processor for Broker {
 
 fn tag(offset: i64) -> &'static str {
     ["red", "green", "blue"][usize::try_from(offset % 3).unwrap()]
+}
+
+/// A batch of messages as one record.
+fn batch_record(topic: &str, queue_id: i32, base: i64, count: i64) -> Vec<u8> {
+    let mut body = Vec::new();
+    for offset in base..base + count {
+        let properties = format!("TAGS\u{1}{}\u{2}", tag(offset));
+        let item = BatchItem {
+            flag: 0,
+            body: b"body",
+            properties: properties.as_bytes(),
+        };
+        batch::encode(&item, &mut body).unwrap();
+    }
+    let mut bytes = Vec::new();
+    let plain = record(topic, queue_id, base);
+    NewRecord {
+        body: &body,
+        properties: b"",
+        sys_flag: sys_flag::INNER_BATCH | sys_flag::NEED_UNWRAP,
+        ..Record::decode(&plain).unwrap().to_new()
+    }
+    .encode(&mut bytes)
+    .unwrap();
+    bytes
 }
 
 fn record(topic: &str, queue_id: i32, offset: i64) -> Vec<u8> {
@@ -109,7 +137,18 @@ fn answer(script: &mut Script, request: &Command) -> Command {
     }
     let wanted: Vec<&str> = fields["subscription"].split("||").map(str::trim).collect();
     let (mut body, mut next, mut given) = (Vec::new(), from, 0);
+    if script.batch > 1 {
+        next -= next % script.batch;
+    }
     while next < script.highest && given < count.min(script.at_once) {
+        if script.batch > 1 {
+            let queue_id = fields["queueId"].parse().unwrap();
+            let count = script.batch.min(script.highest - next);
+            body.extend(batch_record(fields["topic"], queue_id, next, count));
+            given += count;
+            next += count;
+            continue;
+        }
         if wanted == ["*"] || wanted.contains(&tag(next)) {
             let queue_id = fields["queueId"].parse().unwrap();
             body.extend(record(fields["topic"], queue_id, next));
@@ -230,6 +269,25 @@ fn read(reader: &mut RangeReader) -> Result<(Rows, Vec<usize>), RangeError> {
 
 fn offsets(rows: &[(i32, i64)]) -> Vec<i64> {
     rows.iter().map(|(_, offset)| *offset).collect()
+}
+
+#[test]
+fn a_topic_of_batches_is_read_message_by_message() {
+    for batch in [2, 7, 64] {
+        let rig = Rig::new(Script {
+            batch,
+            ..Script::default()
+        });
+        // Begin and end within a batch.
+        let mut reader = rig.reader(vec![rig.range(0, 3, 997)], |_| ());
+        let (rows, _) = read(&mut reader).unwrap();
+        assert_eq!(offsets(&rows), (3..997).collect::<Vec<_>>());
+        let tags = |options: &mut ReadOptions| "red || blue".clone_into(&mut options.tags);
+        let mut reader = rig.reader(vec![rig.range(0, 3, 997)], tags);
+        let (rows, _) = read(&mut reader).unwrap();
+        let expected: Vec<i64> = (3..997).filter(|offset| offset % 3 != 1).collect();
+        assert_eq!(offsets(&rows), expected);
+    }
 }
 
 #[test]

@@ -15,10 +15,10 @@ mod build;
 
 use build::{Builder, HostText, Text};
 use pyrmq_remoting::WireError;
+use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::compress::{self, Codec};
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::properties::names;
-use pyrmq_remoting::message::{Record, sys_flag};
 use thiserror::Error;
 
 /// Most bytes that a compressed body may unfold to.
@@ -30,14 +30,6 @@ pub enum ColumnError {
     /// Its body does not unfold, or a column outgrew Arrow's 32-bit offsets.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// It holds a batch of messages, which nothing here takes apart yet.
-    #[error(
-        "the record at {physical_offset} holds a batch (topic attribute queue.type=BatchCQ), which cannot be read yet"
-    )]
-    InnerBatch {
-        /// Where it stands in the broker's commit log.
-        physical_offset: i64,
-    },
 }
 
 /// One column of a message.
@@ -160,11 +152,6 @@ impl Columns {
 
     /// Adds one record that came from this broker.
     pub fn push(&mut self, broker: &str, record: &Record<'_>) -> Result<(), ColumnError> {
-        if record.sys_flag & sys_flag::INNER_BATCH != 0 {
-            return Err(ColumnError::InnerBatch {
-                physical_offset: record.physical_offset,
-            });
-        }
         let [keys, tags, unique] = record
             .properties
             .get_many([names::KEYS, names::TAGS, names::UNIQ_KEY]);

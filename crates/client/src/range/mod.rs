@@ -20,6 +20,7 @@ mod pull;
 pub use error::{Lost, Range, RangeError};
 
 use crate::columns::{Block, Column, ColumnError, Columns};
+use crate::inner;
 use bytes::Bytes;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::Record;
@@ -272,6 +273,13 @@ impl RangeReader {
         match answer.code {
             response::SUCCESS => {
                 let position = pull::position(&range, &answer)?;
+                let body = inner::unwrapped(answer.body.unwrap_or_default(), from).map_err(|cause| {
+                    RangeError::Message {
+                        range: range.clone(),
+                        offset: from,
+                        cause: cause.into(),
+                    }
+                })?;
                 self.trouble = None;
                 self.window.pop_front();
                 self.open = Some(Open {
@@ -280,7 +288,7 @@ impl RangeReader {
                     position: from,
                     to,
                     next_begin: position.next_begin,
-                    body: answer.body.unwrap_or_default(),
+                    body,
                     at: 0,
                 });
                 Ok(())

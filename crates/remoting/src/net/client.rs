@@ -7,6 +7,7 @@ use super::call::Call;
 use super::connection::{Connection, Setting};
 use super::link::{Link, Phase};
 use super::pending::Callback;
+use super::resolve::{Resolve, SystemResolver};
 use super::server::{Events, next_peer_id};
 use super::stats::Stats;
 use super::{ClientOptions, CloseReason, NetError, Outbox, Peer, Table, Tracker};
@@ -16,6 +17,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -45,6 +47,7 @@ struct Shared {
     options: ClientOptions,
     setting: Arc<Setting>,
     events: Arc<dyn Events>,
+    resolver: Arc<dyn Resolve>,
     tracker: Tracker,
     opaque: Arc<AtomicI32>,
     closed: AtomicBool,
@@ -65,6 +68,17 @@ impl Client {
         table: Arc<Table>,
         events: Arc<dyn Events>,
     ) -> Result<Self, NetError> {
+        Self::with_resolver(handle, options, table, events, Arc::new(SystemResolver))
+    }
+
+    /// The same, where hosts are looked up by `resolver`.
+    pub fn with_resolver(
+        handle: &Handle,
+        options: ClientOptions,
+        table: Arc<Table>,
+        events: Arc<dyn Events>,
+        resolver: Arc<dyn Resolve>,
+    ) -> Result<Self, NetError> {
         options.validate()?;
         let shared = Arc::new(Shared {
             options,
@@ -76,6 +90,7 @@ impl Client {
                 large: None,
             }),
             events,
+            resolver,
             tracker: Tracker::new(handle.clone()),
             opaque: Arc::default(),
             closed: AtomicBool::new(false),
@@ -187,6 +202,17 @@ impl Client {
         }
     }
 
+    /// Looks an address up, as connecting to it does.
+    pub async fn resolve(&self, address: &str) -> io::Result<Vec<SocketAddr>> {
+        self.owner.shared.resolver.resolve(address).await
+    }
+
+    /// Lets go of the connection to an address, if there is one: it ends when everything under way on it is answered.
+    /// The next request opens a new one, to where the address is then.
+    pub fn leave(&self, address: &str) {
+        self.owner.shared.leave(address);
+    }
+
     /// The counters.
     pub fn stats(&self) -> Arc<Stats> {
         self.owner.shared.setting.stats.clone()
@@ -272,6 +298,14 @@ impl Shared {
         Ok(link)
     }
 
+    /// Ends a connection as soon as what is under way on it is answered.
+    fn leave(&self, address: &str) {
+        let link = self.links().remove(address);
+        if let Some(link) = link {
+            link.advance(Phase::Draining);
+        }
+    }
+
     /// Takes a connection out, unless its address has a newer one.
     fn forget(&self, link: &Arc<Link>) {
         let mut links = self.links();
@@ -290,11 +324,7 @@ fn refuse_go_away(shared: &Weak<Shared>, address: &str, response: Command) -> Re
         return Ok(response);
     }
     if let Some(shared) = shared.upgrade() {
-        let link = shared.links().remove(address);
-        if let Some(link) = link {
-            // What else is under way on it may still be answered.
-            link.advance(Phase::Draining);
-        }
+        shared.leave(address);
     }
     Err(NetError::GoAway {
         address: address.to_owned(),
@@ -304,7 +334,7 @@ fn refuse_go_away(shared: &Weak<Shared>, address: &str, response: Command) -> Re
 /// A connection's life: connect, serve, end.
 async fn serve(mut presence: Presence) {
     let link = presence.link.clone();
-    let stream = match connect(&link, presence.shared.options.connect_timeout).await {
+    let stream = match connect(&link, &presence.shared).await {
         Ok(stream) => stream,
         Err(source) => {
             let error = NetError::Connect {
@@ -336,9 +366,13 @@ async fn serve(mut presence: Presence) {
 }
 
 /// Connects in time, ending the waits whose time comes first; a client that closes ends it.
-async fn connect(link: &Link, limit: Duration) -> io::Result<TcpStream> {
-    let by = Instant::now() + limit;
-    let mut connecting = pin!(timeout_at(by, TcpStream::connect(link.address())));
+async fn connect(link: &Link, shared: &Shared) -> io::Result<TcpStream> {
+    let limit = shared.options.connect_timeout;
+    let open = async {
+        let found = shared.resolver.resolve(link.address()).await?;
+        TcpStream::connect(found.as_slice()).await
+    };
+    let mut connecting = pin!(timeout_at(Instant::now() + limit, open));
     let mut tick = tokio::time::interval(Duration::from_millis(20));
     poll_fn(|cx| {
         if let Poll::Ready(result) = connecting.as_mut().poll(cx) {

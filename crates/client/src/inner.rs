@@ -1,0 +1,80 @@
+//! Records that hold a batch of messages, taken apart (Apache `MessageDecoder.decodeMessage`, `PullAPIWrapper`).
+//!
+//! A topic of batches (`queue.type=BatchCQ`, Apache's brokers from 5.0 on) keeps a batch as one record; its queue
+//! offset is its first message's, the others follow it. What comes out are records like all others: topic, queue,
+//! hosts, times and place in the log are the batch's, flag, body and properties the message's own.
+
+use bytes::Bytes;
+use pyrmq_remoting::WireError;
+use pyrmq_remoting::message::compress::{self, Codec};
+use pyrmq_remoting::message::record::{self, Hop, Record};
+use pyrmq_remoting::message::{NewRecord, batch, sys_flag};
+
+/// The marks of a record that is to be taken apart: Apache's readers look for both.
+const WRAPPED: i32 = sys_flag::INNER_BATCH | sys_flag::NEED_UNWRAP;
+
+/// An answer may grow to this by being taken apart: small messages get a long head each.
+const MOST_BYTES: usize = 256 * 1024 * 1024;
+
+/// The records of an answer, batches taken apart, without those of their messages before offset `from`: a broker gives
+/// a batch whole. An answer without a batch is given back as it is.
+pub fn unwrapped(body: Bytes, from: i64) -> Result<Bytes, WireError> {
+    if !holds_batches(&body) {
+        return Ok(body);
+    }
+    let mut out = Vec::with_capacity(body.len().saturating_mul(2).min(MOST_BYTES));
+    let mut rest: &[u8] = &body;
+    while !rest.is_empty() {
+        let record = Record::decode(rest)?;
+        let (own, behind) = rest.split_at_checked(record.size).unwrap_or((rest, &[]));
+        if record.sys_flag & WRAPPED == WRAPPED {
+            take_apart(&record, from, &mut out)?;
+        } else {
+            out.extend_from_slice(own);
+        }
+        rest = behind;
+    }
+    Ok(out.into())
+}
+
+fn holds_batches(mut rest: &[u8]) -> bool {
+    while let Hop::Record(size) = record::hop(rest) {
+        if record::flags_of(rest).is_some_and(|flags| flags & WRAPPED == WRAPPED) {
+            return true;
+        }
+        rest = rest.get(size..).unwrap_or_default();
+    }
+    false
+}
+
+fn take_apart(whole: &Record<'_>, from: i64, out: &mut Vec<u8>) -> Result<(), WireError> {
+    let unpacked = match Codec::of(whole.sys_flag)? {
+        Some(codec) => Some(compress::decompress(codec, whole.body, MOST_BYTES)?),
+        None => None,
+    };
+    let items = batch::items(unpacked.as_deref().unwrap_or(whole.body));
+    for (queue_offset, item) in (whole.queue_offset..).zip(items) {
+        let item = item?;
+        if queue_offset < from {
+            continue;
+        }
+        let message = NewRecord {
+            queue_offset,
+            flag: item.flag,
+            sys_flag: whole.sys_flag & !(WRAPPED | sys_flag::COMPRESSED | sys_flag::COMPRESSION_TYPE),
+            body: item.body,
+            properties: item.properties,
+            ..whole.to_new()
+        };
+        let length = out.len() + message.encoded_size();
+        if length > MOST_BYTES {
+            return Err(WireError::TooLarge {
+                what: "an answer's batches, taken apart",
+                length,
+                limit: MOST_BYTES,
+            });
+        }
+        message.encode(out)?;
+    }
+    Ok(())
+}

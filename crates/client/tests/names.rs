@@ -1,0 +1,266 @@
+//! Name servers that move: by DNS, and by what the address server tells.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use bytes::Bytes;
+use common::{WAIT, World};
+use pyrmq_client::ClientError;
+use pyrmq_client::address_server::AddressServer;
+use pyrmq_client::draft::{Properties, Target};
+use pyrmq_client::producer::{Producer, SendResult};
+use pyrmq_remoting::net::{Found, Resolve};
+use std::io::{Error, Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const NAME: &str = "names.test:9876";
+const OFTEN: Duration = Duration::from_millis(10);
+
+/// What a DNS server says of the one name.
+#[derive(Debug, Default)]
+struct Zone {
+    addresses: Mutex<Vec<SocketAddr>>,
+    asked: Mutex<u32>,
+}
+
+impl Zone {
+    fn of(addresses: &[SocketAddr]) -> Arc<Self> {
+        let zone = Arc::new(Self::default());
+        zone.say(addresses);
+        zone
+    }
+
+    fn say(&self, addresses: &[SocketAddr]) {
+        *self.addresses.lock().unwrap() = addresses.to_vec();
+    }
+}
+
+impl Resolve for Zone {
+    fn resolve<'a>(&'a self, address: &'a str) -> Found<'a> {
+        Box::pin(async move {
+            if let Ok(digits) = address.parse() {
+                return Ok(vec![digits]);
+            }
+            assert_eq!(address, NAME);
+            *self.asked.lock().unwrap() += 1;
+            let known = self.addresses.lock().unwrap().clone();
+            if known.is_empty() {
+                let text = "failed to lookup address information: Name or service not known";
+                return Err(Error::other(text));
+            }
+            Ok(known)
+        })
+    }
+}
+
+fn send(producer: &Producer, topic: &str) -> Result<SendResult, ClientError> {
+    send_within(producer, topic, WAIT)
+}
+
+fn send_within(producer: &Producer, topic: &str, timeout: Duration) -> Result<SendResult, ClientError> {
+    let topic: Arc<str> = topic.into();
+    let properties = Properties::new(&topic, producer.ids());
+    let id = properties.message_id().to_owned();
+    let text = properties.finish().unwrap();
+    let draft = producer
+        .draft(&topic, Bytes::from_static(b"x"), text, id, 0, Target::Any)
+        .unwrap();
+    assert!(producer.gate().enter(1, 1, WAIT));
+    let (sender, receiver) = channel();
+    producer.send(
+        draft,
+        timeout,
+        Box::new(move |outcome| sender.send(outcome).unwrap()),
+    );
+    receiver.recv_timeout(WAIT).unwrap()
+}
+
+/// Sends until the condition holds; no send fails.
+fn send_until(producer: &Producer, what: &str, mut holds: impl FnMut() -> bool) -> u32 {
+    let until = Instant::now() + WAIT;
+    let mut sent = 0;
+    while !holds() {
+        assert!(Instant::now() < until, "{what}");
+        send(producer, "orders").unwrap();
+        sent += 1;
+    }
+    sent
+}
+
+fn asked(world: &World) -> u32 {
+    *world.asked.lock().unwrap()
+}
+
+/// By name, with look-ups as often as a test wants to wait for.
+fn by_name(world: &World, zone: &Arc<Zone>) -> Producer {
+    let zone = zone.clone();
+    world.producer(move |options| {
+        options.client.name_servers = vec![NAME.to_owned()];
+        options.client.resolver = zone;
+        options.client.route_interval = OFTEN;
+        options.client.name_server_interval = OFTEN;
+    })
+}
+
+#[test]
+fn a_name_that_has_moved_is_followed_without_a_failed_send() {
+    let (old, new) = (World::new(1), World::new(1));
+    let zone = Zone::of(&[old.names]);
+    let producer = by_name(&old, &zone);
+    send_until(&producer, "the first is asked", || asked(&old) > 1);
+    assert_eq!(asked(&new), 0);
+    // The old one goes on answering: nothing but the look-up says that it is no longer meant.
+    zone.say(&[new.names]);
+    send_until(&producer, "the second is asked", || asked(&new) > 2);
+    let last = asked(&old);
+    let seen = asked(&new);
+    send_until(&producer, "the second stays", || asked(&new) > seen + 3);
+    assert_eq!(asked(&old), last, "nobody asks the old one any more");
+    assert!(new.stored() > 0, "its route is in use");
+}
+
+#[test]
+fn a_name_that_gets_and_loses_addresses_is_followed() {
+    let worlds = [World::new(1), World::new(1), World::new(1)];
+    let zone = Zone::of(&[worlds[0].names]);
+    let producer = by_name(&worlds[0], &zone);
+    for (at, world) in worlds.iter().enumerate() {
+        let next = &worlds[(at + 1) % worlds.len()];
+        zone.say(&[world.names, next.names]);
+        send_until(&producer, "one of two is asked", || {
+            producer.routes().names().addresses().len() == 2
+        });
+        zone.say(&[next.names]);
+        let before = asked(next);
+        send_until(&producer, "the one that stays is asked", || {
+            asked(next) > before + 1
+        });
+        assert_eq!(*producer.routes().names().addresses(), [NAME.to_owned()]);
+    }
+}
+
+#[test]
+fn a_name_that_cannot_be_looked_up_for_a_while_keeps_its_addresses() {
+    let (one, other) = (World::new(1), World::new(1));
+    let zone = Zone::of(&[one.names, other.names]);
+    let producer = by_name(&one, &zone);
+    send(&producer, "orders").unwrap();
+    zone.say(&[]);
+    let before = *zone.asked.lock().unwrap();
+    send_until(&producer, "it is looked up", || {
+        *zone.asked.lock().unwrap() > before + 3
+    });
+    assert_eq!(producer.routes().names().addresses().len(), 2);
+    send(&producer, "another").unwrap();
+}
+
+#[test]
+fn a_name_is_looked_up_at_once_when_nobody_answers() {
+    let (gone, here) = (World::new(1), World::new(1));
+    let zone = Zone::of(&[gone.names]);
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let producer = here.producer(|options| {
+        options.client.name_servers = vec![NAME.to_owned()];
+        options.client.resolver = zone.clone();
+        options.client.request_timeout = Duration::from_millis(200);
+    });
+    send(&producer, "orders").unwrap();
+    drop(gone);
+    zone.say(&[here.names]);
+    send(&producer, "after-its-end").unwrap();
+    // One that takes connections and says nothing.
+    zone.say(&[silent.local_addr().unwrap()]);
+    let producer = here.producer(|options| {
+        options.client.name_servers = vec![NAME.to_owned()];
+        options.client.resolver = zone.clone();
+        options.client.request_timeout = Duration::from_millis(200);
+    });
+    let error = send_within(&producer, "orders", Duration::from_millis(100));
+    assert!(matches!(error, Err(ClientError::NameServers { .. })), "{error:?}");
+    zone.say(&[here.names]);
+    send(&producer, "after-its-silence").unwrap();
+}
+
+#[test]
+fn an_unknown_name_is_told_as_such() {
+    let world = World::new(1);
+    let producer = by_name(&world, &Zone::of(&[]));
+    let error = send(&producer, "orders").unwrap_err();
+    assert!(
+        matches!(error, ClientError::NameServers { unresolved: true, .. }),
+        "{error:?}"
+    );
+}
+
+/// An address server whose list can be changed.
+struct Telling {
+    told: Arc<Mutex<String>>,
+    address: SocketAddr,
+}
+
+impl Telling {
+    fn new(told: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let told = Arc::new(Mutex::new(told.to_owned()));
+        let kept = told.clone();
+        // Ends with the process: it waits for connections only.
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut request = [0; 1024];
+                drop(stream.read(&mut request));
+                let told = kept.lock().unwrap().clone();
+                drop(stream.write_all(told.as_bytes()));
+            }
+        });
+        Self { told, address }
+    }
+
+    fn say(&self, answer: &str) {
+        answer.clone_into(&mut self.told.lock().unwrap());
+    }
+}
+
+fn list(addresses: &[SocketAddr]) -> String {
+    let all: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    format!("HTTP/1.0 200 OK\r\n\r\n{}\n", all.join(";"))
+}
+
+#[test]
+fn what_the_address_server_tells_is_followed_without_a_failed_send() {
+    let (old, new) = (World::new(1), World::new(1));
+    let server = Telling::new(&list(&[old.names]));
+    let producer = old.producer(|options| {
+        options.client.name_servers.clear();
+        options.client.address_server = Some(AddressServer::new(&server.address.to_string(), "").unwrap());
+        options.client.route_interval = OFTEN;
+        options.client.name_server_interval = OFTEN;
+    });
+    send_until(&producer, "the first is asked", || asked(&old) > 1);
+    assert_eq!(asked(&new), 0);
+    // What it cannot tell stays as it was.
+    for nothing in [
+        "HTTP/1.0 500 Broken\r\n\r\n",
+        "HTTP/1.0 200 OK\r\n\r\n",
+        "nonsense",
+    ] {
+        server.say(nothing);
+        let before = asked(&old);
+        send_until(&producer, "the first stays", || asked(&old) > before + 2);
+    }
+    server.say(&list(&[old.names, new.names]));
+    send_until(&producer, "both are known", || {
+        producer.routes().names().addresses().len() == 2
+    });
+    server.say(&list(&[new.names]));
+    send_until(&producer, "the second is asked", || {
+        *producer.routes().names().addresses() == [new.names.to_string()] && asked(&new) > 1
+    });
+    let (last, seen) = (asked(&old), asked(&new));
+    send_until(&producer, "the second stays", || asked(&new) > seen + 3);
+    assert_eq!(asked(&old), last, "nobody asks the old one any more");
+}
