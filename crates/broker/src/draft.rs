@@ -8,7 +8,7 @@ use crate::delay::Delays;
 use crate::processor::properties;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, java_hash};
-use pyrmq_store::{Message, Store, StoreError, Stored};
+use pyrmq_store::{Message, OnStored, Store, StoreError, Stored};
 use std::net::SocketAddr;
 
 /// What is to be stored. `properties` ends with a separator or is empty.
@@ -38,15 +38,11 @@ impl Draft<'_> {
     }
 
     /// The same, as one of a burst.
-    pub(crate) fn put_in_burst(self, store: &Store, delays: &Delays) -> Result<Stored, StoreError> {
-        self.put_by(delays, |message| store.put_in_burst(message))
+    pub(crate) fn put_in_burst(self, store: &Store, delays: &Delays, done: OnStored) {
+        self.put_by(delays, |message| store.put_in_burst(message, done));
     }
 
-    fn put_by(
-        mut self,
-        delays: &Delays,
-        put: impl FnOnce(&Message<'_>) -> Result<Stored, StoreError>,
-    ) -> Result<Stored, StoreError> {
+    fn put_by<T>(mut self, delays: &Delays, put: impl FnOnce(&Message<'_>) -> T) -> T {
         let level = delays.clamp(self.delay_level);
         let mut tags_code = java_hash::tags_code(self.tags);
         if level > 0 && level != self.delay_level {

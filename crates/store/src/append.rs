@@ -1,11 +1,10 @@
 //! The way in: one appender under a lock.
 //!
 //! What a put costs: the record is laid out in a buffer of the calling thread (no allocation once it has grown), the keys are
-//! hashed there too; under the lock three fields are patched, one positional write brings the record (or the whole batch) into the
-//! page cache, and 20 bytes go to the queue's memory. No other system call, no other thread is woken.
+//! hashed there too; under the lock three fields are patched, one positional write brings the record (or the whole batch, or all
+//! puts of a burst) into the page cache, and 20 bytes go to the queue's memory. No other system call, no other thread is woken.
 
-use crate::checkpoint::{Mark, SLACK_MS};
-use crate::commit::Burst;
+use crate::checkpoint::SLACK_MS;
 use crate::commit_log::{CommitLog, Tail};
 use crate::consume_queue::{ConsumeQueue, WRITE_NOW};
 use crate::delay::delay_of;
@@ -22,6 +21,7 @@ use pyrmq_remoting::message::record::{BLANK_SIZE, Patch};
 use pyrmq_remoting::message::{NewRecord, properties, sys_flag};
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A buffer that grew beyond this for a large message is given back.
@@ -68,11 +68,46 @@ struct Piece {
     keys_to: usize,
 }
 
+/// Where a thread's buffer goes.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    /// Position in the log of the buffer's first byte.
+    buffer: i64,
+    store_ms: i64,
+}
+
+impl Place {
+    fn of(self, piece: &Piece) -> i64 {
+        self.buffer + to_i64(piece.from)
+    }
+}
+
+impl Piece {
+    fn unit(&self, place: Place) -> Unit {
+        Unit {
+            position: place.of(self),
+            size: i32::try_from(self.size).unwrap_or(i32::MAX),
+            tags_code: self.tags_code + if self.is_delay { place.store_ms } else { 0 },
+        }
+    }
+}
+
+/// What goes to one queue: a message, or those of a batch, neighbours in the thread's buffer.
+#[derive(Debug)]
+struct Target {
+    queue: Arc<ConsumeQueue>,
+    hidden: bool,
+    pieces: Range<usize>,
+}
+
+/// What one thread is about to append, and what has become of the part that was written last.
 #[derive(Debug, Default)]
-struct Scratch {
+pub(crate) struct Scratch {
     records: Vec<u8>,
     pieces: Vec<Piece>,
     hashes: Vec<i32>,
+    targets: Vec<Target>,
+    placed: Vec<Placed>,
 }
 
 thread_local! {
@@ -80,16 +115,82 @@ thread_local! {
 }
 
 impl Scratch {
-    fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.records.clear();
         self.pieces.clear();
         self.hashes.clear();
+        self.targets.clear();
+        self.placed.clear();
         if self.records.capacity() > KEEP_BUFFER {
             self.records = Vec::new();
         }
     }
 
-    fn lay_out(
+    /// Bytes that wait to be written.
+    pub(crate) fn bytes(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Where a target lies in the buffer.
+    fn bytes_of(&self, target: &Target) -> Range<usize> {
+        match self.pieces.get(target.pieces.clone()) {
+            Some([first, .., last]) => first.from..last.from + last.size,
+            Some([only]) => only.from..only.from + only.size,
+            _ => 0..0,
+        }
+    }
+
+    /// The target behind the last one of a run: all of it lies in front of `limit`, and no queue of it is being deleted.
+    fn run_end(&self, from: usize, limit: usize) -> usize {
+        let later = self.targets.get(from + 1..).unwrap_or_default();
+        let fit = later
+            .iter()
+            .take_while(|target| !target.queue.is_closing() && self.bytes_of(target).end <= limit);
+        from + 1 + fit.count()
+    }
+
+    /// Where the keys of a target begin among the hashes.
+    fn keys_before(&self, target: usize) -> usize {
+        let first = self.targets.get(target).map_or(0, |target| target.pieces.start);
+        let before = first.checked_sub(1).and_then(|before| self.pieces.get(before));
+        before.map_or(0, |piece| piece.keys_to)
+    }
+
+    /// Gives the targets of a run their places in queues and log; says where the last one ends in the buffer.
+    fn place(&mut self, run: Range<usize>, place: Place) -> Result<usize, StoreError> {
+        let mut end = 0;
+        for target in self.targets.get(run).unwrap_or_default() {
+            let pieces = self.pieces.get(target.pieces.clone()).unwrap_or_default();
+            let first = if target.hidden {
+                0
+            } else {
+                target.queue.assign(to_i64(pieces.len()))
+            };
+            self.placed.push(Placed::new(pieces, first, place));
+            for (number, piece) in pieces.iter().enumerate() {
+                let patch = Patch {
+                    queue_offset: if target.hidden { 0 } else { first + to_i64(number) },
+                    physical_offset: place.of(piece),
+                    store_timestamp_ms: place.store_ms,
+                };
+                end = piece.from + piece.size;
+                patch.apply(self.records.get_mut(piece.from..end).unwrap_or_default())?;
+            }
+        }
+        Ok(end)
+    }
+
+    /// Takes back what [`Scratch::place`] gave: nothing was written.
+    fn take_back(&mut self, run: Range<usize>) {
+        let targets = self.targets.get(run).unwrap_or_default();
+        for (target, _) in targets.iter().zip(self.placed.drain(..)) {
+            if !target.hidden {
+                target.queue.assign(-to_i64(target.pieces.len()));
+            }
+        }
+    }
+
+    fn add(
         &mut self,
         message: &Message<'_>,
         with_keys: bool,
@@ -147,24 +248,50 @@ impl Scratch {
 
 impl Inner {
     /// Stores one message.
-    pub(crate) fn put(&self, message: &Message<'_>, burst: Burst) -> Result<Stored, StoreError> {
-        self.check_body(message.body.len())?;
-        let hidden = sys_flag::is_hidden(message.sys_flag);
-        self.put_laid_out(message.topic, message.queue_id, (hidden, burst), |scratch| {
-            scratch.lay_out(message, self.index.is_some(), &self.options.delay_levels_ms)
-        })
+    pub(crate) fn put(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
+        self.put_now(|scratch| self.lay_out(scratch, message))
     }
 
     /// Stores a batch in one write.
-    pub(crate) fn put_batch(&self, batch: &Batch<'_>, burst: Burst) -> Result<Stored, StoreError> {
+    pub(crate) fn put_batch(&self, batch: &Batch<'_>) -> Result<Stored, StoreError> {
+        self.put_now(|scratch| self.lay_out_batch(scratch, batch))
+    }
+
+    fn put_now(
+        &self,
+        lay_out: impl FnOnce(&mut Scratch) -> Result<(), StoreError>,
+    ) -> Result<Stored, StoreError> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            scratch.clear();
+            lay_out(scratch)?;
+            let mut done = Err(StoreError::Closed);
+            self.append_all(scratch, |stored| done = stored);
+            if self.options.flush == FlushDiskType::Sync && done.is_ok() {
+                self.commit.alarm.ring();
+            }
+            done
+        })
+    }
+
+    /// Gets a message ready to be appended.
+    pub(crate) fn lay_out(&self, scratch: &mut Scratch, message: &Message<'_>) -> Result<(), StoreError> {
+        self.check_body(message.body.len())?;
+        let hidden = sys_flag::is_hidden(message.sys_flag);
+        self.lay_out_target(scratch, (message.topic, message.queue_id), hidden, |scratch| {
+            scratch.add(message, self.index.is_some(), &self.options.delay_levels_ms)
+        })
+    }
+
+    /// Gets a batch ready to be appended as consecutive records of one file.
+    pub(crate) fn lay_out_batch(&self, scratch: &mut Scratch, batch: &Batch<'_>) -> Result<(), StoreError> {
         if batch.items.is_empty() {
             return Err(StoreError::EmptyBatch);
         }
         self.check_body(batch.items.iter().map(|item| item.body.len()).sum())?;
         let hidden = sys_flag::is_hidden(batch.sys_flag);
-        self.put_laid_out(batch.topic, batch.queue_id, (hidden, burst), |scratch| {
+        self.lay_out_target(scratch, (batch.topic, batch.queue_id), hidden, |scratch| {
             for item in batch.items {
-                scratch.lay_out(
+                scratch.add(
                     &batch.message(item),
                     self.index.is_some(),
                     &self.options.delay_levels_ms,
@@ -182,43 +309,92 @@ impl Inner {
         Ok(())
     }
 
-    fn put_laid_out(
+    /// Adds one target to what is laid out; what fails leaves it as it was.
+    fn lay_out_target(
         &self,
-        topic: &str,
-        queue_id: i32,
-        (hidden, burst): (bool, Burst),
-        lay_out: impl FnOnce(&mut Scratch) -> Result<(), StoreError>,
-    ) -> Result<Stored, StoreError> {
+        scratch: &mut Scratch,
+        (topic, queue_id): (&str, i32),
+        hidden: bool,
+        records: impl FnOnce(&mut Scratch) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
         self.check_writable()?;
         self.check_brakes()?;
-        let mut queue = self.queue_for_put(topic, queue_id)?;
-        let (queue, (placed, waiting, keys_waiting)) = SCRATCH.with_borrow_mut(|scratch| {
-            scratch.clear();
-            lay_out(scratch)?;
-            let room = usize::try_from(self.options.segment_bytes).unwrap_or(usize::MAX) - BLANK_SIZE;
-            if scratch.records.len() > room {
-                return Err(StoreError::MessageTooLarge {
-                    size: scratch.records.len(),
-                    limit: room,
-                });
+        let queue = self.queue_for_put(topic, queue_id)?;
+        let (bytes, from, hashes) = (scratch.records.len(), scratch.pieces.len(), scratch.hashes.len());
+        let done = records(scratch).and_then(|()| {
+            let limit = usize::try_from(self.options.segment_bytes).unwrap_or(usize::MAX) - BLANK_SIZE;
+            let size = scratch.records.len() - bytes;
+            if size > limit {
+                return Err(StoreError::MessageTooLarge { size, limit });
             }
-            loop {
-                if let Some(done) = self.append(scratch, &queue, hidden)? {
-                    return Ok((queue, done));
+            Ok(())
+        });
+        if done.is_err() {
+            scratch.records.truncate(bytes);
+            scratch.pieces.truncate(from);
+            scratch.hashes.truncate(hashes);
+            return done;
+        }
+        scratch.targets.push(Target {
+            queue,
+            hidden,
+            pieces: from..scratch.pieces.len(),
+        });
+        Ok(())
+    }
+
+    /// Appends all that was laid out, in one write for each segment that it reaches, and tells of each target, in their order,
+    /// what has become of it.
+    pub(crate) fn append_all(&self, scratch: &mut Scratch, mut tell: impl FnMut(Result<Stored, StoreError>)) {
+        let mut next = 0;
+        while next < scratch.targets.len() {
+            match self.append(scratch, next) {
+                Ok(0) => {
+                    if let Err(error) = self.renew_queue(scratch, next) {
+                        tell(Err(error));
+                        next += 1;
+                    }
                 }
-                // The topic is being deleted: this message is the first one of its next life.
-                drop(lock(&self.deleted));
-                let next = self.queue_for_put(topic, queue_id)?;
-                if Arc::ptr_eq(&next, &queue) && self.is_stuck(&queue) {
-                    let reason = "its deletion came to no end: delete the topic again";
-                    return Err(StoreError::illegal_queue(topic, queue_id, reason));
+                Ok(count) => {
+                    for (at, placed) in scratch.placed.drain(..).enumerate() {
+                        if let Some(target) = scratch.targets.get(next + at) {
+                            self.after_append(target, &placed);
+                        }
+                        tell(Ok(placed.stored));
+                    }
+                    next += count;
                 }
-                queue = next;
+                Err(error) => {
+                    for _ in next..scratch.targets.len() {
+                        tell(Err(error.clone()));
+                    }
+                    return;
+                }
             }
-        })?;
-        // The message is stored: what fails from here on stops the next put, not this one.
-        if waiting >= WRITE_NOW {
-            self.queues.note_unsynced(&queue);
+        }
+    }
+
+    /// The queue is being deleted: this message is the first one of its topic's next life.
+    fn renew_queue(&self, scratch: &mut Scratch, at: usize) -> Result<(), StoreError> {
+        let Some(target) = scratch.targets.get_mut(at) else {
+            return Ok(());
+        };
+        drop(lock(&self.deleted));
+        let (topic, id) = (target.queue.topic.to_string(), target.queue.id);
+        let next = self.queue_for_put(&topic, id)?;
+        if Arc::ptr_eq(&next, &target.queue) && self.is_stuck(&next) {
+            let reason = "its deletion came to no end: delete the topic again";
+            return Err(StoreError::illegal_queue(&topic, id, reason));
+        }
+        target.queue = next;
+        Ok(())
+    }
+
+    /// The message is stored: what fails from here on stops the next put, not this one.
+    fn after_append(&self, target: &Target, placed: &Placed) {
+        let queue = &target.queue;
+        if placed.units_waiting >= WRITE_NOW {
+            self.queues.note_unsynced(queue);
             self.note_failure("cannot write a consume queue", queue.write_out(self.fs.as_ref()));
         }
         if self.disk.spend(placed.bytes())
@@ -226,13 +402,12 @@ impl Inner {
         {
             tracing::error!(%error, "cannot see how much space is free");
         }
-        if keys_waiting >= INDEX_NOW {
+        if placed.keys_waiting >= INDEX_NOW {
             self.note_failure("cannot fill the key index", self.index_round());
-        } else if keys_waiting >= INDEX_SOON {
+        } else if placed.keys_waiting >= INDEX_SOON {
             self.index_alarm.ring();
         }
-        self.announce(&queue, (hidden, burst), &placed);
-        Ok(placed.stored)
+        self.announce(target, placed);
     }
 
     fn queue_for_put(&self, topic: &str, queue_id: i32) -> Result<Arc<ConsumeQueue>, StoreError> {
@@ -262,26 +437,53 @@ impl Inner {
         queue.is_closing()
     }
 
-    /// Writes what was laid out; `None` when the queue is being deleted.
-    fn append(
-        &self,
-        scratch: &mut Scratch,
-        queue: &Arc<ConsumeQueue>,
-        hidden: bool,
-    ) -> Result<Option<(Placed, usize, usize)>, StoreError> {
-        let deferred = self.options.flush == FlushDiskType::Sync;
+    /// Writes the targets from `from` on that fit into the segment, in one write; says how many. None when the first one's queue
+    /// is being deleted.
+    fn append(&self, scratch: &mut Scratch, from: usize) -> Result<usize, StoreError> {
         let mut append = self.wait_for_append()?;
         let _hold = self.brakes.hold();
         let append = &mut *append;
         // Looked at again under the lock: behind a failed write nothing may be written.
         self.check_writable()?;
-        if queue.is_closing() {
-            return Ok(None);
-        }
+        let Some(first) = scratch
+            .targets
+            .get(from)
+            .filter(|first| !first.queue.is_closing())
+        else {
+            return Ok(0);
+        };
+        let base = scratch.bytes_of(first).start;
         append
             .tail
-            .make_room(&self.log, scratch.records.len())
+            .make_room(&self.log, scratch.bytes_of(first).len())
             .inspect_err(|error| self.note_full(error))?;
+        let run = from..scratch.run_end(from, base + append.tail.room(&self.log));
+        let store_ms = self.append_time(append)?;
+        let place = Place {
+            buffer: append.tail.position - to_i64(base),
+            store_ms,
+        };
+        let written = scratch.place(run.clone(), place).and_then(|end| {
+            let records = scratch.records.get(base..end).unwrap_or_default();
+            append
+                .tail
+                .write(&self.log, records)
+                .inspect_err(|error| self.note_full(error))
+        });
+        if let Err(error) = written {
+            scratch.take_back(run);
+            return Err(error);
+        }
+        append.tail.last_store_ms = store_ms;
+        if append.tail.is_past_half(&self.log) {
+            self.prepare_soon();
+        }
+        self.hand_on(append, scratch, run.clone(), place);
+        Ok(run.len())
+    }
+
+    /// The time of this append; a clock that went back is noted first.
+    fn append_time(&self, append: &mut Append) -> Result<i64, StoreError> {
         let store_ms = self.fs.now_ms();
         if store_ms + SLACK_MS <= append.high_ms {
             tracing::warn!(from_ms = append.high_ms, to_ms = store_ms, "the clock went back");
@@ -289,86 +491,55 @@ impl Inner {
             append.high_ms = store_ms;
         }
         append.high_ms = append.high_ms.max(store_ms);
-        let start = append.tail.position;
-        let first = if hidden { 0 } else { queue.next() };
-        for (number, piece) in scratch.pieces.iter().enumerate() {
-            let patch = Patch {
-                queue_offset: if hidden { 0 } else { first + to_i64(number) },
-                physical_offset: start + to_i64(piece.from),
-                store_timestamp_ms: store_ms,
-            };
-            let record = scratch.records.get_mut(piece.from..piece.from + piece.size);
-            patch.apply(record.unwrap_or_default())?;
-        }
-        append
-            .tail
-            .write(&self.log, &scratch.records)
-            .inspect_err(|error| self.note_full(error))?;
-        append.tail.last_store_ms = store_ms;
-        if let Some(last) = scratch.pieces.last() {
-            append.tail.last = Mark {
-                record: start + to_i64(last.from),
-                end: append.tail.position,
-            };
-        }
-        if append.tail.is_past_half(&self.log) {
-            self.prepare_soon();
-        }
-        let mut waiting = 0;
-        let mut keys_from = 0;
-        let mut same_tag = true;
-        let units = scratch.pieces.iter().map(|piece| Unit {
-            position: start + to_i64(piece.from),
-            size: i32::try_from(piece.size).unwrap_or(i32::MAX),
-            tags_code: piece.tags_code + if piece.is_delay { store_ms } else { 0 },
-        });
-        if deferred && !hidden {
-            append.deferred.extend(units.map(|unit| Deferred {
-                queue: Arc::clone(queue),
-                unit,
-                store_ms,
-            }));
-        } else if !hidden {
-            waiting = queue.push_all(units);
-        }
-        for piece in &scratch.pieces {
-            let position = start + to_i64(piece.from);
-            same_tag &= scratch
-                .pieces
-                .first()
-                .is_some_and(|first| first.tags_code == piece.tags_code);
-            if append.index_direct {
-                let hashes = scratch.hashes.get(keys_from..piece.keys_to).unwrap_or_default();
-                append.index.extend(hashes.iter().map(|hash| IndexEntry {
-                    hash: *hash,
-                    position,
-                    store_ms,
-                }));
-            }
-            keys_from = piece.keys_to;
-        }
-        if !hidden {
-            queue.assign(to_i64(scratch.pieces.len()));
-        }
-        if waiting > 0 {
-            // Under the lock: who fsyncs the queues up to this record must find this one in the list.
-            self.queues.note_unwritten(queue);
-        }
-        append.messages += scratch.pieces.len() as u64;
-        append.bytes += scratch.records.len() as u64;
-        append.writes += 1;
-        let placed = Placed::new(scratch, start, first, store_ms, same_tag);
-        Ok(Some((placed, waiting, append.index.len())))
+        Ok(store_ms)
     }
 
-    /// Tells the listener, or who will make the message durable first.
-    fn announce(&self, queue: &Arc<ConsumeQueue>, (hidden, burst): (bool, Burst), placed: &Placed) {
-        if self.options.flush == FlushDiskType::Sync {
-            if burst == Burst::None {
-                self.commit.alarm.ring();
+    /// What was written goes to its queues and to the index.
+    fn hand_on(&self, append: &mut Append, scratch: &mut Scratch, run: Range<usize>, place: Place) {
+        let deferred = self.options.flush == FlushDiskType::Sync;
+        let mut keys_from = scratch.keys_before(run.start);
+        let targets = scratch.targets.get(run).unwrap_or_default();
+        for (target, placed) in targets.iter().zip(&mut scratch.placed) {
+            let pieces = scratch.pieces.get(target.pieces.clone()).unwrap_or_default();
+            let units = pieces.iter().map(|piece| piece.unit(place));
+            if deferred && !target.hidden {
+                append.deferred.extend(units.map(|unit| Deferred {
+                    queue: Arc::clone(&target.queue),
+                    unit,
+                    store_ms: place.store_ms,
+                }));
+            } else if !target.hidden {
+                placed.units_waiting = target.queue.push_all(units);
+                // Under the lock: who fsyncs the queues up to this record must find this one in the list.
+                self.queues.note_unwritten(&target.queue);
             }
-        } else if !hidden && let Some(listener) = self.listener.get() {
-            let stored = &placed.stored;
+            for piece in pieces {
+                if append.index_direct {
+                    let hashes = scratch.hashes.get(keys_from..piece.keys_to).unwrap_or_default();
+                    append.index.extend(hashes.iter().map(|hash| IndexEntry {
+                        hash: *hash,
+                        position: place.of(piece),
+                        store_ms: place.store_ms,
+                    }));
+                }
+                keys_from = piece.keys_to;
+                append.tail.last.record = place.of(piece);
+            }
+            placed.keys_waiting = append.index.len();
+            append.messages += pieces.len() as u64;
+            append.bytes += placed.bytes();
+        }
+        append.tail.last.end = append.tail.position;
+        append.writes += 1;
+    }
+
+    /// Tells the listener of what is readable now.
+    fn announce(&self, target: &Target, placed: &Placed) {
+        if self.options.flush == FlushDiskType::Async
+            && !target.hidden
+            && let Some(listener) = self.listener.get()
+        {
+            let (queue, stored) = (&target.queue, &placed.stored);
             listener(&Arrival {
                 topic: &queue.topic,
                 queue_id: queue.id,
@@ -381,36 +552,44 @@ impl Inner {
     }
 }
 
-/// A put's answer with what its listener is told.
+/// A put's answer, with what its listener is told and what waits behind it.
 #[derive(Debug)]
 struct Placed {
     stored: Stored,
+    /// `None` for several with different codes.
     tags_code: Option<i64>,
+    /// Bytes that its queue has not written.
+    units_waiting: usize,
+    /// Entries that the index has not got.
+    keys_waiting: usize,
 }
 
 impl Placed {
-    fn bytes(&self) -> u64 {
-        u64::try_from(self.stored.end_position - self.stored.physical_offset).unwrap_or_default()
-    }
-
-    fn new(scratch: &Scratch, start: i64, queue_offset: i64, store_ms: i64, same_tag: bool) -> Self {
-        let positions = scratch.pieces.iter().map(|piece| start + to_i64(piece.from));
-        let tags_code = scratch.pieces.first().map(|piece| piece.tags_code);
+    fn new(pieces: &[Piece], queue_offset: i64, place: Place) -> Self {
+        let positions = || pieces.iter().map(|piece| place.of(piece));
+        let mut codes = pieces.iter().map(|piece| piece.tags_code);
+        let tags_code = codes.next();
         Self {
             stored: Stored {
-                physical_offset: start,
-                end_position: start + to_i64(scratch.records.len()),
+                physical_offset: positions().next().unwrap_or_default(),
+                end_position: pieces.last().map_or(0, |last| place.of(last) + to_i64(last.size)),
                 queue_offset,
-                store_timestamp_ms: store_ms,
-                count: u32::try_from(scratch.pieces.len()).unwrap_or(u32::MAX),
-                batch_offsets: if scratch.pieces.len() > 1 {
-                    positions.collect()
+                store_timestamp_ms: place.store_ms,
+                count: u32::try_from(pieces.len()).unwrap_or(u32::MAX),
+                batch_offsets: if pieces.len() > 1 {
+                    positions().collect()
                 } else {
                     Vec::new()
                 },
             },
-            tags_code: tags_code.filter(|_| same_tag),
+            tags_code: tags_code.filter(|first| codes.all(|code| code == *first)),
+            units_waiting: 0,
+            keys_waiting: 0,
         }
+    }
+
+    fn bytes(&self) -> u64 {
+        u64::try_from(self.stored.end_position - self.stored.physical_offset).unwrap_or_default()
     }
 }
 

@@ -437,6 +437,15 @@ impl Tail {
         Ok(())
     }
 
+    /// Bytes of records that the segment can still take.
+    pub(crate) fn room(&self, log: &CommitLog) -> usize {
+        let left = self
+            .segment
+            .as_ref()
+            .map_or(0, |segment| segment.base + log.segment_bytes - self.position);
+        to_usize(left).saturating_sub(record::BLANK_SIZE)
+    }
+
     /// True from the middle of a segment on: time to make the next one.
     pub(crate) fn is_past_half(&self, log: &CommitLog) -> bool {
         self.segment

@@ -4,6 +4,7 @@ use crate::alarm::Alarm;
 use crate::append::Append;
 use crate::background::{self, Chore};
 use crate::brakes::Brakes;
+use crate::burst;
 use crate::checkpoint::{Checkpoint, LastStop, Mark, Times, mark_closed, mark_open};
 use crate::commit::{Burst, Commit};
 use crate::commit_log::CommitLog;
@@ -36,6 +37,8 @@ use std::thread::JoinHandle;
 
 /// Called when messages became readable.
 pub type OnArrival = dyn Fn(&Arrival<'_>) + Send + Sync;
+/// Told of a put of a burst: where the message went, or why not.
+pub type OnStored = Box<dyn FnOnce(Result<Stored, StoreError>)>;
 /// Called while a thread that ended a burst is held up by its fsync.
 pub type OnHeldUp = dyn Fn() + Send + Sync;
 /// Called once when messages are durable, or are known not to be.
@@ -244,23 +247,25 @@ impl Store {
 
     /// Stores one message: it is in the page cache when this returns.
     pub fn put(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
-        self.inner.put(message, Burst::None)
+        self.inner.put(message)
     }
 
     /// Stores a batch as consecutive records of one file.
     pub fn put_batch(&self, batch: &Batch<'_>) -> Result<Stored, StoreError> {
-        self.inner.put_batch(batch, Burst::None)
+        self.inner.put_batch(batch)
     }
 
-    /// As [`Store::put`], as a part of a burst: several calls of one thread that end with [`Store::end_burst`]. With
-    /// `SYNC_FLUSH` nobody is woken for the message before that.
-    pub fn put_in_burst(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
-        self.inner.put(message, Burst::Open)
+    /// As [`Store::put`], as a part of a burst: several calls of one thread that end with [`Store::end_burst`] on it. All
+    /// of them go into the log in one write there, or before once they are many bytes, and are told of in their order.
+    pub fn put_in_burst(&self, message: &Message<'_>, done: OnStored) {
+        burst::put(&self.inner, done, |scratch| self.inner.lay_out(scratch, message));
     }
 
     /// As [`Store::put_batch`], as a part of a burst.
-    pub fn put_batch_in_burst(&self, batch: &Batch<'_>) -> Result<Stored, StoreError> {
-        self.inner.put_batch(batch, Burst::Open)
+    pub fn put_batch_in_burst(&self, batch: &Batch<'_>, done: OnStored) {
+        burst::put(&self.inner, done, |scratch| {
+            self.inner.lay_out_batch(scratch, batch)
+        });
     }
 
     /// As [`Store::when_durable`], as a part of a burst: answered at its end or later.
@@ -268,10 +273,11 @@ impl Store {
         self.inner.when_durable(position, done, Burst::Open);
     }
 
-    /// Ends a burst. Where somebody waits for the disk, no fsync is under way and fsyncs are quick, this thread does the
+    /// Ends a burst: writes what its puts brought. Where somebody waits for the disk, no fsync is under way and fsyncs are quick, this thread does the
     /// fsync for all who wait, and answers them before it returns; otherwise it is left to who does that now or to the
     /// thread of the store, as it is when nobody waits.
     pub fn end_burst(&self) {
+        burst::write(&self.inner);
         self.inner.end_burst();
     }
 

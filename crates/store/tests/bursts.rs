@@ -8,7 +8,9 @@
 mod common;
 
 use common::{bodies, eventually, host, message, open, put, small};
-use pyrmq_store::{Batch, BatchItem, Chore, Durability, FlushDiskType, Options, Store, StoreError};
+use pyrmq_store::{
+    Batch, BatchItem, Chore, Durability, FlushDiskType, OnStored, Options, Store, StoreError, Stored,
+};
 use pyrmq_testkit::TempDir;
 use pyrmq_testkit::disk::{Fault, FaultyDisk, Operation};
 use std::io::ErrorKind;
@@ -21,6 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Longer than the patience of a test: no thread helps out by itself.
 const NEVER_MS: u64 = 60_000;
 
+type Stories = Arc<Mutex<Vec<Result<Stored, StoreError>>>>;
 type Answers = Arc<Mutex<Vec<Result<(), StoreError>>>>;
 
 fn options(dir: &TempDir, inline_below_us: u64) -> Options {
@@ -33,23 +36,38 @@ fn options(dir: &TempDir, inline_below_us: u64) -> Options {
     }
 }
 
-fn put_one(store: &Store, answers: &Answers) {
-    let stored = store.put_in_burst(&message("T", 0, b"x", "")).unwrap();
-    let answers = Arc::clone(answers);
-    store.when_durable_in_burst(
-        stored.end_position,
-        Box::new(move |result| answers.lock().unwrap().push(result)),
-    );
+/// A put of a burst that waits for the disk.
+fn put_durable(store: &Arc<Store>, done: impl FnOnce(Result<(), StoreError>) + Send + 'static) {
+    let of = Arc::clone(store);
+    let told = Box::new(move |stored: Result<Stored, StoreError>| {
+        of.when_durable_in_burst(stored.unwrap().end_position, Box::new(done));
+    });
+    store.put_in_burst(&message("T", 0, b"x", ""), told);
 }
 
-fn waiting(store: &Store) -> Receiver<Result<(), StoreError>> {
-    let stored = store.put_in_burst(&message("T", 0, b"x", "")).unwrap();
+fn put_one(store: &Arc<Store>, answers: &Answers) {
+    let answers = Arc::clone(answers);
+    put_durable(store, move |result| answers.lock().unwrap().push(result));
+}
+
+fn waiting(store: &Arc<Store>) -> Receiver<Result<(), StoreError>> {
     let (done, answer) = mpsc::channel();
-    store.when_durable_in_burst(
-        stored.end_position,
-        Box::new(move |result| done.send(result).unwrap()),
-    );
+    put_durable(store, move |result| done.send(result).unwrap());
     answer
+}
+
+/// Notes what is told of a put.
+fn note(stories: &Stories) -> OnStored {
+    let stories = Arc::clone(stories);
+    Box::new(move |stored| stories.lock().unwrap().push(stored))
+}
+
+fn offsets(stories: &Stories) -> Vec<i64> {
+    let stories = stories.lock().unwrap();
+    stories
+        .iter()
+        .map(|stored| stored.as_ref().unwrap().queue_offset)
+        .collect()
 }
 
 fn item(body: &[u8]) -> BatchItem<'_> {
@@ -106,8 +124,10 @@ fn a_burst_serves_who_waited_before_and_waits_for_nobody_without_need() {
     let dir = TempDir::new().unwrap();
     let store = Store::open_without_threads(options(&dir, u64::MAX), common::real()).unwrap();
     let items = [item(b"a"), item(b"b")];
-    let stored = store.put_batch_in_burst(&batch(&items)).unwrap();
+    let stories = Stories::default();
+    store.put_batch_in_burst(&batch(&items), note(&stories));
     store.end_burst();
+    let stored = stories.lock().unwrap().pop().unwrap().unwrap();
     assert_eq!(
         store.durability(stored.end_position),
         Durability::Memory,
@@ -164,7 +184,12 @@ fn a_failed_fsync_of_a_burst_answers_everyone_and_is_not_tried_again() {
     store.end_burst();
     assert!(matches!(late.try_recv(), Ok(Err(StoreError::ReadOnly { .. }))));
     assert_eq!(disk.counts().2, syncs, "never tried again");
-    assert!(store.put_in_burst(&message("T", 0, b"x", "")).is_err());
+    let stories = Stories::default();
+    store.put_in_burst(&message("T", 0, b"x", ""), note(&stories));
+    assert!(matches!(
+        stories.lock().unwrap()[..],
+        [Err(StoreError::ReadOnly { .. })]
+    ));
     assert_eq!(
         bodies(&store, "T", 0).len(),
         1,
@@ -244,17 +269,13 @@ fn nobody_is_forgotten_when_many_end_bursts_at_once() {
             scope.spawn(|| {
                 for _ in 0..150 {
                     for _ in 0..3 {
-                        let stored = store.put_in_burst(&message("T", 0, b"x", "")).unwrap();
                         let (answered, last) = (Arc::clone(&answered), last.clone());
-                        store.when_durable_in_burst(
-                            stored.end_position,
-                            Box::new(move |result| {
-                                result.unwrap();
-                                if answered.fetch_add(1, Ordering::AcqRel) + 1 == asked {
-                                    last.send(()).unwrap();
-                                }
-                            }),
-                        );
+                        put_durable(&store, move |result| {
+                            result.unwrap();
+                            if answered.fetch_add(1, Ordering::AcqRel) + 1 == asked {
+                                last.send(()).unwrap();
+                            }
+                        });
                     }
                     store.end_burst();
                 }
@@ -275,7 +296,7 @@ fn a_burst_needs_no_sync_flush() {
     options.flush = FlushDiskType::Async;
     let store = Store::open_without_threads(options, common::real()).unwrap();
     let items = [item(b"a")];
-    store.put_batch_in_burst(&batch(&items)).unwrap();
+    store.put_batch_in_burst(&batch(&items), note(&Stories::default()));
     let before = store.stats().flushes;
     store.end_burst();
     assert_eq!(store.stats().flushes, before, "nobody waits for the disk");
@@ -283,4 +304,194 @@ fn a_burst_needs_no_sync_flush() {
     let answer = waiting(&store);
     store.end_burst();
     assert_eq!(answer.try_recv(), Ok(Ok(())), "who waits all the same is served");
+}
+
+fn without_threads(dir: &TempDir, disk: &FaultyDisk) -> Arc<Store> {
+    let options = Options {
+        flush: FlushDiskType::Async,
+        ..small(dir.path())
+    };
+    Store::open_without_threads(options, Arc::new(disk.clone())).unwrap()
+}
+
+#[test]
+fn a_burst_is_one_write_in_the_order_of_its_puts() {
+    let (dir, disk) = (TempDir::new().unwrap(), FaultyDisk::default());
+    let store = without_threads(&dir, &disk);
+    let stories = Stories::default();
+    put(&store, "T", 0, b"so that there is a segment");
+    let writes = store.stats().writes;
+    store.put_in_burst(&message("T", 0, b"one", ""), note(&stories));
+    store.put_in_burst(&message("U", 0, b"two", ""), note(&stories));
+    let items = [item(b"three"), item(b"four")];
+    store.put_batch_in_burst(&batch(&items), note(&stories));
+    store.put_in_burst(&message("T", 0, b"five", ""), note(&stories));
+    assert!(stories.lock().unwrap().is_empty(), "none has a place yet");
+    assert_eq!(store.max_offset("T", 0), 1);
+    store.end_burst();
+    assert_eq!(store.stats().writes, writes + 1);
+    assert_eq!(offsets(&stories), [1, 0, 2, 4]);
+    let ends: Vec<_> = {
+        let stories = stories.lock().unwrap();
+        let stored = stories.iter().map(|stored| stored.clone().unwrap());
+        stored
+            .map(|one| (one.physical_offset, one.end_position))
+            .collect()
+    };
+    assert!(ends.windows(2).all(|pair| pair[0].1 == pair[1].0), "{ends:?}");
+    assert_eq!(
+        bodies(&store, "T", 0)[1..],
+        [
+            b"one".to_vec(),
+            b"three".to_vec(),
+            b"four".to_vec(),
+            b"five".to_vec()
+        ]
+    );
+    assert_eq!(bodies(&store, "U", 0), [b"two".to_vec()]);
+}
+
+#[test]
+fn a_burst_goes_on_in_the_next_segment() {
+    let (dir, disk) = (TempDir::new().unwrap(), FaultyDisk::default());
+    let store = without_threads(&dir, &disk);
+    let segment = usize::try_from(small(dir.path()).segment_bytes).unwrap();
+    let body = vec![b'x'; segment / 5];
+    let stories = Stories::default();
+    for _ in 0..14 {
+        store.put_in_burst(&message("T", 0, &body, ""), note(&stories));
+    }
+    store.end_burst();
+    assert_eq!(offsets(&stories), (0..14).collect::<Vec<_>>());
+    assert_eq!(bodies(&store, "T", 0), vec![body.clone(); 14]);
+    let positions: Vec<_> = {
+        let stories = stories.lock().unwrap();
+        let stored = stories.iter().map(|stored| stored.clone().unwrap());
+        stored
+            .map(|one| usize::try_from(one.physical_offset).unwrap())
+            .collect()
+    };
+    assert!(
+        positions.iter().all(|at| at % segment + body.len() < segment),
+        "{positions:?}"
+    );
+    assert_eq!(positions[4] % segment, 0, "four fit into a segment");
+}
+
+#[test]
+fn what_cannot_be_stored_is_told_and_harms_no_neighbour() {
+    let (dir, disk) = (TempDir::new().unwrap(), FaultyDisk::default());
+    let store = without_threads(&dir, &disk);
+    let (stories, refused) = (Stories::default(), Stories::default());
+    let long = "x".repeat(40_000);
+    let items = [
+        item(b"fits"),
+        BatchItem {
+            properties: &long,
+            ..item(b"does not")
+        },
+    ];
+    store.put_in_burst(&message("T", 0, b"one", ""), note(&stories));
+    store.put_batch_in_burst(&batch(&items), note(&refused));
+    store.put_in_burst(&message("..", 0, b"x", ""), note(&refused));
+    store.put_in_burst(&message("T", 0, b"two", ""), note(&stories));
+    assert!(matches!(
+        refused.lock().unwrap()[..],
+        [
+            Err(StoreError::PropertiesTooLarge { .. }),
+            Err(StoreError::IllegalQueue { .. })
+        ]
+    ));
+    store.end_burst();
+    assert_eq!(offsets(&stories), [0, 1]);
+    assert_eq!(bodies(&store, "T", 0), [b"one".to_vec(), b"two".to_vec()]);
+}
+
+#[test]
+fn a_full_disk_is_told_to_the_whole_burst_and_gives_its_indexes_back() {
+    let (dir, disk) = (TempDir::new().unwrap(), FaultyDisk::default());
+    let store = without_threads(&dir, &disk);
+    put(&store, "T", 0, b"zero");
+    let stories = Stories::default();
+    disk.fail(
+        Operation::Write,
+        "commitlog",
+        0,
+        Fault::Error(ErrorKind::StorageFull),
+    );
+    for _ in 0..3 {
+        store.put_in_burst(&message("T", 0, b"lost", ""), note(&stories));
+    }
+    store.end_burst();
+    let told = std::mem::take(&mut *stories.lock().unwrap());
+    assert_eq!(told.len(), 3);
+    assert!(
+        told.iter().all(|one| matches!(
+            one,
+            Err(StoreError::Io {
+                kind: ErrorKind::StorageFull,
+                ..
+            })
+        )),
+        "{told:?}"
+    );
+    disk.heal();
+    store.run(Chore::Clean).unwrap();
+    store.put_in_burst(&message("T", 0, b"one", ""), note(&stories));
+    store.end_burst();
+    assert_eq!(offsets(&stories), [1]);
+    assert_eq!(bodies(&store, "T", 0), [b"zero".to_vec(), b"one".to_vec()]);
+}
+
+#[test]
+fn a_topic_deleted_in_the_middle_of_a_burst_begins_anew() {
+    let (dir, disk) = (TempDir::new().unwrap(), FaultyDisk::default());
+    let store = without_threads(&dir, &disk);
+    put(&store, "T", 0, b"old");
+    let stories = Stories::default();
+    store.put_in_burst(&message("U", 0, b"one", ""), note(&stories));
+    store.put_in_burst(&message("T", 0, b"new", ""), note(&stories));
+    store.put_in_burst(&message("U", 0, b"two", ""), note(&stories));
+    store.delete_topic("T").unwrap();
+    store.end_burst();
+    assert_eq!(offsets(&stories), [0, 0, 1]);
+    assert_eq!(bodies(&store, "T", 0), [b"new".to_vec()]);
+    assert_eq!(bodies(&store, "U", 0), [b"one".to_vec(), b"two".to_vec()]);
+}
+
+#[test]
+fn two_stores_of_one_thread_and_puts_of_who_is_told() {
+    let (dir, other_dir) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let disk = FaultyDisk::default();
+    let (store, other) = (without_threads(&dir, &disk), without_threads(&other_dir, &disk));
+    let stories = Stories::default();
+    let (again, told) = (Arc::clone(&store), note(&stories));
+    store.put_in_burst(
+        &message("T", 0, b"one", ""),
+        Box::new(move |_| again.put_in_burst(&message("T", 0, b"two", ""), told)),
+    );
+    other.put_in_burst(&message("T", 0, b"three", ""), note(&stories));
+    assert_eq!(offsets(&stories), [1], "the first store's burst has ended");
+    store.end_burst();
+    assert_eq!(store.max_offset("T", 0), 2);
+    assert_eq!(other.max_offset("T", 0), 0);
+    other.end_burst();
+    assert_eq!(other.max_offset("T", 0), 1);
+}
+
+#[test]
+fn a_long_burst_does_not_wait_for_its_end() {
+    let (dir, disk) = (TempDir::new().unwrap(), FaultyDisk::default());
+    let mut options = small(dir.path());
+    options.segment_bytes = 4 << 20;
+    let store = Store::open_without_threads(options, Arc::new(disk)).unwrap();
+    let stories = Stories::default();
+    let body = vec![b'x'; 10 << 10];
+    for _ in 0..20 {
+        store.put_in_burst(&message("T", 0, &body, ""), note(&stories));
+    }
+    let early = stories.lock().unwrap().len();
+    assert!((10..20).contains(&early), "{early}");
+    store.end_burst();
+    assert_eq!(offsets(&stories), (0..20).collect::<Vec<_>>());
 }

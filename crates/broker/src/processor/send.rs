@@ -1,11 +1,11 @@
 //! Sends: 10, 310 and 320 (Apache `SendMessageProcessor`).
 //!
 //! ```text
-//! header in one pass -> admission -> topic (made if allowed) -> properties copied once -> store -> answer
+//! header in one pass -> admission -> topic (made if allowed) -> properties copied once -> record laid out
+//! behind the last send that the connection has at once, a burst: all records in one write -> answers
 //! ```
-//! With SYNC_FLUSH, or where the sender asks for it, the sends that a connection has at once are a burst: the fsync at its end, on
-//! the connection's task while the disk is quick, serves all of them and whoever else waits, and their answers leave in one
-//! write. No thread waits.
+//! With SYNC_FLUSH, or where the sender asks for it, the fsync at a burst's end, on the connection's task while the disk is
+//! quick, serves all of them and whoever else waits, and their answers leave in one write. No thread waits.
 
 use super::properties::{self, Known};
 use super::transaction;
@@ -21,7 +21,7 @@ use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::{DURABILITY, Durability, batch, java_hash, sys_flag};
 use pyrmq_remoting::net::{Peer, Processor, Reply};
 use pyrmq_remoting::{Command, Fields};
-use pyrmq_store::{Batch, BatchItem, Stored};
+use pyrmq_store::{Batch, BatchItem, OnStored, Stored};
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -39,25 +39,27 @@ pub(crate) struct Send {
     state: Arc<State>,
 }
 
-/// A stored message and what its sender is told.
-pub(crate) struct Outcome {
-    response: Command,
-    /// Where the message ends in the log.
-    end: i64,
+/// What the sender of a stored message is told besides where it went.
+struct Told {
+    queue_id: i32,
+    unique_key: Option<Box<str>>,
     /// The level that the sender asked for: the answer says which was reached.
     asked: Option<Durability>,
     /// Whether the disk must have the message before the answer.
     waits: bool,
+    /// The first phase of a transaction.
+    half: bool,
+    /// A timer message that can be taken back: its topic, and when it is due.
+    recall: Option<(Arc<TopicConfig>, i64)>,
 }
 
 impl Processor for Send {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
-        match self.store(&request, peer) {
-            Ok(outcome) => outcome.answer(&self.state, reply),
-            Err(refusal) => {
-                self.state.stats.put_failed.fetch_add(1, Ordering::Relaxed);
-                reply.send(refusal.into_response());
-            }
+        let mut reply = Some(reply);
+        if let Err(refusal) = self.store(&request, peer, &mut reply)
+            && let Some(reply) = reply
+        {
+            refuse(&self.state, refusal, reply);
         }
     }
 
@@ -66,19 +68,45 @@ impl Processor for Send {
     }
 }
 
-impl Outcome {
-    /// Answers now, or once the disk has it.
-    fn answer(self, state: &State, reply: Reply) {
-        let (mut response, asked) = (self.response, self.asked);
+fn refuse(state: &State, refusal: Refusal, reply: Reply) {
+    state.stats.put_failed.fetch_add(1, Ordering::Relaxed);
+    reply.send(refusal.into_response());
+}
+
+impl Told {
+    /// What is done once the store has said where the message went: the sender's answer, now or once the disk has it.
+    fn when_stored(self, state: &Arc<State>, reply: Option<Reply>) -> OnStored {
+        let state = Arc::clone(state);
+        Box::new(move |stored| {
+            let Some(reply) = reply else {
+                return;
+            };
+            match stored {
+                Ok(stored) => self.answer(&state, &stored, reply),
+                Err(error) => refuse(&state, Refusal::of_put(&error), reply),
+            }
+        })
+    }
+
+    fn answer(self, state: &State, stored: &Stored, reply: Reply) {
+        state.stats.count_put(u64::from(stored.count), bytes_of(stored));
+        let key = self.unique_key.as_deref();
+        if self.half {
+            state
+                .transactions
+                .began(key.unwrap_or_default(), stored.queue_offset);
+        }
+        let mut response = self.response(state, stored);
+        let asked = self.asked;
         if !self.waits {
             if asked.is_some() {
-                tell(&mut response, state.store.durability(self.end));
+                tell(&mut response, state.store.durability(stored.end_position));
             }
             reply.send(response);
             return;
         }
         state.store.when_durable_in_burst(
-            self.end,
+            stored.end_position,
             Box::new(move |flushed| {
                 if asked.is_some() {
                     let reached = flushed
@@ -96,6 +124,28 @@ impl Outcome {
             }),
         );
     }
+
+    fn response(&self, state: &State, stored: &Stored) -> Command {
+        let mut response = Command::response(response::SUCCESS);
+        let ids = 33 * stored.count as usize;
+        response.fields = Fields::with_capacity(6, 160 + ids);
+        let fields = &mut response.fields;
+        fields.push_with("msgId", |text| write_ids(text, state.store_host(), stored));
+        fields.push_with("queueId", |text| write_number(text, i64::from(self.queue_id)));
+        fields.push_with("queueOffset", |text| write_number(text, stored.queue_offset));
+        let key = self.unique_key.as_deref();
+        if let Some(key) = key {
+            fields.push("transactionId", key);
+        }
+        fields.push("MSG_REGION", &state.options.region_id);
+        fields.push("TRACE_ON", if state.options.trace_on { "true" } else { "false" });
+        if let Some((topic, due_ms)) = &self.recall {
+            let broker = &state.options.broker_name;
+            let handle = Handle::write(&topic.name, broker, *due_ms, key.unwrap_or_default());
+            fields.push("recallHandle", &handle);
+        }
+        response
+    }
 }
 
 fn tell(response: &mut Command, reached: Durability) {
@@ -107,31 +157,29 @@ impl Send {
         Self { state }
     }
 
-    fn store(&self, request: &Command, peer: &Peer) -> Result<Outcome, Refusal> {
+    /// Takes the reply once the store has the message to lay out; what is refused before leaves it.
+    fn store(&self, request: &Command, peer: &Peer, reply: &mut Option<Reply>) -> Result<(), Refusal> {
         let header = SendMessageRequestHeader::decode(request.code, &request.fields)?;
         let body: &[u8] = request.body.as_deref().unwrap_or_default();
         let asked = asked_level(request)?;
         let topic = self.state.admit(&header, body.len(), peer)?;
         let queue_id = self.state.choose_queue(&topic, header.queue_id)?;
-        let mut outcome = if header.batch || request.code == request_code::SEND_BATCH_MESSAGE {
-            self.store_batch(&header, &topic, queue_id, body, peer)?
+        if header.batch || request.code == request_code::SEND_BATCH_MESSAGE {
+            self.store_batch(body, &header, (&topic, queue_id), asked, peer, reply)
         } else {
-            self.store_one(request, &header, topic, queue_id, peer)?
-        };
-        if let Some(level) = asked {
-            (outcome.asked, outcome.waits) = (asked, level == Durability::Local);
+            self.store_one(request, &header, (topic, queue_id), asked, peer, reply)
         }
-        Ok(outcome)
     }
 
     fn store_one(
         &self,
         request: &Command,
         header: &SendMessageRequestHeader<'_>,
-        mut topic: Arc<TopicConfig>,
-        mut queue_id: i32,
+        (mut topic, mut queue_id): (Arc<TopicConfig>, i32),
+        asked: Option<Durability>,
         peer: &Peer,
-    ) -> Result<Outcome, Refusal> {
+        reply: &mut Option<Reply>,
+    ) -> Result<(), Refusal> {
         let state = &self.state;
         let known = properties::look(header.properties.unwrap_or_default());
         let half = is_half(state, header, &known)?;
@@ -187,36 +235,49 @@ impl Send {
         } else {
             None
         };
-        let stored = draft
-            .put_in_burst(&state.store, &state.delays)
-            .map_err(|error| Refusal::of_put(&error))?;
-        if half {
-            state
-                .transactions
-                .began(unique_key.unwrap_or_default(), stored.queue_offset);
-        }
-        let mut outcome = self.outcome(&stored, queue_id, unique_key, !known.no_wait);
-        if let Some(due_ms) = due_ms.filter(|_| !admission::is_retry(&topic.name)) {
-            let broker = &state.options.broker_name;
-            let handle = Handle::write(&topic.name, broker, due_ms, unique_key.unwrap_or_default());
-            outcome.response.fields.push("recallHandle", &handle);
-        }
-        Ok(outcome)
+        let told = Told {
+            queue_id,
+            unique_key: unique_key.map(Box::from),
+            asked,
+            waits: self.waits(asked, &known),
+            half,
+            recall: due_ms
+                .filter(|_| !admission::is_retry(&topic.name))
+                .map(|due_ms| (Arc::clone(&topic), due_ms)),
+        };
+        let done = told.when_stored(state, reply.take());
+        draft.put_in_burst(&state.store, &state.delays, done);
+        Ok(())
+    }
+
+    fn waits(&self, asked: Option<Durability>, known: &Known<'_>) -> bool {
+        asked.map_or(!known.no_wait && self.state.waits_for_disk, |level| {
+            level == Durability::Local
+        })
     }
 
     fn store_batch(
         &self,
-        header: &SendMessageRequestHeader<'_>,
-        topic: &TopicConfig,
-        queue_id: i32,
         body: &[u8],
+        header: &SendMessageRequestHeader<'_>,
+        (topic, queue_id): (&TopicConfig, i32),
+        asked: Option<Durability>,
         peer: &Peer,
-    ) -> Result<Outcome, Refusal> {
+        reply: &mut Option<Reply>,
+    ) -> Result<(), Refusal> {
         let state = &self.state;
         let known = properties::look(header.properties.unwrap_or_default());
         refuse_in_batch(header, &known)?;
         let items = items_of(body)?;
-        let stored = state.store.put_batch_in_burst(&Batch {
+        let told = Told {
+            queue_id,
+            unique_key: known.unique_key.map(Box::from),
+            asked,
+            waits: self.waits(asked, &known),
+            half: false,
+            recall: None,
+        };
+        let batch = Batch {
             topic: &topic.name,
             queue_id,
             sys_flag: header.sys_flag | topic.message_sys_flag(),
@@ -225,9 +286,10 @@ impl Send {
             store_host: state.store_host(),
             reconsume_times: header.reconsume_times.unwrap_or(0),
             items: &items,
-        });
-        let stored = stored.map_err(|error| Refusal::of_put(&error))?;
-        Ok(self.outcome(&stored, queue_id, known.unique_key, !known.no_wait))
+        };
+        let done = told.when_stored(state, reply.take());
+        state.store.put_batch_in_burst(&batch, done);
+        Ok(())
     }
 
     /// A retry that a client sends itself has had its tries, or its group consumes in order: then it is dead.
@@ -245,36 +307,6 @@ impl Send {
         let limit = own_limit.unwrap_or(config.retry_max_times);
         Ok(header.reconsume_times.unwrap_or(0) > limit
             || self.state.locks.is_held(group, pyrmq_remoting::clock::now_ms()))
-    }
-
-    fn outcome(&self, stored: &Stored, queue_id: i32, unique_key: Option<&str>, waits: bool) -> Outcome {
-        let state = &self.state;
-        state.stats.count_put(u64::from(stored.count), bytes_of(stored));
-        let mut response = Command::response(response::SUCCESS);
-        let ids = 33 * stored.count as usize;
-        response.fields = Fields::with_capacity(6, 160 + ids);
-        response
-            .fields
-            .push_with("msgId", |text| write_ids(text, state.store_host(), stored));
-        response
-            .fields
-            .push_with("queueId", |text| write_number(text, i64::from(queue_id)));
-        response
-            .fields
-            .push_with("queueOffset", |text| write_number(text, stored.queue_offset));
-        if let Some(key) = unique_key {
-            response.fields.push("transactionId", key);
-        }
-        response.fields.push("MSG_REGION", &state.options.region_id);
-        response
-            .fields
-            .push("TRACE_ON", if state.options.trace_on { "true" } else { "false" });
-        Outcome {
-            response,
-            end: stored.end_position,
-            asked: None,
-            waits: waits && state.waits_for_disk,
-        }
     }
 }
 

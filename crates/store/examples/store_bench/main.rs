@@ -20,7 +20,7 @@
 mod large;
 
 use pyrmq_store::fs::{File, Fs, RealFs};
-use pyrmq_store::{Batch, BatchItem, FlushDiskType, Message, Options, Store};
+use pyrmq_store::{Batch, BatchItem, FlushDiskType, Message, Options, Store, StoreError, Stored};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -217,14 +217,15 @@ fn put(arguments: &Arguments) {
 }
 
 /// One message, until it is durable, as a connection's task brings it; microseconds.
-fn put_durable(store: &Store, body: &[u8], queue: i32) -> f64 {
+fn put_durable(store: &Arc<Store>, body: &[u8], queue: i32) -> f64 {
     let (done, wait) = mpsc::channel();
     1e6 * seconds(|| {
-        let stored = store.put_in_burst(&message(body, queue)).expect("stored");
-        store.when_durable_in_burst(
-            stored.end_position,
-            Box::new(move |result| done.send(result).expect("a waiter")),
-        );
+        let of = Arc::clone(store);
+        let told = Box::new(move |stored: Result<Stored, StoreError>| {
+            let done = Box::new(move |result| done.send(result).expect("a waiter"));
+            of.when_durable_in_burst(stored.expect("stored").end_position, done);
+        });
+        store.put_in_burst(&message(body, queue), told);
         store.end_burst();
         wait.recv().expect("an answer").expect("durable");
     })

@@ -7,8 +7,8 @@ use pyrmq_testkit::sim::Session;
 use pyrmq_testkit::{Random, SimDisk};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 pub(crate) const ROOT: &str = "/data/store";
 pub(crate) const QUEUES: i32 = 2;
@@ -129,7 +129,8 @@ impl Run {
             return self.fill_disk();
         }
         match self.random.below(100) {
-            0..40 => self.put(),
+            0..34 => self.put(),
+            34..40 => self.burst(),
             40..50 => self.put_batch(),
             50..62 => self.chore(Chore::Flush),
             62..68 => self.chore(Chore::WriteQueues),
@@ -229,6 +230,35 @@ impl Run {
         }
         let stored = self.store.put(&message).expect("stored");
         self.note(&stored, (&topic, queue, is_hidden), &[key], began);
+    }
+
+    /// Several puts in one write: none of them has a place before the end.
+    fn burst(&mut self) {
+        let count = 1 + self.random.below(6);
+        let began = self.disk.steps();
+        self.tell(format!("burst of {count}"));
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let mut puts = Vec::new();
+        for _ in 0..count {
+            let (topic, queue) = (self.topic(), i32::try_from(self.random.below(2)).unwrap());
+            let (body, (properties, key)) = (self.body(), self.properties());
+            let is_hidden = self.random.one_in(12);
+            let mut message = message(&topic, queue, &body, &properties, &key);
+            if is_hidden {
+                message.sys_flag = sys_flag::TRANSACTION_PREPARED;
+            }
+            let done = Arc::clone(&told);
+            let done = Box::new(move |stored| done.lock().unwrap().push(stored));
+            self.store.put_in_burst(&message, done);
+            puts.push((topic, queue, is_hidden, key));
+        }
+        self.store.end_burst();
+        let told = std::mem::take(&mut *told.lock().unwrap());
+        assert_eq!(told.len(), puts.len(), "each is told");
+        for (stored, (topic, queue, is_hidden, key)) in told.into_iter().zip(puts) {
+            let stored: Stored = stored.expect("stored");
+            self.note(&stored, (&topic, queue, is_hidden), &[key], began);
+        }
     }
 
     fn put_batch(&mut self) {

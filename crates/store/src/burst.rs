@@ -1,0 +1,82 @@
+//! Puts of one thread that go into the log together: a burst.
+//!
+//! A put of a burst is laid out in a buffer of its thread and has no place in the log yet; at the burst's end all of them get
+//! theirs under one hold of the append lock and go into the page cache in one write for each segment that they reach. Nobody
+//! is told, and nothing is readable, before that write.
+//!
+//! A burst belongs to one store. A put to another one on the same thread writes what the first has waiting.
+
+use crate::append::Scratch;
+use crate::error::StoreError;
+use crate::inner::Inner;
+use crate::store::OnStored;
+use std::cell::RefCell;
+use std::mem;
+use std::sync::Arc;
+
+/// What waits is written once it is so many bytes: they are still in the processor's cache then.
+const WRITE_AT: usize = 128 << 10;
+
+#[derive(Default)]
+struct Waiting {
+    store: Option<Arc<Inner>>,
+    scratch: Scratch,
+    /// One for each target in the scratch.
+    done: Vec<OnStored>,
+}
+
+thread_local! {
+    static WAITING: RefCell<Waiting> = RefCell::default();
+}
+
+/// Adds a put to the thread's burst. What cannot be laid out is told at once.
+pub(crate) fn put(
+    store: &Arc<Inner>,
+    done: OnStored,
+    lay_out: impl FnOnce(&mut Scratch) -> Result<(), StoreError>,
+) {
+    write_unless(|of| Arc::ptr_eq(of, store));
+    let refused = WAITING.with_borrow_mut(|waiting| {
+        if let Err(error) = lay_out(&mut waiting.scratch) {
+            return Some((done, error));
+        }
+        waiting.done.push(done);
+        waiting.store.get_or_insert_with(|| Arc::clone(store));
+        None
+    });
+    if let Some((done, error)) = refused {
+        return done(Err(error));
+    }
+    if WAITING.with_borrow(|waiting| waiting.scratch.bytes() >= WRITE_AT) {
+        write(store);
+    }
+}
+
+/// Writes what the thread's burst has waiting for this store.
+pub(crate) fn write(store: &Arc<Inner>) {
+    write_unless(|of| !Arc::ptr_eq(of, store));
+}
+
+/// Writes what waits for a store, unless it is one that may wait on.
+fn write_unless(may_wait: impl Fn(&Arc<Inner>) -> bool) {
+    // Who is told may put again.
+    while let Some((store, mut waiting)) = WAITING.with_borrow_mut(|waiting| {
+        let store = waiting.store.take_if(|store| !may_wait(store))?;
+        Some((store, mem::take(waiting)))
+    }) {
+        let mut done = waiting.done.drain(..);
+        store.append_all(&mut waiting.scratch, |stored| {
+            if let Some(done) = done.next() {
+                done(stored);
+            }
+        });
+        drop(done);
+        waiting.scratch.clear();
+        WAITING.with_borrow_mut(|slot| {
+            if slot.store.is_none() {
+                // Its buffers serve the next burst.
+                *slot = waiting;
+            }
+        });
+    }
+}
