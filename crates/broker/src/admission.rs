@@ -3,6 +3,7 @@
 
 use crate::error::Refusal;
 use pyrmq_remoting::codes::response;
+use pyrmq_store::TIMER_TOPIC;
 
 /// Longest name of an ordinary topic, in bytes (Apache `TopicValidator.TOPIC_MAX_LENGTH`).
 pub const NAME_LIMIT: usize = 127;
@@ -28,15 +29,19 @@ pub const PERM_WRITE: i32 = 2;
 /// Permission bit: new topics may be made after this one.
 pub const PERM_INHERIT: i32 = 1;
 
-/// Topics that only the broker itself writes (Apache `TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET`).
-const CLOSED_TOPICS: [&str; 6] = [
+/// Topics that only the broker itself writes: Apache's (`TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET`) and the timer's.
+const CLOSED_TOPICS: [&str; 7] = [
     SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     "RMQ_SYS_TRANS_HALF_TOPIC",
     "RMQ_SYS_TRANS_OP_HALF_TOPIC",
     "TRANS_CHECK_MAX_TIME_TOPIC",
     "SELF_TEST_TOPIC",
     "OFFSET_MOVED_EVENT",
 ];
+
+/// Who keeps how far transactions are done (Apache `MixAll.CID_SYS_RMQ_TRANS`).
+pub const TRANSACTION_GROUP: &str = "CID_RMQ_SYS_TRANS";
 
 /// Groups that always exist (Apache `SubscriptionGroupManager.init`).
 pub const PRESET_GROUPS: [&str; 8] = [
@@ -47,7 +52,7 @@ pub const PRESET_GROUPS: [&str; 8] = [
     "CID_ONSAPI_PULL",
     "CID_ONSAPI_PERMISSION",
     "CID_ONSAPI_OWNER",
-    "CID_RMQ_SYS_TRANS",
+    TRANSACTION_GROUP,
 ];
 
 /// True for a name of Apache's characters, `%|a-zA-Z0-9_-`, that is not empty.
@@ -124,6 +129,17 @@ pub fn open_to_clients(topic: &str) -> Result<(), Refusal> {
         return Err(Refusal::new(
             response::NO_PERMISSION,
             format!("sending to the system topic is forbidden: {topic}"),
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses a commit for the group that is the broker's own: its offsets say which transactions are done.
+pub fn open_to_commits(group: &str) -> Result<(), Refusal> {
+    if group == TRANSACTION_GROUP {
+        return Err(Refusal::new(
+            response::NO_PERMISSION,
+            format!("only the broker commits offsets of its group: {group}"),
         ));
     }
     Ok(())

@@ -63,6 +63,15 @@ impl Refusal {
         )
     }
 
+    /// The topic or group is not there, and there are as many as are made at their first use.
+    pub fn limit_reached(name: &str, key: &str, limit: i32) -> Self {
+        let name: String = name.chars().take(255).collect();
+        Self::new(
+            response::TOPIC_NOT_EXIST,
+            format!("{name} does not exist and is not made at its first use: {key} ({limit}) is reached"),
+        )
+    }
+
     /// The consumer group is not there and may not be made.
     pub fn no_group(group: &str) -> Self {
         let group: String = group.chars().take(255).collect();

@@ -48,6 +48,10 @@ pyrmq_remoting::options! {
     auto_create_topic_enable: bool = true, "autoCreateTopicEnable", "switch", 0..=0;
     /// An unknown consumer group is made at its first use.
     auto_create_subscription_group: bool = true, "autoCreateSubscriptionGroup", "switch", 0..=0;
+    /// From so many topics on, sends make no more; operators may.
+    auto_create_topic_limit: i32 = 20_000, "autoCreateTopicLimit", "topics", 0..=10_000_000;
+    /// From so many consumer groups on, consumers make no more; operators may.
+    auto_create_group_limit: i32 = 10_000, "autoCreateGroupLimit", "groups", 0..=10_000_000;
     /// The topic named after the cluster can be read and written.
     cluster_topic_enable: bool = true, "clusterTopicEnable", "switch", 0..=0;
     /// The topic named after the broker can be read and written.

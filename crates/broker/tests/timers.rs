@@ -341,11 +341,32 @@ async fn a_full_slot_refuses() {
 async fn what_cannot_be_understood_holds_up_nothing() {
     let dir = TempDir::new();
     let site = start(quick(&dir)).await;
-    site.send_ok(TIMER_TOPIC, b"no moment", "").await;
-    site.send_ok(TIMER_TOPIC, b"no topic", &properties(&[("TIMER_OUT_MS", "5")]))
-        .await;
+    // No client may write there: this is what the store of another broker may hold.
+    let foreign = |body: &[u8], properties: &str| {
+        let host = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        let message = pyrmq_store::Message {
+            topic: TIMER_TOPIC,
+            queue_id: 0,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp_ms: 0,
+            born_host: host,
+            store_host: host,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            body,
+            properties,
+            tags_code: 0,
+            unique_key: None,
+            keys: None,
+            tag: None,
+        };
+        site.broker.state().store.put(&message).unwrap();
+    };
+    foreign(b"no moment", "");
+    foreign(b"no topic", &properties(&[("TIMER_OUT_MS", "5")]));
     let wrong = properties(&[("TIMER_OUT_MS", "5"), ("REAL_TOPIC", "a/b"), ("REAL_QID", "0")]);
-    site.send_ok(TIMER_TOPIC, b"no such topic", &wrong).await;
+    foreign(b"no such topic", &wrong);
     site.send_ok(TOPIC, b"good", &delayed("K1", 200)).await;
     await_bodies(&site, &["good"]).await;
     let checkpoint = site

@@ -61,6 +61,20 @@ class BrokerOptions(Options):
         default=True,
         text="a send to an unknown topic makes it, after a template with the inherit bit",
     )
+    auto_create_topic_limit: int = option(
+        default=20_000,
+        text="from so many topics on, sends make no more; operators may (ours)",
+        unit="topics",
+        minimum=0,
+        maximum=10_000_000,
+    )
+    auto_create_group_limit: int = option(
+        default=10_000,
+        text="from so many consumer groups on, consumers make no more; operators may (ours)",
+        unit="groups",
+        minimum=0,
+        maximum=10_000_000,
+    )
     auto_create_subscription_group: bool = option(
         default=True, text="an unknown consumer group is made at its first use"
     )

@@ -20,8 +20,8 @@ use crate::state::topics::TopicConfig;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::ConsumerSendMsgBackRequestHeader;
-use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::id::OffsetId;
+use pyrmq_remoting::message::{Record, sys_flag};
 use pyrmq_remoting::net::Peer;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -59,6 +59,14 @@ pub(crate) fn send_back(state: &State, request: &Command, _peer: &Peer) -> Answe
         ))
     })?;
     let record = Record::decode(&bytes)?;
+    if sys_flag::is_hidden(record.sys_flag) || admission::open_to_clients(record.topic).is_err() {
+        // What waits for its end or its time must not come to a consumer by this way.
+        let text = format!(
+            "no consumer has messages of {}: it cannot be given back",
+            record.topic
+        );
+        return Err(Refusal::new(response::MESSAGE_ILLEGAL, text));
+    }
     let way = find_way(state, request.version, &header, &group, record.reconsume_times)?;
     let old = record.properties.as_str()?;
     let known = properties::look(old);
@@ -71,7 +79,7 @@ pub(crate) fn send_back(state: &State, request: &Command, _peer: &Peer) -> Answe
         born_ms: record.born_timestamp_ms,
         born_host: record.born_host,
         store_host: state.store_host(),
-        reconsume_times: record.reconsume_times + 1,
+        reconsume_times: record.reconsume_times.saturating_add(1),
         body: record.body,
         properties: retry_properties(&record, old, &way),
         unique_key: known.unique_key,
@@ -119,7 +127,7 @@ fn find_way(
         });
     }
     let asked = if header.delay_level == 0 {
-        3 + tries
+        tries.saturating_add(3)
     } else {
         header.delay_level
     };

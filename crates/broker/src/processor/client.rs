@@ -5,7 +5,7 @@ use super::Answer;
 use crate::error::Refusal;
 use crate::json::{self, Json, Read};
 use crate::state::State;
-use crate::state::clients::{Client, ConsumerBeat, Manner};
+use crate::state::clients::{Client, ConsumerBeat, Manner, PRODUCER_GROUPS};
 use crate::state::locks::Queue;
 use crate::state::subscription::{Subscription, Tags};
 use pyrmq_remoting::codes::response;
@@ -25,12 +25,24 @@ pub(crate) fn heartbeat(state: &State, request: &Command, peer: &Peer) -> Answer
     let fingerprint = i32::try_from(fingerprint).unwrap_or(0);
     let is_short = fingerprint != 0 && body.flag("withoutSub").unwrap_or(false);
     let mut wants_subscriptions = fingerprint == 0;
+    let unknown: Vec<&str> = body
+        .list("consumerDataSet")
+        .filter(|consumer| is_welcome(state, consumer) && !consumer.flag("unitMode").unwrap_or(false))
+        .filter_map(|consumer| consumer.text("groupName"))
+        .filter(|group| state.groups.get(group).is_none())
+        .collect();
+    if unknown.len() > 1 {
+        state.make_groups(&unknown)?;
+    }
     for consumer in body.list("consumerDataSet") {
         wants_subscriptions |= consumer_beat(state, consumer, &client, fingerprint, is_short)?;
     }
     for producer in body.list("producerDataSet") {
-        if let Some(group) = producer.text("groupName") {
-            state.clients.beat_producer(group, &client);
+        if let Some(group) = producer.text("groupName")
+            && !state.clients.beat_producer(group, &client)
+        {
+            let text = format!("there are {PRODUCER_GROUPS} producer groups, one more is not taken");
+            return Err(Refusal::new(response::SYSTEM_BUSY, text));
         }
     }
     Ok(Command::response(response::SUCCESS)
@@ -39,6 +51,14 @@ pub(crate) fn heartbeat(state: &State, request: &Command, peer: &Peer) -> Answer
             "IS_SUB_CHANGE",
             if wants_subscriptions { "true" } else { "false" },
         ))
+}
+
+fn consume_type(consumer: &Json) -> &str {
+    consumer.text("consumeType").unwrap_or("CONSUME_PASSIVELY")
+}
+
+fn is_welcome(state: &State, consumer: &Json) -> bool {
+    !state.options.reject_pull_consumer_enable || consume_type(consumer) != "CONSUME_ACTIVELY"
 }
 
 /// One consumer group of a heartbeat. True when the broker needs the subscriptions in full.
@@ -52,8 +72,7 @@ fn consumer_beat(
     let Some(group) = consumer.text("groupName").filter(|group| !group.is_empty()) else {
         return Ok(false);
     };
-    let consume_type = consumer.text("consumeType").unwrap_or("CONSUME_PASSIVELY");
-    if consume_type == "CONSUME_ACTIVELY" && state.options.reject_pull_consumer_enable {
+    if !is_welcome(state, consumer) {
         return Ok(false);
     }
     // An unknown group that may not be made is passed over in silence, as Apache does.
@@ -74,7 +93,7 @@ fn consumer_beat(
         ConsumerBeat {
             group: group.to_owned(),
             manner: Manner {
-                consume_type: consume_type.to_owned(),
+                consume_type: consume_type(consumer).to_owned(),
                 message_model: consumer.text("messageModel").unwrap_or("CLUSTERING").to_owned(),
                 consume_from_where: consumer
                     .text("consumeFromWhere")

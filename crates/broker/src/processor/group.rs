@@ -4,9 +4,10 @@
 use super::Answer;
 use super::client::subscription_json;
 use super::query::internal;
-use super::topic::{ends, topic_list};
+use super::topic::{QUEUES_LIMIT, ends, topic_list};
 use crate::error::Refusal;
 use crate::json::{self, Json, Read};
+use crate::state::groups::GroupConfig;
 use crate::state::{State, file};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{
@@ -21,6 +22,7 @@ use std::collections::BTreeSet;
 /// 200.
 pub(crate) fn put(state: &State, request: &Command, peer: &Peer) -> Answer {
     let group = file::group_from_json(&json::read_body(request)?)?;
+    check(&group)?;
     tracing::info!(group = group.name, peer = %peer.remote(), "changed a consumer group");
     state.groups.put(vec![group])?;
     Ok(Command::response(response::SUCCESS))
@@ -30,8 +32,22 @@ pub(crate) fn put(state: &State, request: &Command, peer: &Peer) -> Answer {
 pub(crate) fn put_list(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let body = json::read_body(request)?;
     let groups: Result<Vec<_>, _> = body.list("groupConfigList").map(file::group_from_json).collect();
-    state.groups.put(groups?)?;
+    let groups = groups?;
+    groups.iter().try_for_each(check)?;
+    state.groups.put(groups)?;
     Ok(Command::response(response::SUCCESS))
+}
+
+/// A group's retry topic has so many queues at its first use: what no topic may have, no group may ask for.
+fn check(group: &GroupConfig) -> Result<(), Refusal> {
+    if group.retry_queue_nums <= QUEUES_LIMIT {
+        return Ok(());
+    }
+    let text = format!(
+        "retryQueueNums is {}, allowed are at most {QUEUES_LIMIT}",
+        group.retry_queue_nums
+    );
+    Err(Refusal::new(response::INVALID_PARAMETER, text))
 }
 
 /// 201.

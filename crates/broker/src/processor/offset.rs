@@ -3,7 +3,9 @@
 
 use super::Answer;
 use super::query::{internal, offset};
+use crate::admission;
 use crate::error::Refusal;
+use crate::state::topics::TopicConfig;
 use crate::state::{State, file};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
@@ -51,8 +53,15 @@ pub(crate) fn update(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = UpdateConsumerOffsetRequestHeader::decode(&request.fields)?;
     let (group, topic, queue_id) = (header.consumer_group, header.topic, header.queue_id);
     state.group(group)?;
-    if state.topics.get(topic).is_none() {
-        return Err(Refusal::no_topic(topic));
+    let known = state.topics.get(topic).ok_or_else(|| Refusal::no_topic(topic))?;
+    admission::open_to_commits(group)?;
+    in_topic(&known, queue_id)?;
+    if header.commit_offset < 0 {
+        let text = format!(
+            "commitOffset is {}, it must not be negative",
+            header.commit_offset
+        );
+        return Err(Refusal::new(response::INVALID_PARAMETER, text));
     }
     let response = Command::response(response::SUCCESS);
     if state.options.use_server_side_reset_offset && state.offsets.has_reset(group, topic, queue_id) {
@@ -63,6 +72,19 @@ pub(crate) fn update(state: &State, request: &Command, _peer: &Peer) -> Answer {
     }
     state.offsets.commit(group, topic, queue_id, header.commit_offset);
     Ok(response)
+}
+
+/// Refuses a queue that the topic has not: what is kept of it would never be read, and nothing would bound it.
+fn in_topic(topic: &TopicConfig, queue_id: i32) -> Result<(), Refusal> {
+    let count = topic.queue_nums();
+    if (0..count).contains(&queue_id) {
+        return Ok(());
+    }
+    let text = format!(
+        "queueId {queue_id} is out of range, the topic {} has {count} queues",
+        topic.name
+    );
+    Err(Refusal::new(response::INVALID_PARAMETER, text))
 }
 
 /// 43.
@@ -89,8 +111,12 @@ pub(crate) fn reset(state: &State, request: &Command, peer: &Peer) -> Answer {
             "resets by the consumers themselves (220) are not built; set useServerSideResetOffset=true",
         ));
     }
+    admission::open_to_commits(group)?;
     let one = header.queue_id.filter(|queue| *queue >= 0);
-    let queues = one.map_or(0..topic.read_queue_nums, |queue| queue..queue + 1);
+    if let Some(queue) = one {
+        in_topic(&topic, queue)?;
+    }
+    let queues = one.map_or(0..topic.read_queue_nums, |queue| queue..queue.saturating_add(1));
     let mut found = Vec::new();
     for queue_id in queues {
         let asked = header.offset.filter(|offset| *offset >= 0 && one.is_some());

@@ -27,6 +27,8 @@ pub(crate) struct Known<'a> {
     pub(crate) tags: Option<&'a str>,
     /// `DELAY`, the delay level.
     pub(crate) delay_level: i32,
+    /// `DELAY` is no number.
+    pub(crate) is_bad_delay: bool,
     /// `WAIT` is not `false`: the sender wants to hear what the disk did.
     pub(crate) no_wait: bool,
     /// `TRAN_MSG` is `true`.
@@ -69,7 +71,11 @@ pub(crate) fn look(properties: &str) -> Known<'_> {
             "UNIQ_KEY" => known.unique_key = Some(value),
             "KEYS" => known.keys = Some(value),
             "TAGS" => known.tags = Some(value),
-            "DELAY" => known.delay_level = value.trim().parse().unwrap_or(0),
+            "DELAY" => {
+                let level = value.trim().parse();
+                known.is_bad_delay = level.is_err();
+                known.delay_level = level.unwrap_or(0);
+            }
             "WAIT" => known.no_wait = value.eq_ignore_ascii_case("false"),
             "TRAN_MSG" => known.is_transaction = value.eq_ignore_ascii_case("true"),
             "TIMER_DELAY_SEC" | "TIMER_DELAY_MS" | "TIMER_DELIVER_MS" => known.is_timer = true,

@@ -109,8 +109,7 @@ impl Pull {
 
     /// Whether a pull's messages may have left the page cache.
     fn is_old(&self, request: &Command) -> bool {
-        PullMessageRequestHeader::decode(&request.fields)
-            .is_ok_and(|ask| self.state.store.max_offset(ask.topic, ask.queue_id) - ask.queue_offset > OLD)
+        PullMessageRequestHeader::decode(&request.fields).is_ok_and(|ask| is_far_behind(&self.state, &ask))
     }
 
     /// The second pass of a pull that waited: it always answers.
@@ -128,7 +127,8 @@ impl Pull {
                 return None;
             }
         };
-        if may_hold && ask.sys_flag & COMMITS != 0 && ask.commit_offset >= 0 && !admitted.reset {
+        let commits = ask.sys_flag & COMMITS != 0 && ask.commit_offset >= 0;
+        if may_hold && commits && !admitted.reset && admission::open_to_commits(ask.consumer_group).is_ok() {
             self.state
                 .offsets
                 .commit(ask.consumer_group, ask.topic, ask.queue_id, ask.commit_offset);
@@ -351,6 +351,11 @@ impl Pull {
         }
         response
     }
+}
+
+fn is_far_behind(state: &State, ask: &PullMessageRequestHeader<'_>) -> bool {
+    let end = state.store.max_offset(ask.topic, ask.queue_id);
+    end.saturating_sub(ask.queue_offset) > OLD
 }
 
 fn tags_of(subscription: &Subscription) -> Result<Tags, Refusal> {

@@ -3,12 +3,13 @@
 //! The requester is a producer with a heartbeat on this broker; it gets 326 on its own connection, and the answer to
 //! the replier waits for the requester's. The reply is stored too while `storeReplyMessageEnable` is on.
 
-use super::properties;
+use super::{properties, send};
 use crate::draft::Draft;
 use crate::error::Refusal;
 use crate::state::{State, born_host};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::{ReplyMessageRequestHeader, SendMessageRequestHeader};
+use pyrmq_remoting::message::sys_flag;
 use pyrmq_remoting::net::{NetError, Peer, Processor, Reply};
 use pyrmq_remoting::{Command, clock};
 use std::sync::Arc;
@@ -33,6 +34,12 @@ impl SendReply {
         let header = SendMessageRequestHeader::decode(request.code, &request.fields)?;
         let body = request.body.as_deref().unwrap_or_default();
         let topic = state.admit(&header, body.len(), peer)?;
+        let known = properties::look(header.properties.unwrap_or_default());
+        send::refuse_unbuilt(&header, &known)?;
+        if sys_flag::is_hidden(header.sys_flag) {
+            let text = "a reply cannot be part of a transaction";
+            return Err(Refusal::new(response::MESSAGE_ILLEGAL, text));
+        }
         let queue_id = state.choose_queue(&topic, header.queue_id)?;
         if state.options.store_reply_message_enable
             && let Err(refusal) = store(state, &header, &topic.name, queue_id, body, peer)
@@ -146,6 +153,6 @@ fn store(
     let stored = draft
         .put(&state.store, &state.delays)
         .map_err(|error| Refusal::of_put(&error))?;
-    state.stats.count_put(1, super::send::bytes_of(&stored));
+    state.stats.count_put(1, send::bytes_of(&stored));
     Ok(())
 }

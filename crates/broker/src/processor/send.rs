@@ -267,6 +267,7 @@ impl Send {
     ) -> Result<(), Refusal> {
         let state = &self.state;
         let known = properties::look(header.properties.unwrap_or_default());
+        refuse_unbuilt(header, &known)?;
         refuse_in_batch(header, &known)?;
         let items = items_of(body)?;
         let told = Told {
@@ -360,15 +361,22 @@ fn is_half(state: &State, header: &SendMessageRequestHeader<'_>, known: &Known<'
     Ok(half)
 }
 
-/// Refuses what has no home here yet, so that nobody believes it was done.
-fn refuse_unbuilt(header: &SendMessageRequestHeader<'_>, known: &Known<'_>) -> Result<(), Refusal> {
-    if known.is_inner_batch || header.sys_flag & sys_flag::INNER_BATCH != 0 {
-        return Err(Refusal::new(
-            response::MESSAGE_ILLEGAL,
-            "inner batches need a topic of queue type BatchCQ",
-        ));
-    }
-    Ok(())
+/// Refuses what has no home here yet, so that nobody believes it was done, and what would be stored where no reader
+/// sees it.
+pub(crate) fn refuse_unbuilt(
+    header: &SendMessageRequestHeader<'_>,
+    known: &Known<'_>,
+) -> Result<(), Refusal> {
+    let reason = if known.is_inner_batch || header.sys_flag & sys_flag::INNER_BATCH != 0 {
+        "inner batches need a topic of queue type BatchCQ"
+    } else if sys_flag::transaction(header.sys_flag) == sys_flag::TRANSACTION_ROLLBACK {
+        "the sysFlag says that the message is rolled back: nobody would ever read it"
+    } else if known.is_bad_delay {
+        "the property DELAY is no number"
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::new(response::MESSAGE_ILLEGAL, reason))
 }
 
 /// What a batch cannot carry (Apache `SendMessageProcessor.sendBatchMessage`, `MessageBatch`).

@@ -18,7 +18,7 @@ use pyrmq_remoting::{Command, WireError};
 use std::collections::BTreeMap;
 
 /// Most queues of a topic: queue ids are stored in 32 bits, but each queue has files of its own.
-const QUEUES_LIMIT: i32 = 65_536;
+pub(crate) const QUEUES_LIMIT: i32 = 65_536;
 
 /// 17.
 pub(crate) fn create(state: &State, request: &Command, peer: &Peer) -> Answer {
@@ -52,11 +52,14 @@ pub(crate) fn create_list(state: &State, request: &Command, _peer: &Peer) -> Ans
     let topics = topics?;
     for topic in &topics {
         check(state, topic)?;
+        filter_type(&topic.filter_type)?;
+        for (key, value) in &topic.attributes {
+            built(key, value)?;
+        }
     }
-    for topic in topics {
-        state.topics.put(topic)?;
+    if state.topics.put_all(topics)? {
+        state.announcements.changed();
     }
-    state.announcements.changed();
     Ok(Command::response(response::SUCCESS))
 }
 
@@ -102,8 +105,20 @@ fn filter_type(name: &str) -> Result<String, Refusal> {
     }
 }
 
-/// Applies `+key=value,-key` (Apache `AttributeParser`). Attributes that would need code which is not built are
-/// refused, because a topic that silently behaves otherwise loses messages.
+/// Refuses attributes that would need code which is not built, because a topic that silently behaves otherwise loses
+/// messages.
+fn built(key: &str, value: &str) -> Result<(), Refusal> {
+    let unbuilt = [("queue.type", "BatchCQ"), ("cleanup.policy", "COMPACTION")];
+    if !unbuilt.contains(&(key, value)) {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        response::INVALID_PARAMETER,
+        format!("topics with {key}={value} are not built yet"),
+    ))
+}
+
+/// Applies `+key=value,-key` (Apache `AttributeParser`).
 fn changed_attributes(
     mut attributes: BTreeMap<String, String>,
     changes: &str,
@@ -121,16 +136,7 @@ fn changed_attributes(
     {
         if let Some(added) = change.strip_prefix('+') {
             let (key, value) = added.split_once('=').ok_or_else(|| bad(change))?;
-            let unbuilt = matches!(
-                (key, value),
-                ("queue.type", "BatchCQ") | ("cleanup.policy", "COMPACTION")
-            );
-            if unbuilt {
-                return Err(Refusal::new(
-                    response::INVALID_PARAMETER,
-                    format!("topics with {key}={value} are not built yet"),
-                ));
-            }
+            built(key, value)?;
             attributes.insert(key.to_owned(), value.to_owned());
         } else {
             let key = change.strip_prefix('-').ok_or_else(|| bad(change))?;

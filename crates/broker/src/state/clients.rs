@@ -10,6 +10,9 @@ use pyrmq_remoting::net::Peer;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+/// Groups of producers that are kept: their names are whatever heartbeats say.
+pub const PRODUCER_GROUPS: usize = 65_536;
+
 /// One connected client.
 #[derive(Debug, Clone)]
 pub struct Client {
@@ -112,11 +115,17 @@ impl Clients {
         change
     }
 
-    /// Takes in a producer's heartbeat.
-    pub fn beat_producer(&self, group: &str, client: &Client) {
+    /// Takes in a producer's heartbeat. False: there are too many groups for one more.
+    pub fn beat_producer(&self, group: &str, client: &Client) -> bool {
         let mut tables = self.write();
-        let members = tables.producers.entry(group.to_owned()).or_default();
-        members.insert(client.peer.id(), client.clone());
+        let count = tables.producers.len();
+        if let Some(members) = tables.producers.get_mut(group) {
+            members.insert(client.peer.id(), client.clone());
+        } else if count < PRODUCER_GROUPS {
+            let members = HashMap::from([(client.peer.id(), client.clone())]);
+            tables.producers.insert(group.to_owned(), members);
+        }
+        count < PRODUCER_GROUPS || tables.producers.contains_key(group)
     }
 
     /// A client leaves a consumer group. Answers the members to tell.

@@ -124,15 +124,28 @@ impl Groups {
         if let Some(known) = self.get(name) {
             return Ok(known);
         }
-        admission::group_name(name)?;
-        self.change(|table| {
-            let missing = !table.contains_key(name);
-            if missing {
-                table.insert(name.to_owned(), Arc::new(GroupConfig::new(name)));
-            }
-            missing
-        })?;
+        self.make_all(&[name])?;
         self.get(name).ok_or_else(|| Refusal::no_group(name))
+    }
+
+    /// Makes those that are missing with the defaults, all with one write.
+    pub fn make_all(&self, names: &[&str]) -> Result<(), Refusal> {
+        names.iter().try_for_each(|name| admission::group_name(name))?;
+        self.change(|table| {
+            let before = table.len();
+            for name in names {
+                table
+                    .entry((*name).to_owned())
+                    .or_insert_with(|| Arc::new(GroupConfig::new(name)));
+            }
+            table.len() > before
+        })
+        .map(drop)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.table.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// Makes or replaces groups, all with one write.

@@ -141,7 +141,7 @@ impl State {
             }
         })?;
         let timers = Timers::open(&store, fs)?;
-        let done = |topic: &str| tables.offsets.get("CID_RMQ_SYS_TRANS", topic, 0);
+        let done = |topic: &str| tables.offsets.get(admission::TRANSACTION_GROUP, topic, 0);
         let transactions = Transactions::load(&store, done(HALF_TOPIC), done(OP_TOPIC))?;
         Ok(Self {
             transactions,
@@ -242,6 +242,10 @@ impl State {
     ) -> Result<Arc<TopicConfig>, Refusal> {
         let name = header.topic;
         admission::topic_name(name)?;
+        let limit = self.options.auto_create_topic_limit;
+        if is_reached(limit, self.topics.count()) {
+            return Err(Refusal::limit_reached(name, "autoCreateTopicLimit", limit));
+        }
         let unit = match (header.unit_mode, admission::is_retry(name)) {
             (false, _) => 0,
             (true, false) => 1,
@@ -294,8 +298,40 @@ impl State {
         if !self.options.auto_create_subscription_group || admission::group_name(name).is_err() {
             return Err(Refusal::no_group(name));
         }
+        let limit = self.options.auto_create_group_limit;
+        if is_reached(limit, self.groups.count()) {
+            return Err(Refusal {
+                code: response::SUBSCRIPTION_GROUP_NOT_EXIST,
+                ..Refusal::limit_reached(name, "autoCreateGroupLimit", limit)
+            });
+        }
         tracing::info!(group = name, "made a consumer group at its first use");
         self.groups.get_or_make(name)
+    }
+
+    /// Makes those of these groups that may be made, and their retry topics, with one write each: what a heartbeat brings
+    /// costs no write for each group.
+    pub(crate) fn make_groups(&self, names: &[&str]) -> Result<(), Refusal> {
+        let limit = usize::try_from(self.options.auto_create_group_limit).unwrap_or(usize::MAX);
+        let room = limit.saturating_sub(self.groups.count());
+        let legal = names.iter().copied();
+        let legal: Vec<&str> = legal
+            .filter(|name| admission::group_name(name).is_ok())
+            .take(room)
+            .collect();
+        if legal.is_empty() || !self.options.auto_create_subscription_group {
+            return Ok(());
+        }
+        tracing::info!(count = legal.len(), "made consumer groups at their first use");
+        self.groups.make_all(&legal)?;
+        let queues = GroupConfig::new("").retry_queue_nums;
+        let topics = legal
+            .iter()
+            .map(|name| both_ways(&admission::retry_topic(name), queues, 0));
+        if self.topics.add_all(topics.collect())? {
+            self.announcements.changed();
+        }
+        Ok(())
     }
 
     /// A group's retry topic, made when it is missing.
@@ -364,6 +400,11 @@ impl State {
 pub(crate) fn born_host(peer: &Peer) -> SocketAddr {
     let remote = peer.remote();
     SocketAddr::new(remote.ip().to_canonical(), remote.port())
+}
+
+/// Whether there are as many as are made without being asked for.
+fn is_reached(limit: i32, count: usize) -> bool {
+    usize::try_from(limit).is_ok_and(|limit| count >= limit)
 }
 
 fn both_ways(name: &str, queues: i32, topic_sys_flag: i32) -> TopicConfig {

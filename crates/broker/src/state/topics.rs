@@ -110,6 +110,22 @@ impl Topics {
             .cloned()
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.table.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Makes those that are missing, all with one write. Answers false when none was.
+    pub fn add_all(&self, topics: Vec<TopicConfig>) -> Result<bool, Refusal> {
+        self.change(|table| {
+            let before = table.len();
+            for topic in topics {
+                table.entry(topic.name.clone()).or_insert_with(|| Arc::new(topic));
+            }
+            table.len() > before
+        })
+    }
+
     /// Every topic and the version of the whole, sorted by name.
     pub fn all(&self) -> (Vec<Arc<TopicConfig>>, DataVersion) {
         let version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,12 +147,20 @@ impl Topics {
 
     /// Makes or replaces a topic. Answers false when it stood so already.
     pub fn put(&self, topic: TopicConfig) -> Result<bool, Refusal> {
-        self.change(|table| match table.get(&topic.name) {
-            Some(known) if **known == topic => false,
-            _ => {
-                table.insert(topic.name.clone(), Arc::new(topic));
-                true
+        self.put_all(vec![topic])
+    }
+
+    /// Makes or replaces topics, all with one write. Answers false when all stood so already.
+    pub fn put_all(&self, topics: Vec<TopicConfig>) -> Result<bool, Refusal> {
+        self.change(|table| {
+            let mut changed = false;
+            for topic in topics {
+                if table.get(&topic.name).is_none_or(|known| **known != topic) {
+                    table.insert(topic.name.clone(), Arc::new(topic));
+                    changed = true;
+                }
             }
+            changed
         })
     }
 

@@ -102,7 +102,7 @@ fn look_at(state: &State, half: &Record<'_>, started_ms: i64) -> Result<Step, St
         // It ended, or was sent or written again since.
         _ => return Ok(Step::Pass),
     };
-    let age_ms = started_ms - half.born_timestamp_ms;
+    let age_ms = started_ms.saturating_sub(half.born_timestamp_ms);
     let checks: i32 = number(half, "TRANSACTION_CHECK_TIMES").unwrap_or(0);
     let reserved_ms = i64::from(state.options.store.file_reserved_hours).saturating_mul(HOUR_MS);
     if checks >= state.options.transaction_check_max || age_ms > reserved_ms {

@@ -86,7 +86,7 @@ fn refuse_late(
     if asked || own.is_none() {
         return Ok(());
     }
-    let age_ms = clock::now_ms() - half.born_timestamp_ms;
+    let age_ms = clock::now_ms().saturating_sub(half.born_timestamp_ms);
     let immune_ms = super::check::immunity_ms(own, state.options.transaction_time_out);
     if age_ms <= immune_ms {
         return Ok(());

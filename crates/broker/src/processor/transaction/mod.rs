@@ -21,7 +21,7 @@ pub(crate) use end::end;
 pub(crate) use resume::resume;
 
 use super::properties;
-use crate::admission::SCHEDULE_TOPIC;
+use crate::admission::{SCHEDULE_TOPIC, TRANSACTION_GROUP as GROUP};
 use crate::error::Refusal;
 use crate::state::State;
 use pyrmq_remoting::clock;
@@ -36,8 +36,6 @@ pub(crate) const HALF_TOPIC: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
 pub(crate) const OP_TOPIC: &str = "RMQ_SYS_TRANS_OP_HALF_TOPIC";
 /// Where halves go that nobody ends (Apache `TopicValidator.RMQ_SYS_TRANS_CHECK_MAX_TIME_TOPIC`).
 const GIVEN_UP_TOPIC: &str = "TRANS_CHECK_MAX_TIME_TOPIC";
-/// Who keeps the offsets (Apache `MixAll.CID_SYS_RMQ_TRANS`).
-const GROUP: &str = "CID_RMQ_SYS_TRANS";
 /// Apache writes to one queue only.
 const QUEUE: i32 = 0;
 /// Tag of an op message (Apache `TransactionalMessageUtil.REMOVE_TAG`).
