@@ -33,7 +33,7 @@ class Exchange:
         self.hooks = hooks
         self._core = core
         self._group = group
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._closed = False
         self._met: set[str] = set()

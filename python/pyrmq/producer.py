@@ -130,7 +130,7 @@ class Producer(ConfiguredProducer, Asking):
         self._group = options.group
         self._exchange = Exchange(self._core, options.group, self._hooks)
         self._began = time.monotonic()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._futures: threading.Thread | None = None
         self._closed = False
         self._finalizer = weakref.finalize(

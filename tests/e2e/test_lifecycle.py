@@ -21,6 +21,7 @@ from pyrmq.server.processors import Response
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
 HOST = "127.0.0.1"
 ROOT = Path(__file__).resolve().parents[2]
@@ -117,6 +118,45 @@ def test_stop_in_a_signal_handler_works(server: NameServer | Broker) -> None:
         assert server.health() == {"status": "stopped"}
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def _stop_at_line(server: NameServer | Broker, number: int) -> bool:
+    """Start and stop, with another stop at the given line of either, as from a signal handler.
+
+    False when they have fewer lines.
+    """
+    codes = {type(server).start.__code__, type(server).stop.__code__}
+    left = number
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401 - itself
+        nonlocal left
+        if frame.f_code not in codes:
+            return None
+        if event == "line" and left >= 0:
+            left -= 1
+            if left < 0:
+                server.stop(0)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        server.start()
+        server.stop(0)
+    finally:
+        sys.settrace(before)
+    return left < 0
+
+
+def test_a_stop_may_come_between_any_two_lines_of_a_start_and_a_stop(tmp_path: Path) -> None:
+    server = name_server(tmp_path)
+    before = pyrmq_threads()
+    number = 0
+    while _stop_at_line(server, number):
+        assert server.health()["status"] in {"new", "stopped"}
+        assert pyrmq_threads() == before
+        number += 1
+    assert number > 15
 
 
 def test_a_stop_lets_a_request_under_way_end(tmp_path: Path) -> None:

@@ -49,8 +49,9 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         self._core: CoreT | None = None
         self._workers: Workers | None = None
         self._pid = os.getpid()
-        # Guards start and stop; `_busy` is the thread that is in one of them.
-        self._lock = threading.Lock()
+        # Guards start and stop; `_busy` is the thread that is in one of them. A signal handler may
+        # come into either between any two steps: a lock that is not reentrant would wait for it.
+        self._lock = threading.RLock()
         self._busy: int | None = None
         self._stop_wanted = False
         self._was_stopped = False
@@ -109,11 +110,11 @@ class Server(ABC, Generic[OptionsT, CoreT]):
             ForkError: it runs in the parent process.
         """
         with self._lock:
-            if self._core is not None:
-                self._check_process()
-                return self
             self._busy, self._stop_wanted = threading.get_ident(), False
             try:
+                if self._core is not None:
+                    self._check_process()
+                    return self
                 self._start()
             finally:
                 self._busy = None
@@ -133,22 +134,23 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         """
         if self._pid != os.getpid():
             return
-        if not self._lock.acquire(blocking=False):
+        # Longer than a century is as long as it takes.
+        wait_ms = int(max(0.0, min(timeout, 1e10)) * 1000)
+        if self._busy is not None:
             # A start or stop is under way: in this very thread when a signal handler came into it.
             self._stop_wanted = True
             if timeout <= 0:
                 self.hurry()
             if self._busy == threading.get_ident():
                 return
-            self._lock.acquire()
-        try:
-            core = self._core
-            if core is not None:
-                self._busy = threading.get_ident()
-                self._stop(core, timeout)
-        finally:
-            self._busy = None
-            self._lock.release()
+        with self._lock:
+            self._busy = threading.get_ident()
+            try:
+                core = self._core
+                if core is not None:
+                    self._stop(core, wait_ms)
+            finally:
+                self._busy = None
 
     def hurry(self) -> None:
         """End the drain of a stop that is under way; what is acknowledged is still flushed."""
@@ -174,12 +176,11 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         self._workers.start()
         atexit.register(self.stop)
 
-    def _stop(self, core: CoreT, timeout: float) -> None:
+    def _stop(self, core: CoreT, wait_ms: int) -> None:
         from pyrmq.server import log
 
         failure: RmqError | KeyboardInterrupt | None = None
         core.begin_stop()
-        wait_ms = max(0, int(timeout * 1000))
         while True:
             try:
                 if core.wait_stopped(wait_ms):

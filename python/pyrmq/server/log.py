@@ -33,7 +33,7 @@ class _Drain:
     """The thread and how many servers want it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._users = 0
         self._thread: threading.Thread | None = None
         self.pid = os.getpid()
