@@ -1,36 +1,104 @@
-"""The README's programs run as they stand, but for the address."""
+"""The programs of README and docs run as they stand, but for addresses; none is left out.
+
+The one that needs Spark runs in tests/spark/test_docs.py.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from pyrmq import Producer, PullConsumer, TransactionProducer, TransactionState
+from pyrmq.cli import main
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
     import pytest
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+    from pyrmq.testing import Cluster
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCKS = {
+    f"{page.name}: {block.splitlines()[0]}": block
+    for page in PAGES
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+}
 
 
-def _blocks() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+def _run(block: str, name_server: str = "", **names: object) -> dict[str, object]:
+    program = block.replace("127.0.0.1:9876", name_server)
+    program = program.replace("name_server=...", f"name_server={name_server!r}")
+    exec(compile(program, "page", "exec"), names)
+    return names
+
+
+def test_every_program_of_a_page_has_its_test() -> None:
+    assert sorted(BLOCKS) == [
+        "README.md: from pyrmq import Producer, PullConsumer",
+        "README.md: from pyrmq.testing import cluster",
+        "README.md: orders = (",
+        "producer.md: def local(half):  # runs after the half is stored",
+        'producer.md: with Producer(name_server="127.0.0.1:9876", group="shop") as producer:',
+    ]
 
 
 def test_the_producer_and_consumer_of_the_readme_work(capsys: pytest.CaptureFixture[str]) -> None:
-    program = next(block for block in _blocks() if "PullConsumer" in block)
     with cluster() as rocketmq:
-        exec(
-            compile(program.replace("127.0.0.1:9876", rocketmq.name_server), "README.md", "exec"),
-            {},
-        )
+        _run(BLOCKS["README.md: from pyrmq import Producer, PullConsumer"], rocketmq.name_server)
     sent, received = capsys.readouterr().out.strip().splitlines()
     assert "orders" in sent
     assert received.endswith("0 b'two coffees'")
 
 
 def test_the_cluster_of_the_readme_works(capsys: pytest.CaptureFixture[str]) -> None:
-    program = next(block for block in _blocks() if "pyrmq.testing" in block)
-    exec(compile(program, "README.md", "exec"), {})
+    _run(BLOCKS["README.md: from pyrmq.testing import cluster"])
     assert re.fullmatch(r"127\.0\.0\.1:\d+\n", capsys.readouterr().out)
+
+
+def test_the_lines_of_the_producers_page_are_delivered(
+    rocketmq_session: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (name,) = [name for name in BLOCKS if name.startswith("producer.md: with Producer(")]
+    lines = ["2026-01-01 tea", "2026-01-02 coffee"]
+    _run(BLOCKS[name], rocketmq_session.name_server, Producer=Producer, lines=lines)
+    assert capsys.readouterr().out.count("None SendResult(SEND_OK") == 2
+
+
+def test_the_transaction_of_the_producers_page_is_committed(rocketmq_session: Cluster) -> None:
+    debits: list[tuple[str, int]] = []
+    database = SimpleNamespace(debit=lambda *debit: debits.append(debit), has=lambda _: True)
+    address = rocketmq_session.name_server
+    _run(
+        BLOCKS["producer.md: def local(half):  # runs after the half is stored"],
+        address,
+        TransactionProducer=TransactionProducer,
+        TransactionState=TransactionState,
+        database=database,
+    )
+    assert [amount for _, amount in debits] == [10]
+    with PullConsumer(name_server=address, group="bank-readers") as consumer:
+        consumer.subscribe("transfers")
+        assert next(iter(consumer)).body == b"10 euros"
+
+
+def test_the_commands_of_the_readme_work(
+    rocketmq_session: Cluster,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", rocketmq_session.name_server)
+    page = PAGES[0].read_text(encoding="utf-8")
+    lines = re.findall(r"^pyrmq (?!server)[^\n]*", page, re.MULTILINE)
+    commands = [part for line in lines for part in re.findall(r"pyrmq [^#,\n]*", line)]
+    assert len(commands) == 3
+    for command in commands:
+        words = shlex.split(command)[1:]
+        # Who only looks stops by Ctrl-C.
+        assert main([*words, "--stop"] if words[0] == "tail" else words) == 0
+    sent, seen = re.findall(r"(?m)^.*two coffees$|^orders .*", capsys.readouterr().out)[:2]
+    assert sent.startswith("orders")
+    assert seen.endswith("two coffees")

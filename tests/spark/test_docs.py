@@ -1,13 +1,25 @@
-"""docs/spark.md says what the code does."""
+"""docs/spark.md and the README's section on Spark say what the code does."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from pyrmq import Producer
 from pyrmq.spark.options import KNOWN
 from pyrmq.spark.schema import COLUMNS
+from tests.test_readme import BLOCKS
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "spark.md").read_text()
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.spark.conftest import Site
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "spark.md").read_text()
 
 
 def test_the_page_lists_every_option_with_its_default() -> None:
@@ -19,3 +31,19 @@ def test_the_page_lists_every_option_with_its_default() -> None:
 def test_the_page_lists_every_column_with_its_type() -> None:
     table = PAGE.split("| column | type |\n|---|---|\n", 1)[1].split("\n\n", 1)[0]
     assert table.splitlines() == [f"| {name} | {kind} |" for name, kind in COLUMNS.items()]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(120)
+def test_the_stream_of_the_readme_has_the_columns_that_it_names(
+    spark: SparkSession, site: Site
+) -> None:
+    with Producer(name_server=site.name_server) as producer:
+        producer.send("orders", b"two coffees")
+    program = BLOCKS["README.md: orders = ("].replace("127.0.0.1:9876", site.name_server)
+    names: dict[str, Any] = {"spark": spark}
+    exec(compile(program, "README.md", "exec"), names)
+    assert names["orders"].isStreaming
+    columns = re.search(r"Columns: ([^;]*);", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert columns is not None
+    assert names["orders"].columns == columns[1].split(", ")

@@ -215,9 +215,9 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
             self._stop(self.core, 0)
             raise
 
-    def _stop(self, core: _core.NameServer, timeout: float) -> None:
+    def _stop(self, core: _core.NameServer, wait_ms: int) -> None:
         try:
-            super()._stop(core, timeout)
+            super()._stop(core, wait_ms)
         finally:
             if self._metrics is not None:
                 self._metrics.close()

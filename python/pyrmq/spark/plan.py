@@ -27,6 +27,7 @@ class Range(NamedTuple):
     """Offsets of one queue from `start` up to, not including, `end`.
 
     Example:
+        >>> from pyrmq.spark.offsets import Queue
         >>> Range(Queue("orders", "broker-a", 0), 5, 9).rows
         4
     """
@@ -45,6 +46,7 @@ def rows(ranges: Iterable[Range]) -> int:
     """Count the offsets of all ranges.
 
     Example:
+        >>> from pyrmq.spark.offsets import Queue
         >>> rows([Range(Queue("t", "b", 0), 5, 9), Range(Queue("t", "b", 1), 0, 1)])
         5
     """
@@ -63,6 +65,7 @@ def limit_rows(start: Mapping[Queue, int], end: Mapping[Queue, int], limit: int)
         limit: rows wanted, 0 for no limit.
 
     Example:
+        >>> from pyrmq.spark.offsets import Queue
         >>> a, b = Queue("t", "b", 0), Queue("t", "b", 1)
         >>> [*limit_rows({a: 0, b: 0}, {a: 900, b: 100}, 10).values()]
         [9, 1]
@@ -102,6 +105,7 @@ def ranges_between(
         OffsetError: a queue's start lies behind its end.
 
     Example:
+        >>> from pyrmq.spark.offsets import Queue
         >>> a = Queue("t", "b", 0)
         >>> ranges_between({a: 2}, {a: 5}, {})
         [Range(queue=Queue(topic='t', broker='b', queue_id=0), start=2, end=5)]
@@ -127,6 +131,7 @@ def split(ranges: Sequence[Range], *, min_partitions: int = 0, max_records: int 
         max_records: offsets that a piece may span, 0 for any.
 
     Example:
+        >>> from pyrmq.spark.offsets import Queue
         >>> [part.rows for part in split([Range(Queue("t", "b", 0), 0, 10)], min_partitions=3)]
         [4, 3, 3]
     """
@@ -153,6 +158,7 @@ def pack(
         max_records: offsets that a task may span, 0 for any.
 
     Example:
+        >>> from pyrmq.spark.offsets import Queue
         >>> small = [Range(Queue("t", "b", number), 0, 5) for number in range(8)]
         >>> [len(task) for task in pack(small)]
         [8]
@@ -181,6 +187,7 @@ def take(ranges: Iterable[Range], limit: int) -> list[Range]:
     """Keep the first `limit` offsets of the ranges.
 
     Example:
+        >>> from pyrmq.spark.offsets import Queue
         >>> take([Range(Queue("t", "b", 0), 0, 10), Range(Queue("t", "b", 1), 0, 10)], 3)
         [Range(queue=Queue(topic='t', broker='b', queue_id=0), start=0, end=3)]
     """

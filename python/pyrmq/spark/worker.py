@@ -36,6 +36,7 @@ class Part(NamedTuple):
 
     Example:
         >>> from pyrmq.spark.offsets import Queue
+        >>> from pyrmq.spark.plan import Range
         >>> Part("127.0.0.1:10911", Range(Queue("orders", "broker-a", 0), 5, 9)).range.rows
         4
     """
