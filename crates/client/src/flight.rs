@@ -113,7 +113,9 @@ impl Flight {
     }
 
     fn depart(mut self: Box<Self>, known: Known) {
-        let left = self.timeout.saturating_sub(self.started.elapsed());
+        self.attempt_started = Instant::now();
+        let waited = self.attempt_started.saturating_duration_since(self.started);
+        let left = self.timeout.saturating_sub(waited);
         let route = match known {
             Ok(route) => route,
             Err(error) => return self.finish(Err(error)),
@@ -131,7 +133,6 @@ impl Flight {
             let last = self.last.take().unwrap_or(late);
             return self.give_up(last, true);
         }
-        self.attempt_started = Instant::now();
         let last = self.last_broker.as_deref();
         let (queue, command) = match self.shared.frame(&route, &self.draft, last, self.attempt_started) {
             Ok(framed) => framed,
@@ -377,9 +378,9 @@ impl Flight {
             self.shared.gate.slow_down(Instant::now());
         }
         if self.shared.options.latency_fault {
-            let latency = self.attempt_started.elapsed();
-            self.shared
-                .observe(&queue.broker, latency, isolate, Instant::now());
+            let now = Instant::now();
+            let latency = now.saturating_duration_since(self.attempt_started);
+            self.shared.observe(&queue.broker, latency, isolate, now);
         }
         if stale {
             self.shared.routes.suspect(&self.draft.topic);

@@ -87,7 +87,7 @@ impl TopicRoute {
 }
 
 /// What asking for a route gives.
-pub type Known = Result<TopicRoute, ClientError>;
+pub type Known = Result<Arc<TopicRoute>, ClientError>;
 
 /// Told what is known.
 type Callback = Box<dyn FnOnce(Known) + Send>;
@@ -115,7 +115,7 @@ struct Shared {
     create: Option<AutoCreate>,
     tracker: Tracker,
     faults: Arc<LatencyFaultTolerance>,
-    known: RwLock<HashMap<Arc<str>, TopicRoute>>,
+    known: RwLock<HashMap<Arc<str>, Arc<TopicRoute>>>,
     // Guards who waits for which topic; a topic with an entry is being asked for. Held while a new topic becomes
     // known, so that nobody overtakes those who wait: messages of one thread keep their order from the first on.
     asking: Mutex<HashMap<Arc<str>, Asking>>,
@@ -154,7 +154,7 @@ impl Routes {
     }
 
     /// What is known now, without asking.
-    pub fn known(&self, topic: &str) -> Option<TopicRoute> {
+    pub fn known(&self, topic: &str) -> Option<Arc<TopicRoute>> {
         let known = self.shared.known.read().unwrap_or_else(PoisonError::into_inner);
         known.get(topic).cloned()
     }
@@ -343,11 +343,11 @@ impl Shared {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         match found {
             Ok(route) => {
-                let mut route = route.clone();
+                let mut route = TopicRoute::clone(route);
                 if let Some(old) = known.get(topic) {
                     route.selector = old.selector.clone();
                 }
-                known.insert(topic.clone(), route);
+                known.insert(topic.clone(), Arc::new(route));
             }
             // What was known stays: a broker that restarts takes its topics from the name servers for a while, and
             // the broker itself tells when a topic is gone for good.
@@ -373,7 +373,7 @@ impl Shared {
 
     async fn ask_once(&self, topic: &Arc<str>) -> Known {
         if let Some(route) = self.query(topic).await? {
-            return Ok(TopicRoute::new(route, false, &self.faults));
+            return Ok(Arc::new(TopicRoute::new(route, false, &self.faults)));
         }
         let unknown = || ClientError::NoTopic {
             topic: topic.to_string(),
@@ -392,7 +392,7 @@ impl Shared {
             let queues = create.queues.min(queue.read_queues);
             (queue.read_queues, queue.write_queues) = (queues, queues);
         }
-        Ok(TopicRoute::new(route, true, &self.faults))
+        Ok(Arc::new(TopicRoute::new(route, true, &self.faults)))
     }
 
     /// Whether any broker is registered at the name server. One that cannot tell is believed to have some.
