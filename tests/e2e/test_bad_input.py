@@ -1,9 +1,7 @@
 """What callers and servers can do wrong: each a clear error, whichever way it is sent."""
 
-# ruff: noqa: ANN401 - calls are passed through
 from __future__ import annotations
 
-import asyncio
 import socket
 import threading
 import time
@@ -11,20 +9,21 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.e2e.ways import FORMS, WAYS
 
 from pyrmq import (
+    Admin,
     ClosedError,
     ConfigError,
     MessageError,
+    NameServer,
     NameServerUnreachable,
     Producer,
     QueueId,
     RmqError,
     RouteError,
     SendTimeout,
-    TransactionProducer,
-    TransactionState,
-    aio,
+    TopicNotFound,
 )
 from pyrmq.errors import ConnectionLost, NotSupported, PermissionDenied
 from pyrmq.testing import cluster
@@ -33,88 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyrmq.testing import Cluster
-
-WAYS = [
-    "send",
-    "send by key",
-    "send_async",
-    "produce",
-    "send_batch",
-    "send_oneway",
-    "request",
-    "send_in_transaction",
-]
-"""The ways of sending that both forms have."""
-
-
-def unknown(_: object) -> TransactionState:
-    return TransactionState.UNKNOWN
-
-
-@contextmanager
-def sync_ways(**options: Any) -> Iterator[dict[str, Callable[..., object]]]:
-    """Each way of a synchronous producer; what it fails with is raised."""
-    with TransactionProducer(check=unknown, **options) as producer:
-
-        def produced(topic: str, body: Any, **more: Any) -> None:
-            errors: list[BaseException | None] = []
-            producer.produce(topic, body, lambda error, _: errors.append(error), **more)
-            assert producer.flush()
-            if errors[0] is not None:
-                raise errors[0]
-
-        yield {
-            "send": producer.send,
-            "send by key": lambda *a, **more: producer.send(*a, sharding_key="k", **more),
-            "send_async": lambda *a, **more: producer.send_async(*a, **more).result(timeout=20),
-            "produce": produced,
-            "send_batch": lambda topic, body, **more: producer.send_batch(topic, [body], **more),
-            "send_oneway": producer.send_oneway,
-            "request": producer.request,
-            "send_in_transaction": lambda topic, body, **more: producer.send_in_transaction(
-                topic, body, unknown, **more
-            ),
-            "close": producer.close,
-        }
-
-
-@contextmanager
-def aio_ways(**options: Any) -> Iterator[dict[str, Callable[..., object]]]:
-    """Each way of an asynchronous producer, run to its end."""
-    loop = asyncio.new_event_loop()
-    producer = aio.TransactionProducer(check=unknown, **options)
-
-    def run(call: Callable[..., Any]) -> Callable[..., object]:
-        def until_done(*arguments: Any, **more: Any) -> object:
-            return loop.run_until_complete(asyncio.wait_for(call(*arguments, **more), 20))
-
-        return until_done
-
-    async def produced(*arguments: Any, **more: Any) -> object:
-        future = await producer.produce(*arguments, **more)
-        await producer.flush()
-        return await future
-
-    try:
-        yield {
-            "send": run(producer.send),
-            "send by key": run(lambda *a, **more: producer.send(*a, sharding_key="k", **more)),
-            "send_async": run(producer.send),
-            "produce": run(produced),
-            "send_batch": run(lambda topic, body, **m: producer.send_batch(topic, [body], **m)),
-            "send_oneway": run(producer.send_oneway),
-            "request": run(producer.request),
-            "send_in_transaction": run(
-                lambda topic, body, **m: producer.send_in_transaction(topic, body, unknown, **m)
-            ),
-            "close": run(producer.close),
-        }
-    finally:
-        loop.run_until_complete(producer.close())
-        loop.close()
-
-
-FORMS = {"sync": sync_ways, "aio": aio_ways}
 
 
 @pytest.fixture(params=list(FORMS))
@@ -176,6 +93,29 @@ def test_a_queue_that_is_none_is_refused_and_a_selector_may_raise(
                     continue
                 with pytest.raises(error, match=match):
                     ways[way](topic, b"x", queue=queue)
+
+
+def test_the_five_causes_of_no_route_are_told_apart_by_every_way(
+    address: str, topic: str, form: Callable[..., Any]
+) -> None:
+    with Admin(name_server=address) as admin:
+        admin.create_topic(topic, perm=4)
+    with NameServer(listen_port=0) as lonely:
+        causes: list[tuple[str, str, type[RmqError], str]] = [
+            (address, "not-there", TopicNotFound, "does not exist and no broker creates topics"),
+            (lonely.address, "any", RouteError, "none is registered at the name server"),
+            ("127.0.0.1:9", "any", NameServerUnreachable, "no name server answered"),
+            ("no.invalid:9876", "any", NameServerUnreachable, "host name could be resolved"),
+            (address, topic, RouteError, "writing is not permitted"),
+        ]
+        for server, name, error, match in causes:
+            with form(name_server=server, create_topic_key="no-such") as ways:
+                for way in WAYS:
+                    with pytest.raises(RmqError) as caught:
+                        ways[way](name, b"x")
+                    told = getattr(caught.value, "results", [caught.value])[0]
+                    assert isinstance(told, error), (way, told)
+                    assert match in str(told), (way, told)
 
 
 def test_a_closed_producer_says_so_to_every_way(

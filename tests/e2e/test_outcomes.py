@@ -1,0 +1,246 @@
+"""Unknown or not stored: what each way of sending says when the broker or the way to it fails."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.e2e.ways import FORMS, WAYS
+from tests.reference.frame import decode
+
+from pyrmq import Producer, PullConsumer, RmqError, SendResult, TransactionProducer
+from pyrmq.errors import BatchSendError
+from pyrmq.testing import cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyrmq.testing import Cluster
+
+ANSWERED = [way for way in WAYS if way != "send_oneway"]
+KEYED = {"send by key"}
+HALF = {"send_in_transaction"}
+BROKER_IP = "127.0.0.2"
+"""Where clients look for the broker: the way to it is in between."""
+
+
+SENDS = {10, 310, 320, 324, 325}
+"""Requests that store a message."""
+
+
+class Way:
+    """All connections to the broker; answers to sends can be lost, with their connections."""
+
+    def __init__(self, target: tuple[str, int], listener: socket.socket) -> None:
+        self.target = target
+        self.listener = listener
+        self.losses = 0
+        self.lock = threading.Lock()
+        self.open: list[socket.socket] = []
+        self.threads: list[threading.Thread] = []
+
+    def serve(self) -> None:
+        """Take connections until the listener is closed."""
+        while True:
+            try:
+                client, _ = self.listener.accept()
+                server = socket.create_connection(self.target)
+            except OSError:
+                return
+            self.open += [client, server]
+            sends: set[int] = set()
+            for ends in ((client, server), (server, client)):
+                thread = threading.Thread(target=self.pump, args=(*ends, sends))
+                thread.start()
+                self.threads.append(thread)
+
+    def pump(self, source: socket.socket, sink: socket.socket, sends: set[int]) -> None:
+        """Carry frames one way; where an answer is lost, the client sees a reset."""
+        with suppress(OSError), source.makefile("rb") as stream:
+            while head := stream.read(4):
+                whole = head + stream.read(int.from_bytes(head, "big"))
+                frame = decode(whole)
+                if frame.flag & 1 == 0 and frame.code in SENDS:
+                    sends.add(frame.opaque)
+                if frame.flag & 1 and frame.opaque in sends and self.loses():
+                    # With this a close is a reset, as of a process that was killed.
+                    sink.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    break
+                sink.sendall(whole)
+        for one in (source, sink):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def loses(self) -> bool:
+        """Whether this answer is lost."""
+        with self.lock:
+            lost = self.losses > 0
+            self.losses -= lost
+        return lost
+
+    def lose(self, answers: int) -> None:
+        """From now on so many answers are lost."""
+        with self.lock:
+            self.losses = answers
+
+
+@contextmanager
+def bad_way() -> Iterator[tuple[Cluster, Way]]:
+    """A cluster whose broker is reached by a way that can be bad."""
+    with cluster(broker_ip1=BROKER_IP) as running:
+        port = int(running.broker.address.rpartition(":")[2])
+        with socket.create_server((BROKER_IP, port)) as listener:
+            way = Way(("127.0.0.1", port), listener)
+            thread = threading.Thread(target=way.serve)
+            thread.start()
+            try:
+                yield running, way
+            finally:
+                listener.shutdown(socket.SHUT_RDWR)
+                thread.join()
+                for one in way.open:
+                    with suppress(OSError):
+                        one.shutdown(socket.SHUT_RDWR)
+                for pump in way.threads:
+                    pump.join()
+
+
+@pytest.fixture(scope="module")
+def bad() -> Iterator[tuple[Cluster, Way]]:
+    """One for all tests here."""
+    with bad_way() as both:
+        yield both
+
+
+@pytest.fixture(params=list(FORMS))
+def form(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """The two forms of the producer."""
+    return FORMS[request.param]
+
+
+def held(address: str, topic: str, count: int) -> list[tuple[bytes, str]]:
+    """Body and unique id of so many messages of a topic, and of all that are there then."""
+    found: list[tuple[bytes, str]] = []
+    with PullConsumer(name_server=address, group=f"held-{topic}") as consumer:
+        consumer.subscribe(topic)
+        while len(found) < count:
+            messages = consumer.poll(timeout=10)
+            assert messages, found
+            found += [(message.body, message.message_id) for message in messages]
+        found += [(message.body, message.message_id) for message in consumer.poll(timeout=0.1)]
+    return found
+
+
+def error_of(caught: BaseException) -> Any:  # noqa: ANN401 - it has what the test looks for
+    """What was told of the one message."""
+    return caught.results[0] if isinstance(caught, BatchSendError) else caught
+
+
+def test_an_answer_that_is_lost_leaves_the_outcome_unknown_whichever_way_it_was_sent(
+    bad: tuple[Cluster, Way], topic: str, form: Callable[..., Any]
+) -> None:
+    running, way = bad
+    with form(name_server=running.name_server, retries=0, send_timeout=5) as ways:
+        ways["send"](topic, b"first")
+        ways["send_in_transaction"](topic, b"first half")
+        for name in ANSWERED:
+            way.lose(1)
+            with pytest.raises(RmqError) as caught:
+                ways[name](topic, name)
+            error = error_of(caught.value)
+            assert error.may_exist, (name, error)
+            assert "unknown" in str(error), (name, error)
+            way.lose(0)
+            # The way is good again, and so is the producer.
+            ways["send"](topic, b"after")
+    found = held(running.name_server, topic, 2 * len(ANSWERED))
+    bodies = [body.decode() for body, _ in found if body not in {b"first", b"after"}]
+    # Each lies there once; the half is nobody's to read.
+    assert sorted(bodies) == sorted(set(ANSWERED) - HALF)
+
+
+def test_another_attempt_says_that_it_may_be_a_duplicate_and_bears_the_same_id(
+    bad: tuple[Cluster, Way], topic: str, form: Callable[..., Any]
+) -> None:
+    running, way = bad
+    again = ["send", "send_async", "produce", "send_batch"]
+    with form(name_server=running.name_server, retries=2, send_timeout=5) as ways:
+        ways["send"](topic, b"first")
+        for name in again:
+            way.lose(1)
+            result = ways[name](topic, name)
+            result = result[0] if isinstance(result, list) else result
+            assert isinstance(result, SendResult)
+            assert (result.attempts, result.may_be_duplicate) == (2, True), (name, result)
+            (attempt,) = result.failed_attempts
+            assert BROKER_IP in str(attempt), attempt
+            assert "may_be_duplicate" in repr(result), result
+        for name in ("send by key", "send_in_transaction"):
+            way.lose(1)
+            with pytest.raises(RmqError) as caught:
+                ways[name](topic, name)
+            # Neither an order nor a transaction may be doubled.
+            assert error_of(caught.value).may_exist
+    found = held(running.name_server, topic, 2 * len(again) + 2)
+    for name in again:
+        ids = [message_id for body, message_id in found if body == name.encode()]
+        assert len(ids) == 2, name
+        assert len(set(ids)) == 1, name
+    assert [body for body, _ in found].count(b"send by key") == 1
+
+
+def test_a_broker_that_nobody_reaches_stored_nothing_whichever_way_it_was_sent(
+    topic: str, form: Callable[..., Any]
+) -> None:
+    with (
+        cluster() as running,
+        form(name_server=running.name_server, send_timeout=0.3) as ways,
+    ):
+        ways["send"](topic, b"first")
+        running.stop_broker()
+        for name in ANSWERED:
+            with pytest.raises(RmqError) as caught:
+                ways[name](topic, name, **({"timeout": 0.3} if name == "request" else {}))
+            error = error_of(caught.value)
+            assert not getattr(error, "may_exist", False), (name, error)
+        running.start_broker()
+        assert held(running.name_server, topic, 1)[0][0] == b"first"
+
+
+def test_a_callback_of_a_lost_answer_and_a_close_meanwhile_are_told_the_same(
+    bad: tuple[Cluster, Way], topic: str
+) -> None:
+    running, way = bad
+    told: list[Any] = []
+    with Producer(name_server=running.name_server, retries=0, linger=30) as producer:
+        producer.send(topic, b"first")
+        way.lose(1)
+        for number in range(10):
+            producer.produce(topic, str(number), lambda error, _: told.append(error))
+        # Closing sends the batch, whose answer is lost.
+    way.lose(0)
+    assert len(told) == 10
+    assert {error.may_exist for error in told} == {True}
+    assert len(held(running.name_server, topic, 11)) == 11
+
+
+def test_the_local_transaction_does_not_run_for_a_half_that_may_be_stored(
+    bad: tuple[Cluster, Way], topic: str
+) -> None:
+    running, way = bad
+    ran: list[object] = []
+    options: dict[str, Any] = {"name_server": running.name_server, "group": topic}
+    with TransactionProducer(check=lambda _: 1 // 0, **options) as producer:  # type: ignore[arg-type, return-value]
+        producer.send(topic, b"first")
+        producer._exchange.meet(topic)
+        way.lose(1)
+        with pytest.raises(RmqError) as caught:
+            producer.send_in_transaction(topic, b"half", lambda half: ran.append(half))
+        assert error_of(caught.value).may_exist
+    way.lose(0)
+    assert not ran
