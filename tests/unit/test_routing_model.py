@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from benches.routing.__main__ import main
 from benches.routing.simulator import SCHEDULE, SCRIPTS, Apache, Broker, Ours, simulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from pyrmq.routing import LatencyFaultTolerance, QueueSelector
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 BROKERS = ["a", "b", "c"]
 
@@ -175,6 +177,23 @@ def test_ours_is_never_worse_than_apaches(name: str, seed: int) -> None:
     assert ours.percentile(1) <= theirs.percentile(1)
     assert ours.percentile(0.99) <= theirs.percentile(0.99)
     assert ours.mean <= theirs.mean * 1.01
+
+
+def test_the_simulator_shows_both_rules_in_a_table_and_a_plot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "plots" / "rules.svg"
+    monkeypatch.setattr("sys.argv", ["benches.routing", "--seconds", "5", "--plot", str(path)])
+    shown = dict(list(SCRIPTS.items())[:2])
+    monkeypatch.setattr("benches.routing.__main__.SCRIPTS", shown)
+    assert main() == 0
+    table, drawn = capsys.readouterr().out, path.read_text()
+    for script in shown:
+        for rule in ("Apache", "Ours"):
+            assert f"| {script} | {rule} |" in table
+        # Where a file of this kind says what its outlines spell.
+        assert f"<!-- {script} -->" in drawn
 
 
 def test_a_broker_that_was_slow_gets_its_share_again() -> None:
