@@ -25,6 +25,7 @@ from pyrmq import (
     PullConsumer,
     ReceivedMessage,
     SendResult,
+    TopicNotFound,
     TransactionProducer,
     TransactionState,
     aio,
@@ -109,6 +110,40 @@ def test_a_local_transaction_that_raises_stays_open_and_is_asked_about() -> None
         str(caught.value.args[0]),
     )
     assert (message.keys, message.properties["a"]) == (["k"], "b")
+
+
+def test_the_answer_to_the_last_check_counts() -> None:
+    asked: list[ReceivedMessage] = []
+
+    def check(message: ReceivedMessage) -> TransactionState:
+        asked.append(message)
+        return COMMIT
+
+    # A pass each second: who is asked in one has until the next to answer.
+    once = {**QUICK, "transaction_check_max": 1, "transaction_check_interval": 1000}
+    with (
+        cluster(**once) as running,
+        TransactionProducer(check=check, name_server=running.name_server) as producer,
+    ):
+        producer.send_in_transaction("T", b"x", lambda _: UNKNOWN)
+        assert bodies(running.name_server, "T", 1, still=0.3) == [b"x"]
+        assert len(asked) == 1
+
+
+def test_what_was_given_up_can_be_read_as_soon_as_it_is() -> None:
+    with (
+        cluster(**{**QUICK, "transaction_check_max": 1}) as running,
+        TransactionProducer(check=lambda _: UNKNOWN, name_server=running.name_server) as producer,
+    ):
+        producer.send_in_transaction("T", b"x", lambda _: UNKNOWN)
+        # Sooner than the broker's regular word to the name server, every 30 s.
+        deadline = time.monotonic() + 20
+        found: list[bytes] = []
+        while not found:
+            assert time.monotonic() < deadline
+            with contextlib.suppress(TopicNotFound):
+                found = bodies(running.name_server, "TRANS_CHECK_MAX_TIME_TOPIC", 1)
+        assert found == [b"x"]
 
 
 def test_a_check_that_raises_or_says_nonsense_counts_as_unknown(

@@ -105,12 +105,13 @@ fn look_at(state: &State, half: &Record<'_>, started_ms: i64) -> Result<Step, St
     let age_ms = started_ms.saturating_sub(half.born_timestamp_ms);
     let checks: i32 = number(half, "TRANSACTION_CHECK_TIMES").unwrap_or(0);
     let reserved_ms = i64::from(state.options.store.file_reserved_hours).saturating_mul(HOUR_MS);
+    // Before it is given up: who was asked in this pass has until the next one to answer.
+    if half.store_timestamp_ms >= started_ms {
+        return Ok(Step::Stop);
+    }
     if checks >= state.options.transaction_check_max || age_ms > reserved_ms {
         give_up(state, half, id, checks)?;
         return Ok(Step::Pass);
-    }
-    if half.store_timestamp_ms >= started_ms {
-        return Ok(Step::Stop);
     }
     if open.found && is_committed(&state.store, half)? {
         write_op(state, half.queue_offset)?;
@@ -172,8 +173,10 @@ fn write_again(
 /// Nobody ends it: keeps it where an operator finds it.
 fn give_up(state: &State, half: &Record<'_>, id: &str, checks: i32) -> Result<(), StoreError> {
     let make = || TopicConfig::new(GIVEN_UP_TOPIC, 1, PERM_READ | PERM_WRITE);
-    if let Err(refusal) = state.topics.get_or_put(GIVEN_UP_TOPIC, make) {
-        tracing::warn!(reason = refusal.remark, "cannot make {GIVEN_UP_TOPIC}");
+    match state.topics.get_or_put(GIVEN_UP_TOPIC, make) {
+        Ok((_, false)) => {}
+        Ok((_, true)) => state.announcements.changed(),
+        Err(refusal) => tracing::warn!(reason = refusal.remark, "cannot make {GIVEN_UP_TOPIC}"),
     }
     let text = half.properties.as_str().unwrap_or_default();
     state.store.put(&copy_of(half, GIVEN_UP_TOPIC, QUEUE, text))?;
