@@ -338,7 +338,7 @@ def test_closing_in_time_tells_what_was_not_sent(
         ({"group": "g" * 121}, "1 to 120 of the characters"),
         ({"group": "DEFAULT_PRODUCER"}, "this name is RocketMQ's own"),
         ({"send_timeout": -1}, "`send_timeout` is -1"),
-        ({"send_timeout": 0}, "`send_timeout_ms` is `0`, it must be at least 1"),
+        ({"send_timeout": 0}, "option `send_timeout` is `0`, it must be more than 0 s"),
         ({"max_in_flight": 0}, "`max_in_flight` is `0`, it must be 1 to 65535"),
     ],
 )

@@ -270,7 +270,7 @@ impl ProducerOptions {
         self.client.validate()?;
         let refuse = |option, value: String, range| Err(ClientError::Option { option, value, range });
         if self.send_timeout.is_zero() {
-            return refuse("send_timeout_ms", "0".to_owned(), "at least 1");
+            return refuse("send_timeout", "0".to_owned(), "more than 0 s");
         }
         if self.max_message_bytes == 0 || self.max_message_bytes > 16 * 1024 * 1024 - 65_536 {
             return refuse(
