@@ -208,18 +208,53 @@ def test_aio_transactions_and_the_fast_port_work(namesrv: str, topic: str) -> No
     assert sorted(m.body for m in found) == [b"committed", b"fast"]
 
 
-def test_a_topic_of_batches_keeps_each_as_one_record_that_java_unpacks(
+def test_a_topic_of_batches_keeps_each_as_one_record_that_both_sides_unpack(
     java: Driver, servers: tuple[Server, Server], name: str, who: str, timed: None
 ) -> None:
     if who == "ours":
-        pytest.skip("ours keeps no batches as one record")
+        pytest.skip("ours keeps no batches as one record, and says so: see below")
     topic = f"Batches{name}"
     namesrv, place = servers[0].address, servers[1].address
     java.mqadmin(f"updateTopic -n {namesrv} -b {place} -t {topic} -r 1 -w 1 -a +queue.type=BatchCQ")
     java.call("admin.awaitRoute", namesrv=namesrv, topic=topic, broker=place)
+    told: list[SendResult] = []
     with Producer(name_server=namesrv) as producer:
-        results = producer.send_batch(topic, [f"m-{n}" for n in range(5)], inner=True)
-        assert [result.queue_offset for result in results] == list(range(5))
+        for first in (0, 5):
+            batch = [Message(topic, f"m-{n}", keys=f"k{n}") for n in range(first, first + 5)]
+            told += producer.send_batch(topic, batch, inner=True)
+        assert [result.queue_offset for result in told] == list(range(10))
     with java.lite(namesrv, topic, group=f"{topic}-java") as consumer:
-        rows = java.call("lite.poll", id=consumer, count=5)["messages"]
-    assert bodies(rows) == [f"m-{n}".encode() for n in range(5)]
+        rows = java.call("lite.poll", id=consumer, count=10)["messages"]
+    assert bodies(rows) == [f"m-{n}".encode() for n in range(10)]
+    with PullConsumer(name_server=namesrv, group=f"{topic}-ours") as consumer:
+        (queue,) = consumer.queues(topic)
+        for start in (0, 3, 5, 9):
+            # Also from within a batch, which the broker gives whole.
+            consumer.assign({queue: start})
+            found: list[ReceivedMessage] = []
+            deadline = time.monotonic() + 40
+            while len(found) < 10 - start and time.monotonic() < deadline:
+                found += consumer.poll(timeout=0.3)
+            assert [m.body for m in found] == [f"m-{n}".encode() for n in range(start, 10)]
+            assert [m.queue_offset for m in found] == list(range(start, 10))
+            assert [list(m.keys) for m in found] == [[f"k{n}"] for n in range(start, 10)]
+            assert [m.message_id for m in found] == [one.message_id for one in told[start:]]
+        theirs = {(row["queueOffset"], row["msgId"], row["keys"]) for row in rows}
+        assert theirs == {(n, told[n].message_id, f"k{n}") for n in range(10)}
+
+
+def test_our_broker_refuses_topics_of_batches_and_keeps_such_batches_message_by_message(
+    java: Driver, namesrv: str, topic: str, servers: tuple[Server, Server], who: str, timed: None
+) -> None:
+    with Producer(name_server=namesrv) as producer:
+        results = producer.send_batch(topic, ["a", "b", "c"], inner=True, queue=0)
+    with java.lite(namesrv, topic, group=f"{topic}-java") as consumer:
+        rows = java.call("lite.poll", id=consumer, count=3)["messages"]
+    assert [(r["queueOffset"], r["msgId"]) for r in rows] == [
+        (result.queue_offset, result.message_id) for result in results
+    ]
+    if who == "ours":
+        wanted = f"updateTopic -n {namesrv} -b {servers[1].address} -t {topic}-b"
+        told = java.mqadmin(f"{wanted} -a +queue.type=BatchCQ")
+        assert "queue.type=BatchCQ" in told
+        assert "not" in told

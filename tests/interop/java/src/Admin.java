@@ -72,6 +72,11 @@ final class Admin {
         return Messages.describe(client(args).viewMessage(args.get("topic"), args.get("msgId")));
     }
 
+    /** Have a transaction that was given up asked about again: request 323. */
+    Object resume(Args args) throws Exception {
+        return Collections.singletonMap("resumed", client(args).resumeCheckHalfMessage(args.get("topic"), args.get("msgId")));
+    }
+
     Object offsets(Args args) throws Exception {
         MessageQueue queue = new MessageQueue(args.get("topic"), args.get("brokerName"), args.integer("queue", 0));
         DefaultMQAdminExt admin = client(args);

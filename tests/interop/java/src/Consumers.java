@@ -139,6 +139,9 @@ final class Consumers {
     Object startLite(Args args) throws Exception {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(args.get("group"));
         consumer.setNamesrvAddr(args.get("namesrv"));
+        if (args.has("namespace")) {
+            consumer.setNamespace(args.get("namespace"));
+        }
         Quick.set(consumer);
         consumer.setInstanceName(args.get("id"));
         consumer.setAutoCommit(!args.has("autoCommit") || args.flag("autoCommit"));

@@ -96,6 +96,10 @@ public final class Driver {
                 return admin.queryKey(args);
             case "admin.view":
                 return admin.view(args);
+            case "admin.resume":
+                return admin.resume(args);
+            case "trace.decode":
+                return Traces.decode(args);
             case "admin.offsets":
                 return admin.offsets(args);
             case "admin.mqadmin":

@@ -14,6 +14,7 @@ import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -29,6 +30,8 @@ final class Producers {
             TransactionMQProducer transactional = new TransactionMQProducer(args.get("group"));
             transactional.setTransactionListener(new Listener(args.get("local", "commit"), args.get("check", "commit")));
             producer = transactional;
+        } else if (args.has("trace")) {
+            producer = new DefaultMQProducer(args.get("group"), null, true, args.get("trace"));
         } else {
             producer = new DefaultMQProducer(args.get("group"));
         }
@@ -38,6 +41,13 @@ final class Producers {
         producer.setSendMsgTimeout(args.integer("timeout", 10000));
         producer.setRetryTimesWhenSendFailed(args.integer("retries", 2));
         producer.setVipChannelEnabled(args.flag("vip"));
+        producer.setUnitMode(args.has("unit"));
+        if (args.has("unit")) {
+            producer.setUnitName(args.get("unit"));
+        }
+        if (args.has("namespace")) {
+            producer.setNamespace(args.get("namespace"));
+        }
         if (args.has("compressOver")) {
             producer.setCompressMsgBodyOverHowmuch(args.integer("compressOver", 4096));
         }
@@ -152,6 +162,9 @@ final class Producers {
         if (args.has("shards")) {
             return producer.send(message, (queues, msg, shard) -> queues.get((Integer) shard % queues.size()),
                 i % args.integer("shards", 1));
+        }
+        if (args.has("hash")) {
+            return producer.send(message, new SelectMessageQueueByHash(), args.get("hash"));
         }
         if (args.has("queue")) {
             return producer.send(message,
