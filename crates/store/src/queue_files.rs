@@ -169,6 +169,9 @@ impl QueueFiles {
         {
             let path = self.path(base);
             let file = fs.open(&path).at("open", &path)?;
+            let length = file.length().at("read", &path)?;
+            // What is left of a unit that was cut through is none.
+            file.set_length(length - length % UNIT as u64).at("cut", &path)?;
             file.set_length(self.length()).at("extend", &path)?;
             if let Some(last) = self.list.last_mut() {
                 last.dirty = true;

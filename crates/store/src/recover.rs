@@ -10,7 +10,7 @@
 //! 3. The log ends in front of the first record that is not sound. What stands behind it is cut, unless it is older than
 //!    the checkpoint: then the log is damaged, not torn, and nothing is changed.
 //! 4. A gap between a queue's end and a record of it means that the queue's files are behind or missing: the walk starts
-//!    again at the log's start.
+//!    again at the log's start. So it does where older records show that a queue lost files (see `spot_check`).
 
 use crate::checkpoint::{Checkpoint, LastStop, Mark, Times};
 use crate::commit_log::CommitLog;
@@ -20,6 +20,7 @@ use crate::fs::Fs;
 use crate::log_reader::{Durable, LogReader, Step};
 use crate::options::Options;
 use crate::queues::{Queues, Seen};
+use crate::spot_check::SpotCheck;
 use crate::walk::{Walk, end_of};
 
 /// What recovery found.
@@ -52,6 +53,8 @@ pub(crate) struct Recovery<'r> {
     pub(crate) seen: &'r Seen,
     /// Topics that were deleted.
     pub(crate) deleted: &'r Positions,
+    /// They are all that were.
+    pub(crate) knows_deletions: bool,
 }
 
 impl Recovery<'_> {
@@ -70,19 +73,7 @@ impl Recovery<'_> {
             check_crc: self.options.check_crc_on_recover,
             delay_levels_ms: &self.options.delay_levels_ms,
         };
-        let mut recovered = self.attempt(&walk, start)?;
-        if crashed && known.is_some() && recovered.is_some() && queues.drop_found()? {
-            // After a power loss the log may have lost their records; else somebody changed them.
-            let start = safe_segment(log, self.times)?;
-            tracing::warn!(
-                from = start,
-                "consume queues have units that no record explains: more of the log is read"
-            );
-            // Durable units are about to be dropped.
-            self.checkpoint.update(|times| times.queues = Mark::default());
-            self.checkpoint.save_changed()?;
-            recovered = self.attempt(&walk, start)?;
-        }
+        let recovered = self.walk_from(&walk, start, known)?;
         let mut recovered = if let Some(recovered) = recovered {
             recovered
         } else {
@@ -111,10 +102,61 @@ impl Recovery<'_> {
         Ok(recovered)
     }
 
+    /// Walks from a position on, and after a crash from an older one where queues have units that no record explains. `None` where
+    /// queues must be built from the log's start.
+    fn walk_from(
+        &self,
+        walk: &Walk<'_>,
+        mut start: i64,
+        known: Mark,
+    ) -> Result<Option<Recovered>, StoreError> {
+        let (log, queues) = (self.log, self.queues);
+        let mut recovered = self.attempt(walk, start)?;
+        if !self.last_stop.is_crash() {
+            return Ok(recovered);
+        }
+        if known.is_some() && recovered.is_some() && queues.drop_found()? {
+            // After a power loss the log may have lost their records; else somebody changed them.
+            start = safe_segment(log, self.times)?;
+            tracing::warn!(
+                from = start,
+                "consume queues have units that no record explains: more of the log is read"
+            );
+            // Durable units are about to be dropped.
+            self.checkpoint.update(|times| times.queues = Mark::default());
+            self.checkpoint.save_changed()?;
+            recovered = self.attempt(walk, start)?;
+        }
+        if recovered.is_some()
+            && start > log.start()
+            && let Some((topic, queue)) = self.spot_check(start).run()?
+        {
+            tracing::warn!(topic, queue, "units are missing that were there before the crash");
+            return Ok(None);
+        }
+        Ok(recovered)
+    }
+
+    /// Looks for queues that lost files, by the records in front of a position.
+    pub(crate) fn spot_check(&self, end: i64) -> SpotCheck<'_> {
+        SpotCheck {
+            fs: self.fs,
+            root: &self.options.root,
+            log: self.log,
+            queues: self.queues,
+            deleted: self.deleted,
+            knows_deletions: self.knows_deletions,
+            end,
+        }
+    }
+
     /// One walk from a position on; `None` when a queue has a gap in front of what it met.
     fn attempt(&self, walk: &Walk<'_>, start: i64) -> Result<Option<Recovered>, StoreError> {
         // Nothing is cut, neither log nor queue, before it is known that the log is whole.
         let sound = walk.find_end(start)?;
+        if self.must_rebuild {
+            self.distrust_queues()?;
+        }
         self.queues.straighten_damaged(self.seen)?;
         if self.last_stop.is_crash() {
             self.forget_marks_behind(sound.end)?;
@@ -127,7 +169,6 @@ impl Recovery<'_> {
     fn beginning(&self) -> Result<(i64, Mark, i64), StoreError> {
         let log = self.log;
         if self.must_rebuild {
-            self.distrust_queues()?;
             return Ok((log.start(), Mark::default(), 0));
         }
         if !self.last_stop.is_crash() {

@@ -1,13 +1,17 @@
-//! Looks for queues that lost their files after another broker stopped here: where ours did, `queueEnds` tells (see `queue_ends`),
-//! where a Java broker did, only the log knows which queues there must be.
+//! Looks for queues that lost files since the last stop. After a clean one `queueEnds` knows (see `queue_ends`); after a crash, and
+//! where a Java broker stopped, only the log knows which queues there must be.
 //!
 //! So records are read that stand at the beginning of each segment, [`BUDGET`] bytes in all: the whole of a smaller log. A record
 //! whose queue is not there, or ends in front of it, says that the queues must be built again. It does not where its topic was
-//! deleted since: the topic's other queues begin behind it, or there are none and the broker's table does not have the topic.
+//! deleted since: no queue of the topic is there and the broker's table does not have it, or the topic was made again, so that
+//! its queues begin behind the record. That alone says so where a Java broker may have deleted topics; where only ours did, whose
+//! deletions are known, another record of the topic must stand in front of its own queue's first one.
 
 use crate::commit_log::CommitLog;
+use crate::damage::record_behind;
 use crate::deleted::{Positions, is_gone};
 use crate::error::StoreError;
+use crate::format::to_i64;
 use crate::fs::Fs;
 use crate::log_reader::{LogReader, Step};
 use crate::queues::Queues;
@@ -16,64 +20,145 @@ use pyrmq_remoting::message::{Record, sys_flag};
 use std::cell::OnceCell;
 use std::path::Path;
 
-/// Bytes that are read at most, and in each segment at least.
+/// Bytes that are read at most.
 const BUDGET: i64 = 256 << 20;
-const LEAST: i64 = 64 << 10;
+/// Bytes that are read of a segment at least: what a reader reads at once.
+const LEAST: i64 = 1 << 20;
 
-/// The topic and id of a queue that lacks units which the log says that it had.
-pub(crate) fn find_missing(
-    fs: &dyn Fs,
-    root: &Path,
-    log: &CommitLog,
-    queues: &Queues,
-    deleted: &Positions,
-) -> Result<Option<(String, i32)>, StoreError> {
-    let segments = log.segments();
-    let count = i64::try_from(segments.len()).unwrap_or(i64::MAX).max(1);
-    let share = (BUDGET / count).max(LEAST);
-    let table = OnceCell::new();
-    for segment in segments {
-        let end = segment.base + share.min(log.segment_bytes());
-        let mut reader = LogReader::new(log, segment.base, false).until(segment.base + log.segment_bytes());
-        while reader.position() < end {
-            let Step::Record(record) = reader.step()? else {
-                break;
-            };
-            let has_queue = !sys_flag::is_hidden(record.sys_flag)
-                && record.sys_flag & sys_flag::INNER_BATCH == 0
-                && !is_gone(deleted, record.topic, record.physical_offset);
-            if has_queue && is_missing(fs, queues, &record, || knows(fs, root, &table, record.topic))? {
-                return Ok(Some((record.topic.to_owned(), record.queue_id)));
-            }
-        }
-    }
-    Ok(None)
+/// Looks for a queue that lacks units which the log says that it had.
+#[derive(Debug)]
+pub(crate) struct SpotCheck<'c> {
+    pub(crate) fs: &'c dyn Fs,
+    pub(crate) root: &'c Path,
+    pub(crate) log: &'c CommitLog,
+    pub(crate) queues: &'c Queues,
+    pub(crate) deleted: &'c Positions,
+    /// `deleted` has all deletions: no other broker worked here.
+    pub(crate) knows_deletions: bool,
+    /// Records from here on are not looked at.
+    pub(crate) end: i64,
 }
 
-fn is_missing(
-    fs: &dyn Fs,
-    queues: &Queues,
-    record: &Record<'_>,
-    knows_topic: impl FnOnce() -> bool,
-) -> Result<bool, StoreError> {
-    let position = record.physical_offset;
-    let own = queues.get(record.topic, record.queue_id);
-    if let Some(queue) = own.filter(|queue| queue.end() > 0) {
-        let last = queue.last(fs)?.map_or(0, |unit| unit.position);
-        let is_behind = record.queue_offset >= queue.end() && position > last;
-        return Ok(is_behind || record.queue_offset < queue.min());
-    }
-    let mut has_others = false;
-    for other in queues.of(record.topic) {
-        if other.end() == 0 {
-            continue;
+/// What a record says of its queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Whole,
+    Missing,
+    /// It is missing, unless the topic was deleted and made again.
+    Unsure,
+}
+
+impl SpotCheck<'_> {
+    /// The queue's topic and id, if there is one.
+    pub(crate) fn run(&self) -> Result<Option<(String, i32)>, StoreError> {
+        let table = OnceCell::new();
+        let mut missing = None;
+        let mut unsure: Vec<(String, i32)> = Vec::new();
+        self.each(|record| {
+            match self.verdict(record, || knows(self.fs, self.root, &table, record.topic))? {
+                Verdict::Whole => {}
+                Verdict::Missing => missing = Some((record.topic.to_owned(), record.queue_id)),
+                Verdict::Unsure if unsure.iter().any(|(topic, _)| topic == record.topic) => {}
+                Verdict::Unsure => unsure.push((record.topic.to_owned(), record.queue_id)),
+            }
+            Ok(missing.is_none())
+        })?;
+        if missing.is_some() || unsure.is_empty() {
+            return Ok(missing);
         }
-        has_others = true;
-        if other.min() > 0 || !other.begins_behind(fs, position)? {
-            return Ok(true);
-        }
+        self.each(|record| {
+            if let Some(at) = unsure.iter().position(|(topic, _)| topic == record.topic)
+                && let Some(queue) = self.queues.get(record.topic, record.queue_id)
+                && queue.begins_behind(self.fs, record.physical_offset + 1)?
+            {
+                unsure.remove(at);
+            }
+            Ok(!unsure.is_empty())
+        })?;
+        Ok(unsure.pop())
     }
-    Ok(!has_others && knows_topic())
+
+    /// Goes over the records that are looked at and belong into a queue, until `take` says false.
+    fn each(&self, mut take: impl FnMut(&Record<'_>) -> Result<bool, StoreError>) -> Result<(), StoreError> {
+        let log = self.log;
+        let bases: Vec<i64> = log.segments().iter().map(|segment| segment.base).collect();
+        for (from, to) in samples(&bases, log.segment_bytes(), self.end) {
+            let limit = from + log.segment_bytes();
+            let mut reader = LogReader::new(log, from, false).until(limit);
+            while reader.position() < to {
+                let is_unsound = match reader.step()? {
+                    Step::Record(record) => {
+                        let has_queue = !sys_flag::is_hidden(record.sys_flag)
+                            && record.sys_flag & sys_flag::INNER_BATCH == 0
+                            && !is_gone(self.deleted, record.topic, record.physical_offset);
+                        if has_queue && !take(&record)? {
+                            return Ok(());
+                        }
+                        continue;
+                    }
+                    Step::End(reason) => reason.is_some(),
+                };
+                let behind = if is_unsound {
+                    record_behind(log, reader.position(), |_, _| true)?
+                } else {
+                    None
+                };
+                let Some(next) = behind.filter(|next| *next < to) else {
+                    break;
+                };
+                reader = LogReader::new(log, next, false).until(limit);
+            }
+        }
+        Ok(())
+    }
+
+    fn verdict(
+        &self,
+        record: &Record<'_>,
+        knows_topic: impl FnOnce() -> bool,
+    ) -> Result<Verdict, StoreError> {
+        let (fs, position) = (self.fs, record.physical_offset);
+        let of = |is_missing| {
+            if is_missing {
+                Verdict::Missing
+            } else {
+                Verdict::Whole
+            }
+        };
+        let own = self.queues.get(record.topic, record.queue_id);
+        if let Some(queue) = own.filter(|queue| queue.end() > 0) {
+            if record.queue_offset < queue.end() {
+                return Ok(of(record.queue_offset < queue.min()));
+            }
+            let last = queue.last(fs)?.map_or(0, |unit| unit.position);
+            return Ok(of(position > last));
+        }
+        let mut has_others = false;
+        for other in self.queues.of(record.topic) {
+            if other.end() == 0 {
+                continue;
+            }
+            has_others = true;
+            if other.min() > 0 || !other.begins_behind(fs, position)? {
+                return Ok(Verdict::Missing);
+            }
+        }
+        Ok(match (has_others, self.knows_deletions) {
+            (false, _) => of(knows_topic()),
+            (true, true) => Verdict::Unsure,
+            (true, false) => Verdict::Whole,
+        })
+    }
+}
+
+/// What is read: from the beginning of each segment, or of every n-th where there are very many.
+fn samples(bases: &[i64], segment_bytes: i64, end: i64) -> Vec<(i64, i64)> {
+    let bases: Vec<i64> = bases.iter().copied().filter(|base| *base < end).collect();
+    let count = to_i64(bases.len()).max(1);
+    let share = (BUDGET / count).max(LEAST).min(segment_bytes);
+    let step = usize::try_from(share.saturating_mul(count).div_euclid(BUDGET + 1) + 1).unwrap_or(1);
+    let sample = |base: i64| (base, (base + share).min(end));
+    bases.into_iter().step_by(step).map(sample).collect()
 }
 
 /// Whether the broker's table has a topic; where it cannot be read it may.
@@ -87,4 +172,50 @@ fn knows(fs: &dyn Fs, root: &Path, table: &OnceCell<Option<Json>>, topic: &str) 
             .get("topicConfigTable")
             .is_none_or(|topics| topics.get(topic).is_some())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BUDGET, samples};
+
+    fn bases(count: i64, length: i64) -> Vec<i64> {
+        (0..count).map(|number| number * length).collect()
+    }
+
+    #[test]
+    fn a_log_within_the_budget_is_read_whole() {
+        let length = BUDGET / 8;
+        assert_eq!(samples(&bases(3, length), length, i64::MAX).len(), 3);
+        for (count, length) in [(1, BUDGET), (8, BUDGET / 8), (4096, BUDGET / 4096), (9, 4096)] {
+            let end = count * length - 100;
+            let found = samples(&bases(count, length), length, end);
+            let bytes: i64 = found.iter().map(|(from, to)| to - from).sum();
+            assert_eq!(bytes, end, "{count} of {length}");
+        }
+        assert_eq!(samples(&bases(4, 100), 100, 150), [(0, 100), (100, 150)]);
+        assert_eq!(samples(&[], 100, i64::MAX), []);
+    }
+
+    #[test]
+    fn of_a_larger_log_no_more_than_the_budget_is_read() {
+        for (count, length) in [
+            (2, BUDGET),
+            (10, 1 << 30),
+            (300, 1 << 30),
+            (10_000, 1 << 30),
+            (9999, 65_536),
+        ] {
+            let found = samples(&bases(count, length), length, i64::MAX);
+            let bytes: i64 = found.iter().map(|(from, to)| to - from).sum();
+            assert!(
+                bytes <= BUDGET && bytes > BUDGET / 3,
+                "{count} of {length}: {bytes}"
+            );
+            let newest = found.last().unwrap().0;
+            assert!(
+                newest >= (count - 1) * length * 9 / 10,
+                "{count} of {length}: {newest}"
+            );
+        }
+    }
 }

@@ -23,7 +23,6 @@ use crate::queue_ends::{self, Compared};
 use crate::queues::{Queues, Seen};
 use crate::recover::{Recovered, Recovery};
 use crate::retain::Disk;
-use crate::spot_check::find_missing;
 use crate::stats::{Health, Stats};
 use crate::sync::lock;
 use crate::watch::Watch;
@@ -186,28 +185,8 @@ impl Store {
         deleted: &DeletedTopics,
         last_stop: LastStop,
     ) -> Result<Recovered, StoreError> {
-        let mut must_rebuild = queues.load(seen, last_stop.is_crash())?;
-        if last_stop.is_crash() && log.start() == 0 && queues.any_begins_late() {
-            // Nothing went by age yet. After a clean stop `queueEnds` knows.
-            tracing::warn!("the oldest file of a queue is missing: queues are built again");
-            must_rebuild = true;
-        }
-        if !last_stop.is_crash() && !must_rebuild {
-            let short = match queue_ends::find_short(fs, &options.root, log.start(), queues)? {
-                Compared::Whole => None,
-                Compared::Short(topic, queue) => Some((topic, queue)),
-                Compared::Unknown => find_missing(fs, &options.root, log, queues, &deleted.positions)?,
-            };
-            if let Some((topic, queue)) = short {
-                tracing::warn!(
-                    topic,
-                    queue,
-                    "units are missing since the last stop: queues are built again"
-                );
-                must_rebuild = true;
-            }
-        }
-        let recovered = Recovery {
+        let is_crash = last_stop.is_crash();
+        let mut recovery = Recovery {
             fs,
             options,
             log,
@@ -215,11 +194,32 @@ impl Store {
             checkpoint,
             times: checkpoint.times(),
             last_stop,
-            must_rebuild,
+            must_rebuild: queues.load(seen, is_crash)?,
             seen,
             deleted: &deleted.positions,
+            knows_deletions: checkpoint.is_trusted(is_crash),
+        };
+        if is_crash && log.start() == 0 && queues.any_begins_late() {
+            // Nothing went by age yet. After a clean stop `queueEnds` knows.
+            tracing::warn!("the oldest file of a queue is missing: queues are built again");
+            recovery.must_rebuild = true;
         }
-        .run()?;
+        if !is_crash && !recovery.must_rebuild {
+            let short = match queue_ends::find_short(fs, &options.root, log.start(), queues)? {
+                Compared::Whole => None,
+                Compared::Short(topic, queue) => Some((topic, queue)),
+                Compared::Unknown => recovery.spot_check(i64::MAX).run()?,
+            };
+            if let Some((topic, queue)) = short {
+                tracing::warn!(
+                    topic,
+                    queue,
+                    "units are missing since the last stop: queues are built again"
+                );
+                recovery.must_rebuild = true;
+            }
+        }
+        let recovered = recovery.run()?;
         log.mend()?;
         Ok(recovered)
     }

@@ -268,7 +268,7 @@ impl Walk<'_> {
         if index == 0 && next > 0 {
             // The topic was deleted and made again.
             queue.reset(self.fs)?;
-        } else if index != next && queue.end() == queue.min() {
+        } else if index != next && self.has_no_record(queue)? {
             if !is_whole {
                 return Ok(false);
             }
@@ -313,6 +313,17 @@ impl Walk<'_> {
             queue.write_out(self.fs)?;
         }
         Ok(true)
+    }
+}
+
+impl Walk<'_> {
+    /// True for a queue without units, or whose newest unit is of a record in front of the log's start.
+    fn has_no_record(&self, queue: &ConsumeQueue) -> Result<bool, StoreError> {
+        if queue.end() == queue.min() {
+            return Ok(true);
+        }
+        let newest = queue.last(self.fs)?.filter(|unit| !unit.is_filler());
+        Ok(newest.is_some_and(|unit| unit.position < self.log.start()))
     }
 }
 

@@ -14,7 +14,7 @@
 mod common;
 
 use common::{bodies, decoded, get, message, open, props, put, real, small};
-use pyrmq_store::{GetStatus, KeyKind, KeyQuery, Options, Store, StoreError};
+use pyrmq_store::{Chore, GetStatus, KeyKind, KeyQuery, Options, Store, StoreError};
 use pyrmq_testkit::TempDir;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -106,6 +106,19 @@ fn crashed_later(count: u32) -> TempDir {
         }
     }
     TempDir::copy_of(dir.path()).unwrap()
+}
+
+/// The same when everything is durable and the checkpoint says so: a start reads nothing but what follows.
+fn crashed_when_durable(count: u32) -> TempDir {
+    let dir = TempDir::new().unwrap();
+    let store = open(small(dir.path()));
+    fill(&store, 0, count);
+    for chore in [Chore::Flush, Chore::SyncQueues, Chore::SaveCheckpoint] {
+        store.run(chore).unwrap();
+    }
+    let copy = TempDir::copy_of(dir.path()).unwrap();
+    assert!(copy.path().join("abort").exists());
+    copy
 }
 
 fn closed(count: u32) -> TempDir {
@@ -233,6 +246,50 @@ fn one_missing_queue_is_seen_by_its_gap() {
     let dir = crashed_later(1500);
     fs::remove_dir_all(dir.path().join("consumequeue/T/2")).unwrap();
     check_all(dir.path(), 1500);
+}
+
+#[test]
+fn queues_that_lost_files_after_a_crash_are_built_again() {
+    type Damage = fn(&Path);
+    let damages: [(&str, Damage); 9] = [
+        ("nothing", |_| {}),
+        ("newest file gone", |root| {
+            fs::remove_file(queue_file(root, 1, 8000)).unwrap();
+        }),
+        ("newest files gone", |root| {
+            for first in [6000, 8000] {
+                fs::remove_file(queue_file(root, 1, first)).unwrap();
+            }
+        }),
+        ("oldest file gone", |root| {
+            fs::remove_file(queue_file(root, 1, 0)).unwrap();
+        }),
+        ("newest file shortened", |root| {
+            writable(&queue_file(root, 1, 8000)).set_len(400).unwrap();
+        }),
+        ("newest file emptied", |root| {
+            writable(&queue_file(root, 1, 8000)).set_len(0).unwrap();
+        }),
+        ("queue gone", |root| {
+            fs::remove_dir_all(root.join("consumequeue/T/2")).unwrap();
+        }),
+        ("topic gone", |root| {
+            fs::remove_dir_all(root.join("consumequeue/T")).unwrap();
+        }),
+        ("all queues gone", |root| {
+            fs::remove_dir_all(root.join("consumequeue")).unwrap();
+        }),
+    ];
+    for (name, damage) in damages {
+        let dir = crashed_when_durable(1500);
+        damage(dir.path());
+        let store = open(small(dir.path()));
+        let recovered = store.health().recovered_from_crash;
+        assert!(recovered, "{name}");
+        check(&store, 1500);
+        drop(store);
+        check_all(dir.path(), 1500);
+    }
 }
 
 /// As a Java broker leaves it that stopped in order.

@@ -1,6 +1,10 @@
 //! What the store's tests share.
 #![allow(dead_code, reason = "each test file uses a part of this")]
 #![allow(
+    clippy::disallowed_methods,
+    reason = "the tests look at files behind the store's back"
+)]
+#![allow(
     clippy::expect_used,
     clippy::unwrap_used,
     reason = "a test that cannot go on says so"
@@ -10,8 +14,9 @@ use pyrmq_remoting::message::record::{Records, records};
 use pyrmq_remoting::message::{java_hash, properties};
 use pyrmq_store::fs::RealFs;
 use pyrmq_store::{Fs, Get, GetStatus, Got, Message, Options, Store, StoreError, Stored, TagFilter};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Small files, so that a test sees several of them.
@@ -129,4 +134,22 @@ pub(crate) fn eventually(mut condition: impl FnMut() -> bool) {
         );
         std::thread::yield_now();
     }
+}
+
+/// Every file below a directory with its bytes, but the lock.
+pub(crate) fn content(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.file_name().unwrap() != "lock" {
+                let bytes = std::fs::read(&path).unwrap();
+                all.insert(path, bytes);
+            }
+        }
+    }
+    all
 }

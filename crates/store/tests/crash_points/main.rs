@@ -11,6 +11,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod harm;
 mod oracle;
 mod workload;
 
@@ -40,18 +41,27 @@ fn run(seed: u64, points: usize, swallow: Option<Swallow>) -> Result<(), String>
         let steps = random.below(run.disk.steps() + 1);
         let loss = *random.choose(&Loss::ALL).unwrap();
         let after = run.disk.crash(steps, loss, random.next());
+        let harmed = if random.one_in(4) {
+            harm::a_queue(&after, &mut random)
+        } else {
+            None
+        };
+        let about_harm = harmed
+            .as_ref()
+            .map_or_else(String::new, |harm| format!(", {harm:?}"));
         let crash = Crash {
             history: &run.history,
             steps,
             is_kill: loss == Loss::Nothing,
             options: &run.options,
+            harmed: harmed.map(|harm| harm.queue),
         };
         check(&crash, &after, &mut random).map_err(|what| {
             if number("PYRMQ_FAULT_SEED").is_some() {
                 (1..=steps).for_each(|step| eprintln!("{step:6} {}", run.disk.describe(step)));
             }
             format!(
-                "seed {seed}, crash behind step {steps} of {} ({}), {loss:?} lost: {what}\nbefore it:\n{}",
+                "seed {seed}, crash behind step {steps} of {} ({}), {loss:?} lost{about_harm}: {what}\nbefore it:\n{}",
                 run.disk.steps(),
                 run.disk.describe(steps),
                 run.history.last_told(steps)
