@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 use pyrmq_remoting::message::java_hash;
 use pyrmq_remoting::message::properties::names;
-use pyrmq_remoting::message::record::{Hop, Record, hop};
+use pyrmq_remoting::message::record::{Hop, Record, hop, no_record};
 
 /// Position, size, topic, queue id, queue offset, store timestamp, tags code, sys flag of one record.
 type Row = (i64, usize, Py<PyString>, i32, i64, i64, i64, i32);
@@ -33,7 +33,7 @@ fn scan_records(py: Python<'_>, data: &[u8], position: i64, check: bool) -> Scan
             Hop::End if rest.iter().take(HEAD).all(|byte| *byte == 0) => {
                 return (rows, here(at), "unused", None);
             }
-            Hop::End => return (rows, here(at), "damage", Some("no record begins here".to_owned())),
+            Hop::End => return (rows, here(at), "damage", Some(no_record(rest))),
         };
         let Some(bytes) = rest.get(..size) else {
             return (rows, here(at), "more", None);

@@ -11,6 +11,7 @@ use crate::draft::Draft;
 use crate::error::BrokerError;
 use crate::processor::properties;
 use crate::state::file::{self, ConfigFile};
+use crate::state::others::Others;
 use crate::state::version::DataVersion;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, record};
@@ -45,18 +46,20 @@ struct Progress {
     /// When the head of a level is due; nothing has to be read before.
     due_ms: BTreeMap<i32, i64>,
     version: DataVersion,
+    others: Others,
     changed: bool,
 }
 
 impl Delays {
     /// Reads the file.
     pub fn load(levels_ms: Vec<i64>, file: ConfigFile) -> Result<Self, BrokerError> {
-        let (offsets, version) = file.read(file::delays_from_json)?.unwrap_or_default();
+        let (offsets, version, others) = file.read(file::delays_from_json)?.unwrap_or_default();
         Ok(Self {
             levels_ms,
             progress: Mutex::new(Progress {
                 offsets,
                 version,
+                others,
                 ..Progress::default()
             }),
             file,
@@ -89,7 +92,7 @@ impl Delays {
     /// The file's text, as 45 answers it too.
     pub fn to_json(&self, pretty: bool) -> String {
         let progress = self.progress();
-        file::delays_to_json(&progress.offsets, &progress.version, pretty)
+        file::delays_to_json(&progress.offsets, &progress.version, &progress.others, pretty)
     }
 
     /// Writes the file if there was progress.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! checkpoint, 4096 bytes   0 physic time   8 logics time   16 index time   24 master flushed offset   32 confirm offset
+//!                          40 to 63 kept as they are: a newer broker may use them
 //!                          64 ours: magic "PYRMQ-C1", then for log and queues the newest durable record's begin and end int64;
 //!                          104 CRC-32 of bytes 0 to 23 and 64 to 103
 //! abort                    the process id; there while a store is open
@@ -9,7 +10,8 @@
 //! A time is the store time of the newest message that is durable in the commit log, the consume queues, the key index.
 //! After a crash everything up to three seconds before the smaller of the first two is taken as it is. Our part says the
 //! same exactly; a Java broker leaves it alone and changes the times, so that the checksum tells that it is out of date. All
-//! of it lies in one sector.
+//! of it lies in one sector. A later version of ours that changes the format of any file of ours writes a higher number in the
+//! magic: this one refuses such a directory.
 
 use crate::error::StoreError;
 use crate::format::{ABORT, CHECKPOINT};
@@ -28,6 +30,8 @@ const UNSURE: &str = "unsure from ";
 /// Where our part stands, and how it begins.
 const MARKS_AT: usize = 64;
 const MAGIC: &[u8; 8] = b"PYRMQ-C1";
+/// The part of the magic number that all versions share.
+const FAMILY: &[u8] = b"PYRMQ-C";
 /// Bytes of the magic number and the marks.
 const MARKS: usize = 40;
 /// Bytes that are written: all in the first sector.
@@ -56,6 +60,8 @@ pub(crate) struct Times {
     pub(crate) index_ms: i64,
     master_flushed: i64,
     confirm: i64,
+    /// Numbers of a newer broker.
+    unknown: [i64; 3],
     /// Up to where the log is durable.
     pub(crate) log: Mark,
     /// Up to where log and queues are durable.
@@ -84,6 +90,9 @@ impl Times {
             self.index_ms,
             self.master_flushed,
             self.confirm,
+            self.unknown[0],
+            self.unknown[1],
+            self.unknown[2],
         ];
         let marks = [self.log.record, self.log.end, self.queues.record, self.queues.end];
         let (head, ours) = bytes.split_at_mut(MARKS_AT);
@@ -121,11 +130,26 @@ impl Times {
             index_ms: number(16),
             master_flushed: number(24),
             confirm: number(32),
+            unknown: [number(40), number(48), number(56)],
             log,
             queues,
             falls: 0,
         };
         (times, is_ours)
+    }
+}
+
+/// Refuses what a later version of ours left, before anything is changed.
+fn refuse_newer(path: &Path, bytes: &[u8; WRITTEN]) -> Result<(), StoreError> {
+    let ours = bytes.get(MARKS_AT..MARKS_AT + MAGIC.len()).unwrap_or_default();
+    match ours.strip_prefix(FAMILY) {
+        Some(&[version]) if version.is_ascii_alphanumeric() && !MAGIC.ends_with(&[version]) => {
+            Err(StoreError::Newer {
+                path: path.to_owned(),
+                what: format!("the notes of another pyrmq (format {})", char::from(version)),
+            })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -167,6 +191,7 @@ impl Checkpoint {
         } else {
             let file = fs.open(&path).at("open", &path)?;
             file.read_at(&mut bytes, 0).at("read", &path)?;
+            refuse_newer(&path, &bytes)?;
             file
         };
         if file.length().at("read", &path)? < LENGTH as u64 {

@@ -46,6 +46,14 @@ pub enum StoreError {
         /// What it is, by name.
         what: &'static str,
     },
+    /// Something of a kind that this version does not know, and that a newer one may have written.
+    #[error("{} holds {what}: a newer version wrote it, or it is damaged; nothing was changed", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// What and where.
+        what: String,
+    },
     /// The timer wheel is not one, or was made with other settings.
     #[error("the timer wheel {} cannot be used: {reason}", path.display())]
     TimerWheel {

@@ -5,7 +5,7 @@ use crate::error::StoreError;
 use crate::format::{to_i64, to_u64, to_usize};
 use crate::fs::Context;
 use pyrmq_remoting::message::Record;
-use pyrmq_remoting::message::record::{Hop, hop};
+use pyrmq_remoting::message::record::{Hop, hop, no_record};
 use std::sync::Arc;
 
 const CHUNK: usize = 1 << 20;
@@ -108,7 +108,7 @@ impl<'l> LogReader<'l> {
                 }
                 Hop::End => {
                     let zero = head.iter().all(|byte| *byte == 0);
-                    return Ok(Step::End((!zero).then(|| "no record begins here".to_owned())));
+                    return Ok(Step::End((!zero).then(|| no_record(head))));
                 }
             }
         };

@@ -10,12 +10,13 @@ use crate::damage::record_behind;
 use crate::delay::delay_of;
 use crate::deleted::{Positions, is_gone};
 use crate::error::StoreError;
-use crate::format::{Unit, to_i64};
-use crate::fs::Fs;
+use crate::format::{Unit, to_i64, to_u64};
+use crate::fs::{Context, Fs};
 use crate::log_reader::{Durable, LogReader, Step};
 use crate::queues::Queues;
 use crate::recover::Recovered;
 use pyrmq_remoting::message::properties::names;
+use pyrmq_remoting::message::record::unknown_kind;
 use pyrmq_remoting::message::{Record, java_hash, sys_flag};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -96,6 +97,7 @@ impl Walk<'_> {
                 good,
             });
         }
+        self.refuse_newer(end)?;
         if let Some(reason) = reason {
             tracing::warn!(position = end, %reason, "the commit log ends here");
             // Something unsound that no crash explains is kept from being read as a record later.
@@ -104,6 +106,26 @@ impl Walk<'_> {
             }
         }
         Ok(Sound { start, end, pieces })
+    }
+
+    /// Refuses a log that goes on with records of a kind that this version does not know: cutting them would lose them.
+    fn refuse_newer(&self, end: i64) -> Result<(), StoreError> {
+        let Some(segment) = self.log.segment_at(end) else {
+            return Ok(());
+        };
+        let mut head = [0; 8];
+        let inside = to_u64(end - segment.base);
+        segment
+            .file
+            .read_at(&mut head, inside)
+            .at("read", &segment.path)?;
+        let Some(magic) = unknown_kind(&head) else {
+            return Ok(());
+        };
+        Err(StoreError::Newer {
+            path: segment.path.clone(),
+            what: format!("a record of an unknown kind at position {end} (magic {magic:08X})"),
+        })
     }
 
     /// Reads every segment from a position on, each with its end: a segment begins with a record, so that each can be read

@@ -89,7 +89,7 @@ fn in_topic(topic: &TopicConfig, queue_id: i32) -> Result<(), Refusal> {
 
 /// 43.
 pub(crate) fn all(state: &State, _request: &Command, _peer: &Peer) -> Answer {
-    let text = file::offsets_to_json(&state.offsets.rows(), false);
+    let text = file::offsets_to_json(&state.offsets.rows(), &state.offsets_rest, false);
     Ok(Command::response(response::SUCCESS).with_body(text))
 }
 

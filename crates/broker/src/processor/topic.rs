@@ -6,6 +6,7 @@ use super::query::internal;
 use crate::admission;
 use crate::error::Refusal;
 use crate::json::{self, Json, Read};
+use crate::state::others::Others;
 use crate::state::topics::TopicConfig;
 use crate::state::{State, file};
 use pyrmq_remoting::codes::response;
@@ -36,6 +37,7 @@ pub(crate) fn create(state: &State, request: &Command, peer: &Peer) -> Answer {
             old.map(|old| old.attributes.clone()).unwrap_or_default(),
             header.attributes.unwrap_or_default(),
         )?,
+        others: Others::default(),
     };
     check(state, &topic)?;
     if state.topics.put(topic)? {

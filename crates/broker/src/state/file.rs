@@ -7,9 +7,10 @@
 //! delayOffset.json        {dataVersion, offsetTable: {level: offset}}
 //! ```
 //! Written as fastjson writes: members sorted, tabs, whole numbers as keys without quotes. Read leniently: files of 4.9
-//! lack many members, which then have Apache's defaults.
+//! lack many members, which then have Apache's defaults; members that are not known are kept.
 
 use super::groups::{self, GroupConfig, Rest};
+use super::others::Others;
 use super::topics::TopicConfig;
 use super::version::DataVersion;
 use crate::error::{BrokerError, Refusal};
@@ -82,7 +83,7 @@ pub(crate) fn topic_to_json(topic: &TopicConfig) -> Json {
 
 fn topic_with_perm(topic: &TopicConfig, perm: i32) -> Json {
     let number = |value: i32| json::number(i64::from(value));
-    json::object([
+    topic.others.join(json::object([
         ("attributes", string_table(&topic.attributes)),
         ("order", json::flag(topic.order)),
         ("perm", number(perm)),
@@ -91,7 +92,7 @@ fn topic_with_perm(topic: &TopicConfig, perm: i32) -> Json {
         ("topicName", json::text(&topic.name)),
         ("topicSysFlag", number(topic.topic_sys_flag)),
         ("writeQueueNums", number(topic.write_queue_nums)),
-    ])
+    ]))
 }
 
 /// The inverse; members that are missing have Apache's defaults.
@@ -99,7 +100,7 @@ pub(crate) fn topic_from_json(tree: &Json) -> Result<TopicConfig, WireError> {
     let name = tree
         .text("topicName")
         .ok_or(WireError::MissingField("topicName"))?;
-    Ok(TopicConfig {
+    let mut topic = TopicConfig {
         name: name.to_owned(),
         read_queue_nums: int(tree, "readQueueNums", 16)?,
         write_queue_nums: int(tree, "writeQueueNums", 16)?,
@@ -108,7 +109,11 @@ pub(crate) fn topic_from_json(tree: &Json) -> Result<TopicConfig, WireError> {
         topic_sys_flag: int(tree, "topicSysFlag", 0)?,
         order: tree.flag("order").unwrap_or(false),
         attributes: strings_of(tree.get("attributes")),
-    })
+        others: Others::default(),
+    };
+    let known = topic_to_json(&topic);
+    topic.others = Others::of(tree, |name| known.get(name).is_some());
+    Ok(topic)
 }
 
 fn string_table(table: &BTreeMap<String, String>) -> Json {
@@ -134,19 +139,19 @@ fn int(tree: &Json, key: &'static str, default: i32) -> Result<i32, WireError> {
 }
 
 /// topics.json.
-pub(crate) fn topics_to_json(table: &TopicTable, version: &DataVersion) -> String {
+pub(crate) fn topics_to_json(table: &TopicTable, version: &DataVersion, others: &Others) -> String {
     let sorted: BTreeMap<_, _> = table.iter().collect();
     let topics = sorted
         .into_iter()
         .map(|(name, topic)| (name.clone(), topic_to_json(topic)));
-    json::pretty(&json::object([
+    json::pretty(&others.join(json::object([
         ("dataVersion", version_to_json(version)),
         ("topicConfigTable", json::table(topics)),
-    ]))
+    ])))
 }
 
 /// The inverse.
-pub(crate) fn topics_from_json(tree: &Json) -> Result<(TopicTable, DataVersion), WireError> {
+pub(crate) fn topics_from_json(tree: &Json) -> Result<(TopicTable, DataVersion, Others), WireError> {
     let mut table = TopicTable::new();
     let topics = tree
         .get("topicConfigTable")
@@ -154,7 +159,8 @@ pub(crate) fn topics_from_json(tree: &Json) -> Result<(TopicTable, DataVersion),
     for (name, topic) in topics.members() {
         table.insert(name.into_owned(), Arc::new(topic_from_json(topic)?));
     }
-    Ok((table, version_of(tree)))
+    let others = Others::of(tree, |name| matches!(name, "dataVersion" | "topicConfigTable"));
+    Ok((table, version_of(tree), others))
 }
 
 fn wrapper(topics: &[Arc<TopicConfig>], version: &DataVersion, perm_mask: i32) -> Json {
@@ -219,7 +225,7 @@ pub(crate) fn group_to_json(group: &GroupConfig) -> Json {
         "whichBrokerWhenConsumeSlowly",
         json::number(group.which_broker_when_consume_slowly),
     ));
-    json::object(fields)
+    group.others.join(json::object(fields))
 }
 
 /// The inverse; members that are missing have Apache's defaults.
@@ -228,7 +234,7 @@ pub(crate) fn group_from_json(tree: &Json) -> Result<GroupConfig, WireError> {
         .text("groupName")
         .ok_or(WireError::MissingField("groupName"))?;
     let defaults = GroupConfig::new(name);
-    Ok(GroupConfig {
+    let mut group = GroupConfig {
         consume_enable: tree.flag("consumeEnable").unwrap_or(defaults.consume_enable),
         consume_from_min_enable: tree
             .flag("consumeFromMinEnable")
@@ -256,8 +262,12 @@ pub(crate) fn group_from_json(tree: &Json) -> Result<GroupConfig, WireError> {
             .unwrap_or(defaults.group_retry_policy),
         subscription_data_set: tree.get("subscriptionDataSet").cloned(),
         attributes: strings_of(tree.get("attributes")),
+        others: Others::default(),
         name: defaults.name,
-    })
+    };
+    let known = group_to_json(&group);
+    group.others = Others::of(tree, |name| known.get(name).is_some());
+    Ok(group)
 }
 
 /// subscriptionGroup.json, and the body of 201.
@@ -266,14 +276,14 @@ pub(crate) fn groups_to_json(table: &groups::Table, rest: &Rest, pretty: bool) -
     let groups = sorted
         .into_iter()
         .map(|(name, group)| (name.clone(), group_to_json(group)));
-    let tree = json::object([
+    let tree = rest.others.join(json::object([
         ("dataVersion", version_to_json(&rest.version)),
         (
             "forbiddenTable",
             rest.forbidden.clone().unwrap_or_else(|| json::object([])),
         ),
         ("subscriptionGroupTable", json::table(groups)),
-    ]);
+    ]));
     if pretty {
         json::pretty(&tree)
     } else {
@@ -293,12 +303,28 @@ pub(crate) fn groups_from_json(tree: &Json) -> Result<(groups::Table, Rest), Wir
     let rest = Rest {
         version: version_of(tree),
         forbidden: tree.get("forbiddenTable").cloned(),
+        others: Others::of(tree, |name| {
+            matches!(name, "dataVersion" | "forbiddenTable" | "subscriptionGroupTable")
+        }),
     };
     Ok((table, rest))
 }
 
+/// What consumerOffset.json has besides the offsets of groups.
+#[derive(Debug, Default)]
+pub(crate) struct OffsetsRest {
+    version: DataVersion,
+    others: Others,
+    /// Rows that are of no topic and group.
+    rows: Others,
+}
+
 /// consumerOffset.json, and the body of 43. `groupTopicMap` follows from the offsets; Apache writes it too.
-pub(crate) fn offsets_to_json(rows: &BTreeMap<String, BTreeMap<i32, i64>>, pretty: bool) -> String {
+pub(crate) fn offsets_to_json(
+    rows: &BTreeMap<String, BTreeMap<i32, i64>>,
+    rest: &OffsetsRest,
+    pretty: bool,
+) -> String {
     let mut topics_of: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for key in rows.keys() {
         if let Some((topic, group)) = key.split_once('@') {
@@ -312,11 +338,11 @@ pub(crate) fn offsets_to_json(rows: &BTreeMap<String, BTreeMap<i32, i64>>, prett
         .into_iter()
         .map(|(group, topics)| (group, json::list(topics.iter().map(|topic| json::text(topic)))));
     let offsets = rows.iter().map(|(key, queues)| (key.clone(), numbers(queues)));
-    let tree = json::object([
-        ("dataVersion", version_to_json(&DataVersion::default().next())),
+    let tree = rest.others.join(json::object([
+        ("dataVersion", version_to_json(&rest.version.next())),
         ("groupTopicMap", json::table(group_topics)),
-        ("offsetTable", json::table(offsets)),
-    ]);
+        ("offsetTable", rest.rows.join(json::table(offsets))),
+    ]));
     if pretty {
         json::pretty(&tree)
     } else {
@@ -327,23 +353,42 @@ pub(crate) fn offsets_to_json(rows: &BTreeMap<String, BTreeMap<i32, i64>>, prett
 /// Rows of consumerOffset.json: `topic@group`, and queue to offset.
 pub(crate) type OffsetRows = Vec<(String, BTreeMap<i32, i64>)>;
 
-/// The inverse.
-pub(crate) fn offsets_from_json(tree: &Json) -> Result<OffsetRows, WireError> {
+/// The inverse. `pullOffsetTable` is what a running 5.x broker was last asked for: it does not read it again.
+pub(crate) fn offsets_from_json(tree: &Json) -> Result<(OffsetRows, OffsetsRest), WireError> {
     let table = tree
         .get("offsetTable")
         .ok_or(WireError::MissingField("offsetTable"))?;
-    table
+    let is_row = |key: &str| key.contains('@');
+    let rows: Result<OffsetRows, WireError> = table
         .members()
+        .filter(|(key, _)| is_row(key))
         .map(|(key, queues)| Ok((key.into_owned(), numbers_of(queues)?)))
-        .collect()
+        .collect();
+    let is_known = |name: &str| {
+        matches!(
+            name,
+            "dataVersion" | "groupTopicMap" | "offsetTable" | "pullOffsetTable"
+        )
+    };
+    let rest = OffsetsRest {
+        version: version_of(tree),
+        others: Others::of(tree, is_known),
+        rows: Others::of(table, is_row),
+    };
+    Ok((rows?, rest))
 }
 
 /// delayOffset.json, and the body of 45.
-pub(crate) fn delays_to_json(offsets: &BTreeMap<i32, i64>, version: &DataVersion, pretty: bool) -> String {
-    let tree = json::object([
+pub(crate) fn delays_to_json(
+    offsets: &BTreeMap<i32, i64>,
+    version: &DataVersion,
+    others: &Others,
+    pretty: bool,
+) -> String {
+    let tree = others.join(json::object([
         ("dataVersion", version_to_json(version)),
         ("offsetTable", numbers(offsets)),
-    ]);
+    ]));
     if pretty {
         json::pretty(&tree)
     } else {
@@ -352,11 +397,12 @@ pub(crate) fn delays_to_json(offsets: &BTreeMap<i32, i64>, version: &DataVersion
 }
 
 /// The inverse.
-pub(crate) fn delays_from_json(tree: &Json) -> Result<(BTreeMap<i32, i64>, DataVersion), WireError> {
+pub(crate) fn delays_from_json(tree: &Json) -> Result<(BTreeMap<i32, i64>, DataVersion, Others), WireError> {
     let table = tree
         .get("offsetTable")
         .ok_or(WireError::MissingField("offsetTable"))?;
-    Ok((numbers_of(table)?, version_of(tree)))
+    let others = Others::of(tree, |name| matches!(name, "dataVersion" | "offsetTable"));
+    Ok((numbers_of(table)?, version_of(tree), others))
 }
 
 /// Body of 222 (Apache `ResetOffsetBody`).

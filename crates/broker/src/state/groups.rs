@@ -3,6 +3,7 @@
 //! Invariant as with topics: in the file, synced, before anybody is answered.
 
 use super::file::{self, ConfigFile};
+use super::others::Others;
 use super::version::DataVersion;
 use crate::admission::{self, PRESET_GROUPS};
 use crate::error::{BrokerError, Refusal};
@@ -44,6 +45,8 @@ pub struct GroupConfig {
     pub subscription_data_set: Option<Json>,
     /// Attributes.
     pub attributes: BTreeMap<String, String>,
+    /// Settings that this version does not know.
+    pub others: Others,
 }
 
 impl GroupConfig {
@@ -65,6 +68,7 @@ impl GroupConfig {
             group_retry_policy: file::customized_retry(),
             subscription_data_set: None,
             attributes: BTreeMap::new(),
+            others: Others::default(),
         }
     }
 }
@@ -89,6 +93,8 @@ pub struct Rest {
     pub version: DataVersion,
     /// `forbiddenTable`, kept as written.
     pub forbidden: Option<Json>,
+    /// What this version does not know.
+    pub others: Others,
 }
 
 impl Groups {
@@ -155,7 +161,10 @@ impl Groups {
         }
         self.change(|table| {
             let mut changed = false;
-            for group in groups {
+            for mut group in groups {
+                if let Some(known) = table.get(&group.name) {
+                    group.others.keep(&known.others);
+                }
                 if table.get(&group.name).is_none_or(|known| **known != group) {
                     table.insert(group.name.clone(), Arc::new(group));
                     changed = true;
@@ -186,7 +195,7 @@ impl Groups {
         }
         let next = Rest {
             version: rest.version.next(),
-            forbidden: rest.forbidden.clone(),
+            ..rest.clone()
         };
         self.file.write(&file::groups_to_json(&table, &next, true))?;
         *rest = next;

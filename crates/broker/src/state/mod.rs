@@ -5,6 +5,7 @@ pub mod file;
 pub mod groups;
 pub mod locks;
 pub mod offsets;
+pub mod others;
 pub mod subscription;
 pub mod topics;
 pub mod version;
@@ -20,7 +21,7 @@ use crate::register::Announcements;
 use crate::stats::Stats;
 use crate::timer::Timers;
 use clients::Clients;
-use file::ConfigFile;
+use file::{ConfigFile, OffsetsRest};
 use groups::{GroupConfig, Groups};
 use locks::Locks;
 use offsets::Offsets;
@@ -82,6 +83,7 @@ pub struct State {
     unique_ids: UniqueIds,
     next_queue: AtomicU32,
     offsets_file: ConfigFile,
+    pub(crate) offsets_rest: OffsetsRest,
 }
 
 /// What the files below `config/` hold.
@@ -89,6 +91,7 @@ struct Tables {
     topics: Topics,
     groups: Groups,
     offsets: Offsets,
+    offsets_rest: OffsetsRest,
     offsets_file: ConfigFile,
     delays: Delays,
 }
@@ -101,13 +104,13 @@ impl Tables {
     ) -> Result<Self, BrokerError> {
         let offsets = Offsets::default();
         let offsets_file = file("consumerOffset.json");
-        if let Some(rows) = offsets_file.read(file::offsets_from_json)? {
-            offsets.load(rows);
-        }
+        let (rows, offsets_rest) = offsets_file.read(file::offsets_from_json)?.unwrap_or_default();
+        offsets.load(rows);
         Ok(Self {
             topics: Topics::load(options, file("topics.json"))?,
             groups: Groups::load(file("subscriptionGroup.json"))?,
             offsets,
+            offsets_rest,
             offsets_file,
             delays: Delays::load(delay_levels, file("delayOffset.json"))?,
         })
@@ -166,6 +169,7 @@ impl State {
             unique_ids: UniqueIds::new(ip, std::process::id(), BROKER_LOADER),
             next_queue: AtomicU32::new(0),
             offsets_file: tables.offsets_file,
+            offsets_rest: tables.offsets_rest,
             options,
             store,
         })
@@ -366,9 +370,8 @@ impl State {
         if !self.offsets.take_changed() {
             return Ok(());
         }
-        let written = self
-            .offsets_file
-            .save(&file::offsets_to_json(&self.offsets.rows(), true));
+        let text = file::offsets_to_json(&self.offsets.rows(), &self.offsets_rest, true);
+        let written = self.offsets_file.save(&text);
         if written.is_err() {
             self.offsets.set_changed();
         }

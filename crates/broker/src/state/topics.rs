@@ -3,6 +3,7 @@
 //! Invariant: a change is in the file, synced, before it is in the table; nobody is answered before.
 
 use super::file::{self, ConfigFile};
+use super::others::Others;
 use super::version::DataVersion;
 use crate::admission::{PERM_INHERIT, PERM_READ, PERM_WRITE, SCHEDULE_TOPIC, TEMPLATE_TOPIC};
 use crate::error::{BrokerError, Refusal};
@@ -14,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 const MULTI_TAGS: i32 = 0x2;
 
 /// One topic (Apache `TopicConfig`).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TopicConfig {
     /// Its name.
     pub name: String,
@@ -32,6 +33,8 @@ pub struct TopicConfig {
     pub order: bool,
     /// Attributes such as `message.type`.
     pub attributes: BTreeMap<String, String>,
+    /// Settings that this version does not know.
+    pub others: Others,
 }
 
 impl TopicConfig {
@@ -46,6 +49,7 @@ impl TopicConfig {
             topic_sys_flag: 0,
             order: false,
             attributes: BTreeMap::new(),
+            others: Others::default(),
         }
     }
 
@@ -74,13 +78,15 @@ pub struct Topics {
     // Guards the version, and makes changes one after the other.
     version: Mutex<DataVersion>,
     system: BTreeSet<String>,
+    /// What the file has besides, and this version does not know.
+    others: Others,
     file: ConfigFile,
 }
 
 impl Topics {
     /// Reads the file and adds the system topics.
     pub fn load(options: &Options, file: ConfigFile) -> Result<Self, BrokerError> {
-        let (mut table, version) = file.read(file::topics_from_json)?.unwrap_or_default();
+        let (mut table, version, others) = file.read(file::topics_from_json)?.unwrap_or_default();
         let as_read = table.clone();
         let mut system = BTreeSet::new();
         for topic in system_topics(options) {
@@ -97,6 +103,7 @@ impl Topics {
             table: RwLock::new(table),
             version: Mutex::new(version),
             system,
+            others,
             file,
         })
     }
@@ -154,7 +161,10 @@ impl Topics {
     pub fn put_all(&self, topics: Vec<TopicConfig>) -> Result<bool, Refusal> {
         self.change(|table| {
             let mut changed = false;
-            for topic in topics {
+            for mut topic in topics {
+                if let Some(known) = table.get(&topic.name) {
+                    topic.others.keep(&known.others);
+                }
                 if table.get(&topic.name).is_none_or(|known| **known != topic) {
                     table.insert(topic.name.clone(), Arc::new(topic));
                     changed = true;
@@ -225,7 +235,7 @@ impl Topics {
     pub fn to_json(&self) -> String {
         let version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        file::topics_to_json(&table, &version)
+        file::topics_to_json(&table, &version, &self.others)
     }
 
     /// Changes a copy, writes and syncs it, then puts it in place.
@@ -236,7 +246,8 @@ impl Topics {
             return Ok(false);
         }
         let next = version.next();
-        self.file.write(&file::topics_to_json(&table, &next))?;
+        self.file
+            .write(&file::topics_to_json(&table, &next, &self.others))?;
         *version = next;
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
         Ok(true)

@@ -28,6 +28,29 @@ pub fn hop(bytes: &[u8]) -> Hop {
     }
 }
 
+/// The magic number where something begins that looks like a record or a blank one, but of a kind that this version does not know: a
+/// newer version wrote it, or it is damaged. The last byte of all magic numbers tells the kind; zero there is a write that was cut off.
+pub fn unknown_kind(bytes: &[u8]) -> Option<u32> {
+    let mut cursor = Cursor::new(bytes, "message record");
+    let (size, magic) = (cursor.i32().ok()?, cursor.u32().ok()?);
+    let is_family = [MAGIC_V1, MAGIC_BLANK]
+        .iter()
+        .any(|known| u8::try_from(magic ^ known).is_ok());
+    let is_known = matches!(magic, MAGIC_V1 | MAGIC_V2 | MAGIC_BLANK);
+    let is_size = usize::try_from(size).is_ok_and(|size| size >= BLANK_SIZE);
+    (is_family && !is_known && is_size && magic.to_be_bytes().last() != Some(&0)).then_some(magic)
+}
+
+/// Why nothing is read at the first bytes of what is no record.
+pub fn no_record(bytes: &[u8]) -> String {
+    match unknown_kind(bytes) {
+        Some(magic) => format!(
+            "a record of an unknown kind (magic {magic:08X}): a newer version wrote it, or it is damaged"
+        ),
+        None => "no record begins here".to_owned(),
+    }
+}
+
 /// Records that stand back to back, as in the body of a pull answer. After an error the iterator ends.
 pub fn records(bytes: &[u8]) -> Records<'_> {
     Records { left: bytes }
