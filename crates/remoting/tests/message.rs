@@ -255,6 +255,13 @@ fn hashes_are_javas() {
         assert_eq!(hash.value(), one_by_one(text, 0), "{text}");
         assert_eq!(hash.then(rest).value(), one_by_one(rest, hash.value()), "{rest}");
     }
+    // Behind eight ASCII characters, and among the last ones.
+    for text in ["topic#T#ä", "topic#äT", "abcdefghijk€", "ÿÿÿÿÿÿÿÿÿ"] {
+        let expected = text.encode_utf16().fold(0_i32, |hash, unit| {
+            hash.wrapping_mul(31).wrapping_add(i32::from(unit))
+        });
+        assert_eq!(java_hash::hash(text), expected, "{text}");
+    }
     assert_eq!(java_hash::tags_code(None), 0);
     assert_eq!(
         java_hash::tags_code(Some("polygenelubricants")),

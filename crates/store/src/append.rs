@@ -1,31 +1,28 @@
 //! The way in: one appender under a lock.
 //!
-//! What a put costs: the record is laid out in a buffer of the calling thread (no allocation once it has grown), the keys are
-//! hashed there too; under the lock three fields are patched, one positional write brings the record (or the whole batch, or all
+//! What a put costs: the record is laid out in a buffer of the calling thread (`scratch`), the keys are hashed there
+//! too; under the lock three fields are patched, one positional write brings the record (or the whole batch, or all
 //! puts of a burst) into the page cache, and 20 bytes go to the queue's memory. No other system call, no other thread is woken.
 
 use crate::checkpoint::SLACK_MS;
 use crate::commit_log::{CommitLog, Tail};
 use crate::consume_queue::{ConsumeQueue, WRITE_NOW};
-use crate::delay::delay_of;
 use crate::error::StoreError;
 use crate::format::{Unit, to_i64};
-use crate::index_file::IndexEntry;
 use crate::inner::Inner;
-use crate::key_index::MessageKeys;
 use crate::message::{Arrival, Batch, Message, Stored};
 use crate::options::FlushDiskType;
 use crate::recover::Recovered;
+use crate::scratch::{Place, Placed, Scratch, Target};
 use crate::sync::lock;
-use pyrmq_remoting::message::record::{BLANK_SIZE, Patch};
-use pyrmq_remoting::message::{NewRecord, properties, sys_flag};
+use crate::waiting_keys::WaitingKeys;
+use pyrmq_remoting::message::record::BLANK_SIZE;
+use pyrmq_remoting::message::sys_flag;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A buffer that grew beyond this for a large message is given back.
-const KEEP_BUFFER: usize = 1 << 20;
 /// Waiting index entries from which the index thread is woken before its time.
 const INDEX_SOON: usize = 1 << 14;
 /// Waiting index entries from which the putting thread helps.
@@ -36,7 +33,7 @@ const INDEX_NOW: usize = 1 << 20;
 pub(crate) struct Append {
     pub(crate) tail: Tail,
     /// Keys that wait for the index thread.
-    pub(crate) index: Vec<IndexEntry>,
+    pub(crate) index: WaitingKeys,
     /// False while the index thread still reads the log: it will meet the new records there.
     pub(crate) index_direct: bool,
     /// Units that become readable once they are durable (`SYNC_FLUSH`).
@@ -56,194 +53,8 @@ pub(crate) struct Deferred {
     pub(crate) store_ms: i64,
 }
 
-/// One record inside the thread's buffer.
-#[derive(Debug, Clone, Copy)]
-struct Piece {
-    from: usize,
-    size: usize,
-    tags_code: i64,
-    /// The time of storing is added to it: it says when a delayed message is due.
-    is_delay: bool,
-    /// End of its keys among the thread's hashes.
-    keys_to: usize,
-}
-
-/// Where a thread's buffer goes.
-#[derive(Debug, Clone, Copy)]
-struct Place {
-    /// Position in the log of the buffer's first byte.
-    buffer: i64,
-    store_ms: i64,
-}
-
-impl Place {
-    fn of(self, piece: &Piece) -> i64 {
-        self.buffer + to_i64(piece.from)
-    }
-}
-
-impl Piece {
-    fn unit(&self, place: Place) -> Unit {
-        Unit {
-            position: place.of(self),
-            size: i32::try_from(self.size).unwrap_or(i32::MAX),
-            tags_code: self.tags_code + if self.is_delay { place.store_ms } else { 0 },
-        }
-    }
-}
-
-/// What goes to one queue: a message, or those of a batch, neighbours in the thread's buffer.
-#[derive(Debug)]
-struct Target {
-    queue: Arc<ConsumeQueue>,
-    hidden: bool,
-    pieces: Range<usize>,
-}
-
-/// What one thread is about to append, and what has become of the part that was written last.
-#[derive(Debug, Default)]
-pub(crate) struct Scratch {
-    records: Vec<u8>,
-    pieces: Vec<Piece>,
-    hashes: Vec<i32>,
-    targets: Vec<Target>,
-    placed: Vec<Placed>,
-}
-
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
-}
-
-impl Scratch {
-    pub(crate) fn clear(&mut self) {
-        self.records.clear();
-        self.pieces.clear();
-        self.hashes.clear();
-        self.targets.clear();
-        self.placed.clear();
-        if self.records.capacity() > KEEP_BUFFER {
-            self.records = Vec::new();
-        }
-    }
-
-    /// Bytes that wait to be written.
-    pub(crate) fn bytes(&self) -> usize {
-        self.records.len()
-    }
-
-    /// Where a target lies in the buffer.
-    fn bytes_of(&self, target: &Target) -> Range<usize> {
-        match self.pieces.get(target.pieces.clone()) {
-            Some([first, .., last]) => first.from..last.from + last.size,
-            Some([only]) => only.from..only.from + only.size,
-            _ => 0..0,
-        }
-    }
-
-    /// The target behind the last one of a run: all of it lies in front of `limit`, and no queue of it is being deleted.
-    fn run_end(&self, from: usize, limit: usize) -> usize {
-        let later = self.targets.get(from + 1..).unwrap_or_default();
-        let fit = later
-            .iter()
-            .take_while(|target| !target.queue.is_closing() && self.bytes_of(target).end <= limit);
-        from + 1 + fit.count()
-    }
-
-    /// Where the keys of a target begin among the hashes.
-    fn keys_before(&self, target: usize) -> usize {
-        let first = self.targets.get(target).map_or(0, |target| target.pieces.start);
-        let before = first.checked_sub(1).and_then(|before| self.pieces.get(before));
-        before.map_or(0, |piece| piece.keys_to)
-    }
-
-    /// Gives the targets of a run their places in queues and log; says where the last one ends in the buffer.
-    fn place(&mut self, run: Range<usize>, place: Place) -> Result<usize, StoreError> {
-        let mut end = 0;
-        for target in self.targets.get(run).unwrap_or_default() {
-            let pieces = self.pieces.get(target.pieces.clone()).unwrap_or_default();
-            let first = if target.hidden {
-                0
-            } else {
-                target.queue.assign(to_i64(pieces.len()))
-            };
-            self.placed.push(Placed::new(pieces, first, place));
-            for (number, piece) in pieces.iter().enumerate() {
-                let patch = Patch {
-                    queue_offset: if target.hidden { 0 } else { first + to_i64(number) },
-                    physical_offset: place.of(piece),
-                    store_timestamp_ms: place.store_ms,
-                };
-                end = piece.from + piece.size;
-                patch.apply(self.records.get_mut(piece.from..end).unwrap_or_default())?;
-            }
-        }
-        Ok(end)
-    }
-
-    /// Takes back what [`Scratch::place`] gave: nothing was written.
-    fn take_back(&mut self, run: Range<usize>) {
-        let targets = self.targets.get(run).unwrap_or_default();
-        for (target, _) in targets.iter().zip(self.placed.drain(..)) {
-            if !target.hidden {
-                target.queue.assign(-to_i64(target.pieces.len()));
-            }
-        }
-    }
-
-    fn add(
-        &mut self,
-        message: &Message<'_>,
-        with_keys: bool,
-        delay_levels_ms: &[i64],
-    ) -> Result<(), StoreError> {
-        if message.properties.len() > properties::MAX_BYTES {
-            return Err(StoreError::PropertiesTooLarge {
-                size: message.properties.len(),
-                limit: properties::MAX_BYTES,
-            });
-        }
-        let from = self.records.len();
-        let record = NewRecord {
-            topic: message.topic,
-            queue_id: message.queue_id,
-            flag: message.flag,
-            queue_offset: 0,
-            physical_offset: 0,
-            sys_flag: message.sys_flag,
-            born_timestamp_ms: message.born_timestamp_ms,
-            born_host: message.born_host,
-            store_timestamp_ms: 0,
-            store_host: message.store_host,
-            reconsume_times: message.reconsume_times,
-            prepared_transaction_offset: message.prepared_transaction_offset,
-            body: message.body,
-            properties: message.properties.as_bytes(),
-        };
-        record.encode(&mut self.records)?;
-        if with_keys {
-            let keys = MessageKeys {
-                topic: message.topic,
-                sys_flag: message.sys_flag,
-                unique_key: message.unique_key,
-                keys: message.keys,
-                tag: message.tag,
-            };
-            keys.hashes(|hash| self.hashes.push(hash));
-        }
-        let delay_ms = delay_of(
-            message.topic,
-            properties::Properties::new(message.properties),
-            delay_levels_ms,
-        );
-        self.pieces.push(Piece {
-            from,
-            size: self.records.len() - from,
-            tags_code: delay_ms.unwrap_or(message.tags_code),
-            is_delay: delay_ms.is_some(),
-            keys_to: self.hashes.len(),
-        });
-        Ok(())
-    }
 }
 
 impl Inner {
@@ -278,7 +89,7 @@ impl Inner {
         self.check_body(message.body.len())?;
         let hidden = sys_flag::is_hidden(message.sys_flag);
         self.lay_out_target(scratch, (message.topic, message.queue_id), hidden, |scratch| {
-            scratch.add(message, self.index.is_some(), &self.options.delay_levels_ms)
+            scratch.add(message, &self.options, self.index.is_some())
         })
     }
 
@@ -290,14 +101,7 @@ impl Inner {
         self.check_body(batch.items.iter().map(|item| item.body.len()).sum())?;
         let hidden = sys_flag::is_hidden(batch.sys_flag);
         self.lay_out_target(scratch, (batch.topic, batch.queue_id), hidden, |scratch| {
-            for item in batch.items {
-                scratch.add(
-                    &batch.message(item),
-                    self.index.is_some(),
-                    &self.options.delay_levels_ms,
-                )?;
-            }
-            Ok(())
+            scratch.add_batch(batch, &self.options, self.index.is_some())
         })
     }
 
@@ -320,25 +124,23 @@ impl Inner {
         self.check_writable()?;
         self.check_brakes()?;
         let queue = self.queue_for_put(topic, queue_id)?;
-        let (bytes, from, hashes) = (scratch.records.len(), scratch.pieces.len(), scratch.hashes.len());
+        let before = scratch.filled();
         let done = records(scratch).and_then(|()| {
             let limit = usize::try_from(self.options.segment_bytes).unwrap_or(usize::MAX) - BLANK_SIZE;
-            let size = scratch.records.len() - bytes;
+            let size = scratch.records.len() - before.records;
             if size > limit {
                 return Err(StoreError::MessageTooLarge { size, limit });
             }
             Ok(())
         });
         if done.is_err() {
-            scratch.records.truncate(bytes);
-            scratch.pieces.truncate(from);
-            scratch.hashes.truncate(hashes);
+            scratch.cut(before);
             return done;
         }
         scratch.targets.push(Target {
             queue,
             hidden,
-            pieces: from..scratch.pieces.len(),
+            pieces: before.pieces..scratch.pieces.len(),
         });
         Ok(())
     }
@@ -497,7 +299,9 @@ impl Inner {
     /// What was written goes to its queues and to the index.
     fn hand_on(&self, append: &mut Append, scratch: &mut Scratch, run: Range<usize>, place: Place) {
         let deferred = self.options.flush == FlushDiskType::Sync;
-        let mut keys_from = scratch.keys_before(run.start);
+        if append.index_direct {
+            scratch.hand_keys(run.clone(), place, &mut append.index);
+        }
         let targets = scratch.targets.get(run).unwrap_or_default();
         for (target, placed) in targets.iter().zip(&mut scratch.placed) {
             let pieces = scratch.pieces.get(target.pieces.clone()).unwrap_or_default();
@@ -513,17 +317,8 @@ impl Inner {
                 // Under the lock: who fsyncs the queues up to this record must find this one in the list.
                 self.queues.note_unwritten(&target.queue);
             }
-            for piece in pieces {
-                if append.index_direct {
-                    let hashes = scratch.hashes.get(keys_from..piece.keys_to).unwrap_or_default();
-                    append.index.extend(hashes.iter().map(|hash| IndexEntry {
-                        hash: *hash,
-                        position: place.of(piece),
-                        store_ms: place.store_ms,
-                    }));
-                }
-                keys_from = piece.keys_to;
-                append.tail.last.record = place.of(piece);
+            if let Some(last) = pieces.last() {
+                append.tail.last.record = place.of(last);
             }
             placed.keys_waiting = append.index.len();
             append.messages += pieces.len() as u64;
@@ -552,53 +347,12 @@ impl Inner {
     }
 }
 
-/// A put's answer, with what its listener is told and what waits behind it.
-#[derive(Debug)]
-struct Placed {
-    stored: Stored,
-    /// `None` for several with different codes.
-    tags_code: Option<i64>,
-    /// Bytes that its queue has not written.
-    units_waiting: usize,
-    /// Entries that the index has not got.
-    keys_waiting: usize,
-}
-
-impl Placed {
-    fn new(pieces: &[Piece], queue_offset: i64, place: Place) -> Self {
-        let positions = || pieces.iter().map(|piece| place.of(piece));
-        let mut codes = pieces.iter().map(|piece| piece.tags_code);
-        let tags_code = codes.next();
-        Self {
-            stored: Stored {
-                physical_offset: positions().next().unwrap_or_default(),
-                end_position: pieces.last().map_or(0, |last| place.of(last) + to_i64(last.size)),
-                queue_offset,
-                store_timestamp_ms: place.store_ms,
-                count: u32::try_from(pieces.len()).unwrap_or(u32::MAX),
-                batch_offsets: if pieces.len() > 1 {
-                    positions().collect()
-                } else {
-                    Vec::new()
-                },
-            },
-            tags_code: tags_code.filter(|first| codes.all(|code| code == *first)),
-            units_waiting: 0,
-            keys_waiting: 0,
-        }
-    }
-
-    fn bytes(&self) -> u64 {
-        u64::try_from(self.stored.end_position - self.stored.physical_offset).unwrap_or_default()
-    }
-}
-
 impl Append {
     pub(crate) fn new(log: &CommitLog, recovered: &Recovered, high_ms: i64, index_direct: bool) -> Self {
         Self {
             high_ms: high_ms.max(recovered.last_store_ms),
             tail: Tail::new(log, recovered.last, recovered.last_store_ms),
-            index: Vec::new(),
+            index: WaitingKeys::default(),
             index_direct,
             deferred: VecDeque::new(),
             messages: 0,

@@ -2,11 +2,11 @@
 //! one answers those who wait too long.
 
 use crate::error::StoreError;
-use crate::index_file::IndexEntry;
 use crate::inner::Inner;
-use crate::key_index::{KeyIndex, MessageKeys};
+use crate::key_index::{KeyIndex, MessageKeys, TopicKeys};
 use crate::log_reader::{LogReader, Step};
 use crate::sync::lock;
+use crate::waiting_keys::{RecordKeys, WaitingKeys};
 use crate::walk::end_of;
 use crate::watch::Seen;
 use pyrmq_remoting::message::properties::names;
@@ -277,7 +277,7 @@ impl Inner {
             return Ok(());
         };
         let mut reader = LogReader::new(&self.log, from, false);
-        let mut entries = Vec::with_capacity(CATCH_UP_BATCH);
+        let (mut waiting, mut hashes) = (WaitingKeys::default(), Vec::new());
         let mut done = from;
         while done < target && !stop() {
             match reader.step()? {
@@ -286,33 +286,31 @@ impl Inner {
                         record
                             .properties
                             .get_many([names::UNIQ_KEY, names::KEYS, names::TAGS]);
-                    let position = record.physical_offset;
-                    let store_ms = record.store_timestamp_ms;
                     let keys = MessageKeys {
-                        topic: record.topic,
-                        sys_flag: record.sys_flag,
                         unique_key,
                         keys,
                         tag,
                     };
-                    keys.hashes(|hash| {
-                        entries.push(IndexEntry {
-                            hash,
-                            position,
-                            store_ms,
-                        });
-                    });
+                    hashes.clear();
+                    TopicKeys::new(record.topic, record.sys_flag).hashes(&keys, |hash| hashes.push(hash));
+                    let of_record = RecordKeys::new(0, hashes.len());
+                    waiting.add(
+                        record.physical_offset,
+                        record.store_timestamp_ms,
+                        &[of_record],
+                        &hashes,
+                    );
                     done = end_of(&record);
                 }
                 // Retention was faster, or a blank record ends the range.
                 Step::End(_) => done = target,
             }
-            if entries.len() >= CATCH_UP_BATCH || done >= target {
-                if let Some(full_ms) = index.add(&entries)? {
+            if waiting.len() >= CATCH_UP_BATCH || done >= target {
+                if let Some(full_ms) = index.add(&waiting)? {
                     self.checkpoint.update(|times| times.index_ms = full_ms);
                     self.checkpoint.save()?;
                 }
-                entries.clear();
+                waiting.clear();
                 self.index_from.store(done, Ordering::Relaxed);
             }
         }

@@ -6,9 +6,9 @@
 //!
 //! A burst belongs to one store. A put to another one on the same thread writes what the first has waiting.
 
-use crate::append::Scratch;
 use crate::error::StoreError;
 use crate::inner::Inner;
+use crate::scratch::Scratch;
 use crate::store::OnStored;
 use std::cell::RefCell;
 use std::mem;

@@ -154,13 +154,20 @@ impl ConsumeQueue {
     }
 
     /// The same for the units of a batch.
-    pub(crate) fn push_all(&self, units: impl Iterator<Item = Unit>) -> usize {
+    pub(crate) fn push_all(&self, units: impl ExactSizeIterator<Item = Unit>) -> usize {
         let mut memory = lock(&self.memory);
         if memory.units.capacity() == 0 {
             memory.units.reserve_exact(FIRST_ROOM);
         }
-        for unit in units {
-            memory.units.extend_from_slice(&unit.to_bytes());
+        let from = memory.units.len();
+        memory.units.resize(from + units.len() * UNIT, 0);
+        let (places, _) = memory
+            .units
+            .get_mut(from..)
+            .unwrap_or_default()
+            .as_chunks_mut::<UNIT>();
+        for (place, unit) in places.iter_mut().zip(units) {
+            *place = unit.to_bytes();
         }
         memory.idle = 0;
         let end = memory.end();

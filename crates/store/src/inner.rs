@@ -11,13 +11,13 @@ use crate::deleted::DeletedTopics;
 use crate::error::StoreError;
 use crate::extended::Extended;
 use crate::fs::Fs;
-use crate::index_file::IndexEntry;
 use crate::key_index::KeyIndex;
 use crate::options::Options;
 use crate::queues::Queues;
 use crate::retain::Disk;
 use crate::store::{OnArrival, OnHeldUp};
 use crate::sync::lock;
+use crate::waiting_keys::WaitingKeys;
 use crate::watch::Watch;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -40,7 +40,7 @@ pub(crate) struct Inner {
     /// Up to where everything is durable and readable: behind `log.flushed()` while a round makes units readable.
     pub(crate) served: AtomicI64,
     /// Held by who moves keys to the index; the vector is the one given in exchange for the full one.
-    pub(crate) indexing: Mutex<Vec<IndexEntry>>,
+    pub(crate) indexing: Mutex<WaitingKeys>,
     /// Where reading the log for the index goes on.
     pub(crate) index_from: AtomicI64,
     pub(crate) index_alarm: Alarm,
@@ -107,8 +107,8 @@ impl Inner {
         let unindexed = if append.index_direct {
             append
                 .index
-                .first()
-                .map_or(0, |next| append.tail.position - next.position)
+                .first_position()
+                .map_or(0, |next| append.tail.position - next)
         } else {
             append.tail.position - self.index_from.load(Ordering::Relaxed)
         };

@@ -1,6 +1,6 @@
 //! The key index: finds messages by key, unique id or tag (Apache `IndexService`).
 //!
-//! The append path only hashes and hands over 24 bytes per key; a thread of its own writes the files. What is in the log
+//! The append path only hashes and hands over what `waiting_keys` says; a thread of its own writes the files. What is in the log
 //! is in the index: entries that a crash took away are read from the log again, by the same thread, while messages flow.
 //!
 //! Keys as Apache 5.5 writes them: `topic#UNIQ_KEY`, `topic#key` for each of `KEYS`, `topic#T#TAGS`; the hash is Java's, made
@@ -10,11 +10,12 @@ use crate::commit_log::CommitLog;
 use crate::error::StoreError;
 use crate::format::INDEX;
 use crate::fs::{Context, Fs, make_directories};
-use crate::index_file::{Header, IndexEntry, IndexFile, Wanted, file_length};
+use crate::index_file::{Header, IndexFile, Wanted, file_length};
 use crate::log_reader::{LogReader, Step};
 use crate::options::Options;
 use crate::query::{KeyKind, KeyQuery};
 use crate::sync::lock;
+use crate::waiting_keys::WaitingKeys;
 use crate::walk::end_of;
 use pyrmq_remoting::message::java_hash::JavaHash;
 use pyrmq_remoting::message::properties::KEY_SEPARATOR;
@@ -26,33 +27,48 @@ use std::sync::{Arc, Mutex};
 /// The keys of one message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MessageKeys<'a> {
-    pub(crate) topic: &'a str,
-    pub(crate) sys_flag: i32,
     pub(crate) unique_key: Option<&'a str>,
     pub(crate) keys: Option<&'a str>,
     pub(crate) tag: Option<&'a str>,
 }
 
-impl MessageKeys<'_> {
-    /// Calls `take` with the hash of every key.
-    pub(crate) fn hashes(&self, mut take: impl FnMut(i32)) {
-        if sys_flag::transaction(self.sys_flag) == sys_flag::TRANSACTION_ROLLBACK {
+/// What the keys of a topic's messages begin with, hashed once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TopicKeys {
+    /// `topic#`; none where messages are not indexed.
+    key: Option<JavaHash>,
+    /// `topic#T#`
+    tag: JavaHash,
+}
+
+impl TopicKeys {
+    /// Of messages with a sys flag: rolled back transactions have no keys.
+    pub(crate) fn new(topic: &str, flags: i32) -> Self {
+        let key = JavaHash::new().then(topic).then("#");
+        Self {
+            key: (sys_flag::transaction(flags) != sys_flag::TRANSACTION_ROLLBACK).then_some(key),
+            tag: key.then("T#"),
+        }
+    }
+
+    /// Calls `take` with the hash of every key of a message.
+    pub(crate) fn hashes(&self, message: &MessageKeys<'_>, mut take: impl FnMut(i32)) {
+        let Some(topic) = self.key else {
             return;
-        }
-        let topic = JavaHash::new().then(self.topic).then("#");
-        if let Some(key) = self.unique_key {
+        };
+        if let Some(key) = message.unique_key {
             take(positive(topic.then(key)));
         }
-        for key in self
-            .keys
-            .unwrap_or_default()
-            .split(KEY_SEPARATOR)
-            .filter(|key| !key.is_empty())
-        {
-            take(positive(topic.then(key)));
+        let keys = message.keys.unwrap_or_default();
+        if keys.contains(KEY_SEPARATOR) {
+            for key in keys.split(KEY_SEPARATOR).filter(|key| !key.is_empty()) {
+                take(positive(topic.then(key)));
+            }
+        } else if !keys.is_empty() {
+            take(positive(topic.then(keys)));
         }
-        if let Some(tag) = self.tag.filter(|tag| !tag.is_empty()) {
-            take(positive(topic.then("T#").then(tag)));
+        if let Some(tag) = message.tag.filter(|tag| !tag.is_empty()) {
+            take(positive(self.tag.then(tag)));
         }
     }
 }
@@ -186,12 +202,12 @@ impl KeyIndex {
         self.added.load(Ordering::Relaxed)
     }
 
-    /// Adds entries in the order of the log. Returns the end time of a file that became full and durable.
-    pub(crate) fn add(&self, entries: &[IndexEntry]) -> Result<Option<i64>, StoreError> {
+    /// Adds keys in the order of the log. Returns the end time of a file that became full and durable.
+    pub(crate) fn add(&self, keys: &WaitingKeys) -> Result<Option<i64>, StoreError> {
         self.remove_dropped()?;
         let mut files = lock(&self.files);
         let mut full = None;
-        for entry in entries {
+        keys.each(|entry| {
             if files.last().is_none_or(IndexFile::is_full) {
                 let previous = match files.last_mut() {
                     Some(last) => {
@@ -205,11 +221,9 @@ impl KeyIndex {
                 let file = self.new_file(files.last().map(|last| last.name.as_str()), previous)?;
                 files.push(file);
             }
-            if let Some(last) = files.last_mut() {
-                last.add(entry)?;
-            }
-        }
-        self.added.fetch_add(entries.len() as u64, Ordering::Relaxed);
+            files.last_mut().map_or(Ok(()), |last| last.add(entry))
+        })?;
+        self.added.fetch_add(keys.len() as u64, Ordering::Relaxed);
         Ok(full)
     }
 

@@ -39,11 +39,13 @@ mod queues;
 mod read;
 mod recover;
 mod retain;
+mod scratch;
 mod spot_check;
 pub mod stats;
 pub mod store;
 mod sync;
 pub mod timer;
+mod waiting_keys;
 mod walk;
 mod watch;
 

@@ -101,43 +101,7 @@ impl NewRecord<'_> {
 
     /// Appends the record; nothing is written when a part does not fit its length field.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
-        let size = self.encoded_size();
-        let whole = i32::try_from(size).map_err(|_| too_large(WHAT, size, i32::MAX as usize))?;
-        let body = i32::try_from(self.body.len()).map_err(|_| too_large(WHAT, size, i32::MAX as usize))?;
-        let topic = i16::try_from(self.topic.len())
-            .map_err(|_| too_large("topic", self.topic.len(), i16::MAX as usize))?;
-        let properties = i16::try_from(self.properties.len())
-            .map_err(|_| too_large("properties", self.properties.len(), properties::MAX_BYTES))?;
-        let v1 = u8::try_from(topic)
-            .ok()
-            .filter(|length| usize::from(*length) <= MAX_TOPIC_V1);
-        let mut head = Head::default();
-        head.put(whole.to_be_bytes());
-        head.put(if v1.is_some() { MAGIC_V1 } else { MAGIC_V2 }.to_be_bytes());
-        head.put(body_crc(self.body).to_be_bytes());
-        head.put(self.queue_id.to_be_bytes());
-        head.put(self.flag.to_be_bytes());
-        head.put(self.queue_offset.to_be_bytes());
-        head.put(self.physical_offset.to_be_bytes());
-        head.put(self.flags().to_be_bytes());
-        head.put(self.born_timestamp_ms.to_be_bytes());
-        head.host(self.born_host);
-        head.put(self.store_timestamp_ms.to_be_bytes());
-        head.host(self.store_host);
-        head.put(self.reconsume_times.to_be_bytes());
-        head.put(self.prepared_transaction_offset.to_be_bytes());
-        head.put(body.to_be_bytes());
-        out.reserve(size);
-        out.extend_from_slice(head.bytes.get(..head.used).unwrap_or_default());
-        out.extend_from_slice(self.body);
-        match v1 {
-            Some(length) => out.push(length),
-            None => out.extend_from_slice(&topic.to_be_bytes()),
-        }
-        out.extend_from_slice(self.topic.as_bytes());
-        out.extend_from_slice(&properties.to_be_bytes());
-        out.extend_from_slice(self.properties);
-        Ok(())
+        Template::new(self)?.encode(self.flag, self.body, self.properties, out)
     }
 
     fn flags(&self) -> i32 {
@@ -215,16 +179,111 @@ pub fn body_crc(body: &[u8]) -> u32 {
     crc32fast::hash(body) & 0x7FFF_FFFF
 }
 
-/// Everything in front of the body, put together on the stack: one copy into the buffer instead of fifteen.
+/// Most bytes in front of a body.
+const MOST_HEAD: usize = FIXED_V4 + 2 * 12;
+/// Where the whole size stands.
+const SIZE_AT: usize = 0;
+/// Where the body's checksum stands.
+const CRC_AT: usize = 8;
+/// Where the user's flag stands.
+const FLAG_AT: usize = 16;
+
+/// What records of one batch share, put together once: they differ in flag, body and properties.
+#[derive(Debug, Clone, Copy)]
+pub struct Template<'a> {
+    /// Everything in front of the body. A constant number of bytes is copied, of which `head_size` count.
+    head: [u8; MOST_HEAD],
+    head_size: usize,
+    topic: &'a str,
+    topic_length: i16,
+}
+
+impl<'a> Template<'a> {
+    /// What the records share with this one.
+    pub fn new(record: &NewRecord<'a>) -> Result<Self, WireError> {
+        let topic_length = i16::try_from(record.topic.len())
+            .map_err(|_| too_large("topic", record.topic.len(), i16::MAX as usize))?;
+        let is_v1 = record.topic.len() <= MAX_TOPIC_V1;
+        let mut head = Head::default();
+        head.put([0; 4]);
+        head.put(if is_v1 { MAGIC_V1 } else { MAGIC_V2 }.to_be_bytes());
+        head.put([0; 4]);
+        head.put(record.queue_id.to_be_bytes());
+        head.put(record.flag.to_be_bytes());
+        head.put(record.queue_offset.to_be_bytes());
+        head.put(record.physical_offset.to_be_bytes());
+        head.put(record.flags().to_be_bytes());
+        head.put(record.born_timestamp_ms.to_be_bytes());
+        head.host(record.born_host);
+        head.put(record.store_timestamp_ms.to_be_bytes());
+        head.host(record.store_host);
+        head.put(record.reconsume_times.to_be_bytes());
+        head.put(record.prepared_transaction_offset.to_be_bytes());
+        head.put([0; 4]);
+        Ok(Self {
+            head: head.bytes,
+            head_size: head.used,
+            topic: record.topic,
+            topic_length,
+        })
+    }
+
+    /// Appends a record; nothing is written when a part does not fit its length field.
+    #[inline]
+    pub fn encode(
+        &self,
+        flag: i32,
+        body: &[u8],
+        properties: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), WireError> {
+        let v1 = u8::try_from(self.topic_length)
+            .ok()
+            .filter(|length| usize::from(*length) <= MAX_TOPIC_V1);
+        let length_size = if v1.is_some() { 1 } else { 2 };
+        let size = self.head_size + body.len() + length_size + self.topic.len() + 2 + properties.len();
+        let whole = i32::try_from(size).map_err(|_| too_large(WHAT, size, i32::MAX as usize))?;
+        let body_size = i32::try_from(body.len()).map_err(|_| too_large(WHAT, size, i32::MAX as usize))?;
+        let properties_size = i16::try_from(properties.len())
+            .map_err(|_| too_large("properties", properties.len(), properties::MAX_BYTES))?;
+        let from = out.len();
+        out.reserve(size.max(MOST_HEAD));
+        out.extend_from_slice(&self.head);
+        out.truncate(from + self.head_size);
+        if let Some(head) = out.get_mut(from..) {
+            set(head, SIZE_AT, whole.to_be_bytes());
+            set(head, CRC_AT, body_crc(body).to_be_bytes());
+            set(head, FLAG_AT, flag.to_be_bytes());
+            set(head, self.head_size - 4, body_size.to_be_bytes());
+        }
+        out.extend_from_slice(body);
+        match v1 {
+            Some(length) => out.push(length),
+            None => out.extend_from_slice(&self.topic_length.to_be_bytes()),
+        }
+        out.extend_from_slice(self.topic.as_bytes());
+        out.extend_from_slice(&properties_size.to_be_bytes());
+        out.extend_from_slice(properties);
+        Ok(())
+    }
+}
+
+#[inline]
+fn set<const N: usize>(head: &mut [u8], at: usize, number: [u8; N]) {
+    if let Some(place) = head.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+        *place = number;
+    }
+}
+
 struct Head {
-    bytes: [u8; FIXED_V4 + 2 * 12],
+    bytes: [u8; MOST_HEAD],
     used: usize,
 }
 
 impl Default for Head {
     fn default() -> Self {
         Self {
-            bytes: [0; FIXED_V4 + 2 * 12],
+            bytes: [0; MOST_HEAD],
             used: 0,
         }
     }

@@ -124,8 +124,38 @@ fn seconds(work: impl FnOnce()) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// Puts `count` batches; bytes a second of the log.
-fn batches(store: &Store, body: &[u8], count: usize) -> f64 {
+/// What a piece of work took.
+#[derive(Clone, Copy)]
+struct Taken {
+    /// By the clock, s.
+    wall: f64,
+    /// Of the processor by this thread, s; 0 where the system does not tell. Other work on the machine changes it little.
+    cpu: f64,
+}
+
+fn taken(work: impl FnOnce()) -> Taken {
+    let cpu = || {
+        let text = String::from_utf8(
+            RealFs
+                .read(Path::new("/proc/thread-self/schedstat"))
+                .unwrap_or_default(),
+        );
+        let first = text.unwrap_or_default().split(' ').next().map(str::to_owned);
+        first
+            .and_then(|nanos| nanos.parse::<f64>().ok())
+            .unwrap_or_default()
+            / 1e9
+    };
+    let before = cpu();
+    let wall = seconds(work);
+    Taken {
+        wall,
+        cpu: cpu() - before,
+    }
+}
+
+/// Puts `count` batches.
+fn batches(store: &Store, body: &[u8], count: usize) -> Taken {
     let one = message(body, 0);
     let item = BatchItem {
         flag: 0,
@@ -137,8 +167,7 @@ fn batches(store: &Store, body: &[u8], count: usize) -> f64 {
         tag: one.tag,
     };
     let items = [item; BATCH];
-    let before = store.stats().bytes_put;
-    let taken = seconds(|| {
+    taken(|| {
         for number in 0..count {
             let batch = Batch {
                 topic: "bench",
@@ -152,22 +181,20 @@ fn batches(store: &Store, body: &[u8], count: usize) -> f64 {
             };
             store.put_batch(&batch).expect("stored");
         }
-    });
-    (store.stats().bytes_put - before) as f64 / taken
+    })
 }
 
-/// Writes as many bytes in pieces as large to one file; bytes a second.
-fn bare(root: &Path, size: usize, count: usize) -> f64 {
+/// Writes as many bytes in pieces as large to one file.
+fn bare(root: &Path, size: usize, count: usize) -> Taken {
     drop(std::fs::remove_dir_all(root));
     let file = bare_file(root);
     let bytes = vec![7u8; size];
-    let taken = seconds(|| {
+    taken(|| {
         for number in 0..count {
             file.write_all_at(&bytes, (number * size) as u64)
                 .expect("a write");
         }
-    });
-    (size * count) as f64 / taken
+    })
 }
 
 fn bare_file(root: &Path) -> Arc<dyn File> {
@@ -182,20 +209,31 @@ fn append(arguments: &Arguments) {
         let body = vec![7u8; size];
         let record = 88 + size + 1 + "bench".len() + 2 + PROPERTIES.len();
         let count = (200 << 20) / (record * BATCH);
-        let (mut ours, mut floor, mut ratio) = (Vec::new(), Vec::new(), Vec::new());
+        let bytes = (record * BATCH * count) as f64 / 1e6;
+        let (mut ours, mut floor) = (Vec::new(), Vec::new());
         for _ in 0..arguments.rounds {
             settle(&arguments.root);
-            let floor_now = bare(&arguments.root, record * BATCH, count);
+            floor.push(bare(&arguments.root, record * BATCH, count));
             let store = open(fresh(&arguments.root));
             settle(&arguments.root);
-            let ours_now = batches(&store, &body, count);
-            ours.push(ours_now / 1e6);
-            floor.push(floor_now / 1e6);
-            ratio.push(ours_now / floor_now);
+            ours.push(batches(&store, &body, count));
         }
-        tell(&format!("append_{size}"), "MB/s", &ours);
-        tell(&format!("append_{size}_bare"), "MB/s", &floor);
+        let rates = |taken: &[Taken]| -> Vec<f64> { taken.iter().map(|one| bytes / one.wall).collect() };
+        let nanos = |taken: &[Taken]| -> Vec<f64> {
+            taken
+                .iter()
+                .map(|one| one.cpu * 1e9 / (count * BATCH) as f64)
+                .collect()
+        };
+        let pairs = || floor.iter().zip(&ours);
+        let ratio: Vec<f64> = pairs().map(|(floor, ours)| floor.wall / ours.wall).collect();
+        let of_cpu: Vec<f64> = pairs().map(|(floor, ours)| floor.cpu / ours.cpu).collect();
+        tell(&format!("append_{size}"), "MB/s", &rates(&ours));
+        tell(&format!("append_{size}_bare"), "MB/s", &rates(&floor));
         tell(&format!("append_{size}_of_bare"), "times", &ratio);
+        tell(&format!("append_{size}_cpu"), "ns a message", &nanos(&ours));
+        tell(&format!("append_{size}_bare_cpu"), "ns a message", &nanos(&floor));
+        tell(&format!("append_{size}_cpu_of_bare"), "times", &of_cpu);
     }
 }
 
