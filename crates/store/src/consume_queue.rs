@@ -10,8 +10,10 @@
 //! Lock order: `files` before `memory`; writing to a file never holds `memory`, so that a put never waits for a disk.
 
 mod start;
+mod units;
 
 use crate::access::Access;
+use crate::consume_queue::units::Units;
 use crate::error::StoreError;
 use crate::format::{UNIT, UNIT_I64, Unit, to_i64, to_usize};
 use crate::fs::Fs;
@@ -24,8 +26,6 @@ use std::sync::{Arc, Mutex};
 
 /// Bytes of units that are kept in memory after they were written.
 const KEEP: usize = 8 * 1024;
-/// Memory for a queue's first units: most of many queues get few messages, and growing costs more than a put.
-const FIRST_ROOM: usize = 3 * UNIT;
 /// Unwritten bytes from which the putting thread writes itself.
 pub(crate) const WRITE_NOW: usize = 16 * 1024;
 
@@ -52,17 +52,18 @@ pub(crate) struct ConsumeQueue {
 }
 
 #[derive(Debug, Default)]
+#[repr(C)]
 struct Memory {
     first: i64,
     written: i64,
-    units: Vec<u8>,
-    /// Units that a crash left in the newest file behind the end, until the walk meets their records.
-    found: VecDeque<Unit>,
-    /// Something stood behind the end that no record explains.
-    is_strange: bool,
-    /// Rounds of housekeeping without a put.
+    units: Units,
+    /// Visits of housekeeping without a put.
     idle: u8,
     deleted: bool,
+    /// Something stood behind the end that no record explains.
+    is_strange: bool,
+    /// Units that a crash left in the newest file behind the end, until the walk meets their records.
+    found: VecDeque<Unit>,
 }
 
 impl Memory {
@@ -148,6 +149,13 @@ impl ConsumeQueue {
         self.closing.load(Ordering::Relaxed)
     }
 
+    /// Reads from the lines of memory that a put needs, so that it waits for all of them at once and not for one after the other.
+    #[inline]
+    pub(crate) fn warm(&self) {
+        let seen = self.end.load(Ordering::Relaxed) ^ self.min.load(Ordering::Relaxed);
+        std::hint::black_box((seen, self.memory.is_poisoned()));
+    }
+
     /// Makes a unit readable. Says how many bytes wait to be written.
     pub(crate) fn push(&self, unit: Unit) -> usize {
         self.push_all(std::iter::once(unit))
@@ -156,19 +164,7 @@ impl ConsumeQueue {
     /// The same for the units of a batch.
     pub(crate) fn push_all(&self, units: impl ExactSizeIterator<Item = Unit>) -> usize {
         let mut memory = lock(&self.memory);
-        if memory.units.capacity() == 0 {
-            memory.units.reserve_exact(FIRST_ROOM);
-        }
-        let from = memory.units.len();
-        memory.units.resize(from + units.len() * UNIT, 0);
-        let (places, _) = memory
-            .units
-            .get_mut(from..)
-            .unwrap_or_default()
-            .as_chunks_mut::<UNIT>();
-        for (place, unit) in places.iter_mut().zip(units) {
-            *place = unit.to_bytes();
-        }
+        memory.units.add(units);
         memory.idle = 0;
         let end = memory.end();
         self.end.store(end, Ordering::Release);
@@ -209,7 +205,7 @@ impl ConsumeQueue {
             if index >= memory.first {
                 let from = to_usize((index - memory.first) * UNIT_I64).min(memory.units.len());
                 let to = (from + to_usize(count * UNIT_I64)).min(memory.units.len());
-                out.extend_from_slice(memory.units.get(from..to).unwrap_or_default());
+                out.extend_from_slice(memory.units.bytes().get(from..to).unwrap_or_default());
                 return Ok(());
             }
             memory.first
@@ -243,7 +239,7 @@ impl ConsumeQueue {
             let from = to_usize((memory.written - memory.first) * UNIT_I64);
             (
                 memory.written,
-                memory.units.get(from..).unwrap_or_default().to_vec(),
+                memory.units.bytes().get(from..).unwrap_or_default().to_vec(),
             )
         };
         files.write(fs, start, &units)?;
@@ -254,7 +250,7 @@ impl ConsumeQueue {
         let written = to_usize((memory.written - memory.first) * UNIT_I64);
         let drop = surplus.min(written) / UNIT * UNIT;
         if drop > KEEP {
-            memory.units.drain(..drop);
+            memory.units.drop_front(drop);
             memory.first += to_i64(drop / UNIT);
         }
         Ok(())
@@ -285,16 +281,16 @@ impl ConsumeQueue {
         lock(&self.files).all_dirty();
     }
 
-    /// One round of rest: after some without a put the memory and the open files are given back.
-    pub(crate) fn rest(&self) {
+    /// A visit of rest: after so many without a put the memory and the open files are given back.
+    pub(crate) fn rest(&self, visits: u8) {
         let mut files = lock(&self.files);
         let mut memory = lock(&self.memory);
         memory.idle = memory.idle.saturating_add(1);
-        if memory.idle < 10 || memory.written < memory.end() {
+        if memory.idle < visits || memory.written < memory.end() {
             return;
         }
         memory.first = memory.written;
-        memory.units = Vec::new();
+        memory.units.clear();
         files.close();
     }
 

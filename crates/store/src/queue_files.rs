@@ -149,6 +149,7 @@ impl QueueFiles {
                 .list
                 .last()
                 .is_some_and(|last| last.base + self.per_file != base);
+            self.room_for_one();
             self.list.push(QueueFile {
                 base,
                 handle: None,
@@ -245,6 +246,13 @@ impl QueueFiles {
         Ok(())
     }
 
+    /// Most of many queues have one file.
+    fn room_for_one(&mut self) {
+        if self.list.capacity() == 0 {
+            self.list.reserve_exact(1);
+        }
+    }
+
     fn create(&mut self, fs: &dyn Fs, base: i64, index: i64) -> Result<(), StoreError> {
         let path = self.path(base);
         fs.create_directories(&self.directory)
@@ -257,6 +265,7 @@ impl QueueFiles {
             handle.write_all_at(&filler, 0).at("write", &path)?;
         }
         let handle = self.handles.take().then_some(handle);
+        self.room_for_one();
         self.list.push(QueueFile {
             base,
             handle,

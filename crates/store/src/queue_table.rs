@@ -1,58 +1,71 @@
 //! Which queues there are: by topic for those who list them, and flat for those who put.
 //!
-//! With a million queues each step of a look-up waits for memory. The flat map takes one step to the queue itself; its keys are
-//! hashes, and where two queues have the same one the second is found by its topic.
+//! With a million queues each step of a look-up waits for memory. The flat table takes one step: a slot has the id, the topic and
+//! the queue, so that the name to be compared and the queue itself are waited for at the same time. Its length is a power of two; a
+//! slot is taken by the first queue that finds it free from its home on; at most three quarters are taken.
 
 use crate::consume_queue::ConsumeQueue;
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The queues of a topic by their ids.
 type TopicQueues = BTreeMap<i32, Arc<ConsumeQueue>>;
 
+/// Slots of a table that has any.
+const FEWEST_SLOTS: usize = 16;
+
 /// Queues by topic and id.
 #[derive(Debug, Default)]
 pub(crate) struct QueueTable<S = RandomState> {
     topics: HashMap<Arc<str>, TopicQueues>,
-    places: HashMap<u64, Arc<ConsumeQueue>, BuildHasherDefault<Hashed>>,
+    slots: Vec<Option<Slot>>,
+    used: usize,
     hasher: S,
-    /// A queue found its place taken: one that is not in `places` may be there all the same.
-    has_doubles: bool,
 }
 
-/// Keys that are hashes already.
-#[derive(Debug, Default)]
-struct Hashed(u64);
-
-impl Hasher for Hashed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
+#[derive(Debug)]
+struct Slot {
+    topic: Arc<str>,
+    queue: Arc<ConsumeQueue>,
+    id: i32,
+    /// Of topic and id; its low bits are the home.
+    hash: u32,
 }
 
 impl<S: BuildHasher> QueueTable<S> {
-    fn place(&self, topic: &str, id: i32) -> u64 {
-        self.hasher.hash_one((topic, id))
+    fn hash(&self, topic: &str, id: i32) -> u32 {
+        let [a, b, c, d, ..] = self.hasher.hash_one((topic, id)).to_le_bytes();
+        u32::from_le_bytes([a, b, c, d])
+    }
+
+    fn mask(&self) -> usize {
+        self.slots.len().wrapping_sub(1)
+    }
+
+    fn home(&self, hash: u32) -> usize {
+        usize::try_from(hash).unwrap_or_default() & self.mask()
+    }
+
+    fn find(&self, topic: &str, id: i32) -> Option<(usize, &Slot)> {
+        let hash = self.hash(topic, id);
+        let mut at = self.home(hash);
+        while let Some(Some(slot)) = self.slots.get(at) {
+            if slot.hash == hash && slot.id == id {
+                // What the caller reads next is on its way while the name is compared.
+                slot.queue.warm();
+                if *slot.topic == *topic {
+                    return Some((at, slot));
+                }
+            }
+            at = (at + 1) & self.mask();
+        }
+        None
     }
 
     pub(crate) fn get(&self, topic: &str, id: i32) -> Option<&Arc<ConsumeQueue>> {
-        match self.places.get(&self.place(topic, id)) {
-            Some(queue) if queue.id == id && *queue.topic == *topic => Some(queue),
-            _ if self.has_doubles => self.topics.get(topic)?.get(&id),
-            _ => None,
-        }
+        self.find(topic, id).map(|(_, slot)| &slot.queue)
     }
 
     /// The queue, made if it is not there.
@@ -65,35 +78,78 @@ impl<S: BuildHasher> QueueTable<S> {
         if let Some(queue) = self.get(topic, id) {
             return Arc::clone(queue);
         }
-        let name = self
+        let topic = self
             .topics
             .get_key_value(topic)
             .map_or_else(|| Arc::from(topic), |(name, _)| Arc::clone(name));
-        let queue = Arc::new(make(&name));
-        match self.places.entry(self.place(topic, id)) {
-            Entry::Occupied(_) => self.has_doubles = true,
-            Entry::Vacant(free) => drop(free.insert(Arc::clone(&queue))),
-        }
+        let queue = Arc::new(make(&topic));
+        self.make_room();
+        self.used += 1;
+        self.place(Slot {
+            hash: self.hash(&topic, id),
+            topic: Arc::clone(&topic),
+            queue: Arc::clone(&queue),
+            id,
+        });
         self.topics
-            .entry(name)
+            .entry(topic)
             .or_default()
             .insert(id, Arc::clone(&queue));
         queue
     }
 
+    /// Doubles the table where one more would fill more than three quarters.
+    fn make_room(&mut self) {
+        if (self.used + 1) * 4 <= self.slots.len() * 3 {
+            return;
+        }
+        let mut larger = Vec::new();
+        larger.resize_with((self.slots.len() * 2).max(FEWEST_SLOTS), || None);
+        let before = std::mem::replace(&mut self.slots, larger);
+        for slot in before.into_iter().flatten() {
+            self.place(slot);
+        }
+    }
+
+    /// Puts a slot to the first free place from its home on; there is one.
+    fn place(&mut self, slot: Slot) {
+        let mut at = self.home(slot.hash);
+        while self.slots.get(at).is_some_and(Option::is_some) {
+            at = (at + 1) & self.mask();
+        }
+        if let Some(free) = self.slots.get_mut(at) {
+            *free = Some(slot);
+        }
+    }
+
     pub(crate) fn remove(&mut self, topic: &str, id: i32) {
-        let Some(queues) = self.topics.get_mut(topic) else {
+        let Some((at, _)) = self.find(topic, id) else {
             return;
         };
-        let removed = queues.remove(&id);
-        if queues.is_empty() {
-            self.topics.remove(topic);
+        self.used -= 1;
+        self.take(at);
+        if let Some(queues) = self.topics.get_mut(topic) {
+            queues.remove(&id);
+            if queues.is_empty() {
+                self.topics.remove(topic);
+            }
         }
-        let place = self.place(topic, id);
-        if let (Some(there), Some(removed)) = (self.places.get(&place), removed)
-            && Arc::ptr_eq(there, &removed)
-        {
-            self.places.remove(&place);
+    }
+
+    /// Frees a place; those behind it that would not be found any more move up.
+    fn take(&mut self, at: usize) {
+        let mask = self.mask();
+        let (mut free, mut next) = (at, (at + 1) & mask);
+        while let Some(slot) = self.slots.get(next).and_then(Option::as_ref) {
+            let from_home = next.wrapping_sub(self.home(slot.hash)) & mask;
+            if from_home >= next.wrapping_sub(free) & mask {
+                self.slots.swap(free, next);
+                free = next;
+            }
+            next = (next + 1) & mask;
+        }
+        if let Some(place) = self.slots.get_mut(free) {
+            *place = None;
         }
     }
 
@@ -107,7 +163,18 @@ impl<S: BuildHasher> QueueTable<S> {
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.topics.values().map(BTreeMap::len).sum()
+        self.used
+    }
+
+    /// Number of slots, of which a part has a queue.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The queues of some slots.
+    pub(crate) fn part(&self, slots: Range<usize>) -> impl Iterator<Item = &Arc<ConsumeQueue>> {
+        let part = self.slots.get(slots).unwrap_or_default();
+        part.iter().flatten().map(|slot| &slot.queue)
     }
 
     /// The topics with their queues' ids, in no order.
@@ -122,6 +189,7 @@ impl<S: BuildHasher> QueueTable<S> {
 mod tests {
     use super::*;
     use crate::queue_files::Handles;
+    use std::hash::{BuildHasherDefault, Hasher};
     use std::path::PathBuf;
 
     /// Gives every queue the same place.
@@ -164,7 +232,37 @@ mod tests {
                 table.remove(topic, *id);
             }
         }
-        assert!(table.places.is_empty() && table.topics.is_empty());
+        assert!(table.slots.iter().all(Option::is_none) && table.topics.is_empty());
+    }
+
+    /// Adds many, removes every third, adds those again.
+    fn none_is_lost_where_others_go<S: BuildHasher + Default>(count: i32) {
+        let mut table = QueueTable::<S>::default();
+        let there = |table: &QueueTable<S>| -> Vec<i32> {
+            let found = (0..count).filter(|id| table.get("t", *id).is_some_and(|queue| queue.id == *id));
+            found.collect()
+        };
+        let all: Vec<i32> = (0..count).collect();
+        let (thirds, others): (Vec<i32>, Vec<i32>) = all.iter().partition(|id| **id % 3 == 0);
+        for id in &all {
+            add(&mut table, "t", *id);
+        }
+        assert_eq!(there(&table), all);
+        for id in &thirds {
+            table.remove("t", *id);
+        }
+        assert_eq!(there(&table), others);
+        assert_eq!(table.part(0..table.slots()).count(), others.len());
+        for id in &thirds {
+            add(&mut table, "t", *id);
+        }
+        assert_eq!(there(&table), all);
+    }
+
+    #[test]
+    fn queues_stay_where_they_are_found_when_others_go() {
+        none_is_lost_where_others_go::<RandomState>(5000);
+        none_is_lost_where_others_go::<BuildHasherDefault<One>>(100);
     }
 
     #[test]

@@ -1,0 +1,96 @@
+//! Units of a queue in memory. The first few lie in the queue itself: most of many queues get few messages, and a place of its own
+//! for them would be one more line that a put waits for.
+
+use crate::format::{UNIT, Unit};
+
+/// Units that need no memory of their own.
+const FEW: usize = 3;
+
+/// Encoded units, one behind the other.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Units {
+    more: Vec<u8>,
+    /// How many of `few` count; none once there are more.
+    used: u8,
+    few: [[u8; UNIT]; FEW],
+}
+
+impl Default for Units {
+    fn default() -> Self {
+        Self {
+            few: [[0; UNIT]; FEW],
+            used: 0,
+            more: Vec::new(),
+        }
+    }
+}
+
+impl Units {
+    fn few(&self) -> &[u8] {
+        self.few
+            .get(..usize::from(self.used))
+            .unwrap_or_default()
+            .as_flattened()
+    }
+
+    /// All bytes.
+    pub(super) fn bytes(&self) -> &[u8] {
+        if self.more.is_empty() {
+            self.few()
+        } else {
+            &self.more
+        }
+    }
+
+    /// Number of bytes.
+    pub(super) fn len(&self) -> usize {
+        if self.more.is_empty() {
+            usize::from(self.used) * UNIT
+        } else {
+            self.more.len()
+        }
+    }
+
+    /// Adds units at the end.
+    pub(super) fn add(&mut self, units: impl ExactSizeIterator<Item = Unit>) {
+        let used = usize::from(self.used);
+        let wanted = used + units.len();
+        if self.more.is_empty() && wanted <= FEW {
+            let places = self.few.get_mut(used..wanted).unwrap_or_default();
+            for (place, unit) in places.iter_mut().zip(units) {
+                *place = unit.to_bytes();
+            }
+            self.used = u8::try_from(wanted).unwrap_or_default();
+            return;
+        }
+        if self.used > 0 {
+            self.more
+                .extend_from_slice(self.few.get(..used).unwrap_or_default().as_flattened());
+            self.used = 0;
+        }
+        let from = self.more.len();
+        self.more.resize(from + units.len() * UNIT, 0);
+        let (places, _) = self
+            .more
+            .get_mut(from..)
+            .unwrap_or_default()
+            .as_chunks_mut::<UNIT>();
+        for (place, unit) in places.iter_mut().zip(units) {
+            *place = unit.to_bytes();
+        }
+    }
+
+    /// Drops so many bytes at the begin, which are whole units and not all.
+    pub(super) fn drop_front(&mut self, bytes: usize) {
+        if bytes < self.more.len() {
+            self.more.drain(..bytes);
+        }
+    }
+
+    /// Drops all and gives the memory back.
+    pub(super) fn clear(&mut self) {
+        self.used = 0;
+        self.more = Vec::new();
+    }
+}
