@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import lzma
+import os
 import subprocess
 import sys
 import tarfile
@@ -239,3 +240,80 @@ def test_stores_of_real_brokers_are_read(
 def test_what_is_no_store_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["log", "verify", str(tmp_path)]) == 2
     assert f"{tmp_path} is no store" in capsys.readouterr().err
+
+
+def contents(home: Path) -> dict[Path, tuple[bytes, int]]:
+    """Every file with its bytes and when they were changed."""
+    return {
+        path: (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in home.rglob("*")
+        if path.is_file()
+    }
+
+
+def reading_only(store: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run Python on a store that it cannot write, by rights or, for a superuser, by mount."""
+    command = [sys.executable, *words]
+    if os.geteuid() == 0:
+        mount = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" || exit 77; exec "$@"'
+        command = ["unshare", "-rm", "sh", "-c", mount, str(store), *command]
+    else:
+        for path in [store, *store.rglob("*")]:
+            path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    except FileNotFoundError:
+        pytest.skip("there is no unshare here")
+    finally:
+        if os.geteuid() != 0:
+            for path in [store, *store.rglob("*")]:
+                path.chmod(0o755)
+    if done.returncode == 77 or done.stderr.startswith("unshare:"):
+        pytest.skip(f"this system lets nobody mount: {done.stderr}")
+    return done
+
+
+def test_a_directory_that_may_only_be_read_is_read(home: Path) -> None:
+    store = home / "store"
+    before = contents(store)
+
+    def log(*words: str) -> str:
+        done = reading_only(store, "-m", "pyrmq", "log", words[0], str(store), *words[1:])
+        assert (done.returncode, done.stderr) == (0, ""), done
+        return done.stdout
+
+    forbidden = reading_only(store, "-c", f"open({str(store / 'lock')!r}, 'r+')")
+    assert "Error" in forbidden.stderr
+    assert "stopped cleanly" in log("inspect")
+    assert log("inspect", "--topics", "--json").count("\n") == len(TOPICS)
+    assert log("verify") == f"{COUNT} records, {COUNT} queue entries: all well\n"
+    exported = [json.loads(line)["body"].encode() for line in log("export").splitlines()]
+    assert set(exported) == {body(number) for number in range(COUNT)}
+    assert log("repair") == "nothing to repair: every record is sound\n"
+    assert contents(store) == before
+
+
+def test_damage_in_a_directory_that_may_only_be_read_is_shown_and_stays(home: Path) -> None:
+    store = home / "store"
+    damage(files(home)[1], number_in(files(home)[1], 0.5))
+    before = contents(store)
+    repair = ("-m", "pyrmq", "log", "repair", str(store))
+    shown = reading_only(store, *repair)
+    assert (shown.returncode, "nothing was changed" in shown.stdout) == (1, True), shown
+    done = reading_only(store, *repair, "--choice", "cut")
+    assert done.returncode == 1
+    assert str(store) in done.stderr
+    assert "Traceback" not in done.stderr
+    assert contents(store) == before
+
+
+def test_a_running_broker_is_seen_without_the_right_to_write(tmp_path: Path) -> None:
+    with cluster(store=tmp_path) as running, Producer(name_server=running.name_server) as producer:
+        producer.send("log-a", b"x")
+        lock = tmp_path / "store" / "lock"
+        lock.chmod(0o444)
+        inspect = [sys.executable, "-m", "pyrmq", "log", "inspect", str(tmp_path / "store")]
+        done = subprocess.run(inspect, capture_output=True, text=True, check=False, timeout=60)
+        assert "a broker runs on it" in done.stdout, done.stderr
+    done = subprocess.run(inspect, capture_output=True, text=True, check=False, timeout=60)
+    assert "stopped cleanly" in done.stdout, done.stderr

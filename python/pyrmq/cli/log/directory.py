@@ -24,6 +24,8 @@ _EXTENDED = struct.Struct(">hq")
 _LEAST_CODE = -(2**31)
 """Codes below this are places among the extended entries."""
 _DELETION = struct.Struct(">qI")
+_FLOCK = struct.Struct("hhqqi")
+"""Linux's `struct flock`: type, whence, start, length, process."""
 _OPEN = 256
 """Queue files that stay open."""
 
@@ -105,16 +107,16 @@ class StoreDirectory:
     def is_live(self) -> bool:
         """Whether a running broker holds it locked."""
         try:
-            lock = os.open(self.root / "lock", os.O_RDWR)
+            lock = os.open(self.root / "lock", os.O_RDONLY)
         except OSError:
             return False
         try:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
-        except OSError:
-            return True
+            # Asks who holds it, which needs no right to write.
+            wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+            held = _FLOCK.unpack(fcntl.fcntl(lock, fcntl.F_GETLK, wanted))
         finally:
             os.close(lock)
-        return False
+        return bool(held[0] != fcntl.F_UNLCK)
 
     def checkpoint(self) -> tuple[int, int, int] | None:
         """Store times, ms, up to which log, queues and index were durable."""
