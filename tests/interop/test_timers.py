@@ -1,15 +1,16 @@
-"""Timer messages and their recall in all pairings; topics of batches, which ours has not."""
+"""Timer messages and their recall in all pairings; topics of batches, which our broker has not."""
 
 from __future__ import annotations
 
 import asyncio
+import struct
 import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pyrmq import BrokerError, Message, Producer, PullConsumer, TransactionState, aio
+from pyrmq import BrokerError, Message, Producer, PullConsumer, TransactionState, _core, aio
 from tests.interop.ask import await_registered
 from tests.interop.cluster import broker, name_server
 from tests.interop.driver import DriverError, bodies
@@ -241,6 +242,25 @@ def test_a_topic_of_batches_keeps_each_as_one_record_that_both_sides_unpack(
             assert [m.message_id for m in found] == [one.message_id for one in told[start:]]
         theirs = {(row["queueOffset"], row["msgId"], row["keys"]) for row in rows}
         assert theirs == {(n, told[n].message_id, f"k{n}") for n in range(10)}
+    # As Spark reads: a range that begins and ends within a batch.
+    reader = _core.RangeReader(
+        _core.Connections(),
+        [(place, told[0].broker, topic, 0, 3, 9)],
+        ["queueOffset"],
+        group="ranges",
+        tags="*",
+        max_rows=100,
+        max_bytes=1 << 20,
+        pulls_in_flight=2,
+        timeout_ms=20_000,
+        skip_lost=False,
+    )
+    offsets: list[int] = []
+    while (block := reader.next_block()) is not None:
+        ((_, (_, values)),) = block.columns
+        assert values is not None
+        offsets += struct.unpack(f"{block.rows}q", bytes(memoryview(values)))
+    assert offsets == [3, 4, 5, 6, 7, 8]
 
 
 def test_our_broker_refuses_topics_of_batches_and_keeps_such_batches_message_by_message(
