@@ -8,7 +8,7 @@ from pyrmq import _core
 __all__ = ["serve_futures"]
 
 _LOOK_AROUND_MS = 200
-_AFTER_MAIN_S = 5.0
+_AFTER_MAIN_S = 2.0
 
 
 def serve_futures(gathering: _core.Accumulator, core: _core.Producer) -> None:
