@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import socket
 import struct
 import threading
@@ -12,7 +14,7 @@ import pytest
 from tests.e2e.ways import FORMS, WAYS
 from tests.reference.frame import decode
 
-from pyrmq import Producer, PullConsumer, RmqError, SendResult, TransactionProducer
+from pyrmq import Producer, PullConsumer, RmqError, SendResult, TransactionProducer, aio
 from pyrmq.errors import BatchSendError
 from pyrmq.testing import cluster
 
@@ -244,3 +246,50 @@ def test_the_local_transaction_does_not_run_for_a_half_that_may_be_stored(
         assert error_of(caught.value).may_exist
     way.lose(0)
     assert not ran
+
+
+def test_statistics_tell_of_retries_batches_and_of_the_broker_in_trouble(
+    bad: tuple[Cluster, Way], topic: str
+) -> None:
+    running, way = bad
+    with Producer(
+        name_server=running.name_server, latency_fault=True, start_detector=True, linger=30
+    ) as producer:
+        producer.send(topic, b"first")
+        assert producer.stats().brokers == ()
+        way.lose(1)
+        assert producer.send(topic, b"again").attempts == 2
+        for number in range(100):
+            producer.produce(topic, str(number))
+        waiting = producer.stats()
+        assert (waiting.in_flight, waiting.in_flight_bytes) == (100, 190)
+        assert producer.flush()
+        stats = producer.stats()
+    assert (stats.confirmed, stats.failed, stats.retries) == (102, 0, 1)
+    assert (stats.in_flight, stats.in_flight_bytes) == (0, 0)
+    assert (stats.batched, stats.batch_size) == (100, 100 / stats.batches)
+    assert stats.frames == stats.batches + 3, "the lone ones, one of them twice"
+    assert stats.per_second == stats.confirmed / stats.seconds
+    (trouble,) = stats.brokers
+    # Its connection broke, which counts as slow; the next attempt reached it.
+    assert (trouble.broker, trouble.reachable) == ("broker-a", True)
+    assert trouble.left_out_ms > 0
+
+
+def test_closing_the_asynchronous_form_in_time_tells_what_was_not_sent(
+    topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(running: Cluster) -> None:
+        producer = aio.Producer(name_server=running.name_server, send_timeout=20)
+        await producer.send(topic, b"x", queue=0)
+        running.stop_broker()
+        future = await producer.produce(topic, b"y", queue=0)
+        task = asyncio.ensure_future(producer.send(topic, b"z", queue=0))
+        await asyncio.sleep(0)
+        await producer.close(timeout=0.05)
+        errors = await asyncio.gather(future, task, return_exceptions=True)
+        assert all(isinstance(error, RmqError) for error in errors), errors
+
+    with cluster() as running, caplog.at_level(logging.WARNING, "pyrmq.aio.producer"):
+        asyncio.run(asyncio.wait_for(main(running), 25))
+    assert "2 messages unconfirmed" in caplog.text
