@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 import socket
 import threading
 import time
@@ -25,7 +27,7 @@ from pyrmq import (
     SendTimeout,
     TopicNotFound,
 )
-from pyrmq.errors import ConnectionLost, NotSupported, PermissionDenied
+from pyrmq.errors import ConnectionLost, MessageRefused, NotSupported, PermissionDenied
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
@@ -147,6 +149,27 @@ def test_a_read_only_broker_is_no_place_to_send_to(
                 ways[way]("any", b"x")
             errors = getattr(caught.value, "results", [caught.value])
             assert isinstance(errors[0], (PermissionDenied, RouteError)), errors
+
+
+def test_what_is_too_large_for_the_broker_alone_is_refused_with_both_sizes(
+    form: Callable[..., Any],
+) -> None:
+    # Random, so that it stays as large under way.
+    body = random.Random(1).randbytes(20_000)
+    with (
+        cluster(max_message_size=10_000) as running,
+        form(name_server=running.name_server) as ways,
+    ):
+        ways["send"]("small", b"x")
+        for way in WAYS:
+            if way == "send_oneway":
+                continue
+            with pytest.raises(RmqError) as caught:
+                ways[way]("small", body)
+            told = getattr(caught.value, "results", [caught.value])[0]
+            assert isinstance(told, MessageRefused), (way, told)
+            assert re.search(r"has 20\d\d\d bytes, maxMessageSize is 10000", str(told)), (way, told)
+        ways["send"]("small", b"x")
 
 
 @contextmanager

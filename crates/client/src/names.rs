@@ -153,11 +153,14 @@ impl NameServers {
         for name in told.iter() {
             let looked_up = tokio::time::timeout(self.timeout, self.client.resolve(name)).await;
             let now = match looked_up {
-                Ok(Ok(all)) => of_one_kind(all),
+                Ok(Ok(mut all)) => {
+                    all.sort_unstable();
+                    all
+                }
                 // Without an earlier one, connecting tells what is wrong with it.
                 _ => self.list().found.get(name).cloned().unwrap_or_default(),
             };
-            spread(name, &now, &mut addresses);
+            spread(name, &of_one_kind(&now), &mut addresses);
             found.insert(name.clone(), now);
         }
         let made = List {
@@ -226,8 +229,8 @@ pub(crate) fn transport(
 }
 
 /// Those of one kind, sorted: IPv4's where there are any.
-fn of_one_kind(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
-    let (mut old, new): (Vec<_>, Vec<_>) = found.into_iter().partition(SocketAddr::is_ipv4);
+fn of_one_kind(found: &[SocketAddr]) -> Vec<SocketAddr> {
+    let (mut old, new): (Vec<_>, Vec<_>) = found.iter().copied().partition(SocketAddr::is_ipv4);
     if old.is_empty() {
         old = new;
     }
@@ -258,8 +261,8 @@ mod tests {
 
     fn spreads(name: &str, found: &[&str]) -> Vec<String> {
         let mut into = Vec::new();
-        let found = found.iter().map(|address| address.parse().unwrap());
-        spread(name, &of_one_kind(found.collect()), &mut into);
+        let found: Vec<_> = found.iter().map(|address| address.parse().unwrap()).collect();
+        spread(name, &of_one_kind(&found), &mut into);
         into
     }
 
