@@ -300,12 +300,12 @@ impl CommitLog {
             && end < last.base + self.segment_bytes
         {
             let from = to_u64((end - last.base).max(0));
-            if is_clear(last.file.as_ref(), from, to_u64(self.segment_bytes)).at("read", &last.path)? {
-                return Ok(());
+            if !is_clear(last.file.as_ref(), from, to_u64(self.segment_bytes)).at("read", &last.path)? {
+                last.file
+                    .clear(from, to_u64(self.segment_bytes))
+                    .at("clear", &last.path)?;
             }
-            last.file
-                .clear(from, to_u64(self.segment_bytes))
-                .at("clear", &last.path)?;
+            // What is zero may have been made so a moment ago.
             last.file.sync().at("flush", &last.path)?;
         }
         Ok(())
@@ -473,7 +473,12 @@ impl CommitLog {
         let Err(error) = segment.file.write_all_at(bytes, from) else {
             return Ok(());
         };
-        let cleared = is_full(error.kind()) && segment.file.clear(from, from + bytes.len() as u64).is_ok();
+        // Durably: else a power loss could mix what was written here with what comes here next.
+        let clear = || {
+            segment.file.clear(from, from + bytes.len() as u64)?;
+            segment.file.sync()
+        };
+        let cleared = is_full(error.kind()) && clear().is_ok();
         let error = StoreError::io("write", &segment.path, &error);
         if !cleared {
             self.failure.set(&error);
