@@ -103,6 +103,13 @@ def test_stop_from_many_threads_stops_once(server: NameServer | Broker) -> None:
     assert server.health() == {"status": "stopped"}
 
 
+@pytest.mark.parametrize("timeout", [float("inf"), 1e300, -1, float("nan")])
+def test_whatever_time_a_stop_is_given_it_ends(server: NameServer | Broker, timeout: float) -> None:
+    server.start()
+    server.stop(timeout)
+    assert server.health() == {"status": "stopped"}
+
+
 def test_stop_in_a_signal_handler_works(server: NameServer | Broker) -> None:
     before = signal.signal(signal.SIGUSR1, lambda *_: server.stop(0))
     try:

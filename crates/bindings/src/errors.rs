@@ -94,7 +94,9 @@ fn raise_client(py: Python<'_>, text: &str, error: ClientError) -> PyResult<PyEr
             let fields = [("addresses", Value::Text(&addresses))];
             raise(py, "NameServerUnreachable", text, &fields)
         }
-        ClientError::NoTopic { topic } => raise(py, "TopicNotFound", text, &[("topic", Value::Text(&topic))]),
+        ClientError::NoTopic { topic, .. } => {
+            raise(py, "TopicNotFound", text, &[("topic", Value::Text(&topic))])
+        }
         ClientError::NoQueue { topic, .. } | ClientError::NoBroker { topic } => {
             raise(py, "RouteError", text, &[("topic", Value::Text(&topic))])
         }

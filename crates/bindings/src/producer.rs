@@ -59,20 +59,23 @@ pub(crate) struct Extras<'py> {
 /// When a message is delivered: at once (0), by a level of the broker's, or by a timer: a property and its value.
 #[derive(FromPyObject)]
 pub(crate) enum Delay {
-    Level(i32),
+    Level(i64),
     Timer(String, String),
 }
 
 impl Delay {
     /// Not at once: such a message cannot be in a batch.
     pub(crate) fn is_some(&self) -> bool {
-        !matches!(self, Self::Level(..=0))
+        !matches!(self, Self::Level(0))
     }
 
     pub(crate) fn write(&self, text: &mut Properties<'_>) -> Result<(), ClientError> {
         match self {
-            Self::Level(..=0) => Ok(()),
-            Self::Level(level) => text.push("DELAY", &level.to_string()),
+            Self::Level(0) => Ok(()),
+            Self::Level(level) if i32::try_from(*level).is_ok_and(|level| level > 0) => {
+                text.push("DELAY", &level.to_string())
+            }
+            Self::Level(_) => Err(text.refuse("DELAY", "a delay level is a number from 0 on")),
             Self::Timer(name, value) => text.push(name, value),
         }
     }

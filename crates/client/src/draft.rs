@@ -76,28 +76,35 @@ impl Draft {
 
 /// Refuses topics that no broker takes from a client.
 pub fn check_topic(topic: &str) -> Result<(), ClientError> {
-    let refuse = |reason| {
-        Err(ClientError::Topic {
-            topic: topic.to_owned(),
-            reason,
-        })
+    check_name(topic)?;
+    let reason = if topic.len() > TOPIC_BYTES && !topic.starts_with("%RETRY%") {
+        "it is longer than 127 characters"
+    } else if BROKERS_OWN.contains(&topic) {
+        "only brokers write to it"
+    } else {
+        return Ok(());
     };
-    if topic.is_empty() {
-        return refuse("it is empty");
+    Err(illegal(topic, reason))
+}
+
+/// Refuses what no topic is called.
+pub fn check_name(topic: &str) -> Result<(), ClientError> {
+    let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"%|_-".contains(&byte);
+    let reason = if topic.is_empty() {
+        "it is empty"
+    } else if !topic.bytes().all(is_legal) {
+        "only the characters a-z A-Z 0-9 % | _ - may stand in it"
+    } else {
+        return Ok(());
+    };
+    Err(illegal(topic, reason))
+}
+
+fn illegal(topic: &str, reason: &'static str) -> ClientError {
+    ClientError::Topic {
+        topic: topic.to_owned(),
+        reason,
     }
-    if topic.len() > TOPIC_BYTES && !topic.starts_with("%RETRY%") {
-        return refuse("it is longer than 127 characters");
-    }
-    if !topic
-        .bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || b"%|_-".contains(&byte))
-    {
-        return refuse("only the characters a-z A-Z 0-9 % | _ - may stand in it");
-    }
-    if BROKERS_OWN.contains(&topic) {
-        return refuse("only brokers write to it");
-    }
-    Ok(())
 }
 
 /// Writes a message's properties.
@@ -163,7 +170,8 @@ impl<'a> Properties<'a> {
         Ok(self.text)
     }
 
-    fn refuse(&self, name: &str, reason: &'static str) -> ClientError {
+    /// The error for a property that cannot be.
+    pub fn refuse(&self, name: &str, reason: &'static str) -> ClientError {
         ClientError::Property {
             topic: self.topic.to_owned(),
             name: name.escape_default().to_string(),

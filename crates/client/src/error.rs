@@ -126,13 +126,16 @@ pub enum ClientError {
         /// The topic.
         topic: String,
     },
-    /// The name servers do not know the topic and no broker may create it.
-    #[error(
-        "topic `{topic}` does not exist and no broker creates topics by itself. Fix: `pyrmq topic create {topic}`, or autoCreateTopicEnable=true on the broker"
-    )]
+    /// The name servers do not know the topic, and it is not to be created: no broker may, or nobody sends.
+    #[error("topic `{topic}` does not exist{}. Fix: `pyrmq topic create {topic}`, or {}",
+            if *.to_send { " and no broker creates topics by itself" } else { "" },
+            if *.to_send { "autoCreateTopicEnable=true on the broker" }
+            else { "send to it: that creates it where a broker has autoCreateTopicEnable=true" })]
     NoTopic {
         /// The topic.
         topic: String,
+        /// Whether it was looked for to send to it.
+        to_send: bool,
     },
     /// The topic has no queue that can be used.
     #[error("topic `{topic}` has no queue to {what}: {reason}")]

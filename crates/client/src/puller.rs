@@ -6,6 +6,7 @@
 //! `assign.rs`.
 
 use crate::assign::Assignment;
+use crate::draft::check_name;
 use crate::error::ClientError;
 use crate::heartbeat::{Heartbeat, Membership, Subscription};
 use crate::inner;
@@ -163,6 +164,7 @@ impl Puller {
 
     /// Joins the group for a topic: takes this member's share of its queues now and whenever the group changes.
     pub async fn subscribe(&self, topic: &str, expression: &str) -> Result<(), ClientError> {
+        check_name(topic)?;
         let topic: Arc<str> = topic.into();
         self.shared.routes.find(&topic).await?;
         let subscription = Subscription {

@@ -377,6 +377,7 @@ impl Shared {
         }
         let unknown = || ClientError::NoTopic {
             topic: topic.to_string(),
+            to_send: self.create.is_some(),
         };
         let create = self.create.as_ref().ok_or_else(unknown)?;
         let Some(mut route) = self.query(&create.topic).await? else {

@@ -38,6 +38,11 @@ pub struct RouteBroker {
     pub addresses: BTreeMap<i64, String>,
 }
 
+/// Most queues of a topic on one broker: whatever a name server says, what is made of it fits the memory.
+pub const MOST_QUEUES: i32 = 65_536;
+/// Most queues of a topic.
+pub const MOST_IN_ALL: usize = 1 << 18;
+
 /// The queues of a topic on one broker.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RouteQueues {
@@ -126,6 +131,7 @@ impl Route {
             .into_iter()
             .filter_map(|queues| Some((self.master(&queues.broker)?, queues)))
             .flat_map(|(address, queues)| numbered(&queues.broker, address, queues.write_queues))
+            .take(MOST_IN_ALL)
             .collect();
         Published {
             queues,
@@ -142,6 +148,7 @@ impl Route {
             .filter(|queues| queues.perm & PERM_READ != 0)
             .filter_map(|queues| Some((self.any(&queues.broker)?, queues)))
             .flat_map(|(address, queues)| numbered(&queues.broker, address, queues.read_queues))
+            .take(MOST_IN_ALL)
             .collect();
         queues.sort_unstable();
         queues
@@ -168,13 +175,14 @@ impl Route {
             .filter_map(|part| part.split_once(':'))
             .filter_map(|(broker, count)| Some((broker, self.master(broker)?, count.trim().parse().ok()?)))
             .flat_map(|(broker, address, count)| numbered(broker, address, count))
+            .take(MOST_IN_ALL)
             .collect()
     }
 }
 
 fn numbered(broker: &str, address: &str, count: i32) -> impl Iterator<Item = PublishedQueue> {
     let (broker, address): (Arc<str>, Arc<str>) = (broker.into(), address.into());
-    (0..count.max(0)).map(move |queue_id| PublishedQueue {
+    (0..count.clamp(0, MOST_QUEUES)).map(move |queue_id| PublishedQueue {
         broker: broker.clone(),
         queue_id,
         address: address.clone(),

@@ -9,10 +9,10 @@ from pyrmq._client.values import (
     Compression,
     Durability,
     Start,
-    at_least_one,
     milliseconds,
     name_servers,
     start_of,
+    whole,
 )
 from pyrmq.errors import ConfigError
 
@@ -83,16 +83,21 @@ class ProducerOptions(Options):
             raise ConfigError(
                 f"option `durability` is {self.durability!r}, it must be 'memory', 'local' or None"
             )
-        if not 0 <= self.compress_level <= 9:
+        for name, lowest in _WHOLE_NUMBERS.items():
+            number = getattr(self, name)
+            if number is not None or name != "compress_over_bytes":
+                whole(name, number, lowest)
+        if self.compress_level > 9:
             raise ConfigError(
                 f"option `compress_level` is {self.compress_level}, it must be 0 to 9"
             )
-        if not 0 <= self.linger <= 60:
+        if milliseconds("linger", self.linger) > 60_000:
             raise ConfigError(f"option `linger` is {self.linger}, it must be 0 to 60 s")
-        if self.retries < 0:
-            raise ConfigError(f"option `retries` is {self.retries}, it must be 0 or more")
-        at_least_one("batch_bytes", self.batch_bytes)
-        at_least_one("batch_messages", self.batch_messages)
+        if not milliseconds("send_timeout", self.send_timeout):
+            raise ConfigError("option `send_timeout` is 0, it must be a time of more than 0 s")
+        for hook in self.hooks:
+            if not isinstance(hook, SendHook):
+                raise ConfigError(f"option `hooks` has {hook!r}, it must be a `SendHook`")
 
     def native(self) -> dict[str, Any]:
         """The arguments of the native producer; its crate checks the ranges that it knows."""
@@ -134,6 +139,20 @@ class ProducerOptions(Options):
     def batching(self) -> tuple[int, int, int]:
         """The native accumulator's linger in microseconds, bytes and messages of a batch."""
         return round(self.linger * 1_000_000), self.batch_bytes, self.batch_messages
+
+
+_WHOLE_NUMBERS = {
+    "retries": 0,
+    "compress_over_bytes": 0,
+    "compress_level": 0,
+    "max_message_bytes": 1,
+    "default_queues": 1,
+    "max_in_flight": 1,
+    "max_in_flight_bytes": 1,
+    "batch_bytes": 1,
+    "batch_messages": 1,
+}
+"""Options that are counts, and the lowest that each may be."""
 
 
 class ConfiguredProducer(ABC):
@@ -208,6 +227,8 @@ class ConsumerOptions(Options):
 
     def native(self) -> dict[str, Any]:
         """The arguments of the native consumer, which checks their ranges."""
+        whole("batch", self.batch, 1)
+        whole("ahead_bytes", self.ahead_bytes, 1)
         where, timestamp_ms = start_of(self.start)
         return {
             "name_servers": name_servers(self.name_server, self.address_server),

@@ -25,6 +25,7 @@ __all__ = [
     "queue_of",
     "selected",
     "start_of",
+    "whole",
     "with_properties",
 ]
 
@@ -56,24 +57,47 @@ def name_servers(given: str | Sequence[str] | None, address_server: str | None =
                 "no name server is given: pass name_server='host:port;host:port', "
                 f"or set the environment variable {NAMESRV_ADDR}"
             )
-    parts = given.replace(",", ";").split(";") if isinstance(given, str) else list(given)
+    words: object = given.replace(",", ";").split(";") if isinstance(given, str) else given
+    given_parts = list(words) if isinstance(words, Iterable) else [words]
+    parts = [part for part in given_parts if isinstance(part, str)]
+    if len(parts) < len(given_parts):
+        raise ConfigError(
+            f"option `name_server` is {given!r}, it must be `host:port;host:port` "
+            "or a sequence of `host:port`"
+        )
     addresses = list(dict.fromkeys(part.strip() for part in parts if part.strip()))
     if not addresses:
         raise ConfigError("option `name_server` is empty, it must be `host:port;host:port`")
     return addresses
 
 
+_LONGEST_S = 1e9
+"""Three decades: whoever waits for ever means no more."""
+
+
 def milliseconds(option: str, seconds: float) -> int:
     """Turn a time in seconds into whole milliseconds, at least 1 unless it is 0."""
-    if not seconds >= 0:
-        raise ConfigError(f"option `{option}` is {seconds}, it must be a time of 0 s or more")
-    return max(1, round(seconds * 1000)) if seconds else 0
+    try:
+        is_time = seconds >= 0
+    except TypeError:
+        is_time = False
+    if not is_time:
+        raise ConfigError(f"option `{option}` is {seconds!r}, it must be a time of 0 s or more")
+    return max(1, round(min(seconds, _LONGEST_S) * 1000)) if seconds else 0
+
+
+def whole(option: str, number: object, lowest: int = 0) -> None:
+    """Refuse what is no whole number, or one that no option can be."""
+    fits = isinstance(number, int) and not isinstance(number, bool) and number < 2**31
+    if not fits or number < lowest:  # type: ignore[operator]
+        raise ConfigError(
+            f"option `{option}` is {number!r}, it must be a whole number from {lowest} on"
+        )
 
 
 def at_least_one(option: str, count: int) -> int:
     """Refuse a count that would never be reached."""
-    if count < 1:
-        raise ConfigError(f"option `{option}` is {count}, it must be at least 1")
+    whole(option, count, 1)
     return count
 
 
