@@ -7,7 +7,9 @@ mod net_support;
 
 use net_support::*;
 use pyrmq_remoting::Command;
-use pyrmq_remoting::net::{ClientOptions, NetError, Requests, Retry, ServerOptions};
+use pyrmq_remoting::net::{
+    Client, ClientOptions, Found, NetError, Requests, Resolve, Retry, ServerOptions, Table,
+};
 use pyrmq_testkit::{FaultyLink, RawPeer, ScriptedServer, eventually, frame, soon};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -314,6 +316,51 @@ async fn go_away_is_temporary_and_the_next_request_connects_anew() {
     assert_eq!(server.accepted(), 2);
     let left = client.clone();
     assert!(eventually(|| left.stats().snapshot().connections == 1).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_is_left_ends_behind_the_answers_that_are_awaited() {
+    let server = Running::start(ServerOptions::default());
+    let (client, at) = (client(options()), server.at());
+    let (asking, there) = (client.clone(), at.clone());
+    let awaited = tokio::spawn(async move { asking.request(&there, ask(HOLD, b""), SECOND).await });
+    let seen = server.seen.clone();
+    assert!(eventually(|| seen.held() == 1).await);
+    client.leave(&at);
+    // The next request opens a new one meanwhile.
+    assert_eq!(client.request(&at, ask(ECHO, b""), SECOND).await.unwrap().code, 0);
+    assert_eq!((server.seen.opened(), server.seen.closed()), (2, 0));
+    let (request, reply) = server.seen.take_held().pop().unwrap();
+    reply.send(echo(request));
+    assert_eq!(awaited.await.unwrap().unwrap().code, 0);
+    assert!(eventually(|| seen.closed() == 1).await, "the one that was left");
+    assert_eq!(client.connected(), [at.clone()]);
+    client.leave("127.0.0.1:1");
+    assert_eq!(client.request(&at, ask(ECHO, b""), SECOND).await.unwrap().code, 0);
+    server.stop().await;
+}
+
+#[derive(Debug)]
+struct Nowhere;
+
+impl Resolve for Nowhere {
+    fn resolve<'a>(&'a self, _: &'a str) -> Found<'a> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_without_an_address_is_a_connect_error_with_the_name() {
+    let handle = tokio::runtime::Handle::current();
+    let table = Arc::new(Table::new());
+    let client = Client::with_resolver(&handle, options(), table, Arc::new(()), Arc::new(Nowhere)).unwrap();
+    let error = client
+        .request("names.test:9876", ask(ECHO, b""), SECOND)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, NetError::Connect { .. }), "{error}");
+    assert!(error.to_string().contains("names.test:9876"), "{error}");
+    assert!(client.resolve("names.test:9876").await.unwrap().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
