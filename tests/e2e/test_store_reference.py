@@ -2,70 +2,160 @@
 
 from __future__ import annotations
 
+import socket
+import zlib
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.reference import store as reference
-from tests.reference.record import crc
+from tests.reference.properties import decode as parse
+from tests.reference.record import BORN_V6, COMPRESSED, STORE_V6, crc
 
-from pyrmq import Producer
+from pyrmq import TransactionProducer, TransactionState
 from pyrmq.testing import cluster
 
 SEGMENT, QUEUE_FILE, SLOTS, ENTRIES = 16 * 1024, 400, 20, 60
+LEVEL, LEVEL_MS = 18, 2 * 60 * 60 * 1000
+"""A delay that nobody here lives to see."""
+HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+
+
+class Sending(NamedTuple):
+    """What is sent, and in which way."""
+
+    way: str
+    topic: str
+    bodies: list[bytes]
+    tag: str | None
+    keys: list[str]
+
 
 words = st.text(alphabet="abcXYZ019äö€", min_size=1, max_size=12)
-messages = st.lists(
-    st.tuples(
+ways = st.sampled_from(
+    ["send"] * 6 + ["batch", "batch", "delayed", "packed", "commit", "rollback", "unknown"]
+)
+sendings = st.lists(
+    st.builds(
+        Sending,
+        ways,
         st.sampled_from(["ref-a", "ref-b"]),
-        st.binary(min_size=1, max_size=3000),
+        st.lists(st.binary(min_size=1, max_size=1500), min_size=1, max_size=5),
         st.none() | words,
         st.lists(words, max_size=3),
     ),
     min_size=1,
-    max_size=60,
+    max_size=40,
 )
 
 
+def hosts() -> list[str]:
+    """The loopback addresses that this machine has."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return ["127.0.0.1"]
+    return ["127.0.0.1", "::1"]
+
+
 @pytest.mark.timeout(120)
+@pytest.mark.parametrize("host", hosts())
 @settings(
-    max_examples=5,
+    max_examples=4,
     deadline=None,
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-@given(messages=messages)
+@given(sent=sendings)
 def test_log_queues_and_index_have_the_bytes_of_the_reference(
-    messages: list[tuple[str, bytes, str | None, list[str]]],
+    sent: list[Sending], host: str
 ) -> None:
     with TemporaryDirectory() as directory:
         home = Path(directory)
         with (
             cluster(
                 store=home,
+                bind_address=host,
+                broker_ip1=host,
                 mapped_file_size_commit_log=SEGMENT,
                 mapped_file_size_consume_queue=QUEUE_FILE,
                 max_hash_slot_num=SLOTS,
                 max_index_num=ENTRIES,
             ) as running,
-            Producer(name_server=running.name_server, group="ref") as producer,
+            TransactionProducer(
+                name_server=running.name_server,
+                group="ref",
+                check=lambda _: TransactionState.UNKNOWN,
+                compress_over_bytes=5000,
+            ) as producer,
         ):
-            for topic, body, tag, keys in messages:
-                producer.send(topic, body, tags=tag, keys=keys)
-        check(next(home.rglob("commitlog")).parent, messages)
+            for one in sent:
+                send(producer, one)
+        check(next(home.rglob("commitlog")).parent, sent, is_v6=host == "::1")
 
 
-def check(home: Path, messages: list[tuple[str, bytes, str | None, list[str]]]) -> None:
+def send(producer: TransactionProducer, one: Sending) -> None:
+    """Send it in its way."""
+    extras: dict[str, Any] = {"tags": one.tag, "keys": one.keys}
+    match one.way:
+        case "batch":
+            producer.send_batch(one.topic, one.bodies, **extras)
+        case "delayed":
+            producer.send(one.topic, one.bodies[0], delay_level=LEVEL, **extras)
+        case "packed":
+            producer.send(one.topic, packed(one), **extras)
+        case "send":
+            producer.send(one.topic, one.bodies[0], **extras)
+        case outcome:
+            state = TransactionState[outcome.upper()]
+            producer.send_in_transaction(one.topic, one.bodies[0], lambda _: state, **extras)
+
+
+def packed(one: Sending) -> bytes:
+    """A body that is worth compressing."""
+    return one.bodies[0] + bytes(6000)
+
+
+def expected(sent: list[Sending]) -> Counter[tuple[str, str, bytes]]:
+    """Topic, real topic and body of the records that must be there."""
+    found: Counter[tuple[str, str, bytes]] = Counter()
+    for one in sent:
+        body = one.bodies[0]
+        match one.way:
+            case "batch":
+                found.update((one.topic, one.topic, body) for body in one.bodies)
+            case "delayed":
+                found[reference.SCHEDULE_TOPIC, one.topic, body] += 1
+            case "packed":
+                found[one.topic, one.topic, packed(one)] += 1
+            case "send":
+                found[one.topic, one.topic, body] += 1
+            case outcome:
+                found[HALF_TOPIC, one.topic, body] += 1
+                found[one.topic, one.topic, body] += outcome == "commit"
+    return +found
+
+
+def check(home: Path, sent: list[Sending], *, is_v6: bool) -> None:
     assert all(len(data) == SEGMENT for _, data in reference.segments(home))
     records = list(reference.log(home))
     assert all(crc(record.body) == record.body_crc for record, _ in records)
-    found = Counter((record.topic, record.body) for record, _ in records)
-    assert found == Counter((topic, body) for topic, body, _, _ in messages)
+    found: Counter[tuple[str, str, bytes]] = Counter()
+    for record, _ in records:
+        if record.topic != OP_TOPIC:
+            real = parse(record.properties).get("REAL_TOPIC", record.topic)
+            is_packed = record.sys_flag & COMPRESSED
+            body = zlib.decompress(record.body) if is_packed else record.body
+            found[record.topic, real, body] += 1
+            assert bool(record.sys_flag & BORN_V6) == is_v6
+        assert bool(record.sys_flag & STORE_V6) == is_v6
+    assert found == expected(sent)
 
-    queues = reference.queues(records)
+    queues = reference.queues(records, {LEVEL: LEVEL_MS})
     written = home / "consumequeue"
     names = {(path.parent.name, int(path.name)) for path in written.glob("*/*")}
     assert names == set(queues)

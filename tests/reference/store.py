@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 UNIT, HEADER, ENTRY = 20, 40, 20
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+TRANSACTION, PREPARED, ROLLBACK = 0xC, 0x4, 0xC
+"""Bits of the sys flag."""
 
 
 def segments(root: Path) -> Iterator[tuple[int, bytes]]:
@@ -49,19 +52,34 @@ def log(root: Path) -> Iterator[tuple[Record, int]]:
             at = end
 
 
-def queues(records: list[tuple[Record, int]]) -> dict[tuple[str, int], bytes]:
-    """The units of every queue, one behind the other."""
+def queues(
+    records: list[tuple[Record, int]], delays_ms: dict[int, int] | None = None
+) -> dict[tuple[str, int], bytes]:
+    """The units of every queue, one behind the other.
+
+    Args:
+        records: the log's records with their sizes.
+        delays_ms: how long the messages of each delay level wait.
+    """
     units: dict[tuple[str, int], bytearray] = {}
     for record, size in records:
+        if record.sys_flag & TRANSACTION in (PREPARED, ROLLBACK):
+            assert record.queue_offset == 0, "no queue has it"
+            continue
         queue = units.setdefault((record.topic, record.queue_id), bytearray())
         assert record.queue_offset * UNIT == len(queue), "indexes follow one another"
-        code = tags_code(parse(record.properties).get("TAGS"))
+        pairs = parse(record.properties)
+        code = tags_code(pairs.get("TAGS"))
+        if record.topic == SCHEDULE_TOPIC and delays_ms:
+            code = record.store_timestamp + delays_ms[int(pairs["DELAY"])]
         queue += struct.pack(">qiq", record.physical_offset, size, code)
     return {name: bytes(queue) for name, queue in units.items()}
 
 
 def keys(record: Record) -> list[str]:
     """What the index knows a record by, in the order in which it is added."""
+    if record.sys_flag & TRANSACTION == ROLLBACK:
+        return []
     properties = parse(record.properties)
     found = [properties[name] for name in ("UNIQ_KEY",) if name in properties]
     found += [key for key in properties.get("KEYS", "").split(" ") if key]
