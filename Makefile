@@ -15,7 +15,7 @@ export PIP_QUIET := 1
 unexport CONDA_PREFIX
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test gate fmt lint types dev deps unit rust interop bench chaos leaks faults loom asan wheel docs clean
+.PHONY: help demo test python gate fmt lint types mypy stubs dev deps unit rust interop bench chaos leaks faults loom asan wheel docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -24,7 +24,9 @@ demo: dev ## 336,776 flights from Python through our broker into Spark, the brok
 	@$(PYTHON) tools/need.py java
 	$(BIN)/python -m examples.flights --rows $(ROWS) --out demo-out
 
-test: dev rust ## every test: Rust, Python, real RocketMQ 5.5.0, Spark
+test: dev rust python ## every test: Rust, Python, real RocketMQ 5.5.0, Spark
+
+python: dev
 	@$(PYTHON) tools/need.py --soft java maven
 	$(PYTEST) -rs
 
@@ -40,8 +42,12 @@ lint: deps ## clippy and ruff, warnings are errors
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	$(BIN)/ruff check .
 
-types: dev ## mypy strict, and the stubs against the built module
+types: mypy stubs ## mypy strict, and the stubs against the built module
+
+mypy: deps
 	$(BIN)/mypy
+
+stubs: dev
 	$(BIN)/python -m mypy.stubtest pyrmq._core --allowlist tools/stubtest-allowlist.txt
 
 dev: deps ## a release build, importable in .venv

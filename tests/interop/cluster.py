@@ -24,6 +24,15 @@ KINDS = {
 """Kind of cluster to who is the name server and who is the broker."""
 
 
+ASKS_SOON = {
+    "ours": {"transactionTimeOut": 1000, "transactionCheckInterval": 500},
+    "java": {"transactionTimeOut": 1000, "transactionCheckInterval": 4000},
+}
+"""The broker asks about a transaction after a second. The real one notes an end up to 3 s late, and
+asks again, and stores again, what it looks at before that.
+"""
+
+
 class Server(Protocol):
     """What the four kinds of server processes have in common."""
 
@@ -97,7 +106,8 @@ class Clusters:
     def _start(self, kind: str, serialize: str) -> Cluster:
         who_names, who_broker = KINDS[kind]
         names = name_server(who_names, self.version, serialize)
-        one = broker(who_broker, self.version, names.address, serialize=serialize)
+        more = ASKS_SOON["java"] if kind == "java" else None
+        one = broker(who_broker, self.version, names.address, serialize=serialize, properties=more)
         with ExitStack() as unless_all_is_well:
             for server in (names, one):
                 server.start()

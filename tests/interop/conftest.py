@@ -31,6 +31,16 @@ A module may have ``PAIRS`` of its own, and ``RARE_PAIRS`` for the run with seve
 """
 
 
+MIXED = ("java-broker", "java-names")
+"""One server is ours, the other the real one. With one version only tests marked `mixed` run there:
+those in which the two have something to tell each other. The rest says on them what it says on
+`ours`.
+"""
+
+TOGETHER = ("test_exchange", "test_our_clients")
+"""Modules that share the real servers of kind `java` run one after the other."""
+
+
 def versions_of(config: pytest.Config) -> list[str]:
     """Return the RocketMQ versions that the run asks for."""
     asked = str(config.getoption("--rocketmq-versions")).split(",")
@@ -51,6 +61,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         slow = [item for item in items if item.get_closest_marker("interop_all")]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in slow]
+    sharing = [item for item in items if item.path.stem in TOGETHER and HERE in item.path.parents]
+    if sharing:
+        first = items.index(sharing[0])
+        others = [item for item in items if item not in sharing]
+        items[:] = [*others[:first], *sharing, *others[first:]]
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.interop)
@@ -64,9 +79,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("version", versions_of(metafunc.config), scope="session")
     if {"kind", "serialize"} <= set(metafunc.fixturenames):
         pairs = getattr(metafunc.module, "PAIRS", PAIRS)
-        if metafunc.config.getoption("--rocketmq-control"):
-            pairs = sorted({("java", serialize) for _, serialize in pairs})
         rare = getattr(metafunc.module, "RARE_PAIRS", ())
+        if pairs is PAIRS and metafunc.definition.get_closest_marker("mixed") is None:
+            rare = tuple(pair for pair in pairs if pair[0] in MIXED)
+            pairs = tuple(pair for pair in pairs if pair[0] not in MIXED)
+        if metafunc.config.getoption("--rocketmq-control"):
+            pairs, rare = sorted({("java", serialize) for _, serialize in pairs}), ()
         marked = [pytest.param(*pair, marks=pytest.mark.interop_all) for pair in rare]
         metafunc.parametrize("kind,serialize", [*pairs, *marked], scope="session")
 

@@ -10,21 +10,15 @@ import pytest
 
 from pyrmq import Producer, PullConsumer, TransactionProducer, TransactionState
 from tests.interop.ask import await_registered
-from tests.interop.cluster import broker, name_server
+from tests.interop.cluster import ASKS_SOON, broker, name_server
 from tests.interop.driver import DriverError, bodies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyrmq import ReceivedMessage, SendResult
+    from tests.interop.cluster import Clusters
     from tests.interop.driver import Driver
-
-QUICK = {
-    "ours": {"transactionTimeOut": 1000, "transactionCheckInterval": 500},
-    "java": {"transactionTimeOut": 1000, "transactionCheckInterval": 4000},
-}
-"""The broker asks about a transaction after a second. The real one notes an end up to 3 s late, and
-asks again, and stores again, what it looks at before that."""
 
 
 class Site:
@@ -37,20 +31,19 @@ class Site:
 
 
 @pytest.fixture(scope="module", params=["ours", "java"])
-def site(request: pytest.FixtureRequest, version: str) -> Iterator[Site]:
-    """Run our servers, or the real ones."""
-    names = name_server(request.param, version)
-    names.start()
-    try:
-        one = broker(request.param, version, names.address, properties=QUICK[request.param])
-        one.start()
-        try:
+def site(
+    request: pytest.FixtureRequest, version: str, clusters: Callable[[str], Clusters]
+) -> Iterator[Site]:
+    """Run our servers; the real ones are those of other modules, too."""
+    if request.param == "java":
+        real = clusters(version).get("java")
+        yield Site(real.namesrv, real.broker)
+        return
+    with name_server("ours", version) as names:
+        settings = ASKS_SOON["ours"]
+        with broker("ours", version, names.address, properties=settings) as one:
             await_registered(names.address, one.address)
             yield Site(names.address, one.address)
-        finally:
-            one.kill()
-    finally:
-        names.kill()
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ def read(driver: Driver, cluster: Cluster, topic: str, count: int, group: str) -
         return rows
 
 
+@pytest.mark.mixed
 @pytest.mark.parametrize("mode", ["sync", "async", "batch"])
 def test_messages_sent_by_java_come_back_with_key_tag_and_properties(
     driver: Driver, cluster: Cluster, topic: str, mode: str
@@ -116,6 +117,7 @@ def test_an_orderly_consumer_that_suspends_gets_the_message_again_in_order(
     assert bodies([row for row in rows if row["accepted"]]) == texts("m", 3)
 
 
+@pytest.mark.mixed
 def test_a_concurrent_push_consumer_gets_all_and_commits(
     driver: Driver, cluster: Cluster, topic: str
 ) -> None:
@@ -131,6 +133,7 @@ def test_a_concurrent_push_consumer_gets_all_and_commits(
         assert sorted(bodies(driver.pushed(consumer, 2))) == texts("m", 2, 24)
 
 
+@pytest.mark.mixed
 def test_two_push_consumers_of_a_group_share_the_queues(
     driver: Driver, cluster: Cluster, topic: str
 ) -> None:
@@ -176,6 +179,7 @@ def test_a_tag_filter_lets_only_its_tags_through(
         assert sorted(bodies(driver.pushed(consumer, 8))) == texts("Blue", 4) + texts("Red", 4)
 
 
+@pytest.mark.mixed
 def test_a_message_refused_once_comes_back_through_the_retry_topic(
     driver: Driver, cluster: Cluster, topic: str
 ) -> None:
@@ -308,6 +312,7 @@ def test_offsets_are_searched_by_time(driver: Driver, cluster: Cluster, topic: s
     assert driver.call("admin.offsets", time=0, **where)["searched"] == 0
 
 
+@pytest.mark.mixed
 def test_a_topic_is_created_by_the_first_send(driver: Driver, cluster: Cluster, name: str) -> None:
     with driver.producer(cluster.namesrv, queues=3) as producer:
         results = driver.send(producer, name, count=6)
@@ -325,6 +330,7 @@ def test_a_send_to_a_queue_that_is_not_there_is_refused(
         assert driver.send(producer, topic)[0]["status"] == "SEND_OK"
 
 
+@pytest.mark.mixed
 def test_a_pull_from_a_topic_without_read_permission_is_refused(
     driver: Driver, cluster: Cluster, topic: str
 ) -> None:

@@ -97,6 +97,7 @@ def await_send(driver: Driver, producer: str, topic: str, broker: str | None = N
             return
 
 
+@pytest.mark.interop_all
 @pytest.mark.timeout(240)
 def test_real_brokers_die_pause_and_come_back_while_java_keeps_sending(
     drivers: Callable[[str, str], Driver], version: str, name: str

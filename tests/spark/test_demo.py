@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.spark.conftest import QUICK_JVM
+
 if TYPE_CHECKING:
     from examples.flights.report import Findings
 
@@ -33,7 +35,11 @@ def test_flights_arrive_once_each_although_the_broker_is_killed(tmp_path: Path) 
     done = subprocess.run(
         [sys.executable, "-m", "examples.flights", "--rows", "6000", "--out", str(tmp_path)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "JDK_JAVA_OPTIONS": f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {QUICK_JVM}",
+        },
         capture_output=True,
         text=True,
         timeout=220,
