@@ -122,8 +122,9 @@ async fn offsets_are_kept_of_queues_that_exist_only() {
     let site = Site::start(options(&dir));
     site.create("T", 2).await;
     let invalid = response::INVALID_PARAMETER;
+    site.ask_ok(commit("G", "T", "0", "0")).await;
     for queue in ["-1", "2", "2147483647", "-2147483648"] {
-        refused(&site, commit("G", "T", queue, "1"), invalid, "queueId").await;
+        refused(&site, commit("Refused", "T", queue, "1"), invalid, "queueId").await;
         let reset = Command::request(request::INVOKE_BROKER_TO_RESET_OFFSET)
             .with_field("topic", "T")
             .with_field("group", "G")
@@ -140,7 +141,7 @@ async fn offsets_are_kept_of_queues_that_exist_only() {
         };
         assert_eq!(answer.code, code, "{queue}: {:?}", answer.remark);
     }
-    refused(&site, commit("G", "T", "0", "-1"), invalid, "commitOffset").await;
+    refused(&site, commit("Refused", "T", "0", "-1"), invalid, "commitOffset").await;
     refused(
         &site,
         commit("a b", "T", "0", "1"),
@@ -148,6 +149,10 @@ async fn offsets_are_kept_of_queues_that_exist_only() {
         "a b",
     )
     .await;
+    assert!(
+        site.broker.state().groups.get("Refused").is_none(),
+        "what is refused makes no group"
+    );
     site.ask_ok(commit("H", "T", "1", "9223372036854775807")).await;
     let all = text(
         &site

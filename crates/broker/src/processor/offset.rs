@@ -52,7 +52,6 @@ fn is_young(state: &State, topic: &str, queue_id: i32) -> bool {
 pub(crate) fn update(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = UpdateConsumerOffsetRequestHeader::decode(&request.fields)?;
     let (group, topic, queue_id) = (header.consumer_group, header.topic, header.queue_id);
-    state.group(group)?;
     let known = state.topics.get(topic).ok_or_else(|| Refusal::no_topic(topic))?;
     admission::open_to_commits(group)?;
     in_topic(&known, queue_id)?;
@@ -63,6 +62,8 @@ pub(crate) fn update(state: &State, request: &Command, _peer: &Peer) -> Answer {
         );
         return Err(Refusal::new(response::INVALID_PARAMETER, text));
     }
+    // Last, as it may make the group.
+    state.group(group)?;
     let response = Command::response(response::SUCCESS);
     if state.options.use_server_side_reset_offset && state.offsets.has_reset(group, topic, queue_id) {
         return Ok(Command {
