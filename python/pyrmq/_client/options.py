@@ -93,8 +93,6 @@ class ProducerOptions(Options):
             )
         if milliseconds("linger", self.linger) > 60_000:
             raise ConfigError(f"option `linger` is {self.linger}, it must be 0 to 60 s")
-        if not milliseconds("send_timeout", self.send_timeout):
-            raise ConfigError("option `send_timeout` is 0, it must be a time of more than 0 s")
         for hook in self.hooks:
             if not isinstance(hook, SendHook):
                 raise ConfigError(f"option `hooks` has {hook!r}, it must be a `SendHook`")
@@ -145,14 +143,14 @@ _WHOLE_NUMBERS = {
     "retries": 0,
     "compress_over_bytes": 0,
     "compress_level": 0,
-    "max_message_bytes": 1,
-    "default_queues": 1,
-    "max_in_flight": 1,
-    "max_in_flight_bytes": 1,
+    "max_message_bytes": 0,
+    "default_queues": 0,
+    "max_in_flight": 0,
+    "max_in_flight_bytes": 0,
     "batch_bytes": 1,
     "batch_messages": 1,
 }
-"""Options that are counts, and the lowest that each may be."""
+"""Options that are counts, and the lowest that the native producer does not check itself."""
 
 
 class ConfiguredProducer(ABC):
