@@ -180,3 +180,31 @@ def test_one_object_belongs_to_one_loop(address: str, topic: str) -> None:
         return None
 
     run(two_loops)
+
+
+def test_far_more_sends_than_room_are_all_stored_in_the_order_of_the_calls(
+    address: str, topic: str
+) -> None:
+    async def main() -> list[int]:
+        async with Producer(name_server=address, max_in_flight=3, send_timeout=20) as producer:
+            sends = [producer.send(topic, str(number), queue=0) for number in range(1000)]
+            return [result.queue_offset for result in await asyncio.gather(*sends)]
+
+    offsets = asyncio.run(main())
+    assert offsets == list(range(1000))
+
+
+def test_a_close_tells_those_who_wait_for_room(
+    address: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> list[object]:
+        producer = Producer(name_server=address, max_in_flight=1, send_timeout=20)
+        sends = [asyncio.ensure_future(producer.send(topic, b"x")) for _ in range(100)]
+        await asyncio.sleep(0)
+        await producer.close()
+        return list(await asyncio.gather(*sends, return_exceptions=True))
+
+    outcomes = asyncio.run(main())
+    assert isinstance(outcomes[-1], ClosedError)
+    assert len(outcomes) == 100
+    assert caplog.text == ""

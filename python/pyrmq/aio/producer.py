@@ -1,7 +1,6 @@
 """The producer for asyncio."""
 
 import asyncio
-import contextlib
 import logging
 import time
 import weakref
@@ -28,6 +27,7 @@ from pyrmq._client.values import (
 )
 from pyrmq._exchange import Exchange, way_back
 from pyrmq.aio.outcomes import Outcomes
+from pyrmq.aio.room import Room
 from pyrmq.errors import ClosedError, ConfigError, QueueFull
 from pyrmq.message import Body, Message, QueueId, ReceivedMessage, SendResult, When, when_of
 
@@ -58,6 +58,7 @@ class Producer(ConfiguredProducer):
         self._met: set[str] = set()
         self._began = time.monotonic()
         self._outcomes = Outcomes()
+        self._room = self._new_room()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._soon: _core.Soon | None = None
         self._has_hooks = bool(self._hooks)
@@ -131,6 +132,7 @@ class Producer(ConfiguredProducer):
             and delay is None
             and deliver_at is None
             and not self._has_hooks
+            and not self._room.waiting
         ):
             # As `_offer` and `_soon_of`, whose calls would cost a twentieth of all.
             loop, soon = asyncio.get_running_loop(), self._soon
@@ -170,7 +172,7 @@ class Producer(ConfiguredProducer):
         wait: int | None,
     ) -> asyncio.Future[SendResult] | None:
         """Hand a message over without a coroutine of its own; None where that needs one."""
-        if self._has_hooks:
+        if self._has_hooks or self._room.waiting:
             return None
         try:
             return self._gathering.offer(
@@ -250,17 +252,17 @@ class Producer(ConfiguredProducer):
             place,
             None if timeout is None else milliseconds("timeout", timeout),
         )
-        deadline: float | None = None
+        seconds = self._options.send_timeout if timeout is None else timeout
+        room, ticket, deadline = self._room, self._room.ticket(), loop.time() + seconds
+        if room.waiting:
+            await room.turn(ticket, len(body), deadline)
         while True:
             try:
                 return self._gathering.offer(soon, *arguments)
             except QueueFull:
-                if deadline is None:
-                    seconds = self._options.send_timeout if timeout is None else timeout
-                    deadline = loop.time() + seconds
-                elif loop.time() >= deadline:
+                if loop.time() >= deadline:
                     raise
-            await self._room(len(body), deadline)
+            await room.turn(ticket, len(body), deadline)
 
     async def _hooked(
         self,
@@ -294,11 +296,11 @@ class Producer(ConfiguredProducer):
         places = await self._outcomes.call(self._core.queues_to, topic)
         return selected([QueueId(*place) for place in places], queue)
 
-    async def _room(self, size: int, deadline: float) -> None:
-        """Wait until there may be room again, or the time is over."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(deadline):
-                await self._outcomes.call(self._gathering.room_to, size)
+    def _new_room(self) -> Room:
+        # What it calls holds the native parts, not this producer: that must be free to go.
+        core, call, room_to = self._core, self._outcomes.call, self._gathering.room_to
+        most = self._options.max_in_flight
+        return Room(lambda size: call(room_to, size), lambda: most - core.in_flight())
 
     def _soon_of(self, loop: asyncio.AbstractEventLoop) -> _core.Soon:
         soon = self._soon
@@ -310,7 +312,7 @@ class Producer(ConfiguredProducer):
         if self._loop is not None and not self._loop.is_closed():
             raise ConfigError("this producer belongs to another event loop: make one for each")
         loop.add_reader(self._gathering.fileno(), self._gathering.serve_futures, 0)
-        self._loop, self._soon = loop, _core.Soon(loop)
+        self._loop, self._soon, self._room = loop, _core.Soon(loop), self._new_room()
         return self._soon
 
     async def send_batch(
@@ -351,7 +353,7 @@ class Producer(ConfiguredProducer):
             place = None if queue is None else await self._place_of(topic, queue)
             if self._core.in_flight() >= self._options.max_in_flight:
                 deadline = asyncio.get_running_loop().time() + self._options.send_timeout
-                await self._room(batch_bytes, deadline)
+                await self._room.turn(self._room.ticket(), batch_bytes, deadline)
             results = await self._outcomes.call(
                 self._core.send_batch_to,
                 topic,

@@ -1,0 +1,131 @@
+"""Sends of an event loop that wait for room: each in its turn, and none is woken for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyrmq import ClosedError
+from pyrmq.aio.room import Room
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+FAR = 1e9
+
+
+class Gate:
+    """Room for `most`; what is in it leaves when it is told to."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.inside: list[int] = []
+        self.asked = 0
+        self.tries = 0
+        self._told: list[asyncio.Future[None]] = []
+        self.room = Room(self._ask, lambda: self.most - len(self.inside))
+
+    def _ask(self, _: int) -> asyncio.Future[None]:
+        self.asked += 1
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._told.append(future)
+        return future
+
+    async def send(self, number: int, deadline: float = FAR) -> bool:
+        """As a producer does: in its turn, until there is room or the time is over."""
+        ticket = self.room.ticket()
+        if self.room.waiting:
+            await self.room.turn(ticket, 1, deadline)
+        while True:
+            self.tries += 1
+            if len(self.inside) < self.most:
+                self.inside.append(number)
+                return True
+            if asyncio.get_running_loop().time() >= deadline:
+                return False
+            await self.room.turn(ticket, 1, deadline)
+
+    async def leave(self) -> list[int]:
+        """Let all out; who waits hears of it."""
+        gone, self.inside = self.inside, []
+        for future in self._told:
+            if not future.done():
+                future.set_result(None)
+        self._told.clear()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return gone
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(main, 10))
+
+
+@pytest.mark.parametrize("most", [1, 7, 64])
+def test_whoever_waits_comes_in_in_order_and_is_woken_once(most: int) -> None:
+    async def main() -> None:
+        gate, count = Gate(most), 500
+        tasks = [asyncio.create_task(gate.send(number)) for number in range(count)]
+        seen: list[int] = []
+        while len(seen) < count:
+            await asyncio.sleep(0)
+            seen += await gate.leave()
+        assert seen == list(range(count))
+        assert all([await task for task in tasks])
+        assert gate.tries <= count + 2 * most
+        assert gate.asked <= count // most + 2
+
+    run(main())
+
+
+def test_who_is_woken_in_vain_keeps_its_place() -> None:
+    async def main() -> None:
+        gate = Gate(2)
+        tasks = [asyncio.create_task(gate.send(number)) for number in range(6)]
+        await asyncio.sleep(0)
+        gate.most = 1
+        seen: list[int] = []
+        while len(seen) < 6:
+            seen += await gate.leave()
+            # Two are woken, room is for one: the window became narrower meanwhile.
+            gate.room._free = lambda: 2
+        assert seen == list(range(6))
+        assert all([await task for task in tasks])
+
+    run(main())
+
+
+def test_cancelled_and_late_ones_hold_up_nobody() -> None:
+    async def main() -> None:
+        gate = Gate(1)
+        loop = asyncio.get_running_loop()
+        first = asyncio.create_task(gate.send(0))
+        cancelled = asyncio.create_task(gate.send(1))
+        late = asyncio.create_task(gate.send(2, loop.time() + 0.01))
+        last = asyncio.create_task(gate.send(3))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        assert await first
+        assert not await late
+        await gate.leave()
+        assert await last
+        assert cancelled.cancelled()
+        assert gate.inside == [3]
+
+    run(main())
+
+
+def test_a_question_that_fails_ends_the_wait_of_all() -> None:
+    async def main() -> None:
+        async def closed(_: int) -> None:
+            await asyncio.sleep(0)
+            raise ClosedError("closed")
+
+        room = Room(closed, lambda: 0)
+        waits = [asyncio.create_task(room.turn(room.ticket(), 1, FAR)) for _ in range(3)]
+        await asyncio.gather(*waits)
+        assert not room.waiting
+
+    run(main())
