@@ -6,10 +6,10 @@ use crate::delay::delay_of;
 use crate::error::StoreError;
 use crate::format::{SCHEDULE_TOPIC, Unit, to_i64};
 use crate::key_index::{MessageKeys, TopicKeys};
-use crate::message::{Batch, BatchItem, Message, Stored};
+use crate::message::{Batch, Message, Stored};
 use crate::options::Options;
 use crate::waiting_keys::{RecordKeys, WaitingKeys};
-use pyrmq_remoting::message::record::{Patch, Template};
+use pyrmq_remoting::message::record::Patch;
 use pyrmq_remoting::message::{NewRecord, properties};
 use std::ops::Range;
 use std::sync::Arc;
@@ -61,9 +61,8 @@ pub(crate) struct Target {
     pub(crate) pieces: Range<usize>,
 }
 
-/// What the messages of a put share.
+/// What the messages of a put share besides their head.
 struct Shared<'m> {
-    template: Template<'m>,
     /// `None` where there is no key index.
     keys: Option<TopicKeys>,
     /// The delays of the levels, in the topic that has such.
@@ -71,29 +70,31 @@ struct Shared<'m> {
 }
 
 impl<'m> Shared<'m> {
-    fn new(message: &Message<'m>, options: &'m Options, with_keys: bool) -> Result<Self, StoreError> {
-        let template = Template::new(&NewRecord {
-            topic: message.topic,
-            queue_id: message.queue_id,
-            flag: 0,
-            queue_offset: 0,
-            physical_offset: 0,
-            sys_flag: message.sys_flag,
-            born_timestamp_ms: message.born_timestamp_ms,
-            born_host: message.born_host,
-            store_timestamp_ms: 0,
-            store_host: message.store_host,
-            reconsume_times: message.reconsume_times,
-            prepared_transaction_offset: message.prepared_transaction_offset,
-            body: &[],
-            properties: &[],
-        })?;
+    fn new(message: &Message<'_>, options: &'m Options, with_keys: bool) -> Self {
         let is_delayed = message.topic == SCHEDULE_TOPIC;
-        Ok(Self {
-            template,
+        Self {
             keys: with_keys.then(|| TopicKeys::new(message.topic, message.sys_flag)),
             delay_levels_ms: is_delayed.then_some(options.delay_levels_ms.as_slice()),
-        })
+        }
+    }
+}
+
+fn record<'m>(message: &Message<'m>) -> NewRecord<'m> {
+    NewRecord {
+        topic: message.topic,
+        queue_id: message.queue_id,
+        flag: message.flag,
+        queue_offset: 0,
+        physical_offset: 0,
+        sys_flag: message.sys_flag,
+        born_timestamp_ms: message.born_timestamp_ms,
+        born_host: message.born_host,
+        store_timestamp_ms: 0,
+        store_host: message.store_host,
+        reconsume_times: message.reconsume_times,
+        prepared_transaction_offset: message.prepared_transaction_offset,
+        body: message.body,
+        properties: message.properties.as_bytes(),
     }
 }
 
@@ -238,16 +239,7 @@ impl Scratch {
         options: &Options,
         with_keys: bool,
     ) -> Result<(), StoreError> {
-        let item = BatchItem {
-            flag: message.flag,
-            body: message.body,
-            properties: message.properties,
-            tags_code: message.tags_code,
-            unique_key: message.unique_key,
-            keys: message.keys,
-            tag: message.tag,
-        };
-        self.add_item(&item, &Shared::new(message, options, with_keys)?)
+        self.add_like(None, message, &Shared::new(message, options, with_keys))
     }
 
     /// Lays out the messages of a batch.
@@ -257,33 +249,40 @@ impl Scratch {
         options: &Options,
         with_keys: bool,
     ) -> Result<(), StoreError> {
-        let Some(first) = batch.items.first() else {
+        let Some((first, rest)) = batch.items.split_first() else {
             return Err(StoreError::EmptyBatch);
         };
-        let shared = Shared::new(&batch.message(first), options, with_keys)?;
-        batch
-            .items
-            .iter()
-            .try_for_each(|item| self.add_item(item, &shared))
+        let (first, pattern) = (batch.message(first), self.records.len());
+        let shared = Shared::new(&first, options, with_keys);
+        self.add_like(None, &first, &shared)?;
+        rest.iter()
+            .try_for_each(|item| self.add_like(Some(pattern), &batch.message(item), &shared))
     }
 
-    fn add_item(&mut self, item: &BatchItem<'_>, shared: &Shared<'_>) -> Result<(), StoreError> {
-        let properties = item.properties.as_bytes();
-        if properties.len() > properties::MAX_BYTES {
+    /// Lays out a message; its head is that of the record at `pattern`, if there is one.
+    #[inline]
+    fn add_like(
+        &mut self,
+        pattern: Option<usize>,
+        message: &Message<'_>,
+        shared: &Shared<'_>,
+    ) -> Result<(), StoreError> {
+        if message.properties.len() > properties::MAX_BYTES {
             return Err(StoreError::PropertiesTooLarge {
-                size: properties.len(),
+                size: message.properties.len(),
                 limit: properties::MAX_BYTES,
             });
         }
-        let from = self.records.len();
-        shared
-            .template
-            .encode(item.flag, item.body, properties, &mut self.records)?;
+        let (record, from) = (record(message), self.records.len());
+        match pattern {
+            Some(pattern) => record.encode_like(pattern, &mut self.records)?,
+            None => record.encode(&mut self.records)?,
+        }
         if let Some(topic) = &shared.keys {
             let keys = MessageKeys {
-                unique_key: item.unique_key,
-                keys: item.keys,
-                tag: item.tag,
+                unique_key: message.unique_key,
+                keys: message.keys,
+                tag: message.tag,
             };
             let before = self.hashes.len();
             topic.hashes(&keys, |hash| self.hashes.push(hash));
@@ -292,14 +291,14 @@ impl Scratch {
         let delay_ms = shared.delay_levels_ms.and_then(|levels| {
             delay_of(
                 SCHEDULE_TOPIC,
-                properties::Properties::new(item.properties),
+                properties::Properties::new(message.properties),
                 levels,
             )
         });
         self.pieces.push(Piece {
             from,
             size: self.records.len() - from,
-            tags_code: delay_ms.unwrap_or(item.tags_code),
+            tags_code: delay_ms.unwrap_or(message.tags_code),
             is_delay: delay_ms.is_some(),
             keys_to: self.hashes.len(),
         });

@@ -100,8 +100,68 @@ impl NewRecord<'_> {
     }
 
     /// Appends the record; nothing is written when a part does not fit its length field.
+    #[inline]
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
-        Template::new(self)?.encode(self.flag, self.body, self.properties, out)
+        let sizes = Sizes::new(self.encoded_size(), self.topic, self.body, self.properties)?;
+        let from = out.len();
+        // Written where it stays: a head put together elsewhere would be read back before its bytes have settled.
+        out.reserve(sizes.record.max(MOST_HEAD));
+        out.extend_from_slice(&[0; MOST_HEAD]);
+        let head_size = match out.get_mut(from..).and_then(<[u8]>::first_chunk_mut) {
+            Some(bytes) => self.write_head(Head { bytes, used: 0 }),
+            None => 0,
+        };
+        out.truncate(from + head_size);
+        sizes.finish(from, head_size, self.flag, out);
+        Ok(())
+    }
+
+    /// Writes what records of one batch share; says how many bytes the head has.
+    #[inline]
+    fn write_head(&self, mut head: Head<'_>) -> usize {
+        let is_v1 = self.topic.len() <= MAX_TOPIC_V1;
+        head.skip(4);
+        head.put(if is_v1 { MAGIC_V1 } else { MAGIC_V2 }.to_be_bytes());
+        head.skip(4);
+        head.put(self.queue_id.to_be_bytes());
+        head.skip(4);
+        head.put(self.queue_offset.to_be_bytes());
+        head.put(self.physical_offset.to_be_bytes());
+        head.put(self.flags().to_be_bytes());
+        head.put(self.born_timestamp_ms.to_be_bytes());
+        head.host(self.born_host);
+        head.put(self.store_timestamp_ms.to_be_bytes());
+        head.host(self.store_host);
+        head.put(self.reconsume_times.to_be_bytes());
+        head.put(self.prepared_transaction_offset.to_be_bytes());
+        head.skip(4);
+        head.used
+    }
+
+    /// Bytes in front of the body.
+    fn head_size(&self) -> usize {
+        FIXED_V4 - 16 + host_size(self.born_host) + host_size(self.store_host)
+    }
+
+    /// Appends the record, whose head is that of another one at `pattern` in the buffer but for size, checksum and flag: what a batch
+    /// shares is put together once. Nothing is written when a part does not fit its length field.
+    #[inline]
+    pub fn encode_like(&self, pattern: usize, out: &mut Vec<u8>) -> Result<(), WireError> {
+        let head = pattern..pattern + self.head_size();
+        if head.end > out.len() {
+            return Err(WireError::Truncated {
+                what: WHAT,
+                needed: head.end,
+                left: out.len(),
+            });
+        }
+        let sizes = Sizes::new(self.encoded_size(), self.topic, self.body, self.properties)?;
+        let from = out.len();
+        out.reserve(sizes.record);
+        let head_size = head.len();
+        out.extend_from_within(head);
+        sizes.finish(from, head_size, self.flag, out);
+        Ok(())
     }
 
     fn flags(&self) -> i32 {
@@ -188,83 +248,53 @@ const CRC_AT: usize = 8;
 /// Where the user's flag stands.
 const FLAG_AT: usize = 16;
 
-/// What records of one batch share, put together once: they differ in flag, body and properties.
-#[derive(Debug, Clone, Copy)]
-pub struct Template<'a> {
-    /// Everything in front of the body. A constant number of bytes is copied, of which `head_size` count.
-    head: [u8; MOST_HEAD],
-    head_size: usize,
-    topic: &'a str,
-    topic_length: i16,
+/// The parts of a record that follow its head, with lengths that fit their fields.
+struct Sizes<'a> {
+    record: usize,
+    whole: i32,
+    topic: (&'a str, i16),
+    body: (&'a [u8], i32),
+    properties: (&'a [u8], i16),
 }
 
-impl<'a> Template<'a> {
-    /// What the records share with this one.
-    pub fn new(record: &NewRecord<'a>) -> Result<Self, WireError> {
-        let topic_length = i16::try_from(record.topic.len())
-            .map_err(|_| too_large("topic", record.topic.len(), i16::MAX as usize))?;
-        let is_v1 = record.topic.len() <= MAX_TOPIC_V1;
-        let mut head = Head::default();
-        head.put([0; 4]);
-        head.put(if is_v1 { MAGIC_V1 } else { MAGIC_V2 }.to_be_bytes());
-        head.put([0; 4]);
-        head.put(record.queue_id.to_be_bytes());
-        head.put(record.flag.to_be_bytes());
-        head.put(record.queue_offset.to_be_bytes());
-        head.put(record.physical_offset.to_be_bytes());
-        head.put(record.flags().to_be_bytes());
-        head.put(record.born_timestamp_ms.to_be_bytes());
-        head.host(record.born_host);
-        head.put(record.store_timestamp_ms.to_be_bytes());
-        head.host(record.store_host);
-        head.put(record.reconsume_times.to_be_bytes());
-        head.put(record.prepared_transaction_offset.to_be_bytes());
-        head.put([0; 4]);
+impl<'a> Sizes<'a> {
+    #[inline]
+    fn new(record: usize, topic: &'a str, body: &'a [u8], properties: &'a [u8]) -> Result<Self, WireError> {
+        let most = i32::MAX as usize;
+        let topic_size =
+            i16::try_from(topic.len()).map_err(|_| too_large("topic", topic.len(), i16::MAX as usize))?;
+        let properties_size = i16::try_from(properties.len())
+            .map_err(|_| too_large("properties", properties.len(), properties::MAX_BYTES))?;
         Ok(Self {
-            head: head.bytes,
-            head_size: head.used,
-            topic: record.topic,
-            topic_length,
+            record,
+            whole: i32::try_from(record).map_err(|_| too_large(WHAT, record, most))?,
+            topic: (topic, topic_size),
+            body: (
+                body,
+                i32::try_from(body.len()).map_err(|_| too_large(WHAT, record, most))?,
+            ),
+            properties: (properties, properties_size),
         })
     }
 
-    /// Appends a record; nothing is written when a part does not fit its length field.
+    /// Completes the head at `from`, which is the last of the buffer, and appends the rest.
     #[inline]
-    pub fn encode(
-        &self,
-        flag: i32,
-        body: &[u8],
-        properties: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<(), WireError> {
-        let v1 = u8::try_from(self.topic_length)
-            .ok()
-            .filter(|length| usize::from(*length) <= MAX_TOPIC_V1);
-        let length_size = if v1.is_some() { 1 } else { 2 };
-        let size = self.head_size + body.len() + length_size + self.topic.len() + 2 + properties.len();
-        let whole = i32::try_from(size).map_err(|_| too_large(WHAT, size, i32::MAX as usize))?;
-        let body_size = i32::try_from(body.len()).map_err(|_| too_large(WHAT, size, i32::MAX as usize))?;
-        let properties_size = i16::try_from(properties.len())
-            .map_err(|_| too_large("properties", properties.len(), properties::MAX_BYTES))?;
-        let from = out.len();
-        out.reserve(size.max(MOST_HEAD));
-        out.extend_from_slice(&self.head);
-        out.truncate(from + self.head_size);
+    fn finish(&self, from: usize, head_size: usize, flag: i32, out: &mut Vec<u8>) {
+        let ((topic, topic_size), (body, body_size)) = (self.topic, self.body);
         if let Some(head) = out.get_mut(from..) {
-            set(head, SIZE_AT, whole.to_be_bytes());
+            set(head, SIZE_AT, self.whole.to_be_bytes());
             set(head, CRC_AT, body_crc(body).to_be_bytes());
             set(head, FLAG_AT, flag.to_be_bytes());
-            set(head, self.head_size - 4, body_size.to_be_bytes());
+            set(head, head_size.saturating_sub(4), body_size.to_be_bytes());
         }
         out.extend_from_slice(body);
-        match v1 {
-            Some(length) => out.push(length),
-            None => out.extend_from_slice(&self.topic_length.to_be_bytes()),
+        match u8::try_from(topic_size) {
+            Ok(length) if topic.len() <= MAX_TOPIC_V1 => out.push(length),
+            _ => out.extend_from_slice(&topic_size.to_be_bytes()),
         }
-        out.extend_from_slice(self.topic.as_bytes());
-        out.extend_from_slice(&properties_size.to_be_bytes());
-        out.extend_from_slice(properties);
-        Ok(())
+        out.extend_from_slice(topic.as_bytes());
+        out.extend_from_slice(&self.properties.1.to_be_bytes());
+        out.extend_from_slice(self.properties.0);
     }
 }
 
@@ -275,21 +305,18 @@ fn set<const N: usize>(head: &mut [u8], at: usize, number: [u8; N]) {
     }
 }
 
-struct Head {
-    bytes: [u8; MOST_HEAD],
+/// What is written in front of a body, from zero bytes.
+struct Head<'h> {
+    bytes: &'h mut [u8; MOST_HEAD],
     used: usize,
 }
 
-impl Default for Head {
-    fn default() -> Self {
-        Self {
-            bytes: [0; MOST_HEAD],
-            used: 0,
-        }
+impl Head<'_> {
+    #[inline]
+    fn skip(&mut self, bytes: usize) {
+        self.used += bytes;
     }
-}
 
-impl Head {
     #[inline]
     fn put<const N: usize>(&mut self, number: [u8; N]) {
         if let Some(place) = self.bytes.get_mut(self.used..self.used + N) {

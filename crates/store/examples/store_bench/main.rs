@@ -240,18 +240,20 @@ fn append(arguments: &Arguments) {
 fn put(arguments: &Arguments) {
     let body = [7u8; 128];
     let count = 300_000;
-    let mut rates = Vec::new();
+    let (mut rates, mut nanos) = (Vec::new(), Vec::new());
     for _ in 0..arguments.rounds {
         let store = open(fresh(&arguments.root));
         settle(&arguments.root);
-        let taken = seconds(|| {
+        let taken = taken(|| {
             for number in 0..count {
                 store.put(&message(&body, number % 8)).expect("stored");
             }
         });
-        rates.push(f64::from(count) / taken);
+        rates.push(f64::from(count) / taken.wall);
+        nanos.push(taken.cpu * 1e9 / f64::from(count));
     }
     tell("put_128", "messages/s", &rates);
+    tell("put_128_cpu", "ns a message", &nanos);
 }
 
 /// One message, until it is durable, as a connection's task brings it; microseconds.
