@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tarfile
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import pytest
 from tests.interop import artifacts
 from tests.interop.cluster import broker, name_server
 from tests.interop.jvm import StartError
-from tests.interop.sample import TOPICS
+from tests.interop.sample import KEYS, TOPICS
 from tests.interop.store_sends import GET_MAX_OFFSET, Sender
 from tests.interop.test_ranges import FOUND, GET_MIN_OFFSET, PULL_MOVED, end, pull
 from tests.reference import golden
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.interop_all, pytest.mark.timeout(180)]
 
+QUERY_MESSAGE = 12
+SECONDS = 8.0
+"""How long an index may take to be made again."""
 REFUSED = -1
 WHOLE = 1
 PART = 0
@@ -47,9 +51,50 @@ def flip_body(store: Path) -> None:
     file.write_bytes(bytes(data))
 
 
+def drop_newest_segment(store: Path) -> None:
+    """Delete the newest file of the log that has records."""
+    used = [file for file in sorted((store / "commitlog").iterdir()) if any(file.read_bytes())]
+    for file in sorted((store / "commitlog").iterdir()):
+        if file >= used[-1]:
+            file.unlink()
+
+
+def drop_middle_segment(store: Path) -> None:
+    """Delete the second file of the log."""
+    sorted((store / "commitlog").iterdir())[1].unlink()
+
+
+def shorten_segment(store: Path) -> None:
+    """Cut the second file of the log in half."""
+    file = sorted((store / "commitlog").iterdir())[1]
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def unknown_record(store: Path) -> None:
+    """Let the newest messages be records of a kind that a later version may write."""
+    places = []
+    for file in sorted((store / "commitlog").iterdir()):
+        at, data = 0, file.read_bytes()
+        while data[at + 4 : at + 8] in (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab"):
+            record, end = log.decode(data, at)
+            if record.topic in TOPICS:
+                places.append((file, at))
+            at = end
+    for file, at in places[-5:]:
+        with file.open("r+b") as changed:
+            changed.seek(at + 7)
+            changed.write(b"\xaf")
+
+
 def delete_queue(store: Path) -> None:
     """Delete the files of one queue."""
     shutil.rmtree(store / "consumequeue" / "Single" / "0")
+
+
+def shorten_queue(store: Path) -> None:
+    """Leave one and a half entries of a queue's newest file."""
+    file = max((store / "consumequeue" / "Single" / "0").iterdir())
+    file.write_bytes(file.read_bytes()[:30])
 
 
 def spoil_queue(store: Path) -> None:
@@ -66,6 +111,24 @@ def empty_index(store: Path) -> None:
         file.write_bytes(b"")
 
 
+def delete_index(store: Path) -> None:
+    """Delete the index."""
+    shutil.rmtree(store / "index")
+
+
+def spoil_index(store: Path) -> None:
+    """Let half of the places that the index knows lead nowhere."""
+    for file in (store / "index").iterdir():
+        data = bytearray(file.read_bytes())
+        data[1000 : len(data) // 2] = b"\x5a" * (len(data) // 2 - 1000)
+        file.write_bytes(bytes(data))
+
+
+def spoil_checkpoint(store: Path) -> None:
+    """Let the checkpoint say anything."""
+    (store / "checkpoint").write_bytes(b"\x5a" * 4096)
+
+
 def delete_checkpoint(store: Path) -> None:
     """Delete the checkpoint."""
     (store / "checkpoint").unlink()
@@ -76,6 +139,36 @@ def cut_topics(store: Path) -> None:
     for name in ("topics.json", "topics.json.bak"):
         file = store / "config" / name
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def empty_offsets(store: Path) -> None:
+    """Leave nothing of the consumers' offsets."""
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        (store / "config" / name).write_bytes(b"")
+
+
+def found_keys(address: str) -> int:
+    """How many of the sample's keys lead to a message, once the index has had some time."""
+    keys = [(topic, key) for topic, those in KEYS.items() for key in those]
+    deadline = time.monotonic() + SECONDS
+    with closing(Sender(address)) as sender:
+        while True:
+            found = sum(is_found(sender, topic, key) for topic, key in keys)
+            if found == len(keys) or time.monotonic() > deadline:
+                return found
+            time.sleep(0.2)
+
+
+def is_found(sender: Sender, topic: str, key: str) -> bool:
+    """Whether a key leads to a message."""
+    fields = {
+        "topic": topic,
+        "key": key,
+        "maxNum": "32",
+        "beginTimestamp": "0",
+        "endTimestamp": str(2**62),
+    }
+    return sender.ask(QUERY_MESSAGE, fields).code == FOUND
 
 
 def read_all(address: str) -> int:
@@ -96,8 +189,8 @@ def read_all(address: str) -> int:
     return read
 
 
-def outcome(who: str, store: Path, names: str, sent: dict[str, Any]) -> int:
-    """What a broker makes of a store: all can be read, a part of it, or it does not start."""
+def outcome(who: str, store: Path, names: str, sent: dict[str, Any], what: str) -> int:
+    """What a broker makes of a store: all is read, or found by key; a part; it does not start."""
     settings = {"store_dir": store, "properties": sent["settings"]}
     one = broker(who, artifacts.VERSIONS[0], names, **settings)
     try:
@@ -105,6 +198,9 @@ def outcome(who: str, store: Path, names: str, sent: dict[str, Any]) -> int:
     except StartError:
         return REFUSED
     try:
+        if what == "keys":
+            found = found_keys(one.address)
+            return WHOLE if found == sum(map(len, KEYS.values())) else PART
         # The sample's delayed message is due by now: it may be there once more.
         return WHOLE if read_all(one.address) >= len(sent["messages"]) else PART
     except ConnectionRefusedError:
@@ -114,21 +210,8 @@ def outcome(who: str, store: Path, names: str, sent: dict[str, Any]) -> int:
         one.kill()
 
 
-@pytest.mark.parametrize(
-    ("end", "damage", "java", "ours"),
-    [
-        ("kill", flip_body, PART, REFUSED),
-        ("clean", delete_queue, PART, WHOLE),
-        ("clean", spoil_queue, PART, PART),
-        ("kill", spoil_queue, PART, WHOLE),
-        ("kill", empty_index, WHOLE, WHOLE),
-        ("kill", delete_checkpoint, WHOLE, WHOLE),
-        ("clean", cut_topics, REFUSED, REFUSED),
-    ],
-)
-def test_both_brokers_on_the_same_damage(
-    tmp_path: Path, end: str, damage: Callable[[Path], None], java: int, ours: int
-) -> None:
+def both(end: str, damage: Callable[[Path], None], tmp_path: Path, what: str) -> dict[str, int]:
+    """What each broker makes of the sample with this damage."""
     artifacts.require_java()
     one = sample(end)
     with tarfile.open(golden.GOLDEN / one["file"]) as tar:
@@ -138,5 +221,46 @@ def test_both_brokers_on_the_same_damage(
     with name_server("ours", artifacts.VERSIONS[0]) as names:
         for who in ("java", "ours"):
             shutil.copytree(tmp_path / "whole", tmp_path / who)
-            found[who] = outcome(who, tmp_path / who, names.address, golden.content(one))
-    assert found == {"java": java, "ours": ours}
+            sent = golden.content(one)
+            found[who] = outcome(who, tmp_path / who, names.address, sent, what)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("end", "damage", "java", "ours"),
+    [
+        ("kill", flip_body, PART, REFUSED),
+        ("clean", drop_newest_segment, PART, PART),
+        ("clean", drop_middle_segment, PART, REFUSED),
+        ("kill", shorten_segment, REFUSED, REFUSED),
+        ("kill", unknown_record, PART, REFUSED),
+        ("clean", delete_queue, PART, WHOLE),
+        ("clean", shorten_queue, REFUSED, WHOLE),
+        ("kill", shorten_queue, REFUSED, WHOLE),
+        ("clean", spoil_queue, PART, PART),
+        ("kill", spoil_queue, PART, WHOLE),
+        ("kill", empty_index, WHOLE, WHOLE),
+        ("kill", delete_checkpoint, WHOLE, WHOLE),
+        ("kill", spoil_checkpoint, WHOLE, WHOLE),
+        ("clean", cut_topics, REFUSED, REFUSED),
+        ("clean", empty_offsets, WHOLE, REFUSED),
+    ],
+)
+def test_both_brokers_on_the_same_damage(
+    tmp_path: Path, end: str, damage: Callable[[Path], None], java: int, ours: int
+) -> None:
+    assert both(end, damage, tmp_path, "messages") == {"java": java, "ours": ours}
+
+
+@pytest.mark.parametrize(
+    ("end", "damage", "java", "ours"),
+    [
+        ("clean", delete_index, PART, WHOLE),
+        ("kill", empty_index, WHOLE, WHOLE),
+        ("clean", spoil_index, PART, PART),
+    ],
+)
+def test_both_brokers_by_key_after_damage_of_the_index(
+    tmp_path: Path, end: str, damage: Callable[[Path], None], java: int, ours: int
+) -> None:
+    assert both(end, damage, tmp_path, "keys") == {"java": java, "ours": ours}
