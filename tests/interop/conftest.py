@@ -37,7 +37,7 @@ those in which the two have something to tell each other. The rest says on them 
 `ours`.
 """
 
-TOGETHER = ("test_exchange", "test_our_clients")
+TOGETHER = ("test_exchange", "test_our_clients", "test_send_features")
 """Modules that share the real servers of kind `java` run one after the other."""
 
 
