@@ -32,7 +32,23 @@ pub(crate) fn a_queue(disk: &SimDisk, random: &mut Random) -> Option<Harm> {
         .collect();
     let (oldest, newest) = (files.first()?, files.last()?);
     let remove = |path: &Path| session.remove(path).expect("removed");
-    let what = match random.below(4) {
+    let length_of = |path: &Path| {
+        session
+            .open(path)
+            .and_then(|file| file.length())
+            .expect("a length")
+    };
+    // A store none of whose queue files has the configured length is refused: that looks like another configuration.
+    let whole = length_of(newest);
+    let mut all = Vec::new();
+    for topic in names(&root) {
+        for id in names(&root.join(&topic)) {
+            let queue = root.join(&topic).join(id);
+            all.extend(names(&queue).into_iter().map(|name| queue.join(name)));
+        }
+    }
+    let is_only = !all.iter().any(|file| file != newest && length_of(file) == whole);
+    let what = match random.below(if is_only { 3 } else { 4 }) {
         0 => {
             for file in &files {
                 remove(file);
@@ -50,7 +66,7 @@ pub(crate) fn a_queue(disk: &SimDisk, random: &mut Random) -> Option<Harm> {
         }
         _ => {
             let file = session.open(newest).expect("a file");
-            let length = random.below(usize::try_from(file.length().expect("its length")).unwrap() + 1);
+            let length = random.below(usize::try_from(whole).unwrap() + 1);
             file.set_length(length as u64).expect("shortened");
             format!("{} has {length} bytes left", newest.display())
         }
