@@ -156,6 +156,8 @@ impl QueueFiles {
                 dirty: false,
             });
         }
+        // Who was killed may have made the newest one a moment before.
+        self.moved |= crashed && self.list.len() > 1;
         Ok(shape)
     }
 
@@ -449,10 +451,24 @@ impl QueueFiles {
             && let Some(first) = self.list.first()
             && first.base + self.per_file <= live
         {
+            if removed == 0 {
+                self.keep_newest(fs)?;
+            }
             self.remove_at(fs, 0)?;
             removed += 1;
         }
         Ok(removed)
+    }
+
+    /// Makes the newest file durable unless it is known to be: without it nothing tells where the queue goes on, once older ones
+    /// are gone.
+    fn keep_newest(&mut self, fs: &dyn Fs) -> Result<(), StoreError> {
+        let Some(newest) = self.list.last().filter(|newest| self.moved || newest.dirty) else {
+            return Ok(());
+        };
+        let path = self.path(newest.base);
+        fs.open(&path).and_then(|file| file.sync()).at("flush", &path)?;
+        fs.sync_directory(&self.directory).at("flush", &self.directory)
     }
 
     /// Deletes all files and the directory.
