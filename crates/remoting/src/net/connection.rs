@@ -214,6 +214,8 @@ impl Connection {
             }
         }
         self.end_burst();
+        // Whoever sees an answer may look at the counters next.
+        self.setting.stats.add(&mut self.tally);
         progress |= self.write(cx)?;
         if self.ended && !self.unread {
             return Err(CloseReason::ByPeer);

@@ -100,6 +100,8 @@ impl Connection {
                 }
             }
             Some(Row::Python(requests)) => {
+                // Answered on another thread, perhaps before this burst ends: what it tells counts itself.
+                self.setting.stats.add(&mut self.tally);
                 let command = request;
                 let peer = self.peer.clone();
                 let at = Instant::now();
