@@ -53,6 +53,14 @@ pub(crate) struct Deferred {
     pub(crate) store_ms: i64,
 }
 
+/// One write that brought records into the log.
+#[derive(Debug)]
+struct Written {
+    bytes: u64,
+    /// Entries that the index has not got.
+    keys_waiting: usize,
+}
+
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
@@ -151,13 +159,15 @@ impl Inner {
         let mut next = 0;
         while next < scratch.targets.len() {
             match self.append(scratch, next) {
-                Ok(0) => {
+                Ok(None) => {
                     if let Err(error) = self.renew_queue(scratch, next) {
                         tell(Err(error));
                         next += 1;
                     }
                 }
-                Ok(count) => {
+                Ok(Some(written)) => {
+                    let count = scratch.placed.len();
+                    self.after_write(&written);
                     for (at, placed) in scratch.placed.drain(..).enumerate() {
                         if let Some(target) = scratch.targets.get(next + at) {
                             self.after_append(target, &placed);
@@ -192,22 +202,26 @@ impl Inner {
         Ok(())
     }
 
-    /// The message is stored: what fails from here on stops the next put, not this one.
+    /// The messages are stored: what fails from here on stops the next put, not these.
+    fn after_write(&self, written: &Written) {
+        if self.disk.spend(written.bytes)
+            && let Err(error) = self.look_at_disk()
+        {
+            tracing::error!(%error, "cannot see how much space is free");
+        }
+        if written.keys_waiting >= INDEX_NOW {
+            self.note_failure("cannot fill the key index", self.index_round());
+        } else if written.keys_waiting >= INDEX_SOON {
+            self.index_alarm.ring();
+        }
+    }
+
+    /// The same for one queue.
     fn after_append(&self, target: &Target, placed: &Placed) {
         let queue = &target.queue;
         if placed.units_waiting >= WRITE_NOW {
             self.queues.note_unsynced(queue);
             self.note_failure("cannot write a consume queue", queue.write_out(self.fs.as_ref()));
-        }
-        if self.disk.spend(placed.bytes())
-            && let Err(error) = self.look_at_disk()
-        {
-            tracing::error!(%error, "cannot see how much space is free");
-        }
-        if placed.keys_waiting >= INDEX_NOW {
-            self.note_failure("cannot fill the key index", self.index_round());
-        } else if placed.keys_waiting >= INDEX_SOON {
-            self.index_alarm.ring();
         }
         self.announce(target, placed);
     }
@@ -239,9 +253,9 @@ impl Inner {
         queue.is_closing()
     }
 
-    /// Writes the targets from `from` on that fit into the segment, in one write; says how many. None when the first one's queue
-    /// is being deleted.
-    fn append(&self, scratch: &mut Scratch, from: usize) -> Result<usize, StoreError> {
+    /// Writes the targets from `from` on that fit into the segment, in one write, and notes their places in the scratch. `None`
+    /// when the first one's queue is being deleted.
+    fn append(&self, scratch: &mut Scratch, from: usize) -> Result<Option<Written>, StoreError> {
         let mut append = self.wait_for_append()?;
         let _hold = self.brakes.hold();
         let append = &mut *append;
@@ -252,7 +266,7 @@ impl Inner {
             .get(from)
             .filter(|first| !first.queue.is_closing())
         else {
-            return Ok(0);
+            return Ok(None);
         };
         let base = scratch.bytes_of(first).start;
         append
@@ -270,18 +284,27 @@ impl Inner {
             append
                 .tail
                 .write(&self.log, records)
-                .inspect_err(|error| self.note_full(error))
+                .inspect_err(|error| self.note_full(error))?;
+            Ok(records.len() as u64)
         });
-        if let Err(error) = written {
-            scratch.take_back(run);
-            return Err(error);
-        }
+        let bytes = match written {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                scratch.take_back(run);
+                return Err(error);
+            }
+        };
         append.tail.last_store_ms = store_ms;
         if append.tail.is_past_half(&self.log) {
             self.prepare_soon();
         }
-        self.hand_on(append, scratch, run.clone(), place);
-        Ok(run.len())
+        append.bytes += bytes;
+        append.writes += 1;
+        self.hand_on(append, scratch, run, place);
+        Ok(Some(Written {
+            bytes,
+            keys_waiting: append.index.len(),
+        }))
     }
 
     /// The time of this append; a clock that went back is noted first.
@@ -320,12 +343,9 @@ impl Inner {
             if let Some(last) = pieces.last() {
                 append.tail.last.record = place.of(last);
             }
-            placed.keys_waiting = append.index.len();
             append.messages += pieces.len() as u64;
-            append.bytes += placed.bytes();
         }
         append.tail.last.end = append.tail.position;
-        append.writes += 1;
     }
 
     /// Tells the listener of what is readable now.

@@ -36,19 +36,19 @@ pub(crate) fn put(
     lay_out: impl FnOnce(&mut Scratch) -> Result<(), StoreError>,
 ) {
     write_unless(|of| Arc::ptr_eq(of, store));
-    let refused = WAITING.with_borrow_mut(|waiting| {
+    let bytes = WAITING.with_borrow_mut(|waiting| {
         if let Err(error) = lay_out(&mut waiting.scratch) {
-            return Some((done, error));
+            return Err((done, error));
         }
         waiting.done.push(done);
         waiting.store.get_or_insert_with(|| Arc::clone(store));
-        None
+        Ok(waiting.scratch.bytes())
     });
-    if let Some((done, error)) = refused {
-        return done(Err(error));
-    }
-    if WAITING.with_borrow(|waiting| waiting.scratch.bytes() >= WRITE_AT) {
-        write(store);
+    // Outside of the borrow: who is told may put again.
+    match bytes {
+        Ok(WRITE_AT..) => write(store),
+        Ok(_) => {}
+        Err((done, error)) => done(Err(error)),
     }
 }
 

@@ -314,8 +314,6 @@ pub(crate) struct Placed {
     pub(crate) tags_code: Option<i64>,
     /// Bytes that its queue has not written.
     pub(crate) units_waiting: usize,
-    /// Entries that the index has not got.
-    pub(crate) keys_waiting: usize,
 }
 
 impl Placed {
@@ -338,11 +336,6 @@ impl Placed {
             },
             tags_code: tags_code.filter(|first| codes.all(|code| code == *first)),
             units_waiting: 0,
-            keys_waiting: 0,
         }
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        u64::try_from(self.stored.end_position - self.stored.physical_offset).unwrap_or_default()
     }
 }

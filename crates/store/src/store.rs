@@ -273,9 +273,9 @@ impl Store {
         self.inner.when_durable(position, done, Burst::Open);
     }
 
-    /// Ends a burst: writes what its puts brought. Where somebody waits for the disk, no fsync is under way and fsyncs are quick, this thread does the
-    /// fsync for all who wait, and answers them before it returns; otherwise it is left to who does that now or to the
-    /// thread of the store, as it is when nobody waits.
+    /// Ends a burst: writes what its puts brought. Where somebody waits for the disk, no fsync is under way and fsyncs are
+    /// quick, this thread does the fsync for all who wait, and answers them before it returns; otherwise it is left to who
+    /// does that now or to the thread of the store, as it is when nobody waits.
     pub fn end_burst(&self) {
         burst::write(&self.inner);
         self.inner.end_burst();

@@ -336,9 +336,7 @@ impl Walk<'_> {
         }
         Ok(true)
     }
-}
 
-impl Walk<'_> {
     /// True for a queue without units, or whose newest unit is of a record in front of the log's start.
     fn has_no_record(&self, queue: &ConsumeQueue) -> Result<bool, StoreError> {
         if queue.end() == queue.min() {
