@@ -118,14 +118,12 @@ impl Clients {
     /// Takes in a producer's heartbeat. False: there are too many groups for one more.
     pub fn beat_producer(&self, group: &str, client: &Client) -> bool {
         let mut tables = self.write();
-        let count = tables.producers.len();
-        if let Some(members) = tables.producers.get_mut(group) {
-            members.insert(client.peer.id(), client.clone());
-        } else if count < PRODUCER_GROUPS {
-            let members = HashMap::from([(client.peer.id(), client.clone())]);
-            tables.producers.insert(group.to_owned(), members);
+        if tables.producers.len() >= PRODUCER_GROUPS && !tables.producers.contains_key(group) {
+            return false;
         }
-        count < PRODUCER_GROUPS || tables.producers.contains_key(group)
+        let members = tables.producers.entry(group.to_owned()).or_default();
+        members.insert(client.peer.id(), client.clone());
+        true
     }
 
     /// A client leaves a consumer group. Answers the members to tell.
