@@ -19,7 +19,7 @@ from typing import Literal, Self
 
 from pyrmq import _core
 from pyrmq._client.options import ConfiguredConsumer
-from pyrmq._client.values import at_least_one, milliseconds, places_of, start_of
+from pyrmq._client.values import milliseconds, places_of, start_of, whole
 from pyrmq.errors import ConfigError
 from pyrmq.message import QueueId, ReceivedMessage
 
@@ -150,7 +150,7 @@ class PullConsumer(ConfiguredConsumer):
             ...     print(message.queue_offset, message.body)
         """
         wait = None if timeout is None else milliseconds("timeout", timeout)
-        return self._core.poll(at_least_one("max_messages", max_messages), wait)
+        return self._core.poll(whole("max_messages", max_messages, 1), wait)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Give messages one by one, for ever; a message is done when the next is asked for."""

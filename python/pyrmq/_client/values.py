@@ -16,7 +16,6 @@ __all__ = [
     "Selector",
     "Start",
     "all_sent",
-    "at_least_one",
     "handle_of",
     "milliseconds",
     "name_servers",
@@ -86,19 +85,13 @@ def milliseconds(option: str, seconds: float) -> int:
     return max(1, round(min(seconds, _LONGEST_S) * 1000)) if seconds else 0
 
 
-def whole(option: str, number: object, lowest: int = 0) -> None:
+def whole(option: str, number: object, lowest: int = 0) -> int:
     """Refuse what is no whole number, or one that no option can be."""
-    fits = isinstance(number, int) and not isinstance(number, bool) and number < 2**31
-    if not fits or number < lowest:  # type: ignore[operator]
-        raise ConfigError(
-            f"option `{option}` is {number!r}, it must be a whole number from {lowest} on"
-        )
-
-
-def at_least_one(option: str, count: int) -> int:
-    """Refuse a count that would never be reached."""
-    whole(option, count, 1)
-    return count
+    if isinstance(number, int) and not isinstance(number, bool) and lowest <= number < 2**31:
+        return number
+    raise ConfigError(
+        f"option `{option}` is {number!r}, it must be a whole number from {lowest} on"
+    )
 
 
 Selector = Callable[[Sequence[QueueId]], QueueId | int]

@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from pyrmq import _core
 from pyrmq._client.options import ConfiguredConsumer
-from pyrmq._client.values import at_least_one, places_of, start_of
+from pyrmq._client.values import places_of, start_of, whole
 from pyrmq.aio.outcomes import Outcomes
 from pyrmq.errors import ConfigError
 from pyrmq.message import QueueId, ReceivedMessage
@@ -83,7 +83,7 @@ class PullConsumer(ConfiguredConsumer):
         Example:
             >>> await consumer.poll(timeout=1.0)  # doctest: +SKIP
         """
-        at_least_one("max_messages", max_messages)
+        whole("max_messages", max_messages, 1)
         arrival = self._listen()
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
