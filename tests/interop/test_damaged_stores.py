@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.interop.ours import OurBroker
+    from tests.interop.rocketmq import JavaBroker
+
 pytestmark = [pytest.mark.interop_all, pytest.mark.timeout(180)]
 
 QUERY_MESSAGE = 12
@@ -193,16 +196,20 @@ def outcome(who: str, store: Path, names: str, sent: dict[str, Any], what: str) 
     """What a broker makes of a store: all is read, or found by key; a part; it does not start."""
     settings = {"store_dir": store, "properties": sent["settings"]}
     one = broker(who, artifacts.VERSIONS[0], names, **settings)
+    if what == "keys":
+        return verdict(one, lambda at: found_keys(at) == sum(map(len, KEYS.values())))
+    # The sample's delayed message is due by now: it may be there once more.
+    return verdict(one, lambda at: read_all(at) >= len(sent["messages"]))
+
+
+def verdict(one: OurBroker | JavaBroker, is_whole: Callable[[str], bool]) -> int:
+    """Start a broker on a damaged store, ask whether all is there, and kill it."""
     try:
         one.start()
     except StartError:
         return REFUSED
     try:
-        if what == "keys":
-            found = found_keys(one.address)
-            return WHOLE if found == sum(map(len, KEYS.values())) else PART
-        # The sample's delayed message is due by now: it may be there once more.
-        return WHOLE if read_all(one.address) >= len(sent["messages"]) else PART
+        return WHOLE if is_whole(one.address) else PART
     except ConnectionRefusedError:
         # A JVM that is about to end passes for a started one.
         return REFUSED

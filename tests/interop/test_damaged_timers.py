@@ -16,9 +16,8 @@ from pyrmq import Producer
 from tests.interop import artifacts
 from tests.interop.ask import await_registered
 from tests.interop.cluster import broker, name_server
-from tests.interop.jvm import StartError
 from tests.interop.store_sends import GET_MAX_OFFSET, Sender
-from tests.interop.test_damaged_stores import PART, REFUSED, WHOLE
+from tests.interop.test_damaged_stores import PART, REFUSED, WHOLE, verdict
 from tests.interop.test_timer_stores import SETTINGS, TOPIC
 
 if TYPE_CHECKING:
@@ -118,17 +117,7 @@ def delivered(who: str, store: Path) -> int:
         one = broker(
             who, artifacts.VERSIONS[0], names.address, store_dir=store, properties=settings
         )
-        try:
-            one.start()
-        except StartError:
-            return REFUSED
-        try:
-            return WHOLE if count(one.address) >= COUNT else PART
-        except ConnectionRefusedError:
-            # A JVM that is about to end passes for a started one.
-            return REFUSED
-        finally:
-            one.kill()
+        return verdict(one, lambda at: count(at) >= COUNT)
 
 
 def count(address: str) -> int:

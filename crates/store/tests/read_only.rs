@@ -15,13 +15,12 @@
 
 mod common;
 
-use common::{content, open, put, real, small};
+use common::{again, content, open, put, real, small};
 use pyrmq_store::{Store, StoreError};
 use pyrmq_testkit::TempDir;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// Tells an inner run which store it is about.
 const PLACE: &str = "PYRMQ_READ_ONLY";
@@ -62,29 +61,6 @@ fn is_refused(root: &Path) {
     assert!(why.iter().any(|why| text.contains(why)), "{text}");
 }
 
-/// Runs one test of this file again by a command of the system, if that is allowed here. The program lies where everybody may read.
-fn again(program: &str, arguments: &[&str], test: &str, place: &Path) {
-    let home = TempDir::new().unwrap();
-    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let copy = home.path().join("test");
-    fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
-    let output = Command::new(program)
-        .args(arguments)
-        .args([copy.as_os_str(), test.as_ref()])
-        .env(PLACE, place)
-        .output();
-    let output = match output {
-        Ok(output) => output,
-        Err(error) => return eprintln!("skipped: there is no {program} here: {error}"),
-    };
-    let said = String::from_utf8_lossy(&output.stderr);
-    if output.status.code() == Some(77) || said.starts_with(program) {
-        return eprintln!("skipped: this system does not let {program} do it: {said}");
-    }
-    let text = said.into_owned() + &String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
-}
-
 /// Runs one test of this file again as a user who owns nothing.
 fn as_nobody(test: &str, place: &Path) {
     let script = r#"exec "$0" --exact "$1" --nocapture"#;
@@ -96,7 +72,7 @@ fn as_nobody(test: &str, place: &Path) {
         "-c",
         script,
     ];
-    again("setpriv", &nobody, test, place);
+    again("setpriv", &nobody, test, (PLACE, place));
 }
 
 #[test]
@@ -110,7 +86,7 @@ fn a_read_only_mount_is_named() {
         "unshare",
         &["-rm", "sh", "-c", script],
         "a_read_only_mount_is_named",
-        dir.path(),
+        (PLACE, dir.path()),
     );
 }
 

@@ -7,6 +7,7 @@
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
+    clippy::print_stderr,
     reason = "a test that cannot go on says so"
 )]
 
@@ -14,9 +15,13 @@ use pyrmq_remoting::message::record::{Records, records};
 use pyrmq_remoting::message::{java_hash, properties};
 use pyrmq_store::fs::RealFs;
 use pyrmq_store::{Fs, Get, GetStatus, Got, Message, Options, Store, StoreError, Stored, TagFilter};
+use pyrmq_testkit::TempDir;
 use std::collections::BTreeMap;
+use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 /// Small files, so that a test sees several of them.
@@ -152,4 +157,31 @@ pub(crate) fn content(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         }
     }
     all
+}
+
+/// Runs one test of a file again by a command of the system, if that is allowed here, with a variable that tells the inner run
+/// what it is about. The program lies where everybody may read; the command says 77 where it may not do what it has to.
+pub(crate) fn again(program: &str, arguments: &[&str], test: &str, (variable, place): (&str, &Path)) {
+    let home = TempDir::new().unwrap();
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let copy = home.path().join("test");
+    fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    let output = Command::new(program)
+        .args(arguments)
+        .args([copy.as_os_str(), test.as_ref()])
+        .env(variable, place)
+        .output();
+    let output = match output {
+        Ok(output) => output,
+        Err(error) => return eprintln!("skipped: there is no {program} here: {error}"),
+    };
+    let text = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(77) || text.starts_with(program) {
+        return eprintln!("skipped: this system does not let {program} do it: {text}");
+    }
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}\n{text}"
+    );
 }
