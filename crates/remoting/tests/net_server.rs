@@ -350,6 +350,26 @@ async fn who_does_not_read_is_no_longer_read_and_costs_bounded_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_who_do_not_read_share_what_answers_may_take() {
+    let mut options = options();
+    options.outgoing_total_bytes = 1024 * 1024;
+    options.connection.write_timeout = Duration::from_millis(500);
+    let server = Running::start(options);
+    let asked = big(100_000).repeat(300);
+    let mut peers = Vec::new();
+    for _ in 0..20 {
+        let mut peer = RawPeer::connect(server.address).await.unwrap();
+        peer.send(&asked).await.unwrap();
+        peers.push(peer);
+    }
+    let stats = server.stats.clone();
+    assert!(eventually(|| stats.snapshot().stalled == 20).await);
+    // Each got some 128 KiB and what its socket takes. With 16 MiB for each it would be 160 answers and more.
+    let requests = stats.snapshot().requests;
+    assert!((20..20 * 110).contains(&requests), "{requests}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_reader_gets_everything() {
     let mut options = options();
     options.connection.outgoing_bytes = 256 * 1024;

@@ -9,6 +9,7 @@ use super::link::{Link, Phase};
 use super::pending::Callback;
 use super::resolve::{Resolve, SystemResolver};
 use super::server::{Events, next_peer_id};
+use super::share::Room;
 use super::stats::Stats;
 use super::{ClientOptions, CloseReason, NetError, Outbox, Peer, Table, Tracker};
 use crate::codes::response;
@@ -88,6 +89,7 @@ impl Client {
                 table,
                 stats: Arc::default(),
                 large: None,
+                waiting: Room::new(usize::MAX),
             }),
             events,
             resolver,

@@ -7,13 +7,14 @@
 //!        again while there was progress, at most TURN_FRAMES frames or 128 KiB; then let other tasks run
 //! sleep: until the socket, a push or the earliest of idle, stall, deadline
 //! ```
-//! What a peer can cost: one partial frame up to the decoder's cap, `outgoing_bytes` of waiting answers before it is
-//! no longer read (`outgoing_close_bytes` before it is closed), `in_flight` unanswered requests.
+//! What a peer can cost: one partial frame up to the decoder's cap, `outgoing_bytes` of waiting answers (less where many are
+//! slow: `share.rs`) before it is no longer read (`outgoing_close_bytes` before it is closed), `in_flight` unanswered requests.
 
 use super::large::{Turn, Turns};
 use super::link::{Link, Park, Phase};
 use super::outgoing::Batch;
 use super::pending::Waiter;
+use super::share::{Room, Share};
 use super::stats::{Snapshot, Stats};
 use super::{CloseReason, ConnectionOptions, Outbox, Peer, Table};
 use crate::codes::response;
@@ -24,6 +25,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
@@ -49,6 +51,7 @@ pub(super) struct Setting {
     pub(super) table: Arc<Table>,
     pub(super) stats: Arc<Stats>,
     pub(super) large: Option<Turns>,
+    pub(super) waiting: Arc<Room>,
 }
 
 /// Since when something hangs, and how many bytes have moved since.
@@ -98,6 +101,7 @@ pub(super) struct Connection {
     /// A request since the last write waits for the burst's end.
     pub(super) in_burst: bool,
     pub(super) turn: Turn,
+    share: Share,
     ready: VecDeque<Command>,
     batch: Batch,
     blocked: bool,
@@ -116,6 +120,7 @@ impl Connection {
     pub(super) fn new(stream: TcpStream, link: Arc<Link>, peer: Peer, setting: Arc<Setting>) -> Self {
         let now = Instant::now();
         let armed = now + setting.options.idle;
+        let share = Share::of(&setting.waiting);
         Self {
             stream,
             link,
@@ -130,6 +135,7 @@ impl Connection {
             more: false,
             in_burst: false,
             turn: Turn::None,
+            share,
             ready: VecDeque::new(),
             batch: Batch::default(),
             blocked: false,
@@ -201,7 +207,7 @@ impl Connection {
             return Err(self.link.reason().unwrap_or(CloseReason::Here));
         }
         let mut progress = false;
-        if phase < Phase::Closing && self.link.takes_more() {
+        if phase < Phase::Closing && self.takes_more() {
             if !self.unread && !self.ended && self.may_read(cx) {
                 progress |= self.read(cx, work)?;
             }
@@ -217,6 +223,7 @@ impl Connection {
         // Whoever sees an answer may look at the counters next.
         self.setting.stats.add(&mut self.tally);
         progress |= self.write(cx)?;
+        self.share.tell(self.link.queued.load(Ordering::Relaxed));
         if self.ended && !self.unread {
             return Err(CloseReason::ByPeer);
         }
@@ -224,6 +231,13 @@ impl Connection {
             return Err(self.link.reason().unwrap_or(CloseReason::Here));
         }
         Ok(progress)
+    }
+
+    /// True while this side should read: what waits for the peer is within its bound, and within what the others leave.
+    pub(super) fn takes_more(&mut self) -> bool {
+        let queued = self.link.queued.load(Ordering::Relaxed);
+        self.share.tell(queued);
+        queued < self.share.allowed(self.setting.options.outgoing_bytes)
     }
 
     fn is_flushed(&self) -> bool {
@@ -339,9 +353,9 @@ impl Connection {
         phase: Phase,
         deadline: Option<Instant>,
     ) -> Result<bool, CloseReason> {
+        let half = !self.input.is_empty() && self.takes_more() && !self.turn.is_waiting();
         let options = &self.setting.options;
         let idle = self.last_active + options.idle;
-        let half = !self.input.is_empty() && self.link.takes_more() && !self.turn.is_waiting();
         let stalled = self.write_hang.due(self.blocked, self.now, options.write_timeout);
         let half = self.read_hang.due(half, self.now, options.idle);
         if self.now >= idle {

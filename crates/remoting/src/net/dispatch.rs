@@ -19,7 +19,7 @@ impl Connection {
     pub(super) fn dispatch(&mut self, work: &mut usize) -> Result<(), CloseReason> {
         let before = *work;
         let result = loop {
-            if *work == 0 || !self.link.takes_more() {
+            if *work == 0 || !self.takes_more() {
                 break Ok(());
             }
             match frame::decode(&mut self.input, &self.setting.options.limits) {

@@ -143,11 +143,6 @@ impl Link {
         self.lock().reason.clone()
     }
 
-    /// True while this side should read: what waits for the peer is within its bound.
-    pub(super) fn takes_more(&self) -> bool {
-        self.queued.load(Ordering::Relaxed) < self.outgoing_bytes
-    }
-
     pub(super) fn written(&self, cost: usize) {
         self.queued.fetch_sub(cost, Ordering::Relaxed);
     }

@@ -25,6 +25,7 @@ mod pending;
 mod requests;
 mod resolve;
 mod server;
+mod share;
 pub mod shutdown;
 mod stats;
 pub mod table;

@@ -90,6 +90,9 @@ pub struct LargeFrames {
 pub struct ServerOptions {
     /// For each of its connections.
     pub connection: ConnectionOptions,
+    /// Bytes that may wait to be written on all connections together before slow readers get less than `outgoing_bytes`
+    /// each: as much as is left of it, but 128 KiB always.
+    pub outgoing_total_bytes: usize,
     /// Connections that wait to be accepted. Apache `serverSocketBacklog`: 1024.
     pub backlog: u32,
     /// Connections at the same time; one more is closed at once.
@@ -106,6 +109,7 @@ impl Default for ServerOptions {
     fn default() -> Self {
         Self {
             connection: ConnectionOptions::default(),
+            outgoing_total_bytes: 256 * MIB,
             backlog: 1024,
             max_connections: 65_536,
             drain: Duration::from_secs(10),
@@ -120,6 +124,7 @@ impl ServerOptions {
     pub fn validate(&self) -> Result<(), NetError> {
         self.connection.validate()?;
         at_least_one("max_connections", self.max_connections)?;
+        at_least_one("outgoing_total_bytes", self.outgoing_total_bytes)?;
         if !(1..=65_535).contains(&self.backlog) {
             return Err(bad("backlog", self.backlog, "1 to 65535"));
         }

@@ -6,6 +6,7 @@
 use super::connection::{Connection, Setting};
 use super::large::Turns;
 use super::link::{Link, Phase};
+use super::share::Room;
 use super::stats::{Snapshot, Stats};
 use super::{CloseReason, NetError, Peer, ServerOptions, Shutdown, Table, Tracker};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -92,6 +93,7 @@ impl Server {
                     table,
                     stats: Arc::default(),
                     large: options.large_frames.map(Turns::new),
+                    waiting: Room::new(options.outgoing_total_bytes),
                 }),
                 events,
                 opaque: Arc::default(),
