@@ -5,7 +5,8 @@
 //!                          40 to 63 kept as they are: a newer broker may use them
 //!                          64 ours: magic "PYRMQ-C1", then for log and queues the newest durable record's begin and end int64;
 //!                          104 CRC-32 of bytes 0 to 23 and 64 to 103
-//! abort                    the process id; there while a store is open
+//! abort                    the process id; there while a store is open. Ours: a line with the length of queue files, and after a
+//!                          failed fsync one with the position up to which the log is durable
 //! ```
 //! A time is the store time of the newest message that is durable in the commit log, the consume queues, the key index.
 //! After a crash everything up to three seconds before the smaller of the first two is taken as it is. Our part says the
@@ -18,6 +19,7 @@ use crate::format::{ABORT, CHECKPOINT};
 use crate::fs::{Context, File, Fs};
 use crate::sync::lock;
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -26,6 +28,8 @@ const LENGTH: usize = 4096;
 pub(crate) const SLACK_MS: i64 = 3000;
 /// What stands in the abort file in front of the position up to which the log was durable when an fsync failed.
 const UNSURE: &str = "unsure from ";
+/// What stands there in front of the length that queue files are made with.
+const QUEUE_FILES: &str = "queue files of ";
 
 /// Where our part stands, and how it begins.
 const MARKS_AT: usize = 64;
@@ -284,6 +288,8 @@ pub(crate) enum LastStop {
     Crash {
         /// From where on the log must be written again: an fsync failed.
         unsure_from: Option<i64>,
+        /// The length that queue files were made with, where one of ours crashed.
+        queue_file_bytes: Option<u64>,
     },
 }
 
@@ -295,39 +301,59 @@ impl LastStop {
             return Ok(Self::Clean);
         }
         let text = fs.read(&path).at("read", &path)?;
-        let unsure_from = String::from_utf8_lossy(&text)
-            .lines()
-            .find_map(|line| line.strip_prefix(UNSURE)?.trim().parse().ok());
-        Ok(Self::Crash { unsure_from })
+        let text = String::from_utf8_lossy(&text);
+        Ok(Self::Crash {
+            unsure_from: number_behind(&text, UNSURE),
+            queue_file_bytes: number_behind(&text, QUEUE_FILES),
+        })
     }
 
     pub(crate) fn is_crash(self) -> bool {
         self != Self::Clean
     }
+
+    fn unsure_from(self) -> Option<i64> {
+        match self {
+            Self::Clean => None,
+            Self::Crash { unsure_from, .. } => unsure_from,
+        }
+    }
 }
 
-/// Says that a store is open.
-pub(crate) fn mark_open(fs: &dyn Fs, root: &Path, before: LastStop) -> Result<(), StoreError> {
-    let unsure_from = match before {
-        LastStop::Clean => None,
-        LastStop::Crash { unsure_from } => unsure_from,
-    };
-    write_abort(fs, root, unsure_from)?;
+/// The number of the line that begins like this.
+fn number_behind<T: FromStr>(text: &str, name: &str) -> Option<T> {
+    let mut lines = text.lines();
+    lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+}
+
+/// Says that a store is open, and with which length it makes queue files.
+pub(crate) fn mark_open(
+    fs: &dyn Fs,
+    root: &Path,
+    before: LastStop,
+    queue_file_bytes: u64,
+) -> Result<(), StoreError> {
+    write_abort(fs, root, queue_file_bytes, before.unsure_from())?;
     fs.sync_directory(root).at("flush", root)
 }
 
 /// Says that an fsync failed: the next store on this machine must not trust what it reads behind `position`.
-pub(crate) fn mark_unsure(fs: &dyn Fs, root: &Path, position: i64) {
-    if let Err(error) = write_abort(fs, root, Some(position)) {
+pub(crate) fn mark_unsure(fs: &dyn Fs, root: &Path, queue_file_bytes: u64, position: i64) {
+    if let Err(error) = write_abort(fs, root, queue_file_bytes, Some(position)) {
         tracing::error!(%error, "the failed fsync could not be noted");
     }
 }
 
-fn write_abort(fs: &dyn Fs, root: &Path, unsure_from: Option<i64>) -> Result<(), StoreError> {
+fn write_abort(
+    fs: &dyn Fs,
+    root: &Path,
+    queue_file_bytes: u64,
+    unsure_from: Option<i64>,
+) -> Result<(), StoreError> {
     let path = root.join(ABORT);
-    let mut text = std::process::id().to_string();
+    let mut text = format!("{}\n{QUEUE_FILES}{queue_file_bytes}\n", std::process::id());
     if let Some(position) = unsure_from {
-        text = format!("{text}\n{UNSURE}{position}\n");
+        text = format!("{text}{UNSURE}{position}\n");
     }
     // Written over, never emptied: a file without its first line still says that there was no clean stop.
     let file = if fs.exists(&path) {

@@ -52,7 +52,13 @@ impl Log for Inner {
         }
         let begin = Instant::now();
         self.log.sync_to(target).inspect_err(|_| {
-            mark_unsure(self.fs.as_ref(), &self.options.root, self.log.flushed());
+            let options = &self.options;
+            mark_unsure(
+                self.fs.as_ref(),
+                &options.root,
+                options.queue_file_bytes,
+                self.log.flushed(),
+            );
         })?;
         let took = begin.elapsed();
         self.flushes.fetch_add(1, Ordering::Relaxed);

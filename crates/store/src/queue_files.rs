@@ -54,6 +54,8 @@ pub(crate) struct Shape {
     is_short: bool,
     /// Files that do not follow one another: the queue must be built again.
     has_gap: bool,
+    /// The names of two files say that the first was made with the configured length.
+    pub(crate) has_neighbours: bool,
     /// The lengths of all files but half-made ones.
     pub(crate) lengths: Vec<u64>,
     /// A file of another length, and that.
@@ -65,6 +67,10 @@ impl Shape {
     pub(crate) fn is_damaged(&self) -> bool {
         self.has_gap || self.wrong.is_some()
     }
+}
+
+fn offset_of(path: &Path) -> Option<i64> {
+    parse_file_name(path.file_name()?.to_str()?)
 }
 
 /// How many files the queues hold open. Above the most a file is opened for each use.
@@ -128,6 +134,9 @@ impl QueueFiles {
         while let Some((_, last)) = found.pop_if(|(_, last)| last.length == 0) {
             shape.half_made.push(self.directory.join(last.name));
         }
+        let mut names: Vec<i64> = found.iter().map(|(offset, _)| *offset).collect();
+        names.extend(shape.half_made.iter().rev().filter_map(|path| offset_of(path)));
+        shape.has_neighbours = self.are_neighbours(&names);
         let count = found.len();
         for (number, (offset, entry)) in found.into_iter().enumerate() {
             shape.lengths.push(entry.length);
@@ -159,6 +168,15 @@ impl QueueFiles {
         // Who was killed may have made the newest one a moment before.
         self.moved |= crashed && self.list.len() > 1;
         Ok(shape)
+    }
+
+    /// True where these names of files, which follow one another, are such as the configured length makes.
+    fn are_neighbours(&self, names: &[i64]) -> bool {
+        let length = self.per_file * UNIT_I64;
+        names.iter().all(|name| name % length == 0)
+            && names
+                .windows(2)
+                .any(|pair| matches!(pair, [one, next] if one + length == *next))
     }
 
     /// Makes what a crash left behind usable: a half-made newest file goes, a short one gets its length.

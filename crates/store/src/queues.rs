@@ -1,5 +1,6 @@
 //! All consume queues of a store (Apache `ConsumeQueueStore`).
 
+use crate::checkpoint::LastStop;
 use crate::commit_log::CommitLog;
 use crate::consume_queue::ConsumeQueue;
 use crate::deleted::Positions;
@@ -18,14 +19,32 @@ use std::sync::{Arc, Mutex, RwLock};
 pub(crate) struct Seen(Vec<(Arc<ConsumeQueue>, Shape)>);
 
 impl Seen {
-    /// True when the files were made with another size, and are not damaged: none has the configured one. What a crash leaves
-    /// short has no common length.
-    fn is_of_other_size(&self, file_bytes: u64, crashed: bool) -> bool {
-        let mut lengths = self.0.iter().flat_map(|(_, shape)| &shape.lengths);
-        let longest = lengths.clone().max().copied().unwrap_or_default();
-        let some_right = lengths.clone().any(|length| *length == file_bytes);
-        !some_right
-            && (!crashed || longest > file_bytes || (longest > 0 && lengths.all(|length| *length == longest)))
+    /// True when the files were made with another length, and are not damaged: none has the configured one. After a clean stop
+    /// every file has the length that it was made with. A crash may leave a file shorter than that, never longer; which length
+    /// that was the abort file knows if the store was ours, and else the names of files that follow one another. Where
+    /// neither does, files of one common length were made with it.
+    fn is_of_other_size(&self, file_bytes: u64, last_stop: LastStop) -> bool {
+        let shapes = || self.0.iter().map(|(_, shape)| shape);
+        let mut lengths = shapes().flat_map(|shape| &shape.lengths);
+        let Some(longest) = lengths.clone().max().copied() else {
+            return false;
+        };
+        if lengths.clone().any(|length| *length == file_bytes) {
+            return false;
+        }
+        match last_stop {
+            LastStop::Clean => true,
+            LastStop::Crash { .. } if longest > file_bytes => true,
+            LastStop::Crash {
+                queue_file_bytes: Some(made_with),
+                ..
+            } => made_with != file_bytes,
+            LastStop::Crash { .. } => {
+                longest > 0
+                    && lengths.all(|length| *length == longest)
+                    && !shapes().any(|shape| shape.has_neighbours)
+            }
+        }
     }
 }
 
@@ -93,8 +112,9 @@ impl Queues {
         fs: &Arc<dyn Fs>,
         root: PathBuf,
         file_bytes: u64,
-        crashed: bool,
+        last_stop: LastStop,
     ) -> Result<(Self, Seen), StoreError> {
+        let crashed = last_stop.is_crash();
         let queues = Self {
             fs: Arc::clone(fs),
             root,
@@ -125,7 +145,7 @@ impl Queues {
         let seen = Seen(found.into_iter().zip(shapes).collect());
         let wrong = seen.0.iter().find_map(|(_, shape)| shape.wrong.clone());
         if let Some((path, length)) = wrong
-            && seen.is_of_other_size(file_bytes, crashed)
+            && seen.is_of_other_size(file_bytes, last_stop)
         {
             return Err(StoreError::FileLength {
                 path,

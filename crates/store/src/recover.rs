@@ -12,7 +12,7 @@
 //! 4. A gap between a queue's end and a record of it means that the queue's files are behind or missing: the walk starts
 //!    again at the log's start. So it does where older records show that a queue lost files (see `spot_check`).
 
-use crate::checkpoint::{Checkpoint, LastStop, Mark, Times};
+use crate::checkpoint::{Checkpoint, LastStop, Mark, SLACK_MS, Times};
 use crate::commit_log::CommitLog;
 use crate::deleted::Positions;
 use crate::error::StoreError;
@@ -89,6 +89,7 @@ impl Recovery<'_> {
         }
         if let LastStop::Crash {
             unsure_from: Some(position),
+            ..
         } = self.last_stop
         {
             log.write_again(position, log.appended())?;
@@ -185,11 +186,17 @@ impl Recovery<'_> {
     fn durable(&self) -> Result<Durable, StoreError> {
         Ok(if !self.last_stop.is_crash() {
             Durable::All
-        } else if store_time_of(self.log, self.times.log)?.is_some() {
+        } else if self.is_past(self.times.log) || store_time_of(self.log, self.times.log)?.is_some() {
             Durable::InFrontOf(self.times.log.end)
         } else {
-            Durable::OlderThan(self.times.physic_ms)
+            // A clock that goes back by less is not noted.
+            Durable::OlderThan(self.times.physic_ms - SLACK_MS)
         })
+    }
+
+    /// True for a mark whose record retention has taken.
+    fn is_past(&self, mark: Mark) -> bool {
+        mark.is_some() && mark.record < self.log.start()
     }
 
     /// The log is about to be cut in front of what was durable (the newest record was damaged): what is written there from now on

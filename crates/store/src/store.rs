@@ -78,7 +78,7 @@ impl Store {
             .map_err(|error| not_writable(&log_directory, &error))?;
         let last_stop = LastStop::look(fs.as_ref(), &root)?;
         let log = CommitLog::load(&fs, &options)?;
-        let (queues, seen) = Queues::look(&fs, root.clone(), options.queue_file_bytes, last_stop.is_crash())?;
+        let (queues, seen) = Queues::look(&fs, root.clone(), options.queue_file_bytes, last_stop)?;
         let inner = Self::recover(options, fs, (log, queues, seen), last_stop)?;
         let running = Running {
             threads: Vec::new(),
@@ -101,7 +101,7 @@ impl Store {
         let checkpoint = Checkpoint::open(fs.as_ref(), &root)?;
         let times = checkpoint.times();
         // The lengths of all files are right: from here on something may change.
-        mark_open(fs.as_ref(), &root, last_stop)?;
+        mark_open(fs.as_ref(), &root, last_stop, options.queue_file_bytes)?;
         let mut deleted = DeletedTopics::open(fs.as_ref(), &root, checkpoint.is_trusted(crashed))?;
         let recovered = queues
             .finish_deletions(&mut seen, &deleted.positions)

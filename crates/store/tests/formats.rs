@@ -29,7 +29,7 @@ fn log_queue_index_and_checkpoint() {
     let stored = store.put(&message("T", 2, b"body", &properties)).unwrap();
     assert_eq!(
         fs::read_to_string(dir.path().join("abort")).unwrap(),
-        std::process::id().to_string()
+        format!("{}\nqueue files of 2000\n", std::process::id())
     );
     assert_eq!(fs::read_to_string(dir.path().join("lock")).unwrap(), "lock");
     store.close().unwrap();

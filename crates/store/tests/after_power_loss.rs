@@ -1,0 +1,184 @@
+//! Disks that a power loss left and that were once taken for something else; each was found by the crash points.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test that cannot go on says so, and looks at files behind the store's back"
+)]
+
+mod common;
+
+use common::{bodies, content, get, message, open, props, put, real, small};
+use pyrmq_store::{Chore, Options, Store, StoreError};
+use pyrmq_testkit::sim::{Loss, Session};
+use pyrmq_testkit::{SimDisk, TempDir};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const ROOT: &str = "/data/store";
+const NOW_MS: i64 = 1_800_000_000_000;
+
+fn simulated() -> Options {
+    let mut options = small(Path::new(ROOT));
+    options.segment_bytes = 8192;
+    options.file_reserved_hours = 0;
+    options
+}
+
+fn open_on(disk: &SimDisk) -> (Session, Arc<Store>) {
+    let session = disk.session();
+    let store = Store::open_without_threads(simulated(), Arc::new(session.clone()));
+    (session, store.expect("the store opens"))
+}
+
+/// A disk whose log has lost its first segment to retention, with the record that the checkpoint names: a put that found no
+/// space stood at the beginning of the second one.
+fn rolled(disk: &SimDisk) -> (Session, Arc<Store>) {
+    disk.set_now(NOW_MS);
+    let (session, store) = open_on(disk);
+    while store.health().max_physical_offset < 7900 {
+        put(&store, "T", 0, &[b'a'; 100]);
+    }
+    store.run(Chore::PrepareSegment).unwrap();
+    // Room for the blank record.
+    disk.set_room(Some(8));
+    store.put(&message("T", 0, &[b'b'; 400], "")).unwrap_err();
+    disk.set_room(None);
+    store.run(Chore::Flush).unwrap();
+    (session, store)
+}
+
+/// Puts messages whose properties reach over a sector's border, and gives the records back.
+fn put_long(store: &Store) -> Vec<(i64, Vec<u8>)> {
+    let record = |number: usize| {
+        let properties = props(&[("user", &"v".repeat(300 + 90 * number))]);
+        let stored = store.put(&message("T", 0, b"body", &properties)).unwrap();
+        let bytes = store.record_at(stored.physical_offset).unwrap().unwrap();
+        (stored.queue_offset, bytes.to_vec())
+    };
+    (0..6).map(record).collect()
+}
+
+/// After a power loss at this moment each of these records is there with all its bytes, or it is not there.
+fn is_whole_after_any_loss(disk: &SimDisk, records: &[(i64, Vec<u8>)]) {
+    let mut lost = 0;
+    for loss in [Loss::Sectors, Loss::States, Loss::Writes] {
+        for seed in 0..60 {
+            let (session, store) = open_on(&disk.crash(disk.steps(), loss, seed));
+            let end = store.max_offset("T", 0);
+            lost += records.iter().filter(|(index, _)| *index >= end).count();
+            for (index, bytes) in records.iter().filter(|(index, _)| *index < end) {
+                let got = get(&store, "T", 0, *index);
+                assert!(
+                    got.body.starts_with(bytes),
+                    "{loss:?} {seed}: the record at index {index}"
+                );
+            }
+            session.kill();
+        }
+    }
+    assert!(lost > 0, "a power loss takes something");
+}
+
+#[test]
+fn a_torn_record_is_not_taken_where_retention_has_the_one_that_the_checkpoint_names() {
+    for step_ms in [0, 1, -2000] {
+        let disk = SimDisk::default();
+        let (_session, store) = rolled(&disk);
+        assert_eq!(store.delete_expired().unwrap(), 1);
+        // Too little to be noted as a fall of the clock.
+        disk.set_now(NOW_MS + step_ms);
+        let records = put_long(&store);
+        is_whole_after_any_loss(&disk, &records);
+    }
+}
+
+/// A store of one queue with two files that was killed, made with this length of queue files.
+fn killed(queue_file_bytes: u64) -> TempDir {
+    let dir = TempDir::new().unwrap();
+    let store = Store::open_without_threads(with_queue_files(dir.path(), queue_file_bytes), real()).unwrap();
+    let per_file = usize::try_from(queue_file_bytes / 20).unwrap();
+    for _ in 0..=per_file {
+        put(&store, "T", 0, b"body");
+    }
+    for chore in [Chore::Flush, Chore::WriteQueues] {
+        store.run(chore).unwrap();
+    }
+    TempDir::copy_of(dir.path()).unwrap()
+}
+
+fn with_queue_files(dir: &Path, bytes: u64) -> Options {
+    let mut options = small(dir);
+    options.queue_file_bytes = bytes;
+    options
+}
+
+fn queue_file(dir: &Path, offset: u64) -> PathBuf {
+    dir.join(format!("consumequeue/T/0/{offset:020}"))
+}
+
+fn set_length(path: &Path, length: u64) {
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.set_len(length).unwrap();
+}
+
+#[test]
+fn queue_files_that_a_power_loss_left_short_are_made_again() {
+    let is_whole = |dir: &Path| {
+        let store = open(small(dir));
+        assert_eq!(bodies(&store, "T", 0).len(), 101);
+        store.close().unwrap();
+        drop(store);
+        assert_eq!(fs::metadata(queue_file(dir, 0)).unwrap().len(), 2000);
+    };
+    for second in [20, 0, 700] {
+        let dir = killed(2000);
+        set_length(&queue_file(dir.path(), 0), 20);
+        set_length(&queue_file(dir.path(), 2000), second);
+        is_whole(dir.path());
+        // Another broker's crash: only the names tell.
+        let dir = killed(2000);
+        set_length(&queue_file(dir.path(), 0), 20);
+        set_length(&queue_file(dir.path(), 2000), second);
+        fs::write(dir.path().join("abort"), "1").unwrap();
+        is_whole(dir.path());
+    }
+    let dir = killed(2000);
+    set_length(&queue_file(dir.path(), 0), 1000);
+    fs::remove_file(queue_file(dir.path(), 2000)).unwrap();
+    is_whole(dir.path());
+}
+
+#[test]
+fn queue_files_of_another_setting_are_refused_after_a_crash_too() {
+    let is_refused = |dir: &Path, bytes: u64| {
+        let before = content(dir);
+        let error = Store::open(with_queue_files(dir, bytes), real()).unwrap_err();
+        assert!(
+            matches!(&error, StoreError::FileLength { key: "mappedFileSizeConsumeQueue", expected, .. } if *expected == bytes),
+            "{error}"
+        );
+        assert!(content(dir) == before, "nothing was changed");
+    };
+    for bytes in [500, 1000, 4000] {
+        let dir = killed(2000);
+        is_refused(dir.path(), bytes);
+        // Shorter ones, too, where the store was ours: it says with which length it made them.
+        if bytes > 2000 {
+            set_length(&queue_file(dir.path(), 0), 1000);
+            is_refused(dir.path(), bytes);
+        }
+        let dir = killed(2000);
+        fs::write(dir.path().join("abort"), "1").unwrap();
+        is_refused(dir.path(), bytes);
+        // And after a clean stop.
+        fs::remove_file(dir.path().join("abort")).unwrap();
+        is_refused(dir.path(), bytes);
+    }
+    let dir = killed(2000);
+    set_length(&queue_file(dir.path(), 0), 20);
+    set_length(&queue_file(dir.path(), 2000), 20);
+    fs::remove_file(dir.path().join("abort")).unwrap();
+    is_refused(dir.path(), 2000);
+}
