@@ -3,11 +3,13 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal, Protocol, Self, TypeAlias, final
 
 from typing_extensions import Buffer
 
-from pyrmq.message import SendStatus
+from pyrmq._client.values import Selector
+from pyrmq.message import QueueId, SendStatus
 
 __version__: str
 BUILD_PROFILE: str
@@ -333,15 +335,18 @@ class Accumulator:
         self,
         topic: str,
         body: Buffer | str,
-        on_delivery: Callable[[Any, Any], object] | None,
-        keys: str | Sequence[str] | None,
-        tags: str | None,
-        properties: dict[str, str] | None,
-        sharding_key: str | None,
-        delay: int | tuple[str, str],
-        flag: int,
-        queue: tuple[str, int] | None,
-        wait: bool,
+        on_delivery: Callable[[Any, Any], object] | None = None,
+        *,
+        keys: str | Sequence[str] | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        sharding_key: str | None = None,
+        delay_level: int = 0,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
+        flag: int = 0,
+        queue: int | QueueId | Selector | None = None,
+        wait: bool = True,
     ) -> None: ...
     def send(
         self,

@@ -136,6 +136,9 @@ class Producer(ConfiguredProducer, Asking):
         self._finalizer = weakref.finalize(
             self, abandon, self._core, self._gathering, self._exchange.native
         )
+        if not self._hooks and type(self).produce is _PRODUCE:
+            # A method of Python's around it would cost as much again.
+            self.produce = self._gathering.produce  # type: ignore[method-assign]
 
     def send(
         self,
@@ -278,11 +281,7 @@ class Producer(ConfiguredProducer, Asking):
             >>> len({(sent.queue_id, sent.queue_offset) for sent in stored})
             1000
         """
-        when = (
-            delay_level
-            if delay is None and deliver_at is None
-            else when_of(delay_level, delay, deliver_at)
-        )
+        when_of(delay_level, delay, deliver_at)  # what cannot be is no hook's business
         sending = None
         if self._hooks:
             sending = self._hooks.before("send", topic, body, keys, tags, properties)
@@ -293,14 +292,16 @@ class Producer(ConfiguredProducer, Asking):
                 topic,
                 body,
                 on_delivery,
-                keys,
-                tags,
-                properties if properties is None else properties_of(properties),
-                sharding_key,
-                when,
-                flag,
-                queue if queue is None else queue_of(self._core, topic, queue),
-                wait,
+                keys=keys,
+                tags=tags,
+                properties=properties,
+                sharding_key=sharding_key,
+                delay_level=delay_level,
+                delay=delay,
+                deliver_at=deliver_at,
+                flag=flag,
+                queue=queue,
+                wait=wait,
             )
         except BaseException as error:
             if sending is not None:
@@ -575,3 +576,7 @@ class Producer(ConfiguredProducer, Asking):
                     daemon=False,
                 )
                 self._futures.start()
+
+
+_PRODUCE = Producer.produce
+"""To see whether a subclass or a wrapper has one of its own."""

@@ -19,7 +19,8 @@ use crate::enter;
 use crate::errors::Error;
 use crate::inbox::{Inbox, Ticket, hand_on, share};
 use crate::outcome::{Bell, Outcomes, PySendResult, Value, Waiter};
-use crate::producer::{BodyRef, Delay, PyProducer, keys_of};
+use crate::own::{self, Own};
+use crate::producer::{BodyRef, Delay, PyProducer};
 use crate::runtime::Owner;
 use pyo3::exceptions::PyException;
 use pyo3::intern;
@@ -27,7 +28,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use pyrmq_client::ClientError;
 use pyrmq_client::accumulate::{Accumulator, Item, Landed, Limits, Place};
-use pyrmq_client::draft::Properties;
 use pyrmq_client::gate::Want;
 use pyrmq_client::producer::Producer;
 use pyrmq_remoting::message::java_hash;
@@ -39,49 +39,12 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct PyAccumulator {
     owner: Owner,
+    native: Py<PyProducer>,
     producer: Arc<Producer>,
     core: Option<Arc<Accumulator<Ticket>>>,
     calls: Arc<Inbox>,
     futures: Arc<Inbox>,
     on_error: Py<PyAny>,
-}
-
-/// What a message has beside topic and body, still Python's.
-struct Own<'py> {
-    keys: Option<Bound<'py, PyAny>>,
-    tags: Option<Bound<'py, PyString>>,
-    properties: Option<Bound<'py, PyDict>>,
-    sharding_key: Option<Bound<'py, PyString>>,
-    delay: Delay,
-}
-
-impl Own<'_> {
-    /// The wire form; empty, without memory of its own, for a plain message.
-    fn text(&self, topic: &str) -> PyResult<Result<String, ClientError>> {
-        let plain = self.keys.is_none() && self.tags.is_none() && self.properties.is_none();
-        if plain && self.sharding_key.is_none() && !self.delay.is_some() {
-            return Ok(Ok(String::new()));
-        }
-        let mut text = Properties::bare(topic);
-        let mut written = Ok(());
-        if let Some(keys) = &self.keys {
-            written = written.and(text.push("KEYS", &keys_of(keys)?));
-        }
-        if let Some(tags) = &self.tags {
-            written = written.and(text.push("TAGS", &tags.to_cow()?));
-        }
-        if let Some(key) = &self.sharding_key {
-            written = written.and(text.push("__SHARDINGKEY", &key.to_cow()?));
-        }
-        written = written.and(self.delay.write(&mut text));
-        if let Some(properties) = &self.properties {
-            for (name, value) in properties {
-                let (name, value) = (name.cast::<PyString>()?, value.cast::<PyString>()?);
-                written = written.and(text.push_user(&name.to_cow()?, &value.to_cow()?));
-            }
-        }
-        Ok(written.and_then(|()| text.finish()))
-    }
 }
 
 /// How a message is taken.
@@ -236,7 +199,7 @@ impl PyAccumulator {
     #[new]
     fn new(
         py: Python<'_>,
-        producer: &PyProducer,
+        producer: Py<PyProducer>,
         linger_us: u64,
         batch_bytes: usize,
         batch_messages: u32,
@@ -254,7 +217,8 @@ impl PyAccumulator {
             bytes: batch_bytes,
             messages: batch_messages,
         };
-        let producer = producer.producer.clone();
+        let native = producer;
+        let producer = native.get().producer.clone();
         let (to_calls, to_futures) = (calls.clone(), futures.clone());
         let gates = Arc::downgrade(&producer);
         let sink = Box::new(move |landed| {
@@ -264,6 +228,7 @@ impl PyAccumulator {
         });
         Ok(Self {
             owner: Owner::new("this producer"),
+            native,
             core: Some(Accumulator::new(producer.clone(), limits, sink)),
             producer,
             calls,
@@ -272,10 +237,13 @@ impl PyAccumulator {
         })
     }
 
-    /// Takes a message; `on_delivery(error, result)` is called by `poll`, `flush`, or a `produce` that waits.
+    /// Takes a message; `on_delivery(error, result)` is called by `poll`, `flush`, or a `produce` that waits. This is
+    /// `pyrmq.Producer.produce` itself where no hook has to be told: it reads the arguments as they are written there.
+    #[pyo3(signature = (topic, body, on_delivery=None, *, keys=None, tags=None, properties=None, sharding_key=None,
+        delay_level=0, delay=None, deliver_at=None, flag=0, queue=None, wait=true))]
     #[expect(
         clippy::too_many_arguments,
-        reason = "called by one line of Python, for each message"
+        reason = "a message's parts, each as Python gives it"
     )]
     fn produce<'py>(
         &self,
@@ -285,19 +253,25 @@ impl PyAccumulator {
         on_delivery: Option<Bound<'py, PyAny>>,
         keys: Option<Bound<'py, PyAny>>,
         tags: Option<Bound<'py, PyString>>,
-        properties: Option<Bound<'py, PyDict>>,
+        properties: Option<Bound<'py, PyAny>>,
         sharding_key: Option<Bound<'py, PyString>>,
-        delay: Delay,
+        delay_level: i64,
+        delay: Option<Bound<'py, PyAny>>,
+        deliver_at: Option<Bound<'py, PyAny>>,
         flag: i32,
-        queue: Option<(String, i32)>,
+        queue: Option<Bound<'py, PyAny>>,
         wait: bool,
     ) -> PyResult<()> {
         let own = Own {
             keys,
             tags,
-            properties,
+            properties: properties.map(own::dict_of).transpose()?,
             sharding_key,
-            delay,
+            delay: own::when_of(py, delay_level, delay, deliver_at)?,
+        };
+        let queue = match queue {
+            Some(queue) => own::queue_of(&self.native, topic, &queue)?,
+            None => None,
         };
         let manner = Manner {
             ticket: on_delivery.map(|call| Ticket::Call(call.unbind())),

@@ -20,6 +20,7 @@ mod json;
 mod log;
 mod nameserver;
 mod outcome;
+mod own;
 mod producer;
 mod received;
 mod records;

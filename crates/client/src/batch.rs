@@ -65,7 +65,12 @@ impl IdText {
 
     /// The digits of the next id.
     pub fn next(&self, ids: &UniqueIds) -> [u8; ID_DIGITS] {
-        let id = ids.next(clock::now_ms());
+        self.next_at(ids, clock::now_ms())
+    }
+
+    /// The same for one who has looked at the wall clock.
+    pub fn next_at(&self, ids: &UniqueIds, now_ms: i64) -> [u8; ID_DIGITS] {
+        let id = ids.next(now_ms);
         let mut text = [b'0'; ID_DIGITS];
         let (fixed, moving) = text.split_at_mut(FIXED_DIGITS);
         fixed.copy_from_slice(&self.fixed);

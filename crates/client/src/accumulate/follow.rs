@@ -4,7 +4,7 @@
 //! follows the route. It does so in order, before anything newer of its hash is taken; what was on its way to the
 //! queue that is gone stays bound to it and fails. Messages for a queue that the caller chose never follow.
 
-use super::lane::{Key, Load};
+use super::lane::{Key, Load, Now};
 use super::{Accumulator, State, park, unencodable};
 use crate::ClientError;
 use crate::routes::TopicRoute;
@@ -122,7 +122,7 @@ impl<T: Send + 'static> Accumulator<T> {
             };
             let lane = state.lanes.entry(key.clone()).or_default();
             let size = (item.body.len(), item.properties.len());
-            let open = self.open(lane, &key, size, true, load.since);
+            let open = self.open(lane, &key, size, true, &mut Now::at(load.since));
             let (place, text) = (open.batch.len(), String::from_utf8_lossy(item.properties));
             if let Err(source) = open.batch.push(item.body, &text, id, item.flag) {
                 into.failed.push((item.body.len(), ticket, unencodable(source)));

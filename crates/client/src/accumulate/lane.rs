@@ -39,6 +39,20 @@ impl Key {
     }
 }
 
+/// The time of a call, read when somebody first asks for it: most messages join a batch and need none.
+#[derive(Debug, Default)]
+pub(super) struct Now(Option<Instant>);
+
+impl Now {
+    pub(super) fn at(time: Instant) -> Self {
+        Self(Some(time))
+    }
+
+    pub(super) fn get(&mut self) -> Instant {
+        *self.0.get_or_insert_with(Instant::now)
+    }
+}
+
 /// A batch that is being filled.
 #[derive(Debug)]
 pub(super) struct Open<T> {
@@ -48,6 +62,8 @@ pub(super) struct Open<T> {
     pub(super) hashes: Vec<i32>,
     /// When its first message came: its time and its linger count from here.
     pub(super) since: Instant,
+    /// The same by the wall clock: its messages' ids tell it.
+    pub(super) since_ms: i64,
     /// Somebody waits for it: it leaves as soon as nothing of its lane is on the way.
     pub(super) eager: bool,
 }
@@ -108,15 +124,16 @@ impl<T> Lane<T> {
     }
 
     /// True when the open batch need not wait for company any more.
-    fn is_ripe(&self, ordered: bool, now: Instant, linger: Duration) -> bool {
+    fn is_ripe(&self, ordered: bool, now: Option<Instant>, linger: Duration) -> bool {
         let Some(open) = &self.open else {
             return false;
         };
-        (self.in_flight == 0 && open.eager) || (!ordered && now >= open.since + linger)
+        let is_old = |now: Instant| now >= open.since + linger;
+        (self.in_flight == 0 && open.eager) || (!ordered && now.is_some_and(is_old))
     }
 
-    /// True when something may leave now.
-    pub(super) fn is_due(&self, ordered: bool, now: Instant, linger: Duration) -> bool {
+    /// True when something may leave now; without the time it may, but not for its age.
+    pub(super) fn is_due(&self, ordered: bool, now: Option<Instant>, linger: Duration) -> bool {
         if ordered && self.in_flight > 0 {
             return false;
         }
@@ -144,7 +161,7 @@ impl<T> Lane<T> {
         linger: Duration,
         timeout: Duration,
     ) -> Option<Load<T>> {
-        if !self.is_due(ordered, now, linger) {
+        if !self.is_due(ordered, Some(now), linger) {
             return None;
         }
         if self.sealed.is_empty() {

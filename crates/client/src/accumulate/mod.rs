@@ -15,6 +15,7 @@
 
 mod follow;
 mod lane;
+mod names;
 mod park;
 
 use crate::ClientError;
@@ -23,9 +24,11 @@ use crate::draft::check_topic;
 use crate::producer::{Producer, SendResult};
 use bytes::{Bytes, BytesMut};
 use follow::Followed;
-use lane::{Key, Lane, Load, Open};
+use lane::{Key, Lane, Load, Now, Open};
+use names::Names;
 use park::Parked;
 use pyrmq_remoting::WireError;
+use pyrmq_remoting::clock;
 use pyrmq_remoting::net::Shutdown;
 use pyrmq_routing::route::Published;
 use std::collections::HashMap;
@@ -36,6 +39,8 @@ use tokio::sync::Notify;
 /// Memory that small bodies share, and what is small.
 const SHARED_BYTES: usize = 16 * 1024;
 const LARGE_BODY: usize = 2 * 1024;
+/// The timer makes batches leave that are old enough. Should it be late, so does every so manieth message.
+const LOOK_EVERY: u32 = 32;
 
 /// When a batch is full, and how long it may be kept open.
 #[derive(Debug, Clone, Copy)]
@@ -106,9 +111,9 @@ pub struct Landed<T> {
 pub type Sink<T> = Box<dyn Fn(Landed<T>) + Send + Sync>;
 
 struct State<T> {
-    lanes: HashMap<Key, Lane<T>>,
+    lanes: HashMap<Key, Lane<T>, Names>,
     /// The names of the topics that were used; a lane's key is made of them.
-    topics: HashMap<Arc<str>, Key>,
+    topics: HashMap<Arc<str>, Key, Names>,
     parked: HashMap<Arc<str>, Vec<Parked<T>>>,
     last_parked: u64,
     /// The queues by which hashes were last read.
@@ -153,8 +158,8 @@ impl<T: Send + 'static> Accumulator<T> {
             },
             sink,
             state: Mutex::new(State {
-                lanes: HashMap::new(),
-                topics: HashMap::new(),
+                lanes: HashMap::default(),
+                topics: HashMap::default(),
                 parked: HashMap::new(),
                 last_parked: 0,
                 routes: HashMap::new(),
@@ -212,19 +217,18 @@ impl<T: Send + 'static> Accumulator<T> {
                 reason: "all properties together are longer than 32767 bytes",
             });
         }
-        let now = Instant::now();
+        let mut now = Now::default();
         let mut guard = self.state();
         let state = &mut *guard;
         if state.closed {
             return Err(ClientError::Closed { what: "producer" });
         }
-        if !state.topics.contains_key(item.topic) {
+        let any = if let Some(any) = state.topics.get(item.topic) {
+            any
+        } else {
             check_topic(item.topic)?;
             let key = Key::Any(self.producer.topic(item.topic));
-            state.topics.insert(item.topic.into(), key);
-        }
-        let Some(any) = state.topics.get(item.topic) else {
-            return Ok(false);
+            state.topics.entry(item.topic.into()).or_insert(key)
         };
         let placed;
         let mut followed = Followed::default();
@@ -240,7 +244,7 @@ impl<T: Send + 'static> Accumulator<T> {
                     placed = found;
                     &placed
                 } else {
-                    self.park(guard, &topic, hash, item, now);
+                    self.park(guard, &topic, hash, item, now.get());
                     return Ok(false);
                 }
             }
@@ -250,8 +254,10 @@ impl<T: Send + 'static> Accumulator<T> {
             None => state.lanes.entry(key.clone()).or_default(),
         };
         let (ticking, eager, hurried) = (state.ticking, item.eager, item.timeout.is_some());
-        self.put(&mut state.bodies, lane, key, item, now)?;
-        let due = lane.is_due(key.is_ordered(), now, self.limits.linger);
+        self.put(&mut state.bodies, lane, key, item, &mut now)?;
+        let place = lane.open.as_ref().map_or(0, |open| open.batch.len());
+        let looked = place.is_multiple_of(LOOK_EVERY).then(|| now.get());
+        let due = lane.is_due(key.is_ordered(), looked, self.limits.linger);
         let held = corked && due && lane.sealed.is_empty();
         let first = held && state.corked.is_empty();
         if held && !lane.corked {
@@ -301,7 +307,7 @@ impl<T: Send + 'static> Accumulator<T> {
         lane: &mut Lane<T>,
         key: &Key,
         item: Item<'_, T>,
-        now: Instant,
+        now: &mut Now,
     ) -> Result<(), ClientError> {
         let options = self.producer.options();
         let large = options
@@ -309,13 +315,13 @@ impl<T: Send + 'static> Accumulator<T> {
             .is_some_and(|setting| item.body.len() >= setting.over_bytes);
         let single = matches!(key, Key::Any(_)) && self.limits.linger.is_zero();
         if single || large || item.alone || item.timeout.is_some() {
-            return self.put_alone(bodies, lane, key, item, now);
+            return self.put_alone(bodies, lane, key, item, now.get());
         }
         let properties = COMMON_PROPERTIES + item.extra.len();
         let hash = item.hash();
         let open = self.open(lane, key, (item.body.len(), properties), hash.is_some(), now);
         let place = open.batch.len();
-        let id = self.ids.next(self.producer.ids());
+        let id = self.ids.next_at(self.producer.ids(), open.since_ms);
         open.batch
             .push_with_id(item.body, item.extra, &id, item.flag)
             .map_err(unencodable)?;
@@ -334,7 +340,7 @@ impl<T: Send + 'static> Accumulator<T> {
         key: &Key,
         (body, properties): (usize, usize),
         by_hash: bool,
-        now: Instant,
+        now: &mut Now,
     ) -> &'a mut Open<T> {
         let full = lane.open.as_ref().is_some_and(|open| {
             open.batch.len() >= self.limits.messages
@@ -348,7 +354,8 @@ impl<T: Send + 'static> Accumulator<T> {
             batch: Batch::new(key.topic().clone(), key.target(), self.limits.bytes),
             tickets: Vec::new(),
             hashes: Vec::new(),
-            since: now,
+            since: now.get(),
+            since_ms: clock::now_ms(),
             eager: false,
         })
     }
@@ -447,7 +454,7 @@ impl<T: Send + 'static> Accumulator<T> {
                 // What came while this one was away has waited long enough.
                 open.eager = true;
             }
-            more = !lane.pumping && lane.is_due(key.is_ordered(), Instant::now(), self.limits.linger);
+            more = !lane.pumping && lane.is_due(key.is_ordered(), Some(Instant::now()), self.limits.linger);
         }
         drop(state);
         if !tickets.is_empty() {

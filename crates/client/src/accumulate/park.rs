@@ -1,7 +1,7 @@
 //! Messages of a hash whose topic is not known yet: they wait until the route says which queue their hash means.
 
 use super::follow::Followed;
-use super::lane::{Key, Lane};
+use super::lane::{Key, Lane, Now};
 use super::{Accumulator, Item, Landed, Place, State};
 use crate::ClientError;
 use crate::routes::TopicRoute;
@@ -97,7 +97,7 @@ impl<T: Send + 'static> Accumulator<T> {
                     ticket: None,
                 };
                 let lane = state.lanes.entry(key.clone()).or_default();
-                self.put(&mut state.bodies, lane, &key, item, parked.since)?;
+                self.put(&mut state.bodies, lane, &key, item, &mut Now::at(parked.since))?;
                 Ok(key)
             });
             match put {
