@@ -8,7 +8,7 @@ SEQUENCES ?= 10000
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 # Tests of the store that use the system's files; of the others there is no unsafe code behind.
 ON_FILES := append_and_read bad_input brakes bursts cached config_file deleted_topics delayed ends extended faults formats kill \
-	newer_version read_only real_stores recovery retention small_disk timer_files without_timer
+	newer_version read_only real_stores recovery retention small_disk timer_files without_timer write_ahead
 PYTEST := $(BIN)/python -m pytest
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_QUIET := 1

@@ -295,6 +295,9 @@ impl Inner {
             }
         };
         append.tail.last_store_ms = store_ms;
+        if self.options.flush == FlushDiskType::Sync {
+            append.tail.write_ahead(&self.log, self.options.flush_ahead_bytes);
+        }
         if append.tail.is_past_half(&self.log) {
             self.prepare_soon();
         }

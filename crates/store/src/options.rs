@@ -86,6 +86,9 @@ pub struct Options {
     pub check_crc_on_recover: bool,
     /// Ours: while fsyncs take less than this on average, who ends a burst does them itself, microseconds; 0: never. 1000.
     pub flush_inline_below_us: u64,
+    /// Ours: with [`FlushDiskType::Sync`], so many zero bytes are written at a time in front of which records come; 0: none.
+    /// 1 MiB. Apache's `warmMapedFileEnable` does it for a whole file when it is made.
+    pub flush_ahead_bytes: u64,
     /// What the timer can be told.
     pub timer: TimerOptions,
 }
@@ -123,6 +126,7 @@ impl Options {
             delay_levels_ms: crate::parse_levels(crate::DEFAULT_LEVELS).unwrap_or_default(),
             check_crc_on_recover: true,
             flush_inline_below_us: 1000,
+            flush_ahead_bytes: 1 << 20,
             timer: TimerOptions::default(),
         }
     }
