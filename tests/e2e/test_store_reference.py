@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+import struct
 import zlib
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -14,9 +16,21 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.reference import store as reference
 from tests.reference.properties import decode as parse
-from tests.reference.record import BORN_V6, COMPRESSED, STORE_V6, crc
+from tests.reference.properties import encode as encode_text
+from tests.reference.record import (
+    BORN_V6,
+    COMPRESSED,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    STORE_V6,
+    Record,
+    crc,
+    encode,
+)
 
 from pyrmq import TransactionProducer, TransactionState
+from pyrmq.cli import main
 from pyrmq.testing import cluster
 
 SEGMENT, QUEUE_FILE, SLOTS, ENTRIES = 16 * 1024, 400, 20, 60
@@ -140,6 +154,83 @@ def expected(sent: list[Sending]) -> Counter[tuple[str, str, bytes]]:
     return +found
 
 
+LONG = "%RETRY%" + "g" * 130
+"""A topic that makes a record one of the second version."""
+stored = st.lists(
+    st.builds(
+        Record,
+        topic=st.sampled_from(["ref-a", "ref-b", LONG]),
+        body=st.binary(max_size=1500),
+        properties=st.dictionaries(st.sampled_from(["TAGS", "KEYS", "x"]), words).map(encode_text),
+        queue_id=st.integers(0, 2),
+        sys_flag=st.sampled_from([0, 0, 0, reference.INNER_BATCH, reference.PREPARED]),
+        born_host=st.ip_addresses(),
+        store_host=st.ip_addresses(),
+        reconsume_times=st.integers(0, 3),
+    ),
+    min_size=1,
+    max_size=60,
+)
+
+
+def write_log(home: Path, records: list[Record]) -> list[tuple[Record, int]]:
+    """Write a log of these records as a broker would; gives them as they stand there."""
+    log, ends, found = bytearray(), Counter[tuple[str, int]](), []
+    for number, one in enumerate(records):
+        flags = one.sys_flag | BORN_V6 * (one.born_host.version == 6)
+        flags |= STORE_V6 * (one.store_host.version == 6)
+        has_index = one.sys_flag == 0
+        queue = one.topic, one.queue_id
+        whole = replace(
+            one,
+            sys_flag=flags,
+            magic=MAGIC_V2 if one.topic == LONG else MAGIC_V1,
+            queue_offset=ends[queue] if has_index else 0,
+            store_timestamp=1_700_000_000_000 + number,
+            born_timestamp=1,
+            body_crc=crc(one.body),
+        )
+        ends[queue] += has_index
+        left = SEGMENT - len(log) % SEGMENT
+        if len(encode(whole)) + 8 > left:
+            log += struct.pack(">iI", left, MAGIC_BLANK).ljust(left, b"\0")
+        whole = replace(whole, physical_offset=len(log))
+        log += encode(whole)
+        found.append((whole, len(encode(whole))))
+    (home / "commitlog").mkdir(parents=True)
+    for base in range(0, len(log), SEGMENT):
+        data = bytes(log[base : base + SEGMENT]).ljust(SEGMENT, b"\0")
+        (home / "commitlog" / f"{base:020}").write_bytes(data)
+    return found
+
+
+@pytest.mark.timeout(120)
+@settings(
+    max_examples=4,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(records=stored)
+def test_a_log_of_records_of_every_version_gets_queues_and_index_of_the_reference(
+    records: list[Record],
+) -> None:
+    with TemporaryDirectory() as directory:
+        home = Path(directory) / "store"
+        there = write_log(home, records)
+        with cluster(
+            store=Path(directory),
+            mapped_file_size_commit_log=SEGMENT,
+            mapped_file_size_consume_queue=QUEUE_FILE,
+            max_hash_slot_num=SLOTS,
+            max_index_num=ENTRIES,
+        ):
+            pass
+        assert list(reference.log(home)) == there
+        check_files(home, there)
+        assert main(["log", "verify", str(home)]) == 0
+
+
 def check(home: Path, sent: list[Sending], *, is_v6: bool) -> None:
     assert all(len(data) == SEGMENT for _, data in reference.segments(home))
     records = list(reference.log(home))
@@ -155,6 +246,11 @@ def check(home: Path, sent: list[Sending], *, is_v6: bool) -> None:
         assert bool(record.sys_flag & STORE_V6) == is_v6
     assert found == expected(sent)
 
+    check_files(home, records)
+
+
+def check_files(home: Path, records: list[tuple[Record, int]]) -> None:
+    """Compare queues and index with what the reference makes of the records."""
     queues = reference.queues(records, {LEVEL: LEVEL_MS})
     written = home / "consumequeue"
     names = {(path.parent.name, int(path.name)) for path in written.glob("*/*")}

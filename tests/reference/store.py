@@ -27,6 +27,8 @@ UNIT, HEADER, ENTRY = 20, 40, 20
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TRANSACTION, PREPARED, ROLLBACK = 0xC, 0x4, 0xC
 """Bits of the sys flag."""
+INNER_BATCH = 0x80
+"""The body is a batch: only the queues of topics of batches, which are of another kind, have it."""
 
 
 def segments(root: Path) -> Iterator[tuple[int, bytes]]:
@@ -65,6 +67,8 @@ def queues(
     for record, size in records:
         if record.sys_flag & TRANSACTION in (PREPARED, ROLLBACK):
             assert record.queue_offset == 0, "no queue has it"
+            continue
+        if record.sys_flag & INNER_BATCH:
             continue
         queue = units.setdefault((record.topic, record.queue_id), bytearray())
         assert record.queue_offset * UNIT == len(queue), "indexes follow one another"

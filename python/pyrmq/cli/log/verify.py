@@ -22,6 +22,8 @@ _HEADERS = ("kind", "position", "where", "what")
 _TRANSACTION = 0x0C
 _WITHOUT_ENTRY = (0x04, 0x0C)
 """Prepared and rolled back messages stand in no queue."""
+_INNER_BATCH = 0x80
+"""Batches that are one record stand in queues of another kind."""
 _BY_TIME = ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
 """Topics whose entries hold times in place of tag codes."""
 _LATE = 100_000
@@ -97,7 +99,7 @@ def _tell_damage(found: _Found, damage: Damage) -> None:
 
 
 def _check(found: _Found, units: Units, row: Row, late: list[Row] | None, *, is_gone: bool) -> None:
-    if row.sys_flag & _TRANSACTION in _WITHOUT_ENTRY:
+    if row.sys_flag & _TRANSACTION in _WITHOUT_ENTRY or row.sys_flag & _INNER_BATCH:
         return
     unit = units.at(row.topic, row.queue_id, row.queue_offset)
     where = f"{row.topic} {row.queue_id}:{row.queue_offset}"
