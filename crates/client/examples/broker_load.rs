@@ -24,15 +24,14 @@
 use bytes::Bytes;
 use pyrmq_client::ProducerOptions;
 use pyrmq_client::draft::{Properties, Target};
-use pyrmq_client::producer::{Done, Producer, SendStatus};
+use pyrmq_client::producer::{Done, Producer, SendResult, SendStatus};
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::{Command, SerializeType, frame};
 use std::io::{BufRead, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
@@ -83,7 +82,7 @@ fn main() {
 
 /// Sends one message, however long a broker that has just started takes for it.
 fn warm(producer: &Producer, body: &Bytes) {
-    let done = (0..WARM_TRIES).any(|_| one(producer, body));
+    let done = (0..WARM_TRIES).any(|_| Arc::<Wait>::default().one(producer, body));
     assert!(done, "no message is taken");
 }
 
@@ -117,10 +116,10 @@ impl Bench {
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
-                    let mut own = Vec::new();
+                    let (mut own, wait) = (Vec::new(), Arc::<Wait>::default());
                     while begin.elapsed().as_secs_f64() < seconds {
                         let sent = Instant::now();
-                        if one(&producer, &body) {
+                        if wait.one(&producer, &body) {
                             own.push(sent.elapsed().as_secs_f64() * 1e6);
                         } else {
                             failed.fetch_add(1, Ordering::Relaxed);
@@ -239,16 +238,31 @@ impl Bench {
     }
 }
 
-/// Sends one message and waits for its answer: whether it is stored as was asked for.
-fn one(producer: &Producer, body: &Bytes) -> bool {
-    let (sender, receiver) = channel();
-    start(
-        producer,
-        body,
-        Box::new(move |outcome| sender.send(outcome).unwrap()),
-    );
-    let outcome = receiver.recv_timeout(LIMIT * 2).unwrap();
-    outcome.is_ok_and(|result| result.status == SendStatus::Ok)
+/// Where a thread waits for the answer to its only message.
+#[derive(Default)]
+struct Wait {
+    is_stored: Mutex<Option<bool>>,
+    ready: Condvar,
+}
+
+impl Wait {
+    /// Sends one message and waits for its answer: whether it is stored as was asked for.
+    fn one(self: &Arc<Self>, producer: &Producer, body: &Bytes) -> bool {
+        let wait = self.clone();
+        let done = move |outcome: Result<SendResult, _>| {
+            let is_stored = outcome.is_ok_and(|result| result.status == SendStatus::Ok);
+            *wait.is_stored.lock().unwrap() = Some(is_stored);
+            wait.ready.notify_one();
+        };
+        start(producer, body, Box::new(done));
+        let open = self.is_stored.lock().unwrap();
+        let (mut told, late) = self
+            .ready
+            .wait_timeout_while(open, LIMIT * 2, |told| told.is_none())
+            .unwrap();
+        assert!(!late.timed_out(), "a send is neither answered nor timed out");
+        told.take().unwrap()
+    }
 }
 
 /// Senders that need no thread: what one does next is done where its answer comes in.
