@@ -317,6 +317,8 @@ impl Inner {
             tracing::warn!(from_ms = append.high_ms, to_ms = store_ms, "the clock went back");
             self.checkpoint.fall_back(store_ms)?;
             append.high_ms = store_ms;
+            // Also where the write that comes now fails: the next fsync must not say that later times are durable.
+            append.tail.last_store_ms = append.tail.last_store_ms.min(store_ms);
         }
         append.high_ms = append.high_ms.max(store_ms);
         Ok(store_ms)

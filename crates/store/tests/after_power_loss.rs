@@ -9,7 +9,7 @@
 mod common;
 
 use common::{bodies, content, get, message, open, props, put, real, small};
-use pyrmq_store::{Chore, Options, Store, StoreError};
+use pyrmq_store::{Chore, Fs, Options, Store, StoreError};
 use pyrmq_testkit::sim::{Loss, Session};
 use pyrmq_testkit::{SimDisk, TempDir};
 use std::fs;
@@ -30,6 +30,12 @@ fn open_on(disk: &SimDisk) -> (Session, Arc<Store>) {
     let session = disk.session();
     let store = Store::open_without_threads(simulated(), Arc::new(session.clone()));
     (session, store.expect("the store opens"))
+}
+
+/// Up to when the log is durable, as the checkpoint says.
+fn durable_ms(session: &Session) -> i64 {
+    let bytes = session.read(&Path::new(ROOT).join("checkpoint")).unwrap();
+    i64::from_be_bytes(bytes[..8].try_into().unwrap())
 }
 
 /// A disk whose log has lost its first segment to retention, with the record that the checkpoint names: a put that found no
@@ -92,6 +98,26 @@ fn a_torn_record_is_not_taken_where_retention_has_the_one_that_the_checkpoint_na
         let records = put_long(&store);
         is_whole_after_any_loss(&disk, &records);
     }
+}
+
+#[test]
+fn a_clock_that_fell_before_a_write_that_failed_makes_nothing_look_durable() {
+    let disk = SimDisk::default();
+    disk.set_now(NOW_MS);
+    let (session, store) = open_on(&disk);
+    put(&store, "T", 0, b"not fsynced");
+    let fallen_ms = NOW_MS - 3_600_000;
+    disk.set_now(fallen_ms);
+    disk.set_room(Some(100));
+    store.put(&message("T", 0, &[b'b'; 400], "")).unwrap_err();
+    disk.set_room(None);
+    store.run(Chore::Flush).unwrap();
+    store.run(Chore::SaveCheckpoint).unwrap();
+    assert_eq!(durable_ms(&session), fallen_ms);
+    // Sees that there is space again.
+    store.delete_expired().unwrap();
+    let records = put_long(&store);
+    is_whole_after_any_loss(&disk, &records);
 }
 
 /// A store of one queue with two files that was killed, made with this length of queue files.
