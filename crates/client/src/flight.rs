@@ -17,11 +17,13 @@ use crate::error::{Attempt, ClientError};
 use crate::producer::{Done, SendResult, SendStatus, Shared};
 use crate::routes::{Known, TopicRoute};
 use crate::trace::Sent;
+use bytes::Bytes;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::send::{SendMessageRequestHeader, SendMessageResponseHeader};
+use pyrmq_remoting::header::{Head, HeadWriter};
 use pyrmq_remoting::message::{DURABILITY, Durability};
-use pyrmq_remoting::net::{NetError, Retry};
-use pyrmq_remoting::{Command, Fields, clock};
+use pyrmq_remoting::net::{Ask, Asker, NetError, Retry};
+use pyrmq_remoting::{Command, WireError, clock};
 use pyrmq_routing::route::PublishedQueue;
 use pyrmq_routing::select;
 use std::borrow::Cow;
@@ -30,10 +32,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 const WHAT: &str = "a send";
-
-/// Fields of a send's header, and bytes of theirs besides the group, the topic and the properties.
-const SEND_FIELDS: usize = 14;
-const SEND_FIELD_BYTES: usize = 96;
 
 /// Whether the sender waits for the disk, as every message says it and as one that asks for memory does.
 const WAITS: &str = "WAIT\u{1}true\u{2}";
@@ -64,7 +62,8 @@ pub(crate) struct Flight {
     spent: u32,
     last: Option<ClientError>,
     may_exist: bool,
-    last_broker: Option<Arc<str>>,
+    // Where the last attempt went.
+    queue: Option<PublishedQueue>,
     attempt_started: Instant,
     // Empty, without memory of its own, until an attempt fails.
     tried: Vec<Attempt>,
@@ -80,9 +79,49 @@ enum Verdict {
     Refused(ClientError, bool),
 }
 
+impl Ask for Flight {
+    fn address(&self) -> &str {
+        self.queue.as_ref().map_or("", |queue| &queue.address)
+    }
+
+    fn write_head(&self, opaque: i32, out: &mut Vec<u8>) -> Result<(), WireError> {
+        let Some(queue) = &self.queue else { return Ok(()) };
+        let properties = self.shared.properties(&self.draft);
+        let header = self.shared.header(&self.draft, &properties, queue);
+        let start = Head {
+            code: code_of(&self.draft),
+            opaque,
+            ..Head::default()
+        };
+        let mut head = HeadWriter::new(out, start);
+        header.write_to(&mut head);
+        if let Some(level) = self.shared.options.durability {
+            head.text(DURABILITY, level.name());
+        }
+        head.finish(self.draft.body.len())
+    }
+
+    fn body(&self) -> &Bytes {
+        &self.draft.body
+    }
+}
+
+impl Asker for Flight {
+    fn answered(mut self: Box<Self>, outcome: Result<Command, NetError>) {
+        // It has one from its first attempt on.
+        if let Some(queue) = self.queue.take() {
+            self.land(queue, outcome);
+        }
+    }
+}
+
 impl Flight {
-    pub(crate) fn new(shared: Arc<Shared>, draft: Draft, timeout: Duration, done: Done) -> Box<Self> {
-        let now = Instant::now();
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        draft: Draft,
+        (now, timeout): (Instant, Duration),
+        done: Done,
+    ) -> Box<Self> {
         Box::new(Self {
             shared,
             draft,
@@ -93,7 +132,7 @@ impl Flight {
             spent: 0,
             last: None,
             may_exist: false,
-            last_broker: None,
+            queue: None,
             attempt_started: now,
             tried: Vec::new(),
             kept: 0,
@@ -106,14 +145,19 @@ impl Flight {
     }
 
     /// Goes out at once when the route is known, else as soon as it is.
-    pub(crate) fn start(self: Box<Self>) {
+    pub(crate) fn start(self: Box<Self>, now: Instant) {
+        if let Some(route) = self.shared.routes.known(&self.draft.topic) {
+            return self.depart(Ok(route), now);
+        }
         let (shared, topic) = (self.shared.clone(), self.draft.topic.clone());
         let by = self.started + self.timeout;
-        shared.routes.with(&topic, by, move |known| self.depart(known));
+        shared
+            .routes
+            .with(&topic, by, move |known| self.depart(known, Instant::now()));
     }
 
-    fn depart(mut self: Box<Self>, known: Known) {
-        self.attempt_started = Instant::now();
+    fn depart(mut self: Box<Self>, known: Known, now: Instant) {
+        self.attempt_started = now;
         let waited = self.attempt_started.saturating_duration_since(self.started);
         let left = self.timeout.saturating_sub(waited);
         let route = match known {
@@ -133,13 +177,12 @@ impl Flight {
             let last = self.last.take().unwrap_or(late);
             return self.give_up(last, true);
         }
-        let last = self.last_broker.as_deref();
-        let (queue, command) = match self.shared.frame(&route, &self.draft, last, self.attempt_started) {
-            Ok(framed) => framed,
+        let last = self.queue.as_ref().map(|queue| &*queue.broker);
+        let queue = match self.shared.queue_for(&route, &self.draft, last, now) {
+            Ok(queue) => queue,
             Err(error) => return self.finish(Err(error)),
         };
         self.attempts += 1;
-        self.last_broker = Some(queue.broker.clone());
         let wait = self.share_of(left, &route);
         self.shared.stats.frames.fetch_add(1, Ordering::Relaxed);
         if self.draft.items > 0 {
@@ -147,10 +190,9 @@ impl Flight {
             let items = u64::from(self.draft.items);
             self.shared.stats.batched.fetch_add(items, Ordering::Relaxed);
         }
+        self.queue = Some(queue);
         let client = self.shared.client.clone();
-        client.request_to(&queue.address.clone(), command, wait, move |outcome| {
-            self.land(&queue, outcome);
-        });
+        client.ask(self, (now, wait));
     }
 
     /// The time of this attempt: all that is left for the last one, or where there is no other broker to go to.
@@ -178,7 +220,9 @@ impl Flight {
         !matches!(self.draft.target, Target::Any)
     }
 
-    fn land(mut self: Box<Self>, queue: &PublishedQueue, outcome: Result<Command, NetError>) {
+    fn land(mut self: Box<Self>, queue: PublishedQueue, outcome: Result<Command, NetError>) {
+        let whole = queue;
+        let queue = &whole;
         let region = self.region(&outcome);
         let verdict = self.judge(queue, outcome);
         self.learn(queue, &verdict);
@@ -201,7 +245,10 @@ impl Flight {
                 }
                 self.finish(Err(error));
             }
-            Verdict::Elsewhere(error, may_exist) => self.again(queue, error, may_exist),
+            Verdict::Elsewhere(error, may_exist) => {
+                self.queue = Some(whole);
+                self.again(error, may_exist);
+            }
         }
     }
 
@@ -243,7 +290,7 @@ impl Flight {
     }
 
     /// Another attempt, if there is time and a reason to hope.
-    fn again(mut self: Box<Self>, queue: &PublishedQueue, error: ClientError, may_exist: bool) {
+    fn again(mut self: Box<Self>, error: ClientError, may_exist: bool) {
         self.may_exist |= may_exist;
         let passing = !may_exist
             && match &error {
@@ -259,11 +306,11 @@ impl Flight {
         if left.is_zero() || hopeless {
             return self.give_up(error, left.is_zero());
         }
-        tracing::debug!(topic = &*self.draft.topic, broker = &*queue.broker, %error, "send is tried again");
+        tracing::debug!(topic = &*self.draft.topic, broker = self.queue.as_ref().map(|queue| &*queue.broker), %error, "send is tried again");
         self.last = Some(error);
         self.shared.stats.retries.fetch_add(1, Ordering::Relaxed);
         if !passing || !(self.is_bound() || self.has_one_broker() || self.attempts > 2) {
-            return self.start();
+            return self.start(Instant::now());
         }
         let pause = LONGEST_PAUSE
             .min(FIRST_PAUSE * 2_u32.saturating_pow(self.attempts - 1))
@@ -271,7 +318,7 @@ impl Flight {
         let tracker = self.shared.tracker.clone();
         tracker.spawn(async move {
             tokio::time::sleep(pause).await;
-            self.start();
+            self.start(Instant::now());
         });
     }
 
@@ -279,9 +326,11 @@ impl Flight {
         let route = self.shared.routes.known(&self.draft.topic);
         route.is_none_or(|route| {
             let queues = &route.published.queues;
-            queues
-                .iter()
-                .all(|queue| Some(&*queue.broker) == self.last_broker.as_deref())
+            queues.iter().all(|queue| {
+                self.queue
+                    .as_ref()
+                    .is_some_and(|last| last.broker == queue.broker)
+            })
         })
     }
 
@@ -417,6 +466,17 @@ impl Flight {
     }
 }
 
+/// Which request a draft is sent by.
+fn code_of(draft: &Draft) -> i32 {
+    if draft.reply {
+        request::SEND_REPLY_MESSAGE_V2
+    } else if draft.items > 0 {
+        request::SEND_BATCH_MESSAGE
+    } else {
+        request::SEND_MESSAGE_V2
+    }
+}
+
 /// Where a broker takes sends apart from pulls (Apache `MixAll.brokerVIPChannel`).
 fn fast_port(address: &Arc<str>) -> Arc<str> {
     let fast = address.rsplit_once(':').and_then(|(host, port)| {
@@ -427,25 +487,36 @@ fn fast_port(address: &Arc<str>) -> Arc<str> {
 }
 
 impl Shared {
-    /// Chooses the queue and builds the frame's head around the draft's body.
-    pub(crate) fn frame(
+    /// The queue that a draft goes to.
+    pub(crate) fn queue_for(
         &self,
         route: &TopicRoute,
         draft: &Draft,
         last_broker: Option<&str>,
         now: Instant,
-    ) -> Result<(PublishedQueue, Command), ClientError> {
+    ) -> Result<PublishedQueue, ClientError> {
         let mut queue = self.choose(route, draft, last_broker, now)?.clone();
         if self.options.vip_channel {
             queue.address = fast_port(&queue.address);
         }
-        let batch = draft.items > 0;
-        let durability = self.options.durability;
-        let properties = match durability {
+        Ok(queue)
+    }
+
+    /// The properties as they travel.
+    fn properties<'a>(&self, draft: &'a Draft) -> Cow<'a, str> {
+        match self.options.durability {
             Some(Durability::Memory) => Cow::Owned(draft.properties.replacen(WAITS, WAITS_NOT, 1)),
-            _ => Cow::Borrowed(&*draft.properties),
-        };
-        let header = SendMessageRequestHeader {
+            _ => Cow::Borrowed(&draft.properties),
+        }
+    }
+
+    fn header<'a>(
+        &'a self,
+        draft: &'a Draft,
+        properties: &'a str,
+        queue: &'a PublishedQueue,
+    ) -> SendMessageRequestHeader<'a> {
+        SendMessageRequestHeader {
             producer_group: &self.options.client.group,
             topic: &draft.topic,
             default_topic: &self.options.create_topic_key,
@@ -454,29 +525,25 @@ impl Shared {
             sys_flag: draft.sys_flag,
             born_timestamp: clock::now_ms(),
             flag: draft.flag,
-            properties: Some(&properties),
+            properties: Some(properties),
             reconsume_times: Some(0),
             unit_mode: self.options.unit_mode,
             max_reconsume_times: None,
-            batch,
+            batch: draft.items > 0,
             broker_name: Some(&queue.broker),
-        };
-        let code = if draft.reply {
-            request::SEND_REPLY_MESSAGE_V2
-        } else if batch {
-            request::SEND_BATCH_MESSAGE
-        } else {
-            request::SEND_MESSAGE_V2
-        };
-        let mut command = Command::request(code);
-        let texts = header.producer_group.len() + draft.topic.len() + draft.properties.len();
-        command.fields = Fields::with_capacity(SEND_FIELDS, SEND_FIELD_BYTES + texts);
-        let mut command = command.with_header(&header);
-        if let Some(level) = durability {
+        }
+    }
+
+    /// The frame's head, but for the number, and its body, as one command.
+    pub(crate) fn command(&self, draft: &Draft, queue: &PublishedQueue) -> Command {
+        let properties = self.properties(draft);
+        let header = self.header(draft, &properties, queue);
+        let mut command = Command::request(code_of(draft)).with_header(&header);
+        if let Some(level) = self.options.durability {
             command.fields.push(DURABILITY, level.name());
         }
         command.body = Some(draft.body.clone());
-        Ok((queue, command))
+        command
     }
 
     fn choose<'a>(

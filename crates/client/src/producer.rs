@@ -318,15 +318,17 @@ impl Producer {
             self.shared.gate.leave(messages, bytes);
             return done(Err(ClientError::Closed { what: "producer" }));
         }
-        Flight::new(self.shared.clone(), draft, timeout, done).start();
+        let now = Instant::now();
+        Flight::new(self.shared.clone(), draft, (now, timeout), done).start(now);
     }
 
     /// Sends what was taken at `since`, also while the producer closes. `kept` of its messages stay counted at the
     /// gate: who hands their outcomes on leaves for them.
     pub(crate) fn launch(&self, draft: Draft, since: Instant, timeout: Duration, kept: usize, done: Done) {
-        let mut flight = Flight::new(self.shared.clone(), draft, timeout, done);
+        let now = Instant::now();
+        let mut flight = Flight::new(self.shared.clone(), draft, (now, timeout), done);
         flight.taken_at(since, kept);
-        flight.start();
+        flight.start(now);
     }
 
     /// What a task that serves this producer needs: the tracker that it runs under, and what ends it.
@@ -346,11 +348,12 @@ impl Producer {
     /// Sends without an answer: `Ok` means queued, whether it arrives is not known. The route must be known.
     pub async fn send_oneway(&self, draft: Draft) -> Result<(), ClientError> {
         let route = self.shared.routes.get(&draft.topic).await?;
-        let (address, command) = self.shared.frame(&route, &draft, None, Instant::now())?;
+        let queue = self.shared.queue_for(&route, &draft, None, Instant::now())?;
+        let command = self.shared.command(&draft, &queue);
         self.shared
             .client
-            .oneway(&address.address, command)
-            .map_err(|source| ClientError::net("a oneway send", address.address.to_string(), source))
+            .oneway(&queue.address, command)
+            .map_err(|source| ClientError::net("a oneway send", queue.address.to_string(), source))
     }
 
     /// Takes no more messages. Those on their way go on: wait on the gate until it is empty, then [`Self::shut`].

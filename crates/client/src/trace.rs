@@ -284,7 +284,8 @@ impl Shared {
             reply: false,
         };
         let route = self.routes.get(topic).await?;
-        let (queue, command) = self.frame(&route, &draft, None, Instant::now())?;
+        let queue = self.queue_for(&route, &draft, None, Instant::now())?;
+        let command = self.command(&draft, &queue);
         let answer = self.client.request(&queue.address, command, WAIT).await;
         match answer {
             Ok(answer) if SendStatus::from_code(answer.code).is_some() => Ok(()),

@@ -17,6 +17,23 @@
 )]
 
 use crate::header::Front;
+use std::cell::RefCell;
+use std::mem;
+
+/// Arenas that a thread keeps for the headers it reads next, and what each may hold at most: a usual header's pairs.
+const SPARES: usize = 64;
+const SPARE_BYTES: usize = 512;
+const SPARE_ENTRIES: usize = 32;
+
+thread_local! {
+    static SPARE: RefCell<Vec<(String, Vec<Entry>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An empty arena with its entries; often one that earlier fields had.
+pub(crate) fn arena() -> (String, Vec<Entry>) {
+    let spare = SPARE.try_with(|spares| spares.try_borrow_mut().ok()?.pop());
+    spare.ok().flatten().unwrap_or_default()
+}
 
 /// Ordered string pairs in one arena. A later pair with the same key hides an earlier one.
 #[derive(Debug, Clone, Default)]
@@ -68,6 +85,11 @@ impl Span {
     }
 
     #[inline]
+    fn length(self) -> usize {
+        self.end.saturating_sub(self.start) as usize
+    }
+
+    #[inline]
     fn of(self, text: &str) -> &str {
         text.get(self.start as usize..self.end as usize)
             .unwrap_or_default()
@@ -75,8 +97,7 @@ impl Span {
 
     #[inline]
     fn front(self, text: &[u8]) -> Front<'_> {
-        let length = self.end.saturating_sub(self.start) as usize;
-        Front::new(text.get(self.start as usize..).unwrap_or_default(), length)
+        Front::new(text.get(self.start as usize..).unwrap_or_default(), self.length())
     }
 }
 
@@ -88,9 +109,12 @@ impl Fields {
 
     /// Room for `count` pairs of together `bytes` bytes.
     pub fn with_capacity(count: usize, bytes: usize) -> Self {
+        let (mut text, mut entries) = arena();
+        text.reserve(bytes);
+        entries.reserve(count);
         Self {
-            text: String::with_capacity(bytes),
-            entries: Vec::with_capacity(count),
+            text,
+            entries,
             present: false,
         }
     }
@@ -163,8 +187,20 @@ impl Fields {
         self.entries
             .iter()
             .rev()
-            .find(|entry| entry.key.of(&self.text) == key)
+            .find(|entry| entry.key.length() == key.len() && entry.key.of(&self.text) == key)
             .map(|entry| entry.value.of(&self.text))
+    }
+
+    /// The pairs whose key is one byte, in the order they came.
+    #[inline]
+    pub(crate) fn letters(&self) -> impl Iterator<Item = (u8, &str)> {
+        self.entries
+            .iter()
+            .filter(|entry| entry.key.length() == 1)
+            .filter_map(|entry| {
+                let letter = self.text.as_bytes().get(entry.key.start as usize)?;
+                Some((*letter, entry.value.of(&self.text)))
+            })
     }
 
     /// Takes a key out, every pair of it.
@@ -193,6 +229,27 @@ impl Fields {
         self.entries
             .iter()
             .map(|entry| (entry.key.of(&self.text), entry.value.of(&self.text)))
+    }
+}
+
+/// A header is read for each message: its arena serves the next one.
+impl Drop for Fields {
+    fn drop(&mut self) {
+        let (bytes, entries) = (self.text.capacity(), self.entries.capacity());
+        if bytes.max(entries) == 0 || bytes > SPARE_BYTES || entries > SPARE_ENTRIES {
+            return;
+        }
+        // A thread that ends keeps nothing.
+        let kept = SPARE.try_with(|spares| {
+            if let Ok(mut spares) = spares.try_borrow_mut()
+                && spares.len() < SPARES
+            {
+                self.text.clear();
+                self.entries.clear();
+                spares.push((mem::take(&mut self.text), mem::take(&mut self.entries)));
+            }
+        });
+        kept.unwrap_or_default();
     }
 }
 

@@ -143,8 +143,7 @@ pub fn encode_head(command: &Command, out: &mut Vec<u8>) -> Result<(), WireError
 }
 
 fn append_head(command: &Command, out: &mut Vec<u8>) -> Result<(), WireError> {
-    let start = out.len();
-    out.extend_from_slice(&[0; PREFIX]);
+    let start = open(out);
     let kind = match command.serialize_type {
         SerializeType::Json => {
             json::encode(command, out);
@@ -155,6 +154,19 @@ fn append_head(command: &Command, out: &mut Vec<u8>) -> Result<(), WireError> {
             1
         }
     };
+    let body = command.body.as_ref().map_or(0, bytes::Bytes::len);
+    seal(out, start, kind, body)
+}
+
+/// Room for a frame's first eight bytes, which [`seal`] fills in.
+pub(crate) fn open(out: &mut Vec<u8>) -> usize {
+    let start = out.len();
+    out.extend_from_slice(&[0; PREFIX]);
+    start
+}
+
+/// Fills in the first bytes of the frame that began at `start`: its header is written, its body will have so many bytes.
+pub(crate) fn seal(out: &mut [u8], start: usize, kind: u8, body: usize) -> Result<(), WireError> {
     let header = out.len().saturating_sub(start).saturating_sub(PREFIX);
     if header > HEADER_MAX {
         return Err(WireError::TooLarge {
@@ -163,7 +175,6 @@ fn append_head(command: &Command, out: &mut Vec<u8>) -> Result<(), WireError> {
             limit: HEADER_MAX,
         });
     }
-    let body = command.body.as_ref().map_or(0, bytes::Bytes::len);
     let total = body.saturating_add(header).saturating_add(LENGTH_WORD);
     let length = i32::try_from(total).map_err(|_| WireError::TooLarge {
         what: "frame",

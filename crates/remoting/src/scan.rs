@@ -13,6 +13,7 @@ use crate::chunk::{CHUNK, first_quote, push_part};
 use crate::error::WireError;
 use crate::fields::{Entry, Span};
 use crate::text::hex4;
+use std::cell::RefCell;
 
 /// A position in JSON text.
 pub(crate) struct Scan<'a> {
@@ -20,6 +21,24 @@ pub(crate) struct Scan<'a> {
     at: usize,
     /// Strings that had escapes, each followed by a quote, so that no character reaches from one into the next.
     unescaped: Vec<u8>,
+}
+
+/// Room for what is unescaped, that a thread keeps.
+const KEEP_BYTES: usize = 16 * 1024;
+
+thread_local! {
+    static UNESCAPED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Drop for Scan<'_> {
+    fn drop(&mut self) {
+        if (1..=KEEP_BYTES).contains(&self.unescaped.capacity()) {
+            self.unescaped.clear();
+            let room = std::mem::take(&mut self.unescaped);
+            // A thread that ends keeps nothing.
+            drop(UNESCAPED.try_with(|kept| kept.replace(room)));
+        }
+    }
 }
 
 impl<'a> Scan<'a> {
@@ -54,11 +73,15 @@ impl<'a> Scan<'a> {
         Ok(text)
     }
 
-    /// One text in which all strings lie that were read from position `start` on, their spans counted from there.
-    pub(crate) fn arena(&self, start: usize) -> Result<String, WireError> {
+    /// One text in which all strings lie that were read from position `start` on, their spans counted from there. It is
+    /// written into `arena`, which is empty.
+    pub(crate) fn arena(&self, start: usize, arena: String) -> Result<String, WireError> {
         let text = self.bytes.get(start..).unwrap_or_default();
-        String::from_utf8([text, &self.unescaped].concat())
-            .map_err(|_| WireError::Utf8 { what: "JSON string" })
+        let mut bytes = arena.into_bytes();
+        bytes.reserve(text.len().saturating_add(self.unescaped.len()));
+        bytes.extend_from_slice(text);
+        bytes.extend_from_slice(&self.unescaped);
+        String::from_utf8(bytes).map_err(|_| WireError::Utf8 { what: "JSON string" })
     }
 
     /// Where the scan stands.
@@ -318,6 +341,9 @@ impl<'a> Scan<'a> {
 
     /// A string that began at `start`, from its first backslash on.
     fn unescape(&mut self, start: usize, quote: u8) -> Result<Span, WireError> {
+        if self.unescaped.capacity() == 0 {
+            self.unescaped = UNESCAPED.try_with(RefCell::take).unwrap_or_default();
+        }
         let first = self.bytes.len().wrapping_add(self.unescaped.len());
         self.unescaped.reserve(CHUNK.wrapping_mul(8));
         let plain = self.bytes.get(start..self.at).unwrap_or_default();

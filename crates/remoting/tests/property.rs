@@ -9,7 +9,9 @@ use pyrmq_remoting::body::{
     TopicConfig, TopicRouteData, TopicStatsTable,
 };
 use pyrmq_remoting::frame::{self, Limits};
-use pyrmq_remoting::header::{EncodeHeader, PullMessageRequestHeader, SendMessageRequestHeader};
+use pyrmq_remoting::header::{
+    EncodeHeader, Head, HeadWriter, PullMessageRequestHeader, SendMessageRequestHeader,
+};
 use pyrmq_remoting::{Command, Fields, Language, SerializeType};
 
 /// Text with plenty of what must be escaped, at every distance from a multiple of eight.
@@ -153,6 +155,55 @@ proptest! {
         header.encode(&mut v2);
         prop_assert_eq!(SendMessageRequestHeader::decode_v1(&v1).unwrap(), header);
         prop_assert_eq!(SendMessageRequestHeader::decode_v2(&v2).unwrap(), header);
+    }
+
+    #[test]
+    fn a_head_that_is_written_at_once_is_the_commands(
+        texts in vec(text(), 6),
+        numbers in any::<[i32; 6]>(),
+        born in any::<i64>(),
+        truths in any::<[bool; 5]>(),
+        body in 0..70_000_usize,
+    ) {
+        let [unit_mode, batch, with_options, with_properties, with_more] = truths;
+        let header = SendMessageRequestHeader {
+            producer_group: &texts[0],
+            topic: &texts[1],
+            default_topic: &texts[2],
+            default_topic_queue_nums: numbers[0],
+            queue_id: numbers[1],
+            sys_flag: numbers[2],
+            born_timestamp: born,
+            flag: numbers[3],
+            properties: with_properties.then_some(&*texts[3]),
+            reconsume_times: with_options.then_some(numbers[4]),
+            unit_mode,
+            max_reconsume_times: with_options.then_some(numbers[4]),
+            batch,
+            broker_name: with_options.then_some(&*texts[4]),
+        };
+        for serialize_type in [SerializeType::Json, SerializeType::RocketMq] {
+            for code in [310, 40_000] {
+                let mut command = Command::request(code).with_header(&header);
+                command.serialize_type = serialize_type;
+                (command.flag, command.opaque) = (numbers[4], numbers[5]);
+                let mut once = b"before".to_vec();
+                let remark = with_more.then_some(&*texts[4]);
+                command.remark = remark.map(str::to_owned);
+                let start = Head { serialize_type, code, flag: numbers[4], opaque: numbers[5], remark };
+                let mut head = HeadWriter::new(&mut once, start);
+                header.write_to(&mut head);
+                if with_more {
+                    command.fields.push("more", &texts[5]);
+                    head.text("more", &texts[5]);
+                }
+                let written = head.finish(body);
+                command.body = Some(Bytes::from(vec![0; body]));
+                let mut expected = b"before".to_vec();
+                prop_assert_eq!(written.is_ok(), frame::encode_head(&command, &mut expected).is_ok());
+                prop_assert_eq!(once, expected);
+            }
+        }
     }
 
     #[test]

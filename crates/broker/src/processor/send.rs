@@ -15,14 +15,13 @@ use crate::error::Refusal;
 use crate::state::topics::TopicConfig;
 use crate::state::{State, born_host};
 use crate::timer::Handle;
+use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request as request_code, response};
-use pyrmq_remoting::header::SendMessageRequestHeader;
+use pyrmq_remoting::header::{HeadWriter, SendMessageRequestHeader};
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::{DURABILITY, Durability, batch, java_hash, sys_flag};
 use pyrmq_remoting::net::{Peer, Processor, Reply};
-use pyrmq_remoting::{Command, Fields};
 use pyrmq_store::{Batch, BatchItem, OnStored, Stored};
-use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -82,74 +81,65 @@ impl Told {
                 return;
             };
             match stored {
-                Ok(stored) => self.answer(&state, &stored, reply),
+                Ok(stored) => self.answer(&state, stored, reply),
                 Err(error) => refuse(&state, Refusal::of_put(&error), reply),
             }
         })
     }
 
-    fn answer(self, state: &State, stored: &Stored, reply: Reply) {
-        state.stats.count_put(u64::from(stored.count), bytes_of(stored));
-        let key = self.unique_key.as_deref();
+    fn answer(self, state: &Arc<State>, stored: Stored, reply: Reply) {
+        state.stats.count_put(u64::from(stored.count), bytes_of(&stored));
         if self.half {
-            state
-                .transactions
-                .began(key.unwrap_or_default(), stored.queue_offset);
+            let key = self.unique_key.as_deref().unwrap_or_default();
+            state.transactions.began(key, stored.queue_offset);
         }
-        let mut response = self.response(state, stored);
-        let asked = self.asked;
+        let end = stored.end_position;
         if !self.waits {
-            if asked.is_some() {
-                tell(&mut response, state.store.durability(stored.end_position));
-            }
-            reply.send(response);
+            let reached = self.asked.map(|_| state.store.durability(end));
+            reply.send_written(response::SUCCESS, None, |head| {
+                self.write(state, &stored, reached, head);
+            });
             return;
         }
+        let told = Arc::clone(state);
         state.store.when_durable_in_burst(
-            stored.end_position,
+            end,
             Box::new(move |flushed| {
-                if asked.is_some() {
-                    let reached = flushed
-                        .as_ref()
-                        .map_or(Durability::Memory, |()| Durability::Local);
-                    tell(&mut response, reached);
-                }
-                if let Err(error) = flushed {
-                    // The message is stored and will be delivered: a timeout is a success with a warning.
-                    let refusal = Refusal::of_flush(&error);
-                    response.code = refusal.code;
-                    response.remark = Some(refusal.remark);
-                }
-                reply.send(response);
+                let level = flushed
+                    .as_ref()
+                    .map_or(Durability::Memory, |()| Durability::Local);
+                let reached = self.asked.map(|_| level);
+                // The message is stored and will be delivered: a timeout is a success with a warning.
+                let late = flushed.err().map(|error| Refusal::of_flush(&error));
+                let code = late.as_ref().map_or(response::SUCCESS, |late| late.code);
+                let remark = late.as_ref().map(|late| late.remark.as_str());
+                reply.send_written(code, remark, |head| {
+                    self.write(&told, &stored, reached, head);
+                });
             }),
         );
     }
 
-    fn response(&self, state: &State, stored: &Stored) -> Command {
-        let mut response = Command::response(response::SUCCESS);
-        let ids = 33 * stored.count as usize;
-        response.fields = Fields::with_capacity(6, 160 + ids);
-        let fields = &mut response.fields;
-        fields.push_with("msgId", |text| write_ids(text, state.store_host(), stored));
-        fields.push_with("queueId", |text| write_number(text, i64::from(self.queue_id)));
-        fields.push_with("queueOffset", |text| write_number(text, stored.queue_offset));
+    /// The fields of the answer.
+    fn write(&self, state: &State, stored: &Stored, reached: Option<Durability>, head: &mut HeadWriter<'_>) {
+        head.plain("msgId", |out| write_ids(out, state.store_host(), stored));
+        head.number("queueId", i64::from(self.queue_id));
+        head.number("queueOffset", stored.queue_offset);
         let key = self.unique_key.as_deref();
         if let Some(key) = key {
-            fields.push("transactionId", key);
+            head.text("transactionId", key);
         }
-        fields.push("MSG_REGION", &state.options.region_id);
-        fields.push("TRACE_ON", if state.options.trace_on { "true" } else { "false" });
+        head.text("MSG_REGION", &state.options.region_id);
+        head.truth("TRACE_ON", state.options.trace_on);
         if let Some((topic, due_ms)) = &self.recall {
             let broker = &state.options.broker_name;
             let handle = Handle::write(&topic.name, broker, *due_ms, key.unwrap_or_default());
-            fields.push("recallHandle", &handle);
+            head.text("recallHandle", &handle);
         }
-        response
+        if let Some(level) = reached {
+            head.text(DURABILITY, level.name());
+        }
     }
-}
-
-fn tell(response: &mut Command, reached: Durability) {
-    response.fields.push(DURABILITY, reached.name());
 }
 
 impl Send {
@@ -398,20 +388,15 @@ pub(crate) fn bytes_of(stored: &Stored) -> u64 {
     u64::try_from(stored.end_position - stored.physical_offset).unwrap_or(0)
 }
 
-fn write_ids(out: &mut String, host: SocketAddr, stored: &Stored) {
+fn write_ids(out: &mut Vec<u8>, host: SocketAddr, stored: &Stored) {
     for (at, offset) in stored.physical_offsets().iter().enumerate() {
         if at > 0 {
-            out.push(',');
+            out.push(b',');
         }
-        OffsetId {
+        let id = OffsetId {
             host,
             offset: *offset,
-        }
-        .write(out);
+        };
+        out.extend_from_slice(id.digits().as_bytes());
     }
-}
-
-fn write_number(out: &mut String, number: i64) {
-    // Writing into a String cannot fail.
-    write!(out, "{number}").unwrap_or_default();
 }

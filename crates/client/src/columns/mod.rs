@@ -224,10 +224,10 @@ fn push_body(text: &mut Text, record: &Record<'_>) -> Result<usize, WireError> {
 
 fn offset_id<'a>(record: &Record<'_>, text: &'a mut String) -> &'a str {
     text.clear();
-    OffsetId {
+    let id = OffsetId {
         host: record.store_host,
         offset: record.physical_offset,
-    }
-    .write(text);
+    };
+    text.push_str(id.digits().as_str());
     text
 }

@@ -21,9 +21,10 @@
     clippy::string_slice
 )]
 
-use crate::command::{Command, Language, SerializeType};
+use crate::command::{CURRENT_VERSION, Command, Language, SerializeType};
 use crate::error::WireError;
-use crate::fields::{Entry, Fields, Span};
+use crate::fields::{self, Entry, Fields, Span};
+use crate::header::Head;
 use crate::header::pairs::{Front, PAIR, push_pairs, put};
 
 const FIXED: usize = 21;
@@ -100,9 +101,11 @@ fn decode_fields(bytes: &[u8], max_fields: usize) -> Result<Fields, WireError> {
     if bytes.is_empty() {
         return Ok(Fields::new());
     }
-    let mut arena = bytes.to_vec();
+    let (text, mut entries) = fields::arena();
+    let mut arena = text.into_bytes();
+    arena.extend_from_slice(bytes);
     // A pair takes six bytes besides its text.
-    let mut entries = Vec::with_capacity(bytes.len().div_euclid(6).min(16));
+    entries.reserve(bytes.len().div_euclid(6).min(16));
     let mut at = 0;
     while at < arena.len() {
         let key = span(&mut arena, &mut at, "field key", |word: [u8; 2]| {
@@ -172,11 +175,50 @@ pub fn encode(command: &Command, out: &mut Vec<u8>) -> Result<(), WireError> {
     out.extend_from_slice(&command.flag.to_be_bytes());
     out.extend_from_slice(&word(remark.len(), "remark")?);
     out.extend_from_slice(remark.as_bytes());
-    let start = out.len();
     out.extend_from_slice(&[0; 4]);
+    let fields = out.len();
     push_pairs(&command.fields, out, short_pair, long_pair)?;
-    let length = word(out.len().saturating_sub(start).saturating_sub(4), "fields")?;
-    if let Some(place) = out.get_mut(start..).and_then(|tail| tail.first_chunk_mut::<4>()) {
+    close(fields, out)
+}
+
+/// Appends what stands in front of the fields, in our version and language.
+pub(super) fn open(head: &Head<'_>, out: &mut Vec<u8>) -> Result<(), WireError> {
+    let remark = head.remark.unwrap_or_default();
+    out.extend_from_slice(&short(head.code, "code")?);
+    out.push(Language::default().number());
+    out.extend_from_slice(&short(CURRENT_VERSION, "version")?);
+    out.extend_from_slice(&head.opaque.to_be_bytes());
+    out.extend_from_slice(&head.flag.to_be_bytes());
+    out.extend_from_slice(&word(remark.len(), "remark")?);
+    out.extend_from_slice(remark.as_bytes());
+    out.extend_from_slice(&[0; 4]);
+    Ok(())
+}
+
+/// Appends one pair.
+pub(super) fn push_pair(
+    key: &str,
+    write: impl FnOnce(&mut Vec<u8>),
+    out: &mut Vec<u8>,
+) -> Result<(), WireError> {
+    out.extend_from_slice(&key_length(key.as_bytes())?);
+    out.extend_from_slice(key.as_bytes());
+    out.extend_from_slice(&[0; 4]);
+    let value = out.len();
+    write(out);
+    fill_length(value, "field value", out)
+}
+
+/// Says how long the fields are that begin at `fields`.
+pub(super) fn close(fields: usize, out: &mut [u8]) -> Result<(), WireError> {
+    fill_length(fields, "fields", out)
+}
+
+/// Writes the length of what begins at `start` in front of it.
+fn fill_length(start: usize, what: &'static str, out: &mut [u8]) -> Result<(), WireError> {
+    let length = word(out.len().saturating_sub(start), what)?;
+    let place = out.get_mut(start.saturating_sub(4)..);
+    if let Some(place) = place.and_then(|tail| tail.first_chunk_mut::<4>()) {
         *place = length;
     }
     Ok(())
@@ -219,14 +261,18 @@ fn short_pair(pair: &mut [u8; PAIR], key: Front<'_>, value: Front<'_>) -> Option
 /// The same for any pair.
 fn long_pair(out: &mut Vec<u8>, key: Front<'_>, value: Front<'_>) -> Result<(), WireError> {
     let (key, value) = (key.text(), value.text());
+    out.extend_from_slice(&key_length(key)?);
+    out.extend_from_slice(key);
+    out.extend_from_slice(&word(value.len(), "field value")?);
+    out.extend_from_slice(value);
+    Ok(())
+}
+
+fn key_length(key: &[u8]) -> Result<[u8; 2], WireError> {
     let length = i16::try_from(key.len()).map_err(|_| WireError::TooLarge {
         what: "field key",
         length: key.len(),
         limit: i16::MAX.unsigned_abs().into(),
     })?;
-    out.extend_from_slice(&length.to_be_bytes());
-    out.extend_from_slice(key);
-    out.extend_from_slice(&word(value.len(), "field value")?);
-    out.extend_from_slice(value);
-    Ok(())
+    Ok(length.to_be_bytes())
 }

@@ -19,7 +19,7 @@
 use crate::chunk::first_escaped;
 use crate::command::{Command, Language, SerializeType};
 use crate::error::WireError;
-use crate::fields::{Entry, Fields};
+use crate::fields::{self, Entry, Fields};
 use crate::header::pairs::{Front, PAIR, push_pairs, put};
 use crate::scan::Scan;
 use crate::text::{push_escaped, push_i32};
@@ -43,6 +43,8 @@ struct Members {
 /// The pairs of `extFields`, counted from where the member begins.
 struct Pairs {
     base: usize,
+    /// Where their texts will lie.
+    text: String,
     entries: Vec<Entry>,
 }
 
@@ -51,7 +53,7 @@ pub fn decode(text: &[u8], max_fields: usize) -> Result<Command, WireError> {
     let mut scan = Scan::new(text);
     let members = scan.members(max_fields)?;
     let fields = match members.fields {
-        Some(pairs) => Fields::from_parts(scan.arena(pairs.base)?, pairs.entries),
+        Some(pairs) => Fields::from_parts(scan.arena(pairs.base, pairs.text)?, pairs.entries),
         None => Fields::new(),
     };
     Ok(Command {
@@ -143,7 +145,7 @@ impl Scan<'_> {
         }
         self.open(b'{', "an object")?;
         let base = self.at();
-        let mut entries = Vec::new();
+        let (text, mut entries) = fields::arena();
         if self.peek() != Some(b'}') {
             entries.reserve(USUAL_FIELDS);
         }
@@ -158,7 +160,7 @@ impl Scan<'_> {
                 value: value.since(base),
             });
         }
-        Ok(Some(Pairs { base, entries }))
+        Ok(Some(Pairs { base, text, entries }))
     }
 }
 

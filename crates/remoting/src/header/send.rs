@@ -10,7 +10,7 @@
 use crate::codes::request;
 use crate::error::WireError;
 use crate::fields::Fields;
-use crate::header::{EncodeHeader, FieldValue};
+use crate::header::{EncodeHeader, FieldValue, HeadWriter};
 
 crate::header! {
     /// Where the message lies (Apache `SendMessageResponseHeader`).
@@ -126,8 +126,7 @@ impl<'a> SendMessageRequestHeader<'a> {
     /// Reads the form with letters (requests 310, 320 and 325) in one pass.
     pub fn decode_v2(fields: &'a Fields) -> Result<Self, WireError> {
         let mut texts = [None; 14];
-        for (key, value) in fields.iter() {
-            let &[letter] = key.as_bytes() else { continue };
+        for (letter, value) in fields.letters() {
             if let Some(text) = texts.get_mut(usize::from(letter.wrapping_sub(b'a'))) {
                 *text = Some(value);
             }
@@ -165,6 +164,32 @@ impl<'a> SendMessageRequestHeader<'a> {
     /// Appends the form with letters (requests 310, 320 and 325).
     pub fn encode_v2(&self, fields: &mut Fields) {
         self.write(&V2, fields);
+    }
+
+    /// Writes the form with letters straight into a frame's head: what [`Self::encode_v2`] gives.
+    pub fn write_to(&self, head: &mut HeadWriter<'_>) {
+        head.text("a", self.producer_group);
+        head.text("b", self.topic);
+        head.text("c", self.default_topic);
+        head.number("d", self.default_topic_queue_nums.into());
+        head.number("e", self.queue_id.into());
+        head.number("f", self.sys_flag.into());
+        head.number("g", self.born_timestamp);
+        head.number("h", self.flag.into());
+        if let Some(properties) = self.properties {
+            head.text("i", properties);
+        }
+        if let Some(times) = self.reconsume_times {
+            head.number("j", times.into());
+        }
+        head.truth("k", self.unit_mode);
+        if let Some(times) = self.max_reconsume_times {
+            head.number("l", times.into());
+        }
+        head.truth("m", self.batch);
+        if let Some(broker) = self.broker_name {
+            head.text("n", broker);
+        }
     }
 
     #[expect(clippy::many_single_char_names, reason = "the letters are the wire's own")]

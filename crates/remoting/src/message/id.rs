@@ -15,12 +15,55 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 const LONGEST: usize = 28;
 
-fn push_hex(bytes: &[u8], out: &mut String) {
-    out.reserve(bytes.len() * 2);
-    for byte in bytes {
-        for digit in [byte >> 4, byte & 0xF] {
-            out.push(char::from(HEX.get(usize::from(digit)).copied().unwrap_or(b'0')));
+/// The two digits of each byte.
+const PAIRS: [[u8; 2]; 256] = {
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        pairs[byte] = [HEX[byte >> 4], HEX[byte & 15]];
+        byte += 1;
+    }
+    pairs
+};
+
+/// The digits of an id.
+#[derive(Debug, Clone, Copy)]
+pub struct Digits {
+    text: [u8; 2 * LONGEST],
+    length: usize,
+}
+
+impl Digits {
+    fn of_ip(ip: IpAddr) -> Self {
+        let mut digits = Self {
+            text: [0; 2 * LONGEST],
+            length: 0,
+        };
+        match ip {
+            IpAddr::V4(ip) => digits.push(ip.octets()),
+            IpAddr::V6(ip) => digits.push(ip.octets()),
         }
+        digits
+    }
+
+    #[inline]
+    fn push<const N: usize>(&mut self, bytes: [u8; N]) {
+        let rest = self.text.get_mut(self.length..).unwrap_or_default();
+        let (places, _) = rest.as_chunks_mut::<2>();
+        for (place, byte) in places.iter_mut().zip(bytes) {
+            *place = PAIRS[usize::from(byte)];
+        }
+        self.length += 2 * N;
+    }
+
+    /// The digits as bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.text.get(..self.length).unwrap_or_default()
+    }
+
+    /// The digits as text.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(self.as_bytes()).unwrap_or_default()
     }
 }
 
@@ -80,22 +123,18 @@ pub struct OffsetId {
 }
 
 impl OffsetId {
-    /// Appends the digits.
-    pub fn write(&self, out: &mut String) {
-        match self.host.ip() {
-            IpAddr::V4(ip) => push_hex(&ip.octets(), out),
-            IpAddr::V6(ip) => push_hex(&ip.octets(), out),
-        }
-        push_hex(&u32::from(self.host.port()).to_be_bytes(), out);
-        push_hex(&self.offset.to_be_bytes(), out);
+    /// The digits.
+    pub fn digits(&self) -> Digits {
+        let mut digits = Digits::of_ip(self.host.ip());
+        digits.push(u32::from(self.host.port()).to_be_bytes());
+        digits.push(self.offset.to_be_bytes());
+        digits
     }
 }
 
 impl fmt::Display for OffsetId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = String::with_capacity(LONGEST * 2);
-        self.write(&mut text);
-        formatter.write_str(&text)
+        formatter.write_str(self.digits().as_str())
     }
 }
 
@@ -133,24 +172,20 @@ pub struct UniqueId {
 }
 
 impl UniqueId {
-    /// Appends the digits.
-    pub fn write(&self, out: &mut String) {
-        match self.ip {
-            IpAddr::V4(ip) => push_hex(&ip.octets(), out),
-            IpAddr::V6(ip) => push_hex(&ip.octets(), out),
-        }
-        push_hex(&self.pid.to_be_bytes(), out);
-        push_hex(&self.loader.to_be_bytes(), out);
-        push_hex(&self.month_ms.to_be_bytes(), out);
-        push_hex(&self.counter.to_be_bytes(), out);
+    /// The digits.
+    pub fn digits(&self) -> Digits {
+        let mut digits = Digits::of_ip(self.ip);
+        digits.push(self.pid.to_be_bytes());
+        digits.push(self.loader.to_be_bytes());
+        digits.push(self.month_ms.to_be_bytes());
+        digits.push(self.counter.to_be_bytes());
+        digits
     }
 }
 
 impl fmt::Display for UniqueId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = String::with_capacity(LONGEST * 2);
-        self.write(&mut text);
-        formatter.write_str(&text)
+        formatter.write_str(self.digits().as_str())
     }
 }
 
@@ -215,7 +250,7 @@ impl UniqueIds {
 
     /// Appends the digits of the next id.
     pub fn write_next(&self, now_ms: i64, out: &mut String) {
-        self.next(now_ms).write(out);
+        out.push_str(self.next(now_ms).digits().as_str());
     }
 }
 

@@ -1,11 +1,14 @@
 //! Our own requests on a link: queued with their wait, answered, timed out, ended with the connection.
 
-use super::link::{Link, Phase, State, cost};
-use super::pending::{Callback, Waiter};
+use super::link::{Link, Phase, State};
+use super::pending::{Ask, Callback, Waiter};
+use super::queue::{Entry, Queue, cost_of};
 use super::{CloseReason, NetError};
+use crate::codes::response;
 use crate::command::{Command, FLAG_ONEWAY};
 use crate::error::WireError;
-use std::collections::{HashSet, VecDeque};
+use bytes::Bytes;
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,45 +18,119 @@ use tokio::time::Instant;
 const FAR: Duration = Duration::from_hours(24 * 365);
 
 /// A request that was not queued, given back.
-pub(super) struct Rejected {
+pub(super) struct Rejected<Q> {
     pub(super) error: NetError,
+    pub(super) request: Q,
+}
+
+/// A request on its way into the queue, with who waits for its outcome.
+pub(super) trait Request: Sized {
+    fn address(&self) -> &str;
+    /// Gets its number, which need not be its last.
+    fn number(&mut self, opaque: i32) -> Result<(), WireError>;
+    /// Bytes of its body.
+    fn body(&self) -> usize;
+    /// Goes into the queue.
+    fn queue(self, opaque: i32, queue: &mut Queue) -> Callback;
+    /// Does not go.
+    fn refuse(self, error: NetError);
+}
+
+/// One that comes as a command.
+pub(super) struct Commanded<'a> {
+    pub(super) address: &'a str,
     pub(super) command: Command,
     pub(super) callback: Callback,
 }
 
+impl Request for Commanded<'_> {
+    fn address(&self) -> &str {
+        self.address
+    }
+
+    fn number(&mut self, opaque: i32) -> Result<(), WireError> {
+        self.command.opaque = opaque;
+        Ok(())
+    }
+
+    fn body(&self) -> usize {
+        self.command.body.as_ref().map_or(0, Bytes::len)
+    }
+
+    fn queue(self, _opaque: i32, queue: &mut Queue) -> Callback {
+        queue.push(self.command);
+        self.callback
+    }
+
+    fn refuse(self, error: NetError) {
+        call(self.callback, Err(error));
+    }
+}
+
+/// One whose head its sender writes.
+pub(super) struct Framed<'a, A> {
+    pub(super) ask: Box<A>,
+    pub(super) head: &'a mut Vec<u8>,
+}
+
+impl<A: Ask + 'static> Request for Framed<'_, A> {
+    fn address(&self) -> &str {
+        self.ask.address()
+    }
+
+    fn number(&mut self, opaque: i32) -> Result<(), WireError> {
+        self.head.clear();
+        self.ask.write_head(opaque, self.head)
+    }
+
+    fn body(&self) -> usize {
+        self.ask.body().len()
+    }
+
+    fn queue(self, opaque: i32, queue: &mut Queue) -> Callback {
+        queue.push_written(Some(opaque), self.head, Some(self.ask.body()));
+        self.ask
+    }
+
+    fn refuse(self, error: NetError) {
+        self.ask.answered(Err(error));
+    }
+}
+
 impl Link {
-    /// Queues a request and its wait. Nothing was queued when an error comes back, with command and callback.
-    pub(super) fn request(
+    /// Queues a request and its wait. Nothing was queued when an error comes back, with the request.
+    pub(super) fn request<Q: Request>(
         &self,
-        mut command: Command,
-        timeout: Duration,
-        callback: Callback,
-    ) -> Result<(), Box<Rejected>> {
-        let cost = cost(&command);
-        let now = Instant::now();
+        mut request: Q,
+        (now, timeout): (Instant, Duration),
+    ) -> Result<(), Box<Rejected<Q>>> {
+        let rejected = |error, request| Err(Box::new(Rejected { error, request }));
         let deadline = now.checked_add(timeout).unwrap_or(now + FAR);
+        // Its head is written before the lock is taken.
+        let mut opaque = self.next_opaque();
+        if let Err(error) = request.number(opaque) {
+            return rejected(NetError::Frame(error), request);
+        }
         let mut state = self.lock();
         if let Err(error) = self.takes(&state, state.pending.len()) {
             drop(state);
-            return Err(Box::new(Rejected {
-                error,
-                command,
-                callback,
-            }));
+            return rejected(error, request);
         }
-        command.opaque = self.next_opaque();
         // After 2^32 requests a number may still be waited for.
-        while state.pending.contains(command.opaque) {
-            command.opaque = self.next_opaque();
+        while state.pending.contains(opaque) {
+            opaque = self.next_opaque();
+            if let Err(error) = request.number(opaque) {
+                drop(state);
+                return rejected(NetError::Frame(error), request);
+            }
         }
-        self.queued.fetch_add(cost, Ordering::Relaxed);
+        self.queued.fetch_add(cost_of(request.body()), Ordering::Relaxed);
         let waiter = Waiter {
             deadline,
             timeout,
-            callback,
+            callback: request.queue(opaque, &mut state.queue),
         };
-        state.pending.insert(command.opaque, waiter);
-        state.queue.push_back(command);
+        state.pending.insert(opaque, waiter);
         let waker = state.parked.take();
         drop(state);
         if let Some(waker) = waker {
@@ -114,25 +191,38 @@ impl Link {
         }
         drop(state);
         for (waiter, response) in scratch.drain(..) {
-            call(waiter.callback, Ok(response));
+            call(waiter.callback, self.refuse_go_away(response));
         }
         late
     }
 
+    /// A server that stops is left: the next request opens a new connection, which fails or finds its successor.
+    fn refuse_go_away(&self, answer: Command) -> Result<Command, NetError> {
+        let Some(leave) = self.leave.as_ref().filter(|_| answer.code == response::GO_AWAY) else {
+            return Ok(answer);
+        };
+        if let Some(client) = leave.upgrade() {
+            client.leave(&self.address);
+        }
+        Err(NetError::GoAway {
+            address: self.address.clone(),
+        })
+    }
+
     /// Ends the waits whose time has come, and takes back those of their requests that have not left.
-    pub(super) fn expire(&self, now: Instant, ready: &mut VecDeque<Command>) {
+    pub(super) fn expire(&self, now: Instant, ready: &mut Queue) {
         let mut state = self.lock();
         let expired = state.pending.expire(now);
         let mut unsent = HashSet::new();
         if !expired.is_empty() {
             let opaques: HashSet<i32> = expired.iter().map(|(opaque, _)| *opaque).collect();
-            let mut keep = |command: &Command| {
-                let drop = !command.is_response() && opaques.contains(&command.opaque);
-                if drop {
-                    self.queued.fetch_sub(cost(command), Ordering::Relaxed);
-                    unsent.insert(command.opaque);
+            let mut keep = |entry: &Entry| {
+                let late = entry.request().filter(|opaque| opaques.contains(opaque));
+                if let Some(opaque) = late {
+                    self.queued.fetch_sub(entry.cost(), Ordering::Relaxed);
+                    unsent.insert(opaque);
                 }
-                !drop
+                late.is_none()
             };
             ready.retain(&mut keep);
             state.queue.retain(&mut keep);
@@ -157,21 +247,17 @@ impl Link {
     }
 
     /// The end: every wait ends now. Requests in `ready` or still queued are known not to have left.
-    pub(super) fn end(&self, mut ready: VecDeque<Command>, reason: &CloseReason, connect: Option<&NetError>) {
+    pub(super) fn end(&self, ready: &Queue, reason: &CloseReason, connect: Option<&NetError>) {
         let mut state = self.lock();
         state.reason.get_or_insert_with(|| reason.clone());
         self.phase.fetch_max(Phase::Gone as u8, Ordering::AcqRel);
-        ready.append(&mut state.queue);
+        let queued = std::mem::take(&mut state.queue);
         let pending = state.pending.drain();
         let opened = std::mem::take(&mut state.opened);
         state.parked = None;
         drop(state);
         self.queued.store(0, Ordering::Relaxed);
-        let unsent: HashSet<i32> = ready
-            .iter()
-            .filter(|command| !command.is_response())
-            .map(|command| command.opaque)
-            .collect();
+        let unsent: HashSet<i32> = ready.requests().chain(queued.requests()).collect();
         let (address, reason) = (&self.address, reason.clone());
         for (opaque, waiter) in pending {
             let error = match connect {
@@ -195,7 +281,7 @@ impl Link {
 
 /// A callback that panics must not take the connection with it.
 pub(super) fn call(callback: Callback, result: Result<Command, NetError>) {
-    if catch_unwind(AssertUnwindSafe(|| callback(result))).is_err() {
+    if catch_unwind(AssertUnwindSafe(|| callback.answered(result))).is_err() {
         tracing::error!("a response's callback panicked");
     }
 }

@@ -3,25 +3,26 @@
 //! A request costs no task and no timer: it is queued at its connection, whose task writes whatever is queued in one
 //! go, finds the answer's callback by opaque number, and ends the waits whose time has come.
 
+use super::asking::{Commanded, Framed, Request};
 use super::call::Call;
 use super::connection::{Connection, Setting};
-use super::link::{Link, Phase};
-use super::pending::Callback;
+use super::link::{Leave, Link, Phase};
+use super::pending::Ask;
+use super::queue::{Queue, with_head};
 use super::resolve::{Resolve, SystemResolver};
 use super::server::{Events, next_peer_id};
 use super::share::Room;
 use super::stats::Stats;
 use super::{ClientOptions, CloseReason, NetError, Outbox, Peer, Table, Tracker};
-use crate::codes::response;
 use crate::command::{Command, FLAG_ONEWAY, FLAG_RESPONSE};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -135,12 +136,20 @@ impl Client {
         callback: impl FnOnce(Result<Command, NetError>) + Send + 'static,
     ) {
         command.flag &= !(FLAG_RESPONSE | FLAG_ONEWAY);
-        let shared = Arc::downgrade(&self.owner.shared);
-        let at = address.clone();
-        let callback: Callback = Box::new(move |result| {
-            callback(result.and_then(|response| refuse_go_away(&shared, &at, response)));
+        let request = Commanded {
+            address,
+            command,
+            callback: Box::new(callback),
+        };
+        self.owner.shared.submit(request, (Instant::now(), timeout));
+    }
+
+    /// Asks with a frame that the asker writes, which then waits for the outcome. The timeout counts from `now` on.
+    pub fn ask(&self, ask: Box<impl Ask + 'static>, (now, timeout): (std::time::Instant, Duration)) {
+        with_head(|head| {
+            let when = (Instant::from_std(now), timeout);
+            self.owner.shared.submit(Framed { ask, head }, when);
         });
-        self.owner.shared.submit(address, command, timeout, callback);
     }
 
     /// Asks `address`; the answer is waited for in slices of the caller's choice, by a thread without a runtime.
@@ -253,26 +262,21 @@ impl Shared {
         }
     }
 
-    fn submit(
-        self: &Arc<Self>,
-        address: &str,
-        mut command: Command,
-        timeout: Duration,
-        mut callback: Callback,
-    ) {
+    /// Hands a request to the connection of its address.
+    fn submit<Q: Request>(self: &Arc<Self>, mut request: Q, when: (Instant, Duration)) {
         loop {
-            let link = match self.link(address) {
+            let link = match self.link(request.address()) {
                 Ok(link) => link,
-                Err(error) => return callback(Err(error)),
+                Err(error) => return request.refuse(error),
             };
-            match link.request(command, timeout, callback) {
+            match link.request(request, when) {
                 Ok(()) => return,
                 // The connection ended since it was looked up: the next one is new.
                 Err(rejected) if matches!(rejected.error, NetError::NotSent { .. }) => {
                     self.forget(&link);
-                    (command, callback) = (rejected.command, rejected.callback);
+                    request = rejected.request;
                 }
-                Err(rejected) => return (rejected.callback)(Err(rejected.error)),
+                Err(rejected) => return rejected.request.refuse(rejected.error),
             }
         }
     }
@@ -288,7 +292,15 @@ impl Shared {
             return Ok(link.clone());
         }
         let options = &self.options.connection;
-        let link = Arc::new(Link::new(address.to_owned(), options, self.opaque.clone(), false));
+        let this: Arc<dyn Leave> = self.clone();
+        let leave = Some(Arc::downgrade(&this));
+        let link = Arc::new(Link::new(
+            address.to_owned(),
+            options,
+            self.opaque.clone(),
+            false,
+            leave,
+        ));
         links.insert(address.into(), link.clone());
         drop(links);
         let presence = Presence {
@@ -298,14 +310,6 @@ impl Shared {
         };
         self.tracker.spawn(serve(presence));
         Ok(link)
-    }
-
-    /// Ends a connection as soon as what is under way on it is answered.
-    fn leave(&self, address: &str) {
-        let link = self.links().remove(address);
-        if let Some(link) = link {
-            link.advance(Phase::Draining);
-        }
     }
 
     /// Takes a connection out, unless its address has a newer one.
@@ -320,17 +324,14 @@ impl Shared {
     }
 }
 
-/// A server that stops is left: the next request opens a new connection, which fails or finds its successor.
-fn refuse_go_away(shared: &Weak<Shared>, address: &str, response: Command) -> Result<Command, NetError> {
-    if response.code != response::GO_AWAY {
-        return Ok(response);
+impl Leave for Shared {
+    /// Ends a connection as soon as what is under way on it is answered.
+    fn leave(&self, address: &str) {
+        let link = self.links().remove(address);
+        if let Some(link) = link {
+            link.advance(Phase::Draining);
+        }
     }
-    if let Some(shared) = shared.upgrade() {
-        shared.leave(address);
-    }
-    Err(NetError::GoAway {
-        address: address.to_owned(),
-    })
 }
 
 /// A connection's life: connect, serve, end.
@@ -344,14 +345,14 @@ async fn serve(mut presence: Presence) {
                 source: Arc::new(source),
             };
             presence.shared.forget(&link);
-            link.end(VecDeque::new(), &CloseReason::Here, Some(&error));
+            link.end(&Queue::default(), &CloseReason::Here, Some(&error));
             return;
         }
     };
     // Both fail only when the peer has gone again; the first read will say so.
     drop(stream.set_nodelay(true));
     let (Ok(remote), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
-        link.end(VecDeque::new(), &CloseReason::ByPeer, None);
+        link.end(&Queue::default(), &CloseReason::ByPeer, None);
         return;
     };
     let setting = presence.shared.setting.clone();
@@ -391,7 +392,7 @@ async fn connect(link: &Link, shared: &Shared) -> io::Result<TcpStream> {
             )));
         }
         while tick.poll_tick(cx).is_ready() {
-            link.expire(Instant::now(), &mut VecDeque::new());
+            link.expire(Instant::now(), &mut Queue::default());
         }
         Poll::Pending
     })
@@ -409,7 +410,7 @@ impl Drop for Presence {
     fn drop(&mut self) {
         self.shared.forget(&self.link);
         let reason = self.link.reason().unwrap_or(CloseReason::Here);
-        self.link.end(VecDeque::new(), &reason, None);
+        self.link.end(&Queue::default(), &reason, None);
         if let Some(peer) = &self.peer {
             self.shared
                 .setting

@@ -14,6 +14,7 @@ use super::large::{Turn, Turns};
 use super::link::{Link, Park, Phase};
 use super::outgoing::Batch;
 use super::pending::Waiter;
+use super::queue::Queue;
 use super::share::{Room, Share};
 use super::stats::{Snapshot, Stats};
 use super::{CloseReason, ConnectionOptions, Outbox, Peer, Table};
@@ -21,7 +22,6 @@ use crate::codes::response;
 use crate::command::Command;
 use crate::frame;
 use bytes::BytesMut;
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -102,7 +102,7 @@ pub(super) struct Connection {
     pub(super) in_burst: bool,
     pub(super) turn: Turn,
     share: Share,
-    ready: VecDeque<Command>,
+    ready: Queue,
     batch: Batch,
     blocked: bool,
     timer: Pin<Box<Sleep>>,
@@ -136,7 +136,7 @@ impl Connection {
             in_burst: false,
             turn: Turn::None,
             share,
-            ready: VecDeque::new(),
+            ready: Queue::default(),
             batch: Batch::default(),
             blocked: false,
             timer: Box::pin(sleep_until(armed)),
@@ -162,7 +162,7 @@ impl Connection {
         })
         .await;
         self.end_burst();
-        self.link.end(std::mem::take(&mut self.ready), &reason, None);
+        self.link.end(&self.ready, &reason, None);
         reason
     }
 
@@ -190,6 +190,7 @@ impl Connection {
             match self.rest(cx, phase, deadline) {
                 Ok(true) => {
                     self.batch.rest();
+                    self.ready.rest();
                     return Poll::Pending;
                 }
                 Ok(false) => self.link.unpark(),

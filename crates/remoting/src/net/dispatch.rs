@@ -14,6 +14,9 @@ use std::time::Instant;
 /// Peers newer than this know GO_AWAY (Apache `MQVersion.V5_3_1`).
 const GO_AWAY_ABOVE: i32 = 475;
 
+/// Answers that are handed out under one lock; more would not be in the processor's nearest cache any more.
+const TOGETHER: usize = 32;
+
 impl Connection {
     /// Decodes and hands out the whole frames in `input`, while there is work left and room for answers.
     pub(super) fn dispatch(&mut self, work: &mut usize) -> Result<(), CloseReason> {
@@ -29,6 +32,9 @@ impl Connection {
                     let turn = self.turn.take();
                     if command.is_response() {
                         self.responses.push(command);
+                        if self.responses.len() >= TOGETHER {
+                            self.responses();
+                        }
                     } else {
                         self.request(command, turn);
                     }
@@ -44,9 +50,7 @@ impl Connection {
             // The frame that hung is whole now; what is left is another.
             self.read_hang = Hang::default();
         }
-        if !self.responses.is_empty() {
-            self.responses(self.responses.len() as u64);
-        }
+        self.responses();
         result
     }
 
@@ -63,8 +67,11 @@ impl Connection {
         }
     }
 
-    fn responses(&mut self, count: u64) {
-        self.tally.responses += count;
+    fn responses(&mut self) {
+        if self.responses.is_empty() {
+            return;
+        }
+        self.tally.responses += self.responses.len() as u64;
         self.tally.late += self.link.complete(&mut self.responses, &mut self.answered);
     }
 

@@ -4,24 +4,21 @@
 //! One lock guards queue, waits and the sleeping task's waker, so that a request costs one lock on its way out. A
 //! push wakes the task only when it sleeps: whatever it queues itself while it works costs no wake-up.
 
-use super::asking::call;
+use super::asking::{Commanded, Request};
 use super::pending::{Callback, Pending};
+use super::queue::{Queue, cost_of};
 use super::{CloseReason, NetError, Outbox};
 use crate::command::Command;
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Head bytes assumed for a frame that is not written yet.
-const HEAD_ESTIMATE: usize = 256;
-
 /// What a waiting frame costs its connection, in bytes.
 pub(super) fn cost(command: &Command) -> usize {
-    command.body.as_ref().map_or(0, bytes::Bytes::len) + HEAD_ESTIMATE
+    cost_of(command.body.as_ref().map_or(0, bytes::Bytes::len))
 }
 
 /// How far a connection is on its way to its end. It only ever goes down this list.
@@ -63,7 +60,7 @@ pub(super) type Opened = Box<dyn FnOnce(Result<(), NetError>) + Send>;
 
 #[derive(Default)]
 pub(super) struct State {
-    pub(super) queue: VecDeque<Command>,
+    pub(super) queue: Queue,
     pub(super) pending: Pending,
     pub(super) parked: Option<Waker>,
     pub(super) connected: bool,
@@ -85,6 +82,14 @@ pub(super) struct Link {
     pub(super) outgoing_bytes: usize,
     outgoing_close_bytes: usize,
     pub(super) pending_limit: usize,
+    /// Lets go of an address whose server stops; a server's connections have none.
+    pub(super) leave: Option<Weak<dyn Leave>>,
+}
+
+/// Who has the connections.
+pub(super) trait Leave: Send + Sync {
+    /// A server at this address stops: the next request opens a new connection.
+    fn leave(&self, address: &str);
 }
 
 impl Link {
@@ -93,6 +98,7 @@ impl Link {
         options: &super::ConnectionOptions,
         opaque: Arc<AtomicI32>,
         connected: bool,
+        leave: Option<Weak<dyn Leave>>,
     ) -> Self {
         Self {
             address,
@@ -107,6 +113,7 @@ impl Link {
             outgoing_bytes: options.outgoing_bytes,
             outgoing_close_bytes: options.outgoing_close_bytes,
             pending_limit: options.pending,
+            leave,
         }
     }
 
@@ -177,26 +184,28 @@ impl Link {
         if self.phase() != seen || (!blocked && !state.queue.is_empty()) {
             return Park::Awake;
         }
-        if state.queue.capacity() > 1024 {
-            state.queue.shrink_to(64);
-        }
+        state.queue.rest();
         state.parked = Some(waker.clone());
         Park::Asleep(state.pending.earliest())
     }
 
     /// Moves everything queued to `ready`, which is empty.
-    pub(super) fn take_queue(&self, ready: &mut VecDeque<Command>) {
+    pub(super) fn take_queue(&self, ready: &mut Queue) {
+        ready.clear();
         std::mem::swap(&mut self.lock().queue, ready);
     }
 
     pub(super) fn enqueue(&self, command: Command) {
-        let cost = cost(&command);
+        self.enqueue_with(cost(&command), |queue| queue.push(command));
+    }
+
+    fn enqueue_with(&self, cost: usize, push: impl FnOnce(&mut Queue)) {
         let mut state = self.lock();
         if self.phase() >= Phase::Closing {
             return;
         }
         let queued = self.queued.fetch_add(cost, Ordering::Relaxed) + cost;
-        state.queue.push_back(command);
+        push(&mut state.queue);
         if queued > self.outgoing_close_bytes {
             let limit = self.outgoing_close_bytes;
             state
@@ -252,13 +261,23 @@ impl Outbox for Link {
         self.in_flight.fetch_sub(1, Ordering::AcqRel);
     }
 
+    fn reply_written(&self, head: &[u8]) {
+        self.enqueue_with(cost_of(0), |queue| queue.push_written(None, head, None));
+        self.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+
     fn silence(&self) {
         self.in_flight.fetch_sub(1, Ordering::AcqRel);
     }
 
     fn request(&self, command: Command, timeout: Duration, callback: Callback) {
-        if let Err(rejected) = Link::request(self, command, timeout, callback) {
-            call(rejected.callback, Err(rejected.error));
+        let request = Commanded {
+            address: &self.address,
+            command,
+            callback,
+        };
+        if let Err(rejected) = Link::request(self, request, (Instant::now(), timeout)) {
+            rejected.request.refuse(rejected.error);
         }
     }
 

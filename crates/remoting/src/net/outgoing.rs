@@ -7,7 +7,7 @@
 //! A body goes out from the memory it lies in. Only bodies up to [`INLINE_BODY`] bytes are copied behind their head:
 //! a slice of its own costs the kernel more than copying so few bytes.
 
-use super::link::cost;
+use super::queue::{Entry, INLINE_BODY, Queue};
 use crate::command::Command;
 use crate::error::WireError;
 use crate::frame;
@@ -18,8 +18,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::AsyncWrite;
 
-/// Bodies up to this size are copied behind their head.
-const INLINE_BODY: usize = 512;
 /// A batch takes frames until it has this many bytes.
 const BATCH_BYTES: usize = 256 * 1024;
 /// Slices of one vectored write.
@@ -55,31 +53,31 @@ impl Batch {
 
     /// Takes frames off the front of `ready`. The batch was empty. A frame that the wire cannot carry is put into
     /// `refused`.
-    pub(super) fn fill(&mut self, ready: &mut VecDeque<Command>, refused: &mut Vec<Refused>) {
+    pub(super) fn fill(&mut self, ready: &mut Queue, refused: &mut Vec<Refused>) {
         self.at = 0;
         self.body_at = 0;
         self.heads.clear();
         let mut bodies = 0;
         while self.heads.len() + bodies < BATCH_BYTES {
-            let Some(mut command) = ready.pop_front() else {
+            let Some(entry) = ready.pop() else {
                 break;
             };
-            self.cost += cost(&command);
+            self.cost += entry.cost();
+            let mut command = match entry {
+                Entry::Command(command) => command,
+                Entry::Written(written) => {
+                    self.heads.extend_from_slice(ready.head(&written));
+                    bodies += self.follow(written.body);
+                    continue;
+                }
+            };
             let start = self.heads.len();
             if let Err(error) = frame::encode_head(&command, &mut self.heads) {
                 self.heads.truncate(start);
                 refused.push((command, error));
                 continue;
             }
-            match command.body.take() {
-                Some(body) if body.len() <= INLINE_BODY => self.heads.extend_from_slice(&body),
-                Some(body) => {
-                    bodies += body.len();
-                    self.segments.push_back(Segment::Heads(self.heads.len()));
-                    self.segments.push_back(Segment::Body(body));
-                }
-                None => {}
-            }
+            bodies += self.follow(command.body.take());
         }
         let ended = match self.segments.iter().rev().nth(1) {
             Some(Segment::Heads(end)) => *end,
@@ -88,6 +86,21 @@ impl Batch {
         if self.heads.len() > ended {
             self.segments.push_back(Segment::Heads(self.heads.len()));
         }
+    }
+
+    /// The body of the frame whose head was written last; the bytes that are not among the heads.
+    fn follow(&mut self, body: Option<Bytes>) -> usize {
+        match body {
+            Some(body) if body.len() <= INLINE_BODY => self.heads.extend_from_slice(&body),
+            Some(body) => {
+                let size = body.len();
+                self.segments.push_back(Segment::Heads(self.heads.len()));
+                self.segments.push_back(Segment::Body(body));
+                return size;
+            }
+            None => {}
+        }
+        0
     }
 
     /// The connection sleeps: gives back memory that a busy time needed.

@@ -3,8 +3,11 @@
 use super::NetError;
 use super::large::Permit;
 use super::pending::Callback;
+use super::queue::with_head;
 use crate::codes::response;
 use crate::command::{Command, FLAG_RESPONSE, SerializeType};
+use crate::frame;
+use crate::header::{Head, HeadWriter};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,13 +21,21 @@ pub trait Outbox: Send + Sync + 'static {
     fn reply(&self, command: Command) {
         self.push(command);
     }
+    /// The same for an answer without a body whose head is written.
+    fn reply_written(&self, head: &[u8]) {
+        match frame::decode(&mut head.into(), &frame::Limits::default()) {
+            Ok(Some(command)) => self.reply(command),
+            // Nobody writes half a frame.
+            Ok(None) | Err(_) => self.silence(),
+        }
+    }
     /// A request of the peer ends without an answer.
     fn silence(&self) {}
     /// Queues a request to the peer and calls back with its outcome, from the connection's task: the callback must
     /// not block.
     fn request(&self, command: Command, timeout: Duration, callback: Callback) {
         let _ = (command, timeout);
-        callback(Err(NetError::Closed));
+        callback.answered(Err(NetError::Closed));
     }
     /// True once the connection is gone.
     fn is_closed(&self) -> bool;
@@ -174,6 +185,30 @@ impl Reply {
     /// request vanishes.
     pub fn send(mut self, response: Command) {
         self.answer(response);
+    }
+
+    /// Answers with a frame whose fields are written straight into it. Opaque number, response bit and header form are
+    /// filled here; an answer to a oneway request vanishes.
+    pub fn send_written(mut self, code: i32, remark: Option<&str>, write: impl FnOnce(&mut HeadWriter<'_>)) {
+        self.open = false;
+        if self.oneway {
+            return;
+        }
+        let head = Head {
+            serialize_type: self.serialize_type,
+            code,
+            flag: FLAG_RESPONSE,
+            opaque: self.opaque,
+            remark,
+        };
+        with_head(|out| {
+            let mut head = HeadWriter::new(out, head);
+            write(&mut head);
+            match head.finish(0) {
+                Ok(()) => self.peer.inner.outbox.reply_written(out),
+                Err(error) => self.answer(Command::error(response::SYSTEM_ERROR, error.to_string())),
+            }
+        });
     }
 
     /// Ends the request without an answer, on purpose (the peer protocol wants silence).

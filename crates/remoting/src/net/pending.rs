@@ -5,14 +5,39 @@
 
 use super::NetError;
 use crate::command::Command;
+use crate::error::WireError;
+use bytes::Bytes;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Gets a request's answer, once.
-pub(super) type Callback = Box<dyn FnOnce(Result<Command, NetError>) + Send>;
+/// Who waits for a request's outcome: any function, or what holds all about a request in one piece of memory.
+pub trait Asker: Send {
+    /// Gets the outcome, once: from the connection's task, or from the call that asked when nothing could be queued. It
+    /// must not block.
+    fn answered(self: Box<Self>, outcome: Result<Command, NetError>);
+}
+
+impl<F: FnOnce(Result<Command, NetError>) + Send> Asker for F {
+    fn answered(self: Box<Self>, outcome: Result<Command, NetError>) {
+        self(outcome);
+    }
+}
+
+/// A request that holds all about itself in one piece of memory: it writes its own frame, and waits for the outcome.
+pub trait Ask: Asker {
+    /// Where it goes, `host:port`.
+    fn address(&self) -> &str;
+    /// Appends everything of its frame but the body, with this number; called again when the number changes.
+    fn write_head(&self, opaque: i32, out: &mut Vec<u8>) -> Result<(), WireError>;
+    /// Its body.
+    fn body(&self) -> &Bytes;
+}
+
+/// Gets a request's outcome, once.
+pub type Callback = Box<dyn Asker>;
 
 /// One request that waits.
 pub(super) struct Waiter {

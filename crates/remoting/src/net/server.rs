@@ -211,6 +211,7 @@ fn admit(stream: TcpStream, remote: SocketAddr, shared: &Arc<Shared>, tracker: &
         &setting.options,
         shared.opaque.clone(),
         true,
+        None,
     ));
     let id = next_peer_id();
     let peer = Peer::new(id, remote, local, link.clone());
@@ -242,7 +243,7 @@ impl Drop for Presence {
     fn drop(&mut self) {
         self.shared.links().remove(&self.peer.id());
         let reason = self.link.reason().unwrap_or(CloseReason::Here);
-        self.link.end(std::collections::VecDeque::new(), &reason, None);
+        self.link.end(&super::queue::Queue::default(), &reason, None);
         self.shared
             .setting
             .stats
