@@ -116,7 +116,8 @@ class Message(_Fields):
     Attributes:
         topic: Topic: 1 to 127 of the characters ``a-z A-Z 0-9 % | _ -``.
         body: Bytes, any bytes-like object, or text (sent as UTF-8).
-        keys: A key, or several: brokers find messages by them. A key has no space in it.
+        keys: A key, or several: brokers find messages by them. Spaces separate keys: one with
+            a space in it counts as several, as in Java.
         tags: Tag that consumers filter by.
         properties: Further text by name. Names and values are not empty and do not have the
             characters 0x01 and 0x02; names that RocketMQ uses itself are refused.

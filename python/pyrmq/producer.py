@@ -164,7 +164,8 @@ class Producer(ConfiguredProducer, Asking):
         Args:
             topic: Topic; created on the first send where the broker allows it.
             body: Bytes, any bytes-like object, or text (sent as UTF-8).
-            keys: A key, or several, to find the message by.
+            keys: A key, or several, to find the message by. Spaces separate keys: one with a space
+                in it counts as several, as in Java.
             tags: Tag that consumers filter by.
             properties: Further text by name.
             sharding_key: Messages with the same key go to the same queue.

@@ -39,6 +39,9 @@ pub(crate) enum Error {
     /// Bytes that do not follow the format.
     #[error(transparent)]
     Wire(#[from] WireError),
+    /// A message whose bytes do not follow the format.
+    #[error("cannot read {what}: {source}")]
+    Message { what: String, source: WireError },
     /// A request got no answer.
     #[error(transparent)]
     Net(#[from] NetError),
@@ -65,7 +68,7 @@ impl Error {
             Self::Closed { .. } => raise(py, "ClosedError", &text, &[]),
             Self::Runtime { .. } => raise(py, "RmqError", &text, &[]),
             Self::Config { .. } => raise(py, "ConfigError", &text, &[]),
-            Self::Wire(_) => raise(py, "ProtocolError", &text, &[]),
+            Self::Wire(_) | Self::Message { .. } => raise(py, "ProtocolError", &text, &[]),
             Self::Net(error) => raise_net(py, &text, &error),
             Self::Range(error) => raise_range(py, &text, &error),
             Self::Client(error) => raise_client(py, &text, error),
@@ -89,7 +92,8 @@ fn raise_client(py: Python<'_>, text: &str, error: ClientError) -> PyResult<PyEr
         | ClientError::EmptyBody { .. }
         | ClientError::MixedTopics { .. }
         | ClientError::BodyTooLarge { .. }
-        | ClientError::Property { .. } => raise(py, "MessageError", text, &[]),
+        | ClientError::Property { .. }
+        | ClientError::Properties { .. } => raise(py, "MessageError", text, &[]),
         ClientError::NameServers { addresses, .. } => {
             let fields = [("addresses", Value::Text(&addresses))];
             raise(py, "NameServerUnreachable", text, &fields)
@@ -114,7 +118,7 @@ fn raise_client(py: Python<'_>, text: &str, error: ClientError) -> PyResult<PyEr
             last,
             ..
         } => raise_not_confirmed(py, text, &topic, may_exist, in_time, *last),
-        ClientError::TooManyInFlight { .. } => raise(py, "QueueFull", text, &[]),
+        ClientError::TooManyInFlight(_) => raise(py, "QueueFull", text, &[]),
         ClientError::Answered { .. } => raise(py, "ProtocolError", text, &[]),
         ClientError::Closed { .. } => raise(py, "ClosedError", text, &[]),
     }

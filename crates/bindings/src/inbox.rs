@@ -66,6 +66,12 @@ impl Inbox {
         self.state().frames.pop_front()
     }
 
+    /// Messages whose outcome nobody has fetched.
+    pub(crate) fn tickets(&self) -> usize {
+        let state = self.state();
+        state.frames.iter().map(|landed| landed.tickets.len()).sum()
+    }
+
     /// Makes a waiting thread look again.
     pub(crate) fn kick(&self) {
         self.state().kicked = true;
@@ -150,6 +156,7 @@ pub(crate) fn share(producer: &Producer, calls: &Inbox, futures: &Inbox, landed:
             }
         }
     }
+    let for_a_loop = futures.bell.is_some() && !to_complete.is_empty();
     for (inbox, tickets) in [(calls, to_call), (futures, to_complete)] {
         if !tickets.is_empty() {
             let outcome = outcome.clone();
@@ -159,5 +166,9 @@ pub(crate) fn share(producer: &Producer, calls: &Inbox, futures: &Inbox, landed:
                 outcome,
             });
         }
+    }
+    if for_a_loop {
+        // A producer that is dropped may wait for this.
+        calls.kick();
     }
 }

@@ -201,6 +201,7 @@ impl PyProducer {
         if gate.try_enter(messages, bytes) {
             return Ok(());
         }
+        let began = Instant::now();
         let entered = enter::wait(py, |slice| {
             let left = deadline.saturating_duration_since(Instant::now());
             if gate.enter(messages, bytes, slice.min(left)) {
@@ -211,11 +212,7 @@ impl PyProducer {
         if entered {
             return Ok(());
         }
-        let full = ClientError::TooManyInFlight {
-            waiting: gate.waiting(),
-            limit: gate.limit(),
-        };
-        Err(Error::from(full).into_py(py))
+        Err(Error::from(gate.full(began.elapsed())).into_py(py))
     }
 
     /// Sends and waits for the outcome.

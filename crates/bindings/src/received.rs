@@ -61,6 +61,18 @@ impl PyReceived {
         record.map_err(|error| Error::Wire(error).into_py(py))
     }
 
+    fn unreadable(&self, record: &Record<'_>, source: WireError) -> Error {
+        let id = record.properties.get(names::UNIQ_KEY).unwrap_or("without an id");
+        let what = format!(
+            "the body of message {id}, offset {} of queue {} of topic `{}` on broker `{}`",
+            self.queue_offset(),
+            self.queue_id(),
+            self.topic(),
+            self.broker(),
+        );
+        Error::Message { what, source }
+    }
+
     fn property(&self, py: Python<'_>, name: &str) -> PyResult<Option<String>> {
         Ok(self.record(py)?.properties.get(name).map(str::to_owned))
     }
@@ -97,7 +109,7 @@ impl PyReceived {
                 .map(|codec| compress::decompress(codec, record.body, BODY_BYTES))
                 .transpose()
         });
-        match plain.map_err(|error| Error::Wire(error).into_py(py))? {
+        match plain.map_err(|source| self.unreadable(&record, source).into_py(py))? {
             Some(plain) => Ok(PyBytes::new(py, &plain)),
             None => Ok(PyBytes::new(py, record.body)),
         }

@@ -165,7 +165,10 @@ impl<'a> Properties<'a> {
     /// The wire form.
     pub fn finish(self) -> Result<String, ClientError> {
         if self.text.len() > MAX_BYTES {
-            return Err(self.refuse("", "all properties together are longer than 32767 bytes"));
+            return Err(ClientError::Properties {
+                topic: self.topic.to_owned(),
+                bytes: self.text.len(),
+            });
         }
         Ok(self.text)
     }

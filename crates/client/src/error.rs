@@ -5,6 +5,7 @@ use pyrmq_remoting::WireError;
 use pyrmq_remoting::net::NetError;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 use thiserror::Error;
 
 /// A failed attempt of a send.
@@ -32,6 +33,58 @@ impl fmt::Display for Attempt {
             cause,
         } = self;
         write!(f, "{number}. {broker} at {began_ms} ms for {took_ms} ms: {cause}")
+    }
+}
+
+/// How full the gate is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Full {
+    /// Messages on their way.
+    pub messages: usize,
+    /// Bytes of their bodies.
+    pub bytes: usize,
+    /// How many messages may be now: fewer than the limit while a broker has too much to do.
+    pub window: usize,
+    /// The limit of messages.
+    pub message_limit: usize,
+    /// The limit of bytes.
+    pub byte_limit: usize,
+    /// How long there was no room.
+    pub waited: Duration,
+}
+
+impl Full {
+    fn text(&self) -> String {
+        let Self {
+            messages,
+            bytes,
+            window,
+            message_limit,
+            byte_limit,
+            waited,
+        } = self;
+        let (text, option) = if messages < window {
+            let text = format!(
+                "messages of {bytes} bytes are on their way, the limit is {byte_limit} bytes"
+            );
+            (text, "max_in_flight_bytes")
+        } else if window < message_limit {
+            let text = format!(
+                "{messages} messages are on their way, the limit is {window} while a broker is busy (else {message_limit})"
+            );
+            (text, "max_in_flight")
+        } else {
+            let text = format!("{messages} messages are on their way, the limit is {message_limit}");
+            (text, "max_in_flight")
+        };
+        if waited.is_zero() {
+            text + &format!(": wait for results or raise `{option}`")
+        } else {
+            text + &format!(
+                ", and no room came in {} ms, the time of the send: wait for results before you send more, or raise `send_timeout`, this send's `timeout` or `{option}`",
+                waited.as_millis()
+            )
+        }
     }
 }
 
@@ -104,6 +157,16 @@ pub enum ClientError {
         name: String,
         /// What is wrong with it.
         reason: &'static str,
+    },
+    /// More properties than a message can carry.
+    #[error(
+        "the properties of a message for topic `{topic}` have {bytes} bytes together with keys, tags and the unique id, the limit is 32767: put some of it into the body"
+    )]
+    Properties {
+        /// Where it should go.
+        topic: String,
+        /// Bytes of all in wire form.
+        bytes: usize,
     },
     /// No name server answered.
     #[error("{}; tried {tried}. Fix: {}",
@@ -191,16 +254,9 @@ pub enum ClientError {
         /// The last attempt's failure.
         last: Box<ClientError>,
     },
-    /// As many messages are on their way as may be.
-    #[error(
-        "{waiting} messages are on their way, the limit is {limit}: wait for results or raise `max_in_flight`"
-    )]
-    TooManyInFlight {
-        /// How many wait.
-        waiting: usize,
-        /// The cap.
-        limit: usize,
-    },
+    /// As much is on its way as may be.
+    #[error("{}", .0.text())]
+    TooManyInFlight(Full),
     /// A queue that is not assigned to this consumer.
     #[error("queue {queue_id} of topic `{topic}` on broker `{broker}` is not assigned to this consumer")]
     NotAssigned {

@@ -8,6 +8,7 @@
 //! and near the width at which the broker had too much by a sixty-fourth only: real brokers refuse what waited for
 //! 200 ms, so a window that is wider than they are fast would fail most of its messages.
 
+use crate::error::{ClientError, Full};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -204,9 +205,17 @@ impl Gate {
         self.state().messages
     }
 
-    /// The most messages that may be on their way.
-    pub fn limit(&self) -> usize {
-        self.messages
+    /// The error for one who found no room in that time.
+    pub fn full(&self, waited: Duration) -> ClientError {
+        let state = self.state();
+        ClientError::TooManyInFlight(Full {
+            messages: state.messages,
+            bytes: state.bytes,
+            window: self.window(),
+            message_limit: self.messages,
+            byte_limit: self.bytes,
+            waited,
+        })
     }
 
     /// Waits up to `slice` until nothing is on its way.

@@ -261,7 +261,7 @@ class Producer(ConfiguredProducer):
                 return self._gathering.offer(soon, *arguments)
             except QueueFull:
                 if loop.time() >= deadline:
-                    raise
+                    raise self._gathering.full(milliseconds("timeout", seconds)) from None
             await room.turn(ticket, len(body), deadline)
 
     async def _hooked(

@@ -211,10 +211,9 @@ impl<T: Send + 'static> Accumulator<T> {
     fn take(self: &Arc<Self>, item: Item<'_, T>, corked: bool) -> Result<bool, ClientError> {
         self.producer.check_size(item.topic, item.body.len())?;
         if COMMON_PROPERTIES + item.extra.len() > pyrmq_remoting::message::properties::MAX_BYTES {
-            return Err(ClientError::Property {
+            return Err(ClientError::Properties {
                 topic: item.topic.to_owned(),
-                name: String::new(),
-                reason: "all properties together are longer than 32767 bytes",
+                bytes: COMMON_PROPERTIES + item.extra.len(),
             });
         }
         let mut now = Now::default();
