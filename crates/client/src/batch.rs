@@ -152,6 +152,16 @@ impl Batch {
         Ok(())
     }
 
+    /// Adds a message that was gathered before: its unique id is the first of its properties.
+    pub fn push_again(&mut self, item: &BatchItem<'_>) -> Result<(), WireError> {
+        let id = item.properties.get(UNIQ_KEY.len()..UNIQ_KEY.len() + ID_DIGITS);
+        let id = id.and_then(|id| std::str::from_utf8(id).ok()).unwrap_or_default();
+        self.make_room(item.encoded_size());
+        batch::encode(item, &mut self.body)?;
+        self.note(id, item.body);
+        Ok(())
+    }
+
     /// Adds a message with this unique id and, beside what every message has, these properties.
     pub fn push_with_id(
         &mut self,

@@ -37,6 +37,9 @@ const WHAT: &str = "a send";
 const WAITS: &str = "WAIT\u{1}true\u{2}";
 const WAITS_NOT: &str = "WAIT\u{1}false\u{2}";
 
+/// What Apache's brokers say of a batch over their `maxMessageSize`, as an exception's text.
+const SIZE_EXCEEDED: &str = "size exceeded";
+
 /// Failed attempts that are told of: the first and the last ones.
 const ATTEMPTS_KEPT: usize = 8;
 
@@ -69,6 +72,8 @@ pub(crate) struct Flight {
     tried: Vec<Attempt>,
     // Messages that stay counted at the gate when this ends.
     kept: usize,
+    // Its messages were gathered: a batch that is refused for what is in it comes back to be split, and counts on.
+    is_gathered: bool,
 }
 
 /// What an attempt came to.
@@ -136,12 +141,17 @@ impl Flight {
             attempt_started: now,
             tried: Vec::new(),
             kept: 0,
+            is_gathered: false,
         })
     }
 
-    /// Its time runs since then; so many of its messages stay counted at the gate when it ends.
-    pub(crate) fn taken_at(&mut self, since: Instant, kept: usize) {
-        (self.started, self.kept) = (since, kept);
+    /// Its messages were gathered since then; so many of them stay counted at the gate when it ends.
+    pub(crate) fn gathered(&mut self, since: Instant, kept: usize) {
+        (self.started, self.kept, self.is_gathered) = (since, kept, true);
+    }
+
+    fn can_be_split(&self) -> bool {
+        self.is_gathered && self.draft.items > 1
     }
 
     /// Goes out at once when the route is known, else as soon as it is.
@@ -349,7 +359,8 @@ impl Flight {
         };
         let Some(status) = SendStatus::from_code(answer.code) else {
             let error = ClientError::answer(WHAT, &queue.address, answer.code, answer.remark);
-            return if self.shared.options.retry_codes.contains(&answer.code) {
+            let is_worth_it = !(self.can_be_split() && is_illegal(&error));
+            return if is_worth_it && self.shared.options.retry_codes.contains(&answer.code) {
                 Verdict::Elsewhere(error, false)
             } else {
                 Verdict::Refused(error, false)
@@ -416,7 +427,8 @@ impl Flight {
                         *code,
                         response::TOPIC_NOT_EXIST | response::NO_PERMISSION | response::SERVICE_NOT_AVAILABLE
                     );
-                    (self.shared.options.retry_codes.contains(code), moved)
+                    let is_weak = self.shared.options.retry_codes.contains(code) && !is_illegal(error);
+                    (is_weak, moved)
                 }
                 _ => (false, false),
             },
@@ -450,6 +462,9 @@ impl Flight {
     }
 
     fn finish(self: Box<Self>, outcome: Result<SendResult, ClientError>) {
+        if self.can_be_split() && outcome.as_ref().is_err_and(is_illegal) {
+            return (self.done)(outcome);
+        }
         let messages = self.draft.items.max(1) as usize;
         if outcome.is_ok() {
             self.shared.gate.confirm(messages);
@@ -474,6 +489,23 @@ fn code_of(draft: &Draft) -> i32 {
         request::SEND_BATCH_MESSAGE
     } else {
         request::SEND_MESSAGE_V2
+    }
+}
+
+/// A broker has refused a frame for what is in it, and it is stored nowhere: of a batch a part may still be stored.
+pub(crate) fn is_illegal(error: &ClientError) -> bool {
+    match error {
+        ClientError::Answer { code, remark, .. } => {
+            *code == response::MESSAGE_ILLEGAL
+                || (*code == response::SYSTEM_ERROR && remark.contains(SIZE_EXCEEDED))
+        }
+        ClientError::NotConfirmed {
+            may_exist: false,
+            in_time: false,
+            last,
+            ..
+        } => is_illegal(last),
+        _ => false,
     }
 }
 

@@ -322,12 +322,13 @@ impl Producer {
         Flight::new(self.shared.clone(), draft, (now, timeout), done).start(now);
     }
 
-    /// Sends what was taken at `since`, also while the producer closes. `kept` of its messages stay counted at the
-    /// gate: who hands their outcomes on leaves for them.
+    /// Sends what was gathered since `since`, also while the producer closes. `kept` of its messages stay counted at the
+    /// gate: who hands their outcomes on leaves for them. A batch of several that is refused for what is in it
+    /// ([`crate::flight::is_illegal`]) stays counted as a whole.
     pub(crate) fn launch(&self, draft: Draft, since: Instant, timeout: Duration, kept: usize, done: Done) {
         let now = Instant::now();
         let mut flight = Flight::new(self.shared.clone(), draft, (now, timeout), done);
-        flight.taken_at(since, kept);
+        flight.gathered(since, kept);
         flight.start(now);
     }
 

@@ -3,13 +3,15 @@
 
 mod common;
 
-use common::{Act, WAIT, World};
+use common::{Act, Refuses, WAIT, World};
 use pyrmq_client::ProducerOptions;
 use pyrmq_client::accumulate::{Accumulator, Item, Landed, Limits, Place};
 use pyrmq_client::producer::Producer;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::batch;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -396,4 +398,102 @@ fn the_gate_is_left_with_the_bytes_that_came_in() {
         gate.leave(landed.tickets.len(), 0);
     }
     assert_eq!((gate.waiting(), gate.bytes()), (1, 1 << 20));
+}
+
+/// The outcome of each ticket, once so many have landed.
+fn outcomes(bench: &Bench, count: usize) -> BTreeMap<u32, bool> {
+    let mut told = BTreeMap::new();
+    while told.len() < count {
+        let (tickets, stored) = bench.next();
+        for ticket in tickets {
+            assert_eq!(told.insert(ticket, stored), None, "{ticket} is told twice");
+        }
+    }
+    told
+}
+
+/// A batch that a broker refuses for its size is nobody's mistake: its messages are stored in smaller ones, in order, and
+/// later batches are as small from the start.
+#[test]
+fn a_batch_that_is_too_long_for_the_broker_is_stored_in_parts() {
+    let refusals = [
+        (
+            response::MESSAGE_ILLEGAL,
+            "the message body has more bytes than maxMessageSize",
+        ),
+        (
+            response::SYSTEM_ERROR,
+            "java.lang.RuntimeException: message body size exceeded",
+        ),
+    ];
+    for (code, remark) in refusals {
+        for place in [Place::Any, QUEUE, Place::Hash(7)] {
+            let bench = Bench::new(1, limits(LONG), |_| ());
+            let too_long: Refuses = Box::new(|body| body.len() > 1000);
+            *bench.world.brokers[0].refuses.lock().unwrap() = Some((too_long, code, remark));
+            for number in 0..100 {
+                bench.push(number, place, false);
+            }
+            // Known before it leaves where the message goes by a hash.
+            bench.accumulator.flush();
+            let all: BTreeMap<u32, bool> = (0..100).map(|number| (number, true)).collect();
+            if matches!(place, Place::Hash(_)) {
+                bench.push(100, place, true);
+                assert_eq!(outcomes(&bench, 101).len(), 101);
+            } else {
+                assert_eq!(outcomes(&bench, 100), all);
+            }
+            let mut stored = bench.stored(0);
+            if matches!(place, Place::Any) {
+                stored.sort_unstable();
+            }
+            assert!(stored.is_sorted(), "{stored:?}");
+            let stats = bench.producer.stats();
+            assert_eq!(stats.failed.load(Ordering::Relaxed), 0);
+            let before = stats.frames.load(Ordering::Relaxed);
+            for number in 200..250 {
+                bench.push(number, place, false);
+            }
+            bench.accumulator.flush();
+            assert!(outcomes(&bench, 50).values().all(|stored| *stored));
+            let frames = stats.frames.load(Ordering::Relaxed) - before;
+            assert!(
+                (5..=10).contains(&frames),
+                "{frames} frames of at most 1000 bytes"
+            );
+            let gate = bench.producer.gate();
+            assert_eq!((gate.waiting(), gate.bytes()), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn one_message_that_cannot_be_stored_does_not_fail_those_that_it_was_gathered_with() {
+    let bench = Bench::new(1, limits(LONG), |_| ());
+    let is_bad: Refuses = Box::new(|body| {
+        let bad = 57_u32.to_be_bytes();
+        body == bad || batch::items(body).flatten().any(|item| item.body == bad)
+    });
+    *bench.world.brokers[0].refuses.lock().unwrap() = Some((is_bad, response::MESSAGE_ILLEGAL, "bad"));
+    for number in 0..100 {
+        bench.push(number, QUEUE, false);
+    }
+    bench.accumulator.flush();
+    let failed: Vec<u32> = outcomes(&bench, 100)
+        .into_iter()
+        .filter_map(|(number, stored)| (!stored).then_some(number))
+        .collect();
+    assert_eq!(failed, [57]);
+    let stored = bench.stored(0);
+    assert_eq!((stored.len(), stored.is_sorted()), (99, true), "{stored:?}");
+    // That was no matter of length: batches stay as long as they were.
+    let stats = bench.producer.stats();
+    let before = stats.frames.load(Ordering::Relaxed);
+    for number in 100..200 {
+        bench.push(number, QUEUE, false);
+    }
+    bench.accumulator.flush();
+    assert_eq!(outcomes(&bench, 100).len(), 100);
+    assert_eq!(stats.frames.load(Ordering::Relaxed) - before, 1);
+    assert_eq!(stats.failed.load(Ordering::Relaxed), 1);
 }

@@ -1,5 +1,6 @@
 //! What waits for one topic and queue: the batch that is being filled, and what is ready to leave.
 
+use super::split::Parts;
 use crate::batch::Batch;
 use crate::draft::{Draft, Target};
 use std::collections::VecDeque;
@@ -77,6 +78,8 @@ pub(super) struct Load<T> {
     pub(super) hashes: Vec<i32>,
     pub(super) since: Instant,
     pub(super) timeout: Duration,
+    /// It is a part of a batch that was refused.
+    pub(super) parts: Option<Arc<Parts>>,
 }
 
 impl<T> Load<T> {
@@ -119,6 +122,7 @@ impl<T> Lane<T> {
                 hashes: open.hashes,
                 since: open.since,
                 timeout,
+                parts: None,
             });
         }
     }

@@ -17,10 +17,12 @@ mod follow;
 mod lane;
 mod names;
 mod park;
+mod split;
 
 use crate::ClientError;
 use crate::batch::{self, Batch, COMMON_PROPERTIES, IdText};
 use crate::draft::check_topic;
+use crate::flight::is_illegal;
 use crate::producer::{Producer, SendResult};
 use bytes::{Bytes, BytesMut};
 use follow::Followed;
@@ -29,9 +31,12 @@ use names::Names;
 use park::Parked;
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::clock;
+use pyrmq_remoting::message::properties::MAX_BYTES;
 use pyrmq_remoting::net::Shutdown;
 use pyrmq_routing::route::Published;
+use split::Parts;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -127,12 +132,30 @@ struct State<T> {
     closed: bool,
 }
 
+/// What landing needs of a frame that is on its way.
+struct Away<T> {
+    tickets: Vec<(u32, T)>,
+    hashes: Vec<i32>,
+    /// Messages in it; 0: a single one, no batch.
+    items: u32,
+    /// Of a batch of several.
+    body: Bytes,
+    bytes: usize,
+    /// Bytes that it counts for at the gate.
+    counted: usize,
+    since: Instant,
+    timeout: Duration,
+    parts: Option<Arc<Parts>>,
+}
+
 /// Gathers messages for one producer.
 pub struct Accumulator<T> {
     producer: Arc<Producer>,
     limits: Limits,
     ids: IdText,
     sink: Sink<T>,
+    /// Bytes that a batch may have: less once a broker has refused that many.
+    longest: AtomicUsize,
     // Guards everything that has not left yet.
     state: Mutex<State<T>>,
     opened: Arc<Notify>,
@@ -149,10 +172,12 @@ impl<T> std::fmt::Debug for Accumulator<T> {
 impl<T: Send + 'static> Accumulator<T> {
     /// Starts the timer on the producer's runtime; it ends with the producer or the accumulator.
     pub fn new(producer: Arc<Producer>, limits: Limits, sink: Sink<T>) -> Arc<Self> {
+        let bytes = limits.bytes.min(producer.options().max_message_bytes);
         let made = Arc::new(Self {
+            longest: AtomicUsize::new(bytes),
             ids: IdText::new(producer.ids()),
             limits: Limits {
-                bytes: limits.bytes.min(producer.options().max_message_bytes),
+                bytes,
                 messages: limits.messages.max(1),
                 ..limits
             },
@@ -210,7 +235,7 @@ impl<T: Send + 'static> Accumulator<T> {
 
     fn take(self: &Arc<Self>, item: Item<'_, T>, corked: bool) -> Result<bool, ClientError> {
         self.producer.check_size(item.topic, item.body.len())?;
-        if COMMON_PROPERTIES + item.extra.len() > pyrmq_remoting::message::properties::MAX_BYTES {
+        if COMMON_PROPERTIES + item.extra.len() > MAX_BYTES {
             return Err(ClientError::Properties {
                 topic: item.topic.to_owned(),
                 bytes: COMMON_PROPERTIES + item.extra.len(),
@@ -350,7 +375,11 @@ impl<T: Send + 'static> Accumulator<T> {
             lane.seal(self.producer.options().send_timeout);
         }
         lane.open.get_or_insert_with(|| Open {
-            batch: Batch::new(key.topic().clone(), key.target(), self.limits.bytes),
+            batch: Batch::new(
+                key.topic().clone(),
+                key.target(),
+                self.longest.load(Ordering::Relaxed),
+            ),
             tickets: Vec::new(),
             hashes: Vec::new(),
             since: now.get(),
@@ -385,6 +414,7 @@ impl<T: Send + 'static> Accumulator<T> {
             tickets: item.ticket.map(|ticket| (0, ticket)).into_iter().collect(),
             since: now,
             timeout: item.timeout.unwrap_or(options.send_timeout),
+            parts: None,
         });
         Ok(())
     }
@@ -423,20 +453,44 @@ impl<T: Send + 'static> Accumulator<T> {
     }
 
     fn launch(self: &Arc<Self>, key: Key, load: Load<T>) {
-        let (items, kept) = (load.draft.items, load.tickets.len());
-        let (this, tickets) = (self.clone(), load.tickets);
-        let done = Box::new(move |outcome| this.landed(&key, tickets, items, outcome));
-        self.producer
-            .launch(load.draft, load.since, load.timeout, kept, done);
+        let (draft, kept) = (load.draft, load.tickets.len());
+        let body = if draft.items > 1 {
+            draft.body.clone()
+        } else {
+            Bytes::new()
+        };
+        let away = Away {
+            tickets: load.tickets,
+            hashes: load.hashes,
+            items: draft.items,
+            body,
+            bytes: draft.body.len(),
+            counted: draft.counted,
+            since: load.since,
+            timeout: load.timeout,
+            parts: load.parts,
+        };
+        let this = self.clone();
+        let done = Box::new(move |outcome| this.landed(&key, away, outcome));
+        self.producer.launch(draft, load.since, load.timeout, kept, done);
     }
 
-    fn landed(
-        self: &Arc<Self>,
-        key: &Key,
-        tickets: Vec<(u32, T)>,
-        items: u32,
-        outcome: Result<SendResult, ClientError>,
-    ) {
+    fn landed(self: &Arc<Self>, key: &Key, away: Away<T>, outcome: Result<SendResult, ClientError>) {
+        if let Err(error) = &outcome
+            && away.items > 1
+            && is_illegal(error)
+        {
+            if let Ok(halves) = split::halves(key, &away.body) {
+                tracing::debug!(topic = &**key.topic(), items = away.items, %error, "a refused batch is sent in halves");
+                return self.split(key, away, halves);
+            }
+            self.producer.count_failed(u64::from(away.items));
+            let told = away.tickets.len();
+            let gate = self.producer.gate();
+            gate.leave(away.items as usize - told, away.counted);
+        }
+        self.learn(&away, &outcome);
+        let (items, tickets) = (away.items, away.tickets);
         if let Err(error) = &outcome
             && tickets.len() < items.max(1) as usize
         {

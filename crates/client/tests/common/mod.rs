@@ -31,12 +31,22 @@ pub struct Broker {
     pub acts: Mutex<VecDeque<Act>>,
     pub bodies: Mutex<Vec<Bytes>>,
     pub held: Mutex<Vec<Reply>>,
+    /// Frames that it never takes, and what it says of them.
+    pub refuses: Mutex<Option<(Refuses, i32, &'static str)>>,
 }
+
+/// Whether a frame's body is refused.
+pub type Refuses = Box<dyn Fn(&[u8]) -> bool + Send>;
 
 impl Processor for Broker {
     fn process(&self, request: Command, _: &Peer, reply: Reply) {
         if request.code == request::GET_MAX_OFFSET {
             return reply.send(Command::response(response::SUCCESS).with_field("offset", "0"));
+        }
+        if let Some((refuses, code, remark)) = &*self.refuses.lock().unwrap()
+            && refuses(request.body.as_deref().unwrap_or_default())
+        {
+            return reply.send(Command::error(*code, *remark));
         }
         match self.acts.lock().unwrap().pop_front().unwrap_or(Act::Store) {
             Act::Silent => self.held.lock().unwrap().push(reply),

@@ -1,0 +1,123 @@
+//! A batch that was gathered here and that a broker refuses for what is in it: it leaves again in halves, down to single
+//! messages, so that each caller gets the outcome of his own message.
+//!
+//! Nobody asked for the batch, so its refusal is nobody's: `maxMessageSize` of the broker is below `batch_bytes`, or one
+//! message of many cannot be stored. The halves go before everything that is newer, and the time runs on. When all of a
+//! batch's messages are stored in the end, it was too long: later batches are made as long as the longest part that was
+//! stored.
+
+use super::lane::{Key, Load};
+use super::{Accumulator, Away};
+use crate::ClientError;
+use crate::batch::Batch;
+use crate::draft::Draft;
+use crate::producer::SendResult;
+use pyrmq_remoting::WireError;
+use pyrmq_remoting::message::batch::{self, BatchItem};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// What came of the parts of one batch.
+#[derive(Debug)]
+pub(super) struct Parts {
+    whole: usize,
+    left: AtomicUsize,
+    longest_stored: AtomicUsize,
+    has_failed: AtomicBool,
+}
+
+impl Parts {
+    /// Notes how a part ended. The longest part that was stored, when this was the last one and none failed.
+    fn end(&self, bytes: usize, is_stored: bool) -> Option<usize> {
+        if is_stored {
+            self.longest_stored.fetch_max(bytes, Ordering::AcqRel);
+        } else {
+            self.has_failed.store(true, Ordering::Release);
+        }
+        let is_last = self.left.fetch_sub(1, Ordering::AcqRel) == 1;
+        let learned = is_last && !self.has_failed.load(Ordering::Acquire);
+        learned.then(|| self.longest_stored.load(Ordering::Acquire))
+    }
+}
+
+impl<T: Send + 'static> Accumulator<T> {
+    /// Puts a refused batch's halves in front of its lane.
+    pub(super) fn split(self: &Arc<Self>, key: &Key, away: Away<T>, (middle, drafts): Halves) {
+        let place = u32::try_from(middle).unwrap_or(u32::MAX);
+        let parts = away.parts.unwrap_or_else(|| {
+            Arc::new(Parts {
+                whole: away.bytes,
+                left: AtomicUsize::new(1),
+                longest_stored: AtomicUsize::new(0),
+                has_failed: AtomicBool::new(false),
+            })
+        });
+        parts.left.fetch_add(1, Ordering::AcqRel);
+        let (early, late): (Vec<_>, Vec<_>) = away.tickets.into_iter().partition(|(at, _)| *at < place);
+        let late = late
+            .into_iter()
+            .map(|(at, ticket)| (at - place, ticket))
+            .collect();
+        let mut hashes = away.hashes;
+        let late_hashes = hashes.split_off(middle.min(hashes.len()));
+        let halves = drafts.into_iter().zip([(early, hashes), (late, late_hashes)]);
+        let loads: Vec<Load<T>> = halves
+            .map(|(draft, (tickets, hashes))| Load {
+                draft,
+                tickets,
+                hashes,
+                since: away.since,
+                timeout: away.timeout,
+                parts: Some(parts.clone()),
+            })
+            .collect();
+        let mut state = self.state();
+        let lane = state.lanes.entry(key.clone()).or_default();
+        lane.in_flight = lane.in_flight.saturating_sub(1);
+        for load in loads.into_iter().rev() {
+            lane.sealed.push_front(load);
+        }
+        let more = !lane.pumping && lane.is_due(key.is_ordered(), Some(Instant::now()), self.limits.linger);
+        drop(state);
+        if more {
+            self.pump(key);
+        }
+    }
+
+    /// Learns from the end of a part.
+    pub(super) fn learn(&self, away: &Away<T>, outcome: &Result<SendResult, ClientError>) {
+        let Some(parts) = &away.parts else { return };
+        let Some(longest) = parts.end(away.bytes, outcome.is_ok()) else {
+            return;
+        };
+        let before = self.longest.fetch_min(longest, Ordering::AcqRel);
+        if longest < before {
+            let refused = parts.whole;
+            tracing::warn!(
+                refused,
+                longest,
+                "a broker takes shorter batches only (maxMessageSize): `batch_bytes` is lowered"
+            );
+        }
+    }
+}
+
+/// How many messages are in the first part, and both.
+pub(super) type Halves = (usize, [Draft; 2]);
+
+/// The messages of a batch as two of about as many.
+pub(super) fn halves(key: &Key, body: &[u8]) -> Result<Halves, WireError> {
+    let items: Vec<_> = batch::items(body).collect::<Result<_, _>>()?;
+    let middle = items.len() / 2;
+    let (first, second) = items.split_at(middle);
+    Ok((middle, [gathered(key, first)?, gathered(key, second)?]))
+}
+
+fn gathered(key: &Key, items: &[BatchItem<'_>]) -> Result<Draft, WireError> {
+    let mut part = Batch::new(key.topic().clone(), key.target(), usize::MAX);
+    for item in items {
+        part.push_again(item)?;
+    }
+    Ok(part.take_gathered())
+}
