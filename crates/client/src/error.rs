@@ -64,9 +64,7 @@ impl Full {
             waited,
         } = self;
         let (text, option) = if messages < window {
-            let text = format!(
-                "messages of {bytes} bytes are on their way, the limit is {byte_limit} bytes"
-            );
+            let text = format!("messages of {bytes} bytes are on their way, the limit is {byte_limit} bytes");
             (text, "max_in_flight_bytes")
         } else if window < message_limit {
             let text = format!(
