@@ -2,14 +2,17 @@
 //! one answers those who wait too long.
 
 use crate::error::StoreError;
+use crate::fs::Context;
 use crate::inner::Inner;
 use crate::key_index::{KeyIndex, MessageKeys, TopicKeys};
 use crate::log_reader::{LogReader, Step};
+use crate::queue_ends::Reach;
 use crate::sync::lock;
 use crate::waiting_keys::{RecordKeys, WaitingKeys};
 use crate::walk::end_of;
 use crate::watch::Seen;
 use pyrmq_remoting::message::properties::names;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -162,7 +165,7 @@ fn keep_house(inner: &Inner) {
         let due = synced.elapsed() >= QUEUE_SYNC || inner.log.flushed() - synced_at >= QUEUE_SYNC_BYTES;
         if due && inner.log.flushed() > synced_at {
             synced_at = inner.log.flushed();
-            inner.note_failure("cannot flush consume queues", inner.sync_queues());
+            inner.note_failure("cannot flush consume queues", inner.sync_queues(false));
             synced = Instant::now();
         }
         if cleaned.elapsed() >= clean_tick {
@@ -196,7 +199,7 @@ impl Inner {
             Chore::Flush => return self.flush_round(),
             Chore::PrepareSegment => return self.prepare_segment(),
             Chore::WriteQueues => self.queues.write_out(),
-            Chore::SyncQueues => self.sync_queues(),
+            Chore::SyncQueues => self.sync_queues(false),
             Chore::SaveCheckpoint => self.checkpoint.save_changed(),
             Chore::Index => self.catch_up().and_then(|_| self.index_round()),
             Chore::WriteIndex => self.index.as_ref().map_or(Ok(()), KeyIndex::write_out),
@@ -210,11 +213,11 @@ impl Inner {
         done
     }
 
-    /// Fsyncs the queues and says so in the checkpoint.
-    pub(crate) fn sync_queues(&self) -> Result<(), StoreError> {
+    /// Fsyncs the queues and says so in the checkpoint. At the end exactly how far each queue reaches is noted.
+    pub(crate) fn sync_queues(&self, is_end: bool) -> Result<(), StoreError> {
         // Everything that old is in the queues' memory at least.
         let before = self.checkpoint.times();
-        self.queues.sync()?;
+        self.sync_queue_files(is_end)?;
         self.checkpoint.update(|times| {
             // A time from before the clock went back says nothing about what came after.
             if times.falls == before.falls {
@@ -223,6 +226,37 @@ impl Inner {
             times.queues = before.log;
         });
         self.checkpoint.save()
+    }
+
+    /// Fsyncs the queues and notes which files there are now.
+    fn sync_queue_files(&self, is_end: bool) -> Result<(), StoreError> {
+        // To the end: who notes something later has seen more.
+        let mut ends = lock(&self.ends);
+        let log = (self.log.start(), self.log.appended());
+        let says_all = ends.says_all();
+        let made = self.queues.sync().inspect_err(|_| ends.distrust())?;
+        if says_all && !is_end {
+            return if made.is_empty() {
+                Ok(())
+            } else {
+                ends.add(log, &made)
+            };
+        }
+        if ends.is_undurable {
+            match self.fs.sync_all(&self.options.root) {
+                // Nothing is noted before the next clean stop.
+                Err(error) if error.kind() == ErrorKind::Unsupported && !is_end => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Unsupported => {}
+                done => done.at("flush", &self.options.root)?,
+            }
+            ends.is_undurable = false;
+        }
+        ends.write(self.fs.as_ref(), log, &self.queues.reach())
+    }
+
+    /// Notes that files of queues are about to be deleted.
+    pub(crate) fn note_reach(&self, left: &[Reach]) -> Result<(), StoreError> {
+        lock(&self.ends).add((self.log.start(), self.log.appended()), left)
     }
 
     /// Reads the log from where the index ends. True when the index thread may go on with what puts hand over.

@@ -17,6 +17,7 @@ use crate::consume_queue::units::Units;
 use crate::error::StoreError;
 use crate::format::{UNIT, UNIT_I64, Unit, to_i64, to_usize};
 use crate::fs::Fs;
+use crate::queue_ends::Reach;
 use crate::queue_files::{Handles, QueueFiles, read_units};
 use crate::sync::lock;
 use std::collections::{BTreeSet, VecDeque};
@@ -256,23 +257,56 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Fsyncs the files that were written; adds the directories that were changed.
-    pub(crate) fn sync(&self, fs: &dyn Fs, directories: &mut BTreeSet<PathBuf>) -> Result<(), StoreError> {
+    /// Fsyncs the files that were written; adds the directories that were changed. Says how far they reach if some are new.
+    pub(crate) fn sync(
+        &self,
+        fs: &dyn Fs,
+        directories: &mut BTreeSet<PathBuf>,
+    ) -> Result<Option<Reach>, StoreError> {
         self.listed_for_sync.store(false, Ordering::Release);
-        let dirty = {
+        let (dirty, made) = {
             let mut files = lock(&self.files);
             if lock(&self.memory).deleted {
-                return Ok(());
+                return Ok(None);
             }
-            files.take_dirty(fs)?
+            (files.take_dirty(fs)?, self.take_made(&mut files))
         };
-        dirty.run(directories)
+        dirty.run(directories)?;
+        Ok(made)
     }
 
-    /// Notes that everything is durable because the whole file system was fsynced.
-    pub(crate) fn forget_dirty(&self) {
+    /// Notes that everything is durable because the whole file system is fsynced now. Says how far the files reach if some are
+    /// new.
+    pub(crate) fn forget_dirty(&self) -> Option<Reach> {
         self.listed_for_sync.store(false, Ordering::Release);
-        lock(&self.files).forget_dirty();
+        let mut files = lock(&self.files);
+        files.forget_dirty();
+        self.take_made(&mut files)
+    }
+
+    fn take_made(&self, files: &mut QueueFiles) -> Option<Reach> {
+        files.take_made().then(|| self.reach_of(files)).flatten()
+    }
+
+    /// How far the files reach; `None` without a file.
+    pub(crate) fn reach(&self) -> Option<Reach> {
+        self.reach_of(&lock(&self.files))
+    }
+
+    fn reach_of(&self, files: &QueueFiles) -> Option<Reach> {
+        let memory = lock(&self.memory);
+        let is_there = !memory.deleted && memory.written > 0 && files.bases().is_some();
+        is_there.then(|| Reach {
+            topic: Arc::clone(&self.topic),
+            id: self.id,
+            min: self.min(),
+            end: memory.written,
+        })
+    }
+
+    /// True when the files go from the one of an index to the one in front of another; a short newest one is none.
+    pub(crate) fn reaches(&self, range: (i64, i64), is_short: bool) -> bool {
+        lock(&self.files).reach(range, is_short)
     }
 
     /// Takes [`ConsumeQueue::forget_dirty`] back.
@@ -305,18 +339,25 @@ impl ConsumeQueue {
         Ok(Unit::from_bytes(&bytes))
     }
 
-    /// Follows the log's new start: the minimum moves and files without any live unit go. Says how many went.
-    pub(crate) fn trim(&self, fs: &dyn Fs, log_start: i64) -> Result<u64, StoreError> {
+    /// Follows the log's new start: the minimum moves. Says whether there are files without any live unit.
+    pub(crate) fn follow(&self, fs: &dyn Fs, log_start: i64) -> Result<bool, StoreError> {
         let (min, end) = (self.min(), self.end());
         if log_start == 0 {
-            return Ok(0);
+            return Ok(false);
         }
         let live = self.first_where(fs, min, end, |unit| {
             Ok(unit.is_written() && !unit.is_filler() && unit.position >= log_start)
         })?;
         self.min.fetch_max(live, Ordering::AcqRel);
         let mut files = lock(&self.files);
-        let removed = files.trim(fs, live)?;
+        files.close();
+        Ok(files.has_old(live))
+    }
+
+    /// Deletes files without any live unit. Says how many went.
+    pub(crate) fn trim(&self, fs: &dyn Fs) -> Result<u64, StoreError> {
+        let mut files = lock(&self.files);
+        let removed = files.trim(fs, self.min())?;
         files.close();
         Ok(removed)
     }

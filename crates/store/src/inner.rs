@@ -13,6 +13,7 @@ use crate::extended::Extended;
 use crate::fs::Fs;
 use crate::key_index::KeyIndex;
 use crate::options::Options;
+use crate::queue_ends::QueueEnds;
 use crate::queues::Queues;
 use crate::retain::Disk;
 use crate::store::{OnArrival, OnHeldUp};
@@ -23,7 +24,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 
-/// The parts of a store. Lock order: `deleted`, the turn to fsync, `indexing`, `append`, then the locks inside of queues and index.
+/// The parts of a store. Lock order: `deleted`, `ends`, the turn to fsync, `indexing`, `append`, then the locks inside of queues and index.
 pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) fs: Arc<dyn Fs>,
@@ -34,6 +35,8 @@ pub(crate) struct Inner {
     pub(crate) checkpoint: Checkpoint,
     /// Held while a topic is deleted.
     pub(crate) deleted: Mutex<DeletedTopics>,
+    /// Held while queues are fsynced.
+    pub(crate) ends: Mutex<QueueEnds>,
     pub(crate) append: Mutex<Append>,
     /// Who fsyncs the log, and who waits for that.
     pub(crate) commit: Commit<StoreError>,

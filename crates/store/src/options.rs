@@ -89,6 +89,9 @@ pub struct Options {
     /// Ours: with [`FlushDiskType::Sync`], so many zero bytes are written at a time in front of which records come; 0: none.
     /// 1 MiB. Apache's `warmMapedFileEnable` does it for a whole file when it is made.
     pub flush_ahead_bytes: u64,
+    /// Ours: where nothing else tells at the start whether queues lost files, records in so many bytes of the log at most are
+    /// compared with them. 256 MiB; no configuration changes it.
+    pub compare_bytes: i64,
     /// What the timer can be told.
     pub timer: TimerOptions,
 }
@@ -127,6 +130,7 @@ impl Options {
             check_crc_on_recover: true,
             flush_inline_below_us: 1000,
             flush_ahead_bytes: 1 << 20,
+            compare_bytes: 256 << 20,
             timer: TimerOptions::default(),
         }
     }

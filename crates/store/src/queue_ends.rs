@@ -1,38 +1,58 @@
-//! Where each queue ended at the last clean stop, so that a queue that was damaged or deleted since is noticed and built again
-//! (ours: Apache has no such file and ignores it).
+//! Which queues there are and how far their files reach, so that a queue that was damaged or deleted while no store was open is
+//! noticed and built again, however large the log is (ours: Apache has no such file and ignores it).
 //!
 //! ```text
-//! <root>/queueEnds   magic "PYRMQ-Q1", the log's start int64, count int32, then for each queue: topic length int16, topic,
-//!                    queue id int32, min int64, end int64; CRC-32 of everything before it
+//! <root>/queueEnds   magic "PYRMQ-Q2", then parts, each: length int32 of what follows up to the CRC, the log's start int64, the
+//!                    log's end int64, then for each queue: topic length int16, topic, queue id int32, min int64, end int64; CRC-32 of
+//!                    where the part begins in the file (int64) and of everything in it
 //! ```
-//! Written when a store closes, removed when it opens: what another broker changes after that is never compared with it.
+//! A store that closes writes one part with all queues, as they are. One that is open adds a part whenever queue files that are new
+//! have become durable, before the checkpoint says so, and before old ones are deleted: a later part overrules an earlier one, and
+//! each file that it stands for is durable. So after a crash each of them must be there with its whole length, unless the topic was
+//! deleted at or behind the log's end of its part. What came later is in the part of the log that a start reads anyway.
+//! After a crash and whenever else the file may not say all, it is written anew with the next fsync of the queues.
 
+use crate::deleted::Positions;
 use crate::error::StoreError;
-use crate::fs::{Context, Fs};
+use crate::format::to_i64;
+use crate::fs::{Context, File, Fs, parent, with_suffix};
 use crate::queues::Queues;
+use std::collections::HashMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const NAME: &str = "queueEnds";
-const MAGIC: &[u8] = b"PYRMQ-Q1";
+const MAGIC: &[u8] = b"PYRMQ-Q2";
+/// Bytes of a part's length and of its CRC.
+const AROUND: usize = 4 + 4;
 
-/// What the file holds.
-struct Ends {
-    log_start: i64,
-    queues: Vec<Saved>,
+/// How far a queue's files reach.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reach {
+    pub(crate) topic: Arc<str>,
+    pub(crate) id: i32,
+    pub(crate) min: i64,
+    /// Index behind the newest unit that was written; some may have come since.
+    pub(crate) end: i64,
 }
 
-struct Saved {
-    topic: String,
-    id: i32,
+/// A queue of the file.
+#[derive(Debug, Clone, Copy)]
+struct Noted {
     min: i64,
     end: i64,
+    log_start: i64,
+    log_end: i64,
 }
 
+/// What the file says of each queue.
+type Known = HashMap<(String, i32), Noted>;
+
 /// What a comparison with the file says.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Compared {
-    /// No file can be read: another broker stopped here.
+    /// No file can be read, or it may be of before another broker's time.
     Unknown,
     /// Every queue is as long as it was.
     Whole,
@@ -40,87 +60,204 @@ pub(crate) enum Compared {
     Short(String, i32),
 }
 
-/// Writes the file.
-pub(crate) fn save(fs: &dyn Fs, root: &Path, log_start: i64, queues: &Queues) -> Result<(), StoreError> {
-    let path = root.join(NAME);
-    let mut bytes = MAGIC.to_vec();
+/// The file.
+#[derive(Debug)]
+pub(crate) struct QueueEnds {
+    path: PathBuf,
+    /// The file and its length, where parts may be added to it.
+    file: Option<(Arc<dyn File>, u64)>,
+    /// What it held when the store opened; empty behind [`QueueEnds::settle`].
+    known: Option<Known>,
+    /// Files of before the store opened may not be durable.
+    pub(crate) is_undurable: bool,
+}
+
+impl QueueEnds {
+    /// Reads the file.
+    pub(crate) fn open(fs: &dyn Fs, root: &Path) -> Result<Self, StoreError> {
+        let path = root.join(NAME);
+        let mut ends = Self {
+            path,
+            file: None,
+            known: None,
+            is_undurable: false,
+        };
+        let bytes = match fs.read(&ends.path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(ends),
+            Err(error) => return Err(StoreError::io("read", &ends.path, &error)),
+        };
+        let Some((known, length)) = parse(&bytes) else {
+            tracing::warn!(file = %ends.path.display(), "not readable: queues are not compared with the last stop");
+            return Ok(ends);
+        };
+        // A part that was cut off would hide those behind it.
+        if length == bytes.len() {
+            let file = fs.open(&ends.path).at("open", &ends.path)?;
+            ends.file = Some((file, length as u64));
+        }
+        ends.known = Some(known);
+        Ok(ends)
+    }
+
+    /// Looks for a queue that has fewer units than it had at the last clean stop. A minimum may only have moved with the log's
+    /// start.
+    pub(crate) fn find_short(&self, log_start: i64, queues: &Queues) -> Compared {
+        let Some(known) = &self.known else {
+            return Compared::Unknown;
+        };
+        let short = known.iter().find(|((topic, id), noted)| {
+            let (min, end) = queues
+                .get(topic, *id)
+                .map_or((0, 0), |queue| (queue.min(), queue.end()));
+            end < noted.end || (min > noted.min && log_start == noted.log_start)
+        });
+        short.map_or(Compared::Whole, |((topic, id), _)| {
+            Compared::Short(topic.clone(), *id)
+        })
+    }
+
+    /// Looks for a queue that lost a file since a crash of ours. `is_whole` says whether a queue's files reach from one index to behind
+    /// another; a topic that nobody `knows` and that has no queue at all was deleted.
+    pub(crate) fn find_lost(
+        &self,
+        deleted: &Positions,
+        is_whole: impl Fn(&str, i32, (i64, i64)) -> bool,
+        knows: impl Fn(&str) -> bool,
+    ) -> Compared {
+        let Some(known) = &self.known else {
+            return Compared::Unknown;
+        };
+        let lost = known.iter().find(|((topic, id), noted)| {
+            let was_deleted = deleted
+                .get(topic)
+                .is_some_and(|position| *position >= noted.log_end);
+            !was_deleted && !is_whole(topic, *id, (noted.min, noted.end)) && knows(topic)
+        });
+        lost.map_or(Compared::Whole, |((topic, id), _)| {
+            Compared::Short(topic.clone(), *id)
+        })
+    }
+
+    /// The store runs from here on. Unless the file says all of the queues, it is written anew with the next fsync; where it says what
+    /// is not so any more, it goes.
+    pub(crate) fn settle(&mut self, fs: &dyn Fs, says_all: bool, is_wrong: bool) -> Result<(), StoreError> {
+        self.known = None;
+        if !says_all {
+            self.file = None;
+        }
+        if is_wrong && fs.exists(&self.path) {
+            fs.remove(&self.path).at("remove", &self.path)?;
+        }
+        Ok(())
+    }
+
+    /// True when parts can be added: the file says all of the queues but what is added now.
+    pub(crate) fn says_all(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// The next part may not be added: the file is written anew.
+    pub(crate) fn distrust(&mut self) {
+        self.file = None;
+    }
+
+    /// Writes the file anew with all queues, whose files are durable.
+    pub(crate) fn write(&mut self, fs: &dyn Fs, log: (i64, i64), queues: &[Reach]) -> Result<(), StoreError> {
+        self.file = None;
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(part(to_i64(bytes.len()), log, queues));
+        let new = with_suffix(&self.path, ".tmp");
+        let file = fs.create(&new).at("create", &new)?;
+        file.write_all_at(&bytes, 0).at("write", &new)?;
+        file.sync().at("flush", &new)?;
+        fs.rename(&new, &self.path).at("rename", &self.path)?;
+        let root = parent(&self.path);
+        fs.sync_directory(root).at("flush", root)?;
+        self.file = Some((file, bytes.len() as u64));
+        Ok(())
+    }
+
+    /// Adds a part, durably.
+    pub(crate) fn add(&mut self, log: (i64, i64), queues: &[Reach]) -> Result<(), StoreError> {
+        // After an error nobody knows what the file holds.
+        let Some((file, length)) = self.file.take() else {
+            return Ok(());
+        };
+        let bytes = part(i64::try_from(length).unwrap_or(i64::MAX), log, queues);
+        file.write_all_at(&bytes, length).at("write", &self.path)?;
+        file.sync().at("flush", &self.path)?;
+        self.file = Some((file, length + bytes.len() as u64));
+        Ok(())
+    }
+}
+
+fn part(at: i64, (log_start, log_end): (i64, i64), queues: &[Reach]) -> Vec<u8> {
+    let mut bytes = vec![0; 4];
     bytes.extend_from_slice(&log_start.to_be_bytes());
-    let all: Vec<_> = queues.all().into_iter().filter(|queue| queue.end() > 0).collect();
-    bytes.extend_from_slice(&u32::try_from(all.len()).unwrap_or_default().to_be_bytes());
-    for queue in &all {
+    bytes.extend_from_slice(&log_end.to_be_bytes());
+    for queue in queues {
         let length = u16::try_from(queue.topic.len()).unwrap_or_default();
         bytes.extend_from_slice(&length.to_be_bytes());
         bytes.extend_from_slice(queue.topic.as_bytes());
         bytes.extend_from_slice(&queue.id.to_be_bytes());
-        bytes.extend_from_slice(&queue.min().to_be_bytes());
-        bytes.extend_from_slice(&queue.end().to_be_bytes());
+        bytes.extend_from_slice(&queue.min.to_be_bytes());
+        bytes.extend_from_slice(&queue.end.to_be_bytes());
     }
-    bytes.extend_from_slice(&crc32fast::hash(&bytes).to_be_bytes());
-    let file = fs.create(&path).at("create", &path)?;
-    file.write_all_at(&bytes, 0).at("write", &path)?;
-    file.sync().at("flush", &path)
+    let length = u32::try_from(bytes.len() - 4).unwrap_or_default();
+    if let Some(place) = bytes.first_chunk_mut::<4>() {
+        *place = length.to_be_bytes();
+    }
+    bytes.extend_from_slice(&crc(at, &bytes).to_be_bytes());
+    bytes
 }
 
-/// Looks for a queue that has fewer units than it had at the last clean stop. A minimum may only have moved with the log's start.
-pub(crate) fn find_short(
-    fs: &dyn Fs,
-    root: &Path,
-    log_start: i64,
-    queues: &Queues,
-) -> Result<Compared, StoreError> {
-    let path = root.join(NAME);
-    let bytes = match fs.read(&path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Compared::Unknown),
-        Err(error) => return Err(StoreError::io("read", &path, &error)),
-    };
-    let Some(ends) = parse(&bytes) else {
-        tracing::warn!(file = %path.display(), "not readable: queues are not compared with the last stop");
-        return Ok(Compared::Unknown);
-    };
-    let is_short = |saved: &Saved| {
-        let (min, end) = queues
-            .get(&saved.topic, saved.id)
-            .map_or((0, 0), |queue| (queue.min(), queue.end()));
-        end < saved.end || (min > saved.min && log_start == ends.log_start)
-    };
-    let short = ends.queues.into_iter().find(is_short);
-    Ok(short.map_or(Compared::Whole, |saved| Compared::Short(saved.topic, saved.id)))
+fn crc(at: i64, bytes: &[u8]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&at.to_be_bytes());
+    crc.update(bytes);
+    crc.finalize()
 }
 
-/// Removes the file, if there is one.
-pub(crate) fn forget(fs: &dyn Fs, root: &Path) -> Result<(), StoreError> {
-    let path = root.join(NAME);
-    if fs.exists(&path) {
-        fs.remove(&path).at("remove", &path)?;
+/// What sound parts from the beginning on say, and how many bytes they take; `None` when not even the first one is sound.
+fn parse(bytes: &[u8]) -> Option<(Known, usize)> {
+    let mut rest = bytes.strip_prefix(MAGIC)?;
+    let (mut known, mut at) = (Known::new(), MAGIC.len());
+    while let Some(content) = sound_part(at, rest) {
+        parse_part(content, &mut known)?;
+        let size = content.len() + AROUND;
+        at += size;
+        rest = rest.get(size..)?;
     }
-    Ok(())
+    (at > MAGIC.len()).then_some((known, at))
 }
 
-fn parse(bytes: &[u8]) -> Option<Ends> {
-    let (content, crc) = bytes.split_last_chunk::<4>()?;
-    if crc32fast::hash(content) != u32::from_be_bytes(*crc) {
-        return None;
-    }
-    let (log_start, rest) = content.strip_prefix(MAGIC)?.split_first_chunk::<8>()?;
-    let (count, mut rest) = rest.split_first_chunk::<4>()?;
-    let mut queues = Vec::new();
-    for _ in 0..u32::from_be_bytes(*count) {
+/// The first part's bytes between length and CRC.
+fn sound_part(at: usize, bytes: &[u8]) -> Option<&[u8]> {
+    let length = usize::try_from(u32::from_be_bytes(*bytes.first_chunk()?)).ok()?;
+    let whole = bytes.get(..length.checked_add(4)?)?;
+    let sum = bytes.get(whole.len()..)?.first_chunk()?;
+    (crc(to_i64(at), whole) == u32::from_be_bytes(*sum)).then_some(whole.get(4..)?)
+}
+
+fn parse_part(content: &[u8], known: &mut Known) -> Option<()> {
+    let (log_start, rest) = content.split_first_chunk::<8>()?;
+    let (log_end, mut rest) = rest.split_first_chunk::<8>()?;
+    while !rest.is_empty() {
         let (length, after) = rest.split_first_chunk::<2>()?;
         let (topic, after) = after.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
         let (id, after) = after.split_first_chunk::<4>()?;
         let (min, after) = after.split_first_chunk::<8>()?;
         let (end, after) = after.split_first_chunk::<8>()?;
-        queues.push(Saved {
-            topic: String::from_utf8(topic.to_vec()).ok()?,
-            id: i32::from_be_bytes(*id),
+        let topic = String::from_utf8(topic.to_vec()).ok()?;
+        let noted = Noted {
             min: i64::from_be_bytes(*min),
             end: i64::from_be_bytes(*end),
-        });
+            log_start: i64::from_be_bytes(*log_start),
+            log_end: i64::from_be_bytes(*log_end),
+        };
+        known.insert((topic, i32::from_be_bytes(*id)), noted);
         rest = after;
     }
-    Some(Ends {
-        log_start: i64::from_be_bytes(*log_start),
-        queues,
-    })
+    Some(())
 }

@@ -27,6 +27,8 @@ pub(crate) struct QueueFiles {
     handles: Arc<Handles>,
     /// A file was made or removed since the directories were fsynced.
     moved: bool,
+    /// A file was made since it was last asked.
+    made: bool,
 }
 
 #[derive(Debug)]
@@ -51,7 +53,7 @@ pub(crate) struct Shape {
     /// Newest files without any byte.
     half_made: Vec<PathBuf>,
     /// A newest file that a crash left short.
-    is_short: bool,
+    pub(crate) is_short: bool,
     /// Files that do not follow one another: the queue must be built again.
     has_gap: bool,
     /// The names of two files say that the first was made with the configured length.
@@ -109,6 +111,7 @@ impl QueueFiles {
             list: Vec::new(),
             handles,
             moved: false,
+            made: false,
         }
     }
 
@@ -277,7 +280,7 @@ impl QueueFiles {
         let path = self.path(base);
         fs.create_directories(&self.directory)
             .at("create", &self.directory)?;
-        self.moved = true;
+        (self.moved, self.made) = (true, true);
         let handle = fs.create(&path).at("create", &path)?;
         handle.set_length(self.length()).at("extend", &path)?;
         if index > base {
@@ -337,6 +340,24 @@ impl QueueFiles {
             directory: self.directory.clone(),
             moved,
         })
+    }
+
+    /// Whether a file was made since it was last asked.
+    pub(crate) fn take_made(&mut self) -> bool {
+        std::mem::take(&mut self.made)
+    }
+
+    /// True when files are there from the one of an index to the one in front of another; a short newest one is none.
+    pub(crate) fn reach(&self, (from, to): (i64, i64), is_short: bool) -> bool {
+        let last = if is_short { 0 } else { self.per_file };
+        self.bases()
+            .is_some_and(|(first, newest)| first <= from && to <= newest + last)
+    }
+
+    /// True when files end in front of an index, besides the newest.
+    pub(crate) fn has_old(&self, live: i64) -> bool {
+        let oldest = self.list.first().filter(|_| self.list.len() > 1);
+        oldest.is_some_and(|oldest| oldest.base + self.per_file <= live)
     }
 
     /// True when nothing is written from an index on.

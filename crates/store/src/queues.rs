@@ -7,6 +7,7 @@ use crate::deleted::Positions;
 use crate::error::StoreError;
 use crate::format::{CONSUME_QUEUE, queue_directory};
 use crate::fs::{Context, Fs};
+use crate::queue_ends::Reach;
 use crate::queue_files::{Handles, Shape};
 use crate::queue_table::QueueTable;
 use crate::sync::{lock, read, write};
@@ -19,6 +20,12 @@ use std::sync::{Arc, Mutex, RwLock};
 pub(crate) struct Seen(Vec<(Arc<ConsumeQueue>, Shape)>);
 
 impl Seen {
+    /// The queues whose newest file a crash left short.
+    pub(crate) fn short(&self) -> Vec<&Arc<ConsumeQueue>> {
+        let short = self.0.iter().filter(|(_, shape)| shape.is_short);
+        short.map(|(queue, _)| queue).collect()
+    }
+
     /// True when the files were made with another length, and are not damaged: none has the configured one. After a clean stop
     /// every file has the length that it was made with. A crash may leave a file shorter than that, never longer; which length
     /// that was the abort file knows if the store was ours, and else the names of files that follow one another. Where
@@ -260,18 +267,17 @@ impl Queues {
         Ok(())
     }
 
-    /// Writes and fsyncs everything.
-    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+    /// Writes and fsyncs everything. Says how far queues with new files reach.
+    pub(crate) fn sync(&self) -> Result<Vec<Reach>, StoreError> {
         let _one = lock(&self.rounds);
         self.write_listed()?;
         let mut queues = std::mem::take(&mut *lock(&self.unsynced));
+        let mut made = Vec::new();
         if queues.len() >= SYNC_ALL {
             // What is written from here on is dirty again.
-            for queue in &queues {
-                queue.forget_dirty();
-            }
+            made.extend(queues.iter().filter_map(|queue| queue.forget_dirty()));
             match self.fs.sync_all(&self.root) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(made),
                 Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {
                     for queue in &queues {
                         queue.all_dirty();
@@ -282,7 +288,7 @@ impl Queues {
         }
         let mut directories = BTreeSet::new();
         for queue in queues.drain(..) {
-            queue.sync(self.fs.as_ref(), &mut directories)?;
+            made.extend(queue.sync(self.fs.as_ref(), &mut directories)?);
         }
         for directory in directories {
             match self.fs.sync_directory(&directory) {
@@ -290,7 +296,12 @@ impl Queues {
                 done => done.at("flush", &directory)?,
             }
         }
-        Ok(())
+        Ok(made)
+    }
+
+    /// How far the files of all queues reach.
+    pub(crate) fn reach(&self) -> Vec<Reach> {
+        self.all().iter().filter_map(|queue| queue.reach()).collect()
     }
 
     /// Drops the units of records at or behind `position` in all queues. Only before the store runs.
@@ -334,15 +345,26 @@ impl Queues {
         }
     }
 
-    /// Deletes the files of queues whose records are gone. Says how many.
-    pub(crate) fn trim(&self, log_start: i64) -> Result<u64, StoreError> {
-        let mut removed = 0;
+    /// Deletes the files of queues whose records are gone. Says how many. Told before is how far these queues reach then.
+    pub(crate) fn trim(
+        &self,
+        log_start: i64,
+        tell: impl FnOnce(&[Reach]) -> Result<(), StoreError>,
+    ) -> Result<u64, StoreError> {
+        let mut old = Vec::new();
         for queue in self.sorted() {
-            let gone = queue.trim(self.fs.as_ref(), log_start)?;
-            if gone > 0 {
-                self.note_unsynced(&queue);
+            if queue.follow(self.fs.as_ref(), log_start)? {
+                old.push(queue);
             }
-            removed += gone;
+        }
+        if old.is_empty() {
+            return Ok(0);
+        }
+        tell(&old.iter().filter_map(|queue| queue.reach()).collect::<Vec<_>>())?;
+        let mut removed = 0;
+        for queue in old {
+            removed += queue.trim(self.fs.as_ref())?;
+            self.note_unsynced(&queue);
         }
         Ok(removed)
     }

@@ -19,9 +19,12 @@ use crate::error::StoreError;
 use crate::fs::Fs;
 use crate::log_reader::{Durable, LogReader, Step};
 use crate::options::Options;
+use crate::queue_ends::{Compared, QueueEnds};
 use crate::queues::{Queues, Seen};
-use crate::spot_check::SpotCheck;
+use crate::spot_check::{SpotCheck, knows};
 use crate::walk::{Walk, end_of};
+use std::cell::OnceCell;
+use std::sync::Arc;
 
 /// What recovery found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -96,7 +99,7 @@ impl Recovery<'_> {
             log.set_flushed(log.flushed().min(position));
         }
         queues.drop_found()?;
-        queues.trim(log.start())?;
+        queues.trim(log.start(), |_| Ok(()))?;
         queues.write_out()?;
         recovered.rebuilt |= self.must_rebuild;
         recovered.last_store_ms = recovered.last_store_ms.max(known_ms);
@@ -148,7 +151,25 @@ impl Recovery<'_> {
             deleted: self.deleted,
             knows_deletions: self.knows_deletions,
             end,
+            budget: self.options.compare_bytes,
         }
+    }
+
+    /// Looks for queues that lost files since a crash of ours.
+    pub(crate) fn find_lost(&self, ends: &QueueEnds) -> Compared {
+        let short = self.seen.short();
+        let table = OnceCell::new();
+        ends.find_lost(
+            self.deleted,
+            |topic, id, reach| {
+                let queue = self.queues.get(topic, id);
+                queue.is_some_and(|queue| {
+                    let is_short = short.iter().any(|short| Arc::ptr_eq(short, &queue));
+                    queue.reaches(reach, is_short)
+                })
+            },
+            |topic| !self.queues.of(topic).is_empty() || knows(self.fs, &self.options.root, &table, topic),
+        )
     }
 
     /// One walk from a position on; `None` when a queue has a gap in front of what it met.

@@ -161,7 +161,7 @@ impl Inner {
             }
             if deleted == 0 {
                 // The queues' files are then what tells where a queue goes on.
-                self.sync_queues()?;
+                self.sync_queues(false)?;
             }
             self.log.remove_first()?;
             tracing::info!(file = %segment.path.display(), "segment deleted");
@@ -169,7 +169,7 @@ impl Inner {
         }
         if deleted > 0 {
             let start = self.log.start();
-            deleted += self.queues.trim(start)?;
+            deleted += self.queues.trim(start, |left| self.note_reach(left))?;
             deleted += self.index.as_ref().map_or(Ok(0), |index| index.trim(start))?;
             self.deleted_files.fetch_add(deleted, Ordering::Relaxed);
             self.look_at_disk()?;

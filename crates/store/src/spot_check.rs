@@ -1,7 +1,7 @@
-//! Looks for queues that lost files since the last stop. After a clean one `queueEnds` knows (see `queue_ends`); after a crash, and
-//! where a Java broker stopped, only the log knows which queues there must be.
+//! Looks for queues that lost files since the last stop. What we noted is in `queueEnds` (see `queue_ends`); where a Java broker
+//! stopped, only the log knows which queues there must be.
 //!
-//! So records are read that stand at the beginning of each segment, [`BUDGET`] bytes in all: the whole of a smaller log. A record
+//! So records are read that stand at the beginning of each segment, `compare_bytes` in all: the whole of a smaller log. A record
 //! whose queue is not there, or ends in front of it, says that the queues must be built again. It does not where its topic was
 //! deleted since: no queue of the topic is there and the broker's table does not have it, or the topic was made again, so that
 //! its queues begin behind the record. That alone says so where a Java broker may have deleted topics; where only ours did, whose
@@ -20,8 +20,6 @@ use pyrmq_remoting::message::{Record, sys_flag};
 use std::cell::OnceCell;
 use std::path::Path;
 
-/// Bytes that are read at most.
-const BUDGET: i64 = 256 << 20;
 /// Bytes that are read of a segment at least: what a reader reads at once.
 const LEAST: i64 = 1 << 20;
 
@@ -37,6 +35,8 @@ pub(crate) struct SpotCheck<'c> {
     pub(crate) knows_deletions: bool,
     /// Records from here on are not looked at.
     pub(crate) end: i64,
+    /// Bytes that are read at most.
+    pub(crate) budget: i64,
 }
 
 /// What a record says of its queue.
@@ -82,7 +82,7 @@ impl SpotCheck<'_> {
     fn each(&self, mut take: impl FnMut(&Record<'_>) -> Result<bool, StoreError>) -> Result<(), StoreError> {
         let log = self.log;
         let bases: Vec<i64> = log.segments().iter().map(|segment| segment.base).collect();
-        for (from, to) in samples(&bases, log.segment_bytes(), self.end) {
+        for (from, to) in samples(&bases, log.segment_bytes(), self.end, self.budget) {
             let limit = from + log.segment_bytes();
             let mut reader = LogReader::new(log, from, false).until(limit);
             while reader.position() < to {
@@ -152,17 +152,20 @@ impl SpotCheck<'_> {
 }
 
 /// What is read: from the beginning of each segment, or of every n-th where there are very many.
-fn samples(bases: &[i64], segment_bytes: i64, end: i64) -> Vec<(i64, i64)> {
+fn samples(bases: &[i64], segment_bytes: i64, end: i64, budget: i64) -> Vec<(i64, i64)> {
+    if budget < LEAST {
+        return Vec::new();
+    }
     let bases: Vec<i64> = bases.iter().copied().filter(|base| *base < end).collect();
     let count = to_i64(bases.len()).max(1);
-    let share = (BUDGET / count).max(LEAST).min(segment_bytes);
-    let step = usize::try_from(share.saturating_mul(count).div_euclid(BUDGET + 1) + 1).unwrap_or(1);
+    let share = (budget / count).max(LEAST).min(segment_bytes);
+    let step = usize::try_from(share.saturating_mul(count).div_euclid(budget + 1) + 1).unwrap_or(1);
     let sample = |base: i64| (base, (base + share).min(end));
     bases.into_iter().step_by(step).map(sample).collect()
 }
 
 /// Whether the broker's table has a topic; where it cannot be read it may.
-fn knows(fs: &dyn Fs, root: &Path, table: &OnceCell<Option<Json>>, topic: &str) -> bool {
+pub(crate) fn knows(fs: &dyn Fs, root: &Path, table: &OnceCell<Option<Json>>, topic: &str) -> bool {
     let table = table.get_or_init(|| {
         let bytes = fs.read(&root.join("config").join("topics.json")).ok()?;
         Json::parse(&bytes).ok()
@@ -176,7 +179,9 @@ fn knows(fs: &dyn Fs, root: &Path, table: &OnceCell<Option<Json>>, topic: &str) 
 
 #[cfg(test)]
 mod tests {
-    use super::{BUDGET, samples};
+    use super::samples;
+
+    const BUDGET: i64 = 256 << 20;
 
     fn bases(count: i64, length: i64) -> Vec<i64> {
         (0..count).map(|number| number * length).collect()
@@ -185,15 +190,15 @@ mod tests {
     #[test]
     fn a_log_within_the_budget_is_read_whole() {
         let length = BUDGET / 8;
-        assert_eq!(samples(&bases(3, length), length, i64::MAX).len(), 3);
+        assert_eq!(samples(&bases(3, length), length, i64::MAX, BUDGET).len(), 3);
         for (count, length) in [(1, BUDGET), (8, BUDGET / 8), (4096, BUDGET / 4096), (9, 4096)] {
             let end = count * length - 100;
-            let found = samples(&bases(count, length), length, end);
+            let found = samples(&bases(count, length), length, end, BUDGET);
             let bytes: i64 = found.iter().map(|(from, to)| to - from).sum();
             assert_eq!(bytes, end, "{count} of {length}");
         }
-        assert_eq!(samples(&bases(4, 100), 100, 150), [(0, 100), (100, 150)]);
-        assert_eq!(samples(&[], 100, i64::MAX), []);
+        assert_eq!(samples(&bases(4, 100), 100, 150, BUDGET), [(0, 100), (100, 150)]);
+        assert_eq!(samples(&[], 100, i64::MAX, BUDGET), []);
     }
 
     #[test]
@@ -205,7 +210,7 @@ mod tests {
             (10_000, 1 << 30),
             (9999, 65_536),
         ] {
-            let found = samples(&bases(count, length), length, i64::MAX);
+            let found = samples(&bases(count, length), length, i64::MAX, BUDGET);
             let bytes: i64 = found.iter().map(|(from, to)| to - from).sum();
             assert!(
                 bytes <= BUDGET && bytes > BUDGET / 3,

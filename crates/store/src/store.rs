@@ -19,7 +19,7 @@ use crate::key_index::KeyIndex;
 use crate::message::{Arrival, Batch, Message, Stored};
 use crate::options::Options;
 use crate::query::{Boundary, Found, Get, Got, KeyQuery};
-use crate::queue_ends::{self, Compared};
+use crate::queue_ends::{Compared, QueueEnds};
 use crate::queues::{Queues, Seen};
 use crate::recover::{Recovered, Recovery};
 use crate::retain::Disk;
@@ -102,19 +102,23 @@ impl Store {
         let times = checkpoint.times();
         // The lengths of all files are right: from here on something may change.
         mark_open(fs.as_ref(), &root, last_stop, options.queue_file_bytes)?;
+        let mut ends = QueueEnds::open(fs.as_ref(), &root)?;
         let mut deleted = DeletedTopics::open(fs.as_ref(), &root, checkpoint.is_trusted(crashed))?;
         let recovered = queues
             .finish_deletions(&mut seen, &deleted.positions)
             .and_then(|()| {
-                let found = (&log, &queues, &seen);
+                let found = (&log, &queues, &seen, &ends);
                 Self::recover_log(&options, fs.as_ref(), found, &checkpoint, &deleted, last_stop)
             });
         if recovered.is_err() && !crashed {
             // The stop before was a clean one, and this start changed nothing: the next one must see the same.
             mark_closed(fs.as_ref(), &root)?;
         }
-        let recovered = recovered?;
-        queue_ends::forget(fs.as_ref(), &root)?;
+        let (recovered, is_wrong) = recovered?;
+        // Where another broker stopped, a walk has changed queues, or nothing says what there is, it is written anew.
+        let says_all = !crashed && checkpoint.is_ours() && recovered.replayed == 0 && !recovered.rebuilt;
+        ends.settle(fs.as_ref(), says_all, is_wrong)?;
+        ends.is_undurable = crashed && queues.count() > 0;
         sync_names(fs.as_ref(), &root, log.directory())?;
         deleted.settle(fs.as_ref(), log.start(), log.appended())?;
         if !crashed {
@@ -140,6 +144,7 @@ impl Store {
         let served = AtomicI64::new(log.flushed());
         let inner = Arc::new(Inner {
             deleted: Mutex::new(deleted),
+            ends: Mutex::new(ends),
             append: Mutex::new(Append::new(&log, &recovered, newest_ms, index.is_none())),
             options,
             fs,
@@ -177,14 +182,15 @@ impl Store {
         Ok(inner)
     }
 
+    /// Says also whether `queueEnds` is wrong now.
     fn recover_log(
         options: &Options,
         fs: &dyn Fs,
-        (log, queues, seen): (&CommitLog, &Queues, &Seen),
+        (log, queues, seen, ends): (&CommitLog, &Queues, &Seen, &QueueEnds),
         checkpoint: &Checkpoint,
         deleted: &DeletedTopics,
         last_stop: LastStop,
-    ) -> Result<Recovered, StoreError> {
+    ) -> Result<(Recovered, bool), StoreError> {
         let is_crash = last_stop.is_crash();
         let mut recovery = Recovery {
             fs,
@@ -205,7 +211,7 @@ impl Store {
             recovery.must_rebuild = true;
         }
         if !is_crash && !recovery.must_rebuild {
-            let short = match queue_ends::find_short(fs, &options.root, log.start(), queues)? {
+            let short = match ends.find_short(log.start(), queues) {
                 Compared::Whole => None,
                 Compared::Short(topic, queue) => Some((topic, queue)),
                 Compared::Unknown => recovery.spot_check(i64::MAX).run()?,
@@ -219,9 +225,21 @@ impl Store {
                 recovery.must_rebuild = true;
             }
         }
+        if is_crash
+            && checkpoint.is_ours()
+            && let Compared::Short(topic, queue) = recovery.find_lost(ends)
+        {
+            tracing::warn!(
+                topic,
+                queue,
+                "a file is missing since the crash: queues are built again"
+            );
+            recovery.must_rebuild = true;
+        }
         let recovered = recovery.run()?;
         log.mend()?;
-        Ok(recovered)
+        let is_wrong = recovered.rebuilt || (is_crash && recovery.find_lost(ends) != Compared::Whole);
+        Ok((recovered, is_wrong))
     }
 
     /// Does one piece of the work that the store's threads do; for a store without threads.
@@ -493,18 +511,12 @@ impl Store {
         {
             inner.checkpoint.update(|times| times.index_ms = durable_ms);
         }
-        inner.sync_queues()?;
+        inner.sync_queues(true)?;
         if inner.queues_damaged.load(Ordering::Acquire) {
             // Not a clean stop: the next start is told that no queue is durable.
             inner.checkpoint.update(Times::distrust_queues);
             return inner.checkpoint.save();
         }
-        queue_ends::save(
-            inner.fs.as_ref(),
-            &inner.options.root,
-            inner.log.start(),
-            &inner.queues,
-        )?;
         mark_closed(inner.fs.as_ref(), &inner.options.root)
     }
 }

@@ -71,6 +71,10 @@ pub(crate) fn options(seed: u64) -> Options {
     if random.one_in(2) {
         options.flush = FlushDiskType::Sync;
     }
+    if random.one_in(2) {
+        // As with a log that is too large for it: what is noted has to tell.
+        options.compare_bytes = 0;
+    }
     options
 }
 
