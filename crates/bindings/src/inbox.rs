@@ -145,16 +145,20 @@ pub(crate) fn share(producer: &Producer, calls: &Inbox, futures: &Inbox, landed:
         batch,
         outcome,
     } = landed;
-    let (mut to_call, mut to_complete) = (Vec::new(), Vec::new());
+    let (mut to_call, mut to_complete, mut to_wake) = (Vec::new(), Vec::new(), Vec::new());
     for (place, ticket) in tickets {
         match ticket {
             Ticket::Call(_) => to_call.push((place, ticket)),
             Ticket::Future(_) | Ticket::Delivery(_) => to_complete.push((place, ticket)),
             Ticket::Thread(waiter) => {
-                producer.gate().leave(1, 0);
-                waiter.set(outcome.clone().map(|frame| (frame, batch.then_some(place))));
+                let share = outcome.clone().map(|frame| (frame, batch.then_some(place)));
+                to_wake.push((waiter, share));
             }
         }
+    }
+    if !to_wake.is_empty() {
+        producer.gate().leave(to_wake.len(), 0);
+        Waiter::set_all(to_wake);
     }
     let for_a_loop = futures.bell.is_some() && !to_complete.is_empty();
     for (inbox, tickets) in [(calls, to_call), (futures, to_complete)] {

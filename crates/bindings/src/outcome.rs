@@ -202,27 +202,7 @@ impl PySendResult {
 pub(crate) type Share = Result<(Arc<SendResult>, Option<u32>), ClientError>;
 
 /// Where a blocking send waits.
-#[derive(Debug, Default)]
-pub(crate) struct Waiter {
-    slot: Mutex<Option<Share>>,
-    ready: Condvar,
-}
-
-impl Waiter {
-    pub(crate) fn set(&self, value: Share) {
-        *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
-        self.ready.notify_one();
-    }
-
-    pub(crate) fn wait(&self, slice: Duration) -> Option<Share> {
-        let slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut slot, _) = self
-            .ready
-            .wait_timeout_while(slot, slice, |slot| slot.is_none())
-            .unwrap_or_else(PoisonError::into_inner);
-        slot.take()
-    }
-}
+pub(crate) type Waiter = pyrmq_client::turn::Waiter<Share>;
 
 /// A byte in a pipe while there is something to look at: what asyncio can wait for.
 #[derive(Debug)]

@@ -21,6 +21,7 @@ pub mod queue;
 pub mod range;
 pub mod routes;
 pub mod trace;
+pub mod turn;
 
 mod assign;
 mod detect;

@@ -1,0 +1,91 @@
+//! Threads that wait for outcomes which come together, woken one behind the other.
+//!
+//! The first is woken by the one who has the outcomes, and each wakes the one behind it as soon as it runs, before it
+//! goes on: with all awake at once they would fight for what they need next (the interpreter), and most would be put
+//! to sleep a second time. Nobody depends on what another does afterwards. One that no longer waits is passed over.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Where a thread waits for an outcome.
+#[derive(Debug)]
+pub struct Waiter<T> {
+    // Guards the outcome, and who is to be woken next.
+    slot: Mutex<Slot<T>>,
+    ready: Condvar,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    outcome: Option<T>,
+    next: Option<Arc<Waiter<T>>>,
+}
+
+impl<T> Default for Waiter<T> {
+    fn default() -> Self {
+        Self {
+            slot: Mutex::new(Slot {
+                outcome: None,
+                next: None,
+            }),
+            ready: Condvar::new(),
+        }
+    }
+}
+
+impl<T> Waiter<T> {
+    fn slot(&self) -> MutexGuard<'_, Slot<T>> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the outcome to the one who waits.
+    pub fn set(&self, outcome: T) {
+        self.slot().outcome = Some(outcome);
+        self.ready.notify_one();
+    }
+
+    /// Gives each its outcome, and wakes the first.
+    pub fn set_all(waiting: Vec<(Arc<Self>, T)>) {
+        let mut next: Option<Arc<Self>> = None;
+        for (waiter, outcome) in waiting.into_iter().rev() {
+            let mut slot = waiter.slot();
+            (slot.outcome, slot.next) = (Some(outcome), next.take());
+            drop(slot);
+            next = Some(waiter);
+        }
+        if let Some(first) = next {
+            first.ready.notify_one();
+        }
+    }
+
+    /// Waits at most so long for the outcome.
+    pub fn wait(&self, slice: Duration) -> Option<T> {
+        let (mut slot, _) = self
+            .ready
+            .wait_timeout_while(self.slot(), slice, |slot| slot.outcome.is_none())
+            .unwrap_or_else(PoisonError::into_inner);
+        let (outcome, next) = (slot.outcome.take(), slot.next.take());
+        drop(slot);
+        if let Some(next) = next {
+            next.ready.notify_one();
+        }
+        outcome
+    }
+
+    fn take_next(&mut self) -> Option<Arc<Self>> {
+        let slot = self.slot.get_mut().unwrap_or_else(PoisonError::into_inner);
+        slot.next.take()
+    }
+}
+
+impl<T> Drop for Waiter<T> {
+    /// Whoever left without his outcome woke nobody: those behind him are woken here.
+    fn drop(&mut self) {
+        let mut next = self.take_next();
+        while let Some(waiter) = next {
+            waiter.ready.notify_one();
+            // In a loop: where many have left, each dropping the one behind him would go deep.
+            next = Arc::try_unwrap(waiter).ok().and_then(|mut gone| gone.take_next());
+        }
+    }
+}
