@@ -64,7 +64,7 @@ impl Draft<'_> {
         } else {
             (self.topic, self.queue_id)
         };
-        put(&Message {
+        let done = put(&Message {
             topic,
             queue_id,
             flag: self.flag,
@@ -80,7 +80,9 @@ impl Draft<'_> {
             unique_key: self.unique_key,
             keys: self.keys,
             tag: self.tags,
-        })
+        });
+        properties::give_back(self.properties);
+        done
     }
 }
 

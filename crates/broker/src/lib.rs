@@ -11,6 +11,7 @@ pub mod options;
 mod ports;
 mod processor;
 pub mod register;
+mod short;
 pub mod state;
 pub mod stats;
 pub mod timer;

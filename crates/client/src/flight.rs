@@ -65,8 +65,9 @@ pub(crate) struct Flight {
     spent: u32,
     last: Option<ClientError>,
     may_exist: bool,
-    // Where the last attempt went.
+    // Where the last attempt went, and by which route.
     queue: Option<PublishedQueue>,
+    route: Option<Arc<TopicRoute>>,
     attempt_started: Instant,
     // Empty, without memory of its own, until an attempt fails.
     tried: Vec<Attempt>,
@@ -90,7 +91,9 @@ impl Ask for Flight {
     }
 
     fn write_head(&self, opaque: i32, out: &mut Vec<u8>) -> Result<(), WireError> {
-        let Some(queue) = &self.queue else { return Ok(()) };
+        let (Some(queue), Some(route)) = (&self.queue, &self.route) else {
+            return Ok(());
+        };
         let properties = self.shared.properties(&self.draft);
         let header = self.shared.header(&self.draft, &properties, queue);
         let start = Head {
@@ -98,8 +101,17 @@ impl Ask for Flight {
             opaque,
             ..Head::default()
         };
+        let shared = if let Some(shared) = route.shared_fields.get() {
+            shared
+        } else {
+            let mut first = HeadWriter::new(out, start);
+            header.write_shared(&mut first);
+            let shared = first.into_fields()?;
+            route.shared_fields.get_or_init(|| shared)
+        };
         let mut head = HeadWriter::new(out, start);
-        header.write_to(&mut head);
+        head.fields(shared);
+        header.write_own(&mut head);
         if let Some(level) = self.shared.options.durability {
             head.text(DURABILITY, level.name());
         }
@@ -138,6 +150,7 @@ impl Flight {
             last: None,
             may_exist: false,
             queue: None,
+            route: None,
             attempt_started: now,
             tried: Vec::new(),
             kept: 0,
@@ -200,7 +213,7 @@ impl Flight {
             let items = u64::from(self.draft.items);
             self.shared.stats.batched.fetch_add(items, Ordering::Relaxed);
         }
-        self.queue = Some(queue);
+        (self.queue, self.route) = (Some(queue), Some(route));
         let client = self.shared.client.clone();
         client.ask(self, (now, wait));
     }

@@ -8,13 +8,14 @@ use crate::names::NameServers;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, ClusterInfo, TopicRouteData};
 use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::hash::NameMap;
 use pyrmq_remoting::net::{Shutdown, Tracker};
 use pyrmq_routing::fault::{Healths, LatencyFaultTolerance};
 use pyrmq_routing::route::{MASTER_ID, PERM_WRITE, Published, Route};
 use pyrmq_routing::select::QueueSelector;
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -47,6 +48,8 @@ pub struct TopicRoute {
     pub guessed: bool,
     /// Whose turn it is; kept when the route is asked for again.
     pub selector: Arc<QueueSelector>,
+    /// What the headers of all messages to this topic share, as it travels; written by the first of them.
+    pub(crate) shared_fields: OnceLock<Vec<u8>>,
 }
 
 impl TopicRoute {
@@ -58,6 +61,7 @@ impl TopicRoute {
             route: Arc::new(route),
             guessed,
             selector: Arc::new(QueueSelector::new(crate::random(1 << 16))),
+            shared_fields: OnceLock::new(),
         }
     }
 
@@ -115,7 +119,7 @@ struct Shared {
     create: Option<AutoCreate>,
     tracker: Tracker,
     faults: Arc<LatencyFaultTolerance>,
-    known: RwLock<HashMap<Arc<str>, Arc<TopicRoute>>>,
+    known: RwLock<NameMap<Arc<str>, Arc<TopicRoute>>>,
     // Guards who waits for which topic; a topic with an entry is being asked for. Held while a new topic becomes
     // known, so that nobody overtakes those who wait: messages of one thread keep their order from the first on.
     asking: Mutex<HashMap<Arc<str>, Asking>>,

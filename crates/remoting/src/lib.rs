@@ -11,6 +11,7 @@ pub mod command;
 pub mod error;
 pub mod fields;
 pub mod frame;
+pub mod hash;
 pub mod header;
 pub mod message;
 #[cfg(feature = "net")]

@@ -22,8 +22,8 @@ pub(crate) fn push_escaped(text: &[u8], out: &mut Vec<u8>) {
     }
     while !rest.is_empty() {
         let mut chunk = [b' '; CHUNK];
-        for (place, byte) in chunk.iter_mut().zip(rest) {
-            *place = *byte;
+        if let Some(place) = chunk.get_mut(..rest.len()) {
+            place.copy_from_slice(rest);
         }
         let plain = first_escaped(&chunk);
         push_part(&chunk, plain.min(rest.len()), out);

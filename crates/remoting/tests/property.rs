@@ -198,6 +198,23 @@ proptest! {
                     head.text("more", &texts[5]);
                 }
                 let written = head.finish(body);
+                let mut parts = Vec::new();
+                let mut head = HeadWriter::new(&mut parts, start);
+                header.write_shared(&mut head);
+                let shared = head.into_fields();
+                prop_assert!(parts.is_empty());
+                if let Ok(shared) = shared {
+                    let mut head = HeadWriter::new(&mut parts, start);
+                    head.fields(&shared);
+                    header.write_own(&mut head);
+                    if with_more {
+                        head.text("more", &texts[5]);
+                    }
+                    prop_assert_eq!(head.finish(body).is_ok(), written.is_ok());
+                    prop_assert_eq!(&parts[..], &once[6..]);
+                } else {
+                    prop_assert!(written.is_err());
+                }
                 command.body = Some(Bytes::from(vec![0; body]));
                 let mut expected = b"before".to_vec();
                 prop_assert_eq!(written.is_ok(), frame::encode_head(&command, &mut expected).is_ok());

@@ -12,6 +12,7 @@ use super::transaction;
 use crate::admission;
 use crate::draft::Draft;
 use crate::error::Refusal;
+use crate::short::ShortText;
 use crate::state::topics::TopicConfig;
 use crate::state::{State, born_host};
 use crate::timer::Handle;
@@ -41,7 +42,7 @@ pub(crate) struct Send {
 /// What the sender of a stored message is told besides where it went.
 struct Told {
     queue_id: i32,
-    unique_key: Option<Box<str>>,
+    unique_key: Option<ShortText>,
     /// The level that the sender asked for: the answer says which was reached.
     asked: Option<Durability>,
     /// Whether the disk must have the message before the answer.
@@ -90,7 +91,7 @@ impl Told {
     fn answer(self, state: &Arc<State>, stored: Stored, reply: Reply) {
         state.stats.count_put(u64::from(stored.count), bytes_of(&stored));
         if self.half {
-            let key = self.unique_key.as_deref().unwrap_or_default();
+            let key = self.unique_key.as_ref().map_or("", ShortText::as_str);
             state.transactions.began(key, stored.queue_offset);
         }
         let end = stored.end_position;
@@ -125,7 +126,7 @@ impl Told {
         head.plain("msgId", |out| write_ids(out, state.store_host(), stored));
         head.number("queueId", i64::from(self.queue_id));
         head.number("queueOffset", stored.queue_offset);
-        let key = self.unique_key.as_deref();
+        let key = self.unique_key.as_ref().map(ShortText::as_str);
         if let Some(key) = key {
             head.text("transactionId", key);
         }
@@ -227,7 +228,7 @@ impl Send {
         };
         let told = Told {
             queue_id,
-            unique_key: unique_key.map(Box::from),
+            unique_key: unique_key.map(ShortText::from),
             asked,
             waits: self.waits(asked, &known),
             half,
@@ -262,7 +263,7 @@ impl Send {
         let items = items_of(body)?;
         let told = Told {
             queue_id,
-            unique_key: known.unique_key.map(Box::from),
+            unique_key: known.unique_key.map(ShortText::from),
             asked,
             waits: self.waits(asked, &known),
             half: false,

@@ -115,6 +115,19 @@ impl<'o> HeadWriter<'o> {
         }
     }
 
+    /// Adds fields as [`Self::into_fields`] gave them, of a header in the same form.
+    #[inline]
+    pub fn fields(&mut self, written: &[u8]) {
+        self.out.extend_from_slice(written);
+    }
+
+    /// The fields that were added, for many headers of the same form. Nothing of them is left in the buffer.
+    pub fn into_fields(self) -> Result<Vec<u8>, WireError> {
+        let fields = self.out.get(self.fields_at..).unwrap_or_default().to_vec();
+        self.out.truncate(self.start);
+        self.error.map_or(Ok(fields), Err)
+    }
+
     /// The names of fields that are written so need no escapes.
     #[inline]
     fn open_json(&mut self, key: &str) {

@@ -107,7 +107,9 @@ impl Scan<'_> {
             members.flag = self.int()?;
         }
         // Java is there already.
-        if !self.literal(b",\"language\":\"JAVA\"") && self.literal(b",\"language\":") {
+        if self.literal(b",\"language\":\"PYTHON\"") {
+            members.language = Language::Python;
+        } else if !self.literal(b",\"language\":\"JAVA\"") && self.literal(b",\"language\":") {
             members.language = self.language()?;
         }
         if self.literal(b",\"opaque\":") {

@@ -168,10 +168,20 @@ impl<'a> SendMessageRequestHeader<'a> {
 
     /// Writes the form with letters straight into a frame's head: what [`Self::encode_v2`] gives.
     pub fn write_to(&self, head: &mut HeadWriter<'_>) {
+        self.write_shared(head);
+        self.write_own(head);
+    }
+
+    /// The first part of [`Self::write_to`]: what all messages of a group for a topic share.
+    pub fn write_shared(&self, head: &mut HeadWriter<'_>) {
         head.text("a", self.producer_group);
         head.text("b", self.topic);
         head.text("c", self.default_topic);
         head.number("d", self.default_topic_queue_nums.into());
+    }
+
+    /// The rest of it.
+    pub fn write_own(&self, head: &mut HeadWriter<'_>) {
         head.number("e", self.queue_id.into());
         head.number("f", self.sys_flag.into());
         head.number("g", self.born_timestamp);

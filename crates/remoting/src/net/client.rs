@@ -15,7 +15,7 @@ use super::share::Room;
 use super::stats::Stats;
 use super::{ClientOptions, CloseReason, NetError, Outbox, Peer, Table, Tracker};
 use crate::command::{Command, FLAG_ONEWAY, FLAG_RESPONSE};
-use std::collections::HashMap;
+use crate::hash::NameMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -54,7 +54,7 @@ struct Shared {
     opaque: Arc<AtomicI32>,
     closed: AtomicBool,
     // Guards which connection an address has now.
-    links: Mutex<HashMap<Box<str>, Arc<Link>>>,
+    links: Mutex<NameMap<Box<str>, Arc<Link>>>,
 }
 
 impl Client {
@@ -250,7 +250,7 @@ impl fmt::Debug for Client {
 }
 
 impl Shared {
-    fn links(&self) -> MutexGuard<'_, HashMap<Box<str>, Arc<Link>>> {
+    fn links(&self) -> MutexGuard<'_, NameMap<Box<str>, Arc<Link>>> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

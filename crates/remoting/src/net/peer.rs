@@ -190,8 +190,8 @@ impl Reply {
     /// Answers with a frame whose fields are written straight into it. Opaque number, response bit and header form are
     /// filled here; an answer to a oneway request vanishes.
     pub fn send_written(mut self, code: i32, remark: Option<&str>, write: impl FnOnce(&mut HeadWriter<'_>)) {
-        self.open = false;
         if self.oneway {
+            self.open = false;
             return;
         }
         let head = Head {
@@ -205,7 +205,10 @@ impl Reply {
             let mut head = HeadWriter::new(out, head);
             write(&mut head);
             match head.finish(0) {
-                Ok(()) => self.peer.inner.outbox.reply_written(out),
+                Ok(()) => {
+                    self.open = false;
+                    self.peer.inner.outbox.reply_written(out);
+                }
                 Err(error) => self.answer(Command::error(response::SYSTEM_ERROR, error.to_string())),
             }
         });
