@@ -224,7 +224,7 @@ def test_illegal_messages_are_refused_with_the_cause(address: str, topic: str) -
             producer.send(topic, b"x", properties={"KEYS": "b"})
         with pytest.raises(MessageError, match="a value is not empty"):
             producer.send(topic, b"x", properties={"a": ""})
-        with pytest.raises(MessageError, match="longer than 32767"):
+        with pytest.raises(MessageError, match="the limit is 32767"):
             producer.send(topic, b"x", properties={"a": "b" * 33_000})
         with pytest.raises(MessageError, match="has an empty body"):
             producer.send(topic, b"")
