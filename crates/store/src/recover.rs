@@ -210,8 +210,10 @@ impl Recovery<'_> {
         } else if self.is_past(self.times.log) || store_time_of(self.log, self.times.log)?.is_some() {
             Durable::InFrontOf(self.times.log.end)
         } else {
-            // A clock that goes back by less is not noted.
-            Durable::OlderThan(self.times.physic_ms - SLACK_MS)
+            // A clock of ours that goes back by less is not noted. A Java broker's store has no mark, and stops the start rather than
+            // lose the good records behind a damaged one.
+            let slack_ms = if self.times.log.is_some() { SLACK_MS } else { 0 };
+            Durable::OlderThan(self.times.physic_ms - slack_ms)
         })
     }
 

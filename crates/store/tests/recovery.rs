@@ -415,6 +415,26 @@ fn damage_in_front_of_good_durable_records_stops_the_start() {
 }
 
 #[test]
+fn damage_in_front_of_durable_records_of_a_java_broker_that_crashed_stops_the_start() {
+    let dir = crashed_when_durable(2000);
+    let _ = fs::remove_file(dir.path().join("queueEnds"));
+    let checkpoint = dir.path().join("checkpoint");
+    let bytes = fs::read(&checkpoint).unwrap();
+    let physic_ms = i64::from_be_bytes(bytes[..8].try_into().unwrap());
+    // All was stored within the slack; the first record is older at any rate.
+    let file = writable(&checkpoint);
+    file.write_all_at(&(physic_ms + 1).to_be_bytes(), 0).unwrap();
+    file.write_all_at(&[0; 64], 64).unwrap();
+    let first = dir.path().join("commitlog/00000000000000000000");
+    writable(&first).write_all_at(b"XXXX", 90).unwrap();
+    let error = Store::open(small(dir.path()), real()).unwrap_err();
+    let StoreError::Damaged { path, position, .. } = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!((path, position), (first, 0));
+}
+
+#[test]
 fn wrong_lengths_and_gaps_are_named() {
     let dir = closed(2000);
     let mut options = small(dir.path());
