@@ -65,7 +65,7 @@ pub(crate) struct Flight {
     spent: u32,
     last: Option<ClientError>,
     may_exist: bool,
-    // Where the last attempt went, and by which route.
+    // Where the last attempt went, and by which route while it is written.
     queue: Option<PublishedQueue>,
     route: Option<Arc<TopicRoute>>,
     attempt_started: Instant,
@@ -120,6 +120,10 @@ impl Ask for Flight {
 
     fn body(&self) -> &Bytes {
         &self.draft.body
+    }
+
+    fn queued(&mut self) {
+        self.route = None;
     }
 }
 

@@ -87,8 +87,9 @@ impl<A: Ask + 'static> Request for Framed<'_, A> {
         self.ask.body().len()
     }
 
-    fn queue(self, opaque: i32, queue: &mut Queue) -> Callback {
+    fn queue(mut self, opaque: i32, queue: &mut Queue) -> Callback {
         queue.push_written(Some(opaque), self.head, Some(self.ask.body()));
+        self.ask.queued();
         self.ask
     }
 

@@ -34,6 +34,8 @@ pub trait Ask: Asker {
     fn write_head(&self, opaque: i32, out: &mut Vec<u8>) -> Result<(), WireError>;
     /// Its body.
     fn body(&self) -> &Bytes;
+    /// It is in the queue: lets go of what it needs only to be written, on the thread that has it at hand.
+    fn queued(&mut self) {}
 }
 
 /// Gets a request's outcome, once.
