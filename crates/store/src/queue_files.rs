@@ -55,7 +55,7 @@ pub(crate) struct Shape {
     /// A newest file that a crash left short.
     pub(crate) is_short: bool,
     /// Files that do not follow one another: the queue must be built again.
-    has_gap: bool,
+    pub(crate) has_gap: bool,
     /// The names of two files say that the first was made with the configured length.
     pub(crate) has_neighbours: bool,
     /// The lengths of all files but half-made ones.
@@ -452,7 +452,10 @@ impl QueueFiles {
             };
             let path = self.path(base);
             let file = fs.open(&path).at("open", &path)?;
-            if file.length().at("read", &path)? != self.length() {
+            let length = file.length().at("read", &path)?;
+            if length != self.length() {
+                // What is left of a unit that was cut through is none.
+                file.set_length(length - length % UNIT as u64).at("cut", &path)?;
                 file.set_length(self.length()).at("extend", &path)?;
                 if let Some(file) = self.list.get_mut(number) {
                     file.dirty = true;

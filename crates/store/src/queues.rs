@@ -14,12 +14,20 @@ use crate::sync::{lock, read, write};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, RwLock};
+use std::time::{Duration, Instant};
 
 /// The queues whose directories are there.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(Vec<(Arc<ConsumeQueue>, Shape)>);
 
 impl Seen {
+    /// Short files are no longer what a crash may leave: they are made again, not mended.
+    pub(crate) fn distrust_short(&mut self) {
+        for (_, shape) in &mut self.0 {
+            shape.has_gap |= shape.is_short;
+        }
+    }
+
     /// The queues whose newest file a crash left short.
     pub(crate) fn short(&self) -> Vec<&Arc<ConsumeQueue>> {
         let short = self.0.iter().filter(|(_, shape)| shape.is_short);
@@ -90,6 +98,9 @@ const REST_ROUNDS: usize = 10;
 const REST_LEAST: usize = 1024;
 /// Visits without a put that it takes at least: a first one says nothing about the time since that put.
 const REST_VISITS: usize = 2;
+
+/// How often those who wait are told how far writing the queues has come: a stop with a million new ones takes most of a minute.
+const TELL: Duration = Duration::from_secs(2);
 
 /// From so many queues on, one fsync of the whole file system takes less time than theirs.
 const SYNC_ALL: usize = 64;
@@ -255,7 +266,12 @@ impl Queues {
 
     fn write_listed(&self) -> Result<(), StoreError> {
         let mut queues = std::mem::take(&mut *lock(&self.unwritten));
+        let (all, mut told) = (queues.len(), Instant::now());
         while let Some(queue) = queues.pop() {
+            if told.elapsed() >= TELL {
+                tracing::info!(left = queues.len() + 1, of = all, "writing consume queues");
+                told = Instant::now();
+            }
             self.note_unsynced(&queue);
             queue.unlist();
             if let Err(error) = queue.write_out(self.fs.as_ref()) {

@@ -24,6 +24,7 @@ use crate::queues::{Queues, Seen};
 use crate::spot_check::{SpotCheck, knows};
 use crate::walk::{Walk, end_of};
 use std::cell::OnceCell;
+use std::path::Path;
 use std::sync::Arc;
 
 /// What recovery found.
@@ -155,23 +156,6 @@ impl Recovery<'_> {
         }
     }
 
-    /// Looks for queues that lost files since a crash of ours.
-    pub(crate) fn find_lost(&self, ends: &QueueEnds) -> Compared {
-        let short = self.seen.short();
-        let table = OnceCell::new();
-        ends.find_lost(
-            self.deleted,
-            |topic, id, reach| {
-                let queue = self.queues.get(topic, id);
-                queue.is_some_and(|queue| {
-                    let is_short = short.iter().any(|short| Arc::ptr_eq(short, &queue));
-                    queue.reaches(reach, is_short)
-                })
-            },
-            |topic| !self.queues.of(topic).is_empty() || knows(self.fs, &self.options.root, &table, topic),
-        )
-    }
-
     /// One walk from a position on; `None` when a queue has a gap in front of what it met.
     fn attempt(&self, walk: &Walk<'_>, start: i64) -> Result<Option<Recovered>, StoreError> {
         // Nothing is cut, neither log nor queue, before it is known that the log is whole.
@@ -241,6 +225,29 @@ impl Recovery<'_> {
         self.checkpoint.update(Times::distrust_queues);
         self.checkpoint.save_changed()
     }
+}
+
+/// Looks for queues that lost files since a crash of ours.
+pub(crate) fn find_lost(
+    fs: &dyn Fs,
+    root: &Path,
+    (queues, seen): (&Queues, &Seen),
+    deleted: &Positions,
+    ends: &QueueEnds,
+) -> Compared {
+    let short = seen.short();
+    let table = OnceCell::new();
+    ends.find_lost(
+        deleted,
+        |topic, id, reach| {
+            let queue = queues.get(topic, id);
+            queue.is_some_and(|queue| {
+                let is_short = short.iter().any(|short| Arc::ptr_eq(short, &queue));
+                queue.reaches(reach, is_short)
+            })
+        },
+        |topic| !queues.of(topic).is_empty() || knows(fs, root, &table, topic),
+    )
 }
 
 /// The store time of a mark's record, if the log has it as the mark says.

@@ -21,7 +21,7 @@ use crate::options::Options;
 use crate::query::{Boundary, Found, Get, Got, KeyQuery};
 use crate::queue_ends::{Compared, QueueEnds};
 use crate::queues::{Queues, Seen};
-use crate::recover::{Recovered, Recovery};
+use crate::recover::{Recovered, Recovery, find_lost};
 use crate::retain::Disk;
 use crate::stats::{Health, Stats};
 use crate::sync::lock;
@@ -104,19 +104,23 @@ impl Store {
         mark_open(fs.as_ref(), &root, last_stop, options.queue_file_bytes)?;
         let mut ends = QueueEnds::open(fs.as_ref(), &root)?;
         let mut deleted = DeletedTopics::open(fs.as_ref(), &root, checkpoint.is_trusted(crashed))?;
-        let recovered = queues
-            .finish_deletions(&mut seen, &deleted.positions)
-            .and_then(|()| {
-                let found = (&log, &queues, &seen, &ends);
-                Self::recover_log(&options, fs.as_ref(), found, &checkpoint, &deleted, last_stop)
-            });
+        let is_ours = checkpoint.is_ours();
+        let found = (&log, &queues, &mut seen);
+        let recovered = Self::recover_files(
+            &options,
+            fs.as_ref(),
+            found,
+            &checkpoint,
+            (&deleted, &ends),
+            last_stop,
+        );
         if recovered.is_err() && !crashed {
             // The stop before was a clean one, and this start changed nothing: the next one must see the same.
             mark_closed(fs.as_ref(), &root)?;
         }
         let (recovered, is_wrong) = recovered?;
         // Where another broker stopped, a walk has changed queues, or nothing says what there is, it is written anew.
-        let says_all = !crashed && checkpoint.is_ours() && recovered.replayed == 0 && !recovered.rebuilt;
+        let says_all = !crashed && is_ours && recovered.replayed == 0 && !recovered.rebuilt;
         ends.settle(fs.as_ref(), says_all, is_wrong)?;
         ends.is_undurable = crashed && queues.count() > 0;
         sync_names(fs.as_ref(), &root, log.directory())?;
@@ -182,15 +186,47 @@ impl Store {
         Ok(inner)
     }
 
-    /// Says also whether `queueEnds` is wrong now.
+    /// Recovers log and queues. Says also whether `queueEnds` is wrong then.
+    fn recover_files(
+        options: &Options,
+        fs: &dyn Fs,
+        (log, queues, seen): (&CommitLog, &Queues, &mut Seen),
+        checkpoint: &Checkpoint,
+        notes: (&DeletedTopics, &QueueEnds),
+        last_stop: LastStop,
+    ) -> Result<(Recovered, bool), StoreError> {
+        let (deleted, ends) = (&notes.0.positions, notes.1);
+        queues.finish_deletions(seen, deleted)?;
+        let lost = |seen: &Seen| {
+            let is_crash = last_stop.is_crash();
+            match is_crash.then(|| find_lost(fs, &options.root, (queues, seen), deleted, ends)) {
+                Some(Compared::Short(topic, queue)) => Some((topic, queue)),
+                _ => None,
+            }
+        };
+        let lost_before = lost(seen).filter(|_| checkpoint.is_ours());
+        if let Some((topic, queue)) = &lost_before {
+            tracing::warn!(
+                topic,
+                queue,
+                "a file is missing since the crash: queues are built again"
+            );
+            // Mended, they would look whole to the next start if this one is interrupted.
+            seen.distrust_short();
+        }
+        let found = (log, queues, &*seen, lost_before.is_some());
+        let recovered = Self::recover_log(options, fs, found, checkpoint, notes, last_stop)?;
+        Ok((recovered, recovered.rebuilt || lost(seen).is_some()))
+    }
+
     fn recover_log(
         options: &Options,
         fs: &dyn Fs,
-        (log, queues, seen, ends): (&CommitLog, &Queues, &Seen, &QueueEnds),
+        (log, queues, seen, is_lost): (&CommitLog, &Queues, &Seen, bool),
         checkpoint: &Checkpoint,
-        deleted: &DeletedTopics,
+        (deleted, ends): (&DeletedTopics, &QueueEnds),
         last_stop: LastStop,
-    ) -> Result<(Recovered, bool), StoreError> {
+    ) -> Result<Recovered, StoreError> {
         let is_crash = last_stop.is_crash();
         let mut recovery = Recovery {
             fs,
@@ -200,7 +236,7 @@ impl Store {
             checkpoint,
             times: checkpoint.times(),
             last_stop,
-            must_rebuild: queues.load(seen, is_crash)?,
+            must_rebuild: queues.load(seen, is_crash)? || is_lost,
             seen,
             deleted: &deleted.positions,
             knows_deletions: checkpoint.is_trusted(is_crash),
@@ -225,21 +261,9 @@ impl Store {
                 recovery.must_rebuild = true;
             }
         }
-        if is_crash
-            && checkpoint.is_ours()
-            && let Compared::Short(topic, queue) = recovery.find_lost(ends)
-        {
-            tracing::warn!(
-                topic,
-                queue,
-                "a file is missing since the crash: queues are built again"
-            );
-            recovery.must_rebuild = true;
-        }
         let recovered = recovery.run()?;
         log.mend()?;
-        let is_wrong = recovered.rebuilt || (is_crash && recovery.find_lost(ends) != Compared::Whole);
-        Ok((recovered, is_wrong))
+        Ok(recovered)
     }
 
     /// Does one piece of the work that the store's threads do; for a store without threads.

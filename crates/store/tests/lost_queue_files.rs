@@ -9,8 +9,9 @@
 mod common;
 
 use common::{bodies, put, real, small};
-use pyrmq_store::{Chore, Options, Store};
-use pyrmq_testkit::TempDir;
+use pyrmq_store::{Chore, Fs, Options, Store};
+use pyrmq_testkit::sim::Loss;
+use pyrmq_testkit::{SimDisk, TempDir};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -90,6 +91,40 @@ fn a_queue_without_newer_records_is_built_again() {
         let copy = killed(&store);
         harm(copy.path(), "Quiet");
         is_whole(copy.path(), "Quiet", 250);
+    }
+}
+
+#[test]
+fn a_shortened_file_is_noticed_again_after_a_start_that_was_interrupted() {
+    let disk = SimDisk::default();
+    let root = Path::new("/data/store");
+    let options = large(root);
+    let open_on = |disk: &SimDisk| {
+        let session = disk.session();
+        let store = Store::open_without_threads(options.clone(), Arc::new(session.clone()));
+        (session, store.expect("the store opens"))
+    };
+    let (session, store) = open_on(&disk);
+    fill(&store, "Quiet", 0, 250);
+    sync(&store);
+    fill(&store, "Busy", 0, 50);
+    sync(&store);
+    let newest = session.open(&file(root, "Quiet", 4000)).unwrap();
+    newest.set_length(136).unwrap();
+    newest.sync().unwrap();
+    session.kill();
+    drop(store);
+    let before = disk.steps();
+    let (session, store) = open_on(&disk);
+    assert_eq!(bodies(&store, "Quiet", 0).len(), 250);
+    session.kill();
+    for steps in before..=disk.steps() {
+        for (seed, loss) in (0..1).flat_map(|seed| Loss::ALL.map(|loss| (seed, loss))) {
+            let (session, store) = open_on(&disk.crash(steps, loss, seed));
+            let found = bodies(&store, "Quiet", 0).len();
+            assert_eq!(found, 250, "behind step {steps} of {before}.., {loss:?} {seed}");
+            session.kill();
+        }
     }
 }
 
