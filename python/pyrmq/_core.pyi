@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, Protocol, Self, TypeAlias, final
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
 from pyrmq._client.values import Selector
 from pyrmq.errors import QueueFull
@@ -585,3 +585,25 @@ class LatencyFaultTolerance:
 
 def queue_by_hash(key: str, count: int) -> int | None: ...
 def java_hash(text: str) -> int: ...
+
+# producing.rs
+@disjoint_base
+class Producing:
+    def _produce_by(self, gathering: Accumulator | None) -> None: ...
+    def produce(
+        self,
+        topic: str,
+        body: bytes | bytearray | memoryview | str,
+        on_delivery: Callable[[Any, Any], object] | None = None,
+        *,
+        keys: str | Sequence[str] | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        sharding_key: str | None = None,
+        delay_level: int = 0,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
+        flag: int = 0,
+        queue: int | QueueId | Selector | None = None,
+        wait: bool = True,
+    ) -> None: ...

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from pyrmq import _core
 from pyrmq._client.ending import abandon
@@ -53,7 +53,7 @@ DeliveryCallback = Callable[[RmqError | None, SendResult | None], object]
 _log = logging.getLogger("pyrmq.producer")
 
 
-class Producer(ConfiguredProducer, Asking):
+class Producer(ConfiguredProducer, _core.Producing, Asking):
     """Sends messages. One producer serves any number of threads.
 
     :meth:`send` waits for the broker, :meth:`send_async` gives a future, :meth:`produce` hands a
@@ -121,6 +121,14 @@ class Producer(ConfiguredProducer, Asking):
         >>> with cluster() as running, Producer(name_server=running.name_server) as producer:
         ...     len(producer.send_batch("numbers", (str(n) for n in range(1000))))
         1000
+        >>> stored = []
+        >>> with cluster() as running, Producer(name_server=running.name_server) as producer:
+        ...     for number in range(1000):
+        ...         producer.produce("n", str(number), lambda _, sent: stored.append(sent))
+        ...     producer.flush()
+        True
+        >>> len({(sent.queue_id, sent.queue_offset) for sent in stored})
+        1000
     """
 
     def _open(self) -> None:
@@ -136,9 +144,7 @@ class Producer(ConfiguredProducer, Asking):
         self._finalizer = weakref.finalize(
             self, abandon, self._core, self._gathering, self._exchange.native
         )
-        if not self._hooks and type(self).produce is _PRODUCE:
-            # A method of Python's around it would cost as much again.
-            self.produce = self._gathering.produce  # type: ignore[method-assign]
+        self._produce_by(None if self._hooks else self._gathering)
 
     def send(
         self,
@@ -221,81 +227,92 @@ class Producer(ConfiguredProducer, Asking):
 
         return whole() if sending is None else self._hooks.whole(sending, whole)
 
-    def produce(
+    if TYPE_CHECKING:
+        # The base class has it: a frame of Python's around it would cost as much again.
+        def produce(
+            self,
+            topic: str,
+            body: Body,
+            on_delivery: DeliveryCallback | None = None,
+            *,
+            keys: str | Sequence[str] | None = None,
+            tags: str | None = None,
+            properties: Mapping[str, str] | None = None,
+            sharding_key: str | None = None,
+            delay_level: int = 0,
+            delay: float | None = None,
+            deliver_at: datetime | None = None,
+            flag: int = 0,
+            queue: int | QueueId | Selector | None = None,
+            wait: bool = True,
+        ) -> None:
+            """Hand a message over; it leaves with others of its topic (or queue), soon.
+
+            Batches are Apache's plain batches: brokers store each message by itself, and consumers
+            of every kind read them. A batch leaves when it is full, when its first message is
+            ``linger`` old, or with :meth:`flush`. Messages with the same sharding key, or for the
+            same queue, keep their order also when something has to be tried again.
+
+            Callbacks run in :meth:`poll`, :meth:`flush` and :meth:`close`, and in a ``produce``
+            that waits for room; what they raise is logged. Messages without a callback that fail
+            are logged, and counted by :meth:`stats`.
+
+            Args:
+                topic: As for :meth:`send`, and so for the arguments that are not told here.
+                body: Bytes, any bytes-like object, or text (sent as UTF-8); it is copied.
+                on_delivery: Called once with ``(error, None)`` or ``(None, result)``.
+                keys: A key, or several, to find the message by.
+                tags: Tag that consumers filter by.
+                properties: Further text by name.
+                sharding_key: Messages with the same key go to the same queue, in order.
+                delay_level: 1 to 18; such a message leaves in a frame of its own.
+                delay: Seconds until it is delivered; in a frame of its own, too.
+                deliver_at: When it is delivered; in a frame of its own, too.
+                flag: A number of your own.
+                queue: A queue's number, a :class:`QueueId`, or a function that chooses.
+                wait: When as much is on its way as may be: wait for room up to ``send_timeout``;
+                    False: raise at once.
+
+            Raises:
+                MessageError: No broker would take the message.
+                QueueFull: There was no room.
+                ClosedError: The producer is closed.
+                ForkError: The producer is the parent process's.
+
+            Example:
+                >>> for line in lines:
+                ...     producer.produce("orders", line, on_delivery=print)
+                >>> producer.flush()
+                True
+            """
+            ...
+
+    def _produce_hooked(
         self,
         topic: str,
         body: Body,
-        on_delivery: DeliveryCallback | None = None,
-        *,
-        keys: str | Sequence[str] | None = None,
-        tags: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        sharding_key: str | None = None,
-        delay_level: int = 0,
-        delay: float | None = None,
-        deliver_at: datetime | None = None,
-        flag: int = 0,
-        queue: int | QueueId | Selector | None = None,
-        wait: bool = True,
+        on_delivery: DeliveryCallback | None,
+        keys: str | Sequence[str] | None,
+        tags: str | None,
+        properties: Mapping[str, str] | None,
+        sharding_key: str | None,
+        when: tuple[int, float | None, datetime | None],
+        flag: int,
+        queue: int | QueueId | Selector | None,
+        wait: bool,  # noqa: FBT001 - called by the native method
     ) -> None:
-        """Hand a message over; it leaves with others of its topic (or queue), soon.
-
-        Batches are Apache's plain batches: brokers store each message by itself, and consumers of
-        every kind read them. A batch leaves when it is full, when its first message is ``linger``
-        old, or with :meth:`flush`. Messages with the same sharding key, or for the same queue,
-        keep their order also when something has to be tried again.
-
-        Callbacks run in :meth:`poll`, :meth:`flush` and :meth:`close`, and in a ``produce`` that
-        waits for room; what they raise is logged. Messages without a callback that fail are
-        logged, and counted by :meth:`stats`.
-
-        Args:
-            topic: As for :meth:`send`, and so for the arguments that are not told here.
-            body: Bytes, any bytes-like object, or text (sent as UTF-8); it is copied.
-            on_delivery: Called once with ``(error, None)`` or ``(None, result)``.
-            keys: A key, or several, to find the message by.
-            tags: Tag that consumers filter by.
-            properties: Further text by name.
-            sharding_key: Messages with the same key go to the same queue, in order.
-            delay_level: 1 to 18; such a message leaves in a frame of its own.
-            delay: Seconds until it is delivered; in a frame of its own, too.
-            deliver_at: When it is delivered; in a frame of its own, too.
-            flag: A number of your own.
-            queue: A queue's number, a :class:`QueueId`, or a function that chooses.
-            wait: When as much is on its way as may be: wait for room up to ``send_timeout``;
-                False: raise at once.
-
-        Raises:
-            MessageError: No broker would take the message.
-            QueueFull: There was no room.
-            ClosedError: The producer is closed.
-            ForkError: The producer is the parent process's.
-
-        Example:
-            >>> from pyrmq.testing import cluster
-            >>> stored = []
-            >>> with cluster() as running, Producer(name_server=running.name_server) as producer:
-            ...     for number in range(1000):
-            ...         producer.produce("n", str(number), lambda _, sent: stored.append(sent))
-            ...     producer.flush()
-            True
-            >>> len({(sent.queue_id, sent.queue_offset) for sent in stored})
-            1000
-        """
-        when_of(delay_level, delay, deliver_at)  # what cannot be is no hook's business
-        sending = None
-        if self._hooks:
-            sending = self._hooks.before("send", topic, body, keys, tags, properties)
-            on_delivery = self._hooks.callback(sending, on_delivery)
-            properties = sending.properties
+        """Tell the hooks, and hand over."""
+        delay_level, delay, deliver_at = when
+        when_of(*when)  # what cannot be is no hook's business
+        sending = self._hooks.before("send", topic, body, keys, tags, properties)
         try:
             self._gathering.produce(
                 topic,
                 body,
-                on_delivery,
+                self._hooks.callback(sending, on_delivery),
                 keys=keys,
                 tags=tags,
-                properties=properties,
+                properties=sending.properties,
                 sharding_key=sharding_key,
                 delay_level=delay_level,
                 delay=delay,
@@ -305,8 +322,7 @@ class Producer(ConfiguredProducer, Asking):
                 wait=wait,
             )
         except BaseException as error:
-            if sending is not None:
-                self._hooks.after(sending, error, None)
+            self._hooks.after(sending, error, None)
             raise
 
     def poll(self, timeout: float = 0.0) -> int:
@@ -577,7 +593,3 @@ class Producer(ConfiguredProducer, Asking):
                     daemon=False,
                 )
                 self._futures.start()
-
-
-_PRODUCE = Producer.produce
-"""To see whether a subclass or a wrapper has one of its own."""

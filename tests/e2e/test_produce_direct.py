@@ -1,8 +1,10 @@
-"""`produce` is the native method where nothing stands between, and no caller sees a difference."""
+"""`produce` is a native method, and no caller sees a difference."""
 
 # ruff: noqa: ANN401 - calls are passed through
 from __future__ import annotations
 
+import ast
+import gc
 import inspect
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
@@ -20,7 +22,7 @@ from pyrmq import (
     QueueId,
     ReceivedMessage,
 )
-from pyrmq.producer import SendHook
+from pyrmq.producer import SendHook, Sending
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,37 +41,48 @@ class Around(Producer):
         super().produce(*arguments, **options)
 
 
-def is_direct(producer: Producer) -> bool:
-    return inspect.isbuiltin(producer.produce)
-
-
-def test_the_native_method_has_the_signature_of_the_documented_one(address: str) -> None:
-    with Producer(name_server=address) as producer:
-        assert is_direct(producer)
-        native = inspect.signature(producer.produce).parameters
-    documented = inspect.signature(Producer.produce).parameters
-    assert [(p.name, p.kind, p.default) for p in native.values()] == [
-        (p.name, p.kind, p.default) for p in documented.values() if p.name != "self"
-    ]
+def test_the_native_method_has_the_signature_of_the_documented_one() -> None:
+    source = inspect.getsource(Producer)
+    (written,) = (
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef) and node.name == "produce"
+    )
+    given = written.args
+    values = [ast.literal_eval(one) for one in (*given.defaults, *given.kw_defaults) if one]
+    native = list(inspect.signature(Producer.produce).parameters.values())
+    assert [one.name for one in native] == [one.arg for one in (*given.args, *given.kwonlyargs)]
+    kinds = [one.kind is inspect.Parameter.KEYWORD_ONLY for one in native]
+    assert kinds == [False] * len(given.args) + [True] * len(given.kwonlyargs)
+    assert [one.default for one in native if one.default is not one.empty] == values
+    said = ast.get_docstring(written) or ""
+    assert said.splitlines()[0] == (Producer.produce.__doc__ or "").splitlines()[0]
 
 
 def test_what_stands_between_is_not_left_out(
     address: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    seen: list[str] = []
     with Around(name_server=address) as around:
         around.produce(topic, b"x", tags="t")
         assert around.flush()
         assert (around.calls, around.stats().confirmed) == (1, 1)
 
-    with Producer(name_server=address, hooks=[SendHook()]) as hooked:
-        assert not is_direct(hooked)
+    class Seen(SendHook):
+        def before_send(self, sending: Sending) -> None:
+            seen.append(sending.topic)
 
-    seen: list[str] = []
     original: Any = Producer.produce
 
     def wrapped(self: Producer, topic: str, *arguments: Any, **options: Any) -> None:
         seen.append(topic)
         original(self, topic, *arguments, **options)
+
+    with Producer(name_server=address, hooks=[Seen()]) as hooked:
+        hooked.produce(topic, b"x", None, keys="k", flag=3)
+        assert hooked.flush()
+        assert (seen, hooked.stats().confirmed) == ([topic], 1)
+    seen.clear()
 
     monkeypatch.setattr(Producer, "produce", wrapped)
     with Producer(name_server=address) as producer:
@@ -77,6 +90,15 @@ def test_what_stands_between_is_not_left_out(
         assert producer.flush()
         assert producer.stats().confirmed == 1
     assert seen == [topic]
+
+
+def test_the_method_alone_keeps_its_producer(address: str, topic: str) -> None:
+    produce = Producer(name_server=address).produce
+    gc.collect()
+    produce(topic, b"x")
+    owner: Any = produce
+    assert owner.__self__.flush()
+    owner.__self__.close()
 
 
 @pytest.mark.parametrize("form", [Producer, Around])

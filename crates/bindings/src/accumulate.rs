@@ -242,15 +242,15 @@ impl PyAccumulator {
         })
     }
 
-    /// Takes a message; `on_delivery(error, result)` is called by `poll`, `flush`, or a `produce` that waits. This is
-    /// `pyrmq.Producer.produce` itself where no hook has to be told: it reads the arguments as they are written there.
+    /// Takes a message; `on_delivery(error, result)` is called by `poll`, `flush`, or a `produce` that waits. It
+    /// reads the arguments as `pyrmq.Producer.produce` has them.
     #[pyo3(signature = (topic, body, on_delivery=None, *, keys=None, tags=None, properties=None, sharding_key=None,
         delay_level=0, delay=None, deliver_at=None, flag=0, queue=None, wait=true))]
     #[expect(
         clippy::too_many_arguments,
         reason = "a message's parts, each as Python gives it"
     )]
-    fn produce<'py>(
+    pub(crate) fn produce<'py>(
         &self,
         py: Python<'py>,
         topic: &str,

@@ -22,6 +22,7 @@ mod nameserver;
 mod outcome;
 mod own;
 mod producer;
+mod producing;
 mod received;
 mod records;
 mod requests;
@@ -60,6 +61,7 @@ mod _core {
         crate::nameserver::register(module)?;
         crate::outcome::register(module)?;
         crate::producer::register(module)?;
+        crate::producing::register(module)?;
         crate::received::register(module)?;
         crate::records::register(module)?;
         crate::requests::register(module)?;
