@@ -269,7 +269,7 @@ impl Queues {
         let (all, mut told) = (queues.len(), Instant::now());
         while let Some(queue) = queues.pop() {
             if told.elapsed() >= TELL {
-                tracing::info!(left = queues.len() + 1, of = all, "writing consume queues");
+                tracing::warn!(left = queues.len() + 1, of = all, "writing consume queues");
                 told = Instant::now();
             }
             self.note_unsynced(&queue);
