@@ -80,7 +80,6 @@ def hosts() -> list[str]:
 @pytest.mark.parametrize("host", hosts())
 @settings(
     max_examples=4,
-    deadline=None,
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
@@ -207,7 +206,6 @@ def write_log(home: Path, records: list[Record]) -> list[tuple[Record, int]]:
 @pytest.mark.timeout(120)
 @settings(
     max_examples=4,
-    deadline=None,
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )

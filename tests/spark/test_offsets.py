@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyrmq.spark.errors import OffsetError
@@ -20,14 +20,12 @@ QUEUES = st.builds(
 OFFSETS = st.dictionaries(QUEUES, st.integers(0, 2**63 - 1), max_size=12)
 
 
-@settings(deadline=None)
 @given(OFFSETS, st.none() | OFFSETS)
 def test_positions_survive_json(offsets: dict[Queue, int], start: dict[Queue, int] | None) -> None:
     written = json.loads(json.dumps(to_json(offsets, start)))
     assert parse_version(written) == Position(offsets, start)
 
 
-@settings(deadline=None)
 @given(OFFSETS, st.randoms())
 def test_the_same_positions_have_one_spelling(offsets: dict[Queue, int], random: object) -> None:
     shuffled = list(offsets.items())

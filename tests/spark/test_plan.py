@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyrmq.spark.errors import OffsetError
@@ -50,7 +50,6 @@ def test_limits_do_not_overflow_at_the_largest_offsets() -> None:
     assert all(start[each] < cut[each] <= end[each] for each in cut)
 
 
-@settings(deadline=None)
 @given(LENGTHS, st.integers(1, 1_000_000))
 def test_a_limit_is_kept_but_for_one_row_a_queue_and_ends_in_time(
     lengths: list[int], limit: int
@@ -77,7 +76,6 @@ def test_a_start_behind_its_end_is_an_error() -> None:
         ranges_between({queue(0): 6}, {queue(0): 5}, {})
 
 
-@settings(deadline=None)
 @given(LENGTHS, st.integers(0, 40), st.just(0) | st.integers(500, 50_000))
 def test_splitting_and_packing_keep_every_offset_once(
     lengths: list[int], min_partitions: int, max_records: int

@@ -70,7 +70,7 @@ SELECTS = st.tuples(st.just("select"), st.sampled_from([*BROKERS, None]), st.boo
 WAITS = st.tuples(st.just("wait"), st.sampled_from([1, 1999, 2000, 5000, 10_000, 30_000]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     start=st.integers(0, 10_000),
     queues=st.lists(st.sampled_from(BROKERS), max_size=9),
@@ -101,7 +101,7 @@ def test_the_native_rule_is_the_model(
         assert faults.is_reachable(broker) == model.reachable.get(broker, True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     start=st.integers(0, 1000),
     last=st.lists(st.sampled_from([*BROKERS, None]), min_size=1, max_size=30),
