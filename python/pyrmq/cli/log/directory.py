@@ -5,6 +5,7 @@ The formats are those of docs/store.md; the records are read by the native modul
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -12,12 +13,16 @@ import zlib
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from pyrmq.errors import ConfigError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _DIGITS = 20
 _UNIT = struct.Struct(">qiq")
+_PIECE = 4096 * _UNIT.size
 _CHECKPOINT = struct.Struct(">qqq")
 _FILLER = 0x7FFFFFFF
 _EXTENDED = struct.Struct(">hq")
@@ -184,10 +189,10 @@ class Units:
         """How many entries point at position `least` of the log or behind."""
         count = 0
         for _, path in self._of(topic, queue_id):
-            data = path.read_bytes()
-            whole = len(data) - len(data) % _UNIT.size
-            for position, size, _ in _UNIT.iter_unpack(data[:whole]):
-                count += 0 < size < _FILLER and position >= least
+            for piece in _pieces(self._descriptor(path)):
+                whole = len(piece) - len(piece) % _UNIT.size
+                for position, size, _ in _UNIT.iter_unpack(piece[:whole]):
+                    count += 0 < size < _FILLER and position >= least
         return count
 
     def _of(self, topic: str, queue_id: int, root: Path | None = None) -> list[tuple[int, Path]]:
@@ -214,6 +219,21 @@ class Units:
         for descriptor in self._open.values():
             os.close(descriptor)
         self._open.clear()
+
+
+def _pieces(descriptor: int) -> Iterator[bytes]:
+    """A queue file's entries, many at a time, without the holes between what was written."""
+    at = 0
+    while True:
+        try:
+            at = os.lseek(descriptor, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return
+            raise
+        at -= at % _PIECE
+        yield os.pread(descriptor, _PIECE, at)
+        at += _PIECE
 
 
 def _written(data: bytes) -> Unit | None:
