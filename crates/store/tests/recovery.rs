@@ -417,7 +417,7 @@ fn damage_in_front_of_good_durable_records_stops_the_start() {
 #[test]
 fn damage_in_front_of_durable_records_of_a_java_broker_that_crashed_stops_the_start() {
     let dir = crashed_when_durable(2000);
-    let _ = fs::remove_file(dir.path().join("queueEnds"));
+    fs::remove_file(dir.path().join("queueEnds")).unwrap();
     let checkpoint = dir.path().join("checkpoint");
     let bytes = fs::read(&checkpoint).unwrap();
     let physic_ms = i64::from_be_bytes(bytes[..8].try_into().unwrap());
