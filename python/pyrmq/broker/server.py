@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, ClassVar
 
 from pyrmq import _core
 from pyrmq.broker.processor import config
 from pyrmq.config import BrokerOptions
+from pyrmq.errors import ServerError
 from pyrmq.server.lifecycle import Server
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 _FAMILIES = (config,)
 _STORE = "~/store"
+_LOOK_SECONDS = 0.002
 
 
 class Broker(Server[BrokerOptions, "_core.Broker"]):
@@ -62,6 +65,25 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
         from pathlib import Path
 
         return Path(self._root())
+
+    def await_registration(self, timeout: float = 10.0) -> None:
+        """Wait until a name server knows this broker: clients find it from then on.
+
+        Args:
+            timeout: seconds to wait at most.
+
+        Raises:
+            ServerError: no name server has answered in that time.
+            ClosedError: the broker does not run.
+        """
+        until = monotonic() + timeout
+        while self.health()["registered"] == 0:
+            if monotonic() > until:
+                raise ServerError(
+                    f"the broker at {self.address} could not register within {timeout:g} s: "
+                    f"the name server at {self._options.namesrv_addr} did not answer"
+                )
+            sleep(_LOOK_SECONDS)
 
     def _native_rows(self) -> list[int]:
         return [code for code, kind, _ in _core.broker_rows() if kind == "native"]

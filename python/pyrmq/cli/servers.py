@@ -102,6 +102,12 @@ def _both(given: argparse.Namespace) -> int:
         return _new_broker(options.with_values(namesrv_addr=started[0].address))
 
     def ready(servers: list[AnyServer]) -> Ready:
+        from pyrmq.broker.server import Broker
+
+        for server in servers:
+            if isinstance(server, Broker):
+                # Who reads the line may ask for the broker at once.
+                server.await_registration()
         name_server, broker = (server.address for server in servers)
         flag = "" if name_server == DEFAULT_NAME_SERVER else f" -n {name_server}"
         text = (

@@ -6,11 +6,10 @@ import shutil
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from pyrmq.broker.server import Broker
-from pyrmq.errors import ClosedError, ServerError
+from pyrmq.errors import ClosedError
 from pyrmq.nameserver.server import NameServer
 
 if TYPE_CHECKING:
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _HOST = "127.0.0.1"
-_REGISTER_SECONDS = 10
-_LOOK_SECONDS = 0.002
 _SEGMENT_BYTES = 64 * 1024 * 1024
 _INDEX_SLOTS = 10_000
 _INDEX_ENTRIES = 40_000
@@ -71,7 +68,7 @@ class Cluster:
         if self._broker is None:
             options = {**self._options, "listen_port": self._port, "namesrv_addr": self.name_server}
             self._broker = broker = Broker(**options).start()
-            _await_registration(broker)
+            broker.await_registration()
             self._port = int(broker.address.rpartition(":")[2])
         return self._broker
 
@@ -89,17 +86,6 @@ class Cluster:
         """Stop broker and name server."""
         self.stop_broker(0.0)
         self.names.stop(0.0)
-
-
-def _await_registration(broker: Broker) -> None:
-    until = monotonic() + _REGISTER_SECONDS
-    while broker.health()["registered"] == 0:
-        if monotonic() > until:
-            raise ServerError(
-                f"the broker at {broker.address} could not register within {_REGISTER_SECONDS} s: "
-                f"the name server at {broker.options.namesrv_addr} did not answer"
-            )
-        sleep(_LOOK_SECONDS)
 
 
 @contextmanager
