@@ -8,8 +8,12 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -57,14 +61,14 @@ SAID = {
 
 
 @pytest.fixture(scope="module")
-def running() -> dict[str, subprocess.Popen[str]]:
+def running() -> Iterator[dict[str, subprocess.Popen[str]]]:
     """All examples, started together: they mostly wait."""
     found = find_spec("pyrmq")
     assert found is not None
     assert found.origin is not None
     environment = {key: text for key, text in os.environ.items() if key != "NAMESRV_ADDR"}
     environment["PYTHONPATH"] = str(Path(found.origin).parent.parent)
-    return {
+    programs = {
         name: subprocess.Popen(
             [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py")],
             stdout=subprocess.PIPE,
@@ -74,6 +78,10 @@ def running() -> dict[str, subprocess.Popen[str]]:
         )
         for name in SAID
     }
+    yield programs
+    for program in programs.values():
+        program.kill()
+        program.communicate()
 
 
 @pytest.mark.timeout(120)
@@ -82,10 +90,7 @@ def test_an_example_runs_and_says_what_it_does(
     running: dict[str, subprocess.Popen[str]], name: str
 ) -> None:
     program = running[name]
-    try:
-        said, wrong = program.communicate(timeout=100)
-    finally:
-        program.kill()
+    said, wrong = program.communicate(timeout=100)
     assert program.returncode == 0, wrong
     assert not wrong
     expected = [line.strip() for line in SAID[name].strip().splitlines()]
