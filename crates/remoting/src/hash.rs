@@ -1,48 +1,86 @@
-//! A quick hash for names that no stranger chooses: the addresses and topics that a client itself looks up for each
-//! message. Whoever may choose many names could make them collide; tables of such names keep the standard library's.
+//! A quick hash for maps by topic and address, which a client looks up for each message. Seeded, so that nobody who has
+//! his wish in names can make them collide.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-
-/// Fibonacci hashing: 2^64 divided by the golden ratio.
-const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// A map by such names.
-pub type NameMap<K, V> = HashMap<K, V, BuildHasherDefault<NameHasher>>;
+pub type NameMap<K, V> = HashMap<K, V, NameState>;
 
-/// Eight bytes a step.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct NameHasher(u64);
+/// An odd number whose bits are half set, far apart.
+const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// Makes hashers that agree with each other, not with those of other maps.
+#[derive(Debug, Clone, Copy)]
+pub struct NameState {
+    seed: u64,
+}
+
+impl Default for NameState {
+    fn default() -> Self {
+        Self {
+            seed: RandomState::new().hash_one(SPREAD),
+        }
+    }
+}
+
+impl BuildHasher for NameState {
+    type Hasher = NameHasher;
+
+    fn build_hasher(&self) -> NameHasher {
+        NameHasher { state: self.seed }
+    }
+}
+
+/// Multiplies eight bytes at a time and folds both halves of the product.
+#[derive(Debug)]
+pub struct NameHasher {
+    state: u64,
+}
 
 impl NameHasher {
     #[inline]
-    fn step(&mut self, word: u64) {
-        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(SPREAD);
+    fn mix(&mut self, word: u64) {
+        let product = u128::from(self.state ^ word).wrapping_mul(u128::from(SPREAD));
+        let (low, high) = (product & u128::from(u64::MAX), product >> 64);
+        // Both halves fit.
+        self.state = u64::try_from(low ^ high).unwrap_or(0).rotate_left(23);
     }
 }
 
 impl Hasher for NameHasher {
     #[inline]
-    fn finish(&self) -> u64 {
-        // A product's low bits depend on few bits; tables look at both ends.
-        self.0.rotate_left(32) ^ self.0
-    }
-
-    #[inline]
     fn write(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();
         for word in words {
-            self.step(u64::from_le_bytes(*word));
+            self.mix(u64::from_le_bytes(*word));
         }
-        let last = rest.iter().fold(0, |last, byte| last << 8 | u64::from(*byte));
-        if !rest.is_empty() {
-            self.step(last);
+        let mut last = [0; 8];
+        for (to, from) in last.iter_mut().zip(rest) {
+            *to = *from;
         }
+        // The length tells a short name from one with zeros behind it.
+        self.mix(u64::from_le_bytes(last) ^ (bytes.len() as u64) << 56);
     }
 
     #[inline]
     fn write_u8(&mut self, byte: u8) {
-        self.step(byte.into());
+        self.mix(u64::from(byte));
+    }
+
+    #[inline]
+    fn write_i32(&mut self, number: i32) {
+        self.mix(u64::from(number.cast_unsigned()));
+    }
+
+    #[inline]
+    fn write_isize(&mut self, number: isize) {
+        self.mix(number.cast_unsigned() as u64);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.state
     }
 }
 
@@ -50,10 +88,9 @@ impl Hasher for NameHasher {
 mod tests {
     use super::*;
     use std::collections::HashSet;
-    use std::hash::BuildHasher;
 
     fn spread(names: impl Iterator<Item = String>) -> (usize, usize, usize) {
-        let build = BuildHasherDefault::<NameHasher>::default();
+        let build = NameState::default();
         let (mut count, mut low, mut high) = (0, HashSet::new(), HashSet::new());
         for name in names {
             let hash = build.hash_one(name.as_str());
@@ -77,7 +114,7 @@ mod tests {
 
     #[test]
     fn equal_names_are_equal_and_prefixes_are_not() {
-        let build = BuildHasherDefault::<NameHasher>::default();
+        let build = NameState::default();
         let hash = |name: &str| build.hash_one(name);
         let hashes: HashSet<u64> = (0..40).map(|length| hash(&"a".repeat(length))).collect();
         assert_eq!(hashes.len(), 40);

@@ -15,7 +15,6 @@
 
 mod follow;
 mod lane;
-mod names;
 mod park;
 mod split;
 
@@ -27,10 +26,10 @@ use crate::producer::{Producer, SendResult};
 use bytes::{Bytes, BytesMut};
 use follow::Followed;
 use lane::{Key, Lane, Load, Now, Open};
-use names::Names;
 use park::Parked;
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::clock;
+use pyrmq_remoting::hash::NameMap;
 use pyrmq_remoting::message::properties::MAX_BYTES;
 use pyrmq_remoting::net::Shutdown;
 use pyrmq_routing::route::Published;
@@ -116,9 +115,9 @@ pub struct Landed<T> {
 pub type Sink<T> = Box<dyn Fn(Landed<T>) + Send + Sync>;
 
 struct State<T> {
-    lanes: HashMap<Key, Lane<T>, Names>,
+    lanes: NameMap<Key, Lane<T>>,
     /// The names of the topics that were used; a lane's key is made of them.
-    topics: HashMap<Arc<str>, Key, Names>,
+    topics: NameMap<Arc<str>, Key>,
     parked: HashMap<Arc<str>, Vec<Parked<T>>>,
     last_parked: u64,
     /// The queues by which hashes were last read.
@@ -183,8 +182,8 @@ impl<T: Send + 'static> Accumulator<T> {
             },
             sink,
             state: Mutex::new(State {
-                lanes: HashMap::default(),
-                topics: HashMap::default(),
+                lanes: NameMap::default(),
+                topics: NameMap::default(),
                 parked: HashMap::new(),
                 last_parked: 0,
                 routes: HashMap::new(),
