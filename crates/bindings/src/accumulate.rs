@@ -19,8 +19,8 @@ use crate::enter;
 use crate::errors::Error;
 use crate::inbox::{Inbox, Ticket, hand_on, share};
 use crate::outcome::{Bell, Outcomes, PySendResult, Value, Waiter};
-use crate::own::{self, Own};
-use crate::producer::{BodyRef, Delay, PyProducer};
+use crate::own::{self, Delay, Extras};
+use crate::producer::{BodyRef, PyProducer};
 use crate::runtime::Owner;
 use pyo3::exceptions::PyException;
 use pyo3::intern;
@@ -30,7 +30,6 @@ use pyrmq_client::ClientError;
 use pyrmq_client::accumulate::{Accumulator, Item, Landed, Limits, Place};
 use pyrmq_client::gate::Want;
 use pyrmq_client::producer::Producer;
-use pyrmq_remoting::message::java_hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -67,17 +66,12 @@ impl PyAccumulator {
         self.owner.check().map_err(|error| error.into_py(py))
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "a message's parts, each as Python gives it"
-    )]
     fn submit<'py>(
         &self,
         py: Python<'py>,
         topic: &str,
         body: &Bound<'py, PyAny>,
-        own: &Own<'py>,
-        flag: i32,
+        extras: &Extras<'py>,
         queue: Option<&(String, i32)>,
         mut manner: Manner,
     ) -> PyResult<bool> {
@@ -85,10 +79,10 @@ impl PyAccumulator {
         let raise = |error: ClientError| Error::from(error).into_py(py);
         let body = BodyRef::of(body)?;
         let body = body.as_slice();
-        let extra = own.text(topic)?.map_err(raise)?;
-        let place = match (queue, &own.sharding_key) {
+        let extra = extras.text(topic)?.map_err(raise)?;
+        let place = match (queue, extras.sharding_hash()?) {
             (Some((broker, id)), _) => Place::Queue(broker, *id),
-            (None, Some(key)) => Place::Hash(java_hash::hash(&key.to_cow()?)),
+            (None, Some(hash)) => Place::Hash(hash),
             (None, None) => Place::Any,
         };
         if !self.producer.gate().try_enter(1, body.len()) {
@@ -98,10 +92,10 @@ impl PyAccumulator {
             topic,
             body,
             extra: &extra,
-            flag,
+            flag: extras.flag,
             place,
             eager: manner.eager,
-            alone: own.delay.is_some(),
+            alone: extras.is_delayed(),
             timeout: manner.timeout,
             ticket: manner.ticket,
         };
@@ -267,12 +261,13 @@ impl PyAccumulator {
         queue: Option<Bound<'py, PyAny>>,
         wait: bool,
     ) -> PyResult<()> {
-        let own = Own {
+        let extras = Extras {
             keys,
             tags,
             properties: properties.map(own::dict_of).transpose()?,
             sharding_key,
-            delay: own::when_of(py, delay_level, delay, deliver_at)?,
+            when: own::when_of(py, delay_level, delay, deliver_at)?,
+            flag,
         };
         let queue = match queue {
             Some(queue) => own::queue_of(&self.native, topic, &queue)?,
@@ -284,7 +279,7 @@ impl PyAccumulator {
             wait,
             timeout: None,
         };
-        self.submit(py, topic, body, &own, flag, queue.as_ref(), manner)
+        self.submit(py, topic, body, &extras, queue.as_ref(), manner)
             .map(drop)
     }
 
@@ -308,12 +303,13 @@ impl PyAccumulator {
         queue: Option<(String, i32)>,
         timeout_ms: Option<u64>,
     ) -> PyResult<()> {
-        let own = Own {
+        let extras = Extras {
             keys,
             tags,
             properties,
             sharding_key,
-            delay,
+            when: delay,
+            flag,
         };
         let manner = Manner {
             ticket: Some(Ticket::Future(future)),
@@ -321,7 +317,7 @@ impl PyAccumulator {
             wait: true,
             timeout: timeout_ms.map(Duration::from_millis),
         };
-        self.submit(py, topic, body, &own, flag, queue.as_ref(), manner)
+        self.submit(py, topic, body, &extras, queue.as_ref(), manner)
             .map(drop)
     }
 
@@ -347,12 +343,13 @@ impl PyAccumulator {
         timeout_ms: Option<u64>,
     ) -> PyResult<Py<Delivery>> {
         let (this, py) = (slf.get(), slf.py());
-        let own = Own {
+        let extras = Extras {
             keys,
             tags,
             properties,
             sharding_key,
-            delay,
+            when: delay,
+            flag,
         };
         let future = Py::new(py, Delivery::new(soon.clone_ref(py)))?;
         let manner = Manner {
@@ -361,7 +358,7 @@ impl PyAccumulator {
             wait: false,
             timeout: timeout_ms.map(Duration::from_millis),
         };
-        if this.submit(py, topic, body, &own, flag, queue.as_ref(), manner)? {
+        if this.submit(py, topic, body, &extras, queue.as_ref(), manner)? {
             let uncork = slf.getattr(intern!(py, "uncork"))?;
             soon.get().call(py, &uncork)?;
         }
@@ -387,12 +384,13 @@ impl PyAccumulator {
         queue: Option<(String, i32)>,
         timeout_ms: Option<u64>,
     ) -> PyResult<PySendResult> {
-        let own = Own {
+        let extras = Extras {
             keys,
             tags,
             properties,
             sharding_key,
-            delay,
+            when: delay,
+            flag,
         };
         let waiter: Arc<Waiter> = Arc::default();
         let manner = Manner {
@@ -401,7 +399,7 @@ impl PyAccumulator {
             wait: true,
             timeout: timeout_ms.map(Duration::from_millis),
         };
-        self.submit(py, topic, body, &own, flag, queue.as_ref(), manner)?;
+        self.submit(py, topic, body, &extras, queue.as_ref(), manner)?;
         match enter::wait(py, |slice| waiter.wait(slice))? {
             Ok((frame, place)) => Ok(PySendResult::of(frame, place)),
             Err(error) => Err(Error::from(error).into_py(py)),

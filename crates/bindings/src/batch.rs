@@ -7,7 +7,8 @@
 use crate::enter;
 use crate::errors::Error;
 use crate::outcome::{BatchPart, batch_list};
-use crate::producer::{BodyRef, Extras, PyProducer, target_of};
+use crate::own::Extras;
+use crate::producer::{BodyRef, PyProducer, target_of};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
 use pyrmq_client::ClientError;
@@ -229,7 +230,7 @@ impl<'py> Call<'_, 'py> {
             let target = target_of(queue.cloned(), extras.sharding_hash()?);
             let body = bytes::Bytes::copy_from_slice(body.as_slice());
             let draft = producer
-                .draft(&topic, body, properties, id, extras.flag(), target)
+                .draft(&topic, body, properties, id, extras.flag, target)
                 .map_err(|error| self.raise(error))?;
             let member = self.next();
             return self.launch(draft, vec![member]);
@@ -246,7 +247,7 @@ impl<'py> Call<'_, 'py> {
         });
         let full = (!open.fits(body.as_slice().len(), properties.len()))
             .then(|| (taken(open, inner, producer), std::mem::take(members)));
-        open.push(body.as_slice(), &properties, &id, extras.flag())
+        open.push(body.as_slice(), &properties, &id, extras.flag)
             .map_err(|error| Error::from(error).into_py(py))?;
         members.push(member);
         match full {

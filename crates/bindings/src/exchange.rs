@@ -8,7 +8,8 @@
 use crate::enter;
 use crate::errors::Error;
 use crate::outcome::{Outcome, Outcomes, PySendResult, Value};
-use crate::producer::{BodyRef, Extras, PyProducer, target_of};
+use crate::own::Extras;
+use crate::producer::{BodyRef, PyProducer, target_of};
 use crate::received::PyReceived;
 use crate::requests::RequestQueue;
 use bytes::Bytes;
@@ -98,7 +99,7 @@ impl PyExchange {
         let target = target_of(queue, extras.sharding_hash()?);
         let mut draft = self
             .core
-            .draft(&topic, body, text, id, extras.flag(), target)
+            .draft(&topic, body, text, id, extras.flag, target)
             .map_err(raise)?;
         match kind {
             "half" => draft.sys_flag |= sys_flag::TRANSACTION_PREPARED,

@@ -8,20 +8,19 @@ use crate::batch::{self, Plan};
 use crate::command::body_of;
 use crate::errors::Error;
 use crate::outcome::{Outcome, Outcomes, Place, PySendResult, Value, Waiter};
+use crate::own::Extras;
 use crate::runtime::Owner;
 use crate::{enter, runtime};
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyo3::types::{PyBytes, PyList};
 use pyrmq_client::address_server::AddressServer;
-use pyrmq_client::draft::{Draft, Properties, Target};
+use pyrmq_client::draft::{Draft, Target};
 use pyrmq_client::producer::Producer;
 use pyrmq_client::routes::TopicRoute;
 use pyrmq_client::{ClientError, Compression, ProducerOptions};
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::message::Durability;
 use pyrmq_remoting::message::compress::Codec;
-use pyrmq_remoting::message::java_hash;
 use pyrmq_remoting::net::{Requests, Table};
 use pyrmq_routing::fault::Schedule;
 use std::sync::Arc;
@@ -44,105 +43,6 @@ const ASKED: [i32; 2] = [
 ];
 /// Questions that may wait; one more is told that the producer is busy.
 const ASKED_LIMIT: usize = 1024;
-
-/// What a message has beside topic and body, as it comes from Python.
-#[derive(FromPyObject)]
-pub(crate) struct Extras<'py> {
-    keys: Option<Bound<'py, PyAny>>,
-    tags: Option<Bound<'py, PyString>>,
-    properties: Option<Bound<'py, PyDict>>,
-    sharding_key: Option<Bound<'py, PyString>>,
-    when: Delay,
-    flag: i32,
-}
-
-/// When a message is delivered: at once (0), by a level of the broker's, or by a timer: a property and its value.
-#[derive(FromPyObject)]
-pub(crate) enum Delay {
-    Level(i64),
-    Timer(String, String),
-}
-
-impl Delay {
-    /// Not at once: such a message cannot be in a batch.
-    pub(crate) fn is_some(&self) -> bool {
-        !matches!(self, Self::Level(0))
-    }
-
-    pub(crate) fn write(&self, text: &mut Properties<'_>) -> Result<(), ClientError> {
-        match self {
-            Self::Level(0) => Ok(()),
-            Self::Level(level) if i32::try_from(*level).is_ok_and(|level| level > 0) => {
-                text.push("DELAY", &level.to_string())
-            }
-            Self::Level(_) => Err(text.refuse("DELAY", "a delay level is a number from 0 on")),
-            Self::Timer(name, value) => text.push(name, value),
-        }
-    }
-}
-
-impl Extras<'_> {
-    /// Checks and writes the properties; the unique id is among them.
-    pub(crate) fn properties<'t>(
-        &self,
-        topic: &'t str,
-        producer: &Producer,
-    ) -> PyResult<Result<Properties<'t>, ClientError>> {
-        let mut text = Properties::new(topic, producer.ids());
-        let mut written = Ok(());
-        if let Some(keys) = &self.keys {
-            written = written.and(text.push("KEYS", &keys_of(keys)?));
-        }
-        if let Some(tags) = &self.tags {
-            written = written.and(text.push("TAGS", &tags.to_cow()?));
-        }
-        if let Some(key) = &self.sharding_key {
-            written = written.and(text.push("__SHARDINGKEY", &key.to_cow()?));
-        }
-        written = written.and(self.when.write(&mut text));
-        if let Some(properties) = &self.properties {
-            for (name, value) in properties {
-                let (name, value) = (name.cast::<PyString>()?, value.cast::<PyString>()?);
-                written = written.and(text.push_user(&name.to_cow()?, &value.to_cow()?));
-            }
-        }
-        Ok(written.map(|()| text))
-    }
-
-    pub(crate) fn sharding_hash(&self) -> PyResult<Option<i32>> {
-        let Some(key) = &self.sharding_key else {
-            return Ok(None);
-        };
-        Ok(Some(java_hash::hash(&key.to_cow()?)))
-    }
-
-    pub(crate) fn flag(&self) -> i32 {
-        self.flag
-    }
-
-    pub(crate) fn is_delayed(&self) -> bool {
-        self.when.is_some()
-    }
-}
-
-/// Several keys are one text with spaces between them.
-pub(crate) fn keys_of(keys: &Bound<'_, PyAny>) -> PyResult<String> {
-    if let Ok(text) = keys.cast::<PyString>() {
-        return Ok(text.to_cow()?.into_owned());
-    }
-    let mut joined = String::new();
-    for key in keys.try_iter()? {
-        let key = key?;
-        let key = key
-            .cast::<PyString>()
-            .map_err(|_| PyTypeError::new_err(format!("a key is text, not {}", key.get_type())))?;
-        if !joined.is_empty() {
-            joined.push(' ');
-        }
-        joined.push_str(&key.to_cow()?);
-    }
-    Ok(joined)
-}
 
 /// The queue that a call names: (broker name or empty, number), else by the sharding key, else any.
 pub(crate) fn target_of(queue: Option<(String, i32)>, sharding_hash: Option<i32>) -> Target {
@@ -178,7 +78,7 @@ impl PyProducer {
         let topic = self.producer.topic(topic);
         let body = body_of(body)?;
         let target = target_of(queue, extras.sharding_hash()?);
-        let flag = extras.flag();
+        let flag = extras.flag;
         extras
             .properties(&topic, &self.producer)?
             .and_then(|properties| {
