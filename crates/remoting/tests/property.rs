@@ -119,6 +119,30 @@ prop_compose! {
     }
 }
 
+fn send_header(
+    texts: &[String],
+    numbers: [i32; 6],
+    born_timestamp: i64,
+    [unit_mode, batch]: [bool; 2],
+) -> SendMessageRequestHeader<'_> {
+    SendMessageRequestHeader {
+        producer_group: &texts[0],
+        topic: &texts[1],
+        default_topic: &texts[2],
+        default_topic_queue_nums: numbers[0],
+        queue_id: numbers[1],
+        sys_flag: numbers[2],
+        born_timestamp,
+        flag: numbers[3],
+        properties: Some(&texts[3]),
+        reconsume_times: Some(numbers[4]),
+        unit_mode,
+        max_reconsume_times: Some(numbers[5]),
+        batch,
+        broker_name: None,
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -134,22 +158,7 @@ proptest! {
 
     #[test]
     fn a_send_header_survives(texts in vec(text(), 4), numbers in any::<[i32; 6]>(), born in any::<i64>(), batch in any::<bool>()) {
-        let header = SendMessageRequestHeader {
-            producer_group: &texts[0],
-            topic: &texts[1],
-            default_topic: &texts[2],
-            default_topic_queue_nums: numbers[0],
-            queue_id: numbers[1],
-            sys_flag: numbers[2],
-            born_timestamp: born,
-            flag: numbers[3],
-            properties: Some(&texts[3]),
-            reconsume_times: Some(numbers[4]),
-            unit_mode: !batch,
-            max_reconsume_times: Some(numbers[5]),
-            batch,
-            broker_name: None,
-        };
+        let header = send_header(&texts, numbers, born, [!batch, batch]);
         let (mut v1, mut v2) = (Fields::new(), Fields::new());
         header.encode_v1(&mut v1);
         header.encode(&mut v2);
@@ -167,20 +176,11 @@ proptest! {
     ) {
         let [unit_mode, batch, with_options, with_properties, with_more] = truths;
         let header = SendMessageRequestHeader {
-            producer_group: &texts[0],
-            topic: &texts[1],
-            default_topic: &texts[2],
-            default_topic_queue_nums: numbers[0],
-            queue_id: numbers[1],
-            sys_flag: numbers[2],
-            born_timestamp: born,
-            flag: numbers[3],
             properties: with_properties.then_some(&*texts[3]),
             reconsume_times: with_options.then_some(numbers[4]),
-            unit_mode,
             max_reconsume_times: with_options.then_some(numbers[4]),
-            batch,
             broker_name: with_options.then_some(&*texts[4]),
+            ..send_header(&texts, numbers, born, [unit_mode, batch])
         };
         for serialize_type in [SerializeType::Json, SerializeType::RocketMq] {
             for code in [310, 40_000] {

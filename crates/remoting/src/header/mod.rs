@@ -57,7 +57,7 @@ pub use route::*;
 pub use send::*;
 pub use topic::*;
 pub use transaction::*;
-pub use value::FieldValue;
+pub use value::{FieldSink, FieldValue};
 
 use crate::fields::Fields;
 

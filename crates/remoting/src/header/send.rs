@@ -10,7 +10,7 @@
 use crate::codes::request;
 use crate::error::WireError;
 use crate::fields::Fields;
-use crate::header::{EncodeHeader, FieldValue, HeadWriter};
+use crate::header::{EncodeHeader, FieldSink, FieldValue, HeadWriter};
 
 crate::header! {
     /// Where the message lies (Apache `SendMessageResponseHeader`).
@@ -168,57 +168,48 @@ impl<'a> SendMessageRequestHeader<'a> {
 
     /// Writes the form with letters straight into a frame's head: what [`Self::encode_v2`] gives.
     pub fn write_to(&self, head: &mut HeadWriter<'_>) {
-        self.write_shared(head);
-        self.write_own(head);
+        self.write(&V2, head);
     }
 
     /// The first part of [`Self::write_to`]: what all messages of a group for a topic share.
     pub fn write_shared(&self, head: &mut HeadWriter<'_>) {
-        head.text("a", self.producer_group);
-        head.text("b", self.topic);
-        head.text("c", self.default_topic);
-        head.number("d", self.default_topic_queue_nums.into());
+        self.shared(&V2, head);
     }
 
     /// The rest of it.
+    #[inline]
     pub fn write_own(&self, head: &mut HeadWriter<'_>) {
-        head.number("e", self.queue_id.into());
-        head.number("f", self.sys_flag.into());
-        head.number("g", self.born_timestamp);
-        head.number("h", self.flag.into());
-        if let Some(properties) = self.properties {
-            head.text("i", properties);
-        }
-        if let Some(times) = self.reconsume_times {
-            head.number("j", times.into());
-        }
-        head.truth("k", self.unit_mode);
-        if let Some(times) = self.max_reconsume_times {
-            head.number("l", times.into());
-        }
-        head.truth("m", self.batch);
-        if let Some(broker) = self.broker_name {
-            head.text("n", broker);
-        }
+        self.own(&V2, head);
     }
 
+    fn write(&self, keys: &Keys, sink: &mut impl FieldSink) {
+        self.shared(keys, sink);
+        self.own(keys, sink);
+    }
+
+    #[inline]
+    fn shared(&self, keys: &Keys, sink: &mut impl FieldSink) {
+        let [a, b, c, d, ..] = *keys;
+        self.producer_group.write(a, sink);
+        self.topic.write(b, sink);
+        self.default_topic.write(c, sink);
+        self.default_topic_queue_nums.write(d, sink);
+    }
+
+    #[inline]
     #[expect(clippy::many_single_char_names, reason = "the letters are the wire's own")]
-    fn write(&self, keys: &Keys, fields: &mut Fields) {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = *keys;
-        self.producer_group.write(a, fields);
-        self.topic.write(b, fields);
-        self.default_topic.write(c, fields);
-        self.default_topic_queue_nums.write(d, fields);
-        self.queue_id.write(e, fields);
-        self.sys_flag.write(f, fields);
-        self.born_timestamp.write(g, fields);
-        self.flag.write(h, fields);
-        self.properties.write(i, fields);
-        self.reconsume_times.write(j, fields);
-        self.unit_mode.write(k, fields);
-        self.max_reconsume_times.write(l, fields);
-        self.batch.write(m, fields);
-        self.broker_name.write(n, fields);
+    fn own(&self, keys: &Keys, sink: &mut impl FieldSink) {
+        let [_, _, _, _, e, f, g, h, i, j, k, l, m, n] = *keys;
+        self.queue_id.write(e, sink);
+        self.sys_flag.write(f, sink);
+        self.born_timestamp.write(g, sink);
+        self.flag.write(h, sink);
+        self.properties.write(i, sink);
+        self.reconsume_times.write(j, sink);
+        self.unit_mode.write(k, sink);
+        self.max_reconsume_times.write(l, sink);
+        self.batch.write(m, sink);
+        self.broker_name.write(n, sink);
     }
 }
 

@@ -10,13 +10,44 @@
 
 use crate::error::WireError;
 use crate::fields::Fields;
+use crate::header::HeadWriter;
+
+/// Where fields are written: among a command's, or straight into a frame's head.
+pub trait FieldSink {
+    /// Adds a field.
+    fn text(&mut self, key: &str, value: &str);
+    /// Adds a field whose value is ASCII of which nothing need be escaped.
+    fn ascii(&mut self, key: &str, value: &str);
+}
+
+impl FieldSink for Fields {
+    #[inline]
+    fn text(&mut self, key: &str, value: &str) {
+        self.push(key, value);
+    }
+    #[inline]
+    fn ascii(&mut self, key: &str, value: &str) {
+        self.push(key, value);
+    }
+}
+
+impl FieldSink for HeadWriter<'_> {
+    #[inline]
+    fn text(&mut self, key: &str, value: &str) {
+        HeadWriter::text(self, key, value);
+    }
+    #[inline]
+    fn ascii(&mut self, key: &str, value: &str) {
+        self.plain(key, |out| out.extend_from_slice(value.as_bytes()));
+    }
+}
 
 /// A type that a header field can have.
 pub trait FieldValue<'a>: Sized {
     /// From the field's text, or from its absence.
     fn read(text: Option<&'a str>, key: &'static str) -> Result<Self, WireError>;
-    /// Into the fields; an absent option writes nothing.
-    fn write(&self, key: &'static str, fields: &mut Fields);
+    /// Into the sink; an absent option writes nothing.
+    fn write(&self, key: &'static str, sink: &mut impl FieldSink);
 }
 
 impl<'a> FieldValue<'a> for &'a str {
@@ -25,8 +56,8 @@ impl<'a> FieldValue<'a> for &'a str {
         text.ok_or(WireError::MissingField(key))
     }
     #[inline]
-    fn write(&self, key: &'static str, fields: &mut Fields) {
-        fields.push(key, self);
+    fn write(&self, key: &'static str, sink: &mut impl FieldSink) {
+        sink.text(key, self);
     }
 }
 
@@ -36,9 +67,9 @@ impl<'a> FieldValue<'a> for Option<&'a str> {
         Ok(text)
     }
     #[inline]
-    fn write(&self, key: &'static str, fields: &mut Fields) {
+    fn write(&self, key: &'static str, sink: &mut impl FieldSink) {
         if let Some(text) = self {
-            fields.push(key, text);
+            sink.text(key, text);
         }
     }
 }
@@ -52,8 +83,8 @@ macro_rules! parsed {
                 text.parse().map_err(|_| bad(key, $expected, text))
             }
             #[inline]
-            fn write(&self, key: &'static str, fields: &mut Fields) {
-                fields.push(key, itoa::Buffer::new().format(*self));
+            fn write(&self, key: &'static str, sink: &mut impl FieldSink) {
+                sink.ascii(key, itoa::Buffer::new().format(*self));
             }
         }
 
@@ -66,9 +97,9 @@ macro_rules! parsed {
                 }
             }
             #[inline]
-            fn write(&self, key: &'static str, fields: &mut Fields) {
+            fn write(&self, key: &'static str, sink: &mut impl FieldSink) {
                 if let Some(value) = self {
-                    value.write(key, fields);
+                    value.write(key, sink);
                 }
             }
         }
@@ -87,8 +118,8 @@ impl<'a> FieldValue<'a> for bool {
         Ok(text.is_some_and(|text| text.eq_ignore_ascii_case("true")))
     }
     #[inline]
-    fn write(&self, key: &'static str, fields: &mut Fields) {
-        fields.push(key, if *self { "true" } else { "false" });
+    fn write(&self, key: &'static str, sink: &mut impl FieldSink) {
+        sink.ascii(key, if *self { "true" } else { "false" });
     }
 }
 
@@ -98,9 +129,9 @@ impl<'a> FieldValue<'a> for Option<bool> {
         Ok(text.map(|text| text.eq_ignore_ascii_case("true")))
     }
     #[inline]
-    fn write(&self, key: &'static str, fields: &mut Fields) {
+    fn write(&self, key: &'static str, sink: &mut impl FieldSink) {
         if let Some(value) = self {
-            value.write(key, fields);
+            value.write(key, sink);
         }
     }
 }
