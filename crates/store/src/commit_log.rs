@@ -8,7 +8,7 @@ use crate::access::Access;
 use crate::checkpoint::Mark;
 use crate::error::StoreError;
 use crate::format::{file_name, parse_file_name, to_i64, to_u64, to_usize};
-use crate::fs::{Context, File, Fs, is_full};
+use crate::fs::{Context, File, Fs, is_full, write_zeros};
 use crate::options::Options;
 use crate::sync::{lock, read, write};
 use pyrmq_remoting::message::record;
@@ -476,23 +476,14 @@ impl Tail {
         let Some(segment) = &self.segment else { return };
         let ends = segment.base + log.segment_bytes;
         self.ahead = self.position.saturating_add_unsigned(bytes).min(ends);
-        if let Err(error) = write_zeros(segment, self.position, self.ahead) {
+        let place = |position: i64| to_u64(position - segment.base);
+        let write = |zeros: &[u8], at| segment.file.write_all_at(zeros, at);
+        if let Err(error) = write_zeros(place(self.position), place(self.ahead), write) {
             // Nothing is lost; a disk that is full or broken shows at the next record.
             tracing::debug!(%error, path = %segment.path.display(), "no zeros ahead in this segment");
             self.ahead = ends;
         }
     }
-}
-
-fn write_zeros(segment: &Segment, from: i64, to: i64) -> io::Result<()> {
-    static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
-    let mut at = from;
-    while at < to {
-        let piece = ZEROS.get(..to_usize(to - at)).unwrap_or(&ZEROS);
-        segment.file.write_all_at(piece, to_u64(at - segment.base))?;
-        at += to_i64(piece.len());
-    }
-    Ok(())
 }
 
 impl CommitLog {

@@ -36,14 +36,7 @@ pub trait File: Send + Sync + fmt::Debug {
     }
     /// Makes the bytes `from..to` zero; the length stays.
     fn clear(&self, from: u64, to: u64) -> io::Result<()> {
-        let zeros = vec![0; 1 << 16];
-        let mut at = from;
-        while at < to {
-            let size = usize::try_from(to - at).unwrap_or(usize::MAX).min(zeros.len());
-            self.write_all_at(zeros.get(..size).unwrap_or_default(), at)?;
-            at += size as u64;
-        }
-        Ok(())
+        write_zeros(from, to, |zeros, at| self.write_all_at(zeros, at))
     }
 
     /// Reads exactly `buffer.len()` bytes.
@@ -126,6 +119,23 @@ pub trait Fs: Send + Sync + fmt::Debug {
     }
     /// Takes a lock that other processes (a Java broker's too) respect; `WouldBlock` when it is taken.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>>;
+}
+
+/// Writes zeros into `from..to`, in pieces.
+pub(crate) fn write_zeros(
+    from: u64,
+    to: u64,
+    mut write: impl FnMut(&[u8], u64) -> io::Result<()>,
+) -> io::Result<()> {
+    static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+    let mut at = from;
+    while at < to {
+        let left = usize::try_from(to - at).unwrap_or(usize::MAX);
+        let piece = ZEROS.get(..left).unwrap_or(&ZEROS);
+        write(piece, at)?;
+        at += piece.len() as u64;
+    }
+    Ok(())
 }
 
 /// Adds what was tried and on which file to a system error.

@@ -200,6 +200,7 @@ impl Fs for RealFs {
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "system calls that the standard library lacks")]
 mod linux {
+    use crate::fs::write_zeros;
     use std::fs::File;
     use std::io;
     use std::os::fd::AsRawFd;
@@ -239,14 +240,7 @@ mod linux {
         if !matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) {
             return Err(error);
         }
-        let zeros = vec![0; 1 << 16];
-        let mut at = from;
-        while at < to {
-            let size = usize::try_from(to - at).unwrap_or(usize::MAX).min(zeros.len());
-            file.write_all_at(zeros.get(..size).unwrap_or_default(), at)?;
-            at += size as u64;
-        }
-        Ok(())
+        write_zeros(from, to, |zeros, at| file.write_all_at(zeros, at))
     }
 
     pub(super) fn sync_all(directory: &File) -> io::Result<()> {
