@@ -25,13 +25,14 @@ use bytes::Bytes;
 use pyrmq_client::ProducerOptions;
 use pyrmq_client::draft::{Properties, Target};
 use pyrmq_client::producer::{Done, Producer, SendResult, SendStatus};
+use pyrmq_client::turn::Waiter;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::{Command, SerializeType, frame};
 use std::io::{BufRead, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
@@ -82,7 +83,7 @@ fn main() {
 
 /// Sends one message, however long a broker that has just started takes for it.
 fn warm(producer: &Producer, body: &Bytes) {
-    let done = (0..WARM_TRIES).any(|_| Arc::<Wait>::default().one(producer, body));
+    let done = (0..WARM_TRIES).any(|_| one(producer, body, &Arc::default()));
     assert!(done, "no message is taken");
 }
 
@@ -116,10 +117,10 @@ impl Bench {
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
-                    let (mut own, wait) = (Vec::new(), Arc::<Wait>::default());
+                    let (mut own, wait) = (Vec::new(), Arc::default());
                     while begin.elapsed().as_secs_f64() < seconds {
                         let sent = Instant::now();
-                        if wait.one(&producer, &body) {
+                        if one(&producer, &body, &wait) {
                             own.push(sent.elapsed().as_secs_f64() * 1e6);
                         } else {
                             failed.fetch_add(1, Ordering::Relaxed);
@@ -238,31 +239,14 @@ impl Bench {
     }
 }
 
-/// Where a thread waits for the answer to its only message.
-#[derive(Default)]
-struct Wait {
-    is_stored: Mutex<Option<bool>>,
-    ready: Condvar,
-}
-
-impl Wait {
-    /// Sends one message and waits for its answer: whether it is stored as was asked for.
-    fn one(self: &Arc<Self>, producer: &Producer, body: &Bytes) -> bool {
-        let wait = self.clone();
-        let done = move |outcome: Result<SendResult, _>| {
-            let is_stored = outcome.is_ok_and(|result| result.status == SendStatus::Ok);
-            *wait.is_stored.lock().unwrap() = Some(is_stored);
-            wait.ready.notify_one();
-        };
-        start(producer, body, Box::new(done));
-        let open = self.is_stored.lock().unwrap();
-        let (mut told, late) = self
-            .ready
-            .wait_timeout_while(open, LIMIT * 2, |told| told.is_none())
-            .unwrap();
-        assert!(!late.timed_out(), "a send is neither answered nor timed out");
-        told.take().unwrap()
-    }
+/// Sends one message and waits for its answer: whether it is stored as was asked for.
+fn one(producer: &Producer, body: &Bytes, wait: &Arc<Waiter<bool>>) -> bool {
+    let told = wait.clone();
+    let done = move |outcome: Result<SendResult, _>| {
+        told.set(outcome.is_ok_and(|result| result.status == SendStatus::Ok));
+    };
+    start(producer, body, Box::new(done));
+    wait.wait(LIMIT * 2).unwrap()
 }
 
 /// Senders that need no thread: what one does next is done where its answer comes in.
