@@ -1,10 +1,10 @@
-//! A quick hash for maps by topic and address, which a client looks up for each message. Seeded, so that nobody who has
-//! his wish in names can make them collide.
+//! A quick hash for maps by topic, address or code, in which something is looked up for each message. Seeded, so that nobody
+//! who has his wish in names can make them collide.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// A map by such names.
+/// A map by such keys.
 pub type NameMap<K, V> = HashMap<K, V, NameState>;
 
 /// An odd number whose bits are half set, far apart.

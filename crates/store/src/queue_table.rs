@@ -5,8 +5,9 @@
 //! slot is taken by the first queue that finds it free from its home on; at most three quarters are taken.
 
 use crate::consume_queue::ConsumeQueue;
+use pyrmq_remoting::hash::NameState;
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ const FEWEST_SLOTS: usize = 16;
 
 /// Queues by topic and id.
 #[derive(Debug, Default)]
-pub(crate) struct QueueTable<S = RandomState> {
+pub(crate) struct QueueTable<S = NameState> {
     topics: HashMap<Arc<str>, TopicQueues>,
     slots: Vec<Option<Slot>>,
     used: usize,
@@ -261,13 +262,13 @@ mod tests {
 
     #[test]
     fn queues_stay_where_they_are_found_when_others_go() {
-        none_is_lost_where_others_go::<RandomState>(5000);
+        none_is_lost_where_others_go::<NameState>(5000);
         none_is_lost_where_others_go::<BuildHasherDefault<One>>(100);
     }
 
     #[test]
     fn queues_with_places_of_their_own_are_found() {
-        each_is_found_until_it_is_removed::<RandomState>();
+        each_is_found_until_it_is_removed::<NameState>();
     }
 
     #[test]

@@ -16,8 +16,9 @@ use super::version::DataVersion;
 use crate::error::{BrokerError, Refusal};
 use crate::json::{self, Json, Read};
 use pyrmq_remoting::WireError;
+use pyrmq_remoting::hash::NameMap;
 use pyrmq_store::{Fs, StoreError, config_file};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -55,7 +56,7 @@ impl ConfigFile {
     }
 }
 
-type TopicTable = HashMap<String, Arc<TopicConfig>>;
+type TopicTable = NameMap<String, Arc<TopicConfig>>;
 
 /// Apache `DataVersion`.
 pub(crate) fn version_to_json(version: &DataVersion) -> Json {
@@ -152,7 +153,7 @@ pub(crate) fn topics_to_json(table: &TopicTable, version: &DataVersion, others: 
 
 /// The inverse.
 pub(crate) fn topics_from_json(tree: &Json) -> Result<(TopicTable, DataVersion, Others), WireError> {
-    let mut table = TopicTable::new();
+    let mut table = TopicTable::default();
     let topics = tree
         .get("topicConfigTable")
         .ok_or(WireError::MissingField("topicConfigTable"))?;

@@ -8,7 +8,8 @@ use super::version::DataVersion;
 use crate::admission::{PERM_INHERIT, PERM_READ, PERM_WRITE, SCHEDULE_TOPIC, TEMPLATE_TOPIC};
 use crate::error::{BrokerError, Refusal};
 use crate::options::Options;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use pyrmq_remoting::hash::NameMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// sysFlag of messages in a topic with several tags a message (Apache `MessageSysFlag.MULTI_TAGS_FLAG`).
@@ -68,7 +69,7 @@ impl TopicConfig {
     }
 }
 
-type Table = HashMap<String, Arc<TopicConfig>>;
+type Table = NameMap<String, Arc<TopicConfig>>;
 
 /// Every topic of this broker.
 #[derive(Debug)]

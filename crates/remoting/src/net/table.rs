@@ -2,7 +2,7 @@
 
 use super::{Peer, Reply, Requests};
 use crate::command::Command;
-use std::collections::HashMap;
+use crate::hash::NameMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ pub struct RowInfo {
 /// Request code to row. Fixed once the server runs.
 #[derive(Default)]
 pub struct Table {
-    rows: HashMap<i32, Row>,
+    rows: NameMap<i32, Row>,
     burst_end: Option<Arc<BurstEnd>>,
 }
 
