@@ -6,10 +6,9 @@
 use super::NetError;
 use crate::command::Command;
 use crate::error::WireError;
+use crate::hash::NameMap;
 use bytes::Bytes;
-use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -56,28 +55,9 @@ impl fmt::Debug for Waiter {
     }
 }
 
-/// Opaque numbers are ours and consecutive: spreading them needs no keyed hash.
-#[derive(Debug, Default)]
-pub(super) struct OpaqueHasher(u64);
-
-impl Hasher for OpaqueHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_i32(i32::from(*byte));
-        }
-    }
-    fn write_i32(&mut self, number: i32) {
-        // Fibonacci hashing: 2^64 divided by the golden ratio.
-        self.0 = (self.0 ^ u64::from(number.cast_unsigned())).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    }
-}
-
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    waiters: HashMap<i32, Waiter, BuildHasherDefault<OpaqueHasher>>,
+    waiters: NameMap<i32, Waiter>,
     earliest: Option<Instant>,
 }
 
