@@ -11,12 +11,11 @@
 
 use super::groups::{self, GroupConfig, Rest};
 use super::others::Others;
-use super::topics::TopicConfig;
+use super::topics::{self, TopicConfig};
 use super::version::DataVersion;
 use crate::error::{BrokerError, Refusal};
 use crate::json::{self, Json, Read};
 use pyrmq_remoting::WireError;
-use pyrmq_remoting::hash::NameMap;
 use pyrmq_store::{Fs, StoreError, config_file};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -55,8 +54,6 @@ impl ConfigFile {
             .map_err(|error| Refusal::internal(format!("the change could not be written: {error}")))
     }
 }
-
-type TopicTable = NameMap<String, Arc<TopicConfig>>;
 
 /// Apache `DataVersion`.
 pub(crate) fn version_to_json(version: &DataVersion) -> Json {
@@ -140,7 +137,7 @@ fn int(tree: &Json, key: &'static str, default: i32) -> Result<i32, WireError> {
 }
 
 /// topics.json.
-pub(crate) fn topics_to_json(table: &TopicTable, version: &DataVersion, others: &Others) -> String {
+pub(crate) fn topics_to_json(table: &topics::Table, version: &DataVersion, others: &Others) -> String {
     let sorted: BTreeMap<_, _> = table.iter().collect();
     let topics = sorted
         .into_iter()
@@ -152,8 +149,8 @@ pub(crate) fn topics_to_json(table: &TopicTable, version: &DataVersion, others: 
 }
 
 /// The inverse.
-pub(crate) fn topics_from_json(tree: &Json) -> Result<(TopicTable, DataVersion, Others), WireError> {
-    let mut table = TopicTable::default();
+pub(crate) fn topics_from_json(tree: &Json) -> Result<(topics::Table, DataVersion, Others), WireError> {
+    let mut table = topics::Table::default();
     let topics = tree
         .get("topicConfigTable")
         .ok_or(WireError::MissingField("topicConfigTable"))?;

@@ -69,7 +69,7 @@ impl TopicConfig {
     }
 }
 
-type Table = NameMap<String, Arc<TopicConfig>>;
+pub(crate) type Table = NameMap<String, Arc<TopicConfig>>;
 
 /// Every topic of this broker.
 #[derive(Debug)]
