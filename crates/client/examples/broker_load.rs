@@ -16,6 +16,7 @@
     clippy::cast_precision_loss,
     clippy::cast_sign_loss,
     clippy::disallowed_methods,
+    clippy::expect_used,
     clippy::print_stdout,
     clippy::unwrap_used,
     reason = "a measuring tool"
@@ -246,7 +247,8 @@ fn one(producer: &Producer, body: &Bytes, wait: &Arc<Waiter<bool>>) -> bool {
         told.set(outcome.is_ok_and(|result| result.status == SendStatus::Ok));
     };
     start(producer, body, Box::new(done));
-    wait.wait(LIMIT * 2).unwrap()
+    wait.wait(LIMIT * 2)
+        .expect("a send is neither answered nor timed out")
 }
 
 /// Senders that need no thread: what one does next is done where its answer comes in.
