@@ -38,7 +38,7 @@ impl Draft<'_> {
     }
 
     /// The same, as one of a burst.
-    pub(crate) fn put_in_burst(self, store: &Store, delays: &Delays, done: OnStored) {
+    pub(crate) fn put_in_burst(self, store: &Store, delays: &Delays, done: Box<dyn OnStored>) {
         self.put_by(delays, |message| store.put_in_burst(message, done));
     }
 

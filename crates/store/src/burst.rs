@@ -9,7 +9,7 @@
 use crate::error::StoreError;
 use crate::inner::Inner;
 use crate::scratch::Scratch;
-use crate::store::OnStored;
+use crate::store::{OnDurable, OnStored};
 use std::cell::RefCell;
 use std::mem;
 use std::sync::Arc;
@@ -22,7 +22,9 @@ struct Waiting {
     store: Option<Arc<Inner>>,
     scratch: Scratch,
     /// One for each target in the scratch.
-    done: Vec<OnStored>,
+    done: Vec<Box<dyn OnStored>>,
+    /// Those of them that wait for the disk.
+    waits: Vec<(i64, OnDurable)>,
 }
 
 thread_local! {
@@ -32,7 +34,7 @@ thread_local! {
 /// Adds a put to the thread's burst. What cannot be laid out is told at once.
 pub(crate) fn put(
     store: &Arc<Inner>,
-    done: OnStored,
+    done: Box<dyn OnStored>,
     lay_out: impl FnOnce(&mut Scratch) -> Result<(), StoreError>,
 ) {
     write_unless(|of| Arc::ptr_eq(of, store));
@@ -48,7 +50,10 @@ pub(crate) fn put(
     match bytes {
         Ok(WRITE_AT..) => write(store),
         Ok(_) => {}
-        Err((done, error)) => done(Err(error)),
+        Err((done, error)) => {
+            let waits = done.stored(Err(error));
+            store.when_durable_in_burst(waits.into_iter());
+        }
     }
 }
 
@@ -66,11 +71,13 @@ fn write_unless(may_wait: impl Fn(&Arc<Inner>) -> bool) {
     }) {
         let mut done = waiting.done.drain(..);
         store.append_all(&mut waiting.scratch, |stored| {
-            if let Some(done) = done.next() {
-                done(stored);
-            }
+            let waits = done.next().and_then(|done| done.stored(stored));
+            waiting.waits.extend(waits);
         });
         drop(done);
+        if !waiting.waits.is_empty() {
+            store.when_durable_in_burst(waiting.waits.drain(..));
+        }
         waiting.scratch.clear();
         WAITING.with_borrow_mut(|slot| {
             if slot.store.is_none() {

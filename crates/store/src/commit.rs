@@ -12,8 +12,19 @@ use crate::sync::{Mutex, lock};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Told once when a position is durable, or that it will not be.
-pub(crate) type Done<E> = Box<dyn FnOnce(Result<(), E>) + Send>;
+/// Told once when a position is durable, or that it will not be: a closure, or what has a memory of its own already.
+pub trait Told<E>: Send {
+    /// What the disk did.
+    fn told(self: Box<Self>, durable: Result<(), E>);
+}
+
+impl<E, F: FnOnce(Result<(), E>) + Send> Told<E> for F {
+    fn told(self: Box<Self>, durable: Result<(), E>) {
+        self(durable);
+    }
+}
+
+pub(crate) type Done<E> = Box<dyn Told<E>>;
 
 /// What is fsynced.
 pub(crate) trait Log {
@@ -29,15 +40,6 @@ pub(crate) trait Log {
     fn check_open(&self) -> Result<(), Self::Error>;
     /// Fsyncs everything that was written before this call, if that is necessary; says how long the fsync took. Only by who has the turn.
     fn sync(&self) -> Result<Option<Duration>, Self::Error>;
-}
-
-/// Whether a call is one of several whose thread will call [`Commit::end_burst`] behind the last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Burst {
-    /// It is not: the flush thread is told at once.
-    None,
-    /// It is: nobody is told.
-    Open,
 }
 
 /// Those who wait for an fsync.
@@ -84,14 +86,14 @@ impl<E: Clone> Waiters<E> {
     /// Answers those who wait too long.
     pub(crate) fn expire(&self, longest: Duration, error: impl Fn(Duration) -> E) {
         for waiter in self.take(|waiter| waiter.since.elapsed() >= longest) {
-            (waiter.done)(Err(error(waiter.since.elapsed())));
+            waiter.done.told(Err(error(waiter.since.elapsed())));
         }
     }
 
     /// Answers everyone.
     pub(crate) fn fail(&self, error: &E) {
         for waiter in self.take(|_| true) {
-            (waiter.done)(Err(error.clone()));
+            waiter.done.told(Err(error.clone()));
         }
     }
 }
@@ -116,23 +118,37 @@ impl<E> Default for Commit<E> {
 
 impl<E: Clone> Commit<E> {
     /// Calls back once everything in front of `position` is durable.
-    pub(crate) fn when_durable(&self, log: &impl Log<Error = E>, position: i64, done: Done<E>, burst: Burst) {
+    pub(crate) fn when_durable(&self, log: &impl Log<Error = E>, position: i64, done: Done<E>) {
         if position <= log.served() {
-            return done(Ok(()));
+            return done.told(Ok(()));
         }
-        if let Err(error) = log.check().and_then(|()| log.check_open()) {
-            return done(Err(error));
-        }
-        lock(&self.waiters.list).push(Waiter {
+        self.join(log, [(position, done)], || self.alarm.ring());
+    }
+
+    /// The same for those of a burst, whose thread will call [`Commit::end_burst`]: the flush thread hears nothing of them.
+    pub(crate) fn when_durable_in_burst(
+        &self,
+        log: &impl Log<Error = E>,
+        waiting: impl IntoIterator<Item = (i64, Done<E>)>,
+    ) {
+        self.join(log, waiting, || {});
+    }
+
+    fn join(
+        &self,
+        log: &impl Log<Error = E>,
+        waiting: impl IntoIterator<Item = (i64, Done<E>)>,
+        tell: impl FnOnce(),
+    ) {
+        let since = Instant::now();
+        lock(&self.waiters.list).extend(waiting.into_iter().map(|(position, done)| Waiter {
             position,
-            since: Instant::now(),
+            since,
             done,
-        });
-        // The waiter is in the list before the bell rings or the burst ends, so the round that follows sees it; a store that
-        // failed or closed meanwhile has no more rounds.
-        if burst == Burst::None {
-            self.alarm.ring();
-        }
+        }));
+        // They are in the list before the bell rings or the burst ends, so the round that follows sees them; a store that
+        // failed or closed has no more rounds.
+        tell();
         if let Err(error) = log.check() {
             self.waiters.fail(&error);
         }
@@ -194,7 +210,7 @@ impl<E: Clone> Commit<E> {
     fn answer(&self, log: &impl Log<Error = E>) {
         let served = log.served();
         for waiter in self.waiters.take(|waiter| waiter.position <= served) {
-            (waiter.done)(Ok(()));
+            waiter.done.told(Ok(()));
         }
     }
 }

@@ -8,7 +8,7 @@
 //! write.
 
 use crate::checkpoint::mark_unsure;
-use crate::commit::{Burst, Log};
+use crate::commit::Log;
 use crate::error::StoreError;
 use crate::inner::Inner;
 use crate::message::Arrival;
@@ -111,8 +111,13 @@ impl Log for InBurst<'_> {
 
 impl Inner {
     /// Calls back once everything in front of `position` is durable.
-    pub(crate) fn when_durable(&self, position: i64, done: OnDurable, burst: Burst) {
-        self.commit.when_durable(self, position, done, burst);
+    pub(crate) fn when_durable(&self, position: i64, done: OnDurable) {
+        self.commit.when_durable(self, position, done);
+    }
+
+    /// The same for those of a burst, whose thread will end it.
+    pub(crate) fn when_durable_in_burst(&self, waiting: impl Iterator<Item = (i64, OnDurable)>) {
+        self.commit.when_durable_in_burst(self, waiting);
     }
 
     /// Does a round, once it is this thread's turn.

@@ -37,8 +37,6 @@ pub(crate) struct MessageKeys<'a> {
 pub(crate) struct TopicKeys {
     /// `topic#`; none where messages are not indexed.
     key: Option<JavaHash>,
-    /// `topic#T#`
-    tag: JavaHash,
 }
 
 impl TopicKeys {
@@ -47,12 +45,11 @@ impl TopicKeys {
         let key = JavaHash::new().then(topic).then("#");
         Self {
             key: (sys_flag::transaction(flags) != sys_flag::TRANSACTION_ROLLBACK).then_some(key),
-            tag: key.then("T#"),
         }
     }
 
     /// Calls `take` with the hash of every key of a message.
-    pub(crate) fn hashes(&self, message: &MessageKeys<'_>, mut take: impl FnMut(i32)) {
+    pub(crate) fn hashes(self, message: &MessageKeys<'_>, mut take: impl FnMut(i32)) {
         let Some(topic) = self.key else {
             return;
         };
@@ -68,7 +65,7 @@ impl TopicKeys {
             take(positive(topic.then(keys)));
         }
         if let Some(tag) = message.tag.filter(|tag| !tag.is_empty()) {
-            take(positive(self.tag.then(tag)));
+            take(positive(topic.then("T#").then(tag)));
         }
     }
 }

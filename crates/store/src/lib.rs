@@ -51,6 +51,7 @@ mod watch;
 
 pub use background::Chore;
 pub use brakes::Brake;
+pub use commit::Told;
 pub use delay::{DEFAULT_LEVELS, parse_levels};
 pub use error::StoreError;
 pub use fs::{Fs, RealFs};

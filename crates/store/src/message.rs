@@ -101,7 +101,7 @@ impl<'a> Batch<'a> {
 }
 
 /// Where a message, or the first one of a batch, went. It is in the page cache; see `Store::when_durable` for more.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stored {
     /// Position of the (first) record in the commit log.
     pub physical_offset: i64,

@@ -6,7 +6,7 @@ use crate::background::{self, Chore};
 use crate::brakes::Brakes;
 use crate::burst;
 use crate::checkpoint::{Checkpoint, LastStop, Mark, Times, mark_closed, mark_open};
-use crate::commit::{Burst, Commit};
+use crate::commit::{Commit, Done};
 use crate::commit_log::CommitLog;
 use crate::deleted::DeletedTopics;
 use crate::error::StoreError;
@@ -36,12 +36,23 @@ use std::thread::JoinHandle;
 
 /// Called when messages became readable.
 pub type OnArrival = dyn Fn(&Arrival<'_>) + Send + Sync;
-/// Told of a put of a burst: where the message went, or why not.
-pub type OnStored = Box<dyn FnOnce(Result<Stored, StoreError>)>;
+/// Told of a put of a burst: a closure, or what has a memory of its own already.
+pub trait OnStored {
+    /// Where the message went, or why not. Whoever then waits until everything in front of a position is durable hands back
+    /// who is to be told: as [`Store::when_durable`], at the burst's end or later.
+    fn stored(self: Box<Self>, stored: Result<Stored, StoreError>) -> Option<(i64, OnDurable)>;
+}
+
+impl<F: FnOnce(Result<Stored, StoreError>) -> Option<(i64, OnDurable)>> OnStored for F {
+    fn stored(self: Box<Self>, stored: Result<Stored, StoreError>) -> Option<(i64, OnDurable)> {
+        self(stored)
+    }
+}
+
 /// Called while a thread that ended a burst is held up by its fsync.
 pub type OnHeldUp = dyn Fn() + Send + Sync;
 /// Called once when messages are durable, or are known not to be.
-pub type OnDurable = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+pub type OnDurable = Done<StoreError>;
 
 /// A message log in a directory. All methods may be called from any thread.
 ///
@@ -299,20 +310,15 @@ impl Store {
 
     /// As [`Store::put`], as a part of a burst: several calls of one thread that end with [`Store::end_burst`] on it. All
     /// of them go into the log in one write there, or before once they are many bytes, and are told of in their order.
-    pub fn put_in_burst(&self, message: &Message<'_>, done: OnStored) {
+    pub fn put_in_burst(&self, message: &Message<'_>, done: Box<dyn OnStored>) {
         burst::put(&self.inner, done, |scratch| self.inner.lay_out(scratch, message));
     }
 
     /// As [`Store::put_batch`], as a part of a burst.
-    pub fn put_batch_in_burst(&self, batch: &Batch<'_>, done: OnStored) {
+    pub fn put_batch_in_burst(&self, batch: &Batch<'_>, done: Box<dyn OnStored>) {
         burst::put(&self.inner, done, |scratch| {
             self.inner.lay_out_batch(scratch, batch)
         });
-    }
-
-    /// As [`Store::when_durable`], as a part of a burst: answered at its end or later.
-    pub fn when_durable_in_burst(&self, position: i64, done: OnDurable) {
-        self.inner.when_durable(position, done, Burst::Open);
     }
 
     /// Ends a burst: writes what its puts brought. Where somebody waits for the disk, no fsync is under way and fsyncs are
@@ -325,16 +331,21 @@ impl Store {
 
     /// Calls back when everything in front of `position` is durable, with the error of the fsync or a timeout else. The call
     /// comes from another thread, or from this one when nothing is left to do.
-    pub fn when_durable(&self, position: i64, done: OnDurable) {
-        self.inner.when_durable(position, done, Burst::None);
+    pub fn when_durable(&self, position: i64, done: impl FnOnce(Result<(), StoreError>) + Send + 'static) {
+        self.inner.when_durable(position, Box::new(done));
     }
 
     /// Calls back when everything in front of `position` has reached a level: at once for [`Durability::Memory`], as
     /// [`Store::when_durable`] for [`Durability::Local`].
-    pub fn when_reached(&self, position: i64, level: Durability, done: OnDurable) {
+    pub fn when_reached(
+        &self,
+        position: i64,
+        level: Durability,
+        done: impl FnOnce(Result<(), StoreError>) + Send + 'static,
+    ) {
         match level {
             Durability::Memory => done(Ok(())),
-            Durability::Local => self.inner.when_durable(position, done, Burst::None),
+            Durability::Local => self.when_durable(position, done),
         }
     }
 

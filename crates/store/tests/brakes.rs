@@ -87,7 +87,7 @@ fn too_many_senders_that_wait_for_the_disk() {
     disk.hang(true);
     for _ in 0..2 {
         let stored = store.put(&message("T", 0, b"x", "")).unwrap();
-        store.when_durable(stored.end_position, Box::new(|result| result.unwrap()));
+        store.when_durable(stored.end_position, |result| result.unwrap());
     }
     let (which, _, waiting) = brake(&put(&store));
     assert_eq!((which, waiting), (Brake::Overload, 2));
@@ -112,7 +112,7 @@ fn an_fsync_that_takes_too_long_is_not_queued_behind() {
     put(&store).unwrap();
     disk.hang(true);
     let stored = store.put(&message("T", 0, b"x", "")).unwrap();
-    store.when_durable(stored.end_position, Box::new(|result| result.unwrap()));
+    store.when_durable(stored.end_position, |result| result.unwrap());
     eventually(|| store.health().busy.oldest_ms > 100);
     let (which, waited_ms, waiting) = brake(&put(&store));
     assert_eq!((which, waiting), (Brake::Held, 1));

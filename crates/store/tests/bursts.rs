@@ -9,7 +9,8 @@ mod common;
 
 use common::{bodies, eventually, host, message, open, put, small};
 use pyrmq_store::{
-    Batch, BatchItem, Chore, Durability, FlushDiskType, OnStored, Options, Store, StoreError, Stored,
+    Batch, BatchItem, Chore, Durability, FlushDiskType, OnDurable, OnStored, Options, Store, StoreError,
+    Stored,
 };
 use pyrmq_testkit::TempDir;
 use pyrmq_testkit::disk::{Fault, FaultyDisk, Operation};
@@ -38,9 +39,8 @@ fn options(dir: &TempDir, inline_below_us: u64) -> Options {
 
 /// A put of a burst that waits for the disk.
 fn put_durable(store: &Arc<Store>, done: impl FnOnce(Result<(), StoreError>) + Send + 'static) {
-    let of = Arc::clone(store);
     let told = Box::new(move |stored: Result<Stored, StoreError>| {
-        of.when_durable_in_burst(stored.unwrap().end_position, Box::new(done));
+        Some((stored.unwrap().end_position, Box::new(done) as OnDurable))
     });
     store.put_in_burst(&message("T", 0, b"x", ""), told);
 }
@@ -57,9 +57,12 @@ fn waiting(store: &Arc<Store>) -> Receiver<Result<(), StoreError>> {
 }
 
 /// Notes what is told of a put.
-fn note(stories: &Stories) -> OnStored {
+fn note(stories: &Stories) -> Box<dyn OnStored> {
     let stories = Arc::clone(stories);
-    Box::new(move |stored| stories.lock().unwrap().push(stored))
+    Box::new(move |stored| {
+        stories.lock().unwrap().push(stored);
+        None
+    })
 }
 
 fn offsets(stories: &Stories) -> Vec<i64> {
@@ -180,7 +183,7 @@ fn a_failed_fsync_of_a_burst_answers_everyone_and_is_not_tried_again() {
     disk.heal();
     let (_, _, syncs) = disk.counts();
     let (done, late) = mpsc::channel();
-    store.when_durable_in_burst(i64::MAX, Box::new(move |result| done.send(result).unwrap()));
+    store.when_durable(i64::MAX, move |result| done.send(result).unwrap());
     store.end_burst();
     assert!(matches!(late.try_recv(), Ok(Err(StoreError::ReadOnly { .. }))));
     assert_eq!(disk.counts().2, syncs, "never tried again");
@@ -468,7 +471,10 @@ fn two_stores_of_one_thread_and_puts_of_who_is_told() {
     let (again, told) = (Arc::clone(&store), note(&stories));
     store.put_in_burst(
         &message("T", 0, b"one", ""),
-        Box::new(move |_| again.put_in_burst(&message("T", 0, b"two", ""), told)),
+        Box::new(move |_| {
+            again.put_in_burst(&message("T", 0, b"two", ""), told);
+            None
+        }),
     );
     other.put_in_burst(&message("T", 0, b"three", ""), note(&stories));
     assert_eq!(offsets(&stories), [1], "the first store's burst has ended");

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 fn durable(store: &Store, position: i64) -> Result<(), StoreError> {
     let (done, answer) = mpsc::channel();
-    store.when_durable(position, Box::new(move |result| done.send(result).unwrap()));
+    store.when_durable(position, move |result| done.send(result).unwrap());
     answer
         .recv_timeout(PATIENCE)
         .expect("everyone who waits is answered")
@@ -77,10 +77,9 @@ fn a_failed_fsync_answers_everyone_with_the_error_and_is_not_tried_again() {
     for _ in 0..5 {
         let Ok(stored) = store.put(&message) else { break };
         let answers = Arc::clone(&answers);
-        store.when_durable(
-            stored.end_position,
-            Box::new(move |result| answers.lock().unwrap().push(result)),
-        );
+        store.when_durable(stored.end_position, move |result| {
+            answers.lock().unwrap().push(result);
+        });
     }
     let error = durable(&store, i64::MAX).unwrap_err();
     assert!(
@@ -155,7 +154,7 @@ fn nobody_is_told_that_is_durable_what_he_cannot_read_yet() {
             let end = one.upgrade().unwrap().max_offset("T", 0);
             seen.lock().unwrap().push(end);
         };
-        store.when_durable(end, Box::new(done));
+        store.when_durable(end, done);
     }));
     store.run(Chore::Flush).unwrap();
     assert_eq!(*readable.lock().unwrap(), [2, 2]);
@@ -418,11 +417,9 @@ fn levels_are_named_and_reached() {
     let store = Store::open(options, Arc::new(disk)).unwrap();
     let stored = store.put(&message("T", 0, b"x", "")).unwrap();
     let (done, answer) = mpsc::channel();
-    store.when_reached(
-        stored.end_position,
-        Durability::Memory,
-        Box::new(move |result| done.send(result).unwrap()),
-    );
+    store.when_reached(stored.end_position, Durability::Memory, move |result| {
+        done.send(result).unwrap();
+    });
     answer.try_recv().expect("memory is reached by the put").unwrap();
     assert_eq!(store.health().durability.name(), "memory");
     assert_eq!(store.durability(0), Durability::Local);

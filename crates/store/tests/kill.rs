@@ -52,10 +52,7 @@ fn child_writes_until_it_is_killed() {
         let stored = store.put(&message("T", queue, body.as_bytes(), "")).unwrap();
         if sync {
             let (done, answer) = mpsc::channel();
-            store.when_durable(
-                stored.end_position,
-                Box::new(move |result| done.send(result).unwrap()),
-            );
+            store.when_durable(stored.end_position, move |result| done.send(result).unwrap());
             answer.recv_timeout(Duration::from_secs(20)).unwrap().unwrap();
         }
         writeln!(out, "stored {number} {queue} {}", stored.queue_offset).unwrap();

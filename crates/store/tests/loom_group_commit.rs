@@ -45,7 +45,7 @@ mod sync {
     }
 }
 
-use commit::{Burst, Commit, Log};
+use commit::{Commit, Done, Log};
 use loom::thread;
 use std::sync::Arc;
 use std::time::Duration;
@@ -149,8 +149,8 @@ impl Disk {
         })
     }
 
-    /// Writes one more byte and waits for it to be durable.
-    fn send(self: &Arc<Self>, burst: Burst, answers: &Arc<Answers>) {
+    /// Writes one more byte; what waits for it to be durable.
+    fn write(self: &Arc<Self>, answers: &Arc<Answers>) -> (i64, Done<Refused>) {
         let position = {
             let mut written = lock(&self.written);
             *written += 1;
@@ -166,7 +166,18 @@ impl Disk {
             lock(&answers.told).push(told);
             answers.changed.notify_all();
         });
-        self.commit.when_durable(self.as_ref(), position, done, burst);
+        (position, done)
+    }
+
+    fn send(self: &Arc<Self>, answers: &Arc<Answers>) {
+        let (position, done) = self.write(answers);
+        self.commit.when_durable(self.as_ref(), position, done);
+    }
+
+    /// The same as one of a burst.
+    fn put(self: &Arc<Self>, answers: &Arc<Answers>) {
+        let waiting = self.write(answers);
+        self.commit.when_durable_in_burst(self.as_ref(), [waiting]);
     }
 
     fn end_burst(&self) {
@@ -212,9 +223,9 @@ fn two_senders_and_the_flush_thread() {
         let flusher = disk.flusher();
         let other = {
             let (disk, answers) = (Arc::clone(&disk), Arc::clone(&answers));
-            thread::spawn(move || disk.send(Burst::None, &answers))
+            thread::spawn(move || disk.send(&answers))
         };
-        disk.send(Burst::None, &answers);
+        disk.send(&answers);
         answers.wait(2);
         other.join().unwrap();
         disk.close(flusher);
@@ -230,11 +241,11 @@ fn bursts_that_lead_and_bursts_that_come_late() {
         let other = {
             let (disk, answers) = (Arc::clone(&disk), Arc::clone(&answers));
             thread::spawn(move || {
-                disk.send(Burst::Open, &answers);
+                disk.put(&answers);
                 disk.end_burst();
             })
         };
-        disk.send(Burst::Open, &answers);
+        disk.put(&answers);
         disk.end_burst();
         answers.wait(2);
         other.join().unwrap();
@@ -250,9 +261,9 @@ fn a_failed_fsync_answers_all() {
         let flusher = disk.flusher();
         let other = {
             let (disk, answers) = (Arc::clone(&disk), Arc::clone(&answers));
-            thread::spawn(move || disk.send(Burst::None, &answers))
+            thread::spawn(move || disk.send(&answers))
         };
-        disk.send(Burst::Open, &answers);
+        disk.put(&answers);
         disk.end_burst();
         answers.wait(2);
         other.join().unwrap();
@@ -268,7 +279,7 @@ fn a_stop_answers_all() {
         let flusher = disk.flusher();
         let other = {
             let (disk, answers) = (Arc::clone(&disk), Arc::clone(&answers));
-            thread::spawn(move || disk.send(Burst::None, &answers))
+            thread::spawn(move || disk.send(&answers))
         };
         disk.close(flusher);
         other.join().unwrap();
@@ -285,7 +296,7 @@ fn a_timeout_and_a_round_do_not_both_answer() {
             let disk = Arc::clone(&disk);
             thread::spawn(move || disk.commit.waiters.expire(Duration::ZERO, |_| Refused::Late))
         };
-        disk.send(Burst::Open, &answers);
+        disk.put(&answers);
         disk.end_burst();
         patience.join().unwrap();
         let told = answers.take();

@@ -544,7 +544,7 @@ fn old_segments_go_and_readers_are_told() {
     fill(&store, 0, 3000);
     let end = store.health().max_physical_offset;
     let (flushed, answer) = std::sync::mpsc::channel();
-    store.when_durable(end, Box::new(move |result| flushed.send(result).unwrap()));
+    store.when_durable(end, move |result| flushed.send(result).unwrap());
     answer.recv_timeout(Duration::from_secs(20)).unwrap().unwrap();
     assert!(store.delete_expired().unwrap() > 0);
     let start = store.health().min_physical_offset;

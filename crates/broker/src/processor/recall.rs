@@ -36,8 +36,9 @@ impl Processor for Recall {
         match recall(&self.state, &request, peer) {
             // What the disk does makes no difference to the answer, as in Apache.
             Ok((answer, Some(position))) => {
-                let sent = Box::new(move |_flushed| reply.send(answer));
-                self.state.store.when_durable(position, sent);
+                self.state
+                    .store
+                    .when_durable(position, move |_flushed| reply.send(answer));
             }
             Ok((answer, None)) => reply.send(answer),
             Err(refusal) => {

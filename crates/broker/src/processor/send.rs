@@ -22,7 +22,8 @@ use pyrmq_remoting::header::{HeadWriter, SendMessageRequestHeader};
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::{DURABILITY, Durability, batch, java_hash, sys_flag};
 use pyrmq_remoting::net::{Peer, Processor, Reply};
-use pyrmq_store::{Batch, BatchItem, OnStored, Stored};
+use pyrmq_store::{self as store, Batch, BatchItem, OnDurable, OnStored, StoreError, Stored};
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,7 +41,8 @@ pub(crate) struct Send {
 }
 
 /// What the sender of a stored message is told besides where it went.
-struct Told {
+#[derive(Debug)]
+struct Answer {
     queue_id: i32,
     unique_key: Option<ShortText>,
     /// The level that the sender asked for: the answer says which was reached.
@@ -73,52 +75,93 @@ fn refuse(state: &State, refusal: Refusal, reply: Reply) {
     reply.send(refusal.into_response());
 }
 
-impl Told {
-    /// What is done once the store has said where the message went: the sender's answer, now or once the disk has it.
-    fn when_stored(self, state: &Arc<State>, reply: Option<Reply>) -> OnStored {
-        let state = Arc::clone(state);
-        Box::new(move |stored| {
-            let Some(reply) = reply else {
-                return;
-            };
-            match stored {
-                Ok(stored) => self.answer(&state, stored, reply),
-                Err(error) => refuse(&state, Refusal::of_put(&error), reply),
-            }
-        })
-    }
+/// A send on its way: its sender is answered once the store has it, or once the disk has it. One piece of memory for both, and
+/// for a later send.
+#[derive(Debug, Default)]
+struct Sent {
+    /// Until the answer.
+    open: Option<Open>,
+    /// Where it went, once that is known.
+    stored: Stored,
+}
 
-    fn answer(self, state: &Arc<State>, stored: Stored, reply: Reply) {
-        state.stats.count_put(u64::from(stored.count), bytes_of(&stored));
-        if self.half {
-            let key = self.unique_key.as_ref().map_or("", ShortText::as_str);
-            state.transactions.began(key, stored.queue_offset);
+#[derive(Debug)]
+struct Open {
+    state: Arc<State>,
+    reply: Reply,
+    answer: Answer,
+}
+
+/// As many as a connection has on their way at once.
+const SPARES: usize = 64;
+
+thread_local! {
+    #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
+    static SPARE: RefCell<Vec<Box<Sent>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl OnStored for Sent {
+    fn stored(mut self: Box<Self>, stored: Result<Stored, StoreError>) -> Option<(i64, OnDurable)> {
+        let Open { state, answer, .. } = self.open.as_ref()?;
+        match stored {
+            Ok(stored) => {
+                state.stats.count_put(u64::from(stored.count), bytes_of(&stored));
+                if answer.half {
+                    state.transactions.began(answer.key(), stored.queue_offset);
+                }
+                let end = stored.end_position;
+                self.stored = stored;
+                if answer.waits {
+                    return Some((end, self));
+                }
+                let reached = answer.asked.map(|_| state.store.durability(end));
+                self.send(response::SUCCESS, None, reached);
+            }
+            Err(error) => {
+                if let Some(Open { state, reply, .. }) = self.open.take() {
+                    refuse(&state, Refusal::of_put(&error), reply);
+                }
+            }
         }
-        let end = stored.end_position;
-        if !self.waits {
-            let reached = self.asked.map(|_| state.store.durability(end));
-            reply.send_written(response::SUCCESS, None, |head| {
-                self.write(state, &stored, reached, head);
+        None
+    }
+}
+
+impl store::Told<StoreError> for Sent {
+    fn told(self: Box<Self>, flushed: Result<(), StoreError>) {
+        let level = flushed
+            .as_ref()
+            .map_or(Durability::Memory, |()| Durability::Local);
+        let reached = self
+            .open
+            .as_ref()
+            .and_then(|open| open.answer.asked)
+            .map(|_| level);
+        // The message is stored and will be delivered: a timeout is a success with a warning.
+        let late = flushed.err().map(|error| Refusal::of_flush(&error));
+        let code = late.as_ref().map_or(response::SUCCESS, |late| late.code);
+        self.send(code, late.as_ref().map(|late| late.remark.as_str()), reached);
+    }
+}
+
+impl Sent {
+    fn send(mut self: Box<Self>, code: i32, remark: Option<&str>, reached: Option<Durability>) {
+        if let Some(Open { state, reply, answer }) = self.open.take() {
+            reply.send_written(code, remark, |head| {
+                answer.write(&state, &self.stored, reached, head);
             });
-            return;
         }
-        let told = Arc::clone(state);
-        state.store.when_durable_in_burst(
-            end,
-            Box::new(move |flushed| {
-                let level = flushed
-                    .as_ref()
-                    .map_or(Durability::Memory, |()| Durability::Local);
-                let reached = self.asked.map(|_| level);
-                // The message is stored and will be delivered: a timeout is a success with a warning.
-                let late = flushed.err().map(|error| Refusal::of_flush(&error));
-                let code = late.as_ref().map_or(response::SUCCESS, |late| late.code);
-                let remark = late.as_ref().map(|late| late.remark.as_str());
-                reply.send_written(code, remark, |head| {
-                    self.write(&told, &stored, reached, head);
-                });
-            }),
-        );
+        SPARE.with_borrow_mut(|spare| {
+            if spare.len() < SPARES {
+                spare.push(self);
+            }
+        });
+    }
+}
+
+impl Answer {
+    fn key(&self) -> &str {
+        self.unique_key.as_ref().map_or("", ShortText::as_str)
     }
 
     /// The fields of the answer.
@@ -130,8 +173,7 @@ impl Told {
         if let Some(key) = key {
             head.text("transactionId", key);
         }
-        head.text("MSG_REGION", &state.options.region_id);
-        head.truth("TRACE_ON", state.options.trace_on);
+        head.shared(&state.answer_fields);
         if let Some((topic, due_ms)) = &self.recall {
             let broker = &state.options.broker_name;
             let handle = Handle::write(&topic.name, broker, *due_ms, key.unwrap_or_default());
@@ -226,7 +268,7 @@ impl Send {
         } else {
             None
         };
-        let told = Told {
+        let answer = Answer {
             queue_id,
             unique_key: unique_key.map(ShortText::from),
             asked,
@@ -236,9 +278,18 @@ impl Send {
                 .filter(|_| !admission::is_retry(&topic.name))
                 .map(|due_ms| (Arc::clone(&topic), due_ms)),
         };
-        let done = told.when_stored(state, reply.take());
-        draft.put_in_burst(&state.store, &state.delays, done);
+        draft.put_in_burst(&state.store, &state.delays, self.sent(reply, answer));
         Ok(())
+    }
+
+    fn sent(&self, reply: &mut Option<Reply>, answer: Answer) -> Box<Sent> {
+        let mut sent = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
+        sent.open = reply.take().map(|reply| Open {
+            state: Arc::clone(&self.state),
+            reply,
+            answer,
+        });
+        sent
     }
 
     fn waits(&self, asked: Option<Durability>, known: &Known<'_>) -> bool {
@@ -261,7 +312,7 @@ impl Send {
         refuse_unbuilt(header, &known)?;
         refuse_in_batch(header, &known)?;
         let items = items_of(body)?;
-        let told = Told {
+        let answer = Answer {
             queue_id,
             unique_key: known.unique_key.map(ShortText::from),
             asked,
@@ -279,8 +330,7 @@ impl Send {
             reconsume_times: header.reconsume_times.unwrap_or(0),
             items: &items,
         };
-        let done = told.when_stored(state, reply.take());
-        state.store.put_batch_in_burst(&batch, done);
+        state.store.put_batch_in_burst(&batch, self.sent(reply, answer));
         Ok(())
     }
 

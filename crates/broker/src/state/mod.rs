@@ -26,7 +26,7 @@ use groups::{GroupConfig, Groups};
 use locks::Locks;
 use offsets::Offsets;
 use pyrmq_remoting::codes::response;
-use pyrmq_remoting::header::SendMessageRequestHeader;
+use pyrmq_remoting::header::{SendMessageRequestHeader, SharedFields};
 use pyrmq_remoting::message::id::UniqueIds;
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
@@ -78,6 +78,8 @@ pub struct State {
     pub(crate) young_bytes: i64,
     /// The properties that every stored message gets.
     pub(crate) own_properties: String,
+    /// What every answer to a send says besides where the message went.
+    pub(crate) answer_fields: SharedFields,
     /// Sends are answered after the disk has them.
     pub(crate) waits_for_disk: bool,
     unique_ids: UniqueIds,
@@ -131,6 +133,15 @@ impl State {
             .parse()
             .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let delay_levels = options.delay_levels()?;
+        let answer_fields = SharedFields::new(|head| {
+            head.text("MSG_REGION", &options.region_id);
+            head.truth("TRACE_ON", options.trace_on);
+        })
+        .map_err(|error| BrokerError::Option {
+            key: "regionId",
+            value: options.region_id.clone(),
+            range: error.to_string(),
+        })?;
         let waits_for_disk = options.store.flush == FlushDiskType::Sync;
         let config = options.store.root.join("config");
         let file = |name: &str| ConfigFile::new(fs.clone(), config.join(name));
@@ -165,6 +176,7 @@ impl State {
                 options.trace_on,
                 &options.broker_cluster_name,
             ),
+            answer_fields,
             waits_for_disk,
             unique_ids: UniqueIds::new(ip, std::process::id(), BROKER_LOADER),
             next_queue: AtomicU32::new(0),

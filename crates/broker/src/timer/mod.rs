@@ -241,7 +241,7 @@ impl Timers {
         }
         let (told, done) = channel();
         // The thread that answers may outlive the wait.
-        store.when_durable(work.log_end, Box::new(move |flushed| drop(told.send(flushed))));
+        store.when_durable(work.log_end, move |flushed| drop(told.send(flushed)));
         done.recv_timeout(STOP).unwrap_or(Err(StoreError::FlushTimeout {
             waited_ms: u64::try_from(STOP.as_millis()).unwrap_or(u64::MAX),
         }))?;

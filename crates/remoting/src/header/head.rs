@@ -50,6 +50,33 @@ pub struct HeadWriter<'o> {
     error: Option<WireError>,
 }
 
+/// Fields that many headers have alike, written once in each form.
+#[derive(Debug, Clone, Default)]
+pub struct SharedFields {
+    json: Vec<u8>,
+    binary: Vec<u8>,
+}
+
+impl SharedFields {
+    /// What `write` adds.
+    pub fn new(write: impl Fn(&mut HeadWriter<'_>)) -> Result<Self, WireError> {
+        let written = |serialize_type| {
+            let mut out = Vec::new();
+            let start = Head {
+                serialize_type,
+                ..Head::default()
+            };
+            let mut head = HeadWriter::new(&mut out, start);
+            write(&mut head);
+            head.into_fields()
+        };
+        Ok(Self {
+            json: written(SerializeType::Json)?,
+            binary: written(SerializeType::RocketMq)?,
+        })
+    }
+}
+
 impl<'o> HeadWriter<'o> {
     /// Begins behind what is in `out`.
     pub fn new(out: &'o mut Vec<u8>, head: Head<'o>) -> Self {
@@ -119,6 +146,15 @@ impl<'o> HeadWriter<'o> {
     #[inline]
     pub fn fields(&mut self, written: &[u8]) {
         self.out.extend_from_slice(written);
+    }
+
+    /// Adds fields that were written before.
+    #[inline]
+    pub fn shared(&mut self, fields: &SharedFields) {
+        self.fields(match self.head.serialize_type {
+            SerializeType::Json => &fields.json,
+            SerializeType::RocketMq => &fields.binary,
+        });
     }
 
     /// The fields that were added, for many headers of the same form. Nothing of them is left in the buffer.

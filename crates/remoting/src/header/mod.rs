@@ -42,7 +42,7 @@ pub use back::*;
 pub use client::*;
 pub use controller::*;
 pub use group::*;
-pub use head::{Head, HeadWriter};
+pub use head::{Head, HeadWriter, SharedFields};
 pub use kv::*;
 pub use lite::*;
 pub use offset::*;

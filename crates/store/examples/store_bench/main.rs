@@ -20,7 +20,7 @@
 mod large;
 
 use pyrmq_store::fs::{File, Fs, RealFs};
-use pyrmq_store::{Batch, BatchItem, FlushDiskType, Message, Options, Store, StoreError, Stored};
+use pyrmq_store::{Batch, BatchItem, FlushDiskType, Message, OnDurable, Options, Store, StoreError, Stored};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -260,10 +260,9 @@ fn put(arguments: &Arguments) {
 fn put_durable(store: &Arc<Store>, body: &[u8], queue: i32) -> f64 {
     let (done, wait) = mpsc::channel();
     1e6 * seconds(|| {
-        let of = Arc::clone(store);
         let told = Box::new(move |stored: Result<Stored, StoreError>| {
-            let done = Box::new(move |result| done.send(result).expect("a waiter"));
-            of.when_durable_in_burst(stored.expect("stored").end_position, done);
+            let done = Box::new(move |result: Result<(), StoreError>| done.send(result).expect("a waiter"));
+            Some((stored.expect("stored").end_position, done as OnDurable))
         });
         store.put_in_burst(&message(body, queue), told);
         store.end_burst();

@@ -139,14 +139,11 @@ fn go_on(store: &Store, disk: &SimDisk, history: &mut History) -> Outcome<()> {
                 durable: Arc::clone(&durable),
             });
             let disk = disk.clone();
-            store.when_durable(
-                stored.end_position,
-                Box::new(move |result| {
-                    if result.is_ok() {
-                        durable.store(disk.steps(), Ordering::Relaxed);
-                    }
-                }),
-            );
+            store.when_durable(stored.end_position, move |result| {
+                if result.is_ok() {
+                    durable.store(disk.steps(), Ordering::Relaxed);
+                }
+            });
         }
     }
     for chore in [

@@ -252,7 +252,10 @@ impl Run {
                 message.sys_flag = sys_flag::TRANSACTION_PREPARED;
             }
             let done = Arc::clone(&told);
-            let done = Box::new(move |stored| done.lock().unwrap().push(stored));
+            let done = Box::new(move |stored| {
+                done.lock().unwrap().push(stored);
+                None
+            });
             self.store.put_in_burst(&message, done);
             puts.push((topic, queue, is_hidden, key));
         }
@@ -344,14 +347,11 @@ impl Run {
             });
         }
         let disk = self.disk.clone();
-        self.store.when_durable(
-            stored.end_position,
-            Box::new(move |result| {
-                if result.is_ok() {
-                    durable.store(disk.steps(), Ordering::Relaxed);
-                }
-            }),
-        );
+        self.store.when_durable(stored.end_position, move |result| {
+            if result.is_ok() {
+                durable.store(disk.steps(), Ordering::Relaxed);
+            }
+        });
     }
 
     fn retain(&mut self) {
