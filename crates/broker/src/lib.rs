@@ -11,7 +11,6 @@ pub mod options;
 mod ports;
 mod processor;
 pub mod register;
-mod short;
 pub mod state;
 pub mod stats;
 pub mod timer;

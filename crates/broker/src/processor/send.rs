@@ -12,7 +12,6 @@ use super::transaction;
 use crate::admission;
 use crate::draft::Draft;
 use crate::error::Refusal;
-use crate::short::ShortText;
 use crate::state::topics::TopicConfig;
 use crate::state::{State, born_host};
 use crate::timer::Handle;
@@ -44,7 +43,6 @@ pub(crate) struct Send {
 #[derive(Debug)]
 struct Answer {
     queue_id: i32,
-    unique_key: Option<ShortText>,
     /// The level that the sender asked for: the answer says which was reached.
     asked: Option<Durability>,
     /// Whether the disk must have the message before the answer.
@@ -81,6 +79,8 @@ fn refuse(state: &State, refusal: Refusal, reply: Reply) {
 struct Sent {
     /// Until the answer.
     open: Option<Open>,
+    /// Its `UNIQ_KEY`; empty where it has none.
+    key: String,
     /// Where it went, once that is known.
     stored: Stored,
 }
@@ -92,8 +92,9 @@ struct Open {
     answer: Answer,
 }
 
-/// As many as a connection has on their way at once.
+/// Sends whose memory a thread keeps, as many as a connection has on their way at once, and how long their keys may be.
 const SPARES: usize = 64;
+const SPARE_KEY: usize = 256;
 
 thread_local! {
     #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
@@ -107,7 +108,7 @@ impl OnStored for Sent {
             Ok(stored) => {
                 state.stats.count_put(u64::from(stored.count), bytes_of(&stored));
                 if answer.half {
-                    state.transactions.began(answer.key(), stored.queue_offset);
+                    state.transactions.began(&self.key, stored.queue_offset);
                 }
                 let end = stored.end_position;
                 self.stored = stored;
@@ -148,11 +149,11 @@ impl Sent {
     fn send(mut self: Box<Self>, code: i32, remark: Option<&str>, reached: Option<Durability>) {
         if let Some(Open { state, reply, answer }) = self.open.take() {
             reply.send_written(code, remark, |head| {
-                answer.write(&state, &self.stored, reached, head);
+                answer.write(&state, &self, reached, head);
             });
         }
         SPARE.with_borrow_mut(|spare| {
-            if spare.len() < SPARES {
+            if spare.len() < SPARES && self.key.capacity() <= SPARE_KEY {
                 spare.push(self);
             }
         });
@@ -160,23 +161,18 @@ impl Sent {
 }
 
 impl Answer {
-    fn key(&self) -> &str {
-        self.unique_key.as_ref().map_or("", ShortText::as_str)
-    }
-
     /// The fields of the answer.
-    fn write(&self, state: &State, stored: &Stored, reached: Option<Durability>, head: &mut HeadWriter<'_>) {
-        head.plain("msgId", |out| write_ids(out, state.store_host(), stored));
+    fn write(&self, state: &State, sent: &Sent, reached: Option<Durability>, head: &mut HeadWriter<'_>) {
+        head.plain("msgId", |out| write_ids(out, state.store_host(), &sent.stored));
         head.number("queueId", i64::from(self.queue_id));
-        head.number("queueOffset", stored.queue_offset);
-        let key = self.unique_key.as_ref().map(ShortText::as_str);
-        if let Some(key) = key {
-            head.text("transactionId", key);
+        head.number("queueOffset", sent.stored.queue_offset);
+        if !sent.key.is_empty() {
+            head.text("transactionId", &sent.key);
         }
         head.shared(&state.answer_fields);
         if let Some((topic, due_ms)) = &self.recall {
             let broker = &state.options.broker_name;
-            let handle = Handle::write(&topic.name, broker, *due_ms, key.unwrap_or_default());
+            let handle = Handle::write(&topic.name, broker, *due_ms, &sent.key);
             head.text("recallHandle", &handle);
         }
         if let Some(level) = reached {
@@ -270,7 +266,6 @@ impl Send {
         };
         let answer = Answer {
             queue_id,
-            unique_key: unique_key.map(ShortText::from),
             asked,
             waits: self.waits(asked, &known),
             half,
@@ -278,12 +273,15 @@ impl Send {
                 .filter(|_| !admission::is_retry(&topic.name))
                 .map(|due_ms| (Arc::clone(&topic), due_ms)),
         };
-        draft.put_in_burst(&state.store, &state.delays, self.sent(reply, answer));
+        let sent = self.sent(reply, answer, unique_key);
+        draft.put_in_burst(&state.store, &state.delays, sent);
         Ok(())
     }
 
-    fn sent(&self, reply: &mut Option<Reply>, answer: Answer) -> Box<Sent> {
+    fn sent(&self, reply: &mut Option<Reply>, answer: Answer, key: Option<&str>) -> Box<Sent> {
         let mut sent = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
+        sent.key.clear();
+        sent.key.push_str(key.unwrap_or_default());
         sent.open = reply.take().map(|reply| Open {
             state: Arc::clone(&self.state),
             reply,
@@ -314,7 +312,6 @@ impl Send {
         let items = items_of(body)?;
         let answer = Answer {
             queue_id,
-            unique_key: known.unique_key.map(ShortText::from),
             asked,
             waits: self.waits(asked, &known),
             half: false,
@@ -330,7 +327,9 @@ impl Send {
             reconsume_times: header.reconsume_times.unwrap_or(0),
             items: &items,
         };
-        state.store.put_batch_in_burst(&batch, self.sent(reply, answer));
+        state
+            .store
+            .put_batch_in_burst(&batch, self.sent(reply, answer, known.unique_key));
         Ok(())
     }
 
