@@ -14,6 +14,8 @@ const POWERS: [i32; 9] = [
     31_i32.wrapping_pow(7),
     31_i32.wrapping_pow(8),
 ];
+/// Texts below this length are hashed byte by byte.
+const FEW: usize = 4;
 /// The high bit of each byte: ASCII has none.
 const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 
@@ -43,8 +45,19 @@ impl JavaHash {
     }
 
     /// The hash of what came so far followed by `text`.
+    #[inline]
     #[must_use]
     pub fn then(self, text: &str) -> Self {
+        // Tags, and what stands between topic and key, are short: a few steps are there before a block is put together.
+        if text.len() < FEW && text.is_ascii() {
+            return Self(text.bytes().fold(self.0, |hash, byte| {
+                hash.wrapping_mul(31).wrapping_add(i32::from(byte))
+            }));
+        }
+        self.then_many(text)
+    }
+
+    fn then_many(self, text: &str) -> Self {
         let (eights, rest) = text.as_bytes().as_chunks::<8>();
         let (mut hash, mut seen) = (self.0, 0);
         for eight in eights {
