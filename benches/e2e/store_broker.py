@@ -44,6 +44,11 @@ QUEUES = 4
 HOT_PER_S = 1000
 SEGMENT = 128 << 20
 """Bytes of a log file where pulls shall be cold."""
+COLD_SECONDS = 1
+COLD_BACKLOG = 2_000_000
+"""Messages that pulls do not come to the end of in a turn: what they read twice would be cached."""
+COLD_TURNS = 3
+"""Turns a round: each is short."""
 
 
 def _build() -> None:
@@ -92,7 +97,7 @@ def store_broker_rows(
     if "storepull" in parts:
         done += _pull(rounds, seconds, backlog)
     if "storecold" in parts:
-        done += _cold(rounds, seconds, backlog)
+        done += _cold(rounds, backlog)
     if "storerestart" in parts:
         done.append(_restart(rounds, backlog))
     if "storestart" in parts:
@@ -174,26 +179,16 @@ def _pull(rounds: int, seconds: int, backlog: int) -> list[Row]:
     return [rate, bare, share]
 
 
-@contextmanager
-def _kept_cold(store: Path) -> Iterator[None]:
-    """Keep the log's files, but for the last two, out of the page cache."""
-    ended = threading.Event()
+def _evict(store: Path) -> None:
+    """Take the log's files, but for the last two, out of the page cache.
 
-    def evict() -> None:
-        while not ended.wait(0.05):
-            for path in sorted((store / "commitlog").iterdir())[:-2]:
-                with path.open("rb") as file:
-                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
+    Once, in front of a turn: evicting beside it takes a processor for milliseconds at a time.
+    """
     # What was not written yet cannot be evicted.
     os.sync()
-    thread = threading.Thread(target=evict)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    for path in sorted((store / "commitlog").iterdir())[:-2]:
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _read_from_disk(pid: int) -> int:
@@ -202,7 +197,7 @@ def _read_from_disk(pid: int) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes:"))
 
 
-def _cold(rounds: int, seconds: int, backlog: int) -> list[Row]:
+def _cold(rounds: int, backlog: int) -> list[Row]:
     hot = _row(f"{HOT_PER_S:,} sends of 1 KiB a second, p99, nobody pulls", "µs", less=True)
     warm = _row("the same beside pulls of cached data", "µs", less=True)
     cold = _row("the same beside pulls of data that is not cached", "µs", "<= 2 times", less=True)
@@ -212,18 +207,18 @@ def _cold(rounds: int, seconds: int, backlog: int) -> list[Row]:
     with ExitStack() as stack:
         settings = {"mappedFileSizeCommitLog": SEGMENT}
         address, broker = stack.enter_context(_side("ours", settings))
-        topic = _fill(address, backlog)
+        topic = _fill(address, max(backlog, COLD_BACKLOG))
         # The backlog ends in front of the two files that stay cached.
         _fill(address, 2 * SEGMENT // BODY, "bench-later")
         sender = stack.enter_context(Load("broker_load", broker.address, address))
         puller = stack.enter_context(Load("broker_load", broker.address, address))
-        sends = f"paced {HOT_PER_S} {seconds} {BODY}"
+        sends = f"paced {HOT_PER_S} {COLD_SECONDS} {BODY}"
 
         def beside() -> tuple[float, float]:
             pulled: list[float] = []
 
             def pull() -> None:
-                told = puller.run(f"pull {topic} {QUEUES} {seconds} 1 1")
+                told = puller.run(f"pull {topic} {QUEUES} {COLD_SECONDS} 1 1")
                 pulled.append(told["bytes_per_second"] / 1e6)
 
             thread = threading.Thread(target=pull)
@@ -233,13 +228,14 @@ def _cold(rounds: int, seconds: int, backlog: int) -> list[Row]:
             return late, pulled[0]
 
         sender.run(sends)
-        for _ in range(rounds):
+        os.sync()
+        for _ in range(COLD_TURNS * rounds):
             before = sender.run(sends)["p99_us"]
-            with _kept_cold(broker.store_dir):
-                read, began = _read_from_disk(broker.pid), time.perf_counter()
-                late, pulled = beside()
-                read = _read_from_disk(broker.pid) - read
-                read_rate = read / (time.perf_counter() - began) / 1e6
+            _evict(broker.store_dir)
+            read, began = _read_from_disk(broker.pid), time.perf_counter()
+            late, pulled = beside()
+            read = _read_from_disk(broker.pid) - read
+            read_rate = read / (time.perf_counter() - began) / 1e6
             after = sender.run(sends)["p99_us"]
             # Both neighbours in time: a machine's pace changes from turn to turn.
             alone = (before + after) / 2
