@@ -152,11 +152,14 @@ impl Sent {
                 answer.write(&state, &self, reached, head);
             });
         }
-        SPARE.with_borrow_mut(|spare| {
-            if spare.len() < SPARES && self.key.capacity() <= SPARE_KEY {
-                spare.push(self);
-            }
-        });
+        // A batch's places and a long key are not kept.
+        if self.stored.batch_offsets.is_empty() && self.key.capacity() <= SPARE_KEY {
+            SPARE.with_borrow_mut(|spare| {
+                if spare.len() < SPARES {
+                    spare.push(self);
+                }
+            });
+        }
     }
 }
 
