@@ -26,6 +26,7 @@ from tests.chaos import loads
 from tests.chaos.loads import KEYS, TIMEOUT_S, Quota, Told
 from tests.chaos.proxy import Network
 from tests.chaos.script import play, steps
+from tests.interop.ask import await_registered
 from tests.interop.jvm import free_port
 from tests.interop.ours import OurBroker, OurNameServer
 
@@ -89,6 +90,9 @@ def test_what_is_told_is_true_whatever_happens(request: pytest.FixtureRequest) -
         for server in servers.values():
             server.start()
             stack.callback(server.kill)
+        for server in names:
+            for broker in brokers:
+                await_registered(server.address, broker.broker_name)
         network = stack.enter_context(Network(routes))
         with Admin(name_server=address) as admin:
             admin.create_topic(TOPIC, queues=2)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from tests.e2e.wire import await_true
+from tests.interop.ask import await_registered
 from tests.interop.ours import OurBroker, OurNameServer
 
 from pyrmq import Admin, Producer, TransactionProducer, TransactionState, aio
@@ -57,6 +58,7 @@ def held(pid: int | str = "self") -> Held:
 def servers() -> Iterator[tuple[OurNameServer, OurBroker]]:
     """A name server and a broker as processes of their own, so that each one's memory counts."""
     with OurNameServer() as names, OurBroker(names.address, properties=LARGE_FILES) as broker:
+        await_registered(names.address, "broker-a")
         with Admin(name_server=names.address) as admin:
             admin.create_topic("leaks", queues=4)
         yield names, broker
