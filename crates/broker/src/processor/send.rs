@@ -43,8 +43,8 @@ pub(crate) struct Send {
 #[derive(Debug)]
 struct Answer {
     queue_id: i32,
-    /// The level that the sender asked for: the answer says which was reached.
-    asked: Option<Durability>,
+    /// The sender asked for a level: the answer says which was reached.
+    is_asked: bool,
     /// Whether the disk must have the message before the answer.
     waits: bool,
     /// The first phase of a transaction.
@@ -115,7 +115,7 @@ impl OnStored for Sent {
                 if answer.waits {
                     return Some((end, self));
                 }
-                let reached = answer.asked.map(|_| state.store.durability(end));
+                let reached = state.store.durability(end);
                 self.send(response::SUCCESS, None, reached);
             }
             Err(error) => {
@@ -130,14 +130,9 @@ impl OnStored for Sent {
 
 impl store::Told<StoreError> for Sent {
     fn told(self: Box<Self>, flushed: Result<(), StoreError>) {
-        let level = flushed
+        let reached = flushed
             .as_ref()
             .map_or(Durability::Memory, |()| Durability::Local);
-        let reached = self
-            .open
-            .as_ref()
-            .and_then(|open| open.answer.asked)
-            .map(|_| level);
         // The message is stored and will be delivered: a timeout is a success with a warning.
         let late = flushed.err().map(|error| Refusal::of_flush(&error));
         let code = late.as_ref().map_or(response::SUCCESS, |late| late.code);
@@ -146,7 +141,7 @@ impl store::Told<StoreError> for Sent {
 }
 
 impl Sent {
-    fn send(mut self: Box<Self>, code: i32, remark: Option<&str>, reached: Option<Durability>) {
+    fn send(mut self: Box<Self>, code: i32, remark: Option<&str>, reached: Durability) {
         if let Some(Open { state, reply, answer }) = self.open.take() {
             reply.send_written(code, remark, |head| {
                 answer.write(&state, &self, reached, head);
@@ -165,7 +160,7 @@ impl Sent {
 
 impl Answer {
     /// The fields of the answer.
-    fn write(&self, state: &State, sent: &Sent, reached: Option<Durability>, head: &mut HeadWriter<'_>) {
+    fn write(&self, state: &State, sent: &Sent, reached: Durability, head: &mut HeadWriter<'_>) {
         head.plain("msgId", |out| write_ids(out, state.store_host(), &sent.stored));
         head.number("queueId", i64::from(self.queue_id));
         head.number("queueOffset", sent.stored.queue_offset);
@@ -178,8 +173,8 @@ impl Answer {
             let handle = Handle::write(&topic.name, broker, *due_ms, &sent.key);
             head.text("recallHandle", &handle);
         }
-        if let Some(level) = reached {
-            head.text(DURABILITY, level.name());
+        if self.is_asked {
+            head.text(DURABILITY, reached.name());
         }
     }
 }
@@ -269,7 +264,7 @@ impl Send {
         };
         let answer = Answer {
             queue_id,
-            asked,
+            is_asked: asked.is_some(),
             waits: self.waits(asked, &known),
             half,
             recall: due_ms
@@ -315,7 +310,7 @@ impl Send {
         let items = items_of(body)?;
         let answer = Answer {
             queue_id,
-            asked,
+            is_asked: asked.is_some(),
             waits: self.waits(asked, &known),
             half: false,
             recall: None,
