@@ -183,7 +183,9 @@ fn a_failed_fsync_of_a_burst_answers_everyone_and_is_not_tried_again() {
     disk.heal();
     let (_, _, syncs) = disk.counts();
     let (done, late) = mpsc::channel();
-    store.when_durable(i64::MAX, move |result| done.send(result).unwrap());
+    let waits = Box::new(move |result| done.send(result).unwrap());
+    let told = Box::new(move |_| Some((i64::MAX, waits as OnDurable)));
+    store.put_in_burst(&message("T", 0, b"x", ""), told);
     store.end_burst();
     assert!(matches!(late.try_recv(), Ok(Err(StoreError::ReadOnly { .. }))));
     assert_eq!(disk.counts().2, syncs, "never tried again");
