@@ -15,7 +15,10 @@ settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the choice of real RocketMQ versions."""
+    """Add the choice of real RocketMQ versions, and of what is too long for the gate."""
+    parser.addoption(
+        "--nightly", action="store_true", help="also run the tests that are too long for the gate"
+    )
     parser.addoption(
         "--rocketmq-versions",
         default="5.5.0",
@@ -49,3 +52,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="2",
         help="how often tests/e2e/test_kill.py kills a broker under load, at each level",
     )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that are too long for the gate, unless the run asks for them."""
+    if config.getoption("--nightly"):
+        return
+    long = [item for item in items if item.get_closest_marker("nightly")]
+    config.hook.pytest_deselected(items=long)
+    items[:] = [item for item in items if item not in long]
