@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 ROWS ?= 336776
 SEQUENCES ?= 10000
+VERSIONS ?= 5.5.0,4.9.7,4.6.1
+PARTS ?=
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 # Tests of the store that use the system's files; of the others there is no unsafe code behind.
 ON_FILES := append_and_read bad_input brakes bursts cached config_file deleted_topics delayed ends extended faults formats kill \
@@ -15,19 +17,20 @@ export PIP_QUIET := 1
 unexport CONDA_PREFIX
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test python gate fmt lint types mypy stubs dev deps unit rust interop bench chaos leaks faults loom asan wheel docs clean
+.PHONY: help demo test python gate fmt lint types mypy stubs dev deps unit rust nightly interop sparkreal sequences long bench benchdeps chaos leaks \
+	faults loom asan wheel docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
-demo: dev ## 336,776 flights from Python through our broker into Spark, the broker killed on the way (ROWS=n)
-	@$(PYTHON) tools/need.py java
+# What is missing is said before anything is built: `deps` would take minutes first.
+demo: needs-rust needs-java dev ## 336,776 flights from Python through our broker into Spark, the broker killed on the way (ROWS=n)
 	$(BIN)/python -m examples.flights --rows $(ROWS) --out demo-out
 
-test: dev rust python ## every test: Rust, Python, real RocketMQ 5.5.0, Spark
+test: needs-rust dev rust python ## Rust, Python, real RocketMQ 5.5.0, Spark; `make nightly` runs what this leaves out
 
 python: dev
-	@$(PYTHON) tools/need.py --soft java maven
+	@$(PYTHON) tools/need.py --soft javac maven
 	$(PYTEST) -rs
 
 gate: fmt lint types test ## what CI runs: format, lints, types, then `make test`
@@ -50,8 +53,10 @@ mypy: deps
 stubs: dev
 	$(BIN)/python -m mypy.stubtest pyrmq._core --allowlist tools/stubtest-allowlist.txt
 
-dev: deps ## a release build, importable in .venv
-	@$(PYTHON) tools/need.py rust
+needs-%:
+	@$(PYTHON) tools/need.py $*
+
+dev: needs-rust deps ## a release build, importable in .venv
 	$(BIN)/maturin develop --release --quiet
 
 deps: $(VENV)/.deps
@@ -66,13 +71,24 @@ $(VENV)/.deps: pyproject.toml tools/requirements.py
 unit: dev ## the quick rings only: no Java, no Spark
 	$(PYTEST) -m "not interop and not interop_all and not spark and not faults and not slow"
 
-rust: deps ## the Rust tests
-	@$(PYTHON) tools/need.py rust
+rust: needs-rust deps ## the Rust tests
 	cargo test --workspace --exclude pyrmq-bindings --all-features --quiet
 
-interop: dev ## real RocketMQ 5.5.0, 4.9.7 and 4.6.1, servers and clients
-	@$(PYTHON) tools/need.py java maven
-	$(PYTEST) -rs tests/interop --rocketmq-versions=5.5.0,4.9.7,4.6.1 --name-sequences=$(SEQUENCES)
+nightly: needs-rust needs-javac needs-maven dev ## what the gate leaves out, one table at the end (PARTS="loom chaos" picks some)
+	$(PYTHON) tools/nightly.py $(PARTS)
+
+interop: needs-javac needs-maven benchdeps ## real RocketMQ 5.5.0, 4.9.7 and 4.6.1, servers and clients
+	$(PYTEST) -rs tests/interop --rocketmq-versions=$(VERSIONS) --name-sequences=150
+
+sparkreal: needs-javac needs-maven dev ## the Spark source on brokers of the three versions
+	$(PYTEST) -rs tests/spark/test_real.py --rocketmq-versions=$(VERSIONS)
+
+sequences: needs-javac needs-maven dev ## random request sequences for our name server and the real one (SEQUENCES=n)
+	$(PYTEST) -rs tests/interop/test_name_sequences.py --name-sequences=$(SEQUENCES)
+
+long: needs-javac needs-maven dev ## tests that are too long for the gate and need one RocketMQ version at most
+	$(PYTEST) -rs --nightly -m nightly
+	cargo test --release --workspace --exclude pyrmq-bindings --all-features -- --ignored --skip nothing_acknowledged_is_lost --skip nothing_is_lost_at_many_crashes
 
 chaos: dev ## a million messages while brokers and name servers are killed, stopped and cut off
 	$(PYTEST) -rs -s tests/chaos --chaos-messages=1000000 --chaos-slack-ms=100
@@ -80,28 +96,25 @@ chaos: dev ## a million messages while brokers and name servers are killed, stop
 leaks: dev ## a million sends, ten thousand producers opened and closed: nothing is left behind
 	$(PYTEST) -rs -s tests/e2e/test_leaks.py --leak-sends=1000000 --leak-producers=10000
 
-faults: deps ## 10,000 crash points of a simulated disk (PYRMQ_FAULT_POINTS=n, PYRMQ_FAULT_SEED=n replays one run)
-	@$(PYTHON) tools/need.py rust
+faults: needs-rust deps ## 10,000 crash points of a simulated disk (PYRMQ_FAULT_POINTS=n, PYRMQ_FAULT_SEED=n replays one run)
 	cargo test --release -p pyrmq-store --test timer_crash -- --include-ignored
 	cargo test --release -p pyrmq-store --test crash_points -- --include-ignored --nocapture --test-threads=1
 
-loom: deps ## every interleaving of the group commit's threads
-	@$(PYTHON) tools/need.py rust
+loom: needs-rust deps ## every interleaving of the group commit's threads
 	RUSTFLAGS="--cfg pyrmq_loom" CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo test -p pyrmq-store --target-dir target/loom --test loom_group_commit
 
-asan: deps ## the store's tests over real files under the address sanitizer of a nightly compiler
-	@$(PYTHON) tools/need.py rust
-	@cargo +nightly --version >/dev/null 2>&1 || { echo "make asan needs a nightly compiler: rustup toolchain install nightly"; exit 1; }
-	RUSTFLAGS=-Zsanitizer=address CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo +nightly test -p pyrmq-store --target-dir target/asan --target $(HOST) $(addprefix --test ,$(ON_FILES))
+# RUSTC_BOOTSTRAP lets the pinned compiler take the sanitizer's flag; its runtime comes with every toolchain.
+asan: needs-rust deps ## the store's tests over real files under the address sanitizer
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo test -p pyrmq-store --target-dir target/asan --target $(HOST) $(addprefix --test ,$(ON_FILES))
 
-bench: dev ## ours and Apache's beside each other, the figures of the README
-	@$(PYTHON) tools/need.py java maven
+benchdeps: dev
 	$(BIN)/python tools/requirements.py bench > $(VENV)/bench.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement $(VENV)/bench.txt
+
+bench: needs-javac needs-maven wheel benchdeps ## ours and Apache's beside each other, the figures of the README
 	$(BIN)/python -m benches.e2e --out benches/results
 
-wheel: deps ## one abi3 wheel in dist/
-	@$(PYTHON) tools/need.py rust
+wheel: needs-rust deps ## one abi3 wheel in dist/
 	$(BIN)/maturin build --release --quiet --out dist
 	@ls -l dist/*.whl
 

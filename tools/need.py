@@ -1,7 +1,8 @@
 """Say in one line what a machine lacks for a make target.
 
-`need.py rust java` ends with status 1 and names what is missing. With `--soft` it only tells what
-will be left out, except under CI=true, where a missing part is a failure.
+`need.py rust java` ends with status 1 and names what is missing. `javac` includes `java`. With
+`--soft` it only tells what will be left out, except under CI=true, where a missing part is a
+failure.
 """
 
 from __future__ import annotations
@@ -11,17 +12,42 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
+
+MANIFEST = Path(__file__).resolve().parent.parent / "Cargo.toml"
 
 
-def _version(command: list[str], pattern: str) -> int | None:
+def _output(command: list[str]) -> str | None:
+    """Return what a command prints; None where it cannot be run."""
     if shutil.which(command[0]) is None:
         return None
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(pattern, done.stdout + done.stderr)
-    return int(found.group(1)) if found else None
+    return done.stdout + done.stderr
+
+
+def _java() -> str | None:
+    found = re.search(r'version "(\d+)', _output(["java", "-version"]) or "")
+    if found is None or int(found.group(1)) < 17:
+        return f"Java 17 (`java`; found: {found.group(1) if found else 'none'})"
+    return None
+
+
+def _rust() -> str | None:
+    # Run where the toolchain is pinned: rustup may fetch it now, which takes longer than a look.
+    printed = _output(["cargo", "--version"])
+    if printed is None:
+        return "a Rust toolchain (`cargo`; rustup installs it)"
+    wanted = re.search(r'rust-version = "(\d+)\.(\d+)"', MANIFEST.read_text(encoding="utf-8"))
+    found = re.search(r"cargo (\d+)\.(\d+)", printed)
+    if wanted and (not found or tuple(map(int, found.groups())) < tuple(map(int, wanted.groups()))):
+        need = ".".join(wanted.groups())
+        return (
+            f"Rust {need} or newer (found: {printed.strip() or 'nothing'}; `rustup update` helps)"
+        )
+    return None
 
 
 def lacks(part: str) -> str | None:
@@ -31,14 +57,13 @@ def lacks(part: str) -> str | None:
             found = sys.version.split()[0]
             return f"Python 3.11 or newer (this is {found}; choose one with PYTHON=...)"
     elif part == "rust":
-        if shutil.which("cargo") is None:
-            return "a Rust toolchain (`cargo`; rustup installs it)"
+        return _rust()
     elif part == "java":
-        found = _version(["java", "-version"], r'version "(\d+)')
-        if found is None or found < 17:
-            return f"Java 17 (`java`; found: {found or 'none'})"
-        if shutil.which("javac") is None:
-            return "a Java 17 development kit (`javac`)"
+        return _java()
+    elif part == "javac":
+        if (missing := _java()) or shutil.which("javac") is not None:
+            return missing
+        return "a Java 17 development kit (`javac`)"
     elif part == "maven":
         if shutil.which("mvn") is None:
             return "Maven (`mvn`)"

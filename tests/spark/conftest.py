@@ -7,12 +7,13 @@ import itertools
 import os
 import shutil
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from tests.interop.conftest import versions_of as asked_versions
 from tests.spark.topic import Topic
 
 if TYPE_CHECKING:
@@ -73,14 +74,20 @@ def spark() -> Iterator[SparkSession]:
         session.stop()
 
 
-@pytest.fixture(scope="session")
-def java_site() -> Iterator[Site]:
-    """The real RocketMQ 5.5.0."""
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test that uses the real RocketMQ on every version that the run asks for."""
+    if "version" in metafunc.fixturenames:
+        metafunc.parametrize("version", asked_versions(metafunc.config), scope="session")
+
+
+@contextmanager
+def real_site(version: str) -> Iterator[Site]:
+    """Run the real name server and broker of one version."""
     from tests.interop import artifacts
     from tests.interop.rocketmq import java_pair
 
     artifacts.require_java()
-    names, broker = java_pair("5.5.0")
+    names, broker = java_pair(version)
     with ExitStack() as stack:
         stack.callback(names.kill)
         names.start()
@@ -90,10 +97,18 @@ def java_site() -> Iterator[Site]:
 
 
 @pytest.fixture(scope="session")
+def java_site(version: str) -> Iterator[Site]:
+    """The real RocketMQ of one version."""
+    with real_site(version) as site:
+        yield site
+
+
+@pytest.fixture(scope="session")
 def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     """Our cluster; the real one with --rocketmq-control, to check the tests themselves."""
     if request.config.getoption("--rocketmq-control"):
-        yield request.getfixturevalue("java_site")
+        with real_site(asked_versions(request.config)[0]) as site:
+            yield site
         return
     from pyrmq.testing import cluster
 

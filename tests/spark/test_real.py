@@ -1,4 +1,4 @@
-"""The source on the real RocketMQ 5.5.0."""
+"""The source on the real RocketMQ, of each version that the run asks for."""
 
 from __future__ import annotations
 

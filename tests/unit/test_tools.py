@@ -1,0 +1,120 @@
+"""The tools behind the make targets: what a machine lacks, and the table of the nightly run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tools import nightly
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def need(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run need.py on a machine that has only the programs given as name and script."""
+
+    def run(*words: str, **programs: str) -> subprocess.CompletedProcess[str]:
+        for name, script in programs.items():
+            path = tmp_path / name
+            path.write_text(f"#!/bin/sh\n{script}\n")
+            path.chmod(0o755)
+        return subprocess.run(
+            [sys.executable, ROOT / "tools" / "need.py", *words],
+            env={"PATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+        )
+
+    return run
+
+
+def test_an_old_rust_is_named_with_what_is_wanted(
+    need: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done = need("rust", cargo="echo cargo 1.70.0 '(abc 2023-06-01)'")
+    assert done.returncode == 1
+    assert re.search(r"missing: Rust 1\.\d+ or newer \(found: cargo 1\.70\.0", done.stderr)
+
+
+def test_all_missing_parts_are_told_in_one_line(
+    need: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done = need("rust", "java", "maven")
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert all(name in done.stderr for name in ("`cargo`", "`java`", "`mvn`"))
+
+
+def test_a_machine_with_java_but_no_compiler_can_run_the_demo_and_not_the_tests(
+    need: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    java = "echo 'openjdk version \"21.0.1\" 2023-10-17' >&2"
+    assert need("java", java=java).returncode == 0
+    done = need("javac", java=java)
+    assert done.returncode == 1
+    assert "`javac`" in done.stderr
+
+
+def test_what_is_missing_is_told_before_anything_is_built() -> None:
+    # `make demo` with an interpreter that finds nothing must not get as far as the environment.
+    done = subprocess.run(
+        ["make", "--dry-run", "--always-make", "demo"],
+        cwd=ROOT,
+        env={**os.environ, "MAKEFLAGS": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    lines = done.stdout.splitlines()
+    first = {
+        word: next(number for number, line in enumerate(lines) if word in line)
+        for word in ("need.py rust", "need.py java", "-m venv", "maturin")
+    }
+    assert list(first.values()) == sorted(first.values())
+
+
+def test_every_part_of_the_nightly_run_is_a_make_target() -> None:
+    targets = re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(nightly.PARTS) <= set(targets)
+
+
+def test_the_nightly_run_counts_what_both_runners_print() -> None:
+    text = (
+        "===== 3 failed, 10 passed, 2 skipped, 1 error in 12.34s (0:00:12) =====\n"
+        "test result: ok. 7 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n"
+    )
+    assert nightly.counted(text) == {"passed": 17, "failed": 4, "skipped": 2}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "verdict"),
+    [
+        ("echo '== 2 passed in 0.10s =='", "ok"),
+        ("echo '== 2 passed in 0.10s =='; exit 3", "FAILED (status 3)"),
+        ("echo '== 1 failed, 2 passed in 0.10s =='; exit 0", "FAILED (status 0)"),
+        ("echo nothing", "FAILED (ran no test)"),
+        ("sleep 60", "not done after"),
+    ],
+)
+def test_a_part_fails_by_its_status_its_tests_or_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str, verdict: str
+) -> None:
+    program = tmp_path / "make"
+    program.write_text(f"#!/bin/sh\n{recipe}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(nightly, "LOGS", tmp_path)
+    monkeypatch.setattr(nightly, "LIMIT_S", 1 if "sleep" in recipe else 60)
+    assert nightly.run("loom").verdict.startswith(verdict)
