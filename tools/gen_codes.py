@@ -44,8 +44,8 @@ def render(source: str) -> str:
         )
         if found is None:
             raise ValueError(f"no table of module {module} in {SOURCE.name}")
-        rows = re.findall(r"^\s*(\w+) = (-?\d+),", found.group(1), re.MULTILINE)
-        lines = "\n".join(f"    {code} = {value}" for code, value in rows)
+        rows = re.findall(r"^\s*(\w+) = (-?[\d_]+),$", found.group(1), re.MULTILINE)
+        lines = "\n".join(f"    {code} = {int(value)}" for code, value in rows)
         parts.append(f'\n\nclass {name}(IntEnum):\n    """{doc}"""\n\n{lines}\n')
     return "".join(parts)
 

@@ -5,13 +5,16 @@ Run it by `make docs`; a test fails when the page is not what this writes.
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 from pyrmq import Broker, NameServer, _core
 from pyrmq.codes import RequestCode
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "compat.md"
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "compat.md"
+APACHE = ROOT / "tests" / "golden" / "codes.json"
 
 _HEAD = """\
 # What answers which request code
@@ -24,11 +27,15 @@ REQUEST_CODE_NOT_SUPPORTED with a remark that says why. A code that is not liste
 unless an application registers a handler for it (`Broker.processors.register`,
 `NameServer.processors.register`).
 
+`versions`: which of 4.6.1, 4.9.7 and 5.5.0 have the number in their `RequestCode`, read out of
+their jars (`tests/interop/record_codes.py`). `internal`: none has it, Apache's controller uses it
+within itself.
+
 Beside the codes: Spark writes no topic yet. `df.write.format("rocketmq")` and `df.writeStream`
 raise an error that says so.
 
-| code | name | name server | broker | note |
-|---|---|---|---|---|
+| code | name | versions | name server | broker | note |
+|---|---|---|---|---|---|
 """
 
 Rows = dict[int, tuple[str, str]]
@@ -43,21 +50,33 @@ def _rows(native: list[tuple[int, str, str]], python: list[int]) -> Rows:
     return rows
 
 
+def _versions() -> dict[int, str]:
+    """The Apache versions that know a request code, oldest first."""
+    recorded = json.loads(APACHE.read_text(encoding="utf-8"))
+    known: dict[int, list[str]] = {}
+    for version in reversed(recorded):
+        for code in set(recorded[version]["request"].values()):
+            known.setdefault(code, []).append(version.rsplit(".", 1)[0])
+    return {code: ", ".join(versions) for code, versions in known.items()}
+
+
 def render() -> str:
     """The page's text."""
     names = _rows(_core.name_server_rows(), NameServer().processors.codes)
     brokers = _rows(_core.broker_rows(), Broker().processors.codes)
+    versions = _versions()
     lines = []
     for code in sorted(RequestCode):
         cells = [rows.get(code, ("refused", "")) for rows in (names, brokers)]
-        notes = [note for kind, note in cells if note and kind != "refused"]
-        if not notes:
-            # Why neither serves it: the broker's reason says more, since most codes are a broker's.
-            notes = [note for _, note in reversed(cells) if note][:1]
-        kinds = " | ".join("" if kind == "refused" else kind for kind, _ in cells)
         if all(kind == "refused" for kind, _ in cells):
+            # The name server knows why for what it could serve, the broker for all else.
+            notes = [next(note for _, note in cells if note)]
             kinds = "refused | refused"
-        lines.append(f"| {int(code)} | {code.name} | {kinds} | {'; '.join(notes)} |")
+        else:
+            notes = [note for kind, note in cells if note and kind != "refused"]
+            kinds = " | ".join("" if kind == "refused" else kind for kind, _ in cells)
+        known = versions.get(code, "internal")
+        lines.append(f"| {int(code)} | {code.name} | {known} | {kinds} | {'; '.join(notes)} |")
     return _HEAD + "\n".join(lines) + "\n"
 
 

@@ -14,6 +14,7 @@ pub(crate) mod pull;
 pub(crate) mod query;
 mod readers;
 pub(crate) mod recall;
+mod refusals;
 pub(crate) mod reply;
 pub(crate) mod retention;
 mod rows;

@@ -4,6 +4,7 @@ use super::back::send_back;
 use super::call::Call;
 use super::pull::Pull;
 use super::recall::{self, Recall};
+use super::refusals::REFUSALS;
 use super::reply::SendReply;
 use super::send::Send;
 use super::{
@@ -184,49 +185,6 @@ const PYTHON: &[(i32, &str)] = &[
     (request::GET_BROKER_CONFIG, ""),
 ];
 const NO_PYTHON: &str = "it is served by the Python side, which does not run here";
-
-/// What is asked of others than a broker, or comes with a later part.
-const REFUSALS: &[(&[i32], &str)] = &[
-    (
-        &[
-            request::POP_MESSAGE,
-            request::ACK_MESSAGE,
-            request::BATCH_ACK_MESSAGE,
-            request::CHANGE_MESSAGE_INVISIBLETIME,
-            request::PEEK_MESSAGE,
-            request::NOTIFICATION,
-            request::POLLING_INFO,
-            request::POP_ROLLBACK,
-            request::SET_MESSAGE_REQUEST_MODE,
-            request::GET_ALL_MESSAGE_REQUEST_MODE,
-            request::QUERY_ASSIGNMENT,
-        ],
-        "pop consumption is not built yet, consumers allocate queues themselves",
-    ),
-    (
-        &[request::GET_TIMER_METRICS],
-        "numbers of timer messages by topic are not kept; slaves, which ask for them, are not built yet",
-    ),
-    (
-        &[
-            request::EXCHANGE_BROKER_HA_INFO,
-            request::GET_BROKER_HA_STATUS,
-            request::RESET_MASTER_FLUSH_OFFSET,
-            request::GET_BROKER_EPOCH_CACHE,
-            request::NOTIFY_BROKER_ROLE_CHANGED,
-            request::NOTIFY_MIN_BROKER_ID_CHANGE,
-        ],
-        "replication is not built yet",
-    ),
-    (
-        &[request::UPDATE_AND_CREATE_STATIC_TOPIC],
-        "static topics are not built yet",
-    ),
-    (
-        &[request::GET_ROUTEINFO_BY_TOPIC, request::GET_BROKER_CLUSTER_INFO],
-        "name servers answer this, a broker does not",
-    ),
-];
 
 const NOT_SERVED: &str = "this broker does not serve this request";
 
