@@ -101,12 +101,9 @@ def table(outcomes: list[Outcome]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for one in outcomes:
-        counts = " | ".join(
-            str(one.counts.get(word, 0)) for word in ("passed", "failed", "skipped")
-        )
-        lines.append(
-            f"| {one.part} | {one.verdict} | {counts} | {one.seconds / 60:.1f} | {PARTS[one.part]} |"
-        )
+        counts = [str(one.counts.get(word, 0)) for word in ("passed", "failed", "skipped")]
+        cells = [one.part, one.verdict, *counts, f"{one.seconds / 60:.1f}", PARTS[one.part]]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

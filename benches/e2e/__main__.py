@@ -29,6 +29,7 @@ from benches.e2e.selection import selection_rows
 from benches.e2e.servers import VERSION, apache, ours
 from benches.e2e.store import store_rows
 from benches.e2e.store_broker import PARTS, store_broker_rows
+from pyrmq import _core
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,6 +148,11 @@ def table(done: list[rows.Row]) -> str:
     return "\n".join(lines)
 
 
+def wheel_wanted(chosen: str | None) -> bool:
+    """Say whether the row of the wheel was asked for; it comes with `import`."""
+    return chosen is None or "import" in chosen.split(",")
+
+
 @contextmanager
 def installed() -> Iterator[None]:
     """Let the processes that start find compiled modules, as pip leaves those of a wheel."""
@@ -182,6 +188,10 @@ def main() -> int:
         f"batch,drain,python (default: all); parts of store: {','.join(PARTS)}",
     )
     arguments = parser.parse_args()
+    if _core.BUILD_PROFILE != "release":
+        parser.error(f"pyrmq is a {_core.BUILD_PROFILE} build: run `make dev` first")
+    if wheel_wanted(arguments.rows) and not list((ROOT / "dist").glob("*.whl")):
+        print("left out: the wheel's size; `make wheel` makes one in dist/", file=sys.stderr)
     with installed():
         done = measure(arguments)
     print(table(done))

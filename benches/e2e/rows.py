@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -12,11 +13,17 @@ from typing import TYPE_CHECKING, Any
 from benches.e2e.servers import Side, cpu_seconds, ours, resident_mib
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.interop.driver import Driver
 
 Sample = dict[str, float]
+
+WARM_WINDOW_S = 2
+WARM_WINDOWS = 15
+WARM_SHARE = 0.05
+"""Two windows agree when they differ by no more than this share."""
 
 
 @dataclass(kw_only=True)
@@ -81,22 +88,41 @@ def java_sends(
     row: Row,
 ) -> Row:
     """The Java client sends synchronously, one message or one batch at a time."""
-    for turn in range(rounds):
+
+    def send(side: Side, seconds: int) -> tuple[float, float]:
+        result, cpu = _with_cpu(
+            side,
+            driver,
+            "bench.send",
+            topic=f"bench-{threads}-{batch}",
+            threads=threads,
+            batch=batch,
+            seconds=seconds,
+            warmup=0,
+        )
+        if result["failed"]:
+            print(f"  {side.name}: {result['failed']} sends failed", file=sys.stderr)
+        return result["perSecond"], cpu
+
+    for side in sides:
+        _warm(lambda side=side: send(side, WARM_WINDOW_S)[0])  # type: ignore[misc]
+    for _ in range(rounds):
         for side in sides:
-            result, cpu = _with_cpu(
-                side,
-                driver,
-                "bench.send",
-                topic=f"bench-{threads}-{batch}",
-                threads=threads,
-                batch=batch,
-                seconds=seconds,
-                warmup=0 if turn else 2,
-            )
-            if result["failed"]:
-                print(f"  {side.name}: {result['failed']} sends failed", file=sys.stderr)
-            row.add(side.name, result["perSecond"], cpu if turn else None)
+            # Nobody shall pay for the other side's pages.
+            os.sync()
+            row.add(side.name, *send(side, seconds))
     return row
+
+
+def _warm(window: Callable[[], float]) -> None:
+    """Run a load until two windows agree: a JVM that still compiles is not what people run."""
+    before = window()
+    for _ in range(WARM_WINDOWS):
+        now = window()
+        if abs(now - before) <= WARM_SHARE * max(now, before):
+            return
+        before = now
+    print(f"  not steady after {WARM_WINDOWS} windows of {WARM_WINDOW_S} s", file=sys.stderr)
 
 
 def java_drains(sides: list[Side], driver: Driver, *, rounds: int, count: int, row: Row) -> Row:
@@ -115,8 +141,10 @@ def java_drains(sides: list[Side], driver: Driver, *, rounds: int, count: int, r
                 count=count - written,
             )
             written += int(result["messages"])
-    for turn in range(rounds):
+    # The first turn of each side warms it and the client, and does not count.
+    for turn in range(rounds + 1):
         for side in sides:
+            os.sync()
             result, cpu = _with_cpu(
                 side,
                 driver,
@@ -128,7 +156,8 @@ def java_drains(sides: list[Side], driver: Driver, *, rounds: int, count: int, r
             )
             if not result["whole"]:
                 print(f"  {side.name}: only {result['messages']} of {count} came", file=sys.stderr)
-            row.add(side.name, result["perSecond"], cpu)
+            if turn:
+                row.add(side.name, result["perSecond"], cpu)
     return row
 
 
@@ -178,11 +207,13 @@ def python_sends(sides: list[Side], *, rounds: int, count: int, size: int) -> Ro
 
     row = Row(what=f"pyrmq producer, send_batch, {size} B", unit="msg/s", target="(goal: 600,000)")
     body = bytes(size)
-    for turn in range(rounds):
+    for turn in range(rounds + 1):
         for side in sides:
+            os.sync()
             with Producer(name_server=side.name_server, group=f"bench-python-{turn}") as producer:
                 producer.send("bench-python", body)
                 started = time.perf_counter()
                 producer.send_batch("bench-python", [body] * count)
-                row.add(side.name, count / (time.perf_counter() - started))
+                if turn:
+                    row.add(side.name, count / (time.perf_counter() - started))
     return row

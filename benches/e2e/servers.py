@@ -24,10 +24,12 @@ MEASURED_STORE = {
     "mappedFileSizeConsumeQueue": 6000000,
     "maxHashSlotNum": 5000000,
     "maxIndexNum": 20000000,
-    "messageIndexSafe": "false",
     "timerWheelEnable": "true",
 }
-"""Apache's own sizes but for the segment, which is 128 MiB on both sides."""
+"""What both sides are started with: Apache's own sizes but for the segment, which is 128 MiB."""
+
+JAVA_STORE = {**MEASURED_STORE, "messageIndexSafe": "false"}
+"""The same for the Java broker, which the tests start with another index setting."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +65,9 @@ def resident_mib(pid: int) -> float:
 def ours(root: Path | None = None) -> Iterator[tuple[Side, float]]:
     """Run `pyrmq server`; yields it with the milliseconds until it was ready."""
     with tempfile.TemporaryDirectory(prefix="pyrmq-bench-", dir=root) as home:
+        config = Path(home) / "broker.conf"
+        lines = [f"{key}={value}" for key, value in MEASURED_STORE.items()]
+        config.write_text("\n".join(lines), encoding="utf-8")
         command = [
             sys.executable,
             "-m",
@@ -71,6 +76,8 @@ def ours(root: Path | None = None) -> Iterator[tuple[Side, float]]:
             "--json",
             "--store",
             f"{home}/store",
+            "--config",
+            str(config),
         ]
         command += ["--listen-port", "0", "--name-server-port", "0"]
         started = time.perf_counter()
@@ -95,7 +102,7 @@ def apache() -> Iterator[tuple[Side, float]]:
         started = time.perf_counter()
         names = stack.enter_context(JavaNameServer(VERSION, quick=False))
         broker = stack.enter_context(
-            JavaBroker(VERSION, names.address, quick=False, heap_mb=1024, properties=MEASURED_STORE)
+            JavaBroker(VERSION, names.address, quick=False, heap_mb=1024, properties=JAVA_STORE)
         )
         took = (time.perf_counter() - started) * 1000
         yield Side(name="apache", name_server=names.address, broker_pid=broker.pid), took

@@ -23,7 +23,7 @@ from tests.interop.rocketmq import JavaBroker, JavaNameServer
 
 from benches.e2e.generator import Load, binary, build
 from benches.e2e.rows import Row
-from benches.e2e.servers import MEASURED_STORE, VERSION, cpu_seconds
+from benches.e2e.servers import JAVA_STORE, MEASURED_STORE, VERSION, cpu_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -61,14 +61,15 @@ def _side(
     name: str, properties: Mapping[str, object]
 ) -> Iterator[tuple[str, OurBroker | JavaBroker]]:
     """Run one side; the name server's address and the broker."""
-    settings = {**MEASURED_STORE, **properties}
     with ExitStack() as stack:
         if name == "ours":
             names = stack.enter_context(OurNameServer())
+            settings: dict[str, object] = {**MEASURED_STORE, **properties}
             broker: OurBroker | JavaBroker = OurBroker(names.address, properties=settings)
             yield names.address, stack.enter_context(broker)
             return
         java = stack.enter_context(JavaNameServer(VERSION, quick=False))
+        settings = {**JAVA_STORE, **properties}
         broker = JavaBroker(VERSION, java.address, quick=False, heap_mb=1024, properties=settings)
         yield java.address, stack.enter_context(broker)
 
@@ -274,7 +275,8 @@ def _first_send(
     with contextlib.suppress(DriverError):
         driver.send(producer, "bench-restart", count=100)
     broker.kill()
-    settings = {**MEASURED_STORE, "listenPort": broker.port}
+    shared = MEASURED_STORE if name == "ours" else JAVA_STORE
+    settings = {**shared, "listenPort": broker.port}
     options = {"store_dir": broker.store_dir, "port": broker.port, "properties": settings}
     again = (
         OurBroker(address, **options)
@@ -303,16 +305,17 @@ def _start(rounds: int, queues: int, megabytes: int) -> list[Row]:
     clean = _row(f"start of the broker after a clean stop, {size}", "s", "<= 5 s", less=True)
     with tempfile.TemporaryDirectory(prefix="pyrmq-bench-") as home:
         store = Path(home) / "store"
-        command = [binary("store_bench"), "--fill", "--queues", str(queues)]
-        with subprocess.Popen(
-            [*command, "--mb", str(megabytes), store], stdout=subprocess.PIPE, text=True
-        ) as filling:
-            assert filling.stdout is not None
-            filling.stdout.readline()
-            filling.kill()
+        command = [binary("store_bench"), "--queues", str(queues), "--mb", str(megabytes)]
         for turn in range(rounds):
-            if turn:
-                (store / "abort").touch()
+            # The first fills an empty store, the others put a few messages into each queue again.
+            with subprocess.Popen(
+                [*command, "--more" if turn else "--fill", store],
+                stdout=subprocess.PIPE,
+                text=True,
+            ) as filling:
+                assert filling.stdout is not None
+                filling.stdout.readline()
+                filling.kill()
             for row in (killed, clean):
                 broker = OurBroker("127.0.0.1:9", store_dir=store, properties=DEFAULT_STORE)
                 begin = time.perf_counter()

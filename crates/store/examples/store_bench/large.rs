@@ -10,10 +10,20 @@ use std::time::Duration;
 
 /// Fills a store with `megabytes` of messages in `queues` queues.
 pub(crate) fn fill(arguments: &Arguments, store: &Store) {
+    put_round_robin(arguments, store, arguments.megabytes << 20);
+}
+
+/// Puts one message into each queue, so that a crash finds something behind the last clean stop.
+pub(crate) fn more(arguments: &Arguments, store: &Store) {
+    put_round_robin(arguments, store, 0);
+}
+
+/// Puts messages into one queue after the other until each has one and the log ends at `until` or behind it.
+fn put_round_robin(arguments: &Arguments, store: &Store, until: usize) {
     let body = vec![7u8; 800];
     let mut stored = 0;
     let mut number = 0;
-    while stored < arguments.megabytes << 20 || number < arguments.queues {
+    while stored < until || number < arguments.queues {
         let queue = number % arguments.queues;
         let topic = format!("topic-{}", queue / 64);
         let mut message = message(&body, i32::try_from(queue % 64).unwrap());
@@ -28,9 +38,22 @@ pub(crate) fn start(arguments: &Arguments) {
     let mut clean = Vec::new();
     let mut killed = Vec::new();
     drop(std::fs::remove_dir_all(&arguments.root));
-    // A process of its own, so that the kill is a real one.
+    for round in 0..arguments.rounds {
+        kill_while_it_fills(arguments, if round == 0 { "--fill" } else { "--more" });
+        let mut store = None;
+        killed.push(seconds(|| store = Some(open(Options::new(&arguments.root)))));
+        store.take().unwrap().close().expect("a clean stop");
+        clean.push(seconds(|| store = Some(open(Options::new(&arguments.root)))));
+        store.take().unwrap().close().expect("a clean stop");
+    }
+    tell("start_after_kill", "s", &killed);
+    tell("start_clean", "s", &clean);
+}
+
+/// Runs this program on the directory, in a process of its own, and kills that once it has put its messages.
+fn kill_while_it_fills(arguments: &Arguments, how: &str) {
     let mut child = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--fill", "--queues", &arguments.queues.to_string()])
+        .args([how, "--queues", &arguments.queues.to_string()])
         .args(["--mb", &arguments.megabytes.to_string()])
         .arg(&arguments.root)
         .stdin(Stdio::piped())
@@ -41,20 +64,6 @@ pub(crate) fn start(arguments: &Arguments) {
     lines.next().expect("it fills").expect("it says so");
     child.kill().expect("killed");
     child.wait().expect("gone");
-    for round in 0..arguments.rounds {
-        if round > 0 {
-            RealFs
-                .create(&arguments.root.join("abort"))
-                .expect("an abort file");
-        }
-        let mut store = None;
-        killed.push(seconds(|| store = Some(open(Options::new(&arguments.root)))));
-        store.take().unwrap().close().expect("a clean stop");
-        clean.push(seconds(|| store = Some(open(Options::new(&arguments.root)))));
-        store.take().unwrap().close().expect("a clean stop");
-    }
-    tell("start_after_kill", "s", &killed);
-    tell("start_clean", "s", &clean);
 }
 
 fn resident_mb() -> f64 {
