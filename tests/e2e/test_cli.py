@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pyrmq import PullConsumer
 from pyrmq.cli import main
 
 if TYPE_CHECKING:
@@ -74,8 +75,31 @@ def test_lines_of_standard_input_are_messages(
     text = io.TextIOWrapper(io.BytesIO("\n".join(lines).encode()))
     monkeypatch.setattr(sys, "stdin", text)
     assert pyrmq("send", "cli-c", "-", "--queue", "0") == ["sent 2500 messages to cli-c"]
-    seen = pyrmq("tail", "cli-c", "--from", "first", "--stop")
-    assert [line.split("  ", 1)[1] for line in seen] == lines
+    for _ in range(2):
+        # However often: nobody's progress moves.
+        seen = pyrmq("tail", "cli-c", "--from", "first", "--stop")
+        assert [line.split("  ", 1)[1] for line in seen] == lines
+    (first,) = pyrmq("tail", "cli-c", "--from", "first", "--count", "1")
+    assert first.endswith("line 0")
+    assert pyrmq("tail", "cli-c", "--from", "last", "--stop") == []
+
+
+def test_tail_begins_where_it_was_told_whatever_other_tools_have_committed(
+    pyrmq: Callable[..., list[str]], rocketmq_session: Cluster
+) -> None:
+    pyrmq("topic", "create", "cli-f", "--queues", "1")
+    for body in ("one", "two"):
+        pyrmq("send", "cli-f", body)
+    with PullConsumer(
+        name_server=rocketmq_session.name_server, group="TOOLS_CONSUMER", auto_commit=None
+    ) as tool:
+        (queue,) = tool.queues("cli-f")
+        tool.assign({queue: 0})
+        assert len(tool.poll(1, timeout=10)) == 1
+        tool.commit()
+        assert len(pyrmq("tail", "cli-f", "--from", "first", "--stop")) == 2
+        assert pyrmq("tail", "cli-f", "--from", "last", "--stop") == []
+        assert tool.committed(queue) == 1
 
 
 def test_send_says_where_the_message_is(pyrmq: Callable[..., list[str]]) -> None:

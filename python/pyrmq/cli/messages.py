@@ -90,13 +90,15 @@ def _tail(words: list[str]) -> int:
     given = _tail_parser().parse_args(words)
     from pyrmq.consumer import PullConsumer
 
-    with PullConsumer(
-        name_server=given.name_server, group=_GROUP, start=given.start, auto_commit=None
-    ) as consumer:
-        queues = consumer.queues(given.topic)
-        # Taken, not shared with a group: whoever looks takes nothing away from others.
-        consumer.assign(queues, given.tags)
-        ends = {queue: consumer.bounds(queue)[1] for queue in queues} if given.stop else None
+    with PullConsumer(name_server=given.name_server, group=_GROUP, auto_commit=None) as consumer:
+        bounds = {queue: consumer.bounds(queue) for queue in consumer.queues(given.topic)}
+        # Taken, not shared with a group: whoever looks takes nothing away from others. With its own
+        # offsets: what other tools have committed for their group does not matter.
+        first = given.start == "first"
+        consumer.assign(
+            {q: begin if first else end for q, (begin, end) in bounds.items()}, given.tags
+        )
+        ends = {queue: end for queue, (_, end) in bounds.items()} if given.stop else None
         left = given.count
         while (left is None or left > 0) and not _at_end(consumer, ends):
             most = _LINES if left is None else min(left, _LINES)
