@@ -531,7 +531,7 @@ class PullConsumer:
         batch: int,
         suspend_ms: int,
         ahead_bytes: int,
-        commit_interval_ms: int,
+        commit_interval_ms: int | None,
         rebalance_interval_ms: int,
     ) -> Self: ...
     def subscribe(self, topic: str, expression: str) -> None: ...

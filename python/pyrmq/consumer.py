@@ -20,7 +20,7 @@ from typing import Literal, Self
 from pyrmq import _core
 from pyrmq._client.options import ConfiguredConsumer
 from pyrmq._client.values import milliseconds, places_of, start_of, whole
-from pyrmq.errors import ConfigError
+from pyrmq.errors import CommitError, ConfigError
 from pyrmq.message import QueueId, ReceivedMessage
 
 __all__ = ["PullConsumer"]
@@ -47,7 +47,8 @@ class PullConsumer(ConfiguredConsumer):
         batch: Messages asked for at once; Apache's brokers give 32 at most as they are configured.
         suspend: Seconds that a broker may hold a pull while there is no message.
         ahead_bytes: Bytes fetched ahead for each queue.
-        auto_commit: Seconds between commits of what is done; None: only :meth:`commit` does.
+        auto_commit: Seconds between commits of what is done. None: only :meth:`commit` commits;
+            neither time nor :meth:`close` nor giving a queue back to the group does.
         rebalance: Seconds between looks at the share of the queues; changes of the group are
             told by brokers at once.
         namespace: Goes before the names of group and topics, as a producer's does; messages show
@@ -68,7 +69,6 @@ class PullConsumer(ConfiguredConsumer):
         options = self._options
         self._core = _core.PullConsumer(**options.native())
         self._group = options.group
-        self._auto_commit = options.auto_commit is not None
         self._closed = False
         self._finalizer = weakref.finalize(self, _core.PullConsumer.shut, self._core, False)
 
@@ -192,10 +192,11 @@ class PullConsumer(ConfiguredConsumer):
         self._core.seek(queue, offset)
 
     def commit(self) -> None:
-        """Tell the brokers that everything handed out is done.
+        """Tell the brokers that everything handed out is done, all of them at the same time.
 
         Raises:
-            RmqError: A broker refused or did not answer.
+            CommitError: Some brokers refused or did not answer within 3 s; it lists their queues.
+                All other queues are committed.
 
         Example:
             >>> consumer.commit()  # doctest: +SKIP
@@ -230,10 +231,11 @@ class PullConsumer(ConfiguredConsumer):
 
         Args:
             all_done: Everything handed out is done; False commits only what the next poll has
-                confirmed. Without ``auto_commit`` nothing is committed.
+                confirmed. With ``auto_commit=None`` nothing is committed.
 
         Raises:
-            RmqError: The positions could not be committed; the consumer is closed all the same.
+            CommitError: Some positions could not be committed; it lists the queues. The others
+                are, and the consumer is closed all the same.
 
         Example:
             >>> consumer.close()  # doctest: +SKIP
@@ -242,15 +244,22 @@ class PullConsumer(ConfiguredConsumer):
             return
         self._closed = True
         self._finalizer.detach()
-        self._core.shut(all_done and self._auto_commit)
+        self._core.shut(all_done)
 
     def __enter__(self) -> Self:
         """Give the consumer itself."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Close the consumer; after an exception the last messages are not done."""
-        self.close(all_done=kind is None)
+        """Close the consumer; after an exception the last messages are not done.
+
+        What cannot be committed then is logged: the exception of the block goes on.
+        """
+        try:
+            self.close(all_done=kind is None)
+        except CommitError:
+            if kind is None:
+                raise
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._core.positions())} queues"

@@ -10,7 +10,7 @@ Example:
     True
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "BrokerBusy",
     "BrokerError",
     "ClosedError",
+    "CommitError",
     "ConfigError",
     "ConnectionLost",
     "DataLossError",
@@ -165,6 +166,32 @@ class DataLossError(RmqError):
     They expired before they were read, their queue vanished, or it was created anew and now ends
     before where the reader stood.
     """
+
+
+class CommitError(RmqError):
+    """The positions of some queues could not be committed; those of all others are.
+
+    A broker that is back takes the next commit. Until then the messages since the last commit
+    come again to whoever reads these queues next.
+
+    Attributes:
+        offsets: Each queue (a :class:`pyrmq.QueueId`) that is not committed, with the position that
+            should be.
+        causes: Each of them with the exception that its commit failed with.
+    """
+
+    retriable = True
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        offsets: Mapping[tuple[str, str, int], int] | None = None,
+        causes: Mapping[tuple[str, str, int], RmqError] | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.offsets = dict(offsets or {})
+        self.causes = dict(causes or {})
 
 
 class BatchSendError(RmqError):

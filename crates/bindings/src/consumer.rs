@@ -85,7 +85,7 @@ impl PyConsumer {
         batch: i32,
         suspend_ms: u64,
         ahead_bytes: usize,
-        commit_interval_ms: u64,
+        commit_interval_ms: Option<u64>,
         rebalance_interval_ms: u64,
     ) -> PyResult<Self> {
         let mut options = PullerOptions::new(name_servers, group);
@@ -97,7 +97,7 @@ impl PyConsumer {
         options.batch = batch;
         options.suspend = Duration::from_millis(suspend_ms);
         options.ahead_bytes = ahead_bytes;
-        options.commit_interval = Duration::from_millis(commit_interval_ms);
+        options.commit_interval = commit_interval_ms.map(Duration::from_millis);
         options.rebalance_interval = Duration::from_millis(rebalance_interval_ms);
         let start = match start {
             "last" => Start::Last,
@@ -231,7 +231,7 @@ impl PyConsumer {
         enter::block_on(py, self.puller.commit())
     }
 
-    /// Ends everything; `all`: what was handed out is done. In a forked child nothing is done: it is the parent's.
+    /// Ends everything; `all`: what was handed out is done. Commits only with a commit interval. In a forked child nothing is done: it is the parent's.
     fn shut(&self, py: Python<'_>, all: bool) -> PyResult<()> {
         if !self.owner.is_here() {
             return Ok(());

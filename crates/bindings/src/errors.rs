@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyModule};
 use pyrmq_broker::BrokerError;
 use pyrmq_client::ClientError;
+use pyrmq_client::error::Uncommitted;
 use pyrmq_client::range::RangeError;
 use pyrmq_nameserver::NameServerError;
 use pyrmq_remoting::WireError;
@@ -118,10 +119,39 @@ fn raise_client(py: Python<'_>, text: &str, error: ClientError) -> PyResult<PyEr
             last,
             ..
         } => raise_not_confirmed(py, text, &topic, may_exist, in_time, *last),
+        ClientError::NotCommitted { failed, .. } => raise_not_committed(py, text, failed),
         ClientError::TooManyInFlight(_) => raise(py, "QueueFull", text, &[]),
         ClientError::Answered { .. } => raise(py, "ProtocolError", text, &[]),
         ClientError::Closed { .. } => raise(py, "ClosedError", text, &[]),
     }
+}
+
+/// Each queue with its position and its failure; the first failure is the cause.
+fn raise_not_committed(py: Python<'_>, text: &str, failed: Vec<Uncommitted>) -> PyResult<PyErr> {
+    let queue_id = PyModule::import(py, "pyrmq.message")?.getattr("QueueId")?;
+    let (offsets, causes) = (PyDict::new(py), PyDict::new(py));
+    let mut first = None;
+    for uncommitted in failed {
+        let Uncommitted {
+            topic,
+            broker,
+            queue_id: number,
+            offset,
+            cause,
+        } = uncommitted;
+        let queue = queue_id.call1((&*topic, &*broker, number))?;
+        let cause = Error::Client(cause).into_py(py);
+        offsets.set_item(&queue, offset)?;
+        causes.set_item(&queue, cause.value(py))?;
+        first.get_or_insert(cause);
+    }
+    let keywords = PyDict::new(py);
+    keywords.set_item("offsets", offsets)?;
+    keywords.set_item("causes", causes)?;
+    let class = PyModule::import(py, "pyrmq.errors")?.getattr("CommitError")?;
+    let raised = PyErr::from_value(class.call((text,), Some(&keywords))?);
+    raised.set_cause(py, first);
+    Ok(raised)
 }
 
 /// The class for a response code is Python's to know.

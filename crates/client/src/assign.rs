@@ -1,6 +1,6 @@
 //! Which queues a puller has: its share of a group's, or those that it was told (Apache `RebalanceImpl`).
 
-use crate::error::ClientError;
+use crate::error::{ClientError, Uncommitted};
 use crate::heartbeat::Subscription;
 use crate::puller::{Shared, Start};
 use crate::queue::{Queue, QueueKey};
@@ -11,6 +11,7 @@ use pyrmq_remoting::header::client::GetConsumerListByGroupRequestHeader;
 use pyrmq_routing::allocate;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 /// A queue to take.
 #[derive(Debug)]
@@ -122,42 +123,68 @@ impl Shared {
                 fresh.push((wish.key, wish.start, generation));
             }
         }
-        let mut failure = None;
+        let mut last_positions = Vec::new();
         for queue in lost {
             tracing::info!(key = %queue.key, "queue given back");
-            if queue.done > queue.committed
-                && let Err(error) = self.offsets.commit(&queue.key, queue.done).await
-            {
+            if self.options.commit_interval.is_some() && queue.done > queue.committed {
+                last_positions.push((queue.key, queue.done));
+            }
+        }
+        let (committed, begun) = tokio::join!(self.commit_positions(last_positions), self.begin(fresh));
+        committed.and(begun)
+    }
+
+    /// Starts to read queues that were taken, side by side: a broker that does not answer delays its own queues only.
+    async fn begin(
+        self: &Arc<Self>,
+        fresh: Vec<(Arc<QueueKey>, Option<i64>, u64)>,
+    ) -> Result<(), ClientError> {
+        let mut asked = JoinSet::new();
+        for (key, start, generation) in fresh {
+            let shared = self.clone();
+            asked.spawn(async move {
+                let begin = match start {
+                    Some(offset) => Ok(offset),
+                    None => shared.begin_of(&key).await,
+                };
+                begin
+                    .map(|begin| shared.read_from(&key, begin, generation))
+                    .inspect_err(|_| shared.forget(&key, generation))
+            });
+        }
+        let mut failure = None;
+        while let Some(outcome) = asked.join_next().await {
+            if let Ok(Err(error)) = outcome {
                 failure = Some(error);
             }
         }
-        for (key, start, generation) in fresh {
-            let begin = match start {
-                Some(offset) => Ok(offset),
-                None => self.begin_of(&key).await,
-            };
-            let mut state = self.state();
-            let Some(queue) = state.queues.get_mut(&key) else {
-                continue;
-            };
-            if queue.generation != generation {
-                continue;
-            }
-            match begin {
-                Ok(begin) => {
-                    tracing::info!(%key, begin, "queue taken");
-                    queue.restart(begin, generation);
-                    drop(state);
-                    self.pull(&key);
-                }
-                Err(error) => {
-                    // Not taken: the next look at the shares tries again.
-                    state.queues.remove(&key);
-                    failure = Some(error);
-                }
-            }
-        }
         failure.map_or(Ok(()), Err)
+    }
+
+    /// Begins to pull a queue, unless it was given back or moved meanwhile.
+    fn read_from(self: &Arc<Self>, key: &Arc<QueueKey>, begin: i64, generation: u64) {
+        {
+            let mut state = self.state();
+            let queue = state.queues.get_mut(key);
+            let Some(queue) = queue.filter(|queue| queue.generation == generation) else {
+                return;
+            };
+            tracing::info!(%key, begin, "queue taken");
+            queue.restart(begin, generation);
+        }
+        self.pull(key);
+    }
+
+    /// Drops a queue whose start is not known: the next look at the shares tries again.
+    fn forget(&self, key: &Arc<QueueKey>, generation: u64) {
+        let mut state = self.state();
+        if state
+            .queues
+            .get(key)
+            .is_some_and(|queue| queue.generation == generation)
+        {
+            state.queues.remove(key);
+        }
     }
 
     /// Where the group has come, else where it shall begin.
@@ -174,10 +201,9 @@ impl Shared {
 
     /// Commits what is done, each interval.
     pub(crate) async fn keep_positions(self: Arc<Self>) {
-        let interval = self.options.commit_interval;
-        if interval.is_zero() {
+        let Some(interval) = self.options.commit_interval else {
             return;
-        }
+        };
         while !self.shutdown.sleep_or_stop(interval).await {
             if let Err(error) = self.commit_done().await {
                 tracing::warn!(%error, "positions not committed");
@@ -186,20 +212,56 @@ impl Shared {
     }
 
     /// Commits positions that have changed.
-    pub(crate) async fn commit_done(&self) -> Result<(), ClientError> {
+    pub(crate) async fn commit_done(self: &Arc<Self>) -> Result<(), ClientError> {
         let changed: Vec<(Arc<QueueKey>, i64)> = {
             let state = self.state();
             let queues = state.queues.values();
             let changed = queues.filter(|queue| queue.done >= 0 && queue.done != queue.committed);
             changed.map(|queue| (queue.key.clone(), queue.done)).collect()
         };
-        for (key, offset) in changed {
-            self.offsets.commit(&key, offset).await?;
-            if let Some(queue) = self.state().queues.get_mut(&key) {
-                queue.committed = offset;
+        self.commit_positions(changed).await
+    }
+
+    /// Commits positions side by side, each with the time of one request: a broker that is away delays and fails
+    /// nobody else's. The error lists the queues that are not committed.
+    async fn commit_positions(
+        self: &Arc<Self>,
+        positions: Vec<(Arc<QueueKey>, i64)>,
+    ) -> Result<(), ClientError> {
+        let asked = positions.len();
+        let mut commits = JoinSet::new();
+        for (key, offset) in positions {
+            let shared = self.clone();
+            commits.spawn(async move {
+                let outcome = shared.offsets.commit(&key, offset).await;
+                if outcome.is_ok()
+                    && let Some(queue) = shared.state().queues.get_mut(&key)
+                {
+                    queue.committed = offset;
+                }
+                outcome.map_err(|cause| Uncommitted {
+                    topic: shared.options.client.unwrap_name(&key.topic),
+                    broker: key.broker.clone(),
+                    queue_id: key.queue_id,
+                    offset,
+                    cause,
+                })
+            });
+        }
+        let mut failed = Vec::new();
+        while let Some(outcome) = commits.join_next().await {
+            if let Ok(Err(uncommitted)) = outcome {
+                failed.push(uncommitted);
             }
         }
-        Ok(())
+        if failed.is_empty() {
+            return Ok(());
+        }
+        failed.sort_by(|one, other| {
+            let place = |of: &Uncommitted| (of.topic.clone(), of.broker.clone(), of.queue_id);
+            place(one).cmp(&place(other))
+        });
+        Err(ClientError::NotCommitted { asked, failed })
     }
 
     /// Looks at the share of every subscribed topic when the group changes, and each interval.

@@ -36,6 +36,49 @@ impl fmt::Display for Attempt {
     }
 }
 
+/// A queue whose position could not be committed.
+#[derive(Debug, Clone)]
+pub struct Uncommitted {
+    /// Its topic, without the client's namespace.
+    pub topic: Arc<str>,
+    /// Its broker's name.
+    pub broker: Arc<str>,
+    /// Its number.
+    pub queue_id: i32,
+    /// The position: the offset of the group's next message.
+    pub offset: i64,
+    /// What the commit failed with.
+    pub cause: ClientError,
+}
+
+impl fmt::Display for Uncommitted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            topic,
+            broker,
+            queue_id,
+            offset,
+            cause,
+        } = self;
+        write!(
+            f,
+            "queue {queue_id} of topic `{topic}` on broker `{broker}` at offset {offset}: {cause}"
+        )
+    }
+}
+
+/// The first of the queues, for an error's text; the error itself has them all.
+fn some(failed: &[Uncommitted]) -> String {
+    let mut text: Vec<String> = failed.iter().take(NAMED).map(ToString::to_string).collect();
+    if failed.len() > NAMED {
+        text.push(format!("and {} more", failed.len() - NAMED));
+    }
+    text.join("; ")
+}
+
+/// Queues that an error's text names.
+const NAMED: usize = 3;
+
 /// How full the gate is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full {
@@ -255,6 +298,17 @@ pub enum ClientError {
     /// As much is on its way as may be.
     #[error("{}", .0.text())]
     TooManyInFlight(Full),
+    /// Positions that are not committed: brokers did not answer, or refused.
+    #[error(
+        "the positions of {} of {asked} queues were not committed: {}. Their messages since the last commit come again to who reads these queues next",
+        .failed.len(), some(.failed)
+    )]
+    NotCommitted {
+        /// How many should be committed.
+        asked: usize,
+        /// Those that are not.
+        failed: Vec<Uncommitted>,
+    },
     /// A queue that is not assigned to this consumer.
     #[error("queue {queue_id} of topic `{topic}` on broker `{broker}` is not assigned to this consumer")]
     NotAssigned {

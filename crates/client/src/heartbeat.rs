@@ -18,6 +18,7 @@ use pyrmq_remoting::net::{Client, Shutdown, Snapshot};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// Time between two looks for new connections.
@@ -151,32 +152,40 @@ impl Heartbeat {
         }
     }
 
-    /// To every broker (producers: to masters only), one after the other. The last failure, when all fail.
+    /// To every broker (producers: to masters only), side by side. A failure, when all fail.
     pub(crate) async fn beat(&self) -> Result<(), ClientError> {
         let (answered, failed) = self.greet().await;
         failed.filter(|_| answered == 0).map_or(Ok(()), Err)
     }
 
-    /// How many brokers answered, and the last failure.
+    /// How many brokers answered, and a failure.
     async fn greet(&self) -> (usize, Option<ClientError>) {
         const WHAT: &str = "a heartbeat";
         let body = Bytes::from(self.membership.data().encode());
-        let (mut answered, mut failed) = (0, None);
+        let mut beats = JoinSet::new();
         for (address, master) in self.routes.brokers() {
             if !master && !self.membership.consumer {
                 continue;
             }
+            let (client, timeout) = (self.client.clone(), self.timeout);
             let command = Command::request(request::HEART_BEAT).with_body(body.clone());
-            let error = match self.client.request(&address, command, self.timeout).await {
-                Ok(answer) if answer.code == response::SUCCESS => {
-                    answered += 1;
-                    continue;
-                }
-                Ok(answer) => ClientError::answer(WHAT, &address, answer.code, answer.remark),
-                Err(source) => ClientError::net(WHAT, address.clone(), source),
-            };
-            tracing::warn!(address, %error, "heartbeat failed");
-            failed = Some(error);
+            beats.spawn(async move {
+                let error = match client.request(&address, command, timeout).await {
+                    Ok(answer) if answer.code == response::SUCCESS => return None,
+                    Ok(answer) => ClientError::answer(WHAT, &address, answer.code, answer.remark),
+                    Err(source) => ClientError::net(WHAT, address.clone(), source),
+                };
+                tracing::warn!(address, %error, "heartbeat failed");
+                Some(error)
+            });
+        }
+        let (mut answered, mut failed) = (0, None);
+        while let Some(beat) = beats.join_next().await {
+            match beat {
+                Ok(Some(error)) => failed = Some(error),
+                Ok(None) => answered += 1,
+                Err(_) => {}
+            }
         }
         (answered, failed)
     }

@@ -102,7 +102,7 @@ impl Offsets {
         }
     }
 
-    /// Asks one broker of the topic.
+    /// Asks the brokers of the topic until one answers.
     pub(crate) async fn ask_any(
         &self,
         what: &'static str,
@@ -110,17 +110,21 @@ impl Offsets {
         command: Command,
     ) -> Result<(Command, String), ClientError> {
         let route = self.routes.get(topic).await?;
-        let first = route.route.brokers.first();
-        let address = first.and_then(|broker| route.reader_of(&broker.name));
-        let address = address.ok_or_else(|| ClientError::NoQueue {
+        let mut failure = ClientError::NoQueue {
             topic: topic.to_string(),
             what: "read from",
             reason: "none of its brokers is alive",
-        })?;
-        match self.client.request(&address, command, self.timeout).await {
-            Ok(answer) => Ok((answer, address)),
-            Err(source) => Err(ClientError::net(what, address, source)),
+        };
+        for broker in &route.route.brokers {
+            let Some(address) = route.reader_of(&broker.name) else {
+                continue;
+            };
+            match self.client.request(&address, command.clone(), self.timeout).await {
+                Ok(answer) => return Ok((answer, address)),
+                Err(source) => failure = ClientError::net(what, address, source),
+            }
         }
+        Err(failure)
     }
 
     async fn offset(&self, what: &'static str, key: &QueueKey, command: Command) -> Result<i64, ClientError> {

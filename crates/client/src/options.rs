@@ -347,8 +347,9 @@ pub struct PullerOptions {
     pub suspend: Duration,
     /// Bytes fetched ahead for one queue before its next pull waits. Apache `pullThresholdSizeForQueue`: 100 MiB.
     pub ahead_bytes: usize,
-    /// How often changed positions go to the broker; zero: only on `commit`. Apache `autoCommitIntervalMillis`: 5 s.
-    pub commit_interval: Duration,
+    /// How often changed positions go to the broker (Apache `autoCommitIntervalMillis`: 5 s). `None`: only `commit`
+    /// sends any, neither a timer nor the end nor a queue that is given back (Apache `autoCommit` false).
+    pub commit_interval: Option<Duration>,
     /// How often the share of the queues is looked at again. Apache `rebalanceInterval`: 20 s.
     pub rebalance_interval: Duration,
 }
@@ -361,7 +362,7 @@ impl PullerOptions {
             batch: 1024,
             suspend: Duration::from_secs(15),
             ahead_bytes: 8 * 1024 * 1024,
-            commit_interval: Duration::from_secs(5),
+            commit_interval: Some(Duration::from_secs(5)),
             rebalance_interval: Duration::from_secs(20),
         }
     }

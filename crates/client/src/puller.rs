@@ -261,18 +261,21 @@ impl Puller {
         self.shared.commit_done().await
     }
 
-    /// Ends pulls and connections and says goodbye. Positions are committed: with `all` everything handed out, else
-    /// only what a later poll has confirmed. Idempotent.
+    /// Ends pulls and connections and says goodbye. With a commit interval positions are committed: with `all`
+    /// everything handed out, else only what a later poll has confirmed. Idempotent.
     pub async fn shut(&self, all: bool) -> Result<(), ClientError> {
         if self.shared.shutdown.is_stopped() {
             return Ok(());
         }
         self.shared.shutdown.stop();
-        let committed = if all {
-            self.commit().await
-        } else {
-            self.shared.commit_done().await
+        let committed = match self.shared.options.commit_interval {
+            None => Ok(()),
+            Some(_) if all => self.commit().await,
+            Some(_) => self.shared.commit_done().await,
         };
+        if let Err(error) = &committed {
+            tracing::warn!(%error, "positions not committed at the end");
+        }
         self.shared.close();
         self.shared.heartbeat.unregister().await;
         self.shared.client.close().await;

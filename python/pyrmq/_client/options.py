@@ -237,12 +237,23 @@ class ConsumerOptions(Options):
             "batch": self.batch,
             "suspend_ms": milliseconds("suspend", self.suspend),
             "ahead_bytes": self.ahead_bytes,
-            "commit_interval_ms": milliseconds("auto_commit", self.auto_commit or 0),
+            "commit_interval_ms": self._commit_interval(),
             "namespace": self.namespace,
             "rebalance_interval_ms": milliseconds("rebalance", self.rebalance),
             "unit_name": self.unit_name,
             "address_server": self.address_server,
         }
+
+    def _commit_interval(self) -> int | None:
+        if self.auto_commit is None:
+            return None
+        interval = milliseconds("auto_commit", self.auto_commit)
+        if interval == 0:
+            raise ConfigError(
+                "option `auto_commit` is 0, it must be a time of more than 0 s, "
+                "or None to commit by commit() only"
+            )
+        return interval
 
 
 class ConfiguredConsumer(ABC):

@@ -10,7 +10,7 @@ from pyrmq import _core
 from pyrmq._client.options import ConfiguredConsumer
 from pyrmq._client.values import places_of, start_of, whole
 from pyrmq.aio.outcomes import Outcomes
-from pyrmq.errors import ConfigError
+from pyrmq.errors import CommitError, ConfigError
 from pyrmq.message import QueueId, ReceivedMessage
 
 __all__ = ["PullConsumer"]
@@ -31,7 +31,6 @@ class PullConsumer(ConfiguredConsumer):
         options = self._options
         self._core = _core.PullConsumer(**options.native())
         self._group = options.group
-        self._auto_commit = options.auto_commit is not None
         self._outcomes = Outcomes()
         self._arrival: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -172,8 +171,7 @@ class PullConsumer(ConfiguredConsumer):
         if self._loop is not None:
             self._loop.remove_reader(self._core.fileno())
         try:
-            done = all_done and self._auto_commit
-            await self._outcomes.call(self._core.shut_to, done)
+            await self._outcomes.call(self._core.shut_to, all_done)
         finally:
             self._outcomes.close()
 
@@ -182,8 +180,15 @@ class PullConsumer(ConfiguredConsumer):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Close the consumer; after an exception the last messages are not done."""
-        await self.close(all_done=kind is None)
+        """Close the consumer; after an exception the last messages are not done.
+
+        What cannot be committed then is logged: the exception of the block goes on.
+        """
+        try:
+            await self.close(all_done=kind is None)
+        except CommitError:
+            if kind is None:
+                raise
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._core.positions())} queues"
