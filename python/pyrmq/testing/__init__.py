@@ -7,10 +7,14 @@ fixtures `rocketmq` (a fresh cluster for each test) and `rocketmq_session` (one 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pyrmq.testing.members import ClusterBroker as ClusterBroker
+    from pyrmq.testing.members import ClusterNameServer as ClusterNameServer
     from pyrmq.testing.running import Cluster as Cluster
     from pyrmq.testing.running import cluster as cluster
 
-__all__ = ["Cluster", "cluster"]
+__all__ = ["Cluster", "ClusterBroker", "ClusterNameServer", "cluster"]
+
+_HOMES = {"ClusterBroker": "members", "ClusterNameServer": "members"}
 
 
 def __getattr__(name: str) -> object:
@@ -19,6 +23,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module("pyrmq.testing.running"), name)
+    home = _HOMES.get(name, "running")
+    value = getattr(import_module(f"pyrmq.testing.{home}"), name)
     globals()[name] = value
     return value

@@ -1,40 +1,118 @@
 """The pytest plugin: fixtures that give a running cluster.
 
 Loaded by the entry point `pytest11` of the distribution. Nothing is imported, and nothing starts,
-before a test asks for a fixture.
+before a test asks for a fixture. Every cluster has ports and directories of its own, so tests may
+run side by side in several processes (pytest-xdist).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyrmq.testing.running import Cluster
 
+_MARK = (
+    "rocketmq(**arguments): what the cluster of `rocketmq` or `rocketmq_session` is like, as "
+    "`pyrmq.testing.cluster` takes it: brokers=2"
+)
 
-@pytest.fixture
-def rocketmq() -> Iterator[Cluster]:
-    """A name server and a broker of this test's own, in this process, with an empty store.
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the mark."""
+    config.addinivalue_line("markers", _MARK)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Hand the mark of a test to the fixture of the session, which cannot see it."""
+    mark = metafunc.definition.get_closest_marker("rocketmq")
+    if mark is not None and "rocketmq_session" in metafunc.fixturenames:
+        values = _of_mark(mark)
+        name = ",".join(f"{key}={value}" for key, value in values.items())
+        metafunc.parametrize("rocketmq_session", [values], indirect=True, ids=[name])
+
+
+@pytest.fixture(scope="session")
+def rocketmq_options() -> dict[str, Any]:
+    """Arguments of `cluster()` for all fixtures here; override it in a `conftest.py`.
 
     Example:
-        >>> def test_order(rocketmq):
+        >>> @pytest.fixture(scope="session")
+        ... def rocketmq_options():
+        ...     return {"brokers": 2}
+    """
+    return {}
+
+
+@pytest.fixture
+def rocketmq(request: pytest.FixtureRequest, rocketmq_options: dict[str, Any]) -> Iterator[Cluster]:
+    """A cluster of this test's own, in this process, with empty stores.
+
+    Example:
+        >>> @pytest.mark.rocketmq(brokers=2)
+        ... def test_order(rocketmq):
         ...     with pyrmq.Producer(name_server=rocketmq.name_server, group="shop") as producer:
         ...         producer.send("orders", b"two coffees")
     """
     from pyrmq.testing.running import cluster
 
-    with cluster() as running:
+    mark = request.node.get_closest_marker("rocketmq")
+    with cluster(**rocketmq_options | ({} if mark is None else _of_mark(mark))) as running:
         yield running
+
+
+@pytest.fixture
+def rocketmq_factory(rocketmq_options: dict[str, Any]) -> Iterator[Callable[..., Cluster]]:
+    """Starts clusters for this test: it takes the arguments of `cluster()`.
+
+    Example:
+        >>> def test_a_move(rocketmq_factory):
+        ...     old, new = rocketmq_factory(), rocketmq_factory(brokers=2)
+    """
+    from pyrmq.testing.running import cluster
+
+    with ExitStack() as stack:
+        yield lambda **arguments: stack.enter_context(cluster(**rocketmq_options | arguments))
 
 
 @pytest.fixture(scope="session")
-def rocketmq_session() -> Iterator[Cluster]:
-    """One name server and one broker for all tests; take topics of your own."""
+def rocketmq_session(
+    request: pytest.FixtureRequest,
+    rocketmq_options: dict[str, Any],
+    rocketmq_session_factory: Callable[..., Cluster],
+) -> Cluster:
+    """One cluster for all tests that ask for the same arguments; take topics of your own."""
+    return rocketmq_session_factory(**rocketmq_options | getattr(request, "param", {}))
+
+
+@pytest.fixture(scope="session")
+def rocketmq_session_factory(rocketmq_options: dict[str, Any]) -> Iterator[Callable[..., Cluster]]:
+    """Gives clusters for the session: the same one to all who ask with the same arguments."""
     from pyrmq.testing.running import cluster
 
-    with cluster() as running:
-        yield running
+    known: list[tuple[dict[str, Any], Cluster]] = []
+    with ExitStack() as stack:
+
+        def give(**arguments: Any) -> Cluster:  # noqa: ANN401 - as `cluster` takes them
+            wanted = rocketmq_options | arguments
+            for asked, running in known:
+                if asked == wanted:
+                    return running
+            running = stack.enter_context(cluster(**wanted))
+            known.append((wanted, running))
+            return running
+
+        yield give
+
+
+def _of_mark(mark: pytest.Mark) -> dict[str, Any]:
+    if mark.args:
+        raise pytest.UsageError(
+            f"the mark `rocketmq` takes keywords only, such as brokers=2: {mark.args!r}"
+        )
+    return dict(mark.kwargs)

@@ -1,4 +1,4 @@
-"""Name server and broker in this process, on free ports, over a temporary store."""
+"""Name servers and brokers for a test, on free ports, over a temporary store."""
 
 from __future__ import annotations
 
@@ -6,55 +6,71 @@ import shutil
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
+from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
 from pyrmq.broker.server import Broker
-from pyrmq.errors import ClosedError
+from pyrmq.errors import ConfigError
 from pyrmq.nameserver.server import NameServer
+from pyrmq.testing.members import (
+    HOST,
+    ClusterBroker,
+    ClusterNameServer,
+    InThisProcess,
+    side_by_side,
+)
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
-_HOST = "127.0.0.1"
 _SEGMENT_BYTES = 64 * 1024 * 1024
 _INDEX_SLOTS = 10_000
 _INDEX_ENTRIES = 40_000
+_MOST = len(ascii_lowercase)
+_OF_ONE = ("broker_name", "store_path_root_dir", "store_path_commit_log", "listen_port")
 
 
 class Cluster:
-    """A name server and a broker that run; made by `cluster`.
+    """Name servers and brokers that run; made by `cluster`.
 
     Attributes:
-        names: the name server itself.
-        store: the broker's store directory.
+        name_servers: the name servers, each with `.stop()`, `.start()` and `.address`.
+        brokers: the brokers, each with `.stop()`, `.start()`, `.address`, `.name` and `.store`.
     """
 
-    def __init__(self, names: NameServer, store: Path, options: dict[str, Any]) -> None:
-        self.names = names
-        self.store = store
-        self._options = options
-        self._broker: Broker | None = None
-        self._port = 0
+    def __init__(
+        self, name_servers: tuple[ClusterNameServer, ...], brokers: tuple[ClusterBroker, ...]
+    ) -> None:
+        self.name_servers = name_servers
+        self.brokers = brokers
 
     @property
     def name_server(self) -> str:
-        """The name server's `host:port`: what clients take as `name_server`."""
-        return self.names.address
+        """What clients take as `name_server`: `host:port`, several with `;` between."""
+        return ";".join(server.address for server in self.name_servers)
+
+    @property
+    def names(self) -> NameServer:
+        """The first name server itself."""
+        return self.name_servers[0].server
 
     @property
     def broker(self) -> Broker:
-        """The broker that runs.
+        """The first broker itself.
 
         Raises:
             ClosedError: it was stopped.
         """
-        if self._broker is None:
-            raise ClosedError("the cluster's broker is stopped: call start_broker() first")
-        return self._broker
+        return self.brokers[0].server
+
+    @property
+    def store(self) -> Path:
+        """The first broker's store directory."""
+        return self.brokers[0].store
 
     def start_broker(self) -> Broker:
-        """Start the broker on the store as it is, on the port that it had before.
+        """Start the first broker on the store as it is, on the port that it had before.
 
         Returns:
             The broker; the one that runs already, if it does.
@@ -65,43 +81,60 @@ class Cluster:
             ...     rocketmq.start_broker().health()["status"]
             'running'
         """
-        if self._broker is None:
-            options = {**self._options, "listen_port": self._port, "namesrv_addr": self.name_server}
-            self._broker = broker = Broker(**options).start()
-            broker.await_registration()
-            self._port = int(broker.address.rpartition(":")[2])
-        return self._broker
+        self.brokers[0].start()
+        return self.broker
 
     def stop_broker(self, timeout: float = 1.0) -> None:
-        """Stop the broker cleanly, if it runs; the store stays.
+        """Stop the first broker cleanly, if it runs; the store stays.
 
         Args:
             timeout: seconds that requests under way get.
         """
-        broker, self._broker = self._broker, None
-        if broker is not None:
-            broker.stop(timeout)
+        self.brokers[0].stop(timeout)
+
+    def start(self) -> None:
+        """Start whatever of it does not run, and wait until all know each other."""
+        waiting: list[ClusterBroker | ClusterNameServer] = []
+        # Brokers are told the ports of the name servers, which are known once those run.
+        for group in (self.name_servers, self.brokers):
+            idle = [member for member in group if not member.running]
+            side_by_side([member.begin for member in idle])
+            waiting += idle
+        for member in waiting:
+            member.await_registration()
 
     def stop(self) -> None:
-        """Stop broker and name server."""
-        self.stop_broker(0.0)
-        self.names.stop(0.0)
+        """Stop all brokers, then all name servers."""
+        try:
+            side_by_side([member.end for member in self.brokers])
+        finally:
+            side_by_side([member.end for member in self.name_servers])
 
 
 @contextmanager
-def cluster(*, store: str | os.PathLike[str] | None = None, **options: object) -> Iterator[Cluster]:
-    """Run a name server and a broker inside this process, and stop them at the end.
+def cluster(
+    *,
+    brokers: int = 1,
+    name_servers: int = 1,
+    store: str | os.PathLike[str] | None = None,
+    **options: object,
+) -> Iterator[Cluster]:
+    """Run name servers and brokers inside this process, and stop them at the end.
 
-    Both listen on free ports of the loopback address. The broker creates topics by itself unless
-    told otherwise, and is registered with the name server when the block begins.
+    All listen on free ports of the loopback address. Brokers create topics by themselves unless
+    told otherwise, and every name server knows every broker when the block begins.
 
     Args:
-        store: directory for the store; a temporary one that is removed at the end where not given.
-        options: options of the broker (`pyrmq.config.BrokerOptions`).
+        brokers: how many brokers, 1 to 26; they are called `broker-a`, `broker-b` and so on.
+        name_servers: how many name servers, 1 to 26.
+        store: directory for the stores; a temporary one that is removed at the end where not
+            given. The first broker's store is `store` in it, the second's `store-b`.
+        options: options of every broker (`pyrmq.config.BrokerOptions`).
 
     Yields:
-        The cluster: `.name_server` is the address for clients, `.broker` and `.names` the servers,
-        `.stop_broker()` and `.start_broker()` for tests of what happens then.
+        The cluster: `.name_server` is the address for clients; `.brokers` and `.name_servers` are
+        the servers, each with `.stop()` and `.start()` for tests of what happens then. `.broker`
+        is the first broker itself.
 
     Raises:
         ConfigError: an option is unknown or wrong.
@@ -112,28 +145,88 @@ def cluster(*, store: str | os.PathLike[str] | None = None, **options: object) -
         ...     with Producer(name_server=rocketmq.name_server, group="shop") as producer:
         ...         producer.send("orders", b"two coffees").queue_offset
         0
+        >>> with cluster(brokers=2) as rocketmq:
+        ...     rocketmq.brokers[1].stop()
+        ...     [broker.running for broker in rocketmq.brokers]
+        [True, False]
     """
+    _check(brokers, name_servers, options)
     folder = Path(tempfile.mkdtemp(prefix="pyrmq-")) if store is None else Path(store)
-    names = NameServer(
-        listen_port=0, bind_address=_HOST, kv_config_path=folder / "namesrv" / "kvConfig.json"
-    )
+    try:
+        running = _assemble(brokers, name_servers, folder, options)
+        try:
+            running.start()
+            yield running
+        finally:
+            running.stop()
+    finally:
+        if store is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check(brokers: int, name_servers: int, options: dict[str, object]) -> None:
+    counts: dict[str, object] = {"brokers": brokers, "name_servers": name_servers}
+    for name, count in counts.items():
+        if not isinstance(count, int) or not 1 <= count <= _MOST:
+            raise ConfigError(f"`{name}` of a cluster is a number from 1 to {_MOST}: {count!r}")
+    if "namesrv_addr" in options:
+        raise ConfigError(
+            "`namesrv_addr` cannot be given: the brokers of a cluster know its name servers"
+        )
+    alone = sorted(set(_OF_ONE) & set(options))
+    if brokers > 1 and alone:
+        raise ConfigError(
+            f"only the broker of a cluster of one can be given `{'`, `'.join(alone)}`: with "
+            f"brokers={brokers} each has its own"
+        )
+
+
+def _assemble(brokers: int, name_servers: int, folder: Path, options: dict[str, object]) -> Cluster:
+    names = tuple(_name_server(number, folder) for number in range(name_servers))
+    made = tuple(_broker(number, folder, options, names) for number in range(brokers))
+    for server in names:
+        server.meet(made)
+    for broker in made:
+        broker.meet(names)
+    return Cluster(names, made)
+
+
+def _name_server(number: int, folder: Path) -> ClusterNameServer:
+    file = folder / f"namesrv{_suffix(number)}" / "kvConfig.json"
+
+    def make(port: int) -> NameServer:
+        return NameServer(listen_port=port, bind_address=HOST, kv_config_path=file)
+
+    name = f"namesrv-{ascii_lowercase[number]}"
+    return ClusterNameServer(name, InThisProcess(name, make), HOST)
+
+
+def _broker(
+    number: int, folder: Path, options: dict[str, object], names: tuple[ClusterNameServer, ...]
+) -> ClusterBroker:
     values: dict[str, Any] = {
-        "bind_address": _HOST,
-        "broker_ip1": _HOST,
-        "broker_name": "broker-a",
+        "bind_address": HOST,
+        "broker_ip1": HOST,
+        "broker_name": f"broker-{ascii_lowercase[number]}",
         "ha_listen_port": 0,
-        "store_path_root_dir": folder / "store",
+        "listen_port": 0,
+        "store_path_root_dir": folder / f"store{_suffix(number)}",
         "mapped_file_size_commit_log": _SEGMENT_BYTES,
         "max_hash_slot_num": _INDEX_SLOTS,
         "max_index_num": _INDEX_ENTRIES,
         **options,
     }
-    running = Cluster(names, Path(str(values["store_path_root_dir"])), values)
-    try:
-        names.start()
-        running.start_broker()
-        yield running
-    finally:
-        running.stop()
-        if store is None:
-            shutil.rmtree(folder, ignore_errors=True)
+
+    def make(port: int) -> Broker:
+        known = ";".join(server.address for server in names)
+        return Broker(
+            **{**values, "listen_port": port or values["listen_port"], "namesrv_addr": known}
+        )
+
+    name, store = str(values["broker_name"]), Path(str(values["store_path_root_dir"]))
+    return ClusterBroker(name, InThisProcess(name, make), str(values["bind_address"]), store)
+
+
+def _suffix(number: int) -> str:
+    """The first has the plain name: a store that one broker left is found again by several."""
+    return "" if number == 0 else f"-{ascii_lowercase[number]}"

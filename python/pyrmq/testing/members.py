@@ -1,0 +1,333 @@
+"""The servers of a cluster one by one: each can be stopped and started again on its own address."""
+
+from __future__ import annotations
+
+import socket
+from threading import Thread
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from pyrmq.broker.server import Broker
+from pyrmq.errors import ClosedError, ConfigError, ServerError
+from pyrmq.nameserver.server import NameServer
+from pyrmq.server.lifecycle import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+HOST = "127.0.0.1"
+_FAST_DISTANCE = 2
+_LOOK_SECONDS = 0.002
+
+ServerT = TypeVar("ServerT", bound=Server[Any, Any])
+
+
+class Runner(Protocol):
+    """What runs one server: this process, or a process of its own."""
+
+    @property
+    def running(self) -> bool:
+        """Whether the server runs."""
+
+    def start(self, port: int) -> str:
+        """Start it on this port, 0 for a free one; its address."""
+
+    def stop(self, timeout: float) -> None:
+        """Stop it cleanly."""
+
+    def kill(self) -> None:
+        """End it at once, as `kill -9` does."""
+
+    def health(self) -> dict[str, Any]:
+        """How it is."""
+
+    def broker_names(self) -> set[str]:
+        """The brokers that a name server knows."""
+
+
+class InThisProcess(Generic[ServerT]):
+    """Runs a server as an object of this process.
+
+    Args:
+        name: of the server, for error texts.
+        make: makes the server for a port.
+    """
+
+    def __init__(self, name: str, make: Callable[[int], ServerT]) -> None:
+        self._name = name
+        self._make = make
+        self._server: ServerT | None = None
+        self.running = False
+
+    @property
+    def server(self) -> ServerT:
+        """The server; the last one where it is stopped.
+
+        Raises:
+            ClosedError: it was never started.
+        """
+        if self._server is None:
+            raise ClosedError(f"{self._name} was never started")
+        return self._server
+
+    def start(self, port: int) -> str:
+        """Start a new server object; one that was stopped stays as it is."""
+        self._server = server = self._make(port)
+        server.start()
+        self.running = True
+        return server.address
+
+    def stop(self, timeout: float) -> None:
+        """Stop it cleanly."""
+        self.server.stop(timeout)
+        self.running = False
+
+    def kill(self) -> None:
+        """Say that it cannot be killed.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise ConfigError(
+            f"{self._name} runs inside this process and cannot be killed: use "
+            "cluster(processes=True), or stop() for a clean end"
+        )
+
+    def health(self) -> dict[str, Any]:
+        """How it is."""
+        return self.server.health()
+
+    def broker_names(self) -> set[str]:
+        """The brokers that a name server knows."""
+        assert isinstance(self.server, NameServer)
+        return {broker.name for broker in self.server.brokers()}
+
+
+def side_by_side(calls: Sequence[Callable[[], None]]) -> None:
+    """Make calls at the same time, each waiting for its own disk; the first error is raised."""
+    failures: list[BaseException] = []
+
+    def run(call: Callable[[], None]) -> None:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
+            failures.append(error)
+
+    threads = [Thread(target=run, args=(call,)) for call in calls[1:]]
+    for thread in threads:
+        thread.start()
+    try:
+        for call in calls[:1]:
+            run(call)
+        for thread in threads:
+            thread.join()
+    except BaseException:
+        # Interrupted: nothing may go on starting behind the back of whoever stops it all now.
+        for thread in threads:
+            thread.join()
+        raise
+    if failures:
+        raise failures[0]
+
+
+class _Ports:
+    """The ports of a server that does not run: nobody else gets them, connections are refused."""
+
+    def __init__(self) -> None:
+        self._held: list[socket.socket] = []
+
+    def hold(self, host: str, *ports: int) -> None:
+        """Bind them without listening; a port that cannot be had is left alone."""
+        for port in ports:
+            held = socket.socket()
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                held.bind((host, port))
+            except OSError:
+                held.close()
+            else:
+                self._held.append(held)
+
+    def release(self) -> None:
+        """Let them go."""
+        while self._held:
+            self._held.pop().close()
+
+
+class _Member:
+    """A server of a cluster, and its address, which stays the same over all restarts.
+
+    Attributes:
+        name: of the server: the broker name, or `namesrv-a` for the first name server.
+    """
+
+    def __init__(self, name: str, runner: Runner, host: str) -> None:
+        self.name = name
+        self._runner = runner
+        self._host = host
+        self._ports = _Ports()
+        self._address = ""
+        self._others: Sequence[_Member] = ()
+
+    @property
+    def address(self) -> str:
+        """Where clients reach it, as `host:port`; the same when it is stopped."""
+        return self._address
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs."""
+        return self._runner.running
+
+    def start(self) -> None:
+        """Start it again on its address and its files, and wait until it is registered.
+
+        A broker is known to every name server that runs, a name server knows every broker that
+        runs. Does nothing where it runs already.
+
+        Raises:
+            ServerError: it cannot start, or is not registered within ten seconds.
+        """
+        if self.running:
+            return
+        self.begin()
+        self.await_registration()
+
+    def stop(self, timeout: float = 1.0) -> None:
+        """Stop it cleanly, if it runs; its files stay, connections are refused.
+
+        Args:
+            timeout: seconds that requests under way get.
+        """
+        if self.running:
+            self._runner.stop(timeout)
+            self._hold()
+
+    def kill(self) -> None:
+        """End it as `kill -9` does, if it runs: nothing is flushed, nobody is told.
+
+        Raises:
+            ConfigError: it runs inside this process; `cluster(processes=True)` gives it one of
+                its own.
+        """
+        self._runner.kill()
+        self._hold()
+
+    def health(self) -> dict[str, Any]:
+        """How it is: `status` is `running` or `stopped`, the rest is as of the server's own."""
+        return self._runner.health() if self.running else {"status": "stopped"}
+
+    def begin(self) -> None:
+        """Start it without waiting for anybody."""
+        self._ports.release()
+        port = int(self._address.rpartition(":")[2]) if self._address else 0
+        try:
+            self._address = self._runner.start(port)
+        except BaseException:
+            self._hold()
+            raise
+
+    def await_registration(self, timeout: float = 10.0) -> None:
+        """Wait until name servers and brokers that run know each other."""
+        until = monotonic() + timeout
+        while waits := self._waits_for():
+            if monotonic() > until:
+                raise ServerError(f"{self.name} does not get ready within {timeout:g} s: {waits}")
+            sleep(_LOOK_SECONDS)
+
+    def end(self) -> None:
+        """Stop it for good."""
+        try:
+            self.stop(0.0)
+        finally:
+            self._ports.release()
+
+    def meet(self, others: Sequence[_Member]) -> None:
+        """Say whom it is registered with."""
+        self._others = others
+
+    def _waits_for(self) -> str:
+        raise NotImplementedError
+
+    def _hold(self) -> None:
+        if self._address:
+            port = int(self._address.rpartition(":")[2])
+            self._ports.hold(self._host, port, *self._more_ports(port))
+
+    def _more_ports(self, port: int) -> tuple[int, ...]:
+        del port
+        return ()
+
+    def __repr__(self) -> str:
+        state = "running" if self.running else "stopped"
+        return f"<{type(self).__name__} {self.name} at {self._address}, {state}>"
+
+
+class ClusterBroker(_Member):
+    """One broker of a cluster.
+
+    Attributes:
+        name: the broker name.
+        store: its store directory.
+    """
+
+    def __init__(self, name: str, runner: Runner, host: str, store: Path) -> None:
+        super().__init__(name, runner, host)
+        self.store = store
+
+    @property
+    def server(self) -> Broker:
+        """The broker itself.
+
+        Raises:
+            ClosedError: it was stopped.
+            ConfigError: it runs in a process of its own.
+        """
+        if not isinstance(self._runner, InThisProcess):
+            raise ConfigError(f"{self.name} runs in a process of its own: {_NO_OBJECT}")
+        if not self.running:
+            raise ClosedError(
+                f"the cluster's broker {self.name} is stopped: call start_broker() first, or "
+                "start() of this broker"
+            )
+        server = self._runner.server
+        assert isinstance(server, Broker)
+        return server
+
+    def _waits_for(self) -> str:
+        names = sum(other.running for other in self._others)
+        known = int(self._runner.health()["registered"])
+        return "" if known >= names else f"{known} of {names} name servers know it"
+
+    def _more_ports(self, port: int) -> tuple[int, ...]:
+        return (port - _FAST_DISTANCE,)
+
+
+class ClusterNameServer(_Member):
+    """One name server of a cluster.
+
+    Attributes:
+        name: `namesrv-a` for the first; only this cluster uses it.
+    """
+
+    @property
+    def server(self) -> NameServer:
+        """The name server itself, also while it is stopped.
+
+        Raises:
+            ConfigError: it runs in a process of its own.
+        """
+        if not isinstance(self._runner, InThisProcess):
+            raise ConfigError(f"{self.name} runs in a process of its own: {_NO_OBJECT}")
+        server = self._runner.server
+        assert isinstance(server, NameServer)
+        return server
+
+    def _waits_for(self) -> str:
+        wanted = {other.name for other in self._others if other.running}
+        missing = wanted - self._runner.broker_names() if wanted else wanted
+        return f"it does not know {', '.join(sorted(missing))}" if missing else ""
+
+
+_NO_OBJECT = "there is no object of it here; use .address and .health(), or processes=False"
