@@ -66,9 +66,7 @@ def _metadata() -> list[dict[str, object]]:
     return packages
 
 
-def test_a_crate_uses_only_the_crates_below_it() -> None:
-    packages = _metadata()
-    assert {str(package["name"]).removeprefix("pyrmq-") for package in packages} == set(CRATES)
+def _wrong_crate_edges(packages: list[dict[str, object]]) -> list[str]:
     wrong = []
     for package in packages:
         name = str(package["name"]).removeprefix("pyrmq-")
@@ -83,7 +81,27 @@ def test_a_crate_uses_only_the_crates_below_it() -> None:
                 continue
             if used not in CRATES[name]:
                 wrong.append(f"{name} -> {used}")
+    return wrong
+
+
+def test_a_crate_uses_only_the_crates_below_it() -> None:
+    packages = _metadata()
+    assert {str(package["name"]).removeprefix("pyrmq-") for package in packages} == set(CRATES)
+    wrong = _wrong_crate_edges(packages)
     assert not wrong, f"forbidden crate edges: {wrong}"
+
+
+def test_the_scan_sees_a_forbidden_crate_edge() -> None:
+    packages = _metadata()
+    store = next(package for package in packages if package["name"] == "pyrmq-store")
+    assert isinstance(store["dependencies"], list)
+    # A test may use the test kit, the library may not; neither may use a crate above it.
+    store["dependencies"] += [
+        {"name": "pyrmq-testkit", "kind": "dev"},
+        {"name": "pyrmq-testkit", "kind": None},
+        {"name": "pyrmq-broker", "kind": "dev"},
+    ]
+    assert _wrong_crate_edges(packages) == ["store -> testkit", "store -> broker"]
 
 
 def test_only_bindings_knows_pyo3() -> None:
@@ -106,7 +124,11 @@ def _python_edges() -> dict[str, set[str]]:
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names: list[str] = []
-            if isinstance(node, ast.Import):
+            if isinstance(node, ast.Call) and "import" in ast.unparse(node.func):
+                # import_module("pyrmq.broker"); other dotted strings name loggers.
+                constants = [a for a in node.args if isinstance(a, ast.Constant)]
+                names = [str(constant.value) for constant in constants]
+            elif isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
                 assert node.level == 0, f"relative import in {relative}"
@@ -151,6 +173,8 @@ def test_the_scan_sees_a_forbidden_import(tmp_path: Path, monkeypatch: pytest.Mo
     assert _python_edges() == {"server": {"broker"}}
     with pytest.raises(AssertionError, match="server -> broker"):
         test_a_python_package_imports_only_what_stands_below_it()
+    (package / "wrong.py").write_text('import_module("pyrmq.broker")\n')
+    assert _python_edges() == {"server": {"broker"}}
 
 
 def _sources() -> list[Path]:
