@@ -49,6 +49,32 @@ def create_topic(address: str, topic: str) -> None:
     assert answer.code == 0, answer.remark
 
 
+def test_a_started_broker_is_known_to_its_name_servers(tmp_path: Path) -> None:
+    with (
+        NameServer(listen_port=0, bind_address=HOST) as one,
+        NameServer(listen_port=0, bind_address=HOST) as other,
+    ):
+        both = f"{one.address};{other.address}"
+        with broker(tmp_path, namesrv_addr=both) as server:
+            assert server.health()["registered"] == 2
+
+
+def test_a_name_server_that_is_away_or_silent_does_not_keep_a_broker_from_starting(
+    tmp_path: Path,
+) -> None:
+    with (
+        socket.create_server((HOST, 0)) as gone,
+        socket.create_server((HOST, 0)) as silent,
+        NameServer(listen_port=0, bind_address=HOST) as names,
+    ):
+        refusing = gone.getsockname()[1]
+        gone.close()
+        listed = f"{HOST}:{refusing};{HOST}:{silent.getsockname()[1]};{names.address}"
+        with broker(tmp_path, namesrv_addr=listed) as server:
+            assert server.health()["status"] == "running"
+            assert server.health()["registered"] == 1
+
+
 def test_a_locked_store_is_said(tmp_path: Path) -> None:
     with broker(tmp_path) as first:
         with pytest.raises(ServerError, match=r"in use by another broker.*lock"):

@@ -60,6 +60,16 @@ impl Broker {
         self.inner.address()
     }
 
+    /// Waits until the first registration has ended at every name server, well or not; `timeout` in seconds.
+    fn await_first_round(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
+        self.check(py)?;
+        let limit = Duration::try_from_secs_f64(timeout).unwrap_or_default();
+        enter::block_on(py, async {
+            self.inner.state().announcements.first_round(limit).await;
+            Ok::<_, Error>(())
+        })
+    }
+
     /// The queue of the requests for Python.
     #[getter]
     fn requests(&self) -> RequestQueue {

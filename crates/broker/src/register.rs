@@ -30,6 +30,8 @@ pub struct Announcements {
     changes: watch::Sender<u64>,
     /// By name server: the last change that it knows; `None` while it is away.
     told: watch::Sender<Vec<Option<u64>>>,
+    /// How many name servers have answered the first registration, or could not be reached for it.
+    asked: watch::Sender<usize>,
     /// Woken when a connection to a name server was lost.
     lost: watch::Sender<u64>,
 }
@@ -40,6 +42,7 @@ impl Announcements {
         Self {
             changes: watch::Sender::new(1),
             told: watch::Sender::new(vec![None; name_servers]),
+            asked: watch::Sender::new(0),
             lost: watch::Sender::new(0),
         }
     }
@@ -61,6 +64,13 @@ impl Announcements {
         let mut told = self.told.subscribe();
         let known = told.wait_for(|told| told.iter().flatten().all(|known| *known >= change));
         drop(timeout(limit, known).await);
+    }
+
+    /// Waits until the first registration has ended at every name server, well or not, at most `limit`.
+    pub async fn first_round(&self, limit: Duration) {
+        let all = self.told.borrow().len();
+        let mut asked = self.asked.subscribe();
+        drop(timeout(limit, asked.wait_for(|asked| *asked >= all)).await);
     }
 
     fn tell(&self, at: usize, known: Option<u64>) {
@@ -97,6 +107,7 @@ pub(crate) async fn keep_registered(
     let mut lost = announcements.lost.subscribe();
     let mut pause = FIRST_PAUSE;
     let mut away = false;
+    let mut first = true;
     loop {
         let change = *changes.borrow_and_update();
         lost.mark_unchanged();
@@ -121,6 +132,9 @@ pub(crate) async fn keep_registered(
                 pause
             }
         };
+        if std::mem::take(&mut first) {
+            announcements.asked.send_modify(|asked| *asked += 1);
+        }
         tokio::select! {
             () = shutdown.stopped() => return,
             () = tokio::time::sleep(period) => {}

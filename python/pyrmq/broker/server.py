@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _FAMILIES = (config,)
 _STORE = "~/store"
 _LOOK_SECONDS = 0.002
+_FIRST_ROUND_SECONDS = 2.0
+"""How long a start waits for a name server that is silent; one that refuses delays nothing."""
 
 
 class Broker(Server[BrokerOptions, "_core.Broker"]):
@@ -84,6 +86,16 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
                     f"the name server at {self._options.namesrv_addr} did not answer"
                 )
             sleep(_LOOK_SECONDS)
+
+    def _start(self) -> None:
+        super()._start()
+        core = self.core
+        try:
+            # As Apache's broker: a program that makes a topic right after the start finds a broker.
+            core.await_first_round(_FIRST_ROUND_SECONDS)
+        except BaseException:
+            self._stop(core, 0)
+            raise
 
     def _native_rows(self) -> list[int]:
         return [code for code, kind, _ in _core.broker_rows() if kind == "native"]
