@@ -24,7 +24,7 @@ def main(name_server: str, count: int) -> None:
         if result is not None:
             queues[result.queue_id] += 1
         elif error is not None:
-            # `error.may_exist`, where it has one: whether the message may be stored all the same.
+            # `error.may_exist`: whether the message may be stored all the same.
             failed.append(error)
 
     began = perf_counter()

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, Self, TypeAlias, final
 from typing_extensions import Buffer, disjoint_base
 
 from pyrmq._client.values import Selector
-from pyrmq.errors import QueueFull
+from pyrmq.errors import Attempt, QueueFull
 from pyrmq.message import QueueId, SendStatus
 
 __version__: str
@@ -218,9 +218,17 @@ class SendResult:
     @property
     def may_be_duplicate(self) -> bool: ...
     @property
-    def failed_attempts(self) -> list[tuple[str, int, int, str]]: ...
+    def failed_attempts(self) -> tuple[Attempt, ...]: ...
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
+
+def remade_result(
+    place: tuple[str, str, str, int, int],
+    ids: tuple[str, str, str | None, str | None],
+    stored: tuple[int, str | None, bool],
+    tried: list[tuple[int, str, int, int, int, str, bool]],
+) -> SendResult: ...
 
 @final
 class Outcomes:

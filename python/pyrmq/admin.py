@@ -366,7 +366,7 @@ class Admin:
                     f"topic `{topic}` does not exist. Fix: `pyrmq topic create {topic}`",
                     topic=topic,
                     remark=answer.remark or "",
-                    broker=address,
+                    address=address,
                 )
             if answer.code != ResponseCode.SUCCESS:
                 raise answer_error(address, code, answer)

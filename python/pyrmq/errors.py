@@ -4,6 +4,10 @@
 remark; its subclasses are found by code (:func:`for_code`). Each class says by ``retriable``
 whether the same call may succeed later. A text names what failed, why, and what to do.
 
+Every error says by ``may_exist`` whether a message may be stored all the same. What a send fails
+with also has the message's unique id, its topic, broker and queue, and the attempts that failed:
+as attributes, and in the text. Errors can be pickled and copied.
+
 Example:
     >>> from pyrmq.errors import RmqError, TopicNotFound
     >>> issubclass(TopicNotFound, RmqError)
@@ -11,9 +15,10 @@ Example:
 """
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple, Self, TypedDict, Unpack
 
 __all__ = [
+    "Attempt",
     "BatchSendError",
     "BrokerBusy",
     "BrokerError",
@@ -42,14 +47,92 @@ __all__ = [
 ]
 
 
+class Attempt(NamedTuple):
+    """A failed attempt to send a message.
+
+    Attributes:
+        number: Counted from 1.
+        broker: Name of the broker that was asked.
+        queue_id: The queue that was asked for; -1 where the broker was to choose.
+        began: Seconds from the start of the send to that of the attempt.
+        took: Seconds until the attempt had failed.
+        cause: What it failed with.
+        may_exist: True when this attempt may have stored the message.
+
+    Example:
+        >>> attempt = Attempt(1, "broker-a", 0, 0.0, 1.5, "no answer", True)
+        >>> attempt.began + attempt.took
+        1.5
+    """
+
+    number: int
+    broker: str
+    queue_id: int
+    began: float
+    took: float
+    cause: str
+    may_exist: bool
+
+
+class About(TypedDict, total=False):
+    """What a send's error knows, as keywords of each class's constructor."""
+
+    topic: str | None
+    broker: str | None
+    queue_id: int | None
+    message_id: str | None
+    may_exist: bool
+    attempts: Sequence[Attempt]
+
+
 class RmqError(Exception):
     """Root of the tree.
 
     Attributes:
         retriable: True when the same call may succeed later without any change.
+        may_exist: True when a message may have been stored all the same: the outcome is unknown.
+            False when it certainly was not, or where no message is concerned.
+        message_id: Unique id of the message; None where there is none (yet).
+        topic: Topic; None where no topic is concerned.
+        broker: Name of the broker that was asked last; its address where no name is known.
+        queue_id: The queue that was asked for last; None before there was one.
+        attempts: The attempts of a send that failed; of many, the first and the last seven.
     """
 
     retriable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        text: object = "",
+        *,
+        topic: str | None = None,
+        broker: str | None = None,
+        queue_id: int | None = None,
+        message_id: str | None = None,
+        may_exist: bool = False,
+        attempts: Sequence[Attempt] = (),
+    ) -> None:
+        super().__init__(text)
+        self.topic = topic
+        self.broker = broker
+        self.queue_id = queue_id
+        self.message_id = message_id
+        self.may_exist = may_exist
+        self.attempts = tuple(attempts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Constructors differ: the copy gets the arguments and attributes without one.
+        return _remade, (type(self), self.args), self.__dict__
+
+    @classmethod
+    def _of(cls, args: tuple[object, ...]) -> Self:
+        made = cls.__new__(cls)
+        made.args = args
+        return made
+
+
+def _remade(cls: type[RmqError], args: tuple[object, ...]) -> RmqError:
+    return cls._of(args)
 
 
 class ConfigError(RmqError, ValueError):
@@ -94,23 +177,15 @@ class NameServerUnreachable(RmqError):
 
     retriable = True
 
-    def __init__(self, text: str, *, addresses: str = "") -> None:
-        super().__init__(text)
+    def __init__(self, text: str, *, addresses: str = "", **about: Unpack[About]) -> None:
+        super().__init__(text, **about)
         self.addresses = [address for address in addresses.split(";") if address]
 
 
 class RouteError(RmqError):
-    """No broker can take or give messages of a topic; the text says why.
-
-    Attributes:
-        topic: The topic.
-    """
+    """No broker can take or give messages of a topic; the text says why."""
 
     retriable = True
-
-    def __init__(self, text: str, *, topic: str = "") -> None:
-        super().__init__(text)
-        self.topic = topic
 
 
 class ConnectionLost(RmqError):
@@ -118,15 +193,13 @@ class ConnectionLost(RmqError):
 
     Attributes:
         address: The other side, as ``host:port``.
-        may_exist: True when the request had left: a message may have been stored.
     """
 
     retriable = True
 
-    def __init__(self, text: str, *, address: str = "", may_exist: bool = False) -> None:
-        super().__init__(text)
+    def __init__(self, text: str, *, address: str = "", **about: Unpack[About]) -> None:
+        super().__init__(text, **about)
         self.address = address
-        self.may_exist = may_exist
 
 
 class RequestTimeout(RmqError, TimeoutError):
@@ -138,26 +211,15 @@ class RequestTimeout(RmqError, TimeoutError):
 
     retriable = True
 
-    def __init__(self, text: str, *, address: str = "") -> None:
-        super().__init__(text)
+    def __init__(self, text: str, *, address: str = "", **about: Unpack[About]) -> None:
+        super().__init__(text, **about)
         self.address = address
 
 
 class SendTimeout(RmqError, TimeoutError):
-    """A send was not confirmed within its time.
-
-    Attributes:
-        topic: The topic.
-        may_exist: True when an attempt had left and was not answered: the message may have been
-            stored (the outcome is unknown). False when it certainly was not.
-    """
+    """A send was not confirmed within its time."""
 
     retriable = True
-
-    def __init__(self, text: str, *, topic: str = "", may_exist: bool = False) -> None:
-        super().__init__(text)
-        self.topic = topic
-        self.may_exist = may_exist
 
 
 class DataLossError(RmqError):
@@ -188,8 +250,9 @@ class CommitError(RmqError):
         *,
         offsets: Mapping[tuple[str, str, int], int] | None = None,
         causes: Mapping[tuple[str, str, int], RmqError] | None = None,
+        **about: Unpack[About],
     ) -> None:
-        super().__init__(text)
+        super().__init__(text, **about)
         self.offsets = dict(offsets or {})
         self.causes = dict(causes or {})
 
@@ -198,8 +261,9 @@ class BatchSendError(RmqError):
     """Some messages of a batch were not confirmed.
 
     Attributes:
-        topic: The topic.
         results: For each message its result, or the exception that it failed with.
+        may_exist: True when one of those that failed may be stored all the same.
+        attempts: Those of the first that failed.
     """
 
     retriable = True
@@ -208,9 +272,11 @@ class BatchSendError(RmqError):
         failed = [result for result in results if isinstance(result, RmqError)]
         super().__init__(
             f"{len(failed)} of {len(results)} messages for topic `{topic}` were not confirmed; "
-            f"first: {failed[0] if failed else None}"
+            f"first: {failed[0] if failed else None}",
+            topic=topic,
+            may_exist=any(error.may_exist for error in failed),
+            attempts=failed[0].attempts if failed else (),
         )
-        self.topic = topic
         self.results = list(results)
 
 
@@ -220,14 +286,23 @@ class BrokerError(RmqError):
     Attributes:
         code: Response code (:class:`pyrmq.codes.ResponseCode`).
         remark: The other side's text.
-        broker: Address of who answered.
+        address: Who answered, as ``host:port``.
     """
 
-    def __init__(self, text: str, *, code: int = 1, remark: str = "", broker: str = "") -> None:
-        super().__init__(text)
+    def __init__(
+        self,
+        text: str,
+        *,
+        code: int = 1,
+        remark: str = "",
+        address: str = "",
+        **about: Unpack[About],
+    ) -> None:
+        about["broker"] = about.get("broker") or address or None
+        super().__init__(text, **about)
         self.code = code
         self.remark = remark
-        self.broker = broker
+        self.address = address
 
 
 class BrokerBusy(BrokerError):
@@ -263,10 +338,15 @@ class TopicNotFound(BrokerError, RouteError):
     retriable = False
 
     def __init__(
-        self, text: str, *, code: int = 17, remark: str = "", broker: str = "", topic: str = ""
+        self,
+        text: str,
+        *,
+        code: int = 17,
+        remark: str = "",
+        address: str = "",
+        **about: Unpack[About],
     ) -> None:
-        BrokerError.__init__(self, text, code=code, remark=remark, broker=broker)
-        self.topic = topic
+        super().__init__(text, code=code, remark=remark, address=address, **about)
 
 
 class SubscriptionError(BrokerError):

@@ -129,7 +129,7 @@ def answer_error(address: str, code: int, answer: Command) -> BrokerError:
         f"{address} answered {asked} with {name} ({answer.code}): {remark}",
         code=answer.code,
         remark=remark,
-        broker=address,
+        address=address,
     )
 
 

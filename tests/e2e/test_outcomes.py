@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
+import pickle
 import socket
 import struct
 import threading
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
+from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +19,8 @@ from tests.e2e.ways import FORMS, WAYS
 from tests.reference.frame import decode
 
 from pyrmq import Producer, PullConsumer, RmqError, SendResult, TransactionProducer, aio
-from pyrmq.errors import BatchSendError
+from pyrmq.errors import Attempt, BatchSendError, RouteError
+from pyrmq.message import SendStatus
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
@@ -26,6 +31,8 @@ if TYPE_CHECKING:
 ANSWERED = [way for way in WAYS if way != "send_oneway"]
 KEYED = {"send by key"}
 HALF = {"send_in_transaction"}
+MET = {"request", "send_in_transaction"}
+"""They greet the broker first; that fails before there is a message."""
 BROKER_IP = "127.0.0.2"
 """Where clients look for the broker: the way to it is in between."""
 
@@ -143,6 +150,21 @@ def error_of(caught: BaseException) -> Any:  # noqa: ANN401 - it has what the te
     return caught.results[0] if isinstance(caught, BatchSendError) else caught
 
 
+def assert_told_of(error: RmqError, topic: str, attempts: int | None = None) -> None:
+    """Which message it was, where it went, and what became of each attempt."""
+    known = (error.topic, error.broker)
+    assert known == (topic, "broker-a"), (known, error)
+    assert error.queue_id is not None
+    assert error.message_id is not None
+    assert len(error.message_id) == 32
+    assert attempts in {None, len(error.attempts)}, error.attempts
+    assert all(attempt.broker == "broker-a" for attempt in error.attempts)
+    assert all(attempt.took >= 0 and attempt.cause for attempt in error.attempts)
+    assert error.may_exist == any(attempt.may_exist for attempt in error.attempts)
+    for part in (error.message_id, topic, "broker-a", error.attempts[-1].cause):
+        assert part in str(error), part
+
+
 def test_an_answer_that_is_lost_leaves_the_outcome_unknown_whichever_way_it_was_sent(
     bad: tuple[Cluster, Way], topic: str, form: Callable[..., Any]
 ) -> None:
@@ -157,6 +179,7 @@ def test_an_answer_that_is_lost_leaves_the_outcome_unknown_whichever_way_it_was_
             error = error_of(caught.value)
             assert error.may_exist, (name, error)
             assert "unknown" in str(error), (name, error)
+            assert_told_of(error, topic, attempts=1)
             way.lose(0)
             # The way is good again, and so is the producer.
             ways["send"](topic, b"after")
@@ -180,7 +203,11 @@ def test_another_attempt_says_that_it_may_be_a_duplicate_and_bears_the_same_id(
             assert isinstance(result, SendResult)
             assert (result.attempts, result.may_be_duplicate) == (2, True), (name, result)
             (attempt,) = result.failed_attempts
-            assert BROKER_IP in str(attempt), attempt
+            assert isinstance(attempt, Attempt)
+            assert (attempt.number, attempt.broker, attempt.may_exist) == (1, "broker-a", True)
+            assert 0 <= attempt.queue_id < 8, attempt
+            assert BROKER_IP in attempt.cause, attempt
+            assert pickle.loads(pickle.dumps(result)) == copy.copy(result) == result
             assert "may_be_duplicate" in repr(result), result
         for name in ("send by key", "send_in_transaction"):
             way.lose(1)
@@ -209,7 +236,9 @@ def test_a_broker_that_nobody_reaches_stored_nothing_whichever_way_it_was_sent(
             with pytest.raises(RmqError) as caught:
                 ways[name](topic, name, **({"timeout": 0.3} if name == "request" else {}))
             error = error_of(caught.value)
-            assert not getattr(error, "may_exist", False), (name, error)
+            assert not error.may_exist, (name, error)
+            if name not in MET:
+                assert_told_of(error, topic)
         running.start_broker()
         assert held(running.name_server, topic, 1)[0][0] == b"first"
 
@@ -228,7 +257,11 @@ def test_a_callback_of_a_lost_answer_and_a_close_meanwhile_are_told_the_same(
     way.lose(0)
     assert len(told) == 10
     assert {error.may_exist for error in told} == {True}
-    assert len(held(running.name_server, topic, 11)) == 11
+    found = held(running.name_server, topic, 11)
+    # Each is told of itself, not of its batch: an unknown message can be looked for by its id.
+    ids = {message_id for body, message_id in found if body != b"first"}
+    assert {error.message_id for error in told} == ids
+    assert len(found) == 11
 
 
 def test_the_local_transaction_does_not_run_for_a_half_that_may_be_stored(
@@ -293,3 +326,22 @@ def test_closing_the_asynchronous_form_in_time_tells_what_was_not_sent(
     with cluster() as running, caplog.at_level(logging.WARNING, "pyrmq.aio.producer"):
         asyncio.run(asyncio.wait_for(main(running), 25))
     assert "2 messages unconfirmed" in caplog.text
+
+
+def in_a_pool(address: str, topic: str, queue: int) -> tuple[SendResult, list[SendResult]]:
+    with Producer(name_server=address, send_timeout=5) as producer:
+        one = producer.send(topic, b"x", queue=queue)
+        return one, producer.send_batch(topic, [b"y", b"z"])
+
+
+def test_results_and_errors_come_back_from_a_pool_of_processes(address: str, topic: str) -> None:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        one, (y, z) = pool.submit(in_a_pool, address, topic, 1).result(timeout=60)
+        assert (one.topic, one.queue_id, one.status) == (topic, 1, SendStatus.SEND_OK)
+        assert z.queue_offset == y.queue_offset + 1
+        assert len({one.message_id, y.message_id, z.message_id}) == 3
+        with pytest.raises(RouteError) as caught:
+            pool.submit(in_a_pool, address, topic, 99).result(timeout=60)
+    error = caught.value
+    assert (error.topic, error.may_exist) == (topic, False)
+    assert str(error.message_id) in str(error)

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
-import pickle
+from pickle import dumps, loads
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pyrmq import errors
-from pyrmq.errors import BrokerError, MessageError, RmqError, for_code
+from pyrmq.errors import (
+    Attempt,
+    BatchSendError,
+    BrokerError,
+    MessageError,
+    RmqError,
+    SendTimeout,
+    for_code,
+)
 from pyrmq.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CLASSES = [
     value
@@ -49,10 +62,49 @@ def test_errors_say_whether_to_try_again() -> None:
     assert not errors.TopicNotFound.retriable
 
 
-def test_errors_that_go_to_another_process_keep_their_text() -> None:
-    error = errors.ConnectionLost("gone", address="h:1", may_exist=True)
-    copy = pickle.loads(pickle.dumps(error))
-    assert (str(copy), copy.address, copy.may_exist) == ("gone", "h:1", True)
+ATTEMPT = Attempt(1, "broker-a", 3, 0.0, 1.5, "no answer", True)
+ABOUT: dict[str, Any] = {
+    "topic": "orders",
+    "broker": "broker-a",
+    "queue_id": 3,
+    "message_id": "0A01",
+    "may_exist": True,
+    "attempts": [ATTEMPT],
+}
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda e: loads(dumps(e))])
+def test_every_error_keeps_what_it_knows_in_a_copy_and_in_another_process(
+    kind: type[Any], again: Callable[[RmqError], RmqError]
+) -> None:
+    if kind is BatchSendError:
+        error: RmqError = BatchSendError("orders", [SendTimeout("late", **ABOUT), 7])
+    else:
+        error = kind("what happened", **ABOUT)
+        assert error.message_id == "0A01"
+    made = again(error)
+    assert type(made) is kind
+    assert (str(made), made.args) == (str(error), error.args)
+    assert made.__dict__.keys() == error.__dict__.keys()
+    assert (made.topic, made.may_exist, made.attempts) == ("orders", True, (ATTEMPT,))
+
+
+def test_an_error_that_concerns_no_message_says_so() -> None:
+    error = errors.ConfigError("no")
+    known = (error.topic, error.broker, error.queue_id, error.message_id)
+    assert known == (None, None, None, None)
+    assert (error.may_exist, error.attempts) == (False, ())
+
+
+def test_errors_with_constructors_of_their_own_can_be_copied() -> None:
+    class Odd(errors.ConfigError):
+        def __init__(self, option: str, problem: str) -> None:
+            super().__init__(f"{option}: {problem}")
+            self.option = option
+
+    made = copy.copy(Odd("topic", "missing"))
+    assert (str(made), made.option) == ("topic: missing", "topic")
 
 
 def test_a_message_refuses_a_body_that_cannot_be_sent() -> None:

@@ -76,7 +76,7 @@ def test_an_unknown_form_is_refused() -> None:
 def test_answers_become_errors_by_code() -> None:
     error = answer_error("h:1", 105, Command(17, remark="no route"))
     assert isinstance(error, TopicNotFound)
-    assert (error.code, error.remark, error.broker) == (17, "no route", "h:1")
+    assert (error.code, error.remark, error.address) == (17, "no route", "h:1")
     assert str(error) == "h:1 answered GET_ROUTEINFO_BY_TOPIC with TOPIC_NOT_EXIST (17): no route"
     odd = answer_error("h:1", 99_999, Command(4711))
     assert type(odd) is BrokerError

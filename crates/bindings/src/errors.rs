@@ -5,15 +5,16 @@
 
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyModule};
+use pyo3::types::{PyDict, PyModule, PyTuple};
 use pyrmq_broker::BrokerError;
 use pyrmq_client::ClientError;
-use pyrmq_client::error::Uncommitted;
+use pyrmq_client::error::{Attempt, SendFailure, Uncommitted};
 use pyrmq_client::range::RangeError;
 use pyrmq_nameserver::NameServerError;
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::net::NetError;
 use pyrmq_store::StoreError;
+use std::time::Duration;
 use thiserror::Error;
 
 /// What can go wrong on the way through this crate.
@@ -70,7 +71,7 @@ impl Error {
             Self::Runtime { .. } => raise(py, "RmqError", &text, &[]),
             Self::Config { .. } => raise(py, "ConfigError", &text, &[]),
             Self::Wire(_) | Self::Message { .. } => raise(py, "ProtocolError", &text, &[]),
-            Self::Net(error) => raise_net(py, &text, &error),
+            Self::Net(error) => raise_net(py, &text, &error, Vec::new()),
             Self::Range(error) => raise_range(py, &text, &error),
             Self::Client(error) => raise_client(py, &text, error),
             Self::Broker(BrokerError::Store(error @ StoreError::BadOption { .. })) => {
@@ -88,42 +89,70 @@ impl Error {
 
 fn raise_client(py: Python<'_>, text: &str, error: ClientError) -> PyResult<PyErr> {
     match error {
-        ClientError::Option { .. } | ClientError::NotAssigned { .. } => raise(py, "ConfigError", text, &[]),
+        ClientError::NotConfirmed { failure, item } => raise_not_confirmed(py, text, &failure, item),
+        ClientError::NotCommitted { failed, .. } => raise_not_committed(py, text, failed),
+        ClientError::Topic { topic, .. }
+        | ClientError::EmptyBody { topic }
+        | ClientError::MixedTopics { topic, .. }
+        | ClientError::BodyTooLarge { topic, .. }
+        | ClientError::Property { topic, .. }
+        | ClientError::Properties { topic, .. } => {
+            raise(py, "MessageError", text, &[("topic", Value::Text(&topic))])
+        }
+        other => raise_cause(py, text, &other, Vec::new()),
+    }
+}
+
+/// The class that an error's cause stands for, with what the cause knows and, behind it, what is known of the send.
+fn raise_cause<'a>(
+    py: Python<'_>,
+    text: &str,
+    cause: &'a ClientError,
+    mut known: Vec<(&'a str, Value<'a>)>,
+) -> PyResult<PyErr> {
+    let mut fields: Vec<(&str, Value<'_>)> = Vec::new();
+    let class = match cause {
+        ClientError::Option { .. } | ClientError::NotAssigned { .. } => "ConfigError",
         ClientError::Topic { .. }
         | ClientError::EmptyBody { .. }
         | ClientError::MixedTopics { .. }
         | ClientError::BodyTooLarge { .. }
         | ClientError::Property { .. }
-        | ClientError::Properties { .. } => raise(py, "MessageError", text, &[]),
+        | ClientError::Properties { .. } => "MessageError",
         ClientError::NameServers { addresses, .. } => {
-            let fields = [("addresses", Value::Text(&addresses))];
-            raise(py, "NameServerUnreachable", text, &fields)
+            fields.push(("addresses", Value::Text(addresses)));
+            "NameServerUnreachable"
         }
         ClientError::NoTopic { topic, .. } => {
-            raise(py, "TopicNotFound", text, &[("topic", Value::Text(&topic))])
+            fields.push(("topic", Value::Text(topic)));
+            "TopicNotFound"
         }
         ClientError::NoQueue { topic, .. } | ClientError::NoBroker { topic } => {
-            raise(py, "RouteError", text, &[("topic", Value::Text(&topic))])
+            fields.push(("topic", Value::Text(topic)));
+            "RouteError"
         }
         ClientError::Answer {
             code,
             remark,
             address,
             ..
-        } => raise_answer(py, text, code, &remark, &address),
-        ClientError::Net { source, .. } => raise_net(py, text, &source),
-        ClientError::NotConfirmed {
-            topic,
-            may_exist,
-            in_time,
-            last,
-            ..
-        } => raise_not_confirmed(py, text, &topic, may_exist, in_time, *last),
-        ClientError::NotCommitted { failed, .. } => raise_not_committed(py, text, failed),
-        ClientError::TooManyInFlight(_) => raise(py, "QueueFull", text, &[]),
-        ClientError::Answered { .. } => raise(py, "ProtocolError", text, &[]),
-        ClientError::Closed { .. } => raise(py, "ClosedError", text, &[]),
-    }
+        } => {
+            fields.push(("code", Value::Int((*code).into())));
+            fields.push(("remark", Value::Text(remark)));
+            fields.push(("address", Value::Text(address)));
+            fields.append(&mut known);
+            return raise_code(py, *code, text, &fields);
+        }
+        ClientError::Net { source, .. } => return raise_net(py, text, source, known),
+        // These are no causes of others.
+        ClientError::NotConfirmed { .. } => "SendTimeout",
+        ClientError::NotCommitted { .. } => "CommitError",
+        ClientError::TooManyInFlight(_) => "QueueFull",
+        ClientError::Answered { .. } => "ProtocolError",
+        ClientError::Closed { .. } => "ClosedError",
+    };
+    fields.append(&mut known);
+    raise(py, class, text, &fields)
 }
 
 /// Each queue with its position and its failure; the first failure is the cause.
@@ -154,70 +183,64 @@ fn raise_not_committed(py: Python<'_>, text: &str, failed: Vec<Uncommitted>) -> 
     Ok(raised)
 }
 
-/// The class for a response code is Python's to know.
-fn raise_answer(py: Python<'_>, text: &str, code: i32, remark: &str, broker: &str) -> PyResult<PyErr> {
-    let class = PyModule::import(py, "pyrmq.errors")?
-        .getattr("for_code")?
-        .call1((code,))?;
-    let keywords = PyDict::new(py);
-    keywords.set_item("code", code)?;
-    keywords.set_item("remark", remark)?;
-    keywords.set_item("broker", broker)?;
-    Ok(PyErr::from_value(class.call((text,), Some(&keywords))?))
-}
-
-/// Out of time, or what the last attempt failed with; that failure is the cause.
+/// Out of time, or what the send was given up for; that is the cause.
 fn raise_not_confirmed(
     py: Python<'_>,
     text: &str,
-    topic: &str,
-    may_exist: bool,
-    in_time: bool,
-    last: ClientError,
+    failure: &SendFailure,
+    item: Option<u32>,
 ) -> PyResult<PyErr> {
-    let unknown = ("may_exist", Value::Bool(may_exist));
-    let raised = match &last {
-        ClientError::Answer {
-            code,
-            remark,
-            address,
-            ..
-        } if !in_time => raise_answer(py, text, *code, remark, address),
-        ClientError::Net { source, address, .. }
-            if !in_time && !matches!(**source, NetError::Timeout { .. } | NetError::Busy { .. }) =>
-        {
-            raise(
-                py,
-                "ConnectionLost",
-                text,
-                &[("address", Value::Text(address)), unknown],
-            )
+    let mut known = vec![
+        ("topic", Value::Text(&failure.topic)),
+        ("message_id", Value::Text(failure.message_id(item))),
+        ("may_exist", Value::Bool(failure.may_exist)),
+        ("attempts", Value::Attempts(&failure.tried)),
+    ];
+    if let Some(broker) = &failure.broker {
+        known.push(("broker", Value::Text(broker)));
+    }
+    if let Some(queue_id) = failure.queue_id {
+        known.push(("queue_id", Value::Int(queue_id.into())));
+    }
+    let waited = |source: &NetError| matches!(source, NetError::Timeout { .. } | NetError::Busy { .. });
+    let raised = match &failure.last {
+        _ if failure.in_time => raise(py, "SendTimeout", text, &known),
+        ClientError::Net { source, .. } if waited(source) => raise(py, "SendTimeout", text, &known),
+        // Another kind of answer than brokers give leaves the outcome open, as no answer does.
+        ClientError::Answered { .. } => raise(py, "SendTimeout", text, &known),
+        ClientError::Net { address, .. } => {
+            known.push(("address", Value::Text(address)));
+            raise(py, "ConnectionLost", text, &known)
         }
-        _ => raise(py, "SendTimeout", text, &[("topic", Value::Text(topic)), unknown]),
+        last => raise_cause(py, text, last, known),
     }?;
-    raised.set_cause(py, Some(Error::Client(last).into_py(py)));
+    raised.set_cause(py, Some(Error::Client(failure.last.clone()).into_py(py)));
     Ok(raised)
 }
 
-fn raise_net(py: Python<'_>, text: &str, error: &NetError) -> PyResult<PyErr> {
+fn raise_net<'a>(
+    py: Python<'_>,
+    text: &str,
+    error: &'a NetError,
+    mut known: Vec<(&'a str, Value<'a>)>,
+) -> PyResult<PyErr> {
     let (class, address, sent) = match error {
         NetError::Connect { address, .. }
         | NetError::NotSent { address, .. }
         | NetError::GoAway { address } => ("ConnectionLost", address, false),
         NetError::ConnectionLost { address, .. } => ("ConnectionLost", address, true),
-        NetError::Timeout { address, .. } => {
-            return raise(py, "RequestTimeout", text, &[("address", Value::Text(address))]);
-        }
-        NetError::Busy { .. } => return raise(py, "QueueFull", text, &[]),
-        NetError::Closed => return raise(py, "ClosedError", text, &[]),
-        NetError::Option { .. } => return raise(py, "ConfigError", text, &[]),
-        NetError::Frame(_) => return raise(py, "ProtocolError", text, &[]),
-        _ => return raise(py, "RmqError", text, &[]),
+        NetError::Timeout { address, sent, .. } => ("RequestTimeout", address, *sent),
+        NetError::Busy { .. } => return raise(py, "QueueFull", text, &known),
+        NetError::Closed => return raise(py, "ClosedError", text, &known),
+        NetError::Option { .. } => return raise(py, "ConfigError", text, &known),
+        NetError::Frame(_) => return raise(py, "ProtocolError", text, &known),
+        _ => return raise(py, "RmqError", text, &known),
     };
-    let fields = [
+    let mut fields = vec![
         ("address", Value::Text(address)),
         ("may_exist", Value::Bool(sent)),
     ];
+    fields.append(&mut known);
     raise(py, class, text, &fields)
 }
 
@@ -235,7 +258,7 @@ fn raise_range(py: Python<'_>, text: &str, error: &RangeError) -> PyResult<PyErr
             let fields = [
                 ("code", Value::Int((*code).into())),
                 ("remark", Value::Text(remark)),
-                ("broker", Value::Text(&range.address)),
+                ("address", Value::Text(&range.address)),
             ];
             raise_code(py, *code, text, &fields)
         }
@@ -257,6 +280,7 @@ pub(crate) enum Value<'a> {
     Int(i64),
     Bool(bool),
     Text(&'a str),
+    Attempts(&'a [Attempt]),
 }
 
 fn raise(py: Python<'_>, class: &str, text: &str, fields: &[(&str, Value<'_>)]) -> PyResult<PyErr> {
@@ -273,8 +297,32 @@ fn raise(py: Python<'_>, class: &str, text: &str, fields: &[(&str, Value<'_>)]) 
             Value::Int(number) => keywords.set_item(name, number)?,
             Value::Bool(truth) => keywords.set_item(name, truth)?,
             Value::Text(text) => keywords.set_item(name, text)?,
+            Value::Attempts(tried) => keywords.set_item(name, attempts_of(py, tried)?)?,
         }
     }
     let exception = module.getattr(class)?.call((text,), Some(&keywords))?;
     Ok(PyErr::from_value(exception))
+}
+
+/// Failed attempts as `pyrmq.errors.Attempt` objects.
+pub(crate) fn attempts_of<'py>(py: Python<'py>, tried: &[Attempt]) -> PyResult<Bound<'py, PyTuple>> {
+    let made: PyResult<Vec<_>> = if tried.is_empty() {
+        Ok(Vec::new())
+    } else {
+        let class = PyModule::import(py, "pyrmq.errors")?.getattr("Attempt")?;
+        let seconds = |millis: u64| Duration::from_millis(millis).as_secs_f64();
+        let one = |attempt: &Attempt| {
+            class.call1((
+                attempt.number,
+                &*attempt.broker,
+                attempt.queue_id,
+                seconds(attempt.began_ms),
+                seconds(attempt.took_ms),
+                &attempt.cause,
+                attempt.may_exist,
+            ))
+        };
+        tried.iter().map(one).collect()
+    };
+    PyTuple::new(py, made?)
 }

@@ -106,7 +106,9 @@ pub(crate) fn hand_on(
     }
     let value = match outcome {
         Ok(frame) => Ok(Py::new(py, PySendResult::of(frame.clone(), place))?),
-        Err(error) => Err(Error::from(error.clone()).into_py(py).into_value(py)),
+        Err(error) => Err(Error::from(error.clone().of_item(place))
+            .into_py(py)
+            .into_value(py)),
     };
     match ticket {
         Ticket::Call(call) => {
@@ -151,7 +153,11 @@ pub(crate) fn share(producer: &Producer, calls: &Inbox, futures: &Inbox, landed:
             Ticket::Call(_) => to_call.push((place, ticket)),
             Ticket::Future(_) | Ticket::Delivery(_) => to_complete.push((place, ticket)),
             Ticket::Thread(waiter) => {
-                let share = outcome.clone().map(|frame| (frame, batch.then_some(place)));
+                let place = batch.then_some(place);
+                let share = outcome
+                    .clone()
+                    .map(|frame| (frame, place))
+                    .map_err(|error| error.of_item(place));
                 to_wake.push((waiter, share));
             }
         }

@@ -7,12 +7,14 @@
 //! ```
 
 use crate::enter;
-use crate::errors::Error;
+use crate::errors::{Error, attempts_of};
 use crate::runtime::{self, Owner};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyList};
+use pyo3::types::{PyBool, PyList, PyTuple};
 use pyrmq_client::ClientError;
-use pyrmq_client::producer::SendResult;
+use pyrmq_client::error::{Attempt, id_at};
+use pyrmq_client::producer::{SendResult, SendStatus};
 use pyrmq_remoting::message::Durability;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
@@ -62,11 +64,15 @@ impl PySendResult {
         Self { frame, item }
     }
 
-    fn part<'a>(&self, ids: &'a str) -> &'a str {
-        match self.item {
-            None => ids,
-            Some(item) => ids.split(',').nth(item as usize).unwrap_or(ids),
-        }
+    /// What two results are compared by.
+    fn parts(&self) -> impl PartialEq + '_ {
+        let frame = &*self.frame;
+        (
+            (frame.status, &frame.topic, &frame.broker, frame.queue_id),
+            (self.queue_offset(), self.message_id(), self.offset_message_id()),
+            (&frame.transaction_id, &frame.recall_handle, frame.durability),
+            (frame.attempts, frame.may_be_duplicate, &frame.tried),
+        )
     }
 }
 
@@ -80,22 +86,14 @@ impl PySendResult {
 
     #[getter]
     fn message_id(&self) -> &str {
-        match self.item {
-            // The ids of a batch are our own, 32 digits each.
-            Some(item) => {
-                let start = item as usize * 33;
-                self.frame
-                    .message_id
-                    .get(start..start + 32)
-                    .unwrap_or_else(|| self.part(&self.frame.message_id))
-            }
-            None => &self.frame.message_id,
-        }
+        id_at(&self.frame.message_id, self.item)
     }
 
     #[getter]
     fn offset_message_id(&self) -> &str {
-        self.part(&self.frame.offset_message_id)
+        let ids = &self.frame.offset_message_id;
+        let item = self.item.map(|item| item as usize);
+        item.and_then(|item| ids.split(',').nth(item)).unwrap_or(ids)
     }
 
     #[getter]
@@ -143,13 +141,41 @@ impl PySendResult {
         self.frame.may_be_duplicate
     }
 
-    /// The attempts that failed before: (broker, began at ms, took ms, cause).
+    /// The attempts that failed before.
     #[getter]
-    fn failed_attempts(&self) -> Vec<(&str, u64, u64, &str)> {
-        let tried = self.frame.tried.iter();
-        tried
-            .map(|one| (&*one.broker, one.began_ms, one.took_ms, one.cause.as_str()))
-            .collect()
+    fn failed_attempts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        attempts_of(py, &self.frame.tried)
+    }
+
+    /// What pickles and copies it: the function that makes it again, and that function's arguments.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Parts)> {
+        let frame = &*self.frame;
+        let tried = frame.tried.iter();
+        let parts = (
+            (
+                frame.status.name().to_owned(),
+                frame.topic.to_string(),
+                frame.broker.to_string(),
+                frame.queue_id,
+                self.queue_offset(),
+            ),
+            (
+                self.message_id().to_owned(),
+                self.offset_message_id().to_owned(),
+                frame.transaction_id.clone(),
+                frame.recall_handle.clone(),
+            ),
+            (
+                frame.attempts,
+                frame.durability.map(|level| level.name().to_owned()),
+                frame.may_be_duplicate,
+            ),
+            tried.map(unmade).collect(),
+        );
+        Ok((
+            PyModule::import(py, "pyrmq._core")?.getattr("remade_result")?,
+            parts,
+        ))
     }
 
     fn __repr__(&self) -> String {
@@ -183,10 +209,9 @@ impl PySendResult {
     }
 
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
-        other.cast::<Self>().is_ok_and(|other| {
-            let other = other.get();
-            self.item == other.item && self.frame == other.frame
-        })
+        other
+            .cast::<Self>()
+            .is_ok_and(|other| self.parts() == other.get().parts())
     }
 
     fn __hash__(&self) -> u64 {
@@ -196,6 +221,69 @@ impl PySendResult {
         self.queue_offset().hash(&mut hasher);
         hasher.finish()
     }
+}
+
+/// A result as it is pickled: place, ids, how it was stored, and the attempts before.
+type Parts = (
+    (String, String, String, i32, i64),
+    (String, String, Option<String>, Option<String>),
+    (u32, Option<String>, bool),
+    Vec<AttemptParts>,
+);
+
+/// A failed attempt as it is pickled.
+type AttemptParts = (u32, String, i32, u64, u64, String, bool);
+
+fn unmade(attempt: &Attempt) -> AttemptParts {
+    (
+        attempt.number,
+        attempt.broker.to_string(),
+        attempt.queue_id,
+        attempt.began_ms,
+        attempt.took_ms,
+        attempt.cause.clone(),
+        attempt.may_exist,
+    )
+}
+
+/// Makes a result again from what `SendResult.__reduce__` gave.
+#[pyfunction]
+fn remade_result(
+    place: (String, String, String, i32, i64),
+    ids: (String, String, Option<String>, Option<String>),
+    stored: (u32, Option<String>, bool),
+    tried: Vec<AttemptParts>,
+) -> PyResult<PySendResult> {
+    let (status, topic, broker, queue_id, queue_offset) = place;
+    let (message_id, offset_message_id, transaction_id, recall_handle) = ids;
+    let (attempts, durability, may_be_duplicate) = stored;
+    let status = SendStatus::from_name(&status)
+        .ok_or_else(|| PyValueError::new_err(format!("{status:?} is no status of a send")))?;
+    let attempt = |(number, broker, queue_id, began_ms, took_ms, cause, may_exist): AttemptParts| Attempt {
+        number,
+        broker: broker.into(),
+        queue_id,
+        began_ms,
+        took_ms,
+        cause,
+        may_exist,
+    };
+    let frame = SendResult {
+        status,
+        topic: topic.into(),
+        broker: broker.into(),
+        queue_id,
+        queue_offset,
+        message_id,
+        offset_message_id,
+        transaction_id,
+        recall_handle,
+        attempts,
+        durability: durability.as_deref().and_then(Durability::of_name),
+        may_be_duplicate,
+        tried: tried.into_iter().map(attempt).collect(),
+    };
+    Ok(PySendResult::of(Arc::new(frame), None))
 }
 
 /// What a blocking send gets: its frame's result, and its place when that was a batch.
@@ -409,7 +497,10 @@ pub(crate) fn batch_list(py: Python<'_>, parts: Vec<BatchPart>) -> PyResult<Boun
         for (item, member) in (0..).zip(members) {
             let value = match &shared {
                 Ok(result) => Py::new(py, PySendResult::of(result.clone(), Some(item)))?.into_any(),
-                Err(error) => Error::from(error.clone()).into_py(py).into_value(py).into_any(),
+                Err(error) => {
+                    let error = error.clone().of_item(Some(item));
+                    Error::from(error).into_py(py).into_value(py).into_any()
+                }
             };
             if let Some(slot) = results.get_mut(member as usize) {
                 *slot = Some(value);
@@ -421,5 +512,6 @@ pub(crate) fn batch_list(py: Python<'_>, parts: Vec<BatchPart>) -> PyResult<Boun
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PySendResult>()?;
+    module.add_function(wrap_pyfunction!(remade_result, module)?)?;
     module.add_class::<Outcomes>()
 }

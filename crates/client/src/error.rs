@@ -15,12 +15,16 @@ pub struct Attempt {
     pub number: u32,
     /// The broker that was asked.
     pub broker: Arc<str>,
+    /// The queue that was asked for; -1: the broker was to choose.
+    pub queue_id: i32,
     /// When it began, in milliseconds of the send.
     pub began_ms: u64,
     /// How long it took.
     pub took_ms: u64,
     /// What it failed with.
     pub cause: String,
+    /// True when this attempt may have stored the message.
+    pub may_exist: bool,
 }
 
 impl fmt::Display for Attempt {
@@ -28,11 +32,107 @@ impl fmt::Display for Attempt {
         let Self {
             number,
             broker,
+            queue_id,
             began_ms,
             took_ms,
             cause,
+            ..
         } = self;
-        write!(f, "{number}. {broker} at {began_ms} ms for {took_ms} ms: {cause}")
+        write!(
+            f,
+            "{number}. {broker} queue {queue_id} at {began_ms} ms for {took_ms} ms: {cause}"
+        )
+    }
+}
+
+/// One message's id among those of its frame. A batch has the ids of its messages with commas between them, or one id
+/// for all; `item` is the message's place in it.
+pub fn id_at(ids: &str, item: Option<u32>) -> &str {
+    const DIGITS: usize = 32;
+    let Some(item) = item.map(|item| item as usize) else {
+        return ids;
+    };
+    // Our own ids have 32 digits each: the place is known without a search.
+    let start = item * (DIGITS + 1);
+    ids.get(start..start + DIGITS)
+        .unwrap_or_else(|| ids.split(',').nth(item).unwrap_or(ids))
+}
+
+/// What is known of a message, or of a batch of them, that was not confirmed.
+#[derive(Debug, Clone)]
+pub struct SendFailure {
+    /// The topic, without the client's namespace.
+    pub topic: Arc<str>,
+    /// The unique id; of a batch, the ids of its messages with commas between them.
+    pub message_ids: String,
+    /// Messages in the frame; 0: a single one, no batch.
+    pub items: u32,
+    /// The broker that was asked last.
+    pub broker: Option<Arc<str>>,
+    /// The queue that was asked for last.
+    pub queue_id: Option<i32>,
+    /// Attempts made.
+    pub attempts: u32,
+    /// Time spent.
+    pub elapsed_ms: u64,
+    /// True when at least one attempt may have stored it.
+    pub may_exist: bool,
+    /// True when time ran out, false when the attempts did.
+    pub in_time: bool,
+    /// Each attempt that failed; of many the first and the last ones.
+    pub tried: Vec<Attempt>,
+    /// What it was given up for.
+    pub last: ClientError,
+}
+
+impl SendFailure {
+    /// The unique id of the message at this place of the frame.
+    pub fn message_id(&self, item: Option<u32>) -> &str {
+        id_at(&self.message_ids, item)
+    }
+}
+
+/// The text for a failed send, as it concerns one message of the frame or the whole.
+struct Told<'a>(&'a SendFailure, Option<u32>);
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(failure, item) = self;
+        let SendFailure {
+            topic,
+            attempts,
+            elapsed_ms,
+            last,
+            ..
+        } = failure;
+        let first = (failure.items > 0).then_some(0);
+        write!(f, "message {} ", failure.message_id(item.or(first)))?;
+        if item.is_none() && failure.items > 1 {
+            write!(f, "and {} more of its batch ", failure.items - 1)?;
+        }
+        let outcome = if failure.may_exist {
+            "it may have been stored: the outcome is unknown"
+        } else {
+            "it was not stored"
+        };
+        write!(
+            f,
+            "for topic `{topic}` was not confirmed after {attempts} attempts in {elapsed_ms} ms ({outcome}); last"
+        )?;
+        if let (Some(broker), Some(queue_id)) = (&failure.broker, failure.queue_id) {
+            write!(f, ", {broker} queue {queue_id}")?;
+        }
+        let cause = last.to_string();
+        write!(f, ": {cause}")?;
+        let earlier = match failure.tried.split_last() {
+            Some((attempt, earlier)) if attempt.cause == cause => earlier,
+            _ => &failure.tried,
+        };
+        for (at, attempt) in earlier.iter().enumerate() {
+            let start = if at == 0 { "; before: " } else { "; " };
+            write!(f, "{start}{attempt}")?;
+        }
+        Ok(())
     }
 }
 
@@ -127,17 +227,6 @@ impl Full {
             )
         }
     }
-}
-
-/// The attempts before the last one, for the end of an error's text.
-fn earlier(tried: &[Attempt]) -> String {
-    let mut text = String::new();
-    for attempt in tried.iter().rev().skip(1).rev() {
-        let start = if text.is_empty() { "; before: " } else { "; " };
-        text.push_str(start);
-        text.push_str(&attempt.to_string());
-    }
-    text
 }
 
 /// A client call that did not do what was asked.
@@ -275,25 +364,13 @@ pub enum ClientError {
         /// What happened.
         source: Box<NetError>,
     },
-    /// A send was given up after its attempts or its time.
-    #[error("message for topic `{topic}` was not confirmed after {attempts} attempts in {elapsed_ms} ms ({}); last: {last}{}",
-            if *.may_exist { "it may have been stored: the outcome is unknown" } else { "it was not stored" },
-            earlier(.tried))]
+    /// A message, or a batch, was handed over for sending and not confirmed.
+    #[error("{}", Told(.failure, *.item))]
     NotConfirmed {
-        /// The topic.
-        topic: String,
-        /// Attempts made.
-        attempts: u32,
-        /// Time spent.
-        elapsed_ms: u64,
-        /// True when at least one attempt left and was not answered.
-        may_exist: bool,
-        /// True when time ran out, false when the attempts did.
-        in_time: bool,
-        /// Each attempt that failed; of many the first and the last ones.
-        tried: Vec<Attempt>,
-        /// The last attempt's failure.
-        last: Box<ClientError>,
+        /// What is known of it; shared by the messages of a batch.
+        failure: Arc<SendFailure>,
+        /// The place in the batch of the message that this is told of; `None`: the whole frame.
+        item: Option<u32>,
     },
     /// As much is on its way as may be.
     #[error("{}", .0.text())]
@@ -338,6 +415,28 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// The same failure as it concerns one message of a batch.
+    #[must_use]
+    pub fn of_item(self, item: Option<u32>) -> Self {
+        match self {
+            Self::NotConfirmed { failure, .. } => Self::NotConfirmed { failure, item },
+            other => other,
+        }
+    }
+
+    /// What is known of the send that failed, when it is a send's failure.
+    pub fn failure(&self) -> Option<&SendFailure> {
+        match self {
+            Self::NotConfirmed { failure, .. } => Some(failure),
+            _ => None,
+        }
+    }
+
+    /// What happened: of a send that failed, what it was given up for.
+    pub fn cause(&self) -> &Self {
+        self.failure().map_or(self, |failure| &failure.last)
+    }
+
     /// A request that got no answer.
     pub fn net(what: &'static str, address: impl Into<String>, source: NetError) -> Self {
         Self::Net {

@@ -13,7 +13,7 @@
 //! says `may_be_duplicate`, a later failure `may_exist`.
 
 use crate::draft::{Draft, Target};
-use crate::error::{Attempt, ClientError};
+use crate::error::{Attempt, ClientError, SendFailure};
 use crate::producer::{Done, SendResult, SendStatus, Shared};
 use crate::routes::{Known, TopicRoute};
 use crate::trace::Sent;
@@ -189,7 +189,7 @@ impl Flight {
         let left = self.timeout.saturating_sub(waited);
         let route = match known {
             Ok(route) => route,
-            Err(error) => return self.finish(Err(error)),
+            Err(error) => return self.give_up(error, false),
         };
         if left.is_zero() {
             let late = ClientError::net(
@@ -207,7 +207,7 @@ impl Flight {
         let last = self.queue.as_ref().map(|queue| &*queue.broker);
         let queue = match self.shared.queue_for(&route, &self.draft, last, now) {
             Ok(queue) => queue,
-            Err(error) => return self.finish(Err(error)),
+            Err(error) => return self.give_up(error, false),
         };
         self.attempts += 1;
         let wait = self.share_of(left, &route);
@@ -253,8 +253,8 @@ impl Flight {
         let region = self.region(&outcome);
         let verdict = self.judge(queue, outcome);
         self.learn(queue, &verdict);
-        if let Verdict::Elsewhere(error, _) | Verdict::Refused(error, _) = &verdict {
-            self.note(queue, error);
+        if let Verdict::Elsewhere(error, may_exist) | Verdict::Refused(error, may_exist) = &verdict {
+            self.note(queue, error, *may_exist);
         }
         match verdict {
             Verdict::Stored(mut result) => {
@@ -267,10 +267,8 @@ impl Flight {
             }
             Verdict::Refused(error, may_exist) => {
                 self.may_exist |= may_exist;
-                if self.attempts > 1 || may_exist {
-                    return self.give_up(error, false);
-                }
-                self.finish(Err(error));
+                self.queue = Some(whole);
+                self.give_up(error, false);
             }
             Verdict::Elsewhere(error, may_exist) => {
                 self.queue = Some(whole);
@@ -302,7 +300,7 @@ impl Flight {
     }
 
     /// Keeps what became of an attempt, for the error's or the result's text.
-    fn note(&mut self, queue: &PublishedQueue, error: &ClientError) {
+    fn note(&mut self, queue: &PublishedQueue, error: &ClientError, may_exist: bool) {
         if self.tried.len() == ATTEMPTS_KEPT {
             self.tried.remove(1);
         }
@@ -310,9 +308,11 @@ impl Flight {
         self.tried.push(Attempt {
             number: self.attempts,
             broker: queue.broker.clone(),
+            queue_id: queue.queue_id,
             began_ms: millis(self.attempt_started.saturating_duration_since(self.started)),
             took_ms: millis(self.attempt_started.elapsed()),
             cause: error.to_string(),
+            may_exist,
         });
     }
 
@@ -465,17 +465,26 @@ impl Flight {
         }
     }
 
-    fn give_up(self: Box<Self>, last: ClientError, in_time: bool) {
-        let error = ClientError::NotConfirmed {
-            topic: self.draft.topic.to_string(),
+    /// Ends without a result, and says all that is known.
+    pub(crate) fn give_up(mut self: Box<Self>, last: ClientError, in_time: bool) {
+        let queue = self.queue.take();
+        let failure = SendFailure {
+            topic: self.shared.options.client.unwrap_name(&self.draft.topic),
+            message_ids: std::mem::take(&mut self.draft.message_id),
+            items: self.draft.items,
+            broker: queue.as_ref().map(|queue| queue.broker.clone()),
+            queue_id: queue.as_ref().map(|queue| queue.queue_id),
             attempts: self.attempts,
             elapsed_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             may_exist: self.may_exist,
             in_time,
-            tried: self.tried.clone(),
-            last: Box::new(last),
+            tried: std::mem::take(&mut self.tried),
+            last,
         };
-        self.finish(Err(error));
+        self.finish(Err(ClientError::NotConfirmed {
+            failure: Arc::new(failure),
+            item: None,
+        }));
     }
 
     fn finish(self: Box<Self>, outcome: Result<SendResult, ClientError>) {
@@ -516,12 +525,9 @@ pub(crate) fn is_illegal(error: &ClientError) -> bool {
             *code == response::MESSAGE_ILLEGAL
                 || (*code == response::SYSTEM_ERROR && remark.contains(SIZE_EXCEEDED))
         }
-        ClientError::NotConfirmed {
-            may_exist: false,
-            in_time: false,
-            last,
-            ..
-        } => is_illegal(last),
+        ClientError::NotConfirmed { failure, .. } => {
+            !failure.may_exist && !failure.in_time && is_illegal(&failure.last)
+        }
         _ => false,
     }
 }

@@ -54,6 +54,18 @@ impl SendStatus {
         }
     }
 
+    /// From Apache's name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [
+            Self::Ok,
+            Self::FlushDiskTimeout,
+            Self::FlushSlaveTimeout,
+            Self::SlaveNotAvailable,
+        ]
+        .into_iter()
+        .find(|status| status.name() == name)
+    }
+
     /// Apache's name.
     pub fn name(self) -> &'static str {
         match self {
@@ -313,13 +325,12 @@ impl Producer {
     /// Sends one draft that has come in through the gate with `max(items, 1)` messages and its counted bytes; it
     /// leaves when `done` is called. Sends of one thread to one queue go out in the order of the calls.
     pub fn send(&self, draft: Draft, timeout: Duration, done: Done) {
-        if self.shared.closed.load(Ordering::Acquire) {
-            let (messages, bytes) = (draft.items.max(1) as usize, draft.counted);
-            self.shared.gate.leave(messages, bytes);
-            return done(Err(ClientError::Closed { what: "producer" }));
-        }
         let now = Instant::now();
-        Flight::new(self.shared.clone(), draft, (now, timeout), done).start(now);
+        let flight = Flight::new(self.shared.clone(), draft, (now, timeout), done);
+        if self.shared.closed.load(Ordering::Acquire) {
+            return flight.give_up(ClientError::Closed { what: "producer" }, false);
+        }
+        flight.start(now);
     }
 
     /// Sends what was gathered since `since`, also while the producer closes. `kept` of its messages stay counted at the
