@@ -18,6 +18,7 @@ from datetime import datetime
 from typing import Literal, Self
 
 from pyrmq import _core
+from pyrmq._client import log
 from pyrmq._client.options import ConfiguredConsumer
 from pyrmq._client.values import milliseconds, places_of, start_of, whole
 from pyrmq.errors import CommitError, ConfigError
@@ -70,6 +71,7 @@ class PullConsumer(ConfiguredConsumer):
         self._core = _core.PullConsumer(**options.native())
         self._group = options.group
         self._closed = False
+        self._unlog = log.serve(self)
         self._finalizer = weakref.finalize(self, _core.PullConsumer.shut, self._core, False)
 
     def subscribe(self, topic: str, tags: str = "*") -> None:
@@ -244,7 +246,10 @@ class PullConsumer(ConfiguredConsumer):
             return
         self._closed = True
         self._finalizer.detach()
-        self._core.shut(all_done)
+        try:
+            self._core.shut(all_done)
+        finally:
+            self._unlog()
 
     def __enter__(self) -> Self:
         """Give the consumer itself."""

@@ -18,6 +18,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Self
 
 from pyrmq import _core
+from pyrmq._client import log
 from pyrmq._client.ending import abandon
 from pyrmq._client.futures import serve_futures
 from pyrmq._client.hooks import SendHook, Sending, callback_raised
@@ -141,6 +142,7 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
         self._lock = threading.RLock()
         self._futures: threading.Thread | None = None
         self._closed = False
+        self._unlog = log.serve(self)
         self._finalizer = weakref.finalize(
             self, abandon, self._core, self._gathering, self._exchange.native
         )
@@ -569,6 +571,7 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
         # In a forked child the thread does not exist, in a callback it is this one.
         if futures is not None and futures is not threading.current_thread():
             futures.join()
+        self._unlog()
 
     def __enter__(self) -> Self:
         """Give the producer itself."""

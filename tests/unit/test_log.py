@@ -11,7 +11,7 @@ import sys
 HEAD = """
 import logging, sys, threading
 from pyrmq import _core
-from pyrmq.server import log
+from pyrmq._client import log
 logging.basicConfig(stream=sys.stdout, level=10, format="%(name)s %(levelname)s %(message)s")
 def threads():
     return [thread.name for thread in threading.enumerate() if thread.name == "pyrmq-log"]
@@ -85,9 +85,51 @@ NameServer(listen_port=0, bind_address="127.0.0.1").start().stop()
     assert lines[0].startswith("pyrmq.nameserver.server INFO the name server is ready address=127.")
 
 
+def test_the_thread_ends_with_the_last_client_and_with_one_that_nobody_closed() -> None:
+    program = """
+import asyncio, gc
+from pyrmq import Producer, PullConsumer, aio
+options = {"name_server": "127.0.0.1:1", "group": "g"}
+for make in (Producer, PullConsumer):
+    with make(**options):
+        print(threads())
+    print(threads())
+async def main():
+    for make in (aio.Producer, aio.PullConsumer):
+        async with make(**options):
+            print(threads())
+        print(threads())
+asyncio.run(main())
+forgotten = Producer(**options)
+print(threads())
+del forgotten
+gc.collect()
+print(threads())
+"""
+    lines = [line for line in output_of(program) if line.startswith("[")]
+    assert lines == ["['pyrmq-log']", "[]"] * 5
+
+
+def test_threads_that_make_and_end_clients_at_once_leave_the_log_as_they_found_it() -> None:
+    program = """
+def work(number):
+    for turn in range(300):
+        log.acquire()
+        _core.log_put(30, "pyrmq.t", f"{number} {turn}")
+        log.release()
+workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+for worker in workers: worker.start()
+for worker in workers: worker.join()
+print(threads())
+"""
+    *lines, left = output_of(program)
+    assert left == "[]"
+    assert len(set(lines)) == len(lines) == 1200
+
+
 def test_importing_starts_no_thread_and_touches_no_logger() -> None:
     program = (
-        "import logging, threading, pyrmq, pyrmq.server.log\n"
+        "import logging, threading, pyrmq, pyrmq._client.log\n"
         "print(threading.active_count(), logging.root.handlers)"
     )
     assert output_of(program, head="") == ["1 []"]

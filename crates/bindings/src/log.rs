@@ -1,6 +1,6 @@
 //! `tracing` events on their way to Python's `logging`: a bounded ring that a Python thread drains.
 //!
-//! Nothing is installed at import: the first server that starts calls [`log_start`], which makes this the process's
+//! Nothing is installed at import: the first server or client calls [`log_start`], which makes this the process's
 //! subscriber once. An event that finds the ring full, or its lock taken for long (a fork can leave it taken for ever
 //! in the child), is counted as dropped: logging never blocks a connection's task.
 
@@ -183,8 +183,8 @@ impl Visit for Text {
 /// Lets events of this level number of `logging` and above into the ring, from now on.
 #[pyfunction]
 fn log_start(level: u8) {
-    RING.level.store(level, Ordering::Relaxed);
-    if tracing::subscriber::set_global_default(Bridge).is_err() {
+    let before = RING.level.swap(level, Ordering::Relaxed);
+    if before != level && tracing::subscriber::set_global_default(Bridge).is_err() {
         tracing::callsite::rebuild_interest_cache();
     }
 }

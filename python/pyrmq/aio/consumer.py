@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal, Self
 
 from pyrmq import _core
+from pyrmq._client import log
 from pyrmq._client.options import ConfiguredConsumer
 from pyrmq._client.values import places_of, start_of, whole
 from pyrmq.aio.outcomes import Outcomes
@@ -35,6 +36,7 @@ class PullConsumer(ConfiguredConsumer):
         self._arrival: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
+        self._unlog = log.serve(self)
         self._finalizer = weakref.finalize(self, _core.PullConsumer.shut, self._core, False)
 
     async def subscribe(self, topic: str, tags: str = "*") -> None:
@@ -174,6 +176,7 @@ class PullConsumer(ConfiguredConsumer):
             await self._outcomes.call(self._core.shut_to, all_done)
         finally:
             self._outcomes.close()
+            self._unlog()
 
     async def __aenter__(self) -> Self:
         """Give the consumer itself."""

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from pyrmq import _core
+from pyrmq._client import log
 from pyrmq._client.ending import abandon
 from pyrmq._client.hooks import Sending, SendingKind, callback_raised
 from pyrmq._client.options import ConfiguredProducer
@@ -63,6 +64,7 @@ class Producer(ConfiguredProducer):
         self._soon: _core.Soon | None = None
         self._has_hooks = bool(self._hooks)
         self._closed = False
+        self._unlog = log.serve(self)
         self._finalizer = weakref.finalize(
             self, abandon, self._core, self._gathering, self._exchange.native
         )
@@ -545,6 +547,7 @@ class Producer(ConfiguredProducer):
                 self._loop.remove_reader(self._gathering.fileno())
             self._loop = self._soon = None
             self._outcomes.close()
+            self._unlog()
 
     async def __aenter__(self) -> Self:
         """Give the producer itself."""

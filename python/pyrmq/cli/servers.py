@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pyrmq._client import log
 from pyrmq.cli.arguments import DEFAULT_NAME_SERVER, NAME_SERVER_VARIABLE
 from pyrmq.config import NAME_SERVER_PORT, BrokerOptions, NameServerOptions, Options
 from pyrmq.config.option import as_text
-from pyrmq.server import log
 from pyrmq.server.foreground import serve
 from pyrmq.server.lifecycle import DRAIN_SECONDS, Server
 

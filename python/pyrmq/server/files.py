@@ -81,7 +81,7 @@ def read_or_backup(path: str | os.PathLike[str], parse: Callable[[bytes], T]) ->
             continue
         if candidate != name:
             reason = broken[0] if broken else f"`{name}` is missing or empty"
-            from pyrmq.server import log
+            from pyrmq._client import log
 
             logger = log.get("pyrmq.server")
             logger.warning("%s; taken instead: the backup `%s`", reason, candidate)

@@ -159,7 +159,7 @@ class Server(ABC, Generic[OptionsT, CoreT]):
             core.hurry()
 
     def _start(self) -> None:
-        from pyrmq.server import log
+        from pyrmq._client import log
 
         self.processors.seal()
         log.acquire()
@@ -177,7 +177,7 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         atexit.register(self.stop)
 
     def _stop(self, core: CoreT, wait_ms: int) -> None:
-        from pyrmq.server import log
+        from pyrmq._client import log
 
         failure: RmqError | KeyboardInterrupt | None = None
         core.begin_stop()

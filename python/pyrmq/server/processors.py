@@ -161,7 +161,7 @@ class Processors:
 
 def _report(request: _core.Request) -> None:
     # Imported when there is something to say: a server's start counts in milliseconds.
-    from pyrmq.server import log
+    from pyrmq._client import log
 
     log.get("pyrmq.server").exception(
         "the handler of request code %d failed, asked by %s", request.code, request.remote

@@ -40,7 +40,7 @@ def warn_of_unknown(role: str, keys: Iterable[str], known: Iterable[str], source
         unknown.append(f"`{key}`" + (f" (did you mean `{near[0]}`?)" if near else ""))
     if not unknown and not idle:
         return
-    from pyrmq.server import log
+    from pyrmq._client import log
 
     logger = log.get("pyrmq.config")
     if unknown:

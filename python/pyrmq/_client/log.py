@@ -1,8 +1,9 @@
 """Rust's events in Python's `logging`, under `pyrmq.*`: a thread drains the core's ring.
 
-Nothing is installed at import. The first server that starts in a process starts the thread, the
-last one that stops ends it. The level is that of the logger `pyrmq` when a server starts. `logging`
-itself is imported when there is something to write: a server's start counts in milliseconds.
+Nothing is installed at import. The first server or client of a process starts the thread, the last
+one that ends ends it, once everything is written. The level is that of the logger `pyrmq` when a
+server or client starts. `logging` itself is imported when there is something to write: a server's
+start counts in milliseconds.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import weakref
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,7 @@ from pyrmq import _core
 
 if TYPE_CHECKING:
     import logging
+    from collections.abc import Callable
 
 _BATCH = 256
 _WAIT_MS = 600_000
@@ -30,44 +33,64 @@ _level: str | None = None
 
 
 class _Drain:
-    """The thread and how many servers want it."""
+    """The thread, of which there is one at most, and how many servers and clients want it."""
 
     def __init__(self) -> None:
+        # Reentrant: the collector may end a client wherever it runs.
         self._lock = threading.RLock()
         self._users = 0
         self._thread: threading.Thread | None = None
+        self._written: list[threading.Event] = []
         self.pid = os.getpid()
 
     def acquire(self, level: int) -> None:
         _core.log_start(max(1, min(level, 255)))
         with self._lock:
             self._users += 1
-            if self._thread is None:
-                self._thread = threading.Thread(target=_run, name="pyrmq-log", daemon=True)
-                self._thread.start()
+            if self._thread is not None:
+                return
+            thread = threading.Thread(target=self._run, name="pyrmq-log", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                # The interpreter ends, no thread can be started any more.
+                return
+            self._thread = thread
 
     def release(self) -> None:
+        if self.pid != os.getpid():
+            # The thread is the parent process's.
+            return
+        written = threading.Event()
         with self._lock:
             self._users -= 1
             thread = self._thread
             if self._users or thread is None:
                 return
-            self._thread = None
+            self._written.append(written)
         _core.log_put(255, _END, "")
-        thread.join(2 * _END_SECONDS)
+        if thread is not threading.current_thread():
+            written.wait(2 * _END_SECONDS)
 
-
-def _run() -> None:
-    until: float | None = None
-    while until is None or monotonic() < until:
-        records, dropped = _core.log_take(_BATCH, _WAIT_MS if until is None else 0)
-        if until is not None and not records:
-            return
-        if any(logger == _END for _, logger, _ in records):
-            until = monotonic() + _END_SECONDS
+    def _run(self) -> None:
+        until: float | None = None
+        while True:
+            records, dropped = _core.log_take(_BATCH, _WAIT_MS if until is None else 0)
+            if until is None and any(logger == _END for _, logger, _ in records):
+                until = monotonic() + _END_SECONDS
             records = [record for record in records if record[1] != _END]
-        if records or dropped:
-            _write(records, dropped)
+            if records or dropped:
+                _write(records, dropped)
+            if until is None or (records and monotonic() < until):
+                continue
+            until = None
+            with self._lock:
+                for written in self._written:
+                    written.set()
+                self._written.clear()
+                if not self._users:
+                    self._thread = None
+                    return
 
 
 def _write(records: list[tuple[int, str, str]], dropped: int) -> None:
@@ -96,8 +119,17 @@ def acquire(level: int | None = None) -> None:
 
 def release() -> None:
     """No longer want events; the last release writes what waits and ends the thread."""
-    if _drain.pid == os.getpid():
-        _drain.release()
+    _drain.release()
+
+
+def serve(client: object) -> Callable[[], object]:
+    """Have events written while this client lives.
+
+    Returns:
+        Ends that, once: for a client that is closed.
+    """
+    acquire()
+    return weakref.finalize(client, _drain.release)
 
 
 def use_standard_error(level: str) -> None:
