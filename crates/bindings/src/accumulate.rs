@@ -14,20 +14,20 @@
     reason = "what Python hands over is extracted by value"
 )]
 
+use crate::callbacks::{Callbacks, Thread, wait_for};
 use crate::delivery::{Delivery, Soon};
 use crate::enter;
 use crate::errors::Error;
-use crate::inbox::{Inbox, Ticket, hand_on, share};
+use crate::inbox::{Inbox, Ticket, share};
 use crate::outcome::{Bell, Outcomes, PySendResult, Value, Waiter};
 use crate::own::{self, Delay, Extras};
 use crate::producer::{BodyRef, PyProducer};
 use crate::runtime::Owner;
-use pyo3::exceptions::PyException;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use pyrmq_client::ClientError;
-use pyrmq_client::accumulate::{Accumulator, Item, Landed, Limits, Place};
+use pyrmq_client::accumulate::{Accumulator, Item, Limits, Place};
 use pyrmq_client::gate::Want;
 use pyrmq_client::producer::Producer;
 use std::sync::Arc;
@@ -41,9 +41,8 @@ pub(crate) struct PyAccumulator {
     native: Py<PyProducer>,
     producer: Arc<Producer>,
     core: Option<Arc<Accumulator<Ticket>>>,
-    calls: Arc<Inbox>,
+    calls: Arc<Callbacks>,
     futures: Arc<Inbox>,
-    on_error: Py<PyAny>,
 }
 
 /// How a message is taken.
@@ -117,20 +116,12 @@ impl PyAccumulator {
         let gate = self.producer.gate();
         let time = manner.timeout.unwrap_or(self.producer.options().send_timeout);
         let deadline = Instant::now() + time;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if !manner.wait || left.is_zero() {
-                break;
+        if manner.wait && self.calls.come_in(py, gate, (1, bytes), deadline)? {
+            // A thread that waits for the outcome, and a time of its own, count the wait for room too.
+            if manner.timeout.is_some() || matches!(manner.ticket, Some(Ticket::Thread(_))) {
+                manner.timeout = Some(deadline.saturating_duration_since(Instant::now()));
             }
-            self.serve(py, &self.calls)?;
-            if gate.try_enter(1, bytes) {
-                // A thread that waits for the outcome, and a time of its own, count the wait for room too.
-                if manner.timeout.is_some() || matches!(manner.ticket, Some(Ticket::Thread(_))) {
-                    manner.timeout = Some(deadline.saturating_duration_since(Instant::now()));
-                }
-                return Ok(());
-            }
-            self.wait_for(py, Want::Room { bytes }, left)?;
+            return Ok(());
         }
         let waited = if manner.wait { time } else { Duration::ZERO };
         Err(Error::from(gate.full(waited)).into_py(py))
@@ -142,52 +133,6 @@ impl PyAccumulator {
         } else {
             0
         }
-    }
-
-    /// Sleeps until the gate may be what is wanted, callbacks are due, or the time is over.
-    fn wait_for(&self, py: Python<'_>, want: Want, left: Duration) -> PyResult<()> {
-        let calls = self.calls.clone();
-        self.producer.gate().when(want, Box::new(move || calls.kick()));
-        let deadline = Instant::now() + left;
-        enter::wait(py, |slice| {
-            let left = deadline.saturating_duration_since(Instant::now());
-            (self.calls.wait(slice.min(left)) || left <= slice).then_some(())
-        })
-    }
-
-    /// Hands on what has landed; the number of messages. An exception that is no `Exception` (Ctrl-C) ends it.
-    fn serve(&self, py: Python<'_>, inbox: &Inbox) -> PyResult<usize> {
-        let mut served = 0;
-        while let Some(landed) = inbox.pop() {
-            self.producer.gate().leave(landed.tickets.len(), 0);
-            let batch = landed.batch;
-            let outcome = landed.outcome;
-            let mut tickets = landed.tickets.into_iter();
-            let mut failed = None;
-            for (place, ticket) in tickets.by_ref() {
-                served += 1;
-                if let Err(error) = hand_on(py, ticket, batch.then_some(place), &outcome) {
-                    if error.is_instance_of::<PyException>(py) {
-                        self.on_error.call1(py, (error.into_value(py),))?;
-                    } else {
-                        failed = Some(error);
-                        break;
-                    }
-                }
-            }
-            let Some(error) = failed else { continue };
-            let rest: Vec<_> = tickets.collect();
-            if !rest.is_empty() {
-                self.producer.gate().enter_anyway(rest.len(), 0);
-                inbox.state().frames.push_front(Landed {
-                    tickets: rest,
-                    batch,
-                    outcome,
-                });
-            }
-            return Err(error);
-        }
-        Ok(served)
     }
 }
 
@@ -206,11 +151,9 @@ impl PyAccumulator {
         on_error: Py<PyAny>,
     ) -> PyResult<Self> {
         let bell = descriptor.then(Bell::new).transpose();
-        let calls: Arc<Inbox> = Arc::default();
-        let futures = Arc::new(Inbox {
-            bell: bell.map_err(|error| error.into_py(py))?,
-            ..Inbox::default()
-        });
+        let calls = producer.get().callbacks.clone();
+        calls.tell_errors_to(on_error);
+        let futures = Arc::new(Inbox::new(bell.map_err(|error| error.into_py(py))?));
         let limits = Limits {
             linger: Duration::from_micros(linger_us),
             bytes: batch_bytes,
@@ -222,7 +165,7 @@ impl PyAccumulator {
         let gates = Arc::downgrade(&producer);
         let sink = Box::new(move |landed| {
             if let Some(producer) = gates.upgrade() {
-                share(&producer, &to_calls, &to_futures, landed);
+                share(&producer, &to_calls.inbox, &to_futures, landed);
             }
         });
         Ok(Self {
@@ -232,7 +175,6 @@ impl PyAccumulator {
             producer,
             calls,
             futures,
-            on_error,
         })
     }
 
@@ -410,38 +352,19 @@ impl PyAccumulator {
     fn poll(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<usize> {
         self.check(py)?;
         let deadline = Instant::now() + Duration::from_millis(timeout_ms);
-        loop {
-            let served = self.serve(py, &self.calls)?;
-            let left = deadline.saturating_duration_since(Instant::now());
-            if served > 0 || left.is_zero() || self.calls.state().closed {
-                return Ok(served);
-            }
-            enter::wait(py, |slice| {
-                let left = deadline.saturating_duration_since(Instant::now());
-                (self.calls.wait(slice.min(left)) || left <= slice).then_some(())
-            })?;
-        }
+        self.calls.poll(py, self.producer.gate(), deadline)
     }
 
     /// Sends what is gathered, and runs callbacks until nothing is on its way; false when the time passed first.
     fn flush(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
         self.check(py)?;
         self.core().flush();
-        let gate = self.producer.gate();
         let deadline = Instant::now() + Duration::from_millis(timeout_ms);
-        loop {
-            self.serve(py, &self.calls)?;
-            // The outcomes that an event loop has not fetched are there for it: a producer that is dropped does not
-            // wait for them, for it may be the loop's own thread that waits here.
-            if gate.waiting() <= self.landed_for_a_loop() {
-                return Ok(true);
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(false);
-            }
-            self.wait_for(py, Want::Empty, left)?;
-        }
+        // The outcomes that an event loop has not fetched are there for it: a producer that is dropped does not wait
+        // for them, for it may be the loop's own thread that waits here.
+        let apart = || self.landed_for_a_loop();
+        self.calls
+            .serve_until_empty(py, self.producer.gate(), apart, deadline)
     }
 
     /// Sends what is gathered, without waiting.
@@ -461,16 +384,24 @@ impl PyAccumulator {
     /// Completes futures; waits up to `timeout_ms` for the first. False: closed, and nothing is left.
     fn serve_futures(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
         self.check(py)?;
-        if let Some(bell) = &self.futures.bell {
+        let thread = if let Some(bell) = &self.futures.bell {
             bell.silence();
+            Thread::Callers
         } else {
-            let deadline = Instant::now() + Duration::from_millis(timeout_ms);
-            enter::wait(py, |slice| {
-                let left = deadline.saturating_duration_since(Instant::now());
-                (self.futures.wait(slice.min(left)) || left <= slice).then_some(())
-            })?;
-        }
-        let served = self.serve(py, &self.futures)?;
+            let attending = self.futures.attend();
+            let has_nothing = {
+                let state = self.futures.state();
+                state.frames.is_empty() && !state.closed
+            };
+            if has_nothing {
+                let deadline = Instant::now() + Duration::from_millis(timeout_ms);
+                wait_for(py, attending.signal(), deadline)?;
+            }
+            Thread::Ours
+        };
+        let served = self
+            .calls
+            .serve_from(py, &self.futures, self.producer.gate(), thread)?;
         Ok(served > 0 || !self.futures.state().closed)
     }
 
@@ -508,10 +439,8 @@ impl PyAccumulator {
 
     /// Ends `serve_futures`.
     fn end(&self) {
-        for inbox in [&self.calls, &self.futures] {
-            inbox.state().closed = true;
-            inbox.changed.notify_all();
-        }
+        self.calls.inbox.close();
+        self.futures.close();
     }
 }
 

@@ -11,9 +11,9 @@ use pyo3::prelude::*;
 use pyrmq_client::ClientError;
 use pyrmq_client::accumulate::Landed;
 use pyrmq_client::producer::{Producer, SendResult};
+use pyrmq_client::signal::Signal;
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What waits for a message's outcome.
 #[derive(Debug)]
@@ -31,17 +31,54 @@ pub(crate) enum Ticket {
 /// Frames whose tickets wait for a thread of Python's.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    // Guards what has landed, and whether somebody is to look up.
-    pub(crate) state: Mutex<Landing>,
-    pub(crate) changed: Condvar,
+    // Guards what has landed, and the threads that wait for it.
+    state: Mutex<Landing>,
     pub(crate) bell: Option<Bell>,
+}
+
+impl Inbox {
+    /// With a bell, an event loop is told of what lands, else the threads that attend.
+    pub(crate) fn new(bell: Option<Bell>) -> Self {
+        Self {
+            state: Mutex::default(),
+            bell,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Landing {
     pub(crate) frames: VecDeque<Landed<Ticket>>,
-    kicked: bool,
+    attending: Vec<Arc<Signal>>,
     pub(crate) closed: bool,
+}
+
+impl Landing {
+    fn wake_all(&self) {
+        for signal in &self.attending {
+            signal.set();
+        }
+    }
+}
+
+/// A thread that is woken by what lands; dropped, it is not any more.
+pub(crate) struct Attending<'a> {
+    inbox: &'a Inbox,
+    signal: Arc<Signal>,
+}
+
+impl Attending<'_> {
+    /// Set when something has landed, or the inbox was closed.
+    pub(crate) fn signal(&self) -> &Arc<Signal> {
+        &self.signal
+    }
+}
+
+impl Drop for Attending<'_> {
+    fn drop(&mut self) {
+        let mut state = self.inbox.state();
+        state.attending.retain(|other| !Arc::ptr_eq(other, &self.signal));
+    }
 }
 
 impl Inbox {
@@ -53,13 +90,20 @@ impl Inbox {
         let mut state = self.state();
         let first = state.frames.is_empty();
         state.frames.push_back(landed);
-        drop(state);
-        if first {
-            match &self.bell {
-                Some(bell) => bell.ring(),
-                None => self.changed.notify_all(),
-            }
+        if first && self.bell.is_none() {
+            state.wake_all();
         }
+        drop(state);
+        if first && let Some(bell) = &self.bell {
+            bell.ring();
+        }
+    }
+
+    /// A thread is woken from now on; what has landed before it sees by itself.
+    pub(crate) fn attend(&self) -> Attending<'_> {
+        let signal: Arc<Signal> = Arc::default();
+        self.state().attending.push(signal.clone());
+        Attending { inbox: self, signal }
     }
 
     pub(crate) fn pop(&self) -> Option<Landed<Ticket>> {
@@ -72,22 +116,16 @@ impl Inbox {
         state.frames.iter().map(|landed| landed.tickets.len()).sum()
     }
 
-    /// Makes a waiting thread look again.
+    /// Makes the waiting threads look again.
     pub(crate) fn kick(&self) {
-        self.state().kicked = true;
-        self.changed.notify_all();
+        self.state().wake_all();
     }
 
-    /// Waits until something has landed, somebody kicked, or it was closed.
-    pub(crate) fn wait(&self, slice: Duration) -> bool {
-        let state = self.state();
-        let (mut state, _) = self
-            .changed
-            .wait_timeout_while(state, slice, |state| {
-                state.frames.is_empty() && !state.kicked && !state.closed
-            })
-            .unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut state.kicked) || !state.frames.is_empty() || state.closed
+    /// Nothing more comes.
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        state.wake_all();
     }
 }
 

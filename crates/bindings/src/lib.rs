@@ -7,6 +7,7 @@
 mod accumulate;
 mod batch;
 mod broker;
+mod callbacks;
 mod columns;
 mod command;
 mod connections;

@@ -5,6 +5,7 @@
 )]
 
 use crate::batch::{self, Plan};
+use crate::callbacks::Callbacks;
 use crate::command::body_of;
 use crate::errors::Error;
 use crate::outcome::{Outcome, Outcomes, Place, PySendResult, Value, Waiter};
@@ -34,6 +35,7 @@ pub(crate) struct PyProducer {
     owner: Owner,
     pub(crate) producer: Arc<Producer>,
     pub(crate) asked: Arc<Requests>,
+    pub(crate) callbacks: Arc<Callbacks>,
 }
 
 /// What brokers ask of producers: how a transaction ended, and to take a reply. Python answers.
@@ -89,7 +91,7 @@ impl PyProducer {
             .map_err(|error| Error::from(error).into_py(py))
     }
 
-    /// Comes in through the gate, waiting at most until `deadline`.
+    /// Comes in through the gate, waiting at most until `deadline`; callbacks run meanwhile.
     pub(crate) fn enter(
         &self,
         py: Python<'_>,
@@ -102,14 +104,7 @@ impl PyProducer {
             return Ok(());
         }
         let began = Instant::now();
-        let entered = enter::wait(py, |slice| {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if gate.enter(messages, bytes, slice.min(left)) {
-                return Some(true);
-            }
-            (left <= slice).then_some(false)
-        })?;
-        if entered {
+        if self.callbacks.come_in(py, gate, (messages, bytes), deadline)? {
             return Ok(());
         }
         Err(Error::from(gate.full(began.elapsed())).into_py(py))
@@ -233,6 +228,7 @@ impl PyProducer {
         Ok(Self {
             owner: Owner::new("this producer"),
             asked,
+            callbacks: Arc::default(),
             producer: Arc::new(made.map_err(|error| error.into_py(py))?),
         })
     }
@@ -361,6 +357,11 @@ impl PyProducer {
     /// Messages on their way.
     fn in_flight(&self) -> usize {
         self.producer.gate().waiting()
+    }
+
+    /// Threads and tasks that wait for room, or until nothing is on its way.
+    fn watchers(&self) -> usize {
+        self.producer.gate().watchers()
     }
 
     /// Counters by name.

@@ -1,7 +1,9 @@
 //! Back pressure: how many messages and bytes may be on their way.
 //!
-//! Senders come in before they queue anything, and leave when the outcome is known. Who waits is woken once a quarter
-//! of the room is free, not for each message that leaves; without waiters leaving costs one uncontended lock.
+//! Senders come in before they queue anything, and leave when the outcome is known. Senders that wait stand in a line.
+//! Once a quarter of the room is free, not for each message that leaves, those in the line are let in as long as they
+//! fit: a sender that is woken has its room already, so nobody can take it away again and no wake-up is lost. Without
+//! a line leaving costs one uncontended lock. Each entry of the line belongs to its sender, who takes it away.
 //!
 //! The room shrinks when a broker says that it has too much to do, at most five times a second: to a quarter the first
 //! time, for it may be far too wide, to half after that. It grows by an eighth for each quarter of it that is confirmed,
@@ -9,8 +11,9 @@
 //! 200 ms, so a window that is wider than they are fast would fail most of its messages.
 
 use crate::error::{ClientError, Full};
+use crate::signal::Signal;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The room never shrinks below this.
@@ -27,33 +30,128 @@ pub struct Gate {
     window: AtomicUsize,
     // Guards the counts, and who waits for them to fall.
     state: Mutex<State>,
-    changed: Condvar,
 }
 
-/// What somebody without a thread of his own waits for.
+/// What is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Want {
     /// A quarter of the room, and enough for one message of this size.
     Room {
-        /// Bytes of its body.
+        /// Bytes that it counts for.
         bytes: usize,
     },
     /// Nothing on its way any more.
     Empty,
+    /// To come in: whoever is told has come in.
+    Entry {
+        /// Messages.
+        messages: usize,
+        /// Bytes that they count for.
+        bytes: usize,
+    },
 }
 
 /// Called once, by the one who leaves; it must not block.
 pub type Listener = Box<dyn FnOnce() + Send>;
 
+struct Waiting {
+    number: u64,
+    want: Want,
+    listener: Listener,
+}
+
+/// One who waits; dropped, he waits no more.
+#[derive(Debug)]
+#[must_use = "dropped, it waits no more"]
+pub struct Watch<'a> {
+    gate: &'a Gate,
+    number: u64,
+}
+
+impl Watch<'_> {
+    /// Whether what was waited for has come true since.
+    pub fn is_told(&self) -> bool {
+        !self.gate.state().has(self.number)
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.gate.state().remove(self.number);
+    }
+}
+
+/// A place in the line of those who want to come in; dropped, it is given up.
+#[derive(Debug)]
+#[must_use = "dropped, the place in the line is given up"]
+pub struct InLine<'a> {
+    gate: &'a Gate,
+    number: u64,
+    messages: usize,
+    bytes: usize,
+    entered: bool,
+}
+
+impl InLine<'_> {
+    /// True once it is in: let in by one who left, or because there is room now.
+    pub fn try_enter(&mut self) -> bool {
+        if !self.entered {
+            let mut state = self.gate.state();
+            self.entered = if !state.has(self.number) {
+                true
+            } else if self.gate.admit(&mut state, self.messages, self.bytes) {
+                state.remove(self.number);
+                true
+            } else {
+                false
+            };
+        }
+        self.entered
+    }
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        // Whoever was let in and does not come gives the room back.
+        if !self.entered && !self.gate.state().remove(self.number) {
+            self.gate.leave(self.messages, self.bytes);
+        }
+    }
+}
+
 #[derive(Default)]
 struct State {
     messages: usize,
     bytes: usize,
-    waiters: usize,
-    listeners: Vec<(Want, Listener)>,
+    // In the order in which they came.
+    line: Vec<Waiting>,
+    last_number: u64,
     // When the room shrank, how wide it was then, and what was confirmed since it last changed.
     shrank: Option<(Instant, usize)>,
     confirmed: usize,
+}
+
+impl State {
+    fn push(&mut self, want: Want, listener: Listener) -> u64 {
+        self.last_number += 1;
+        let number = self.last_number;
+        self.line.push(Waiting {
+            number,
+            want,
+            listener,
+        });
+        number
+    }
+
+    fn has(&self, number: u64) -> bool {
+        self.line.iter().any(|waiting| waiting.number == number)
+    }
+
+    /// False when it was told before.
+    fn remove(&mut self, number: u64) -> bool {
+        let at = self.line.iter().position(|waiting| waiting.number == number);
+        at.map(|at| self.line.remove(at)).is_some()
+    }
 }
 
 impl std::fmt::Debug for State {
@@ -73,7 +171,6 @@ impl Gate {
             bytes,
             window: AtomicUsize::new(messages),
             state: Mutex::default(),
-            changed: Condvar::new(),
         }
     }
 
@@ -91,17 +188,27 @@ impl Gate {
 
     /// Comes in, or waits up to `slice` for room.
     pub fn enter(&self, messages: usize, bytes: usize, slice: Duration) -> bool {
-        let mut state = self.state();
-        if self.admit(&mut state, messages, bytes) {
+        if self.try_enter(messages, bytes) {
             return true;
         }
-        state.waiters += 1;
-        let (mut state, _) = self
-            .changed
-            .wait_timeout_while(state, slice, |state| !self.fits(state, messages, bytes))
-            .unwrap_or_else(PoisonError::into_inner);
-        state.waiters -= 1;
-        self.admit(&mut state, messages, bytes)
+        let signal: Arc<Signal> = Arc::default();
+        let told = signal.clone();
+        let mut place = self.line_up(messages, bytes, Box::new(move || told.set()));
+        if !place.try_enter() {
+            signal.wait(slice);
+        }
+        place.try_enter()
+    }
+
+    /// Stands in line for room; `listener` is called when it was let in.
+    pub fn line_up(&self, messages: usize, bytes: usize, listener: Listener) -> InLine<'_> {
+        InLine {
+            gate: self,
+            number: self.wait_for(Want::Entry { messages, bytes }, listener),
+            messages,
+            bytes,
+            entered: false,
+        }
     }
 
     /// Leaves.
@@ -109,12 +216,8 @@ impl Gate {
         let mut state = self.state();
         state.messages = state.messages.saturating_sub(messages);
         state.bytes = state.bytes.saturating_sub(bytes);
-        let wake = state.waiters > 0 && self.is_roomy(&state);
         let told = self.told(&mut state);
         drop(state);
-        if wake {
-            self.changed.notify_all();
-        }
         for listener in told {
             listener();
         }
@@ -122,36 +225,61 @@ impl Gate {
 
     /// Calls once what is wanted holds, which may be at once.
     pub fn when(&self, want: Want, listener: Listener) {
+        self.wait_for(want, listener);
+    }
+
+    /// The same until the watch is dropped.
+    pub fn watch(&self, want: Want, listener: Listener) -> Watch<'_> {
+        Watch {
+            gate: self,
+            number: self.wait_for(want, listener),
+        }
+    }
+
+    fn wait_for(&self, want: Want, listener: Listener) -> u64 {
         let mut state = self.state();
-        state.listeners.push((want, listener));
+        let number = state.push(want, listener);
         let told = self.told(&mut state);
         drop(state);
         for listener in told {
             listener();
         }
+        number
     }
 
-    /// Takes out those whose wish is fulfilled. Without listeners nothing is allocated.
+    /// Takes out those whose wish is fulfilled. Without a line nothing is allocated.
     fn told(&self, state: &mut State) -> Vec<Listener> {
-        if state.listeners.is_empty() {
+        if state.line.is_empty() || !self.is_roomy(state) {
             return Vec::new();
         }
-        let roomy = self.is_roomy(state);
-        let (messages, used) = (state.messages, state.bytes);
-        let holds = |want: &mut (Want, Listener)| match want.0 {
-            Want::Room { bytes } => roomy && (messages == 0 || used + bytes <= self.bytes),
-            Want::Empty => messages == 0,
+        let (was_empty, window) = (state.messages == 0, self.window());
+        let (mut on_way, mut used) = (state.messages, state.bytes);
+        let holds = |waiting: &mut Waiting| match waiting.want {
+            Want::Empty => was_empty,
+            Want::Room { bytes } => on_way == 0 || (on_way < window && used + bytes <= self.bytes),
+            Want::Entry { messages, bytes } => {
+                let fits = on_way == 0 || (on_way + messages <= window && used + bytes <= self.bytes);
+                if fits {
+                    (on_way, used) = (on_way + messages, used + bytes);
+                }
+                fits
+            }
         };
-        state
-            .listeners
-            .extract_if(.., holds)
-            .map(|(_, listener)| listener)
-            .collect()
+        let told = state.line.extract_if(.., holds);
+        let told = told.map(|waiting| waiting.listener).collect();
+        (state.messages, state.bytes) = (on_way, used);
+        told
     }
 
     fn is_roomy(&self, state: &State) -> bool {
         let window = self.window();
-        state.messages <= window - window.div_ceil(4) && state.bytes <= self.bytes / 4 * 3
+        state.messages == 0
+            || (state.messages <= window - window.div_ceil(4) && state.bytes <= self.bytes / 4 * 3)
+    }
+
+    /// Threads and tasks that wait for room, or until nothing is on its way.
+    pub fn watchers(&self) -> usize {
+        self.state().line.len()
     }
 
     /// Bytes on their way.
@@ -220,14 +348,10 @@ impl Gate {
 
     /// Waits up to `slice` until nothing is on its way.
     pub fn empty(&self, slice: Duration) -> bool {
-        let mut state = self.state();
-        state.waiters += 1;
-        let (mut state, _) = self
-            .changed
-            .wait_timeout_while(state, slice, |state| state.messages > 0)
-            .unwrap_or_else(PoisonError::into_inner);
-        state.waiters -= 1;
-        state.messages == 0
+        let signal: Arc<Signal> = Arc::default();
+        let told = signal.clone();
+        let watch = self.watch(Want::Empty, Box::new(move || told.set()));
+        watch.is_told() || signal.wait(slice)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

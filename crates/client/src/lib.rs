@@ -20,6 +20,7 @@ pub mod puller;
 pub mod queue;
 pub mod range;
 pub mod routes;
+pub mod signal;
 pub mod trace;
 pub mod turn;
 

@@ -62,6 +62,7 @@ class Producer(ConfiguredProducer):
         self._room = self._new_room()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._soon: _core.Soon | None = None
+        self._emptied: asyncio.Future[bool] | None = None
         self._has_hooks = bool(self._hooks)
         self._closed = False
         self._unlog = log.serve(self)
@@ -315,6 +316,8 @@ class Producer(ConfiguredProducer):
             raise ConfigError("this producer belongs to another event loop: make one for each")
         loop.add_reader(self._gathering.fileno(), self._gathering.serve_futures, 0)
         self._loop, self._soon, self._room = loop, _core.Soon(loop), self._new_room()
+        # What a loop that was closed has held back for the others of its turn would never leave.
+        self._gathering.uncork()
         return self._soon
 
     async def send_batch(
@@ -502,11 +505,23 @@ class Producer(ConfiguredProducer):
             True
         """
         self._gathering.depart()
-        try:
-            async with asyncio.timeout(timeout):
-                await self._outcomes.call(self._gathering.empty_to)
-        except TimeoutError:
-            return self._core.in_flight() == 0
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while self._core.in_flight():
+            emptied = self._emptied
+            # All that flush wait for one native listener, which stays when their time is over.
+            mine = emptied is None or emptied.done() or emptied.get_loop() is not loop
+            if emptied is None or mine:
+                self._emptied = emptied = self._outcomes.call(self._gathering.empty_to)
+                # When close ends it, perhaps nobody is left to look at its exception.
+                emptied.add_done_callback(lambda done: done.cancelled() or done.exception())
+            await asyncio.wait((emptied,), timeout=max(0.0, deadline - loop.time()))
+            if not emptied.done():
+                return self._core.in_flight() == 0
+            emptied.result()
+            # Another's listener may have been told before this call began.
+            if mine:
+                break
         return True
 
     def stats(self) -> ProducerStats:
