@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Self
 
 from pyrmq import _core
 from pyrmq._client import log
-from pyrmq._client.ending import abandon
-from pyrmq._client.futures import serve_futures
+from pyrmq._client.ending import abandon, end, end_connections
+from pyrmq._client.futures import SendFuture, serve_futures
 from pyrmq._client.hooks import SendHook, Sending, callback_raised
 from pyrmq._client.options import ConfiguredProducer
 from pyrmq._client.stats import BrokerState, ProducerStats, stats_of
@@ -380,7 +380,7 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
             >>> futures = [producer.send_async("t", str(n)) for n in range(9)]  # doctest: +SKIP
         """
         when = when_of(delay_level, delay, deliver_at)
-        future: Future[SendResult] = Future()
+        future = SendFuture()
         future.set_running_or_notify_cancel()
         sending = None
         if self._hooks:
@@ -559,18 +559,14 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
                 )
         except ForkError:
             # The connections are the parent's: there is nothing to end here.
+            end_connections(self._core, self._exchange)
             return
-        finally:
-            self._exchange.close()
-            self._core.close()
-            self._core.shut()
-        # What failed by the end is told, too.
-        self._gathering.poll(0)
-        self._gathering.end()
-        futures = self._futures
-        # In a forked child the thread does not exist, in a callback it is this one.
-        if futures is not None and futures is not threading.current_thread():
-            futures.join()
+        except BaseException:
+            # Ctrl-C: there is no more time for what is on its way, but it ends, and is told.
+            end(self._core, self._gathering, self._exchange, self._futures)
+            self._unlog()
+            raise
+        end(self._core, self._gathering, self._exchange, self._futures)
         self._unlog()
 
     def __enter__(self) -> Self:

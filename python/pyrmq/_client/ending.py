@@ -1,11 +1,12 @@
-"""The end of a producer that nobody closed."""
+"""The end of a producer, closed or dropped."""
 
 import logging
+import threading
 from typing import Protocol
 
 from pyrmq.errors import ForkError
 
-__all__ = ["abandon"]
+__all__ = ["abandon", "end", "end_connections"]
 
 _log = logging.getLogger("pyrmq.producer")
 _ABANDONED_MS = 2000
@@ -24,6 +25,10 @@ class Gathering(Ending, Protocol):
 
     def flush(self, timeout_ms: int) -> bool:
         """Send what is gathered, and wait."""
+        ...
+
+    def poll(self, timeout_ms: int) -> int:
+        """Run the callbacks that are due."""
         ...
 
     def end(self) -> None:
@@ -54,3 +59,27 @@ def abandon(core: Sending, gathering: Gathering, asked: Ending | None = None) ->
         core.close()
         core.shut()
     gathering.end()
+
+
+def end_connections(core: Sending, asked: Ending) -> None:
+    """End every connection of a producer, and what takes questions of brokers."""
+    try:
+        asked.close()
+    finally:
+        core.close()
+        core.shut()
+
+
+def end(
+    core: Sending, gathering: Gathering, asked: Ending, futures: threading.Thread | None
+) -> None:
+    """End a producer's connections and threads; a Ctrl-C meanwhile leaves none of them behind."""
+    try:
+        end_connections(core, asked)
+        # What failed by the end is told, too.
+        gathering.poll(0)
+    finally:
+        gathering.end()
+    # In a callback the thread is this one.
+    if futures is not None and futures is not threading.current_thread():
+        futures.join()

@@ -1,14 +1,42 @@
-"""The thread that completes a producer's futures."""
+"""The futures of a producer's messages, and the thread that completes them."""
 
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
 
 from pyrmq import _core
+from pyrmq._client.hooks import callback_raised
+from pyrmq.message import SendResult
 
-__all__ = ["serve_futures"]
+__all__ = ["SendFuture", "serve_futures"]
 
 _LOOK_AROUND_MS = 200
 _AFTER_MAIN_S = 2.0
+
+
+class SendFuture(Future[SendResult]):
+    """A future whose callbacks cannot end the thread that completes all futures of its producer.
+
+    The standard library logs an ``Exception`` of a callback, but lets ``SystemExit`` or asyncio's
+    ``CancelledError`` pass, and forgets the callbacks behind it.
+    """
+
+    def add_done_callback(self, fn: Callable[[Future[SendResult]], Any]) -> None:
+        """Call a function when the outcome is there; what it raises is logged."""
+        if self.done():
+            # It runs here: Ctrl-C and sys.exit are the caller's.
+            super().add_done_callback(fn)
+            return
+
+        def guarded(future: Future[SendResult]) -> None:
+            try:
+                fn(future)
+            except BaseException as error:  # noqa: BLE001 - a user's function
+                callback_raised(error)
+
+        super().add_done_callback(guarded)
 
 
 def serve_futures(gathering: _core.Accumulator, core: _core.Producer) -> None:

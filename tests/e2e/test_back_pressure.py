@@ -1,0 +1,237 @@
+"""Threads and tasks that wait for room, or until nothing is on its way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyrmq import Producer, RmqError, SendResult, aio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from pyrmq.producer import DeliveryCallback
+
+
+def ignore(error: RmqError | None, result: SendResult | None) -> None:
+    """Do nothing with an outcome."""
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("threads", [4, 16])
+@pytest.mark.parametrize("told", [None, ignore], ids=["alone", "callback"])
+def test_threads_that_share_a_narrow_window_all_get_through(
+    address: str, topic: str, threads: int, told: DeliveryCallback | None
+) -> None:
+    each = 500 if told is None else 100
+    with Producer(name_server=address, max_in_flight=2, linger=0, send_timeout=8) as producer:
+
+        def produce(thread: int) -> None:
+            for number in range(each):
+                producer.produce(topic, f"{thread}-{number}", told)
+
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(produce, range(threads)))
+        assert producer.flush()
+        stats = producer.stats()
+        assert producer._core.watchers() == 0
+    assert (stats.confirmed, stats.failed, stats.in_flight) == (threads * each, 0, 0)
+
+
+def test_sends_of_many_threads_share_a_narrow_window(address: str, topic: str) -> None:
+    with (
+        Producer(name_server=address, max_in_flight=2, linger=0, send_timeout=8) as producer,
+        ThreadPoolExecutor(16) as pool,
+    ):
+        sent = list(pool.map(lambda number: producer.send(topic, str(number)), range(800)))
+        assert len({result.message_id for result in sent}) == 800
+        assert producer._core.watchers() == 0
+
+
+def test_threads_that_flush_at_the_same_time_are_all_told(address: str, topic: str) -> None:
+    patience = 8.0
+    with (
+        Producer(name_server=address, linger=1) as producer,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        barrier = threading.Barrier(4)
+
+        def flush(_: int) -> float:
+            barrier.wait()
+            began = time.monotonic()
+            assert producer.flush(patience)
+            return time.monotonic() - began
+
+        for _ in range(150):
+            producer.produce(topic, b"x", ignore)
+            assert max(pool.map(flush, range(4))) < patience / 2, "one sat out its time"
+
+
+def test_flushes_under_load_leave_nothing_behind(address: str, topic: str) -> None:
+    with Producer(name_server=address, linger=0) as producer:
+        done = threading.Event()
+
+        def load() -> None:
+            while not done.is_set():
+                producer.produce(topic, b"x", ignore)
+
+        loading = threading.Thread(target=load)
+        loading.start()
+        try:
+            for _ in range(200):
+                producer.flush(0.002)
+                assert producer._core.watchers() <= 1, "the other thread's, if it waits"
+        finally:
+            done.set()
+            loading.join()
+        assert producer.flush()
+        assert producer._core.watchers() == 0
+
+
+def test_flushes_of_an_event_loop_that_time_out_share_one_listener(address: str) -> None:
+    async def main() -> None:
+        async with aio.Producer(name_server=address, create_topic_key="no-such") as producer:
+            # While its route is looked for, it is on its way.
+            future = await producer.produce("not-there", b"x")
+            for _ in range(10):
+                assert not await producer.flush(0.001)
+            assert producer._core.watchers() == 1
+            both = await asyncio.gather(producer.flush(), producer.flush())
+            assert tuple(both) == (True, True)
+            assert producer._core.watchers() == 0
+            with pytest.raises(RmqError):
+                await future
+            assert await producer.flush(0)
+
+    asyncio.run(main())
+
+
+def test_a_batch_that_waits_for_room_runs_the_callbacks_that_make_it(
+    address: str, topic: str
+) -> None:
+    told: list[SendResult | None] = []
+    with Producer(name_server=address, max_in_flight=10, linger=0) as producer:
+        for _ in range(10):
+            producer.produce(topic, b"x", lambda _, result: told.append(result))
+        until(lambda: producer.stats().confirmed == 10)
+        assert not told
+        assert len(producer.send_batch(topic, ["a", "b", "c"], timeout=5)) == 3
+        assert len(told) == 10
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, ValueError]
+)
+def test_nothing_that_a_futures_callback_raises_stops_later_futures(
+    address: str, topic: str, error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    called: list[int] = []
+
+    def fail(_: Future[SendResult]) -> None:
+        called.append(1)
+        raise error("from a callback")
+
+    with Producer(name_server=address, linger=0.05) as producer, caplog.at_level(logging.ERROR):
+        first = producer.send_async(topic, b"x")
+        first.add_done_callback(fail)
+        first.add_done_callback(lambda _: called.append(2))
+        later = [producer.send_async(topic, b"y") for _ in range(5)]
+        for future in [first, *later]:
+            assert future.result(timeout=20).queue_offset >= 0
+        until(lambda: len(called) == 2)
+    assert called == [1, 2]
+    raised = [r.exc_info[1] for r in caplog.records if r.exc_info]
+    assert [type(one) for one in raised] == [error]
+
+
+def test_a_logging_handler_that_raises_drops_no_callback(
+    address: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[object] = []
+    unraisable: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: unraisable.append(str(args.exc_value)))
+
+    class Raises(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise OSError("the log's disk is full")
+
+    def fail(error: RmqError | None, result: SendResult | None) -> None:
+        told.append(result)
+        raise ValueError("from a callback")
+
+    handler = Raises()
+    logger = logging.getLogger("pyrmq.producer")
+    logger.addHandler(handler)
+    try:
+        with Producer(name_server=address, linger=0.05) as producer:
+            for _ in range(4):
+                producer.produce(topic, b"x", fail)
+            assert producer.flush()
+            future = producer.send_async(topic, b"y")
+            future.add_done_callback(lambda _: fail(None, None))
+            assert producer.send_async(topic, b"z").result(timeout=20).message_id
+    finally:
+        logger.removeHandler(handler)
+    assert len(told) == 5
+    assert unraisable[:4] == ["the log's disk is full"] * 4
+
+
+def test_ctrl_c_inside_close_leaves_no_thread_and_tells_the_rest(address: str, topic: str) -> None:
+    told: list[object] = []
+
+    def stop(error: RmqError | None, result: SendResult | None) -> None:
+        told.append(error or result)
+        if len(told) == 1:
+            raise KeyboardInterrupt
+
+    producer = Producer(name_server=address, group=f"interrupted-{topic}", linger=1)
+    future = producer.send_async(topic, b"x")
+    assert future.result(timeout=20).message_id
+    for _ in range(3):
+        producer.produce(topic, b"x", stop)
+    with pytest.raises(KeyboardInterrupt):
+        producer.close()
+    names = [thread.name for thread in threading.enumerate()]
+    assert f"pyrmq-outcomes-interrupted-{topic}" not in names
+    assert len(told) == 3
+    producer.close()
+
+
+def test_what_a_closed_loop_held_back_does_not_stop_the_next_loop(address: str, topic: str) -> None:
+    producer = aio.Producer(name_server=address, linger=30)
+
+    sending: list[asyncio.Task[SendResult]] = []
+
+    async def interrupted() -> None:
+        sending.append(asyncio.ensure_future(producer.send(topic, b"held back")))
+        # It runs up to its wait, and what it gave waits for the other tasks of this turn.
+        await asyncio.sleep(0)
+        raise SystemExit
+
+    first = asyncio.new_event_loop()
+    first.set_exception_handler(lambda *_: None)
+    with pytest.raises(SystemExit):
+        first.run_until_complete(interrupted())
+    first.close()
+
+    async def again() -> None:
+        async with asyncio.timeout(15):
+            assert (await producer.send(topic, b"second")).queue_offset >= 0
+        await producer.close()
+
+    asyncio.run(again())
