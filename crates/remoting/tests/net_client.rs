@@ -8,9 +8,9 @@ mod net_support;
 use net_support::*;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{
-    Client, ClientOptions, Found, NetError, Requests, Resolve, Retry, ServerOptions, Table,
+    Client, ClientOptions, FaultyLink, Found, NetError, Requests, Resolve, Retry, ServerOptions, Table,
 };
-use pyrmq_testkit::{FaultyLink, RawPeer, ScriptedServer, eventually, frame, soon};
+use pyrmq_testkit::{RawPeer, ScriptedServer, eventually, frame, soon};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

@@ -1,15 +1,13 @@
-//! Development only: raw frames, a scripted peer, faulty disk and link, simulated disk, temporary directories.
+//! Development only: raw frames, a scripted peer, faulty disk, simulated disk, temporary directories.
 
 pub mod disk;
 pub mod frame;
-pub mod link;
 pub mod peer;
 pub mod random;
 pub mod sim;
 pub mod wait;
 
 pub use disk::{FaultyDisk, TempDir};
-pub use link::FaultyLink;
 pub use peer::{RawPeer, ScriptedServer};
 pub use random::Random;
 pub use sim::SimDisk;
