@@ -9,8 +9,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+mod faulty;
 mod real;
 
+pub use faulty::{DiskFaults, FaultyFs};
 pub use real::RealFs;
 pub(crate) use real::{local_hour, queue_file_limit};
 
