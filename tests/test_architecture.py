@@ -247,3 +247,21 @@ def test_unsafe_code_stays_where_it_is_named() -> None:
         if re.search(r"\bunsafe (\{|fn|impl|trait|extern)", path.read_text())
     }
     assert found == named
+
+
+def test_only_testing_asks_for_faults() -> None:
+    """A disk or a link that fails on call cannot come into a program by any other way."""
+    base = ROOT / "python" / "pyrmq"
+    asks = re.compile(r"_core\.(Disk|Links?)\b|\.start_on\(")
+    users = {
+        path.relative_to(base).parts[0]
+        for path in base.rglob("*.py")
+        if asks.search(path.read_text(encoding="utf-8"))
+    }
+    assert users == {"testing"}
+    crates = {
+        path.relative_to(ROOT / "crates").parts[0]
+        for path in (ROOT / "crates").rglob("src/**/*.rs")
+        if re.search(r"FaultyFs::new|FaultyLink::(bind|start)\(", path.read_text(encoding="utf-8"))
+    }
+    assert crates == {"bindings"}

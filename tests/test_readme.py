@@ -11,13 +11,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from pyrmq import Producer, PullConsumer, TransactionProducer, TransactionState
 from pyrmq.cli import main
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
-    import pytest
-
     from pyrmq.testing import Cluster
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,6 +43,10 @@ def test_every_program_of_a_page_has_its_test() -> None:
         "README.md: orders = (",
         "producer.md: def local(half):  # runs after the half is stored",
         'producer.md: with Producer(name_server="127.0.0.1:9876", group="shop") as producer:',
+        "testing.md: from pyrmq import Producer",
+        "testing.md: from pyrmq import PullConsumer, Producer",
+        "testing.md: import pyrmq",
+        "testing.md: import pytest",
     ]
 
 
@@ -57,6 +61,29 @@ def test_the_producer_and_consumer_of_the_readme_work(capsys: pytest.CaptureFixt
 def test_the_cluster_of_the_readme_works(capsys: pytest.CaptureFixture[str]) -> None:
     _run(BLOCKS["README.md: from pyrmq.testing import cluster"])
     assert re.fullmatch(r"127\.0\.0\.1:\d+\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("from pyrmq import Producer", "broker-b\n"),
+        ("import pyrmq", "True\n"),
+        ("from pyrmq import PullConsumer, Producer", "b'one coffee'\n"),
+    ],
+)
+def test_the_clusters_of_the_testing_page_work(
+    capsys: pytest.CaptureFixture[str], name: str, said: str
+) -> None:
+    _run(BLOCKS[f"testing.md: {name}"])
+    assert capsys.readouterr().out == said
+
+
+@pytest.mark.rocketmq(brokers=2)
+def test_the_test_of_the_testing_page_passes(rocketmq: Cluster) -> None:
+    names = _run(BLOCKS["testing.md: import pytest"])
+    test = names["test_two_brokers_serve"]
+    assert callable(test)
+    test(rocketmq)
 
 
 def test_the_lines_of_the_producers_page_are_delivered(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SEGMENT = 32 * 1024
 COUNT = 300
 TOPIC = "flips"
-OPTIONS = {
+OPTIONS: dict[str, Any] = {
     "mapped_file_size_commit_log": SEGMENT,
     "mapped_file_size_consume_queue": 20 * 50,
     "max_hash_slot_num": 50,

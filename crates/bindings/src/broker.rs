@@ -9,6 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyrmq_broker::{Kind, Options};
 use pyrmq_remoting::net::Requests;
+use pyrmq_store::fs::{DiskFaults, FaultyFs};
+use pyrmq_store::{Fs, RealFs};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +27,31 @@ pub(crate) struct Broker {
 }
 
 impl Broker {
+    #[expect(clippy::needless_pass_by_value, reason = "pyo3 hands over owned lists")]
+    fn start_over(
+        py: Python<'_>,
+        fs: Arc<dyn Fs>,
+        options: Vec<(String, String)>,
+        python_codes: Vec<i32>,
+    ) -> PyResult<Self> {
+        enter::compute(py, || {
+            let runtime = runtime::current()?;
+            let _context = runtime.enter();
+            let pairs = options.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+            let (options, _) = Options::read(pairs)?;
+            let waiting = usize::try_from(options.admin_broker_thread_pool_queue_capacity).unwrap_or(1);
+            let requests = Arc::new(Requests::new(waiting));
+            let python = Some(requests.clone());
+            let inner = pyrmq_broker::Broker::start_on(fs, options, runtime.handle(), python, &python_codes)?;
+            Ok::<_, Error>(Self {
+                inner,
+                requests,
+                owner: Owner::new("the broker"),
+                stop: Stop::default(),
+            })
+        })
+    }
+
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         self.owner.check().map_err(|error| error.into_py(py))
     }
@@ -34,24 +61,19 @@ impl Broker {
 impl Broker {
     /// Opens the store and the ports, and serves. Options are texts by Apache's keys.
     #[staticmethod]
-    #[expect(clippy::needless_pass_by_value, reason = "pyo3 hands over owned lists")]
     fn start(py: Python<'_>, options: Vec<(String, String)>, python_codes: Vec<i32>) -> PyResult<Self> {
-        enter::compute(py, || {
-            let runtime = runtime::current()?;
-            let _context = runtime.enter();
-            let pairs = options.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-            let (options, _) = Options::read(pairs)?;
-            let waiting = usize::try_from(options.admin_broker_thread_pool_queue_capacity).unwrap_or(1);
-            let requests = Arc::new(Requests::new(waiting));
-            let python = Some(requests.clone());
-            let inner = pyrmq_broker::Broker::start(options, runtime.handle(), python, &python_codes)?;
-            Ok::<_, Error>(Self {
-                inner,
-                requests,
-                owner: Owner::new("the broker"),
-                stop: Stop::default(),
-            })
-        })
+        Self::start_over(py, Arc::new(RealFs), options, python_codes)
+    }
+
+    /// As [`Broker::start`], on a disk that fails on command: for `pyrmq.testing` alone.
+    #[staticmethod]
+    fn start_on(
+        py: Python<'_>,
+        disk: &Disk,
+        options: Vec<(String, String)>,
+        python_codes: Vec<i32>,
+    ) -> PyResult<Self> {
+        Self::start_over(py, Arc::new(disk.fs.clone()), options, python_codes)
     }
 
     /// What clients are told, as `host:port`.
@@ -136,6 +158,53 @@ impl Broker {
     }
 }
 
+/// A disk that fails on command, for `pyrmq.testing` alone.
+#[pyclass(frozen, module = "pyrmq._core")]
+pub(crate) struct Disk {
+    fs: FaultyFs,
+}
+
+#[pymethods]
+impl Disk {
+    #[new]
+    fn new() -> Self {
+        Self {
+            fs: FaultyFs::new(Arc::new(RealFs)),
+        }
+    }
+
+    /// Lets so many more bytes be written.
+    fn full(&self, free_bytes: u64) {
+        self.fs.change(|faults| faults.free_bytes = Some(free_bytes));
+    }
+
+    /// Makes each write and fsync so much slower.
+    fn slow(&self, micros: u64) {
+        self.fs
+            .change(|faults| faults.slow = Duration::from_micros(micros));
+    }
+
+    /// Lets writes fail.
+    fn fail_writes(&self) {
+        self.fs.change(|faults| faults.fail_writes = true);
+    }
+
+    /// Lets every fsync fail.
+    fn fail_syncs(&self) {
+        self.fs.change(|faults| faults.fail_syncs = true);
+    }
+
+    /// Lets reads fail.
+    fn fail_reads(&self) {
+        self.fs.change(|faults| faults.fail_reads = true);
+    }
+
+    /// Ends all faults.
+    fn heal(&self) {
+        self.fs.change(|faults| *faults = DiskFaults::default());
+    }
+}
+
 /// Every request code that the broker knows: code, `native` or `python` or `refused`, note.
 #[pyfunction]
 fn broker_rows() -> Vec<(i32, &'static str, &'static str)> {
@@ -180,6 +249,7 @@ fn broker_check(py: Python<'_>, options: Vec<(String, String)>) -> PyResult<Vec<
 /// Adds this file's names to the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Broker>()?;
+    module.add_class::<Disk>()?;
     module.add_function(wrap_pyfunction!(broker_rows, module)?)?;
     module.add_function(wrap_pyfunction!(broker_keys, module)?)?;
     module.add_function(wrap_pyfunction!(broker_check, module)?)

@@ -18,6 +18,7 @@ mod errors;
 mod exchange;
 mod inbox;
 mod json;
+mod links;
 mod log;
 mod nameserver;
 mod outcome;
@@ -58,6 +59,7 @@ mod _core {
         crate::delivery::register(module)?;
         crate::exchange::register(module)?;
         crate::json::register(module)?;
+        crate::links::register(module)?;
         crate::log::register(module)?;
         crate::nameserver::register(module)?;
         crate::outcome::register(module)?;

@@ -101,11 +101,14 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
         return [code for code, kind, _ in _core.broker_rows() if kind == "native"]
 
     def _start_core(self) -> _core.Broker:
+        return _core.Broker.start(self._pairs(), self.processors.codes)
+
+    def _pairs(self) -> list[tuple[str, str]]:
         pairs = {**self._options.to_properties(), "storePathRootDir": self._root()}
         log = self._options.store_path_commit_log
         if log is not None:
             pairs["storePathCommitLog"] = _expanded(log)
-        return _core.Broker.start(list(pairs.items()), self.processors.codes)
+        return list(pairs.items())
 
     def _root(self) -> str:
         return _expanded(self._options.store_path_root_dir or _STORE)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+from contextlib import ExitStack
 from threading import Thread
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -11,14 +14,21 @@ from pyrmq.broker.server import Broker
 from pyrmq.errors import ClosedError, ConfigError, ServerError
 from pyrmq.nameserver.server import NameServer
 from pyrmq.server.lifecycle import Server
+from pyrmq.testing.faults import Disk, Network
+from pyrmq.testing.process import InOwnProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from pyrmq import _core
+
 HOST = "127.0.0.1"
+OUTSIDE = "127.0.0.2"
+"""Where links stand for brokers, which can be told what address to register, but not what port."""
 _FAST_DISTANCE = 2
 _LOOK_SECONDS = 0.002
+_PORT_TRIES = 32
 
 ServerT = TypeVar("ServerT", bound=Server[Any, Any])
 
@@ -80,8 +90,10 @@ class InThisProcess(Generic[ServerT]):
 
     def stop(self, timeout: float) -> None:
         """Stop it cleanly."""
-        self.server.stop(timeout)
-        self.running = False
+        try:
+            self.server.stop(timeout)
+        finally:
+            self.running = False
 
     def kill(self) -> None:
         """Say that it cannot be killed.
@@ -131,6 +143,32 @@ def side_by_side(calls: Sequence[Callable[[], None]]) -> None:
         raise failures[0]
 
 
+def _free_pair() -> int:
+    """A port that is free here and outside, as is the fast port below it.
+
+    Raises:
+        ServerError: this machine has no such address or port.
+    """
+    failure: OSError | None = None
+    for _ in range(_PORT_TRIES):
+        with ExitStack() as stack:
+            port = 0
+            try:
+                for distance in (0, _FAST_DISTANCE):
+                    for host in (OUTSIDE, HOST):
+                        held = stack.enter_context(socket.socket())
+                        held.bind((host, port and port - distance))
+                        port = port or held.getsockname()[1]
+            except OSError as error:
+                failure = error
+            else:
+                return port
+    raise ServerError(
+        f"found no ports for links at {OUTSIDE}: {failure}. Where that address is missing (macOS), "
+        f"add it: sudo ifconfig lo0 alias {OUTSIDE}"
+    )
+
+
 class _Ports:
     """The ports of a server that does not run: nobody else gets them, connections are refused."""
 
@@ -162,11 +200,14 @@ class _Member:
         name: of the server: the broker name, or `namesrv-a` for the first name server.
     """
 
-    def __init__(self, name: str, runner: Runner, host: str) -> None:
+    def __init__(self, name: str, runner: Runner, host: str, links: _core.Links | None) -> None:
         self.name = name
         self._runner = runner
         self._host = host
+        self._links = links
+        self._network: Network | None = None
         self._ports = _Ports()
+        self._port = 0
         self._address = ""
         self._others: Sequence[_Member] = ()
 
@@ -179,6 +220,22 @@ class _Member:
     def running(self) -> bool:
         """Whether it runs."""
         return self._runner.running
+
+    @property
+    def pid(self) -> int | None:
+        """The id of its process; None where it has none of its own or does not run."""
+        return self._runner.pid if isinstance(self._runner, InOwnProcess) else None
+
+    @property
+    def network(self) -> Network:
+        """What is wrong with the way between it and clients.
+
+        Raises:
+            ConfigError: the cluster has no faults on call.
+        """
+        if self._network is None:
+            raise ConfigError(f"{self.name} is reached directly: {_NO_FAULTS}")
+        return self._network
 
     def start(self) -> None:
         """Start it again on its address and its files, and wait until it is registered.
@@ -201,8 +258,10 @@ class _Member:
             timeout: seconds that requests under way get.
         """
         if self.running:
-            self._runner.stop(timeout)
-            self._hold()
+            try:
+                self._runner.stop(timeout)
+            finally:
+                self._hold()
 
     def kill(self) -> None:
         """End it as `kill -9` does, if it runs: nothing is flushed, nobody is told.
@@ -221,12 +280,20 @@ class _Member:
     def begin(self) -> None:
         """Start it without waiting for anybody."""
         self._ports.release()
-        port = int(self._address.rpartition(":")[2]) if self._address else 0
+        if self._links is not None and self._network is None:
+            self._before_links()
         try:
-            self._address = self._runner.start(port)
+            own = self._runner.start(self._port)
         except BaseException:
             self._hold()
             raise
+        self._port = int(own.rpartition(":")[2])
+        if self._links is not None and self._network is None:
+            self._network = Network(self._open(self._links))
+        if self._network is None:
+            self._address = own
+        else:
+            self._network.set_down(down=False)
 
     def await_registration(self, timeout: float = 10.0) -> None:
         """Wait until name servers and brokers that run know each other."""
@@ -239,6 +306,10 @@ class _Member:
     def end(self) -> None:
         """Stop it for good."""
         try:
+            if self.pid is not None:
+                # A process that the test has stopped by a signal could not be asked for anything.
+                os.kill(self.pid, signal.SIGCONT)
+            self._heal()
             self.stop(0.0)
         finally:
             self._ports.release()
@@ -247,16 +318,25 @@ class _Member:
         """Say whom it is registered with."""
         self._others = others
 
+    def _heal(self) -> None:
+        """End what could hold up the end of the server."""
+
     def _waits_for(self) -> str:
         raise NotImplementedError
 
-    def _hold(self) -> None:
-        if self._address:
-            port = int(self._address.rpartition(":")[2])
-            self._ports.hold(self._host, port, *self._more_ports(port))
+    def _before_links(self) -> None:
+        """Choose the port, where it must be known before the server starts."""
 
-    def _more_ports(self, port: int) -> tuple[int, ...]:
-        del port
+    def _open(self, links: _core.Links) -> list[_core.Link]:
+        raise NotImplementedError
+
+    def _hold(self) -> None:
+        if self._port:
+            self._ports.hold(self._host, self._port, *self._more_ports())
+        if self._network is not None:
+            self._network.set_down(down=True)
+
+    def _more_ports(self) -> tuple[int, ...]:
         return ()
 
     def __repr__(self) -> str:
@@ -272,9 +352,29 @@ class ClusterBroker(_Member):
         store: its store directory.
     """
 
-    def __init__(self, name: str, runner: Runner, host: str, store: Path) -> None:
-        super().__init__(name, runner, host)
+    def __init__(
+        self,
+        name: str,
+        runner: Runner,
+        host: str,
+        links: _core.Links | None,
+        store: Path,
+        disk: Disk | None,
+    ) -> None:
+        super().__init__(name, runner, host, links)
         self.store = store
+        self._disk = disk
+
+    @property
+    def disk(self) -> Disk:
+        """What is wrong with the disk of its store.
+
+        Raises:
+            ConfigError: the cluster has no faults on call.
+        """
+        if self._disk is None:
+            raise ConfigError(f"{self.name} uses the real disk: {_NO_FAULTS}")
+        return self._disk
 
     @property
     def server(self) -> Broker:
@@ -300,8 +400,37 @@ class ClusterBroker(_Member):
         known = int(self._runner.health()["registered"])
         return "" if known >= names else f"{known} of {names} name servers know it"
 
-    def _more_ports(self, port: int) -> tuple[int, ...]:
-        return (port - _FAST_DISTANCE,)
+    def stop(self, timeout: float = 1.0) -> None:
+        """Stop it cleanly, if it runs; its store stays, connections are refused.
+
+        What a disk could not write that was full or failing on call is no error here.
+
+        Args:
+            timeout: seconds that requests under way get.
+
+        Raises:
+            ServerError: it has stopped, but not everything could be written.
+        """
+        try:
+            super().stop(timeout)
+        except ServerError:
+            if self._disk is None or not self._disk.was_wrong:
+                raise
+
+    def _heal(self) -> None:
+        if self._disk is not None:
+            self._disk.heal()
+
+    def _before_links(self) -> None:
+        self._port = _free_pair()
+
+    def _open(self, links: _core.Links) -> list[_core.Link]:
+        ports = (self._port, *self._more_ports())
+        self._address = f"{OUTSIDE}:{self._port}"
+        return [links.open(f"{OUTSIDE}:{port}", f"{HOST}:{port}") for port in ports]
+
+    def _more_ports(self) -> tuple[int, ...]:
+        return (self._port - _FAST_DISTANCE,)
 
 
 class ClusterNameServer(_Member):
@@ -324,10 +453,21 @@ class ClusterNameServer(_Member):
         assert isinstance(server, NameServer)
         return server
 
+    @property
+    def for_brokers(self) -> str:
+        """Where brokers reach it, as `host:port`: past all faults of its network."""
+        return f"{HOST}:{self._port}"
+
     def _waits_for(self) -> str:
         wanted = {other.name for other in self._others if other.running}
         missing = wanted - self._runner.broker_names() if wanted else wanted
         return f"it does not know {', '.join(sorted(missing))}" if missing else ""
 
+    def _open(self, links: _core.Links) -> list[_core.Link]:
+        link = links.open(f"{HOST}:0", self.for_brokers)
+        self._address = link.address
+        return [link]
+
 
 _NO_OBJECT = "there is no object of it here; use .address and .health(), or processes=False"
+_NO_FAULTS = "use cluster(faults=True) for faults on call"

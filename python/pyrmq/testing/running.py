@@ -5,45 +5,64 @@ from __future__ import annotations
 import shutil
 import tempfile
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
+from pyrmq import _core
 from pyrmq.broker.server import Broker
+from pyrmq.config import BrokerOptions, NameServerOptions
+from pyrmq.config.option import check_names
 from pyrmq.errors import ConfigError
 from pyrmq.nameserver.server import NameServer
+from pyrmq.testing.faults import Disk
+from pyrmq.testing.faulty_broker import FaultyBroker
 from pyrmq.testing.members import (
     HOST,
+    OUTSIDE,
     ClusterBroker,
     ClusterNameServer,
     InThisProcess,
     side_by_side,
 )
+from pyrmq.testing.process import DiskOfProcess, InOwnProcess
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
+
+    from pyrmq.testing.faults import DiskFaults
+    from pyrmq.testing.members import Runner
+    from pyrmq.testing.process import MakeOptions
 
 _SEGMENT_BYTES = 64 * 1024 * 1024
 _INDEX_SLOTS = 10_000
 _INDEX_ENTRIES = 40_000
 _MOST = len(ascii_lowercase)
 _OF_ONE = ("broker_name", "store_path_root_dir", "store_path_commit_log", "listen_port")
+_OF_FAULTS = ("bind_address", "broker_ip1", "listen_port")
 
 
 class Cluster:
     """Name servers and brokers that run; made by `cluster`.
 
     Attributes:
-        name_servers: the name servers, each with `.stop()`, `.start()` and `.address`.
-        brokers: the brokers, each with `.stop()`, `.start()`, `.address`, `.name` and `.store`.
+        name_servers: the name servers, each with `.stop()`, `.start()`, `.kill()`, `.address`
+            and with faults on call `.network`.
+        brokers: the brokers, each with `.stop()`, `.start()`, `.kill()`, `.address`, `.name`,
+            `.store`, and with faults on call `.network` and `.disk`.
     """
 
     def __init__(
-        self, name_servers: tuple[ClusterNameServer, ...], brokers: tuple[ClusterBroker, ...]
+        self,
+        name_servers: tuple[ClusterNameServer, ...],
+        brokers: tuple[ClusterBroker, ...],
+        links: _core.Links | None = None,
     ) -> None:
         self.name_servers = name_servers
         self.brokers = brokers
+        self._links = links
 
     @property
     def name_server(self) -> str:
@@ -108,7 +127,11 @@ class Cluster:
         try:
             side_by_side([member.end for member in self.brokers])
         finally:
-            side_by_side([member.end for member in self.name_servers])
+            try:
+                side_by_side([member.end for member in self.name_servers])
+            finally:
+                if self._links is not None:
+                    self._links.close()
 
 
 @contextmanager
@@ -116,6 +139,8 @@ def cluster(
     *,
     brokers: int = 1,
     name_servers: int = 1,
+    faults: bool = False,
+    processes: bool = False,
     store: str | os.PathLike[str] | None = None,
     **options: object,
 ) -> Iterator[Cluster]:
@@ -127,6 +152,10 @@ def cluster(
     Args:
         brokers: how many brokers, 1 to 26; they are called `broker-a`, `broker-b` and so on.
         name_servers: how many name servers, 1 to 26.
+        faults: each server has a `.network`, each broker a `.disk` that fail on call
+            (`pyrmq.testing.faults`). Clients then reach every server through a relay.
+        processes: each server has a process of its own, which `.kill()` ends as `kill -9` does.
+            They end with this one, however that ends.
         store: directory for the stores; a temporary one that is removed at the end where not
             given. The first broker's store is `store` in it, the second's `store-b`.
         options: options of every broker (`pyrmq.config.BrokerOptions`).
@@ -138,6 +167,7 @@ def cluster(
 
     Raises:
         ConfigError: an option is unknown or wrong.
+        ServerError: a server cannot start.
 
     Example:
         >>> from pyrmq import Producer
@@ -150,10 +180,17 @@ def cluster(
         ...     [broker.running for broker in rocketmq.brokers]
         [True, False]
     """
-    _check(brokers, name_servers, options)
+    _check(brokers, name_servers, options, faults=faults)
     folder = Path(tempfile.mkdtemp(prefix="pyrmq-")) if store is None else Path(store)
+    plan = _Plan(
+        folder=folder,
+        options=options,
+        processes=processes,
+        faults=faults,
+        temporary=store is None,
+    )
     try:
-        running = _assemble(brokers, name_servers, folder, options)
+        running = plan.assemble(brokers, name_servers)
         try:
             running.start()
             yield running
@@ -164,7 +201,7 @@ def cluster(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _check(brokers: int, name_servers: int, options: dict[str, object]) -> None:
+def _check(brokers: int, name_servers: int, options: dict[str, object], *, faults: bool) -> None:
     counts: dict[str, object] = {"brokers": brokers, "name_servers": name_servers}
     for name, count in counts.items():
         if not isinstance(count, int) or not 1 <= count <= _MOST:
@@ -179,52 +216,99 @@ def _check(brokers: int, name_servers: int, options: dict[str, object]) -> None:
             f"only the broker of a cluster of one can be given `{'`, `'.join(alone)}`: with "
             f"brokers={brokers} each has its own"
         )
-
-
-def _assemble(brokers: int, name_servers: int, folder: Path, options: dict[str, object]) -> Cluster:
-    names = tuple(_name_server(number, folder) for number in range(name_servers))
-    made = tuple(_broker(number, folder, options, names) for number in range(brokers))
-    for server in names:
-        server.meet(made)
-    for broker in made:
-        broker.meet(names)
-    return Cluster(names, made)
-
-
-def _name_server(number: int, folder: Path) -> ClusterNameServer:
-    file = folder / f"namesrv{_suffix(number)}" / "kvConfig.json"
-
-    def make(port: int) -> NameServer:
-        return NameServer(listen_port=port, bind_address=HOST, kv_config_path=file)
-
-    name = f"namesrv-{ascii_lowercase[number]}"
-    return ClusterNameServer(name, InThisProcess(name, make), HOST)
-
-
-def _broker(
-    number: int, folder: Path, options: dict[str, object], names: tuple[ClusterNameServer, ...]
-) -> ClusterBroker:
-    values: dict[str, Any] = {
-        "bind_address": HOST,
-        "broker_ip1": HOST,
-        "broker_name": f"broker-{ascii_lowercase[number]}",
-        "ha_listen_port": 0,
-        "listen_port": 0,
-        "store_path_root_dir": folder / f"store{_suffix(number)}",
-        "mapped_file_size_commit_log": _SEGMENT_BYTES,
-        "max_hash_slot_num": _INDEX_SLOTS,
-        "max_index_num": _INDEX_ENTRIES,
-        **options,
-    }
-
-    def make(port: int) -> Broker:
-        known = ";".join(server.address for server in names)
-        return Broker(
-            **{**values, "listen_port": port or values["listen_port"], "namesrv_addr": known}
+    chosen = sorted(set(_OF_FAULTS) & set(options))
+    if faults and chosen:
+        raise ConfigError(
+            f"`{'`, `'.join(chosen)}` cannot be given with faults=True: the links have these"
         )
 
-    name, store = str(values["broker_name"]), Path(str(values["store_path_root_dir"]))
-    return ClusterBroker(name, InThisProcess(name, make), str(values["bind_address"]), store)
+
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """What the servers of a cluster are made of."""
+
+    folder: Path
+    options: dict[str, object]
+    processes: bool
+    faults: bool
+    temporary: bool
+
+    def assemble(self, brokers: int, name_servers: int) -> Cluster:
+        """Make the servers; none runs yet."""
+        links = _core.Links() if self.faults else None
+        names = tuple(self._name_server(number, links) for number in range(name_servers))
+        made = tuple(self._broker(number, names, links) for number in range(brokers))
+        for server in names:
+            server.meet(made)
+        for broker in made:
+            broker.meet(names)
+        return Cluster(names, made, links)
+
+    def _name_server(self, number: int, links: _core.Links | None) -> ClusterNameServer:
+        name = f"namesrv-{ascii_lowercase[number]}"
+        file = str(self.folder / f"namesrv{_suffix(number)}" / "kvConfig.json")
+
+        def options(port: int) -> NameServerOptions:
+            return NameServerOptions(listen_port=port, bind_address=HOST, kv_config_path=file)
+
+        runner: Runner
+        if self.processes:
+            runner = self._process(name, "nameserver", options)
+        else:
+            runner = InThisProcess(name, lambda port: NameServer(options(port)))
+        return ClusterNameServer(name, runner, HOST, links)
+
+    def _broker(
+        self, number: int, names: tuple[ClusterNameServer, ...], links: _core.Links | None
+    ) -> ClusterBroker:
+        values: dict[str, Any] = {
+            "bind_address": HOST,
+            "broker_ip1": OUTSIDE if self.faults else HOST,
+            "broker_name": f"broker-{ascii_lowercase[number]}",
+            "ha_listen_port": 0,
+            "listen_port": 0,
+            "store_path_root_dir": self.folder / f"store{_suffix(number)}",
+            "mapped_file_size_commit_log": _SEGMENT_BYTES,
+            "max_hash_slot_num": _INDEX_SLOTS,
+            "max_index_num": _INDEX_ENTRIES,
+            **self.options,
+        }
+        check_names(BrokerOptions, values)
+
+        def options(port: int) -> BrokerOptions:
+            known = ";".join(server.for_brokers for server in names)
+            chosen = {"listen_port": port or values["listen_port"], "namesrv_addr": known}
+            return BrokerOptions(**{**values, **chosen})
+
+        name = str(values["broker_name"])
+        runner: Runner
+        disk: DiskFaults | None = None
+        if self.processes:
+            runner = process = self._process(name, "broker", options)
+            disk = DiskOfProcess(process) if self.faults else None
+        elif self.faults:
+            disk = native = _core.Disk()
+            runner = InThisProcess(name, lambda port: FaultyBroker(native, options(port)))
+        else:
+            runner = InThisProcess(name, lambda port: Broker(options(port)))
+        return ClusterBroker(
+            name,
+            runner,
+            str(values["bind_address"]),
+            links,
+            Path(str(values["store_path_root_dir"])),
+            None if disk is None else Disk(disk),
+        )
+
+    def _process(self, name: str, kind: str, options: MakeOptions) -> InOwnProcess:
+        return InOwnProcess(
+            name,
+            kind,
+            options,
+            self.folder / f"{name}.log",
+            faults=self.faults and kind == "broker",
+            temporary=self.folder if self.temporary else None,
+        )
 
 
 def _suffix(number: int) -> str:

@@ -1,0 +1,224 @@
+"""What can be wrong with a server of a cluster, on call: its network and its disk.
+
+`cluster(faults=True)` gives each server a `.network` and each broker a `.disk`. Every call holds
+from its return on, for new and existing connections, until `heal()`; several add up. Each gives
+the network or disk back, so a `with` statement ends it too:
+
+    >>> from pyrmq.testing import cluster
+    >>> with cluster(brokers=2, faults=True) as rocketmq:
+    ...     with rocketmq.brokers[0].network.delay(0.2):
+    ...         pass  # every answer of the first broker takes 0.2 s longer
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol, Self
+
+from pyrmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyrmq import _core
+
+Direction = Literal["requests", "answers", "both"]
+"""Which bytes: those to the server, those from it, or all."""
+
+_MICROS = 1_000_000
+
+
+class _Faults:
+    def heal(self) -> None:
+        """End everything that is wrong."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.heal()
+
+
+class Network(_Faults):
+    """The way between clients and one server.
+
+    Brokers reach their name servers past it: what is wrong here, only clients feel.
+    """
+
+    def __init__(self, links: Sequence[_core.Link]) -> None:
+        self._links = links
+        self._refuses = False
+        self._is_down = False
+
+    def delay(self, seconds: float, *, direction: Direction = "both") -> Self:
+        """Let everything arrive so much later; how much passes stays the same.
+
+        Args:
+            seconds: how much later, for each direction.
+            direction: `answers` for a server that answers late.
+
+        Raises:
+            ConfigError: an argument cannot be used.
+        """
+        micros = _micros("seconds", seconds)
+        for link in self._links:
+            link.delay(direction, micros)
+        return self
+
+    def slow(self, bytes_per_second: int, *, direction: Direction = "both") -> Self:
+        """Let no more than so many bytes a second pass, on each connection.
+
+        Raises:
+            ConfigError: an argument cannot be used.
+        """
+        if bytes_per_second < 1:
+            raise ConfigError(f"`bytes_per_second` is 1 or more: {bytes_per_second!r}")
+        for link in self._links:
+            link.rate(direction, bytes_per_second)
+        return self
+
+    def silence(self, *, direction: Direction = "both") -> Self:
+        """Let nothing arrive any more while connections stay, as on a link that was pulled.
+
+        What was held back arrives after `heal()`.
+
+        Args:
+            direction: `requests` or `answers` for a link that works one way only.
+        """
+        for link in self._links:
+            link.hold(direction)
+        return self
+
+    def lose(self, *, direction: Direction = "answers") -> Self:
+        """Throw bytes away: with `answers`, the server does what it is asked and nobody hears.
+
+        `heal()` resets the connections, whose bytes make no sense any more.
+        """
+        for link in self._links:
+            link.lose(direction)
+        return self
+
+    def cut(self) -> Self:
+        """Reset every connection, once; new ones work."""
+        for link in self._links:
+            link.cut()
+        return self
+
+    def refuse(self) -> Self:
+        """Reset every connection and refuse new ones."""
+        self._refuses = True
+        self._tell()
+        return self
+
+    def busy(self, seconds: float) -> Self:
+        """Answer every send by SYSTEM_BUSY for so long; it does not reach the broker.
+
+        Raises:
+            ConfigError: an argument cannot be used.
+        """
+        millis = _micros("seconds", seconds) // 1000
+        for link in self._links:
+            link.busy(millis)
+        return self
+
+    def heal(self) -> None:
+        """End everything that is wrong. What was held back arrives, what was lost does not."""
+        self._refuses = False
+        for link in self._links:
+            link.heal()
+        self._tell()
+
+    def set_down(self, *, down: bool) -> None:
+        """Say whether the server runs: there is nothing to connect to where it does not."""
+        self._is_down = down
+        self._tell()
+
+    def _tell(self) -> None:
+        for link in self._links:
+            link.refuse(self._refuses or self._is_down)
+
+
+class DiskFaults(Protocol):
+    """What carries out the faults of a disk."""
+
+    def full(self, free_bytes: int) -> None:
+        """Let so many more bytes be written."""
+
+    def slow(self, micros: int) -> None:
+        """Make each write and fsync so much slower."""
+
+    def fail_writes(self) -> None:
+        """Let writes fail."""
+
+    def fail_syncs(self) -> None:
+        """Let every fsync fail."""
+
+    def fail_reads(self) -> None:
+        """Let reads fail."""
+
+    def heal(self) -> None:
+        """End all faults."""
+
+
+class Disk(_Faults):
+    """The disk of one broker's store. What is wrong with it survives a restart of the broker.
+
+    Attributes:
+        was_wrong: whether it was ever full or failing: the broker may not stop cleanly then.
+    """
+
+    def __init__(self, faults: DiskFaults) -> None:
+        self._faults = faults
+        self.was_wrong = False
+
+    def full(self, free_bytes: int = 0) -> Self:
+        """Let writes fail with "no space left" after so many more bytes.
+
+        Raises:
+            ConfigError: an argument cannot be used.
+        """
+        if free_bytes < 0:
+            raise ConfigError(f"`free_bytes` is 0 or more: {free_bytes!r}")
+        self.was_wrong = True
+        self._faults.full(free_bytes)
+        return self
+
+    def slow(self, seconds: float) -> Self:
+        """Let each write and each fsync take so much longer.
+
+        Raises:
+            ConfigError: an argument cannot be used.
+        """
+        self._faults.slow(_micros("seconds", seconds))
+        return self
+
+    def fail_writes(self) -> Self:
+        """Let every write, and everything that changes files, fail with an I/O error."""
+        self.was_wrong = True
+        self._faults.fail_writes()
+        return self
+
+    def fail_syncs(self) -> Self:
+        """Let every fsync fail with an I/O error: written bytes stay readable, not durable."""
+        self.was_wrong = True
+        self._faults.fail_syncs()
+        return self
+
+    def fail_reads(self) -> Self:
+        """Let every read fail with an I/O error."""
+        self.was_wrong = True
+        self._faults.fail_reads()
+        return self
+
+    def heal(self) -> None:
+        """End everything that is wrong; a store that failed stays so until its broker restarts."""
+        self._faults.heal()
+
+
+def _micros(name: str, seconds: float) -> int:
+    if not 0 <= seconds <= _LONGEST:
+        raise ConfigError(f"`{name}` is a number from 0 to {_LONGEST:,}: {seconds!r}")
+    return int(seconds * _MICROS)
+
+
+_LONGEST = 86_400
