@@ -39,9 +39,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--chaos-seed", default="1", help="what happens to whom in the chaos test")
     parser.addoption(
         "--chaos-slack-ms",
-        default="3000",
-        help="by how much a call of the chaos test may outlive its time: 100 is the promise, on a "
-        "quiet machine",
+        default="100",
+        help="by how much a call of the chaos test may outlive its time, without the time in which "
+        "this machine woke the test's own threads too late",
     )
     parser.addoption("--leak-sends", default="50000", help="messages of the leak test")
     parser.addoption(

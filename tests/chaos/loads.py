@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from pyrmq import Producer, RmqError, SendResult, aio
+from pyrmq import Message, Producer, RmqError, SendResult, aio
 from pyrmq.errors import BatchSendError
 
 TIMEOUT_S = 1.0
@@ -32,7 +32,7 @@ class Told:
         refused: bodies that certainly are not stored.
         unknown: bodies that may be.
         twice: bodies whose outcome was told more than once.
-        over_s: for the call that outlived its time most: by how much.
+        late: for each call that outlived its time: when it should have ended, and when it did.
         errors: how often which error came.
     """
 
@@ -42,7 +42,7 @@ class Told:
     refused: set[str] = field(default_factory=set)
     unknown: set[str] = field(default_factory=set)
     twice: list[str] = field(default_factory=list)
-    over_s: float = 0.0
+    late: list[tuple[float, float]] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -59,13 +59,19 @@ class Told:
             self.stored[body] = (place, outcome.message_id, outcome.may_be_duplicate)
             return
         assert isinstance(outcome, RmqError), f"{body}: {outcome!r}"
-        may_exist = getattr(outcome, "may_exist", False)
-        self.errors[f"{type(outcome).__name__}{', may exist' if may_exist else ''}"] += 1
-        (self.unknown if may_exist else self.refused).add(body)
+        (self.unknown if self.failed(outcome) else self.refused).add(body)
+
+    def failed(self, error: RmqError) -> bool:
+        """Count an error; whether its message may exist all the same."""
+        may_exist = error.may_exist
+        self.errors[f"{type(error).__name__}{', may exist' if may_exist else ''}"] += 1
+        return may_exist
 
     def took(self, began: float, timeout: float) -> None:
-        """Keep by how much a call outlived its time."""
-        self.over_s = max(self.over_s, time.monotonic() - began - timeout)
+        """Keep when a call ended that outlived its time."""
+        now = time.monotonic()
+        if now > began + timeout:
+            self.late.append((began + timeout, now))
 
 
 class Quota:
@@ -165,13 +171,18 @@ def produce(producer: Producer, told: Told, topic: str, count: int, quota: Quota
 
 
 def send_lists(producer: Producer, told: Told, topic: str, count: int, quota: Quota) -> None:
-    """Lists of messages stored together."""
+    """Lists of messages stored together; of those with keys, each key's in its queue."""
     for first in range(0, count, BATCH):
         quota.wait(first)
-        bodies = [f"{told.name}:{number}" for number in range(first, min(first + BATCH, count))]
+        numbers = range(first, min(first + BATCH, count))
+        bodies = [f"{told.name}:{number}" for number in numbers]
+        messages = [
+            Message(topic, body, sharding_key=keyed(told, number))
+            for body, number in zip(bodies, numbers, strict=True)
+        ]
         began = time.monotonic()
         try:
-            outcomes: list[SendResult | RmqError] = list(producer.send_batch(topic, bodies))
+            outcomes: list[SendResult | RmqError] = list(producer.send_batch(topic, messages))
         except BatchSendError as error:
             outcomes = list(error.results)  # type: ignore[arg-type]
         except RmqError as error:

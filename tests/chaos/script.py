@@ -9,22 +9,23 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from tests.chaos.proxy import Network
-    from tests.interop.ours import OurProcess
+    from pyrmq.testing import ClusterBroker, ClusterNameServer
+
+    Servers = Mapping[str, ClusterBroker | ClusterNameServer]
 
 STEP_S = 0.8
 """How long a trouble of one server lasts at most; the loads go on meanwhile."""
 OUTAGE_S = 1.5
 """How long a trouble of several at once lasts: longer than a call may."""
-OUTAGES = (("silent", "names-a+names-b"), ("silent", "broker-a+broker-b"))
+OUTAGES = (("silent", "namesrv-a+namesrv-b"), ("silent", "broker-a+broker-b"))
 """What happens to several at once. The first comes before anybody knows a route."""
 
 Step = tuple[str, str]
 """What happens, and to whom."""
 
-TROUBLES = ("kill", "stop", "delay", "silent", "lose", "cut", "refuse")
+TROUBLES = ("kill", "stop", "delay", "silent", "lose", "cut", "refuse", "busy")
 
 
 def steps(chance: random.Random, names: list[str], count: int) -> list[Step]:
@@ -38,8 +39,7 @@ def steps(chance: random.Random, names: list[str], count: int) -> list[Step]:
 def play(
     chance: random.Random,
     script: list[Step],
-    servers: dict[str, OurProcess],
-    network: Network,
+    servers: Servers,
     allow: Callable[[int, int], None],
 ) -> None:
     """Play the steps one after the other; ``allow(step, steps)`` lets the loads go on."""
@@ -51,13 +51,37 @@ def play(
                 servers[name].kill()
                 servers[name].start()
             case "stop":
-                os.kill(servers[name].pid, signal.SIGSTOP)
+                pid = servers[name].pid
+                assert pid is not None
+                os.kill(pid, signal.SIGSTOP)
                 time.sleep(lasts)
-                os.kill(servers[name].pid, signal.SIGCONT)
+                os.kill(pid, signal.SIGCONT)
             case _:
-                several = name.split("+")
-                for one in several:
-                    network.order(trouble, one, chance.randrange(20, 400))
+                several = [servers[one] for one in name.split("+")]
+                for server in several:
+                    disturb(server, trouble, chance.randrange(20, 400) / 1000, lasts)
                 time.sleep(lasts if len(several) == 1 else OUTAGE_S)
-                for one in several:
-                    network.order("fine", one)
+                for server in several:
+                    server.network.heal()
+
+
+def disturb(
+    server: ClusterBroker | ClusterNameServer, trouble: str, delay: float, lasts: float
+) -> None:
+    """Begin a trouble of the network."""
+    network = server.network
+    match trouble:
+        case "delay":
+            network.delay(delay)
+        case "silent":
+            network.silence()
+        case "lose":
+            network.lose()
+        case "cut":
+            network.cut()
+        case "refuse":
+            network.refuse()
+        case "busy":
+            network.busy(lasts)
+        case _:
+            raise ValueError(trouble)
