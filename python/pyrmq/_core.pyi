@@ -4,6 +4,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from os import PathLike
 from typing import Any, Literal, Protocol, Self, TypeAlias, final
 
 from typing_extensions import Buffer, disjoint_base
@@ -553,6 +554,14 @@ class ReceivedMessage:
 def scan_records(
     data: bytes, position: int, check: bool
 ) -> tuple[list[tuple[int, int, str, int, int, int, int, int]], int, str, str | None]: ...
+
+# store_lock.rs
+@final
+class StoreLock:
+    def __new__(cls, path: str | PathLike[str]) -> Self: ...
+    def release(self) -> None: ...
+
+def is_store_locked_here(path: str | PathLike[str]) -> bool: ...
 
 # consumer.rs
 _Place: TypeAlias = tuple[str, str, int]

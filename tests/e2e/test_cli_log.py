@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import lzma
@@ -9,19 +10,25 @@ import os
 import subprocess
 import sys
 import tarfile
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.e2e.wire import ask
 
 from pyrmq import Admin, Producer, PullConsumer
 from pyrmq.cli import main
+from pyrmq.cli.log import repair
+from pyrmq.codes import RequestCode
 from pyrmq.errors import ServerError
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pyrmq.cli.log.directory import Segment
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "stores"
 SEGMENT = 64 * 1024
@@ -243,6 +250,93 @@ def test_a_store_that_is_in_use_is_read_but_not_repaired(tmp_path: Path) -> None
         refused = log("repair", "--choice", "cut")
         assert refused.returncode == 2
         assert "a broker runs on" in refused.stderr
+
+
+def test_a_body_that_is_no_text_is_exported_as_it_is(
+    pyrmq: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    bodies = [b"text", b"\xff\x00\xfe", b"\\xff", "äöü".encode()]
+    with (
+        cluster(store=tmp_path, mapped_file_size_commit_log=SEGMENT) as running,
+        Producer(name_server=running.name_server, group="log") as producer,
+    ):
+        for one in bodies:
+            producer.send("log-a", one)
+    rows = [json.loads(line) for line in pyrmq("export", tmp_path / "store")]
+    read = [
+        base64.b64decode(row["body_base64"]) if "body_base64" in row else row["body"].encode()
+        for row in rows
+    ]
+    assert read == bodies
+
+
+def test_a_store_is_verified_beside_a_broker_that_writes_and_deletes(tmp_path: Path) -> None:
+    with (
+        cluster(
+            store=tmp_path,
+            mapped_file_size_commit_log=SEGMENT,
+            mapped_file_size_consume_queue=2000,
+            file_reserved_time=0,
+        ) as running,
+        Producer(name_server=running.name_server, group="log") as producer,
+    ):
+        done = threading.Event()
+
+        def write() -> None:
+            while not done.is_set():
+                producer.send_batch("log-a", [body(number) for number in range(50)])
+                ask(running.broker.address, RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            for _ in range(4):
+                command = [sys.executable, "-m", "pyrmq", "log", "verify", str(tmp_path / "store")]
+                checked = subprocess.run(
+                    command, capture_output=True, text=True, check=False, timeout=60
+                )
+                assert (checked.returncode, checked.stderr) == (0, ""), checked.stdout
+        finally:
+            done.set()
+            writer.join()
+
+
+def opens_elsewhere(store: Path) -> bool:
+    """Whether a broker in another process could take the store."""
+    code = f"from pyrmq import _core; _core.StoreLock({str(store / 'lock')!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == 0 or b"BlockingIOError" in done.stderr
+    return done.returncode == 0
+
+
+def test_looking_at_a_store_in_its_own_broker_s_process_leaves_it_locked(
+    pyrmq: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    with cluster(store=tmp_path, mapped_file_size_commit_log=SEGMENT) as running:
+        with Producer(name_server=running.name_server, group="log") as producer:
+            producer.send("log-a", body(0))
+        assert any("a broker runs on it" in line for line in pyrmq("inspect", store))
+        assert main(["log", "repair", str(store), "--choice", "cut"]) == 2
+        assert not opens_elsewhere(store)
+    assert opens_elsewhere(store)
+
+
+def test_no_broker_gets_in_while_a_store_is_repaired(
+    pyrmq: Callable[..., list[str]], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damage(files(home)[1], number_in(files(home)[1], 0.5))
+    opened = []
+    keep = repair._keep
+
+    def look_and_keep(segment: Segment, position: int, copy: Path) -> None:
+        opened.append(opens_elsewhere(home / "store"))
+        keep(segment, position, copy)
+
+    monkeypatch.setattr(repair, "_keep", look_and_keep)
+    pyrmq("repair", home / "store", "--choice", "cut")
+    assert opened == [False]
+    assert opens_elsewhere(home / "store")
 
 
 @pytest.mark.parametrize("name", ["4.6.1-clean", "4.9.7-kill", "5.5.0-clean", "5.5.0-kill"])

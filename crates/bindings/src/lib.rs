@@ -31,6 +31,7 @@ mod requests;
 mod routing;
 mod runtime;
 mod stop;
+mod store_lock;
 
 use pyo3::pymodule;
 
@@ -69,6 +70,7 @@ mod _core {
         crate::records::register(module)?;
         crate::requests::register(module)?;
         crate::routing::register(module)?;
+        crate::store_lock::register(module)?;
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ mod faulty;
 mod real;
 
 pub use faulty::{DiskFaults, FaultyFs};
-pub use real::RealFs;
+pub use real::{RealFs, is_locked_here};
 pub(crate) use real::{local_hour, queue_file_limit};
 
 /// An open file.

@@ -8,8 +8,8 @@ use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
@@ -179,20 +179,23 @@ impl Fs for RealFs {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>> {
+        // To the end: the file is neither opened nor closed while another thread decides.
+        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+        if FileId::of(path).is_some_and(|id| held.contains(&id)) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let file = fs::OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
             .open(path)?;
-        // The system's record locks belong to a process; the list keeps two stores of one process apart.
-        let held = Held::new(path.canonicalize()?)?;
         lock_record(&file)?;
+        lock_against_ours(&file)?;
         file.write_all_at(b"lock", 0)?;
-        Ok(Box::new(RealLock {
-            _held: held,
-            _file: file,
-        }))
+        let id = FileId::new(&file.metadata()?);
+        held.insert(id);
+        Ok(Box::new(RealLock { id, file: Some(file) }))
     }
 }
 
@@ -252,55 +255,102 @@ mod linux {
     }
 }
 
-/// Lock files that this process holds.
-static HELD: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+/// Lock files that this process holds. Their record locks belong to the process: whoever opens such a file and closes it again takes all of
+/// them away. So a second lock is refused without opening the file.
+static HELD: Mutex<BTreeSet<FileId>> = Mutex::new(BTreeSet::new());
 
-#[derive(Debug)]
-struct Held(PathBuf);
+/// Device and number of a file, whatever its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct FileId(u64, u64);
 
-impl Held {
-    fn new(path: PathBuf) -> io::Result<Self> {
-        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.insert(path.clone()) {
-            Ok(Self(path))
-        } else {
-            Err(io::ErrorKind::WouldBlock.into())
-        }
+impl FileId {
+    fn new(data: &fs::Metadata) -> Self {
+        Self(data.dev(), data.ino())
+    }
+
+    fn of(path: &Path) -> Option<Self> {
+        fs::metadata(path).ok().as_ref().map(Self::new)
     }
 }
 
-impl Drop for Held {
-    fn drop(&mut self) {
-        HELD.lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&self.0);
-    }
+/// True for a lock file that this process holds. Asking the system instead would take the lock away.
+pub fn is_locked_here(path: &Path) -> bool {
+    let held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    FileId::of(path).is_some_and(|id| held.contains(&id))
 }
 
 #[derive(Debug)]
 struct RealLock {
-    _held: Held,
-    _file: fs::File,
+    id: FileId,
+    file: Option<fs::File>,
 }
 
 impl LockGuard for RealLock {}
 
+impl Drop for RealLock {
+    fn drop(&mut self) {
+        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+        // Closed before another thread may lock it: closing takes that one's lock away, too. A forked child still has the file open.
+        if let Some(file) = self.file.take() {
+            unlock_against_ours(&file);
+        }
+        held.remove(&self.id);
+    }
+}
+
 /// Java's `FileChannel.tryLock(0, 1, false)`: a POSIX record lock on the first byte.
+fn lock_record(file: &fs::File) -> io::Result<()> {
+    set_lock(file, libc::F_SETLK, libc::F_WRLCK, 0)
+}
+
+/// A lock of the open file on the second byte. It stays where code of this process that knows nothing of locks (a copy of the directory)
+/// opens the file and closes it; other processes of ours respect it.
+#[cfg(target_os = "linux")]
+fn lock_against_ours(file: &fs::File) -> io::Result<()> {
+    match set_lock(file, libc::F_OFD_SETLK, libc::F_WRLCK, 1) {
+        // A file system without such locks.
+        Err(error)
+            if matches!(
+                error.raw_os_error(),
+                Some(libc::EINVAL | libc::ENOLCK | libc::EOPNOTSUPP)
+            ) =>
+        {
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn unlock_against_ours(file: &fs::File) {
+    if let Err(error) = set_lock(file, libc::F_OFD_SETLK, libc::F_UNLCK, 1) {
+        tracing::debug!(%error, "the lock file's second byte was not unlocked");
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn lock_against_ours(_file: &fs::File) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn unlock_against_ours(_file: &fs::File) {}
+
 #[expect(
     unsafe_code,
     reason = "the standard library has no record locks, and Java's are such"
 )]
-fn lock_record(file: &fs::File) -> io::Result<()> {
+fn set_lock(file: &fs::File, command: libc::c_int, kind: libc::c_int, byte: libc::off_t) -> io::Result<()> {
     #[expect(clippy::cast_possible_truncation, reason = "the constants are small")]
     let request = libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
+        l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
+        l_start: byte,
         l_len: 1,
         l_pid: 0,
     };
     // SAFETY: the descriptor is open as long as `file` is, and `request` outlives the call.
-    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const request) };
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw const request) };
     if result == 0 {
         return Ok(());
     }

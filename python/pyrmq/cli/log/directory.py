@@ -11,10 +11,12 @@ import os
 import struct
 import zlib
 from collections import OrderedDict
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from pyrmq import _core
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ _LEAST_CODE = -(2**31)
 _DELETION = struct.Struct(">qI")
 _FLOCK = struct.Struct("hhqqi")
 """Linux's `struct flock`: type, whence, start, length, process."""
+_LOCKED = 2
+"""Bytes of the lock file that a broker locks: the first as Apache does, one more of its own."""
 _OPEN = 256
 """Queue files that stay open."""
 
@@ -63,9 +67,12 @@ class Segment:
         return self.base + self.size
 
     def is_used(self) -> bool:
-        """Whether it begins with anything but zeros."""
-        with self.path.open("rb") as file:
-            return any(file.read(_UNIT.size))
+        """Whether it begins with anything but zeros; not where retention has deleted it."""
+        try:
+            with self.path.open("rb") as file:
+                return any(file.read(_UNIT.size))
+        except FileNotFoundError:
+            return False
 
 
 class StoreDirectory:
@@ -110,18 +117,37 @@ class StoreDirectory:
         return not (self.root / "abort").exists()
 
     def is_live(self) -> bool:
-        """Whether a running broker holds it locked."""
+        """Whether a running broker holds it locked, in this process or another one."""
+        path = self.root / "lock"
+        if _core.is_store_locked_here(path):
+            return True
         try:
-            lock = os.open(self.root / "lock", os.O_RDONLY)
+            lock = os.open(path, os.O_RDONLY)
         except OSError:
             return False
         try:
             # Asks who holds it, which needs no right to write.
-            wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+            wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, _LOCKED, 0)
             held = _FLOCK.unpack(fcntl.fcntl(lock, fcntl.F_GETLK, wanted))
         finally:
             os.close(lock)
         return bool(held[0] != fcntl.F_UNLCK)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep brokers and other tools out while something is changed.
+
+        Raises:
+            ConfigError: a broker runs on the store, or another tool changes it.
+        """
+        try:
+            lock = _core.StoreLock(self.root / "lock")
+        except BlockingIOError:
+            raise ConfigError(f"a broker runs on {self.root}: stop it first") from None
+        try:
+            yield
+        finally:
+            lock.release()
 
     def checkpoint(self) -> tuple[int, int, int] | None:
         """Store times, ms, up to which log, queues and index were durable."""
@@ -164,6 +190,18 @@ class Units:
 
     def at(self, topic: str, queue_id: int, offset: int) -> Unit | None:
         """The entry of a queue offset; None where none was written."""
+        try:
+            return self._at(topic, queue_id, offset)
+        except FileNotFoundError:
+            # Deleted by retention since the directory was listed.
+            self.look_again()
+            return None
+
+    def look_again(self) -> None:
+        """List the directories again: a running broker makes files and deletes them."""
+        self._files.clear()
+
+    def _at(self, topic: str, queue_id: int, offset: int) -> Unit | None:
         where = offset * _UNIT.size
         for base, path in reversed(self._of(topic, queue_id)):
             if base <= where:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from pyrmq.cli.log.progress import Progress
 from pyrmq.cli.log.walk import Damage, walk
 from pyrmq.cli.output import print_rows
-from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
@@ -35,32 +34,36 @@ def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
     Raises:
         ConfigError: a broker runs on the store.
     """
-    segments = directory.segments()
-    damage, inside, behind = _first_damage(segments)
-    if damage is None:
-        print("nothing to repair: every record is sound")
-        return 0
-    segment = damage.segment
     if given.choice is None:
-        print_rows(
-            _HEADERS,
-            [
-                _choice("cut", damage, behind, "the log ends here; later files are moved away"),
-                _choice(
-                    "skip", damage, inside, "the rest of this file is unused; later files stay"
-                ),
-            ],
-            as_json=given.json,
-        )
-        if not given.json:
-            print(f"{segment.path}: {damage.reason} at {damage.position}")
-            print("nothing was changed; --choice cut or --choice skip does it, and keeps a copy")
-        return 1
-    if directory.is_live():
-        raise ConfigError(f"a broker runs on {directory.root}: stop it first")
-    kept = _make(directory, segments, damage, given.choice)
+        return _show(directory, as_json=given.json)
+    # Held to the end: a broker that a supervisor starts in the middle would write beside us.
+    with directory.locked():
+        segments = directory.segments()
+        damage, _, _ = _first_damage(segments)
+        if damage is None:
+            return _sound()
+        kept = _make(directory, segments, damage, given.choice)
     print(f"done; what was taken out lies in {kept}; the next start recovers queues and index")
     return 0
+
+
+def _sound() -> int:
+    print("nothing to repair: every record is sound")
+    return 0
+
+
+def _show(directory: StoreDirectory, *, as_json: bool) -> int:
+    damage, inside, behind = _first_damage(directory.segments())
+    if damage is None:
+        return _sound()
+    cut = "the log ends here; later files are moved away"
+    skip = "the rest of this file is unused; later files stay"
+    rows = [_choice("cut", damage, behind, cut), _choice("skip", damage, inside, skip)]
+    print_rows(_HEADERS, rows, as_json=as_json)
+    if not as_json:
+        print(f"{damage.segment.path}: {damage.reason} at {damage.position}")
+        print("nothing was changed; --choice cut or --choice skip does it, and keeps a copy")
+    return 1
 
 
 def _choice(name: str, damage: Damage, lost: Lost, what: str) -> tuple[str, int, str, int, int]:
