@@ -11,11 +11,13 @@ use crate::error::StoreError;
 use crate::format::{Unit, to_i64};
 use crate::inner::Inner;
 use crate::message::{Arrival, Batch, Message, Stored};
+use crate::nul_records::{inside, looks_torn};
 use crate::options::FlushDiskType;
 use crate::recover::Recovered;
 use crate::scratch::{Place, Placed, Scratch, Target};
 use crate::sync::lock;
 use crate::waiting_keys::WaitingKeys;
+use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::record::BLANK_SIZE;
 use pyrmq_remoting::message::sys_flag;
 use std::cell::RefCell;
@@ -280,6 +282,7 @@ impl Inner {
             store_ms,
         };
         let written = scratch.place(run.clone(), place).and_then(|end| {
+            self.note_torn_looking(scratch, run.clone(), place)?;
             let records = scratch.records.get(base..end).unwrap_or_default();
             append
                 .tail
@@ -308,6 +311,29 @@ impl Inner {
             bytes,
             keys_waiting: append.index.len(),
         }))
+    }
+
+    /// Notes those records of a run that a start after a crash would take for torn, before they are written.
+    fn note_torn_looking(
+        &self,
+        scratch: &Scratch,
+        run: Range<usize>,
+        place: Place,
+    ) -> Result<(), StoreError> {
+        for (position, bytes) in scratch.torn_looking(run, place) {
+            let inside = inside(
+                position,
+                self.log.next_segment(position),
+                self.log.segment_bytes(),
+            );
+            if Record::decode(bytes).is_ok_and(|record| looks_torn(&record, bytes, inside)) {
+                let durable = self.checkpoint.log_end();
+                self.nul_records
+                    .add(self.fs.as_ref(), position, bytes, durable)
+                    .inspect_err(|error| self.note_full(error))?;
+            }
+        }
+        Ok(())
     }
 
     /// The time of this append; a clock that went back is noted first.

@@ -5,8 +5,9 @@
 //!                          40 to 63 kept as they are: a newer broker may use them
 //!                          64 ours: magic "PYRMQ-C1", then for log and queues the newest durable record's begin and end int64;
 //!                          104 CRC-32 of bytes 0 to 23 and 64 to 103
-//! abort                    the process id; there while a store is open. Ours: a line with the length of queue files, and after a
-//!                          failed fsync one with the position up to which the log is durable
+//! abort                    the process id; there while a store is open. Ours: a line with the length of queue files, one with the
+//!                          position from which on `nulRecords` is complete, one with the boot of the system and the file's device and
+//!                          inode, and after a failed fsync one with the position up to which the log is durable
 //! ```
 //! A time is the store time of the newest message that is durable in the commit log, the consume queues, the key index.
 //! After a crash everything up to three seconds before the smaller of the first two is taken as it is. Our part says the
@@ -16,11 +17,11 @@
 
 use crate::error::StoreError;
 use crate::format::{ABORT, CHECKPOINT};
-use crate::fs::{Context, File, Fs};
+use crate::fs::{Context, File, Fs, System};
 use crate::sync::lock;
 use std::path::Path;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 const LENGTH: usize = 4096;
@@ -30,6 +31,11 @@ pub(crate) const SLACK_MS: i64 = 3000;
 const UNSURE: &str = "unsure from ";
 /// What stands there in front of the length that queue files are made with.
 const QUEUE_FILES: &str = "queue files of ";
+
+/// What stands there in front of the position from which on each whole record that looks torn is noted.
+const NOTES: &str = "nul records from ";
+/// What stands there in front of the run of the system that has everything that was written.
+const SYSTEM: &str = "system ";
 
 /// Where our part stands, and how it begins.
 const MARKS_AT: usize = 64;
@@ -187,6 +193,8 @@ pub(crate) struct Checkpoint {
     times: Mutex<Times>,
     /// What the file holds.
     saved: Mutex<Times>,
+    /// Up to where the file says that the log is durable.
+    log_end: AtomicI64,
     /// The file was written by us last, not by a Java broker.
     is_ours: AtomicBool,
     /// There was no file.
@@ -215,6 +223,7 @@ impl Checkpoint {
             path,
             times: Mutex::new(times),
             saved: Mutex::new(times),
+            log_end: AtomicI64::new(times.log.end),
             is_ours: AtomicBool::new(is_ours),
             was_missing,
         })
@@ -234,6 +243,11 @@ impl Checkpoint {
     /// Makes sure that the file is ours.
     pub(crate) fn make_ours(&self) -> Result<(), StoreError> {
         if self.is_ours() { Ok(()) } else { self.save() }
+    }
+
+    /// Up to where the log is durable, as the file says; 0 where it does not.
+    pub(crate) fn log_end(&self) -> i64 {
+        self.log_end.load(Ordering::Acquire)
     }
 
     pub(crate) fn times(&self) -> Times {
@@ -274,6 +288,7 @@ impl Checkpoint {
             .at("write", &self.path)?;
         self.file.sync().at("flush", &self.path)?;
         *saved = times;
+        self.log_end.store(times.log.end, Ordering::Release);
         self.is_ours.store(true, Ordering::Release);
         Ok(())
     }
@@ -290,6 +305,12 @@ pub(crate) enum LastStop {
         unsure_from: Option<i64>,
         /// The length that queue files were made with, where one of ours crashed.
         queue_file_bytes: Option<u64>,
+        /// From where on each whole record that looks torn is noted.
+        notes_from: Option<i64>,
+        /// The run of the system in which the store worked.
+        system: Option<System>,
+        /// That run still goes on.
+        is_same_system: bool,
     },
 }
 
@@ -302,59 +323,132 @@ impl LastStop {
         }
         let text = fs.read(&path).at("read", &path)?;
         let text = String::from_utf8_lossy(&text);
+        let system = number_behind(&text, SYSTEM);
         Ok(Self::Crash {
             unsure_from: number_behind(&text, UNSURE),
             queue_file_bytes: number_behind(&text, QUEUE_FILES),
+            notes_from: number_behind(&text, NOTES),
+            system,
+            is_same_system: system.is_some() && system == fs.system_of(&path),
         })
+    }
+
+    /// True when only the process ended: the system ran on and has all that was written, whether it was fsynced or not. After a failed
+    /// fsync it may not have.
+    pub(crate) fn is_kill(self) -> bool {
+        matches!(
+            self,
+            Self::Crash {
+                unsure_from: None,
+                is_same_system: true,
+                ..
+            }
+        )
+    }
+
+    pub(crate) fn notes_from(self) -> Option<i64> {
+        match self {
+            Self::Clean => None,
+            Self::Crash { notes_from, .. } => notes_from,
+        }
     }
 
     pub(crate) fn is_crash(self) -> bool {
         self != Self::Clean
     }
 
-    fn unsure_from(self) -> Option<i64> {
+    pub(crate) fn unsure_from(self) -> Option<i64> {
         match self {
             Self::Clean => None,
             Self::Crash { unsure_from, .. } => unsure_from,
         }
     }
+
+    fn system(self) -> Option<System> {
+        match self {
+            Self::Clean => None,
+            Self::Crash { system, .. } => system,
+        }
+    }
 }
 
-/// The number of the line that begins like this.
+/// What stands behind a name in its line. A line without its end may be cut off.
 fn number_behind<T: FromStr>(text: &str, name: &str) -> Option<T> {
-    let mut lines = text.lines();
+    let mut lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }
 
-/// Says that a store is open, and with which length it makes queue files.
+/// What the abort file says besides that a store is open.
+#[derive(Debug)]
+struct Abort {
+    queue_file_bytes: u64,
+    notes_from: Option<i64>,
+    system: Option<System>,
+    unsure_from: Option<i64>,
+}
+
+/// Says that a store is open, and with which length it makes queue files. What is said of the log stays as it was until it is recovered.
 pub(crate) fn mark_open(
     fs: &dyn Fs,
     root: &Path,
     before: LastStop,
     queue_file_bytes: u64,
 ) -> Result<(), StoreError> {
-    write_abort(fs, root, queue_file_bytes, before.unsure_from())?;
+    let abort = Abort {
+        queue_file_bytes,
+        notes_from: before.notes_from(),
+        system: before.system(),
+        unsure_from: before.unsure_from(),
+    };
+    write_abort(fs, root, &abort)?;
     fs.sync_directory(root).at("flush", root)
+}
+
+/// Says that the log is recovered: no cut of it can be interrupted any more, what was unsure is durable, and from now on each whole record
+/// that looks torn is noted.
+pub(crate) fn mark_recovered(
+    fs: &dyn Fs,
+    root: &Path,
+    queue_file_bytes: u64,
+    notes_from: i64,
+) -> Result<(), StoreError> {
+    let abort = Abort {
+        queue_file_bytes,
+        notes_from: Some(notes_from),
+        system: fs.system_of(&root.join(ABORT)),
+        unsure_from: None,
+    };
+    write_abort(fs, root, &abort)
 }
 
 /// Says that an fsync failed: the next store on this machine must not trust what it reads behind `position`.
 pub(crate) fn mark_unsure(fs: &dyn Fs, root: &Path, queue_file_bytes: u64, position: i64) {
-    if let Err(error) = write_abort(fs, root, queue_file_bytes, Some(position)) {
+    let noted = LastStop::look(fs, root).and_then(|before| {
+        let abort = Abort {
+            queue_file_bytes,
+            notes_from: before.notes_from(),
+            system: before.system(),
+            unsure_from: Some(position),
+        };
+        write_abort(fs, root, &abort)
+    });
+    if let Err(error) = noted {
         tracing::error!(%error, "the failed fsync could not be noted");
     }
 }
 
-fn write_abort(
-    fs: &dyn Fs,
-    root: &Path,
-    queue_file_bytes: u64,
-    unsure_from: Option<i64>,
-) -> Result<(), StoreError> {
+fn write_abort(fs: &dyn Fs, root: &Path, abort: &Abort) -> Result<(), StoreError> {
     let path = root.join(ABORT);
-    let mut text = format!("{}\n{QUEUE_FILES}{queue_file_bytes}\n", std::process::id());
-    if let Some(position) = unsure_from {
-        text = format!("{text}{UNSURE}{position}\n");
-    }
+    let process = std::process::id();
+    let mut text = format!("{process}\n{QUEUE_FILES}{}\n", abort.queue_file_bytes);
+    let mut add = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            text = format!("{text}{name}{value}\n");
+        }
+    };
+    add(NOTES, abort.notes_from.map(|position| position.to_string()));
+    add(SYSTEM, abort.system.map(|system| system.to_string()));
+    add(UNSURE, abort.unsure_from.map(|position| position.to_string()));
     // Written over, never emptied: a file without its first line still says that there was no clean stop.
     let file = if fs.exists(&path) {
         fs.open(&path)

@@ -1,21 +1,27 @@
 //! Tells a damaged log from one that a crash cut short: sound records behind the first unsound one.
 //!
-//! A crash may leave gaps in what was written after the last fsync, and sound records behind them. What is older than the
+//! A power loss may leave gaps in what was written after the last fsync, and sound records behind them. What is older than the
 //! checkpoint was fsynced with everything in front of it: where such a record stands behind an unsound one, the log is
-//! damaged. After a clean stop every sound record behind an unsound one says so.
+//! damaged. After a clean stop, and after a kill while the system ran on, every sound record behind an unsound one says so.
+//!
+//! Bodies hold whatever senders like, also bytes that look like heads of records, each with a size of its own. So a place is only read as
+//! a record if it says that it lies there, if it counts, and if its lengths fit together.
 
 use crate::commit_log::{CommitLog, Segment};
 use crate::error::StoreError;
 use crate::format::{to_i64, to_u64};
 use crate::fs::Context;
 use crate::log_reader::{LogReader, Step};
-use pyrmq_remoting::message::record::{MAGIC_V1, MAGIC_V2};
+use pyrmq_remoting::message::record::{self, FIXED_V4, Hop, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT, hop};
+use pyrmq_remoting::message::sys_flag;
 
 const CHUNK: usize = 1 << 20;
 /// Length and magic number in front of everything else of a record.
 const HEAD: usize = 8;
+/// Everything in front of the body, with hosts of whatever kind.
+const FIXED: usize = FIXED_V4 + 24;
 
-/// The position of a sound record behind `end` for whose position and store time `counts` holds.
+/// The position of a sound record behind the unsound one at `end`, for whose position and store time `counts` holds.
 pub(crate) fn record_behind(
     log: &CommitLog,
     end: i64,
@@ -25,11 +31,90 @@ pub(crate) fn record_behind(
         if segment.base + log.segment_bytes() <= end {
             continue;
         }
-        if let Some(found) = in_segment(log, &segment, end.max(segment.base), &counts)? {
+        let from = if segment.base < end {
+            behind_body(log, &segment, end)?
+        } else {
+            segment.base
+        };
+        if let Some(found) = in_segment(log, &segment, from, &counts)? {
             return Ok(Some(found));
         }
     }
     Ok(None)
+}
+
+/// Where to look for records behind an unsound one: behind its body, if its head is whole.
+fn behind_body(log: &CommitLog, segment: &Segment, position: i64) -> Result<i64, StoreError> {
+    let head = head_at(segment, position)?;
+    Ok(Claim::read(log, position, &head).map_or(position + 1, |claim| position + to_i64(claim.body_end)))
+}
+
+fn head_at(segment: &Segment, position: i64) -> Result<[u8; FIXED], StoreError> {
+    let mut head = [0; FIXED];
+    segment
+        .file
+        .read_at(&mut head, to_u64(position - segment.base))
+        .at("read", &segment.path)?;
+    Ok(head)
+}
+
+/// What a head says that fits the place where it stands.
+#[derive(Debug, Clone, Copy)]
+struct Claim {
+    size: usize,
+    store_ms: i64,
+    /// Where the body ends, in bytes behind the record's begin: the length of the topic stands there.
+    body_end: usize,
+    topic_length: usize,
+}
+
+impl Claim {
+    /// Of the head of a record at a position; `None` for one that cannot be there.
+    fn read(log: &CommitLog, position: i64, head: &[u8; FIXED]) -> Option<Self> {
+        let Hop::Record(size) = hop(head) else {
+            return None;
+        };
+        let named: [u8; 8] = *head.get(PHYSICAL_OFFSET_AT..)?.first_chunk()?;
+        if i64::from_be_bytes(named) != position || to_i64(size) > log.next_segment(position) - position {
+            return None;
+        }
+        let flags = record::flags_of(head)?;
+        let hosts = [sys_flag::BORN_HOST_V6, sys_flag::STORE_HOST_V6];
+        let wide = hosts.iter().filter(|host| flags & **host != 0).count();
+        let fixed = FIXED_V4 + 12 * wide;
+        let body: [u8; 4] = *head.get(fixed - 4..)?.first_chunk()?;
+        let body_end = fixed + usize::try_from(i32::from_be_bytes(body)).ok()?;
+        let magic: [u8; 4] = *head.get(4..)?.first_chunk()?;
+        let topic_length = if u32::from_be_bytes(magic) == MAGIC_V2 {
+            2
+        } else {
+            1
+        };
+        (body_end + topic_length + 2 < size).then_some(Self {
+            size,
+            store_ms: record::store_timestamp_of(head)?,
+            body_end,
+            topic_length,
+        })
+    }
+
+    /// True when topic and properties end where the record does.
+    fn fits(&self, segment: &Segment, position: i64) -> Result<bool, StoreError> {
+        let at = to_u64(position - segment.base) + self.body_end as u64;
+        let number = |at: u64, wide: usize| {
+            let mut bytes = [0; 2];
+            let place = bytes.get_mut(2 - wide..).unwrap_or_default();
+            segment.file.read_at(place, at).at("read", &segment.path)?;
+            Ok::<_, StoreError>(usize::from(u16::from_be_bytes(bytes)))
+        };
+        let topic = number(at, self.topic_length)?;
+        let properties_at = self.body_end + self.topic_length + topic;
+        if topic == 0 || properties_at + 2 > self.size {
+            return Ok(false);
+        }
+        let properties = number(at + (self.topic_length + topic) as u64, 2)?;
+        Ok(properties_at + 2 + properties == self.size)
+    }
 }
 
 fn in_segment(
@@ -38,9 +123,9 @@ fn in_segment(
     from: i64,
     counts: &impl Fn(i64, i64) -> bool,
 ) -> Result<Option<i64>, StoreError> {
-    let mut buffer = Vec::new();
-    let mut at = to_u64(from - segment.base);
     let length = to_u64(log.segment_bytes());
+    let mut at = to_u64(from - segment.base);
+    let mut buffer = Vec::new();
     while let Some(data) = segment
         .file
         .next_data(at)
@@ -57,9 +142,13 @@ fn in_segment(
         let bytes = buffer.get(..got).unwrap_or_default();
         for head in heads(bytes) {
             let position = segment.base + to_i64(usize::try_from(start).unwrap_or_default() + head);
-            if let Step::Record(record) = LogReader::new(log, position, true).step()?
-                && counts(position, record.store_timestamp_ms)
-            {
+            if is_sound(
+                log,
+                segment,
+                position,
+                bytes.get(head..).unwrap_or_default(),
+                counts,
+            )? {
                 return Ok(Some(position));
             }
         }
@@ -70,6 +159,26 @@ fn in_segment(
         at = start + got as u64 - (HEAD - 1) as u64;
     }
     Ok(None)
+}
+
+/// True for a sound record that counts.
+fn is_sound(
+    log: &CommitLog,
+    segment: &Segment,
+    position: i64,
+    bytes: &[u8],
+    counts: &impl Fn(i64, i64) -> bool,
+) -> Result<bool, StoreError> {
+    let head = match bytes.first_chunk() {
+        Some(head) => *head,
+        None => head_at(segment, position)?,
+    };
+    let Some(claim) = Claim::read(log, position, &head).filter(|claim| counts(position, claim.store_ms))
+    else {
+        return Ok(false);
+    };
+    Ok(claim.fits(segment, position)?
+        && matches!(LogReader::new(log, position, true).step()?, Step::Record(_)))
 }
 
 /// Where a record's length and magic number may stand.

@@ -20,6 +20,8 @@ pub(crate) const INDEX: &str = "index";
 pub(crate) const CHECKPOINT: &str = "checkpoint";
 /// File that is there while a store is open.
 pub(crate) const ABORT: &str = "abort";
+/// Records that look torn and are whole; ours.
+pub(crate) const NUL_RECORDS: &str = "nulRecords";
 /// File that a running broker holds locked.
 pub(crate) const LOCK: &str = "lock";
 /// Digits of a file name.

@@ -6,7 +6,9 @@
 use pyrmq_remoting::clock;
 use std::fmt;
 use std::io;
+use std::num::ParseIntError;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 
 mod faulty;
@@ -77,6 +79,18 @@ pub struct Space {
     pub free: u64,
 }
 
+/// One run of an operating system, from boot to boot, and a file as that run knows it. As long as they are the same, everything that was
+/// written to the file's neighbours is still there, fsynced or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct System {
+    /// The boot, as the system names it.
+    pub boot: u128,
+    /// Device of the file.
+    pub device: u64,
+    /// Number of the file on that device: a copy has another one.
+    pub inode: u64,
+}
+
 /// Held as long as a lock file is locked.
 pub trait LockGuard: Send + Sync + fmt::Debug {}
 
@@ -111,6 +125,10 @@ pub trait Fs: Send + Sync + fmt::Debug {
     fn sync_all(&self, _path: &Path) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
+    /// The run of the system that knows a file; `None` where nothing names it.
+    fn system_of(&self, _path: &Path) -> Option<System> {
+        None
+    }
     /// False once a file system could not say what is in memory: [`File::read_cached`] may wait then.
     fn knows_cached(&self) -> bool {
         true
@@ -121,6 +139,26 @@ pub trait Fs: Send + Sync + fmt::Debug {
     }
     /// Takes a lock that other processes (a Java broker's too) respect; `WouldBlock` when it is taken.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>>;
+}
+
+impl fmt::Display for System {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:032x} {} {}", self.boot, self.device, self.inode)
+    }
+}
+
+impl FromStr for System {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        let mut words = text.split(' ');
+        let mut next = || words.next().unwrap_or_default();
+        Ok(Self {
+            boot: u128::from_str_radix(next(), 16)?,
+            device: next().parse()?,
+            inode: next().parse()?,
+        })
+    }
 }
 
 /// Writes zeros into `from..to`, in pieces.

@@ -51,7 +51,9 @@ impl Log for Inner {
             return Ok(None);
         }
         let begin = Instant::now();
-        self.log.sync_to(target).inspect_err(|_| {
+        let noted = self.nul_records.sync(self.fs.as_ref());
+        let noted = noted.inspect_err(|error| self.log.failure.set(error));
+        noted.and_then(|()| self.log.sync_to(target)).inspect_err(|_| {
             let options = &self.options;
             mark_unsure(
                 self.fs.as_ref(),

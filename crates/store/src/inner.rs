@@ -12,6 +12,7 @@ use crate::error::StoreError;
 use crate::extended::Extended;
 use crate::fs::Fs;
 use crate::key_index::KeyIndex;
+use crate::nul_records::NulRecords;
 use crate::options::Options;
 use crate::queue_ends::QueueEnds;
 use crate::queues::Queues;
@@ -33,6 +34,8 @@ pub(crate) struct Inner {
     pub(crate) extended: Extended,
     pub(crate) index: Option<KeyIndex>,
     pub(crate) checkpoint: Checkpoint,
+    /// Whole records that look torn.
+    pub(crate) nul_records: NulRecords,
     /// Held while a topic is deleted.
     pub(crate) deleted: Mutex<DeletedTopics>,
     /// Held while queues are fsynced.

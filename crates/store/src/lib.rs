@@ -30,6 +30,7 @@ mod inner;
 mod key_index;
 mod log_reader;
 pub mod message;
+mod nul_records;
 pub mod options;
 pub mod query;
 mod queue_ends;

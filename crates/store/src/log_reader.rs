@@ -4,8 +4,9 @@ use crate::commit_log::{CommitLog, Segment};
 use crate::error::StoreError;
 use crate::format::{to_i64, to_u64, to_usize};
 use crate::fs::Context;
+use crate::nul_records::{NulRecords, looks_torn};
 use pyrmq_remoting::message::Record;
-use pyrmq_remoting::message::record::{Hop, hop, no_record};
+use pyrmq_remoting::message::record::{Hop, PHYSICAL_OFFSET_AT, hop, no_record};
 use std::sync::Arc;
 
 const CHUNK: usize = 1 << 20;
@@ -23,8 +24,19 @@ pub(crate) struct LogReader<'l> {
     /// Where the reader ends, at a segment's begin.
     limit: i64,
     check_crc: bool,
-    /// Records behind it may be torn: a sector of theirs may never have reached the disk.
-    durable: Durable,
+    /// What tells torn records from whole ones; without it none is taken for torn.
+    trust: Option<Trust<'l>>,
+}
+
+/// What tells torn records from whole ones.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Trust<'l> {
+    /// What cannot be torn.
+    pub(crate) durable: Durable,
+    /// Whole records that look torn.
+    pub(crate) notes: &'l NulRecords,
+    /// From here on each whole record that looks torn was noted.
+    pub(crate) notes_from: i64,
 }
 
 /// What of the log is known to be on the disk.
@@ -68,13 +80,13 @@ impl<'l> LogReader<'l> {
             buffer_at: position,
             limit: i64::MAX,
             check_crc,
-            durable: Durable::All,
+            trust: None,
         }
     }
 
-    /// Looks for sectors that never reached the disk, in records that are not known to be durable.
-    pub(crate) fn durable(mut self, durable: Durable) -> Self {
-        self.durable = durable;
+    /// Looks for records that are torn.
+    pub(crate) fn trust(mut self, trust: Trust<'l>) -> Self {
+        self.trust = Some(trust);
         self
     }
 
@@ -121,7 +133,7 @@ impl<'l> LogReader<'l> {
         if self.window(size)?.len() < size {
             return Ok(Step::End(Some("a record is cut off".to_owned())));
         }
-        let (check_crc, durable) = (self.check_crc, self.durable);
+        let check_crc = self.check_crc;
         let inside = self.segment.as_ref().map_or(0, |segment| position - segment.base);
         let from = to_usize(position - self.buffer_at);
         let bytes = self.buffer.get(from..from + size).unwrap_or_default();
@@ -133,8 +145,11 @@ impl<'l> LogReader<'l> {
         });
         match record {
             Ok(record)
-                if !durable.holds(position, record.store_timestamp_ms)
-                    && has_lost_sector(&record, bytes, to_usize(inside)) =>
+                if let Some(trust) = &self.trust
+                    && !trust.durable.holds(position, record.store_timestamp_ms)
+                    && looks_torn(&record, bytes, to_usize(inside))
+                    && !trust.notes.knows(position, bytes)
+                    && (position >= trust.notes_from || !is_followed(self.log, position + to_i64(size))?) =>
             {
                 Ok(Step::End(Some("a sector of a record is missing".to_owned())))
             }
@@ -191,32 +206,20 @@ impl<'l> LogReader<'l> {
     }
 }
 
-/// The sector is what a disk writes whole or not at all.
-const SECTOR: usize = 512;
-
-/// True when topic and properties have zero bytes up to a sector's border or to their end: the body has a checksum and a torn head does not fit
-/// together, but nothing else would tell that these bytes never reached the disk.
-fn has_lost_sector(record: &Record<'_>, bytes: &[u8], inside: usize) -> bool {
-    let from = (record.topic.as_ptr() as usize).saturating_sub(bytes.as_ptr() as usize);
-    // The length of no properties is two zero bytes.
-    let has_properties = bytes.len() > from + record.topic.len() + 2;
-    let to = if has_properties {
-        bytes.len()
-    } else {
-        bytes.len().saturating_sub(2)
+/// True when a record that names this position, or the end of its segment, stands at a position: a record in front of it was written as a
+/// whole, unless the disk changed their order.
+fn is_followed(log: &CommitLog, position: i64) -> Result<bool, StoreError> {
+    let Some(segment) = log.segment_at(position) else {
+        return Ok(false);
     };
-    // A write that found no space ends anywhere; properties end with a separator or a value.
-    if has_properties && bytes.last() == Some(&0) {
-        return true;
-    }
-    let mut at = from;
-    while at < to {
-        let border = ((inside + at) / SECTOR + 1) * SECTOR - inside;
-        let part = bytes.get(at..border.min(to)).unwrap_or_default();
-        if part.iter().all(|byte| *byte == 0) {
-            return true;
-        }
-        at = border;
-    }
-    false
+    let mut head = [0; PHYSICAL_OFFSET_AT + 8];
+    let got = segment
+        .file
+        .read_at(&mut head, to_u64(position - segment.base))
+        .at("read", &segment.path)?;
+    Ok(match hop(head.get(..got).unwrap_or_default()) {
+        Hop::Record(_) => head.last_chunk() == Some(&position.to_be_bytes()),
+        Hop::Blank(left) => position + to_i64(left) == log.next_segment(position),
+        Hop::End => false,
+    })
 }

@@ -17,7 +17,8 @@ use crate::commit_log::CommitLog;
 use crate::deleted::Positions;
 use crate::error::StoreError;
 use crate::fs::Fs;
-use crate::log_reader::{Durable, LogReader, Step};
+use crate::log_reader::{Durable, LogReader, Step, Trust};
+use crate::nul_records::NulRecords;
 use crate::options::Options;
 use crate::queue_ends::{Compared, QueueEnds};
 use crate::queues::{Queues, Seen};
@@ -55,6 +56,8 @@ pub(crate) struct Recovery<'r> {
     pub(crate) must_rebuild: bool,
     /// The queues' files as they were found.
     pub(crate) seen: &'r Seen,
+    /// Whole records that look torn.
+    pub(crate) nul_records: &'r NulRecords,
     /// Topics that were deleted.
     pub(crate) deleted: &'r Positions,
     /// They are all that were.
@@ -72,7 +75,12 @@ impl Recovery<'_> {
             log,
             queues,
             crashed,
-            durable: self.durable()?,
+            trust: Trust {
+                durable: self.durable()?,
+                notes: self.nul_records,
+                notes_from: self.notes_from(),
+            },
+            is_kill: self.last_stop.is_kill(),
             deleted: self.deleted,
             check_crc: self.options.check_crc_on_recover,
             delay_levels_ms: &self.options.delay_levels_ms,
@@ -199,6 +207,16 @@ impl Recovery<'_> {
             let slack_ms = if self.times.log.is_some() { SLACK_MS } else { 0 };
             Durable::OlderThan(self.times.physic_ms - slack_ms)
         })
+    }
+
+    /// From where on each whole record that looks torn was noted. Nowhere, where another broker or an older version of ours wrote last:
+    /// it made no notes, and so may a Java broker have that left our abort file as it was.
+    fn notes_from(&self) -> i64 {
+        let is_ours = self.checkpoint.is_ours() || self.times == Times::default();
+        match self.last_stop.notes_from().filter(|_| is_ours) {
+            Some(from) => from.max(self.nul_records.complete_from()),
+            None => i64::MAX,
+        }
     }
 
     /// True for a mark whose record retention has taken.

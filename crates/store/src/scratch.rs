@@ -7,6 +7,7 @@ use crate::error::StoreError;
 use crate::format::{SCHEDULE_TOPIC, Unit, to_i64};
 use crate::key_index::{MessageKeys, TopicKeys};
 use crate::message::{Batch, Message, Stored};
+use crate::nul_records::may_look_torn;
 use crate::options::Options;
 use crate::waiting_keys::{RecordKeys, WaitingKeys};
 use pyrmq_remoting::message::record::Patch;
@@ -108,6 +109,8 @@ pub(crate) struct Scratch {
     hashes: Vec<i32>,
     pub(crate) targets: Vec<Target>,
     pub(crate) placed: Vec<Placed>,
+    /// A record may look torn, depending on where it comes to lie.
+    may_look_torn: bool,
 }
 
 /// How much of a [`Scratch`] was filled.
@@ -127,6 +130,7 @@ impl Scratch {
         self.hashes.clear();
         self.targets.clear();
         self.placed.clear();
+        self.may_look_torn = false;
         if self.records.capacity() > KEEP_BUFFER {
             self.records = Vec::new();
         }
@@ -203,6 +207,19 @@ impl Scratch {
         Ok(end)
     }
 
+    /// Position and bytes of the records of a run that may look torn; all of it, if any may.
+    pub(crate) fn torn_looking(&self, run: Range<usize>, place: Place) -> impl Iterator<Item = (i64, &[u8])> {
+        let run = if self.may_look_torn { run } else { 0..0 };
+        let targets = self.targets.get(run).unwrap_or_default();
+        let pieces = targets
+            .iter()
+            .flat_map(|target| self.pieces.get(target.pieces.clone()).unwrap_or_default());
+        pieces.map(move |piece| {
+            let bytes = self.records.get(piece.from..piece.from + piece.size);
+            (place.of(piece), bytes.unwrap_or_default())
+        })
+    }
+
     /// Takes back what [`Scratch::place`] gave: nothing was written.
     pub(crate) fn take_back(&mut self, run: Range<usize>) {
         let targets = self.targets.get(run).unwrap_or_default();
@@ -273,6 +290,7 @@ impl Scratch {
                 limit: properties::MAX_BYTES,
             });
         }
+        self.may_look_torn |= may_look_torn(message.properties.as_bytes());
         let (record, from) = (record(message), self.records.len());
         match pattern {
             Some(pattern) => record.encode_like(pattern, &mut self.records)?,

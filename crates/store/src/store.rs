@@ -5,7 +5,7 @@ use crate::append::Append;
 use crate::background::{self, Chore};
 use crate::brakes::Brakes;
 use crate::burst;
-use crate::checkpoint::{Checkpoint, LastStop, Mark, Times, mark_closed, mark_open};
+use crate::checkpoint::{Checkpoint, LastStop, Mark, Times, mark_closed, mark_open, mark_recovered};
 use crate::commit::{Commit, Done};
 use crate::commit_log::CommitLog;
 use crate::deleted::DeletedTopics;
@@ -17,6 +17,7 @@ use crate::fs::{Context, Fs, LockGuard, make_directories, parent};
 use crate::inner::Inner;
 use crate::key_index::KeyIndex;
 use crate::message::{Arrival, Batch, Message, Stored};
+use crate::nul_records::NulRecords;
 use crate::options::Options;
 use crate::query::{Boundary, Found, Get, Got, KeyQuery};
 use crate::queue_ends::{Compared, QueueEnds};
@@ -113,6 +114,7 @@ impl Store {
         let times = checkpoint.times();
         // The lengths of all files are right: from here on something may change.
         mark_open(fs.as_ref(), &root, last_stop, options.queue_file_bytes)?;
+        let nul_records = NulRecords::open(fs.as_ref(), &root, crashed)?;
         let mut ends = QueueEnds::open(fs.as_ref(), &root)?;
         let mut deleted = DeletedTopics::open(fs.as_ref(), &root, checkpoint.is_trusted(crashed))?;
         let is_ours = checkpoint.is_ours();
@@ -121,7 +123,7 @@ impl Store {
             &options,
             fs.as_ref(),
             found,
-            &checkpoint,
+            (&checkpoint, &nul_records),
             (&deleted, &ends),
             last_stop,
         );
@@ -148,6 +150,11 @@ impl Store {
                 }
             });
         }
+        // A Java broker that worked here made no notes.
+        let noted_from = last_stop
+            .notes_from()
+            .filter(|_| is_ours || times == Times::default());
+        Self::say_recovered(&options, fs.as_ref(), (&log, &nul_records), last_stop, noted_from)?;
         let (index, index_from) = if options.index {
             let index = KeyIndex::load(&fs, &options, crashed, times.index_ms, log.appended())?;
             let from = index.resume_at(&log)?;
@@ -168,6 +175,7 @@ impl Store {
             extended: Extended::new(&root),
             index,
             checkpoint,
+            nul_records,
             commit: Commit::default(),
             served,
             indexing: Mutex::default(),
@@ -197,12 +205,31 @@ impl Store {
         Ok(inner)
     }
 
+    /// Says in the abort file that the log is recovered.
+    fn say_recovered(
+        options: &Options,
+        fs: &dyn Fs,
+        (log, nul_records): (&CommitLog, &NulRecords),
+        last_stop: LastStop,
+        noted_from: Option<i64>,
+    ) -> Result<(), StoreError> {
+        nul_records.forget_found();
+        let end = log.appended();
+        if last_stop.unsure_from().is_some() {
+            // What was written again is durable first.
+            nul_records.sync(fs)?;
+            log.sync_to(end)?;
+        }
+        let notes_from = noted_from.map_or(end, |from| from.min(end));
+        mark_recovered(fs, &options.root, options.queue_file_bytes, notes_from)
+    }
+
     /// Recovers log and queues. Says also whether `queueEnds` is wrong then.
     fn recover_files(
         options: &Options,
         fs: &dyn Fs,
         (log, queues, seen): (&CommitLog, &Queues, &mut Seen),
-        checkpoint: &Checkpoint,
+        (checkpoint, nul_records): (&Checkpoint, &NulRecords),
         notes: (&DeletedTopics, &QueueEnds),
         last_stop: LastStop,
     ) -> Result<(Recovered, bool), StoreError> {
@@ -226,7 +253,8 @@ impl Store {
             seen.distrust_short();
         }
         let found = (log, queues, &*seen, lost_before.is_some());
-        let recovered = Self::recover_log(options, fs, found, checkpoint, notes, last_stop)?;
+        let marks = (checkpoint, nul_records);
+        let recovered = Self::recover_log(options, fs, found, marks, notes, last_stop)?;
         Ok((recovered, recovered.rebuilt || lost(seen).is_some()))
     }
 
@@ -234,7 +262,7 @@ impl Store {
         options: &Options,
         fs: &dyn Fs,
         (log, queues, seen, is_lost): (&CommitLog, &Queues, &Seen, bool),
-        checkpoint: &Checkpoint,
+        (checkpoint, nul_records): (&Checkpoint, &NulRecords),
         (deleted, ends): (&DeletedTopics, &QueueEnds),
         last_stop: LastStop,
     ) -> Result<Recovered, StoreError> {
@@ -249,6 +277,7 @@ impl Store {
             last_stop,
             must_rebuild: queues.load(seen, is_crash)? || is_lost,
             seen,
+            nul_records,
             deleted: &deleted.positions,
             knows_deletions: checkpoint.is_trusted(is_crash),
         };

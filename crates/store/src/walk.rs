@@ -12,7 +12,7 @@ use crate::deleted::{Positions, is_gone};
 use crate::error::StoreError;
 use crate::format::{Unit, to_i64, to_u64};
 use crate::fs::{Context, Fs};
-use crate::log_reader::{Durable, LogReader, Step};
+use crate::log_reader::{LogReader, Step, Trust};
 use crate::queues::Queues;
 use crate::recover::Recovered;
 use pyrmq_remoting::message::properties::names;
@@ -65,7 +65,9 @@ pub(crate) struct Walk<'w> {
     pub(crate) log: &'w CommitLog,
     pub(crate) queues: &'w Queues,
     pub(crate) crashed: bool,
-    pub(crate) durable: Durable,
+    pub(crate) trust: Trust<'w>,
+    /// The system ran on since the last write: only the newest record may be torn, by a write that was cut off.
+    pub(crate) is_kill: bool,
     pub(crate) deleted: &'w Positions,
     pub(crate) check_crc: bool,
     pub(crate) delay_levels_ms: &'w [i64],
@@ -87,7 +89,7 @@ impl Walk<'_> {
             .map_or((start, None), |last| (last.end, last.reason.take()));
         if let Some(segment) = self.log.segment_at(end)
             && let Some(good) = record_behind(self.log, end, |position, store_ms| {
-                self.durable.holds(position, store_ms)
+                self.is_kill || self.trust.durable.holds(position, store_ms)
             })?
         {
             return Err(StoreError::Damaged {
@@ -191,7 +193,7 @@ impl Walk<'_> {
 
     fn read_segment(&self, from: i64, to: i64, room: &AtomicUsize) -> Result<Piece, StoreError> {
         let mut reader = LogReader::new(self.log, from, self.check_crc)
-            .durable(self.durable)
+            .trust(self.trust)
             .until(to);
         let mut piece = Piece {
             end: from,

@@ -12,6 +12,7 @@ use pyrmq_remoting::message::record::{MAGIC_BLANK, MAGIC_V1};
 use pyrmq_remoting::message::{Record, java_hash};
 use pyrmq_testkit::TempDir;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 fn int(bytes: &[u8], at: usize) -> i32 {
     i32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
@@ -27,9 +28,18 @@ fn log_queue_index_and_checkpoint() {
     let store = open(small(dir.path()));
     let properties = props(&[("KEYS", "k1 k2"), ("TAGS", "TagA"), ("UNIQ_KEY", "U")]);
     let stored = store.put(&message("T", 2, b"body", &properties)).unwrap();
+    let abort = dir.path().join("abort");
+    let data = fs::metadata(&abort).unwrap();
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let boot = boot.trim().replace('-', "");
     assert_eq!(
-        fs::read_to_string(dir.path().join("abort")).unwrap(),
-        format!("{}\nqueue files of 2000\n", std::process::id())
+        fs::read_to_string(&abort).unwrap(),
+        format!(
+            "{}\nqueue files of 2000\nnul records from 0\nsystem {boot} {} {}\n",
+            std::process::id(),
+            data.dev(),
+            data.ino()
+        )
     );
     assert_eq!(fs::read_to_string(dir.path().join("lock")).unwrap(), "lock");
     store.close().unwrap();

@@ -1,6 +1,6 @@
 //! A disk that fails on demand, in front of any other file system; and directories that go away by themselves.
 
-use pyrmq_store::fs::{Entry, File, Fs, LockGuard, RealFs, Space};
+use pyrmq_store::fs::{Entry, File, Fs, LockGuard, RealFs, Space, System};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -357,6 +357,10 @@ impl Fs for FaultyDisk {
 
     fn now_ms(&self) -> i64 {
         self.inner.now_ms()
+    }
+
+    fn system_of(&self, path: &Path) -> Option<System> {
+        self.inner.system_of(path)
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>> {

@@ -14,11 +14,11 @@ mod crash;
 
 pub use crash::Loss;
 
-use pyrmq_store::fs::{Entry, File, Fs, LockGuard, Space};
+use pyrmq_store::fs::{Entry, File, Fs, LockGuard, Space, System};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One kind of fsync that a broken disk only pretends to do: the checker of a fault test must notice.
@@ -67,11 +67,16 @@ struct World {
     journal: Vec<Step>,
     locked: BTreeSet<PathBuf>,
     now_ms: i64,
+    /// Which run of the machine this is: a power loss begins another one.
+    boot: u64,
     space: Space,
     swallow: Option<Swallow>,
     /// Bytes that may still be written to files of data; `None` for no limit.
     room: Option<usize>,
 }
+
+/// Runs of simulated machines so far.
+static BOOTS: AtomicU64 = AtomicU64::new(0);
 
 /// The disk.
 #[derive(Debug, Clone)]
@@ -98,6 +103,7 @@ impl SimDisk {
             journal: Vec::new(),
             locked: BTreeSet::new(),
             now_ms,
+            boot: BOOTS.fetch_add(1, Ordering::Relaxed),
             space: Space {
                 total: 1 << 40,
                 free: 1 << 39,
@@ -454,6 +460,16 @@ impl Fs for Session {
 
     fn now_ms(&self) -> i64 {
         self.disk.now()
+    }
+
+    fn system_of(&self, path: &Path) -> Option<System> {
+        let world = self.enter().ok()?;
+        let inode = world.file(path).ok()? as u64;
+        Some(System {
+            boot: world.boot.into(),
+            device: 1,
+            inode,
+        })
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>> {

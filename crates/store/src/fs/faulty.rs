@@ -3,7 +3,7 @@
 //! Whoever opens a store hands this in by name; no option, file or variable leads to it. A store without it uses
 //! [`RealFs`](super::RealFs) directly and pays nothing.
 
-use super::{Entry, File, Fs, LockGuard, Space};
+use super::{Entry, File, Fs, LockGuard, Space, System};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -243,6 +243,10 @@ impl Fs for FaultyFs {
 
     fn knows_cached(&self) -> bool {
         self.inner.knows_cached()
+    }
+
+    fn system_of(&self, path: &Path) -> Option<System> {
+        self.inner.system_of(path)
     }
 
     fn now_ms(&self) -> i64 {

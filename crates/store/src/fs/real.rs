@@ -1,6 +1,6 @@
 //! The operating system's files.
 
-use super::{Entry, File, Fs, LockGuard, Space};
+use super::{Entry, File, Fs, LockGuard, Space, System};
 #[cfg(target_os = "linux")]
 use rustix::io::{Errno, ReadWriteFlags};
 use std::collections::BTreeSet;
@@ -167,6 +167,18 @@ impl Fs for RealFs {
 
     fn space(&self, path: &Path) -> io::Result<Space> {
         statvfs(path)
+    }
+
+    fn system_of(&self, path: &Path) -> Option<System> {
+        // The same for all containers of a machine; a new one with each boot.
+        let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let digits: String = text.trim().split('-').collect();
+        let data = fs::metadata(path).ok()?;
+        Some(System {
+            boot: u128::from_str_radix(&digits, 16).ok()?,
+            device: data.dev(),
+            inode: data.ino(),
+        })
     }
 
     fn knows_cached(&self) -> bool {

@@ -114,7 +114,11 @@ impl SimDisk {
         for (number, step) in journal.iter().enumerate() {
             after.apply(number, step, &durable, &choice);
         }
-        after.finish(&world)
+        let disk = after.finish(&world);
+        if loss == Loss::Nothing {
+            disk.world().boot = world.boot;
+        }
+        disk
     }
 }
 
