@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from base64 import b64encode
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from importlib import import_module
@@ -32,7 +33,7 @@ def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
         print(f"{count} messages in {given.arrow}")
         return 0
     for message in messages:
-        print(json.dumps(_tree(message), ensure_ascii=False))
+        print(json.dumps(_tree(message) | _body(message), ensure_ascii=False))
     return 0
 
 
@@ -97,8 +98,16 @@ def _tree(message: ReceivedMessage) -> dict[str, Any]:
         "tags": message.tags,
         "properties": dict(message.properties),
         "message_id": message.message_id,
-        "body": bytes(message.body).decode("utf-8", "backslashreplace"),
     }
+
+
+def _body(message: ReceivedMessage) -> dict[str, str]:
+    """The body as JSON can hold it: as text, or in base64 where it is none."""
+    body = bytes(message.body)
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": b64encode(body).decode()}
 
 
 def _arrow(messages: Iterator[ReceivedMessage], path: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +20,9 @@ _MAGIC_AT = 4
 _POSITION_AT = 28
 _HEAD = 36
 """Bytes of a record up to its position, that included."""
+_LOOKS = 5
+_LOOK_SECONDS = 0.05
+"""How often, and how far apart, the log's last record is read again before it counts as damaged."""
 
 
 class Row(NamedTuple):
@@ -91,7 +95,11 @@ class _Walk:
         self._seen = seen
 
     def pieces(self) -> Iterator[Piece]:
-        descriptor = os.open(self._segment.path, os.O_RDONLY)
+        try:
+            descriptor = os.open(self._segment.path, os.O_RDONLY)
+        except FileNotFoundError:
+            # A running broker's retention was faster.
+            return
         try:
             yield from self._pieces(descriptor)
         finally:
@@ -125,16 +133,33 @@ class _Walk:
                 until = self._resume(descriptor, at)
                 if until is None:
                     return
+                if self._is_written_now(descriptor, at, wait=False):
+                    continue
                 yield Damage(segment, at, until, "zeros where a record should be")
                 at = until
                 if at >= segment.end:
                     return
                 continue
             until = self._resume(descriptor, at)
+            if self._is_written_now(descriptor, at, wait=until is None):
+                continue
             yield Damage(segment, at, until, reason or "no record begins here")
             if until is None or until >= segment.end:
                 return
             at, piece = until, _PIECE
+
+    def _is_written_now(self, descriptor: int, at: int, *, wait: bool) -> bool:
+        """Whether a sound record is there by now: a running broker was writing it."""
+        left = self._segment.end - at
+        for number in range(_LOOKS if wait else 1):
+            time.sleep(_LOOK_SECONDS if number else 0)
+            head = os.pread(descriptor, _MAGIC_AT, at - self._segment.base)
+            size = int.from_bytes(head, "big")
+            if _HEAD < size <= left:
+                data = os.pread(descriptor, size, at - self._segment.base)
+                if _core.scan_records(data, at, True)[0]:
+                    return True
+        return False
 
     def _resume(self, descriptor: int, after: int) -> int | None:
         """Where the next sound record stands behind a position; the next file, if none in this."""
