@@ -44,6 +44,8 @@ pyrmq_remoting::options! {
     delete_topic_with_broker_registration: bool = false, "deleteTopicWithBrokerRegistration", "switch", 0..=0, live;
     /// Topics that one broker name may have; more are refused.
     max_topics_per_broker: i64 = 200_000, "maxTopicsPerBroker", "topics", 1..=i64::MAX, live;
+    /// Topics of all broker names together, counted once for each name that has it; more are refused.
+    max_topics: i64 = 4_000_000, "maxTopics", "topics", 1..=i64::MAX, live;
     /// Broker names that there may be; one more is refused.
     max_brokers: i64 = 10_000, "maxBrokers", "names", 1..=i64::MAX, live;
     /// Route queries are refused for a while after the start.
@@ -91,6 +93,7 @@ impl Options {
             delete_topic_with_broker_registration: self.delete_topic_with_broker_registration,
             order_message_enable: self.order_message_enable,
             max_topics_per_broker: usize::try_from(self.max_topics_per_broker).ok(),
+            max_topics: usize::try_from(self.max_topics).ok(),
             max_brokers: usize::try_from(self.max_brokers).ok(),
         }
     }

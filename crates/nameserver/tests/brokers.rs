@@ -188,6 +188,47 @@ async fn one_broker_may_not_bring_more_topics_than_allowed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_brokers_together_may_not_bring_more_topics_than_allowed() {
+    let options = Options {
+        max_topics: 25,
+        ..Options::default()
+    };
+    let (server, client) = (start(options), client());
+    let of = |name: &str, version, topics| {
+        registration(
+            name,
+            0,
+            &format!("10.0.0.1:{name}"),
+            body(version, topics).encode(),
+        )
+    };
+    for (name, version, topics, code) in [
+        ("a", 1, 10, response::SUCCESS),
+        ("b", 1, 10, response::SUCCESS),
+        ("c", 1, 6, response::SYSTEM_ERROR),
+        ("c", 1, 5, response::SUCCESS),
+        // It brings none that is new, though all are full.
+        ("a", 2, 10, response::SUCCESS),
+        ("a", 3, 11, response::SYSTEM_ERROR),
+    ] {
+        let answer = ask(&client, &server, of(name, version, topics)).await;
+        assert_eq!(answer.code, code, "{name} {topics}: {:?}", answer.remark);
+        assert!(code == response::SUCCESS || answer.remark.unwrap().contains("(maxTopics)"));
+    }
+    // A single topic by 217 is bounded, too.
+    let single = |topic: &str| {
+        Command::request(request::REGISTER_TOPIC_IN_NAMESRV)
+            .with_field("topic", topic)
+            .with_body(r#"{"queueDatas":[{"brokerName":"a","perm":6,"readQueueNums":1,"writeQueueNums":1}]}"#)
+    };
+    assert_eq!(
+        ask(&client, &server, single("new")).await.code,
+        response::SYSTEM_ERROR
+    );
+    assert!(server.topics().iter().all(|topic| topic != "new"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_more_broker_names_are_taken_than_allowed() {
     let options = Options {
         max_brokers: 2,
@@ -287,4 +328,62 @@ async fn the_same_topics_with_a_newer_version_are_not_read_again_unless_somebody
     let more = registration("a", 0, "10.0.0.1:10911", body(4, 5).encode());
     assert_eq!(ask(&client, &server, more).await.code, response::SUCCESS);
     assert_eq!((known(4), server.topics().len()), ((true, 1), 5));
+}
+
+/// Brokers with the same topics register, then all their connections close at once, while routes are asked for.
+async fn leave_at_once(brokers: usize, topics: usize) {
+    let server = start(Options::default());
+    let bytes = bytes::Bytes::from(body(1, topics).encode());
+    let mut clients = Vec::new();
+    for number in 0..brokers {
+        let client = client();
+        let (name, address) = (
+            format!("broker-{number}"),
+            format!("10.0.{}.{}:10911", number / 250, number % 250),
+        );
+        let answer = ask(&client, &server, registration(&name, 0, &address, bytes.clone())).await;
+        assert_eq!(answer.code, response::SUCCESS);
+        clients.push(client);
+    }
+    assert_eq!(server.health().topics, topics);
+    let asking = client();
+    let asked = || {
+        let topic = format!("topic-{}", topics / 2);
+        Command::request(request::GET_ROUTEINFO_BY_TOPIC).with_field("topic", &topic)
+    };
+    assert_eq!(ask(&asking, &server, asked()).await.code, response::SUCCESS);
+    let tasks = Tracker::new(Handle::current());
+    tasks.spawn(async move {
+        for client in clients {
+            client.close().await;
+        }
+    });
+    let (mut answers, mut longest) = (0, Duration::ZERO);
+    while server.health().brokers > 0 || server.health().topics > 0 {
+        let began = std::time::Instant::now();
+        let answer = ask(&asking, &server, asked()).await;
+        longest = longest.max(began.elapsed());
+        answers += 1;
+        assert!([response::SUCCESS, response::TOPIC_NOT_EXIST].contains(&answer.code));
+        assert!(answers < 1_000_000, "they never leave");
+    }
+    assert!(
+        longest < Duration::from_secs(2),
+        "the longest of {answers} answers took {longest:?}"
+    );
+    assert_eq!(
+        ask(&asking, &server, asked()).await.code,
+        response::TOPIC_NOT_EXIST
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn routes_are_answered_while_brokers_leave_at_once() {
+    leave_at_once(20, 500).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "nightly: 100 registrations of 10,000 topics take a minute in a debug build"]
+async fn routes_are_answered_while_a_hundred_brokers_of_ten_thousand_topics_leave_at_once() {
+    leave_at_once(100, 10_000).await;
 }

@@ -671,7 +671,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
     #[test]
     fn the_tables_agree_after_any_history(steps in proptest::collection::vec(step(), 1..40), acting in any::<bool>()) {
-        let settings = Settings { support_acting_master: acting, delete_topic_with_broker_registration: acting, order_message_enable: false, max_topics_per_broker: None, max_brokers: None };
+        let settings = Settings { support_acting_master: acting, delete_topic_with_broker_registration: acting, order_message_enable: false, max_topics_per_broker: None, max_topics: None, max_brokers: None };
         let table = Table::new(settings);
         for step in &steps {
             apply(&table, step);

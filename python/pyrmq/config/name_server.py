@@ -96,6 +96,15 @@ class NameServerOptions(Options):
         maximum=LONG_MAX,
         live=True,
     )
+    max_topics: int = option(
+        default=4_000_000,
+        text="topics of all broker names together, counted once for each name that has it; "
+        "a registration that would bring more is refused",
+        unit="topics",
+        minimum=1,
+        maximum=LONG_MAX,
+        live=True,
+    )
     max_brokers: int = option(
         default=10_000,
         text="broker names that there may be; the registration of one more is refused",

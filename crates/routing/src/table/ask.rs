@@ -156,19 +156,19 @@ impl Table {
         }
     }
 
-    /// Announces queues of one topic (217). False: a broker of it is not known, or has as many topics as it may have;
+    /// Announces queues of one topic (217). False: a broker of it is not known, or there are as many topics as there may be;
     /// nothing was changed.
     pub fn register_topic(&self, topic: &str, queues: &[QueueData]) -> bool {
         let mut writer = self.writer();
-        let limit = self
-            .published
-            .settings()
-            .max_topics_per_broker
-            .unwrap_or(usize::MAX);
+        let settings = self.published.settings();
+        let limit = settings.max_topics_per_broker.unwrap_or(usize::MAX);
+        let limit_of_all = settings.max_topics.unwrap_or(usize::MAX);
+        let is_full = writer.topics_of_all().saturating_add(queues.len()) > limit_of_all;
         let taken = |data: &QueueData| {
             let topics = writer.topics.get(data.broker_name.as_str());
             writer.brokers.contains_key(data.broker_name.as_str())
-                && topics.is_none_or(|topics| topics.len() < limit || topics.contains(topic))
+                && topics.is_none_or(|topics| (topics.len() < limit && !is_full) || topics.contains(topic))
+                && (topics.is_some() || !is_full)
         };
         if topic.is_empty() || !queues.iter().all(taken) {
             return false;

@@ -62,6 +62,8 @@ pub struct Settings {
     pub order_message_enable: bool,
     /// Topics that one broker name may have; `None` for any number.
     pub max_topics_per_broker: Option<usize>,
+    /// Topics of all broker names together, counted once for each name that has it; `None` for any number.
+    pub max_topics: Option<usize>,
     /// Broker names that there may be; `None` for any number.
     pub max_brokers: Option<usize>,
 }
@@ -121,6 +123,20 @@ pub enum RegisterError {
         name: String,
         /// With those that it has already.
         count: usize,
+        /// What is allowed.
+        limit: usize,
+    },
+    /// More topics than all broker names together may have.
+    #[error(
+        "broker {name} would bring {more} new topics, and all brokers together have {has} already: at most {limit} are taken (maxTopics)"
+    )]
+    TooManyTopicsOfAll {
+        /// Broker name.
+        name: String,
+        /// Topics that it has not yet.
+        more: usize,
+        /// Topics of all broker names.
+        has: usize,
         /// What is allowed.
         limit: usize,
     },

@@ -124,23 +124,41 @@ impl Writer {
                 limit,
             });
         }
-        let Some(limit) = settings.max_topics_per_broker else {
-            return Ok(());
-        };
         let has = self.topics.get(from.name);
-        let mut count = from.topics.count() + has.map_or(0, HashSet::len);
-        if count > limit {
-            let both = |has: &HashSet<Arc<str>>| has.iter().filter(|topic| from.topics.has(topic)).count();
-            count -= has.map_or(0, both);
+        let both = |has: &HashSet<Arc<str>>| has.iter().filter(|topic| from.topics.has(topic)).count();
+        let mut more = from.topics.count();
+        let of_name = has.map_or(0, HashSet::len);
+        let limit = settings.max_topics_per_broker.unwrap_or(usize::MAX);
+        if of_name + more > limit {
+            more -= has.map_or(0, both);
         }
-        if count > limit {
+        if of_name + more > limit {
             return Err(RegisterError::TooManyTopics {
                 name: from.name.to_owned(),
-                count,
+                count: of_name + more,
+                limit,
+            });
+        }
+        let limit = settings.max_topics.unwrap_or(usize::MAX);
+        let of_all = self.topics_of_all();
+        if of_all + more <= limit {
+            return Ok(());
+        }
+        let more = from.topics.count() - has.map_or(0, both);
+        if of_all + more > limit && more > 0 {
+            return Err(RegisterError::TooManyTopicsOfAll {
+                name: from.name.to_owned(),
+                more,
+                has: of_all,
                 limit,
             });
         }
         Ok(())
+    }
+
+    /// Topics of all broker names, counted once for each name.
+    pub(super) fn topics_of_all(&self) -> usize {
+        self.topics.values().map(HashSet::len).sum()
     }
 
     /// Puts the broker's name, cluster and address into the tables, and out where they stood before.
