@@ -40,6 +40,8 @@ const TURN_FRAME_BYTES: usize = 256;
 /// Bytes asked of the socket at first; doubled while reads fill it, halved while they do not.
 const READ_MIN: usize = 4 * 1024;
 const READ_MAX: usize = 256 * 1024;
+/// How soon a connection that may not read for want of memory looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Progress that a slow peer must make to be no stalled one.
 const PROGRESS_BYTES: usize = 64 * 1024;
 
@@ -101,6 +103,10 @@ pub(super) struct Connection {
     /// A request since the last write waits for the burst's end.
     pub(super) in_burst: bool,
     pub(super) turn: Turn,
+    /// What it has of a large frame, among the halves of all connections.
+    half: Option<Share>,
+    /// It may not read on: others hold the memory for halves.
+    starved: bool,
     share: Share,
     ready: Queue,
     batch: Batch,
@@ -121,6 +127,7 @@ impl Connection {
         let now = Instant::now();
         let armed = now + setting.options.idle;
         let share = Share::of(&setting.waiting);
+        let half = setting.large.as_ref().map(|turns| Share::of(&turns.halves));
         Self {
             stream,
             link,
@@ -135,6 +142,8 @@ impl Connection {
             more: false,
             in_burst: false,
             turn: Turn::None,
+            half,
+            starved: false,
             share,
             ready: Queue::default(),
             batch: Batch::default(),
@@ -250,6 +259,14 @@ impl Connection {
         let Some(turns) = &self.setting.large else {
             return true;
         };
+        if let Some(half) = &mut self.half {
+            half.tell(self.input.len());
+            self.starved = self.input.len() >= half.allowed(usize::MAX);
+            if self.starved {
+                drop(self.turn.take());
+                return false;
+            }
+        }
         let frame = frame::announced(&self.input, &self.setting.options.limits);
         if !matches!(frame, Ok(Some(bytes)) if turns.is_large(bytes)) {
             return true;
@@ -383,6 +400,9 @@ impl Connection {
                 return Err(CloseReason::Drained);
             }
             due = due.min(quiet.max(self.now + Duration::from_millis(5)));
+        }
+        if self.starved {
+            due = due.min(self.now + LOOK_AGAIN);
         }
         Ok(self.arm(cx, due))
     }

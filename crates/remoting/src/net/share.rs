@@ -1,4 +1,5 @@
-//! The memory that a server's answers may take while they wait for peers that do not read.
+//! The memory that a server's answers may take while they wait for peers that do not read, and that halves of large
+//! frames may take while their peers do not write.
 //!
 //! A connection may keep as much as all of them together leave free, and no more than its own bound: one slow reader gets all
 //! of that, `n` of them get the `n + 1`th part of the total each, and whoever comes next still finds room (the dynamic
