@@ -62,9 +62,9 @@ def test_key_values_survive_a_restart(server: NameServer) -> None:
 
 
 def test_a_missing_field_is_refused_by_name(server: NameServer) -> None:
-    answer = ask(server.address, RequestCode.PUT_KV_CONFIG, {"namespace": "N", "key": "k"})
+    answer = ask(server.address, RequestCode.PUT_KV_CONFIG, {"namespace": "N", "value": "v"})
     assert answer.code == 1
-    assert "`value` is missing" in str(answer.remark)
+    assert "namespace or key is null" in str(answer.remark)
 
 
 @pytest.mark.parametrize("form", ["JSON", "ROCKETMQ"])
@@ -130,10 +130,22 @@ def test_the_members_of_a_broker_name_have_bare_ids(server: NameServer) -> None:
         register(broker, "broker-a", ["a", "b"])
         fields = {"clusterName": "C", "brokerName": "broker-a"}
         answer = ask(server.address, RequestCode.GET_BROKER_MEMBER_GROUP, fields)
+    assert (answer.code, answer.remark) == (0, None)
     assert answer.body == (
         b'{"brokerMemberGroup":{"brokerAddrs":{0:"127.0.0.1:10000"},"brokerName":"broker-a",'
         b'"cluster":"C"}}'
     )
+
+
+def test_a_route_of_a_zone_is_in_the_form_that_was_asked_for(server: NameServer) -> None:
+    zone = {"__ZONE_MODE": "true", "__ZONE_NAME": "east"}
+    with Connection(server.address) as broker:
+        register(broker, "broker-a", ["a", "b"], zone="east")
+        for accepts, key in (("true", b'{"0":'), ("false", b"{0:")):
+            fields = {"topic": "a", "acceptStandardJsonOnly": accepts, **zone}
+            # A client of 4.9.3 reads bare keys: only its wish decides.
+            answer = broker.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, version=399)
+            assert key in (answer.body or b"")
 
 
 def test_options_are_shown_changed_and_kept(server: NameServer, tmp_path: Path) -> None:

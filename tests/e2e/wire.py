@@ -35,8 +35,10 @@ class Connection:
         version: int = 513,
         serialize_type: str = "JSON",
         language: str = "JAVA",
+        timeout: float = _TIMEOUT,
     ) -> _core.Command:
-        """Send a request and wait for its answer."""
+        """Send a request and wait for its answer, at most `timeout` seconds for each part of it."""
+        self._socket.settimeout(timeout)
         self.send(code, fields, body, version, serialize_type, language)
         while True:
             answer = self.read()
@@ -64,6 +66,10 @@ class Connection:
             language=language,
         )
         self._socket.sendall(request.encode())
+
+    def frame(self, code: int) -> bytes:
+        """A request without fields as it travels."""
+        return _core.Command(code, {}, None, opaque=1, version=513).encode()
 
     def read(self) -> _core.Command:
         """Wait for the next frame."""
@@ -100,7 +106,13 @@ def ask(
 
 
 def register(
-    connection: Connection, broker: str, topics: list[str], *, sys_flag: int = 0, port: int = 10000
+    connection: Connection,
+    broker: str,
+    topics: list[str],
+    *,
+    sys_flag: int = 0,
+    port: int = 10000,
+    zone: str = "",
 ) -> None:
     """Register a master with these topics, two or more; it lives as long as the connection."""
     configs = {
@@ -132,6 +144,7 @@ def register(
             "clusterName": "C",
             "haServerAddr": "127.0.0.1:10912",
             "brokerId": "0",
+            "__ZONE_NAME": zone,
             "compressed": "false",
             "bodyCrc32": str(zlib.crc32(body) & 0x7FFF_FFFF),
         },

@@ -11,7 +11,6 @@ import pytest
 
 from pyrmq.errors import ConfigError
 from pyrmq.server.processors import Processors, Refused, Response, Workers
-from pyrmq.server.requests import required
 
 if TYPE_CHECKING:
     from pyrmq import _core
@@ -143,16 +142,6 @@ def test_a_handler_refuses_with_a_code_of_its_own() -> None:
 
     processors.register(9001, refuse)
     assert answer_of(processors, Asked(9001)) == (22, "no such key")
-
-
-@pytest.mark.parametrize("fields", [{}, {"topic": " "}])
-def test_a_missing_header_field_is_refused_by_name(fields: dict[str, str]) -> None:
-    processors = rows()
-    processors.register(9001, lambda request: Response(remark=required(request, "topic")))
-    assert answer_of(processors, Asked(9001, **fields)) == (
-        1,
-        "the header field `topic` is missing: code 9001",
-    )
 
 
 def test_workers_answer_everything_and_end_when_the_queue_closes() -> None:

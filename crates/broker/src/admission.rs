@@ -91,7 +91,7 @@ pub fn topic_name(topic: &str) -> Result<(), Refusal> {
         NAME_LIMIT
     };
     let reason = if topic.trim().is_empty() {
-        "the topic name is empty".to_owned()
+        "The specified topic is blank. Its name must not be empty".to_owned()
     } else if !is_legal_name(topic) {
         format!(
             "the topic name has characters other than a-z A-Z 0-9 % | _ -: {}",

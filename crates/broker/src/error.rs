@@ -56,11 +56,32 @@ impl Refusal {
 
     /// The topic is not there and may not be made.
     pub fn no_topic(topic: &str) -> Self {
-        let topic: String = topic.chars().take(255).collect();
-        Self::new(
+        Self::no_topic_in("topic[{}] not exist, apply first please! ", topic)
+    }
+
+    /// As [`Self::no_topic`], in the words that Apache has for this request; `{}` stands for the topic.
+    pub fn no_topic_in(words: &str, topic: &str) -> Self {
+        Self::missing(
             response::TOPIC_NOT_EXIST,
-            format!("topic[{topic}] not exist, create it with updateTopic, or set autoCreateTopicEnable"),
+            words,
+            topic,
+            "create it with updateTopic, or set autoCreateTopicEnable",
         )
+    }
+
+    /// A refusal of a group that is not there, in the words that Apache has for this request; others stay as they are.
+    #[must_use]
+    pub fn with_group_words(self, words: &str, group: &str) -> Self {
+        if self.code == response::SUBSCRIPTION_GROUP_NOT_EXIST {
+            return Self::no_group_in(words, group);
+        }
+        self
+    }
+
+    /// Apache's words, by which people and tools find the cause, then the mend.
+    fn missing(code: i32, words: &str, name: &str, mend: &str) -> Self {
+        let name: String = name.chars().take(255).collect();
+        Self::new(code, format!("{}{mend}", words.replace("{}", &name)))
     }
 
     /// The topic or group is not there, and there are as many as are made at their first use.
@@ -74,12 +95,16 @@ impl Refusal {
 
     /// The consumer group is not there and may not be made.
     pub fn no_group(group: &str) -> Self {
-        let group: String = group.chars().take(255).collect();
-        Self::new(
+        Self::no_group_in("subscription group [{}] does not exist, ", group)
+    }
+
+    /// As [`Self::no_group`], in the words that Apache has for this request; `{}` stands for the group.
+    pub fn no_group_in(words: &str, group: &str) -> Self {
+        Self::missing(
             response::SUBSCRIPTION_GROUP_NOT_EXIST,
-            format!(
-                "subscription group [{group}] does not exist, create it with updateSubGroup, or set autoCreateSubscriptionGroup"
-            ),
+            words,
+            group,
+            "create it with updateSubGroup, or set autoCreateSubscriptionGroup",
         )
     }
 

@@ -179,7 +179,7 @@ pub(crate) fn register_command(state: &State) -> Command {
             broker_name: &options.broker_name,
             broker_addr: &address,
             cluster_name: &options.broker_cluster_name,
-            ha_server_addr: &ha_address,
+            ha_server_addr: Some(&ha_address),
             broker_id: options.broker_id,
             compressed: false,
             body_crc32: i32::try_from(body_crc(body.as_bytes())).ok(),

@@ -38,7 +38,7 @@ impl Notifier {
                     min_broker_id: Some(notice.id),
                     min_broker_addr: Some(&notice.address),
                     offline_broker_addr: notice.offline.as_deref(),
-                    ha_broker_addr: notice.ha_address.as_deref(),
+                    ha_broker_addr: notice.ha_address.as_deref().filter(|address| !address.is_empty()),
                     ..NotifyMinBrokerIdChangeRequestHeader::default()
                 },
             );

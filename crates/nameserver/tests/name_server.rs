@@ -186,12 +186,12 @@ async fn bad_registrations_are_refused_and_leave_nothing() {
         (with("clusterName", ""), "cluster name"),
         (with("brokerAddr", ""), "broker address"),
         (with("brokerId", "zero"), "brokerId"),
-        (with("bodyCrc32", "12345"), "checksum"),
+        (with("bodyCrc32", "12345"), "crc32 not match"),
         (missing, "brokerName"),
         (registration("broker-a", 0, "10.0.0.1:10911", b"{broken"), "JSON"),
         (
             registration("broker-a", 0, "10.0.0.1:10911", &single),
-            "whole topic table",
+            "register broker failed: broker broker-a with id 0 is not registered yet: send the whole topic table",
         ),
     ];
     for (command, remark) in cases {

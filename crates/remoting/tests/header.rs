@@ -53,7 +53,8 @@ fn a_send_header_reads_back_from_both_forms() {
 fn every_missing_required_letter_is_named() {
     let mut whole = Fields::new();
     SEND.encode_v2(&mut whole);
-    for letter in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+    // Those without which the real broker stores nothing.
+    for letter in ["b", "e", "f", "g", "h"] {
         let mut fields = whole.clone();
         fields.remove(letter);
         assert_eq!(
@@ -61,7 +62,7 @@ fn every_missing_required_letter_is_named() {
             Err(WireError::MissingField(letter))
         );
     }
-    for letter in ["i", "j", "k", "l", "m", "n"] {
+    for letter in ["a", "c", "d", "i", "j", "k", "l", "m", "n"] {
         let mut fields = whole.clone();
         fields.remove(letter);
         SendMessageRequestHeader::decode_v2(&fields).unwrap();

@@ -43,7 +43,9 @@ impl Way {
 /// 36.
 pub(crate) fn send_back(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = ConsumerSendMsgBackRequestHeader::decode(&request.fields)?;
-    let group = state.group(header.group)?;
+    let group = state
+        .group(header.group)
+        .map_err(|refusal| refusal.with_group_words("subscription group not exist, {} ; ", header.group))?;
     state.check_writeable()?;
     if group.retry_queue_nums <= 0 {
         return Ok(Command::response(response::SUCCESS));

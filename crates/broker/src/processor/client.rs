@@ -247,7 +247,7 @@ pub(crate) fn consumer_connections(state: &State, request: &Command, _peer: &Pee
         Refusal::new(
             response::CONSUMER_NOT_ONLINE,
             format!(
-                "nobody of the consumer group {} is connected",
+                "the consumer group[{}] not online: none of its consumers is connected to this broker",
                 header.consumer_group
             ),
         )
@@ -260,7 +260,7 @@ pub(crate) fn producer_connections(state: &State, request: &Command, _peer: &Pee
     let members = state.clients.producers(header.producer_group);
     if members.is_empty() {
         return Err(Refusal::internal(format!(
-            "nobody of the producer group {} is connected",
+            "the producer group[{}] not exist: none of its producers is connected to this broker",
             header.producer_group
         )));
     }

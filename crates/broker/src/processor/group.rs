@@ -77,7 +77,7 @@ pub(crate) fn config(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let group = state
         .groups
         .get(header.group)
-        .ok_or_else(|| Refusal::no_group(header.group))?;
+        .ok_or_else(|| Refusal::no_group_in("No group in this broker: {}; ", header.group))?;
     Ok(json::answer(&file::group_to_json(&group)))
 }
 
@@ -154,7 +154,7 @@ pub(crate) fn time_span(state: &State, request: &Command, _peer: &Peer) -> Answe
     let topic = state
         .topics
         .get(header.topic)
-        .ok_or_else(|| Refusal::no_topic(header.topic))?;
+        .ok_or_else(|| Refusal::no_topic_in("topic[{}] not exist, ", header.topic))?;
     let committed = state.offsets.of_topic(header.group, &topic.name);
     let mut spans = Vec::new();
     for queue_id in 0..topic.queue_nums() {

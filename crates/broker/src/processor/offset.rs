@@ -7,12 +7,12 @@ use crate::admission;
 use crate::error::Refusal;
 use crate::state::topics::TopicConfig;
 use crate::state::{State, file};
-use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{
     QueryConsumerOffsetRequestHeader, ResetOffsetRequestHeader, UpdateConsumerOffsetRequestHeader,
 };
 use pyrmq_remoting::net::Peer;
+use pyrmq_remoting::{Command, WireError};
 use pyrmq_store::Boundary;
 
 /// 14: a group without an offset starts at 0 while the queue's first message is still there to be read cheaply: so a
@@ -32,7 +32,7 @@ pub(crate) fn query(state: &State, request: &Command, _peer: &Peer) -> Answer {
     Err(Refusal::new(
         response::QUERY_NOT_FOUND,
         format!(
-            "the group {} has no offset of this queue yet",
+            "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first: the group {} has no offset of this queue",
             header.consumer_group
         ),
     ))
@@ -41,7 +41,7 @@ pub(crate) fn query(state: &State, request: &Command, _peer: &Peer) -> Answer {
 /// Apache asks whether message 0 is still in memory (`checkInMemByConsumeOffset`): within 40 % of RAM of the log's
 /// end. Here: the queue begins at 0 and its messages lie within the same distance.
 fn is_young(state: &State, topic: &str, queue_id: i32) -> bool {
-    if state.store.min_offset(topic, queue_id) > 0 {
+    if state.topics.get(topic).is_none() || state.store.min_offset(topic, queue_id) > 0 {
         return false;
     }
     let health = state.store.health();
@@ -50,9 +50,12 @@ fn is_young(state: &State, topic: &str, queue_id: i32) -> bool {
 
 /// 15.
 pub(crate) fn update(state: &State, request: &Command, _peer: &Peer) -> Answer {
-    let header = UpdateConsumerOffsetRequestHeader::decode(&request.fields)?;
+    let header = UpdateConsumerOffsetRequestHeader::decode(&request.fields).map_err(nothing_to_commit)?;
     let (group, topic, queue_id) = (header.consumer_group, header.topic, header.queue_id);
-    let known = state.topics.get(topic).ok_or_else(|| Refusal::no_topic(topic))?;
+    let known = state
+        .topics
+        .get(topic)
+        .ok_or_else(|| Refusal::no_topic_in("Topic {} not exist! ", topic))?;
     admission::open_to_commits(group)?;
     in_topic(&known, queue_id)?;
     if header.commit_offset < 0 {
@@ -63,7 +66,9 @@ pub(crate) fn update(state: &State, request: &Command, _peer: &Peer) -> Answer {
         return Err(Refusal::new(response::INVALID_PARAMETER, text));
     }
     // Last, as it may make the group.
-    state.group(group)?;
+    state
+        .group(group)
+        .map_err(|refusal| refusal.with_group_words("Group {} not exist! ", group))?;
     let response = Command::response(response::SUCCESS);
     if state.options.use_server_side_reset_offset && state.offsets.has_reset(group, topic, queue_id) {
         return Ok(Command {
@@ -73,6 +78,22 @@ pub(crate) fn update(state: &State, request: &Command, _peer: &Peer) -> Answer {
     }
     state.offsets.commit(group, topic, queue_id, header.commit_offset);
     Ok(response)
+}
+
+/// In Apache's words where the number that lacks is one of the two that Apache looks for.
+fn nothing_to_commit(error: WireError) -> Refusal {
+    let words = match &error {
+        WireError::MissingField("queueId") | WireError::BadField { field: "queueId", .. } => {
+            "QueueId is null"
+        }
+        WireError::MissingField("commitOffset")
+        | WireError::BadField {
+            field: "commitOffset",
+            ..
+        } => "Offset is null",
+        _ => return error.into(),
+    };
+    Refusal::new(response::INVALID_PARAMETER, format!("{words}, {error}"))
 }
 
 /// Refuses a queue that the topic has not: what is kept of it would never be read, and nothing would bound it.
@@ -103,9 +124,12 @@ pub(crate) fn all_delays(state: &State, _request: &Command, _peer: &Peer) -> Ans
 pub(crate) fn reset(state: &State, request: &Command, peer: &Peer) -> Answer {
     let header = ResetOffsetRequestHeader::decode(&request.fields)?;
     let (group, name) = (header.group, header.topic);
-    let topic = state.topics.get(name).ok_or_else(|| Refusal::no_topic(name))?;
+    let topic = state
+        .topics
+        .get(name)
+        .ok_or_else(|| Refusal::no_topic_in("Topic {} does not exist, ", name))?;
     if state.groups.get(group).is_none() {
-        return Err(Refusal::no_group(group));
+        return Err(Refusal::no_group_in("Group {} does not exist, ", group));
     }
     if !state.options.use_server_side_reset_offset {
         return Err(Refusal::internal(

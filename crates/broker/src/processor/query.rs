@@ -54,7 +54,10 @@ pub(crate) fn by_key(state: &State, request: &Command, _peer: &Peer) -> Answer {
         index_last_update_phyoffset: found.index_last_update_offset,
     });
     if found.count == 0 {
-        response.remark = Some("no message has this key in this time".to_owned());
+        response.remark = Some(
+            "can not find message, maybe time range not correct: no message has this key in this time"
+                .to_owned(),
+        );
     } else {
         response.body = Some(found.body);
     }

@@ -70,7 +70,10 @@ fn check(state: &State, topic: &TopicConfig) -> Result<(), Refusal> {
     if state.options.validate_system_topic_when_update_topic && state.topics.is_system(&topic.name) {
         return Err(Refusal::new(
             response::INVALID_PARAMETER,
-            format!("the topic is one of the system's: {}", topic.name),
+            format!(
+                "The topic[{}] is conflict with system topic. Choose another name",
+                topic.name
+            ),
         ));
     }
     for (what, number) in [
@@ -126,16 +129,17 @@ fn changed_attributes(
     changes: &str,
 ) -> Result<BTreeMap<String, String>, Refusal> {
     let bad = |change: &str| {
-        Refusal::new(
-            response::INVALID_PARAMETER,
-            format!("attributes are written +key=value,-key, not: {change}"),
-        )
+        let what = if change.contains('=') {
+            "add/alter"
+        } else {
+            "delete"
+        };
+        Refusal::internal(format!(
+            "{what} attribute format is wrong: {change}; attributes are written +key=value,-key"
+        ))
     };
-    for change in changes
-        .split(',')
-        .map(str::trim)
-        .filter(|change| !change.is_empty())
-    {
+    for change in changes.split(',').filter(|_| !changes.is_empty()) {
+        let change = change.trim();
         if let Some(added) = change.strip_prefix('+') {
             let (key, value) = added.split_once('=').ok_or_else(|| bad(change))?;
             built(key, value)?;
@@ -152,12 +156,16 @@ fn changed_attributes(
 pub(crate) fn delete(state: &State, request: &Command, peer: &Peer) -> Answer {
     let header = DeleteTopicRequestHeader::decode(&request.fields)?;
     let name = header.topic;
-    if name.trim().is_empty()
-        || (state.options.validate_system_topic_when_update_topic && state.topics.is_system(name))
-    {
+    if name.trim().is_empty() {
         return Err(Refusal::new(
             response::INVALID_PARAMETER,
-            format!("the topic is empty or one of the system's: {name}"),
+            "The specified topic is blank. Say which topic is to be deleted",
+        ));
+    }
+    if state.options.validate_system_topic_when_update_topic && state.topics.is_system(name) {
+        return Err(Refusal::new(
+            response::INVALID_PARAMETER,
+            format!("The topic[{name}] is conflict with system topic. It cannot be deleted"),
         ));
     }
     if state.topics.remove(name)? {
@@ -176,7 +184,7 @@ pub(crate) fn config(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let topic = state
         .topics
         .get(header.topic)
-        .ok_or_else(|| Refusal::no_topic(header.topic))?;
+        .ok_or_else(|| Refusal::no_topic_in("No topic in this broker. topic: {}; ", header.topic))?;
     Ok(json::answer(&file::topic_to_json(&topic)))
 }
 
@@ -195,7 +203,7 @@ pub(crate) fn stats(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let topic = state
         .topics
         .get(header.topic)
-        .ok_or_else(|| Refusal::no_topic(header.topic))?;
+        .ok_or_else(|| Refusal::no_topic_in("topic[{}] not exist, ", header.topic))?;
     let mut queues = Vec::new();
     for queue_id in 0..topic.queue_nums() {
         let (min, max) = ends(state, &topic.name, queue_id);

@@ -37,7 +37,10 @@ pub(crate) fn register(state: &State, request: &Command, peer: &Peer) -> Result<
         Registered::Stale => None,
     };
     let mut answer = Command::response(response::SUCCESS).with_header(&RegisterBrokerResponseHeader {
-        ha_server_addr: master.as_ref().map(|(_, ha_address)| ha_address.as_str()),
+        ha_server_addr: master
+            .as_ref()
+            .map(|(_, ha_address)| ha_address.as_str())
+            .filter(|ha_address| !ha_address.is_empty()),
         master_addr: master.as_ref().map(|(address, _)| address.as_str()),
     });
     if state.options().return_order_topic_config_to_broker {
@@ -89,7 +92,7 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
         address,
         name: header.broker_name,
         id,
-        ha_address: header.ha_server_addr,
+        ha_address: header.ha_server_addr.unwrap_or_default(),
         zone,
         timeout_ms: header.heartbeat_timeout_millis,
         acting_master: header.enable_acting_master,
@@ -103,7 +106,7 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
     let (registered, news) = state
         .table
         .register_with_news(&registration, now_ms)
-        .map_err(|error| Refusal::new(response::SYSTEM_ERROR, error.to_string()))?;
+        .map_err(|error| Refusal::new(response::SYSTEM_ERROR, format!("register broker failed: {error}")))?;
     report(&header, &registered, &news);
     if matches!(registered, Registered::Taken { .. }) {
         state.remember(peer);
@@ -157,7 +160,7 @@ fn report(header: &RegisterBrokerRequestHeader<'_>, registered: &Registered, new
     }
 }
 
-fn check_sum(bytes: &[u8], told: i32) -> Result<(), WireError> {
+fn check_sum(bytes: &[u8], told: i32) -> Result<(), Refusal> {
     let expected = told.cast_unsigned();
     if expected == 0 {
         return Ok(());
@@ -166,11 +169,11 @@ fn check_sum(bytes: &[u8], told: i32) -> Result<(), WireError> {
     if expected == actual {
         return Ok(());
     }
-    Err(WireError::Checksum {
-        what: "registration",
-        expected,
-        actual,
-    })
+    let remark = format!(
+        "crc32 not match: the registration's body has {actual:#010x}, bodyCrc32 says {expected:#010x}; it was changed on \
+         its way"
+    );
+    Err(Refusal::new(response::SYSTEM_ERROR, remark))
 }
 
 type Whole = (TopicConfigAndMappingSerializeWrapper, Option<Vec<String>>);
@@ -199,6 +202,10 @@ pub(crate) fn leaving(request: &Command) -> Result<Leaving, Refusal> {
 /// 217.
 pub(crate) fn register_topic(state: &State, request: &Command) -> Result<Command, Refusal> {
     let header = RegisterTopicRequestHeader::decode(&request.fields)?;
+    if header.topic.is_empty() {
+        let remark = "field `topic` is empty: a topic without a name would stand in everybody's lists";
+        return Err(Refusal::new(response::SYSTEM_ERROR, remark));
+    }
     let body = TopicRouteData::decode(request.body.as_deref().unwrap_or(b"{}"))?;
     if !state.table.register_topic(header.topic, &body.queue_datas) {
         let remark = format!(

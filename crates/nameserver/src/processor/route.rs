@@ -23,7 +23,10 @@ pub(crate) fn route(state: &State, request: &Command) -> Result<Command, Refusal
     let Some(body) = body else {
         state.counters.unknown_topics.fetch_add(1, Ordering::Relaxed);
         let topic: String = header.topic.chars().take(255).collect();
-        let remark = format!("no broker has registered topic {topic} at this name server");
+        let remark = format!(
+            "No topic route info in name server for the topic: {topic}: no broker has registered it at this name \
+             server; create the topic, or look whether its broker names this name server"
+        );
         return Err(Refusal::new(response::TOPIC_NOT_EXIST, remark));
     };
     Ok(Command::response(response::SUCCESS).with_body(body))
@@ -42,7 +45,7 @@ fn refuse_while_young(state: &State) -> Result<(), Refusal> {
     let young = options.need_wait_for_service
         && state.now_ms() < options.wait_seconds_for_service.saturating_mul(1000);
     if young {
-        let remark = "the name server has just started and waits for its brokers (needWaitForService)";
+        let remark = "name server not ready: it has just started and waits for its brokers (needWaitForService); ask again";
         return Err(Refusal::new(response::SYSTEM_ERROR, remark));
     }
     Ok(())

@@ -4,7 +4,7 @@ crate::header! {
     /// Says goodbye (Apache `UnregisterClientRequestHeader`).
     pub struct UnregisterClientRequestHeader<'a> {
         /// Client id.
-        pub client_id: &'a str => "clientID",
+        pub client_id: &'a str => "clientID" or "",
         /// Producer group.
         pub producer_group: Option<&'a str> => "producerGroup",
         /// Consumer group.

@@ -35,7 +35,7 @@ crate::header! {
     /// Moves a group to a time or offset (Apache `ResetOffsetRequestHeader`).
     pub struct ResetOffsetRequestHeader<'a> {
         /// Consumer group.
-        pub group: &'a str => "group",
+        pub group: &'a str => "group" or "",
         /// Topic name.
         pub topic: &'a str => "topic",
         /// Queue number.
@@ -43,7 +43,7 @@ crate::header! {
         /// Offset.
         pub offset: Option<i64> => "offset",
         /// Time, ms since the epoch.
-        pub timestamp: i64 => "timestamp",
+        pub timestamp: i64 => "timestamp" or 0,
         /// Also forward.
         pub is_force: bool => "isForce",
     }
@@ -85,7 +85,7 @@ crate::header! {
         /// Topic name.
         pub topic: &'a str => "topic",
         /// Consumer group.
-        pub group: &'a str => "group",
+        pub group: &'a str => "group" or "",
     }
 
     /// Asks for a group's subscription (Apache `QuerySubscriptionByConsumerRequestHeader`).

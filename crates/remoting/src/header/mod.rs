@@ -86,8 +86,24 @@ pub const fn tag(key: &str) -> u32 {
     }
 }
 
+/// A field's value; one with a default takes that where the text is missing or not of the field's type.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! read_or {
+    ($text:expr, $key:expr) => {
+        $crate::header::FieldValue::read($text, $key)?
+    };
+    ($text:expr, $key:expr, $default:expr) => {
+        $crate::header::FieldValue::read($text, $key).unwrap_or($default)
+    };
+}
+#[doc(hidden)]
+pub use crate::read_or;
+
 /// Declares header structures: field name, type and wire key. Types: `&'a str`, `i32`, `i64` (required), `bool`
-/// (false when missing, as a Java primitive is) and `Option` of each. Reading takes one pass over the fields.
+/// (false when missing, as a Java primitive is) and `Option` of each, which is `None` when the text is missing or not
+/// of its type. `or` after the key gives what a required field is when it is missing or not of its type, where Apache's
+/// servers answer such requests, too. Reading takes one pass over the fields.
 ///
 /// ```
 /// pyrmq_remoting::header! {
@@ -103,7 +119,7 @@ pub const fn tag(key: &str) -> u32 {
 #[macro_export]
 macro_rules! header {
     ($($(#[$meta:meta])* pub struct $name:ident $(<$life:lifetime>)? {
-        $($(#[$field_meta:meta])* pub $field:ident : $type:ty => $key:literal,)*
+        $($(#[$field_meta:meta])* pub $field:ident : $type:ty => $key:literal $(or $default:expr)?,)*
     })*) => {$(
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -126,7 +142,7 @@ macro_rules! header {
                         _ => {}
                     }
                 }
-                Ok(Self { $($field: $crate::header::FieldValue::read($field, $key)?,)* })
+                Ok(Self { $($field: $crate::header::read_or!($field, $key $(, $default)?),)* })
             }
         }
 

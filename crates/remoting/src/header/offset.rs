@@ -4,7 +4,7 @@ crate::header! {
     /// Asks how far a group has come (Apache `QueryConsumerOffsetRequestHeader`).
     pub struct QueryConsumerOffsetRequestHeader<'a> {
         /// Consumer group.
-        pub consumer_group: &'a str => "consumerGroup",
+        pub consumer_group: &'a str => "consumerGroup" or "",
         /// Topic name.
         pub topic: &'a str => "topic",
         /// Queue number.
@@ -22,7 +22,7 @@ crate::header! {
     /// Says how far a group has come (Apache `UpdateConsumerOffsetRequestHeader`).
     pub struct UpdateConsumerOffsetRequestHeader<'a> {
         /// Consumer group.
-        pub consumer_group: &'a str => "consumerGroup",
+        pub consumer_group: &'a str => "consumerGroup" or "",
         /// Topic name.
         pub topic: &'a str => "topic",
         /// Queue number.

@@ -18,13 +18,13 @@ crate::header! {
         /// System flag bits.
         pub sys_flag: i32 => "sysFlag",
         /// Offset that the consumer has finished.
-        pub commit_offset: i64 => "commitOffset",
+        pub commit_offset: i64 => "commitOffset" or 0,
         /// How long the broker may hold the request, ms.
-        pub suspend_timeout_millis: i64 => "suspendTimeoutMillis",
+        pub suspend_timeout_millis: i64 => "suspendTimeoutMillis" or 0,
         /// Filter expression.
         pub subscription: Option<&'a str> => "subscription",
         /// Version of the subscription.
-        pub sub_version: i64 => "subVersion",
+        pub sub_version: i64 => "subVersion" or 0,
         /// `TAG` or `SQL92`.
         pub expression_type: Option<&'a str> => "expressionType",
         /// Bytes wanted at most.

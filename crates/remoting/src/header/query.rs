@@ -4,9 +4,9 @@ crate::header! {
     /// Asks for messages by key (Apache `QueryMessageRequestHeader`).
     pub struct QueryMessageRequestHeader<'a> {
         /// Topic name.
-        pub topic: &'a str => "topic",
+        pub topic: &'a str => "topic" or "",
         /// Key.
-        pub key: &'a str => "key",
+        pub key: &'a str => "key" or "",
         /// Messages wanted at most.
         pub max_num: i32 => "maxNum",
         /// Earliest store time, ms.

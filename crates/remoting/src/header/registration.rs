@@ -10,7 +10,7 @@ crate::header! {
         /// Cluster name.
         pub cluster_name: &'a str => "clusterName",
         /// Replication address, `ip:port`.
-        pub ha_server_addr: &'a str => "haServerAddr",
+        pub ha_server_addr: Option<&'a str> => "haServerAddr",
         /// Broker id; 0 is the master.
         pub broker_id: i64 => "brokerId",
         /// How long the broker lives without a heartbeat, ms.
@@ -34,25 +34,25 @@ crate::header! {
     /// Takes a broker out (Apache `UnRegisterBrokerRequestHeader`).
     pub struct UnRegisterBrokerRequestHeader<'a> {
         /// Broker name.
-        pub broker_name: &'a str => "brokerName",
+        pub broker_name: &'a str => "brokerName" or "",
         /// Broker address, `ip:port`.
-        pub broker_addr: &'a str => "brokerAddr",
+        pub broker_addr: &'a str => "brokerAddr" or "",
         /// Cluster name.
-        pub cluster_name: &'a str => "clusterName",
+        pub cluster_name: &'a str => "clusterName" or "",
         /// Broker id; 0 is the master.
-        pub broker_id: i64 => "brokerId",
+        pub broker_id: i64 => "brokerId" or 0,
     }
 
     /// Asks whether the topics have changed (Apache `QueryDataVersionRequestHeader`).
     pub struct QueryDataVersionRequestHeader<'a> {
         /// Broker name.
-        pub broker_name: &'a str => "brokerName",
+        pub broker_name: &'a str => "brokerName" or "",
         /// Broker address, `ip:port`.
         pub broker_addr: &'a str => "brokerAddr",
         /// Cluster name.
         pub cluster_name: &'a str => "clusterName",
         /// Broker id; 0 is the master.
-        pub broker_id: i64 => "brokerId",
+        pub broker_id: i64 => "brokerId" or 0,
     }
 
     /// Whether the topics have changed (Apache `QueryDataVersionResponseHeader`).
@@ -68,7 +68,7 @@ crate::header! {
         /// Broker address, `ip:port`.
         pub broker_addr: &'a str => "brokerAddr",
         /// Broker name.
-        pub broker_name: &'a str => "brokerName",
+        pub broker_name: &'a str => "brokerName" or "",
         /// Broker id; 0 is the master.
         pub broker_id: Option<i64> => "brokerId",
         /// Epoch.

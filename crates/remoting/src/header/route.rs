@@ -4,7 +4,7 @@ crate::header! {
     /// Asks which brokers serve a topic (Apache `GetRouteInfoRequestHeader`).
     pub struct GetRouteInfoRequestHeader<'a> {
         /// Topic name.
-        pub topic: &'a str => "topic",
+        pub topic: &'a str => "topic" or "",
         /// The body must be standard JSON.
         pub accept_standard_json_only: Option<bool> => "acceptStandardJsonOnly",
     }

@@ -34,9 +34,9 @@ crate::header! {
         /// Producer group.
         pub producer_group: Option<&'a str> => "producerGroup",
         /// Topic name.
-        pub topic: &'a str => "topic",
+        pub topic: &'a str => "topic" or "",
         /// Handle for taking a timer message back.
-        pub recall_handle: &'a str => "recallHandle",
+        pub recall_handle: &'a str => "recallHandle" or "",
     }
 
     /// Id of the message that takes it back (Apache `RecallMessageResponseHeader`).
@@ -137,12 +137,13 @@ impl<'a> SendMessageRequestHeader<'a> {
     #[expect(clippy::many_single_char_names, reason = "the letters are the wire's own")]
     fn from_texts(texts: [Option<&'a str>; 14], keys: &Keys) -> Result<Self, WireError> {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = texts;
-        let [ka, kb, kc, kd, ke, kf, kg, kh, ki, kj, kk, kl, km, kn] = *keys;
+        let [_, kb, _, kd, ke, kf, kg, kh, ki, kj, kk, kl, km, kn] = *keys;
         Ok(Self {
-            producer_group: FieldValue::read(a, ka)?,
+            producer_group: a.unwrap_or_default(),
             topic: FieldValue::read(b, kb)?,
-            default_topic: FieldValue::read(c, kc)?,
-            default_topic_queue_nums: FieldValue::read(d, kd)?,
+            default_topic: c.unwrap_or_default(),
+            // Without it a created topic gets as many queues as the topic that lends its settings has.
+            default_topic_queue_nums: crate::read_or!(d, kd, i32::MAX),
             queue_id: FieldValue::read(e, ke)?,
             sys_flag: FieldValue::read(f, kf)?,
             born_timestamp: FieldValue::read(g, kg)?,

@@ -6,7 +6,7 @@ crate::header! {
         /// Topic name.
         pub topic: &'a str => "topic",
         /// Topic that lends its settings when this one must be created, `TBW102`.
-        pub default_topic: &'a str => "defaultTopic",
+        pub default_topic: &'a str => "defaultTopic" or "",
         /// Queues that may be read.
         pub read_queue_nums: i32 => "readQueueNums",
         /// Queues that may be written.
@@ -28,7 +28,7 @@ crate::header! {
     /// Deletes a topic on a broker (Apache `DeleteTopicRequestHeader`).
     pub struct DeleteTopicRequestHeader<'a> {
         /// Topic name.
-        pub topic: &'a str => "topic",
+        pub topic: &'a str => "topic" or "",
     }
 
     /// Deletes a topic at a name server (Apache `DeleteTopicFromNamesrvRequestHeader`).

@@ -88,13 +88,11 @@ macro_rules! parsed {
             }
         }
 
+        /// Apache passes over a text that is not of the type, with a line in its log.
         impl<'a> FieldValue<'a> for Option<$type> {
             #[inline]
-            fn read(text: Option<&'a str>, key: &'static str) -> Result<Self, WireError> {
-                match text {
-                    None | Some("") => Ok(None),
-                    Some(text) => <$type>::read(Some(text), key).map(Some),
-                }
+            fn read(text: Option<&'a str>, _key: &'static str) -> Result<Self, WireError> {
+                Ok(text.and_then(|text| text.parse().ok()))
             }
             #[inline]
             fn write(&self, key: &'static str, sink: &mut impl FieldSink) {

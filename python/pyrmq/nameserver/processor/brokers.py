@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyrmq.server.processors import Response
-from pyrmq.server.requests import as_json, required
+from pyrmq.server.requests import as_json
 
 if TYPE_CHECKING:
     from pyrmq import _core
@@ -20,24 +20,24 @@ def rows(server: NameServer) -> dict[int, Handler]:
     """The handlers of this family."""
 
     def wipe(request: _core.Request) -> Response:
-        count = server.core.wipe_write_perm(required(request, "brokerName"))
+        count = server.core.wipe_write_perm(request.get("brokerName") or "")
         return Response(fields={"wipeTopicCount": str(count)})
 
     def add(request: _core.Request) -> Response:
-        count = server.core.add_write_perm(required(request, "brokerName"))
+        count = server.core.add_write_perm(request.get("brokerName") or "")
         return Response(fields={"addTopicCount": str(count)})
 
     def members(request: _core.Request) -> Response:
-        cluster, name = required(request, "clusterName"), required(request, "brokerName")
-        addresses = server.core.broker_members(name)
+        cluster, name = request.get("clusterName"), request.get("brokerName")
+        addresses = server.core.broker_members(name or "")
         # Broker ids are bare integer keys here, for every peer (fastjson's plain form).
         table = ",".join(
             f"{broker_id}:{_text(address)}" for broker_id, address in sorted(addresses.items())
         )
-        text = (
-            f'{{"brokerMemberGroup":{{"brokerAddrs":{{{table}}},"brokerName":{_text(name)},'
-            f'"cluster":{_text(cluster)}}}}}'
-        )
+        # A name that was not given is not given back.
+        asked = (("brokerName", name), ("cluster", cluster))
+        names = "".join(f',"{key}":{_text(text)}' for key, text in asked if text is not None)
+        text = f'{{"brokerMemberGroup":{{"brokerAddrs":{{{table}}}{names}}}}}'
         return Response(body=text.encode())
 
     return {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyrmq.server.processors import QUERY_NOT_FOUND, Refused, Response
-from pyrmq.server.requests import as_json, required
+from pyrmq.server.processors import QUERY_NOT_FOUND, SYSTEM_ERROR, Refused, Response
+from pyrmq.server.requests import as_json
 
 if TYPE_CHECKING:
     from pyrmq import _core
@@ -17,25 +17,34 @@ def rows(server: NameServer) -> dict[int, Handler]:
     """The handlers of this family."""
 
     def put(request: _core.Request) -> None:
-        server.kv_config.put(
-            required(request, "namespace"), required(request, "key"), required(request, "value")
-        )
+        namespace, key = request.get("namespace"), request.get("key")
+        if namespace is None or key is None:
+            raise Refused(SYSTEM_ERROR, "namespace or key is null: a value needs both")
+        value = request.get("value")
+        if value is None:
+            # Apache keeps a null there, which nobody can tell from no value at all.
+            server.kv_config.delete(namespace, key)
+        else:
+            server.kv_config.put(namespace, key, value)
 
     def get(request: _core.Request) -> Response:
-        namespace, key = required(request, "namespace"), required(request, "key")
-        value = server.kv_config.get(namespace, key)
-        if value is None:
-            raise Refused(QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}")
+        namespace, key = request.get("namespace"), request.get("key")
+        value = server.kv_config.get(namespace or "", key or "")
+        if value is None or namespace is None or key is None:
+            named = f"Namespace: {_named(namespace)} Key: {_named(key)}"
+            raise Refused(QUERY_NOT_FOUND, f"No config item, {named}")
         return Response(fields={"value": value})
 
     def delete(request: _core.Request) -> None:
-        server.kv_config.delete(required(request, "namespace"), required(request, "key"))
+        namespace, key = request.get("namespace"), request.get("key")
+        if namespace is not None and key is not None:
+            server.kv_config.delete(namespace, key)
 
     def table(request: _core.Request) -> Response:
-        namespace = required(request, "namespace")
-        values = server.kv_config.namespace(namespace)
+        namespace = request.get("namespace")
+        values = None if namespace is None else server.kv_config.namespace(namespace)
         if values is None:
-            raise Refused(QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+            raise Refused(QUERY_NOT_FOUND, f"No config item, Namespace: {_named(namespace)}")
         return Response(body=as_json({"table": values}))
 
     return {
@@ -44,3 +53,8 @@ def rows(server: NameServer) -> dict[int, Handler]:
         102: delete,  # DELETE_KV_CONFIG
         219: table,  # GET_KVLIST_BY_NAMESPACE
     }
+
+
+def _named(text: str | None) -> str:
+    """A header field as Apache's remarks show it."""
+    return "null" if text is None else text

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyrmq.server.processors import SYSTEM_ERROR, Refused, Response
-from pyrmq.server.requests import as_json, required
+from pyrmq.server.requests import as_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ def rows(server: NameServer) -> dict[int, Handler]:
 
     def of_cluster(request: _core.Request) -> Response:
         _allowed(server)
-        return _topics(server.core.topics_of_cluster(required(request, "cluster")))
+        return _topics(server.core.topics_of_cluster(request.get("cluster") or ""))
 
     def of_system(request: _core.Request) -> Response:
         del request
@@ -45,7 +45,7 @@ def rows(server: NameServer) -> dict[int, Handler]:
         return unit
 
     def delete(request: _core.Request) -> None:
-        server.core.delete_topic(required(request, "topic"), request.get("clusterName") or None)
+        server.core.delete_topic(request.get("topic") or "", request.get("clusterName") or None)
 
     return {
         206: every,  # GET_ALL_TOPIC_LIST_FROM_NAMESERVER

@@ -1,0 +1,157 @@
+"""Our servers answer requests with a field missing, empty or wrong as the real 5.5.0 does.
+
+What the real servers answered is in `tests/golden/headers.json`, made by asking them
+(`tests/interop/record_headers.py`). No Java runs here.
+
+What Apache answers, ours answers with the same code and the same fields. What Apache refuses in
+words, ours refuses with the same code, and its remark begins with those words. Where Apache fails
+by an exception, ours refuses and names the field, or answers what was asked all the same.
+`ON_PURPOSE` has the rest, each with its row in docs/differences.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interop.header_cases import CASES, play
+from tests.interop.ours import OurBroker
+
+from pyrmq import NameServer, _core
+from pyrmq.codes import ResponseCode
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDED = ROOT / "tests" / "golden" / "headers.json"
+VERSION = "5.5.0"
+REFUSALS = (int(ResponseCode.SYSTEM_ERROR), int(ResponseCode.INVALID_PARAMETER))
+
+ON_PURPOSE = (
+    # server, code, field, how, the row of docs/differences.md that says why
+    ("namesrv", 103, "brokerName", ".*", "A registration without broker name, cluster or address"),
+    ("namesrv", 103, "brokerAddr", ".*", "A registration without broker name, cluster or address"),
+    ("namesrv", 103, "clusterName", ".*", "A registration without broker name, cluster or address"),
+    ("namesrv", 217, "topic|", "missing|empty|no field", "217 without a topic"),
+    ("namesrv", 318, "", "whole", "318 takes changes of keys that nobody reads"),
+    ("broker", 11, "subscription", "wrong", "A subscription of blanks"),
+    ("broker", 361, "subscription", "wrong", "A subscription of blanks"),
+    ("broker", 11, "expressionType", "wrong", "An expression of an unknown type"),
+    ("broker", 361, "expressionType", "wrong", "An expression of an unknown type"),
+    ("broker", 323, ".*", ".*", "Request 323 writes any message"),
+)
+FIELDS_BY_MOOD = {"MSG_REGION", "TRACE_ON", "transactionId"}
+"""Told or left out by settings and by the way an answer is made, not by the request."""
+
+FAQ = "For more information, please visit"
+
+
+@cache
+def recorded() -> dict[str, Any]:
+    """The table."""
+    tree: dict[str, Any] = json.loads(RECORDED.read_text(encoding="utf-8"))
+    return tree
+
+
+def is_exception(answer: dict[str, Any]) -> bool:
+    """Whether the real server failed instead of deciding."""
+    remark = answer["remark"] or ""
+    words = ("Exception", "Cannot invoke", "no answer")
+    return answer["code"] in (None, 1) and any(word in remark for word in words)
+
+
+def beginning(remark: str | None) -> str:
+    """The words of a remark that are not about a link or a place in Apache's code."""
+    text = (remark or "").replace("null", "").replace("not set any response code", "")
+    return re.split(r"See https?:|https?:|, topic is ", text)[0].rstrip(" .:,")
+
+
+def difference(theirs: dict[str, Any], ours: dict[str, Any]) -> str | None:
+    """What of an answer differs that must not."""
+    real, own = theirs["answer"], ours["answer"]
+    if is_exception(real):
+        served = own["code"] == 0
+        return None if served or own["code"] in REFUSALS else f"{real} {own}"
+    if real["code"] != own["code"]:
+        return f"code {real['code']} {real['remark']!r}, ours {own['code']} {own['remark']!r}"
+    fields = [set(answer["fields"]) - FIELDS_BY_MOOD for answer in (real, own)]
+    if real["code"] == 0 and fields[0] != fields[1]:
+        return f"fields {fields[0]}, ours {fields[1]}"
+    if real["code"] == 0 and real["body"] != own["body"]:
+        return f"body {real['body']}, ours {own['body']}"
+    seen = [row.get("look") for row in (theirs, ours)]
+    if seen[0] != seen[1]:
+        return f"afterwards {seen[0]}, ours {seen[1]}"
+    words = beginning(real["remark"])
+    own_words = (own["remark"] or "").replace("null", "")
+    if real["code"] != 0 and not own_words.startswith(words):
+        return f"words {words!r}, ours {own['remark']!r}"
+    return None
+
+
+def on_purpose(kind: str, row: dict[str, Any]) -> bool:
+    """Whether ours is meant to answer otherwise."""
+    return any(
+        (kind, row["code"]) == (server, code)
+        and re.fullmatch(field, row["field"])
+        and re.fullmatch(how, row["how"])
+        for server, code, field, how, _ in ON_PURPOSE
+    )
+
+
+def compare(kind: str, ours: list[dict[str, Any]]) -> list[str]:
+    """The rows that differ and must not."""
+    theirs = recorded()[VERSION][kind]
+    same = [(row["case"], row["field"], row["how"]) for row in ours]
+    assert same == [(row["case"], row["field"], row["how"]) for row in theirs], (
+        "the requests have changed: python -m tests.interop.record_headers"
+    )
+    wrong = []
+    for real, own in zip(theirs, ours, strict=True):
+        found = difference(real, own)
+        if found is not None and not on_purpose(kind, real):
+            wrong.append(f"{real['code']} {real['field']} {real['how']}: {found}")
+    return wrong
+
+
+def test_the_name_server_accepts_what_apaches_accepts(tmp_path: Path) -> None:
+    with NameServer(listen_port=0, kv_config_path=str(tmp_path / "kv.json")) as server:
+        assert compare("namesrv", play("namesrv", server.address)) == []
+
+
+def test_the_broker_accepts_what_apaches_accepts(tmp_path: Path) -> None:
+    with (
+        NameServer(listen_port=0, kv_config_path=str(tmp_path / "kv.json")) as names,
+        OurBroker(names.address) as broker,
+    ):
+        assert compare("broker", play("broker", broker.address)) == []
+
+
+@pytest.mark.parametrize("row", ON_PURPOSE, ids=lambda row: f"{row[1]}-{row[2]}")
+def test_every_refusal_on_purpose_has_its_row_in_the_differences(
+    row: tuple[str, int, str, str, str],
+) -> None:
+    page = (ROOT / "docs" / "differences.md").read_text(encoding="utf-8")
+    assert row[-1] in page
+
+
+WITHOUT_A_CASE = {
+    "no header field": {
+        *(18, 21, 25, 26, 28, 34, 41, 42, 43, 45, 46, 60),
+        *(200, 201, 225, 305, 319, 328, 329),
+    },
+    "the real broker answers nothing: it is sent oneway": {37},
+    "a consumer, or the client that asked, must answer in between": {307, 309, 324, 325},
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_every_request_that_we_serve_is_in_the_table_or_says_why_not(kind: str) -> None:
+    rows = _core.name_server_rows() if kind == "namesrv" else _core.broker_rows()
+    served = {code for code, how, _ in rows if how != "refused"}
+    asked = {row["code"] for row in recorded()[VERSION][kind]}
+    excused = set().union(*WITHOUT_A_CASE.values())
+    assert served - asked - excused == set()
+    assert asked <= served
