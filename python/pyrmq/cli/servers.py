@@ -50,7 +50,8 @@ def _name_server(given: argparse.Namespace) -> int:
         return {"name_server": address}, f"ready: name server {address}"
 
     reload = None if given.config is None else _reload_from(given.config)
-    return _serve(given, [lambda _: _new_name_server(options)], ready, reload=reload)
+    makers = [lambda _: _new_name_server(options, given.config)]
+    return _serve(given, makers, ready, reload=reload)
 
 
 def _reload_from(file: str) -> Callable[[list[AnyServer]], None]:
@@ -90,12 +91,19 @@ def _broker(given: argparse.Namespace) -> int:
 
 
 def _both(given: argparse.Namespace) -> int:
-    names = NameServerOptions(listen_port=given.name_server_port, bind_address=given.bind_address)
+    names = _names_of_both(given)
     values: dict[str, object] = {"namesrv_addr": f"127.0.0.1:{names.listen_port}"}
     if given.bind_address.startswith("127."):
         values["broker_ip1"] = given.bind_address
     options = _options(BrokerOptions, given, values)
+    if names.kv_config_path is None and options.store_path_root_dir is not None:
+        # Each directory has its own, as it has its own broker.
+        path = os.path.join(options.store_path_root_dir, "namesrv", "kvConfig.json")  # noqa: PTH118
+        names = names.with_values(kv_config_path=path)
     if given.print_config:
+        print("# the name server")
+        _print(names)
+        print("# the broker")
         return _print(options)
 
     def broker(started: list[AnyServer]) -> AnyServer:
@@ -116,13 +124,33 @@ def _both(given: argparse.Namespace) -> int:
         )
         return {"name_server": name_server, "broker": broker}, text
 
-    return _serve(given, [lambda _: _new_name_server(names), broker], ready)
+    return _serve(
+        given, [lambda _: _new_name_server(names, given.name_server_config), broker], ready
+    )
 
 
-def _new_name_server(options: NameServerOptions) -> AnyServer:
+def _names_of_both(given: argparse.Namespace) -> NameServerOptions:
+    """The name server's options: flags over the environment over its property file."""
+    from pyrmq.server.load import load
+
+    file = given.name_server_config
+    options = NameServerOptions() if file is None else load(NameServerOptions, file)
+    environment = NameServerOptions.environment(os.environ)
+    told = {**options.to_properties(), **environment}
+    if given.name_server_port is not None:
+        told["listenPort"] = str(given.name_server_port)
+    # The broker's address: clients that reach one must reach the other.
+    told["bindAddress"] = given.bind_address
+    return NameServerOptions.from_properties(told)
+
+
+def _new_name_server(options: NameServerOptions, file: str | None) -> AnyServer:
     from pyrmq.nameserver.server import NameServer
 
-    return NameServer(options)
+    server = NameServer(options)
+    if file is not None:
+        server.use_file(file)
+    return server
 
 
 def _new_broker(options: BrokerOptions) -> AnyServer:
@@ -206,9 +234,14 @@ def _parser(verb: str) -> argparse.ArgumentParser:
         made.add_argument(
             "--name-server-port",
             type=int,
-            default=NAME_SERVER_PORT,
+            default=None,
             metavar="PORT",
-            help="its port",
+            help=f"its port (default: {NAME_SERVER_PORT})",
+        )
+        made.add_argument(
+            "--name-server-config",
+            metavar="FILE",
+            help="property file of the name server; -c is the broker's",
         )
         _add_options(
             made, BrokerOptions, leave_out=("namesrv_addr", "bind_address"), only_named=_OF_BOTH

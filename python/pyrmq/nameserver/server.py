@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from pyrmq import _core
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyrmq.nameserver.views import LiveBroker, Route
 
 _FAMILIES = (brokers, config, kv, status, topics)
+_KV_CONFIG = "~/namesrv/kvConfig.json"
 
 
 class NameServer(Server[NameServerOptions, "_core.NameServer"]):
@@ -49,6 +51,10 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
         super().__init__(options, **values)
         self.kv_config: KvConfig
         self._file: str | os.PathLike[str] | None = None
+        # Apache's options without effect that were set; None until somebody asks for them.
+        self._idle: dict[str, str] | None = None
+        # Held while options change: the file and what holds are changed by one at a time.
+        self._changing = threading.RLock()
         self._metrics: MetricsServer | None = None
         for family in _FAMILIES:
             self.processors.add(family.rows(self))
@@ -78,8 +84,19 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
             >>> NameServer.from_file("namesrv.conf", listen_port=0)  # doctest: +SKIP
         """
         server = super().from_file(path, **values)
-        server._file = path
+        server.use_file(path)
         return server
+
+    def use_file(self, path: str | os.PathLike[str]) -> None:
+        """Name the property file that options came from: `reload` reads it, changes go into it.
+
+        Args:
+            path: the file, as Apache's `-c` takes it.
+
+        Example:
+            >>> NameServer(listen_port=0).use_file("namesrv.conf")
+        """
+        self._file = path
 
     def brokers(self) -> tuple[LiveBroker, ...]:
         """Every broker that lives, by cluster, name and id.
@@ -174,7 +191,8 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
                 f"cannot be changed while the name server runs: {', '.join(fixed)}; start it again"
             )
         if changed:
-            self.reconfigure(changed)
+            with self._changing:
+                self._apply(self._options.with_values(**changed))
 
     @staticmethod
     def _named_in(file: str | os.PathLike[str]) -> set[str]:
@@ -182,23 +200,91 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
 
         return set(read(file))
 
-    def reconfigure(self, values: Mapping[str, object]) -> None:
+    def reconfigure(
+        self, values: Mapping[str, object], *, idle: Mapping[str, str] | None = None
+    ) -> None:
         """Change options of the running server, as request code 318 does.
+
+        What changes is written into the property file of `from_file`, so that it holds after the
+        next start, too; its other lines stay as they are. May be called by several threads.
 
         Args:
             values: option names with their new values; only options that are `live`.
+            idle: options of Apache's that have no effect here, by Apache's names; they are kept.
 
         Raises:
-            ConfigError: a value is wrong.
-            OSError: `config_store_path` cannot be written; nothing was changed.
+            ConfigError: a value is wrong, or the property file cannot be read; nothing was changed.
+            OSError: the file or `config_store_path` cannot be written; nothing was changed.
+
+        Example:
+            >>> with NameServer(listen_port=0) as server:
+            ...     server.reconfigure({"enable_topic_list": False})
+            ...     server.options.enable_topic_list
+            False
         """
+        with self._changing:
+            options = self._options.with_values(**values)
+            told = options.to_properties()
+            names = {item.name: item.apache for item in options.fields}
+            self._keep(
+                {
+                    **{names[name]: told.get(names[name], "") for name in values},
+                    **(idle or {}),
+                }
+            )
+            self._apply(options)
+            self._idle = {**self._idle_options(), **(idle or {})}
+
+    def properties(self) -> dict[str, str]:
+        """Every option as request code 319 tells it: those that hold, then those without effect.
+
+        Example:
+            >>> NameServer(listen_port=0).properties()["productEnvName"]
+            'center'
+        """
+        from pyrmq.nameserver import idle
+
+        with self._changing:
+            paths = {"kvConfigPath": _expanded(self._options.kv_config_path or _KV_CONFIG)}
+            if self._file is not None:
+                paths["configStorePath"] = os.path.abspath(self._file)  # noqa: PTH100 - see _expanded
+            return {
+                **paths,
+                **self._options.to_properties(),
+                **idle.DEFAULTS,
+                **self._idle_options(),
+            }
+
+    def _idle_options(self) -> dict[str, str]:
+        """Apache's options without effect that the file or a request has set."""
+        from pyrmq.nameserver import idle
+        from pyrmq.server.properties import read
+
+        if self._idle is None:
+            self._idle = {} if self._file is None else idle.given(read(self._file))
+        return self._idle
+
+    def _keep(self, changed: dict[str, str]) -> None:
+        """Write changed options into the property file."""
+        from pyrmq.server.properties import amended, decode
+
+        if self._file is None or not changed:
+            return
+        try:
+            with open(self._file, "rb") as file:  # noqa: PTH123 - pathlib costs more than the start
+                text = decode(file.read())
+        except OSError as error:
+            raise ConfigError(
+                f"cannot read the property file `{os.fspath(self._file)}`: {error.strerror}"
+            ) from error
+        write_synced(self._file, amended(text, changed).encode())
+
+    def _apply(self, options: NameServerOptions) -> None:
         from pyrmq.server.properties import write
 
-        options = self._options.with_values(**values)
-        if options.config_store_path is not None:
-            path = _expanded(options.config_store_path)
-            write_synced(path, write(options.to_properties()).encode())
         pairs = options.to_properties()
+        if options.config_store_path is not None:
+            write_synced(_expanded(options.config_store_path), write(pairs).encode())
         self.core.reconfigure(list(pairs.items()))
         self._options = options
 
@@ -227,7 +313,7 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
         return [code for code, kind, _ in _core.name_server_rows() if kind == "native"]
 
     def _start_core(self) -> _core.NameServer:
-        path = self._options.kv_config_path or "~/namesrv/kvConfig.json"
+        path = self._options.kv_config_path or _KV_CONFIG
         self.kv_config = KvConfig(_expanded(path))
         core = _core.NameServer.start(
             list(self._options.to_properties().items()), self.processors.codes

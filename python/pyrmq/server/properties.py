@@ -91,6 +91,41 @@ def write(pairs: Mapping[str, str]) -> str:
     return "".join(f"{_escape(key, key=True)}={_escape(value)}\n" for key, value in pairs.items())
 
 
+def amended(text: str, pairs: Mapping[str, str]) -> str:
+    r"""Property text with these pairs; lines about other keys, and comments, stay as they are.
+
+    A key takes the place of its last line; one that has none is appended. The result is ASCII where
+    the pairs are new, so write it as UTF-8.
+
+    Example:
+        >>> amended("# mine\nlistenPort = 1\n", {"listenPort": "2", "a": "b"})
+        '# mine\nlistenPort=2\na=b\n'
+    """
+    left = dict(pairs)
+    out: list[str] = []
+    for lines in reversed(list(_spans(text))):
+        found = next(iter(parse("\n".join(lines))), None)
+        if found is None or found not in pairs:
+            out.append("\n".join(lines))
+        elif found in left:
+            out.append(write({found: left.pop(found)}).rstrip("\n"))
+    kept = "\n".join(reversed(out)).rstrip("\n")
+    return (kept + "\n" if kept else "") + write({key: pairs[key] for key in pairs if key in left})
+
+
+def _spans(text: str) -> Iterator[list[str]]:
+    """The lines of a text, those together that are continued by a backslash."""
+    span: list[str] = []
+    for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+        is_comment = not span and line.lstrip(_BLANKS)[:1] in ("#", "!")
+        span.append(line)
+        if is_comment or (len(line) - len(line.rstrip("\\"))) % 2 == 0:
+            yield span
+            span = []
+    if span:
+        yield span
+
+
 def _logical_lines(text: str) -> Iterator[str]:
     pending = ""
     continued = False

@@ -11,8 +11,45 @@ from pyrmq.server.properties import decode, parse
 from pyrmq.server.unknown import warn_of_unknown
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyrmq import _core
     from pyrmq.config import Options
+
+
+def pairs_of(request: _core.Request) -> dict[str, str]:
+    """The pairs of a request's body, which is property text.
+
+    Raises:
+        Refused: it cannot be read.
+
+    Example:
+        >>> pairs_of(request)  # doctest: +SKIP
+        {'enableTopicList': 'false'}
+    """
+    try:
+        return parse(decode(request.body or b""))
+    except ConfigError as error:
+        raise Refused(SYSTEM_ERROR, str(error)) from error
+
+
+def readable(options: Options, pairs: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The pairs whose values are of their option's type, and what is wrong with the others.
+
+    Example:
+        >>> from pyrmq.config import NameServerOptions
+        >>> readable(NameServerOptions(), {"enableTopicList": "maybe"})
+        ({}, ["`enableTopicList` is 'maybe': it must be true or false"])
+    """
+    good, wrong = {}, []
+    for key, value in pairs.items():
+        try:
+            type(options).from_properties({key: value})
+        except ConfigError as error:
+            wrong.append(str(error))
+        else:
+            good[key] = value
+    return good, wrong
 
 
 def changes(options: Options, request: _core.Request) -> dict[str, object]:
@@ -28,18 +65,38 @@ def changes(options: Options, request: _core.Request) -> dict[str, object]:
         >>> changes(server.options, request)  # doctest: +SKIP
         {'enable_topic_list': False}
     """
+    return changes_of(options, pairs_of(request), f"request code {request.code}")
+
+
+def changes_of(options: Options, pairs: Mapping[str, str], source: str) -> dict[str, object]:
+    """As `changes`, of pairs that have been read already.
+
+    Args:
+        options: what holds now.
+        pairs: texts by Apache's property names.
+        source: where they come from, for the warning about unknown keys.
+
+    Raises:
+        Refused: as `changes`.
+
+    Example:
+        >>> from pyrmq.config import NameServerOptions
+        >>> changes_of(NameServerOptions(), {"enableTopicList": "false"}, "a test")
+        {'enable_topic_list': False}
+    """
     try:
-        pairs = parse(decode(request.body or b""))
         wanted = type(options).from_properties({**options.to_properties(), **pairs})
     except ConfigError as error:
         raise Refused(SYSTEM_ERROR, str(error)) from error
     listed = [key for key in pairs if key in _black_list(options)]
     if listed:
         raise Refused(
-            NO_PERMISSION, f"Can not update config in black list: {', '.join(sorted(listed))}"
+            NO_PERMISSION,
+            f"Can not update config in black list. It holds {', '.join(sorted(listed))}; change "
+            "the property file and start again",
         )
     known = {item.apache: item for item in options.fields}
-    warn_of_unknown(options.role, pairs, known, f"request code {request.code}")
+    warn_of_unknown(options.role, pairs, known, source)
     changed = {
         key: item
         for key, item in known.items()

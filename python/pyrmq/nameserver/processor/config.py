@@ -15,17 +15,26 @@ if TYPE_CHECKING:
 def rows(server: NameServer) -> dict[int, Handler]:
     """The handlers of this family."""
 
-    def update(request: _core.Request) -> None:
+    def update(request: _core.Request) -> Response:
         # Imported by who is asked: a server's start counts in milliseconds.
-        from pyrmq.server.runtime_config import changes
+        from pyrmq._client import log
+        from pyrmq.nameserver import idle
+        from pyrmq.server.runtime_config import changes_of, pairs_of, readable
 
-        server.reconfigure(changes(server.options, request))
+        pairs, wrong = readable(server.options, pairs_of(request))
+        source = f"request code {request.code}"
+        server.reconfigure(changes_of(server.options, pairs, source), idle=idle.given(pairs))
+        if not wrong:
+            return Response()
+        left = f"left aside: {'; '.join(wrong)}"
+        log.get("pyrmq.nameserver").warning("%s: %s", source, left)
+        return Response(remark=left)
 
     def show(request: _core.Request) -> Response:
         from pyrmq.server.properties import write
 
         del request
-        return Response(body=write(server.options.to_properties()).encode())
+        return Response(body=write(server.properties()).encode())
 
     return {
         318: update,  # UPDATE_NAMESRV_CONFIG
