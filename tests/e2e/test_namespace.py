@@ -93,3 +93,31 @@ def test_a_namespace_that_no_name_can_have_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match="option `namespace`"):
         kind(name_server="127.0.0.1:1", group="g", namespace="a b")
+
+
+def test_traces_name_group_and_topic_without_the_namespace_as_javas(
+    address: str, topic: str
+) -> None:
+    traces = f"traces-of-{topic}"
+    with TransactionProducer(
+        name_server=address,
+        group="shop",
+        namespace="dev",
+        trace=True,
+        trace_topic=traces,
+        check=lambda _: TransactionState.COMMIT,
+    ) as producer:
+        producer.send(topic, b"1")
+        producer.send_in_transaction(topic, b"2", lambda _: TransactionState.COMMIT)
+    told: dict[str, list[str]] = {}
+    with PullConsumer(name_server=address, group=f"read-{topic}") as consumer:
+        consumer.subscribe(traces)
+        while not {"Pub", "EndTransaction"} <= set(told):
+            messages = consumer.poll(timeout=10)
+            assert messages, told
+            for message in messages:
+                for context in message.body.decode().split("\x02")[:-1]:
+                    fields = context.split("\x01")
+                    told[fields[0]] = fields
+    for fields in told.values():
+        assert fields[3:5] == ["shop", topic]

@@ -62,7 +62,8 @@ impl Producer {
                 })?,
         };
         if let Some(traces) = &self.shared.traces {
-            traces.note_end(end, &self.shared.options.client.group, &address);
+            let names = &self.shared.options.client;
+            traces.note_end(end, names, &address);
         }
         let header = EndTransactionRequestHeader {
             topic: Some(&self.topic(&end.topic)),
@@ -119,7 +120,7 @@ impl Producer {
         let done = answer.code == response::SUCCESS;
         if let Some(traces) = &shared.traces {
             let region = answer.fields.get("MSG_REGION");
-            traces.note_recall(topic, id, &shared.options.client.group, region, done);
+            traces.note_recall(topic, id, &shared.options.client, region, done);
         }
         if !done {
             return Err(ClientError::answer(WHAT, &address, answer.code, answer.remark));

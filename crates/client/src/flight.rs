@@ -292,7 +292,7 @@ impl Flight {
             draft: &self.draft,
             result,
             region,
-            group: &self.shared.options.client.group,
+            names: &self.shared.options.client,
             address: &queue.address,
             began_ms: clock::now_ms() - i64::try_from(took.as_millis()).unwrap_or(0),
             took,

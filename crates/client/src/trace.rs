@@ -7,13 +7,14 @@
 //! 01 fromCheck 02
 //! Recall 01 time 01 region 01 group 01 topic 01 msgId 01 success 02
 //! ```
-//! Contexts wait in a bounded list and leave together, at most 20 or 128,000 bytes in a message to the trace topic; its
+//! Names are without the client's namespace, as Java's are. Contexts wait in a bounded list and leave together, at most 20 or 128,000 bytes in a message to the trace topic; its
 //! keys are the ids and keys of all. A trace is never in the way: when the list is full it is dropped and counted, and
 //! one that cannot be sent is dropped.
 
 use crate::control::End;
 use crate::draft::{Draft, Properties, Target};
 use crate::error::ClientError;
+use crate::options::ClientOptions;
 use crate::producer::{SendResult, SendStatus, Shared};
 use bytes::Bytes;
 use pyrmq_remoting::clock;
@@ -31,6 +32,8 @@ use tokio::sync::Notify;
 pub const TRACE_TOPIC: &str = "RMQ_SYS_TRACE_TOPIC";
 /// Apache `AsyncTraceDispatcher`: contexts that wait, contexts and bytes of a message, longest wait.
 const LIST: usize = 2048;
+/// Bytes of contexts that wait: the context of a full batch has the ids of a thousand messages.
+const LIST_BYTES: usize = 8 * 1024 * 1024;
 const CONTEXTS: usize = 20;
 const BYTES: usize = 128_000;
 const WAIT: Duration = Duration::from_secs(5);
@@ -49,12 +52,25 @@ struct Context {
     keys: String,
 }
 
+impl Context {
+    fn bytes(&self) -> usize {
+        self.text.len() + self.keys.len()
+    }
+}
+
+/// Contexts that wait, and their bytes.
+#[derive(Debug, Default)]
+struct Waiting {
+    list: Vec<Context>,
+    bytes: usize,
+}
+
 /// Traces of one producer that wait to leave.
 #[derive(Debug)]
 pub(crate) struct Traces {
     topic: Arc<str>,
     // Guards what waits.
-    waiting: Mutex<Vec<Context>>,
+    waiting: Mutex<Waiting>,
     full: Notify,
     dropped: AtomicU64,
 }
@@ -69,7 +85,7 @@ impl Traces {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Vec<Context>> {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -87,7 +103,7 @@ impl Traces {
     }
 
     /// Notes the end of a transaction.
-    pub(crate) fn note_end(&self, end: &End, group: &str, address: &str) {
+    pub(crate) fn note_end(&self, end: &End, names: &ClientOptions, address: &str) {
         let state = match end.state {
             8 => "COMMIT_MESSAGE",
             12 => "ROLLBACK_MESSAGE",
@@ -97,8 +113,8 @@ impl Traces {
             &"EndTransaction",
             &clock::now_ms(),
             &REGION,
-            &group,
-            &end.topic,
+            &names.inside(&names.group),
+            &names.inside(&end.topic),
             &end.message_id,
             &end.tags.as_deref().unwrap_or("null"),
             &end.keys.as_deref().unwrap_or("null"),
@@ -113,13 +129,20 @@ impl Traces {
     }
 
     /// Notes that a timer message was taken back, or that the broker refused it.
-    pub(crate) fn note_recall(&self, topic: &str, id: &str, group: &str, region: Option<&str>, done: bool) {
+    pub(crate) fn note_recall(
+        &self,
+        topic: &str,
+        id: &str,
+        names: &ClientOptions,
+        region: Option<&str>,
+        done: bool,
+    ) {
         let text = context(&[
             &"Recall",
             &clock::now_ms(),
             &region.unwrap_or(REGION),
-            &group,
-            &topic,
+            &names.inside(&names.group),
+            &names.inside(topic),
             &id,
             &done,
         ]);
@@ -131,13 +154,17 @@ impl Traces {
 
     fn keep(&self, context: Context) {
         let mut waiting = self.waiting();
-        if waiting.len() >= LIST {
+        let before = waiting.bytes;
+        let after = before + context.bytes();
+        if waiting.list.len() >= LIST || after > LIST_BYTES {
             drop(waiting);
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        waiting.push(context);
-        let many = waiting.len().is_multiple_of(CONTEXTS);
+        waiting.list.push(context);
+        waiting.bytes = after;
+        // A message is full, by its count or by its bytes.
+        let many = waiting.list.len().is_multiple_of(CONTEXTS) || before / BYTES != after / BYTES;
         drop(waiting);
         if many {
             self.full.notify_one();
@@ -148,7 +175,7 @@ impl Traces {
     fn take(&self) -> Vec<(String, String)> {
         let mut messages: Vec<(String, String)> = Vec::new();
         let mut count = 0;
-        for context in std::mem::take(&mut *self.waiting()) {
+        for context in std::mem::take(&mut *self.waiting()).list {
             let fits =
                 |(_, text): &(String, String)| count < CONTEXTS && text.len() + context.text.len() <= BYTES;
             if !messages.last().is_some_and(fits) {
@@ -189,7 +216,7 @@ pub(crate) struct Sent<'a> {
     pub(crate) draft: &'a Draft,
     pub(crate) result: &'a SendResult,
     pub(crate) region: &'a str,
-    pub(crate) group: &'a str,
+    pub(crate) names: &'a ClientOptions,
     pub(crate) address: &'a str,
     pub(crate) began_ms: i64,
     pub(crate) took: Duration,
@@ -219,8 +246,8 @@ impl Sent<'_> {
             &"Pub",
             &self.began_ms,
             &self.region,
-            &self.group,
-            &self.draft.topic,
+            &self.names.inside(&self.names.group),
+            &self.names.inside(&self.draft.topic),
             ids,
             &tags.unwrap_or("null"),
             &keys.unwrap_or("null"),
@@ -297,5 +324,36 @@ impl Shared {
             )),
             Err(source) => Err(ClientError::net("a trace", queue.address.to_string(), source)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BYTES, Context, LIST, LIST_BYTES, Traces};
+
+    fn of(bytes: usize) -> Context {
+        Context {
+            text: "t".repeat(bytes),
+            keys: String::new(),
+        }
+    }
+
+    #[test]
+    fn traces_that_wait_are_bounded_by_count_and_by_bytes() {
+        let traces = Traces::new("traces");
+        for _ in 0..LIST * 2 {
+            traces.keep(of(70 * 1024));
+        }
+        let bytes: usize = traces.waiting().list.iter().map(Context::bytes).sum();
+        assert!((LIST_BYTES - 70 * 1024..=LIST_BYTES).contains(&bytes), "{bytes}");
+        assert_eq!(traces.waiting().bytes, bytes);
+        let kept = traces.waiting().list.len() as u64;
+        assert_eq!(traces.dropped(), LIST as u64 * 2 - kept);
+        // Each message stays below its bound, and there is room again.
+        assert!(traces.take().iter().all(|(_, text)| text.len() <= BYTES));
+        for _ in 0..=LIST {
+            traces.keep(of(1));
+        }
+        assert_eq!(traces.waiting().list.len(), LIST);
     }
 }
