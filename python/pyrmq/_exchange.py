@@ -85,7 +85,7 @@ class Exchange:
         """Send between the hooks."""
         if not self.hooks:
             return send(extras)
-        sending = self.hooks.before(kind, topic, body, extras.keys, extras.tags, extras.properties)
+        sending = extras.before(self.hooks, kind, topic, body)
         extras.properties = sending.properties
         return self.hooks.whole(sending, send, extras)
 

@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 
 from pyrmq._client.hooks import SendHook, Sending
 from pyrmq._client.stats import ProducerStats
+from pyrmq.errors import BatchSendError, RmqError
 from pyrmq.message import ReceivedMessage, TransactionState
 
 try:
@@ -37,7 +38,7 @@ __all__ = ["Telemetry", "context_of"]
 _SYSTEM = "rocketmq"
 _NAME = "pyrmq"
 _COUNTERS = {
-    "messaging.client.sent.messages": ("confirmed", "{message}", "Messages that brokers stored."),
+    "pyrmq.producer.confirmed": ("confirmed", "{message}", "Messages that brokers stored."),
     "pyrmq.producer.failed": ("failed", "{message}", "Messages that were given up."),
     "pyrmq.producer.retries": ("retries", "{frame}", "Attempts beyond the first."),
     "pyrmq.producer.frames": ("frames", "{frame}", "Frames sent; a batch is one."),
@@ -45,6 +46,8 @@ _COUNTERS = {
     "pyrmq.producer.batched": ("batched", "{message}", "Messages in them."),
     "pyrmq.producer.dropped_traces": ("dropped_traces", "{trace}", "Traces that were dropped."),
 }
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+"""The buckets that the conventions ask for: the SDK's own begin at 5 s."""
 _GAUGES = {
     "pyrmq.producer.in_flight": ("in_flight", "{message}", "Messages on their way."),
     "pyrmq.producer.in_flight.bytes": ("in_flight_bytes", "By", "Bytes of bodies on their way."),
@@ -72,11 +75,14 @@ def context_of(message: ReceivedMessage) -> Context:
 
 
 class Telemetry(SendHook):
-    """A hook for ``hooks=[...]``: spans ``send <topic>`` of kind PRODUCER, and their durations.
+    """A hook for ``hooks=[...]``: spans ``send <topic>`` of kind PRODUCER, and their figures.
 
-    Spans and attributes are named by OpenTelemetry's conventions for messaging. The context goes
-    into the messages' properties by the configured propagator (``traceparent``), where consumers
-    of any language find it. One hook serves any number of producers and threads.
+    Spans, attributes and metrics are those of OpenTelemetry's conventions for messaging and
+    RocketMQ: ``messaging.client.operation.duration`` is the time of a send in seconds, with its
+    retries; ``messaging.client.sent.messages`` counts each attempt to bring a message to a broker,
+    those that failed with ``error.type``. The context goes into the messages' properties by the
+    configured propagator (``traceparent``), where consumers of any language find it. One hook
+    serves any number of producers and threads.
 
     Args:
         tracer_provider: The global one without it.
@@ -94,7 +100,15 @@ class Telemetry(SendHook):
         self._tracer = trace.get_tracer(_NAME, tracer_provider=tracer_provider)
         self._meter = metrics.get_meter(_NAME, meter_provider=meter_provider)
         self._duration = self._meter.create_histogram(
-            "messaging.client.operation.duration", "s", "Time of a send, retries included."
+            "messaging.client.operation.duration",
+            "s",
+            "Time of a send, retries included.",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        )
+        self._sent = self._meter.create_counter(
+            "messaging.client.sent.messages",
+            "{message}",
+            "Attempts to bring a message to a broker.",
         )
         self._observed: WeakKeyDictionary[Observed, Mapping[str, str]] = WeakKeyDictionary()
         self._watching = False
@@ -120,16 +134,24 @@ class Telemetry(SendHook):
             >>> telemetry.after_send(sending, None, None)
         """
         span, began = sending.notes.pop(self)
+        took = time.monotonic() - began
         attributes = _common(sending.topic)
+        failed, delivered = _attempts(error, result)
+        if failed:
+            self._sent.add(failed, {**attributes, "error.type": _error_type(error)})
+        if delivered:
+            self._sent.add(delivered, attributes)
+        place = _place(error if error is not None else result)
         if error is not None:
-            attributes["error.type"] = type(error).__qualname__
-            span.set_attribute("error.type", type(error).__qualname__)
+            attributes["error.type"] = _error_type(error)
+            span.set_attribute("error.type", _error_type(error))
             span.record_exception(error)
             span.set_status(Status(StatusCode.ERROR, str(error)))
         elif span.is_recording():
             _describe(span, result)
+        span.set_attributes(place)
         span.end()
-        self._duration.record(time.monotonic() - began, attributes)
+        self._duration.record(took, {**attributes, **place})
 
     def after_transaction(
         self, topic: str, message_id: str, state: TransactionState, *, asked: bool
@@ -191,8 +213,25 @@ def _common(topic: str) -> dict[str, str]:
 def _attributes_of(sending: Sending) -> dict[str, Any]:
     attributes: dict[str, Any] = _common(sending.topic)
     attributes["pyrmq.kind"] = sending.kind
+    attributes["messaging.rocketmq.namespace"] = sending.namespace
+    attributes["messaging.rocketmq.client_group"] = sending.group
     if sending.kind == "half":
         attributes["messaging.rocketmq.message.type"] = "transaction"
+    elif sending.when:
+        attributes["messaging.rocketmq.message.type"] = "delay"
+    elif sending.sharding_key is not None:
+        attributes["messaging.rocketmq.message.type"] = "fifo"
+    elif sending.kind != "batch":
+        attributes["messaging.rocketmq.message.type"] = "normal"
+    if sending.sharding_key is not None:
+        attributes["messaging.rocketmq.message.group"] = sending.sharding_key
+    if isinstance(sending.when, int):
+        if sending.when:
+            attributes["messaging.rocketmq.message.delay_time_level"] = sending.when
+    else:
+        key, text = sending.when
+        after = 0 if key == "TIMER_DELIVER_MS" else time.time() * 1000
+        attributes["messaging.rocketmq.message.delivery_timestamp"] = round(after) + int(text)
     if isinstance(sending.body, str):
         attributes["messaging.message.body.size"] = len(sending.body.encode())
     elif isinstance(sending.body, bytes | bytearray | memoryview):
@@ -203,6 +242,55 @@ def _attributes_of(sending: Sending) -> dict[str, Any]:
         keys = sending.keys.split(" ") if isinstance(sending.keys, str) else list(sending.keys)
         attributes["messaging.rocketmq.message.keys"] = keys
     return attributes
+
+
+def _error_type(error: BaseException | None) -> str:
+    """A failure's class; that of an attempt which a later one made good is the base of all."""
+    return type(error).__qualname__ if error is not None else RmqError.__qualname__
+
+
+def _attempts(error: BaseException | None, result: object) -> tuple[int, int]:
+    """Attempts to bring messages to a broker that failed, and that were answered."""
+    if isinstance(error, BatchSendError):
+        return _attempts_of(error.results)
+    if error is not None:
+        return _failures(error), 0
+    return _attempts_of(result if isinstance(result, list) else [result])
+
+
+def _failures(error: BaseException) -> int:
+    """Attempts that an error tells of; of many it has the first and the last."""
+    attempts = error.attempts if isinstance(error, RmqError) else ()
+    return attempts[-1].number if attempts else 0
+
+
+def _attempts_of(outcomes: Iterable[object]) -> tuple[int, int]:
+    failed, answered = 0, 0
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            failed += _failures(outcome)
+        else:
+            # What nobody confirms (oneway) has no result and went out once.
+            failed += getattr(outcome, "attempts", 1) - 1
+            answered += 1
+    return failed, answered
+
+
+_IPV4_ID = 32
+"""Digits of an offset message id with an address of four bytes: address, port, log offset."""
+
+
+def _place(told: object) -> dict[str, str | int]:
+    """Address and port of the broker that stored a message, where the outcome tells them."""
+    if isinstance(told, list):
+        told = told[0] if len(told) == 1 else None
+    place = getattr(told, "offset_message_id", None)
+    # Of a batch it is several ids with commas between.
+    place = place.partition(",")[0] if isinstance(place, str) else ""
+    if len(place) != _IPV4_ID:
+        return {}
+    host = ".".join(str(byte) for byte in bytes.fromhex(place[:8]))
+    return {"server.address": host, "server.port": int(place[8:16], 16)}
 
 
 def _describe(span: Span, result: object) -> None:

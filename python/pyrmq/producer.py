@@ -210,7 +210,7 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
         when = when_of(delay_level, delay, deliver_at)
         sending = None
         if self._hooks:
-            sending = self._hooks.before("send", topic, body, keys, tags, properties)
+            sending = self._hooks.before(topic, body, keys, tags, properties, sharding_key, when)
             properties = sending.properties
 
         def whole() -> SendResult:
@@ -305,8 +305,8 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
     ) -> None:
         """Tell the hooks, and hand over."""
         delay_level, delay, deliver_at = when
-        when_of(*when)  # what cannot be is no hook's business
-        sending = self._hooks.before("send", topic, body, keys, tags, properties)
+        at = when_of(*when)  # what cannot be is no hook's business
+        sending = self._hooks.before(topic, body, keys, tags, properties, sharding_key, at)
         try:
             self._gathering.produce(
                 topic,
@@ -384,7 +384,7 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
         future.set_running_or_notify_cancel()
         sending = None
         if self._hooks:
-            sending = self._hooks.before("send", topic, body, keys, tags, properties)
+            sending = self._hooks.before(topic, body, keys, tags, properties, sharding_key, when)
             properties = sending.properties
         if self._futures is None:
             self._start_futures()
@@ -456,7 +456,7 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
         """
         sending = None
         if self._hooks:
-            sending = self._hooks.before("batch", topic, None, keys, tags, properties)
+            sending = self._hooks.before(topic, None, keys, tags, properties, kind="batch")
             added = sending.properties.items() - (properties or {}).items()
             messages = with_properties(messages, dict(added))
             properties = sending.properties
@@ -501,7 +501,8 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
             extras = Extras(keys, tags, properties, sharding_key)
             self._core.send_oneway(topic, body, extras, queue_of(self._core, topic, queue))
             return
-        sending = self._hooks.before("oneway", topic, body, keys, tags, properties)
+        given = (topic, body, keys, tags, properties, sharding_key)
+        sending = self._hooks.before(*given, kind="oneway")
         extras = Extras(keys, tags, sending.properties, sharding_key)
 
         def leave() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,13 +16,22 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
-from pyrmq import Message, Producer, PullConsumer, RouteError, TransactionProducer, aio
+from pyrmq import Message, Producer, PullConsumer, RmqError, RouteError, TransactionProducer, aio
 from pyrmq.otel import Telemetry, context_of
+from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyrmq import ReceivedMessage
+
+
+NAME = "messaging.destination.name"
+SENT = {
+    "messaging.system": "rocketmq",
+    "messaging.operation.name": "send",
+    "messaging.operation.type": "send",
+}
 
 
 class Seen:
@@ -90,9 +100,14 @@ def test_a_send_is_a_span_whose_context_travels_with_the_message(
         "messaging.message.id": result.message_id,
         "messaging.rocketmq.message.keys": ("a", "b"),
         "messaging.rocketmq.message.tag": "hot",
+        "messaging.rocketmq.message.type": "normal",
+        "messaging.rocketmq.namespace": "",
+        "messaging.rocketmq.client_group": "pyrmq_producer",
         "pyrmq.attempts": 1,
         "pyrmq.broker": result.broker,
         "pyrmq.kind": "send",
+        "server.address": "127.0.0.1",
+        "server.port": int(result.offset_message_id[8:16], 16),
     }
     [message] = read(address, topic, 1)
     assert message.properties["own"] == "1"
@@ -149,16 +164,81 @@ def test_a_producers_figures_are_instruments(address: str, topic: str, seen: See
             producer.produce(topic, str(number))
         producer.flush()
         figures = seen.figures()
-        [point] = figures["messaging.client.sent.messages"]
+        [point] = figures["pyrmq.producer.confirmed"]
         assert (point.value, dict(point.attributes)) == (
             10,
             {"messaging.system": "rocketmq", "group": "shop"},
         )
+        [point] = figures["messaging.client.sent.messages"]
+        assert (point.value, dict(point.attributes)) == (10, SENT | {NAME: topic})
         assert figures["pyrmq.producer.in_flight"][0].value == 0
         assert figures["messaging.client.operation.duration"][0].count == 10
         with Producer(name_server=address) as other:
             seen.hook.observe(other, group="other")
             assert len(seen.figures()["pyrmq.producer.frames"]) == 2
+
+
+def test_the_kind_of_a_message_is_told_as_the_conventions_say(
+    address: str, topic: str, seen: Seen
+) -> None:
+    at = datetime.now(UTC) + timedelta(seconds=1)
+    with Producer(
+        name_server=address, group="shop", namespace="dev", hooks=[seen.hook]
+    ) as producer:
+        producer.send(topic, b"1")
+        producer.send(topic, b"2", sharding_key="order-1")
+        producer.send(topic, b"3", delay_level=1)
+        producer.send_async(topic, b"4", deliver_at=at).result(timeout=10)
+        producer.produce(topic, b"5", sharding_key="order-2")
+        producer.flush()
+    shown = []
+    for span in sorted(seen.spans(), key=lambda span: span.start_time):
+        told = {
+            key.removeprefix("messaging.rocketmq."): value
+            for key, value in span.attributes.items()
+            if key.startswith("messaging.rocketmq.")
+        }
+        assert (told.pop("namespace"), told.pop("client_group")) == ("dev", "shop")
+        shown.append(told)
+    assert shown == [
+        {"message.type": "normal"},
+        {"message.type": "fifo", "message.group": "order-1"},
+        {"message.type": "delay", "message.delay_time_level": 1},
+        {
+            "message.type": "delay",
+            "message.delivery_timestamp": round(at.timestamp() * 1000),
+        },
+        {"message.type": "fifo", "message.group": "order-2"},
+    ]
+
+
+def test_the_duration_has_buckets_in_which_a_send_can_be_told_from_another(
+    address: str, topic: str, seen: Seen
+) -> None:
+    with Producer(name_server=address, hooks=[seen.hook]) as producer:
+        producer.send(topic, b"1")
+    [point] = seen.figures()["messaging.client.operation.duration"]
+    assert point.explicit_bounds[0] == 0.005
+    assert point.explicit_bounds[-1] == 10
+    assert dict(point.attributes).items() >= (SENT | {NAME: topic}).items()
+
+
+def test_attempts_that_fail_are_counted_with_their_error(topic: str, seen: Seen) -> None:
+    with (
+        cluster() as running,
+        Producer(
+            name_server=running.name_server, retries=0, send_timeout=2, hooks=[seen.hook]
+        ) as producer,
+    ):
+        producer.send(topic, b"1")
+        running.broker.stop()
+        with pytest.raises(RmqError) as caught:
+            producer.send(topic, b"2")
+    failed = len(caught.value.attempts)
+    assert failed > 0
+    points = seen.figures()["messaging.client.sent.messages"]
+    counted = {point.attributes.get("error.type"): point.value for point in points}
+    assert counted == {None: 1, type(caught.value).__name__: failed}
 
 
 def test_without_the_extra_the_import_says_what_to_install_and_nothing_else_needs_it() -> None:

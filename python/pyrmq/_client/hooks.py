@@ -6,7 +6,7 @@ from concurrent.futures import CancelledError
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from pyrmq.errors import RmqError
-from pyrmq.message import SendResult, TransactionState
+from pyrmq.message import SendResult, TransactionState, When
 
 __all__ = ["Hooks", "SendHook", "Sending", "SendingKind", "callback_raised"]
 
@@ -36,6 +36,11 @@ class Sending:
         tags: Its tag.
         properties: Its properties. What a hook writes here travels along; in a batch with each
             message.
+        sharding_key: The key that keeps its order; None for a batch.
+        when: When it is delivered: a delay level (0: at once), or the timer property that says it
+            and its text. 0 for a batch.
+        group: The producer's group, without its namespace.
+        namespace: The producer's namespace; empty without one.
         notes: Free for hooks: what one keeps here before the send is there after it.
 
     Example:
@@ -43,7 +48,19 @@ class Sending:
         {}
     """
 
-    __slots__ = ("body", "keys", "kind", "notes", "properties", "tags", "topic")
+    __slots__ = (
+        "body",
+        "group",
+        "keys",
+        "kind",
+        "namespace",
+        "notes",
+        "properties",
+        "sharding_key",
+        "tags",
+        "topic",
+        "when",
+    )
 
     def __init__(
         self,
@@ -53,6 +70,11 @@ class Sending:
         keys: str | Sequence[str] | None = None,
         tags: str | None = None,
         properties: Mapping[str, str] | None = None,
+        sharding_key: str | None = None,
+        when: When = 0,
+        *,
+        group: str = "",
+        namespace: str = "",
     ) -> None:
         self.kind = kind
         self.topic = topic
@@ -60,6 +82,10 @@ class Sending:
         self.keys = keys
         self.tags = tags
         self.properties: dict[str, str] = dict(properties) if properties else {}
+        self.sharding_key = sharding_key
+        self.when = when
+        self.group = group
+        self.namespace = namespace
         self.notes: dict[object, Any] = {}
 
     def __repr__(self) -> str:
@@ -118,23 +144,37 @@ class SendHook:
 class Hooks:
     """The hooks of one producer, in order; those after a send in reverse."""
 
-    def __init__(self, hooks: Sequence[SendHook]) -> None:
+    def __init__(self, hooks: Sequence[SendHook], group: str = "", namespace: str = "") -> None:
         self._hooks = tuple(hooks)
+        self._group, self._namespace = group, namespace
 
     def __bool__(self) -> bool:
         return bool(self._hooks)
 
     def before(
         self,
-        kind: SendingKind,
         topic: str,
         body: object,
         keys: str | Sequence[str] | None,
         tags: str | None,
         properties: Mapping[str, str] | None,
+        sharding_key: str | None = None,
+        when: When = 0,
+        kind: SendingKind = "send",
     ) -> Sending:
         """A message is about to be taken."""
-        sending = Sending(kind, topic, body, keys, tags, properties)
+        sending = Sending(
+            kind,
+            topic,
+            body,
+            keys,
+            tags,
+            properties,
+            sharding_key,
+            when,
+            group=self._group,
+            namespace=self._namespace,
+        )
         for number, hook in enumerate(self._hooks):
             try:
                 hook.before_send(sending)

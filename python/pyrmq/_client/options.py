@@ -194,7 +194,7 @@ class ConfiguredProducer(ABC):
     ) -> None:
         given = {name: value for name, value in locals().items() if name != "self"}
         self._options = ProducerOptions(**given)
-        self._hooks = Hooks(hooks)
+        self._hooks = Hooks(hooks, group, namespace)
         self._open()
 
     @abstractmethod

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, Protocol, cast
 
+from pyrmq._client.hooks import Hooks, Sending, SendingKind
 from pyrmq.errors import BatchSendError, ConfigError, RmqError
 from pyrmq.message import Body, Message, QueueId, SendResult, When
 
@@ -164,6 +165,11 @@ class Extras:
         self.sharding_key = sharding_key
         self.when = when
         self.flag = flag
+
+    def before(self, hooks: Hooks, kind: SendingKind, topic: str, body: object) -> Sending:
+        """Tell a producer's hooks that a message with these is about to be taken."""
+        given = (self.keys, self.tags, self.properties, self.sharding_key, self.when)
+        return hooks.before(topic, body, *given, kind)
 
 
 PLAIN = Extras()

@@ -213,7 +213,7 @@ class Producer(ConfiguredProducer):
             return await self._hand_over(
                 eager, topic, body, keys, tags, properties, sharding_key, when, flag, queue, timeout
             )
-        sending = self._hooks.before("send", topic, body, keys, tags, properties)
+        sending = self._hooks.before(topic, body, keys, tags, properties, sharding_key, when)
         properties = sending.properties
         try:
             future = await self._hand_over(
@@ -278,7 +278,7 @@ class Producer(ConfiguredProducer):
         """Send between the hooks."""
         if not self._hooks:
             return await send(extras)
-        sending = self._hooks.before(kind, topic, body, extras.keys, extras.tags, extras.properties)
+        sending = extras.before(self._hooks, kind, topic, body)
         extras.properties = sending.properties
         return await self._told(sending, send(extras))
 
@@ -343,7 +343,7 @@ class Producer(ConfiguredProducer):
         """
         sending = None
         if self._hooks:
-            sending = self._hooks.before("batch", topic, None, keys, tags, properties)
+            sending = self._hooks.before(topic, None, keys, tags, properties, kind="batch")
             added = sending.properties.items() - (properties or {}).items()
             messages = with_properties(messages, dict(added))
             properties = sending.properties
