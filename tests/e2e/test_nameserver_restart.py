@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+import threading
+import time
+from typing import TYPE_CHECKING, Self
 
 from tests.e2e.wire import await_true
 
@@ -32,6 +34,7 @@ def broker(home: Path, names: NameServer) -> Broker:
         listen_port=0,
         bind_address=HOST,
         broker_ip1=HOST,
+        broker_name=home.name,
         namesrv_addr=names.address,
         store_path_root_dir=home / "store",
         mapped_file_size_commit_log=1 << 20,
@@ -51,4 +54,50 @@ def test_a_name_server_that_comes_back_is_whole_again(tmp_path: Path) -> None:
             names.stop(0)
             names.start()
             await_true(lambda: knows_broker(names))
+            assert names.topics() == before
+
+
+class LostTime:
+    """How much later than asked a thread wakes up: what a busy machine takes from everybody."""
+
+    STEP = 0.005
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        while True:
+            began = time.monotonic()
+            if self._stop.wait(self.STEP):
+                return
+            self.seconds += max(0.0, time.monotonic() - began - self.STEP)
+
+    def __enter__(self) -> Self:
+        """Begin to measure."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End it."""
+        self._stop.set()
+        self._thread.join()
+
+
+def test_a_name_server_started_anew_knows_our_brokers_within_a_second(tmp_path: Path) -> None:
+    names = name_server(tmp_path, free_port())
+    with names, broker(tmp_path / "a", names), broker(tmp_path / "b", names):
+        for round_ in range(4):
+            await_true(lambda: len(names.brokers()) == 2)
+            before = names.topics()
+            # Stopped for different times, so that the brokers' tries fall anywhere.
+            names.stop(0)
+            threading.Event().wait(0.15 * round_)
+            names.start()
+            with LostTime() as lost:
+                began = time.monotonic()
+                await_true(lambda: len(names.brokers()) == 2)
+                took = time.monotonic() - began
+            assert took - lost.seconds <= 1.0, (round_, took, lost.seconds)
             assert names.topics() == before

@@ -145,6 +145,7 @@ class Sequence:
             (6, self.again),
             (2, self.unregister),
             (2, self.close),
+            (1, self.expire),
             (1, self.single_of_an_unknown_id),
             (1, self.bad_registration),
             (3, self.data_version),
@@ -211,7 +212,9 @@ class Sequence:
             for topic in chosen
         )  # fmt: skip
 
-    def _register(self, broker: Broker, *, crc: str = "right") -> _core.Command:
+    def _register(
+        self, broker: Broker, *, crc: str = "right", timeout_ms: int | None = None
+    ) -> _core.Command:
         pick, kind = self.random, self.kinds[broker.name]
         old = not kind.filters and not kind.mapped and kind.acting is None
         version = pick.choice((30, 333, 399, 513, 513)) if old else 513
@@ -233,6 +236,8 @@ class Sequence:
             "compressed": "true" if compressed else "false",
             "bodyCrc32": {"right": str(check), "none": "0", "wrong": str(check ^ 1)}[crc],
         }
+        if timeout_ms is not None:
+            fields["heartbeatTimeoutMillis"] = str(timeout_ms)
         if kind.acting is not None:
             fields["enableActingMaster"] = kind.acting
         if kind.zone is not None:
@@ -317,6 +322,28 @@ class Sequence:
         for side in self.sides:
             side.close(broker.address)
         self._await_gone(broker)
+
+    def expire(self) -> None:
+        """A process comes, and is silent for longer than it said that it would be."""
+        pick = self.random
+        name, number = pick.choice(list(self.kinds)), pick.randrange(3)
+        if self._holder(name, number) is not None:
+            return
+        broker = Broker(
+            name=name,
+            id=number,
+            address=self._fresh_address(),
+            topics=self._configs(2),
+            version=Version(state=0, counter=1),
+        )
+        if self._register(broker, timeout_ms=1).code != 0:
+            return
+        self.live[broker.address] = broker
+        self.history.append(f"{broker.address} expires")
+        self._await_gone(broker)
+        # The real one has closed the connection.
+        for side in self.sides:
+            side.close(broker.address)
 
     def _await_gone(self, broker: Broker) -> None:
         del self.live[broker.address]

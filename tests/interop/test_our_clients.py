@@ -10,7 +10,8 @@ import pytest
 
 from pyrmq import Producer, PullConsumer
 from pyrmq.admin import Admin
-from pyrmq.errors import RmqError
+from pyrmq.codes import ResponseCode
+from pyrmq.errors import BrokerError
 from tests.interop.driver import bodies
 
 if TYPE_CHECKING:
@@ -234,12 +235,20 @@ def test_we_seek_by_time_and_know_the_bounds(driver: Driver, cluster: Cluster, t
 
 
 def test_errors_of_the_real_broker_carry_its_code(cluster: Cluster, topic: str) -> None:
+    # Over the broker's own bound, so that only the broker can refuse it.
+    size = 5 << 20
     with (
-        Producer(name_server=cluster.namesrv, retries=0) as producer,
-        pytest.raises(RmqError) as refused,
+        Producer(
+            name_server=cluster.namesrv,
+            retries=0,
+            max_message_bytes=2 * size,
+            compress_over_bytes=None,
+        ) as producer,
+        pytest.raises(BrokerError) as refused,
     ):
-        producer.send(topic, b"x", queue=99)
-    assert str(refused.value)
+        producer.send(topic, b"x" * size)
+    assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
+    assert refused.value.remark
 
 
 def test_a_topic_is_created_on_the_real_broker_by_our_first_send(

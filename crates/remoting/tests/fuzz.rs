@@ -7,9 +7,16 @@
 use bytes::BytesMut;
 use pyrmq_remoting::body::{self, Body, Json, Style, TopicConfig};
 use pyrmq_remoting::frame::{self, Limits};
+use pyrmq_remoting::message::batch;
+use pyrmq_remoting::message::compress::{Codec, decompress};
+use pyrmq_remoting::message::properties::Properties;
+use pyrmq_remoting::message::record::Record;
 use pyrmq_remoting::{Language, header};
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+/// Bytes that a compressed body may grow to here.
+const UNPACKED: usize = 1 << 20;
 
 /// Xorshift: the same damage for the same seed on every machine.
 struct Random(u64);
@@ -119,8 +126,48 @@ fn take(bytes: &[u8]) {
         header::PullMessageRequestHeader::decode(&command.fields).ok();
         header::PullMessageResponseHeader::decode(&command.fields).ok();
         header::RegisterBrokerRequestHeader::decode(&command.fields).ok();
-        take_body(command.body.as_deref().unwrap_or_default());
+        let body = command.body.as_deref().unwrap_or_default();
+        take_body(body);
+        take_messages(body);
+        for (_, text) in command.fields.iter() {
+            take_properties(text);
+        }
     }
+}
+
+/// As a consumer reads the body of a pull's answer, and a broker that of a send: records, batches, properties,
+/// compressed bodies.
+fn take_messages(bytes: &[u8]) {
+    let mut rest = bytes;
+    while let Ok(record) = Record::decode(rest) {
+        if let Ok(text) = record.properties.as_str() {
+            take_properties(text);
+        }
+        for codec in [Codec::Zlib, Codec::Lz4, Codec::Zstd] {
+            if let Ok(plain) = decompress(codec, record.body, UNPACKED) {
+                assert!(plain.len() <= UNPACKED);
+            }
+        }
+        assert!(record.size > 0 && record.size <= rest.len());
+        rest = &rest[record.size..];
+    }
+    let mut rest = bytes;
+    while let Ok((item, used)) = batch::decode(rest) {
+        assert!(used > 0 && used <= rest.len());
+        std::hint::black_box(&item);
+        rest = &rest[used..];
+    }
+    for codec in [Codec::Zlib, Codec::Lz4, Codec::Zstd] {
+        if let Ok(plain) = decompress(codec, bytes, UNPACKED) {
+            assert!(plain.len() <= UNPACKED);
+        }
+    }
+}
+
+fn take_properties(text: &str) {
+    let pairs = Properties::new(text);
+    assert!(pairs.iter().count() <= text.len() + 1);
+    std::hint::black_box(pairs.get("KEYS"));
 }
 
 fn take_body(bytes: &[u8]) {
