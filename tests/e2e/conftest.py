@@ -1,4 +1,4 @@
-"""A cluster for all tests of this folder, and a topic of its own for each."""
+"""A cluster of two brokers for all tests of this folder, and a topic of its own for each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NUMBERS = count()
 
 @pytest.fixture(scope="session")
 def shared() -> Iterator[Cluster]:
-    with cluster() as running:
+    with cluster(brokers=2) as running:
         yield running
 
 

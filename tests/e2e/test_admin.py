@@ -33,15 +33,16 @@ def test_a_topic_is_changed_where_it_exists(address: str, topic: str) -> None:
     with Admin(name_server=address) as admin:
         admin.create_topic(topic, queues=2)
         admin.create_topic(topic, read_queues=6, write_queues=5, brokers=["broker-a"])
-        (queues,) = admin.route(topic).queues
-        assert (queues.read_queues, queues.write_queues) == (6, 5)
+        found = {one.broker: one for one in admin.route(topic).queues}
+    assert (found["broker-a"].read_queues, found["broker-a"].write_queues) == (6, 5)
+    assert (found["broker-b"].read_queues, found["broker-b"].write_queues) == (2, 2)
 
 
 def test_clusters_and_brokers_are_listed(address: str) -> None:
     with Admin(name_server=address) as admin:
         clusters = admin.cluster()
     assert list(clusters) == ["DefaultCluster"]
-    assert [broker.name for broker in clusters["DefaultCluster"]] == ["broker-a"]
+    assert [one.name for one in clusters["DefaultCluster"]] == ["broker-a", "broker-b"]
 
 
 def test_wrong_names_are_told_with_the_right_ones(address: str, topic: str) -> None:

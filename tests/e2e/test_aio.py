@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyrmq import ClosedError, ConfigError, MessageError, NameServerUnreachable, TopicNotFound
+from pyrmq import (
+    Admin,
+    ClosedError,
+    ConfigError,
+    MessageError,
+    NameServerUnreachable,
+    TopicNotFound,
+)
 from pyrmq.aio import Producer, PullConsumer
 from pyrmq.errors import RouteError
 
@@ -39,7 +46,7 @@ def test_a_thousand_tasks_each_await_their_send_without_a_thread(address: str, t
             before = threading.active_count()
             results = await asyncio.gather(*(producer.send(topic, str(n)) for n in range(1000)))
             assert threading.active_count() == before
-            assert len({(r.queue_id, r.queue_offset) for r in results}) == 1000
+            assert len({(r.broker, r.queue_id, r.queue_offset) for r in results}) == 1000
             batch = await producer.send_batch(topic, (str(n) for n in range(1000)))
             assert len({r.message_id for r in batch}) == 1000
             await producer.send_oneway(topic, b"x")
@@ -71,6 +78,10 @@ def test_messages_come_by_async_for(address: str, topic: str) -> None:
 
 
 def test_a_poll_wakes_up_when_a_message_comes(address: str, topic: str) -> None:
+    with Admin(name_server=address) as admin:
+        # On every broker before anybody reads it: a reader looks for new brokers every 30 s.
+        admin.create_topic(topic)
+
     async def main() -> None:
         async with (
             Producer(name_server=address) as producer,

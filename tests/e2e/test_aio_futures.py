@@ -46,7 +46,7 @@ def test_everything_that_takes_futures_takes_ours(address: str, topic: str) -> N
             await asyncio.sleep(0)
             assert await producer.flush()
             gathered = await waiting
-            assert len({(one.queue_id, one.queue_offset) for one in gathered}) == 50
+            assert len({(one.broker, one.queue_id, one.queue_offset) for one in gathered}) == 50
             assert isinstance(await shielded, SendResult)
             assert await task is futures[51].result()
             done, pending = await asyncio.wait(futures)

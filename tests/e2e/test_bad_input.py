@@ -78,11 +78,11 @@ def test_a_queue_that_is_none_is_refused_and_a_selector_may_raise(
         (QueueId("other", "broker-a", 0), ConfigError, "is not of topic"),
         (lambda _: None, ConfigError, "it must return a queue"),
         (lambda _: True, ConfigError, "it must return a queue"),
-        (lambda _: 99, ConfigError, "there are 4 queues"),
-        (lambda _: QueueId(topic, "broker-b", 0), ConfigError, "not among the topic's queues"),
+        (lambda _: 99, ConfigError, "there are 8 queues"),
+        (lambda _: QueueId(topic, "broker-x", 0), ConfigError, "not among the topic's queues"),
         (lambda _: 1 // 0, ZeroDivisionError, "division"),
         (99, RouteError, "not among its writable queues"),
-        (QueueId(topic, "broker-b", 0), RouteError, "not among its writable queues"),
+        (QueueId(topic, "broker-x", 0), RouteError, "not among its writable queues"),
     ]
     with form(name_server=address) as ways:
         ways["send"](topic, b"x")

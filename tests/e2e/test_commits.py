@@ -25,7 +25,7 @@ QUEUES = 2
 MESSAGES = 5
 
 
-def fill(address: str, topic: str, brokers: int = 1) -> int:
+def fill(address: str, topic: str, brokers: int = 2) -> int:
     """Send to every queue; gives how many messages there are."""
     with Admin(name_server=address) as admin:
         admin.create_topic(topic, queues=QUEUES)
@@ -89,7 +89,7 @@ def test_without_auto_commit_giving_a_queue_back_commits_nothing(address: str, t
         take(one, count)
         with PullConsumer(name_server=address, group="manual-share", auto_commit=None) as two:
             two.subscribe(topic)
-            await_true(lambda: len(one.assignment()) == len(two.assignment()) == QUEUES // 2)
+            await_true(lambda: len(one.assignment()) == len(two.assignment()) == QUEUES)
             assert set(committed(address, "manual-share", topic).values()) == {None}
         one.assign([])
         assert set(committed(address, "manual-share", topic).values()) == {None}

@@ -37,8 +37,8 @@ def test_a_consumer_of_the_namespace_knows_topics_by_their_plain_names(
         queue = consumer.queues(topic)[0]
         assert queue.topic == topic
         consumer.commit()
-        assert consumer.bounds(queue) == (0, 2)
-        assert consumer.committed(queue) == 2
+        assert consumer.bounds(queue) == (0, 1)
+        assert consumer.committed(queue) == 1
         consumer.seek(queue, 0)
         assert consumer.poll(timeout=10)[0].queue_offset == 0
     with Admin(name_server=address) as admin:

@@ -60,16 +60,16 @@ class Reports:
         return [result for _, result in self.all if result is not None]
 
 
-def stored(address: str, topic: str, count: int) -> dict[tuple[int, int], tuple[str, bytes]]:
-    """What a topic holds: by queue and offset the unique id and the body."""
-    found: dict[tuple[int, int], tuple[str, bytes]] = {}
+def stored(address: str, topic: str, count: int) -> dict[tuple[str, int, int], tuple[str, bytes]]:
+    """What a topic holds: by broker, queue and offset the unique id and the body."""
+    found: dict[tuple[str, int, int], tuple[str, bytes]] = {}
     with PullConsumer(name_server=address, group=f"stored-{topic}") as consumer:
         consumer.subscribe(topic)
         while len(found) < count:
             messages = consumer.poll(timeout=10)
             assert messages, f"only {len(found)} of {count} messages came"
             for m in messages:
-                found[m.queue_id, m.queue_offset] = (m.message_id, m.body)
+                found[m.broker, m.queue_id, m.queue_offset] = (m.message_id, m.body)
     return found
 
 
@@ -85,8 +85,10 @@ def test_each_message_of_a_batch_gets_the_result_of_its_own(address: str, topic:
     assert stats.frames < 500
     assert stats.batch_size > 10
     found = stored(address, topic, 5000)
-    bodies = {found[r.queue_id, r.queue_offset] for r in reports.results}
-    assert {(r.message_id, found[r.queue_id, r.queue_offset][1]) for r in reports.results} == bodies
+    bodies = {found[r.broker, r.queue_id, r.queue_offset] for r in reports.results}
+    assert {
+        (r.message_id, found[r.broker, r.queue_id, r.queue_offset][1]) for r in reports.results
+    } == bodies
     assert {int(body) for _, body in bodies} == set(range(5000))
 
 
@@ -129,7 +131,7 @@ def test_messages_of_one_key_keep_their_order_from_the_first_on(address: str, to
         bodies[body.decode()[0]].append(float(body.decode()[1:]))
     for key, numbers in bodies.items():
         assert numbers == sorted(numbers), key
-        assert len({result.queue_id for result in reports[key].results}) == 1
+        assert len({(one.broker, one.queue_id) for one in reports[key].results}) == 1
 
 
 def test_a_delayed_a_large_and_a_plain_message_of_a_key_keep_their_order(
@@ -320,16 +322,18 @@ def test_a_selector_chooses_the_queue(address: str, topic: str) -> None:
         admin.create_topic(topic, queues=4)
     with Producer(name_server=address) as producer:
         assert producer.send(topic, b"x", queue=third).queue_id == 2
-        assert producer.send(topic, b"x", queue=lambda queues: len(queues) - 1).queue_id == 3
-        with pytest.raises(ConfigError, match="the selector returned 4, there are 4 queues"):
-            producer.send(topic, b"x", queue=lambda _: 4)
+        last = producer.send(topic, b"x", queue=lambda queues: len(queues) - 1)
+        assert (last.broker, last.queue_id) == ("broker-b", 3)
+        with pytest.raises(ConfigError, match="the selector returned 8, there are 8 queues"):
+            producer.send(topic, b"x", queue=lambda _: 8)
         with pytest.raises(ConfigError, match="the selector returned None"):
             producer.send(topic, b"x", queue=lambda _: None)  # type: ignore[arg-type, return-value]
         with pytest.raises(ConfigError, match="not among the topic's queues"):
             producer.send(topic, b"x", queue=lambda _: QueueId(topic, "else", 0))
         with pytest.raises(ZeroDivisionError):
             producer.send(topic, b"x", queue=lambda _: 1 // 0)
-    assert seen[0] == [QueueId(topic, "broker-a", number) for number in range(4)]
+    brokers = ("broker-a", "broker-b")
+    assert seen[0] == [QueueId(topic, broker, n) for broker in brokers for n in range(4)]
 
 
 def test_the_five_causes_of_no_route_are_told_apart(address: str, topic: str) -> None:
@@ -374,6 +378,10 @@ def test_a_namespace_keeps_names_apart(address: str, topic: str) -> None:
 @pytest.mark.parametrize("to", [ProducerOptions.trace_topic, "my-traces"])
 def test_traces_tell_of_each_frame_in_apaches_form(address: str, to: str) -> None:
     name = f"traced-{to}"
+    if to == "my-traces":
+        # On every broker before anybody reads it: a reader looks for new brokers every 30 s.
+        with Admin(name_server=address) as admin:
+            admin.create_topic(to)
     with Producer(name_server=address, group="tracing", trace=True, trace_topic=to) as producer:
         sent = [producer.send(name, b"x" * n, keys=["a", "b"], tags="t") for n in range(1, 31)]
         for _ in range(3):
@@ -521,7 +529,7 @@ def test_aio_back_pressure_waits_and_loses_nothing(address: str, topic: str) -> 
     async def main() -> None:
         async with aio.Producer(name_server=address, max_in_flight=7) as producer:
             results = await asyncio.gather(*(producer.send(topic, str(n)) for n in range(700)))
-            assert len({(r.queue_id, r.queue_offset) for r in results}) == 700
+            assert len({(r.broker, r.queue_id, r.queue_offset) for r in results}) == 700
             await producer.send(topic, b"x", queue=lambda queues: queues[0])
 
     asyncio.run(asyncio.wait_for(main(), 25))

@@ -128,7 +128,7 @@ def test_every_argument_means_what_it_says(form: type[Producer], address: str, t
         producer.produce(topic, b"then", deliver_at=soon)
         assert producer.flush()
         assert producer.stats().confirmed == 10
-    assert asked == [4]
+    assert asked == [8]
     assert [error for error, _ in told] == [None, None]
 
     found: dict[bytes, ReceivedMessage] = {}

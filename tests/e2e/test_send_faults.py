@@ -57,7 +57,7 @@ def test_a_gathered_batch_that_is_too_long_for_the_broker_fails_nobody(
         stats = producer.stats()
     assert len(told) == count
     assert {error for error, _ in told.values()} == {None}
-    places = [(sent.queue_id, sent.queue_offset) for _, sent in told.values() if sent]
+    places = [(sent.broker, sent.queue_id, sent.queue_offset) for _, sent in told.values() if sent]
     assert len(set(places)) == count
     ids = {sent.message_id: number for number, (_, sent) in told.items() if sent}
     assert (stats.confirmed, stats.failed, stats.in_flight) == (count, 0, 0)
@@ -101,7 +101,10 @@ def test_asynchronous_sends_are_split_too(narrow: Cluster, topic: str) -> None:
             sends = (producer.send(topic, bytes(100)) for _ in range(500))
             return await asyncio.gather(*sends)
 
-    assert len({(sent.queue_id, sent.queue_offset) for sent in asyncio.run(main())}) == 500
+    assert (
+        len({(sent.broker, sent.queue_id, sent.queue_offset) for sent in asyncio.run(main())})
+        == 500
+    )
 
 
 def test_a_full_window_says_what_is_full_and_what_to_raise(address: str, topic: str) -> None:

@@ -13,7 +13,16 @@ import pytest
 from tests.interop.ask import await_registered
 from tests.interop.ours import OurBroker, OurNameServer
 
-from pyrmq import ConfigError, Message, MessageError, Producer, PullConsumer, RouteError, aio
+from pyrmq import (
+    Admin,
+    ConfigError,
+    Message,
+    MessageError,
+    Producer,
+    PullConsumer,
+    RouteError,
+    aio,
+)
 from pyrmq.errors import BatchSendError, BrokerError, MessageRefused, PermissionDenied
 from pyrmq.testing import Cluster, cluster
 
@@ -155,13 +164,15 @@ def handle(*parts: str) -> str:
 def test_recall_tells_what_is_wrong(address: str, topic: str) -> None:
     good = handle("v1", topic, "broker-a", "1893456000001", "0A" * 16)
     wrong = ("", "nonsense", "äöü", handle("v2", "a", "b", "1", "c"), handle("v1", topic, "b"))
+    with Admin(name_server=address) as admin:
+        admin.create_topic(topic)
     with Producer(name_server=address) as producer:
         producer.send(topic, b"x")
         for text in wrong:
             with pytest.raises(ConfigError, match="is no recall handle"):
                 producer.recall(topic, text)
         with pytest.raises(RouteError, match="the broker that the handle names is not alive"):
-            producer.recall(topic, handle("v1", topic, "broker-b", "1", "c"))
+            producer.recall(topic, handle("v1", topic, "broker-x", "1", "c"))
         with pytest.raises(PermissionDenied, match="operation is forbidden"):
             producer.recall(topic, good)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyrmq import (
+    Admin,
     BrokerError,
     ClosedError,
     ConfigError,
@@ -354,6 +355,10 @@ def test_closing_tells_who_waits_for_a_reply(address: str, topic: str) -> None:
 
 
 def test_aio_asks_and_answers(address: str, topic: str) -> None:
+    with Admin(name_server=address) as admin:
+        # On every broker before anybody reads it: a reader looks for new brokers every 30 s.
+        admin.create_topic(topic)
+
     async def main() -> None:
         async with (
             aio.Producer(name_server=address, group=f"asker-{topic}") as producer,
