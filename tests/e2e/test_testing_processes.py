@@ -178,6 +178,32 @@ def test_the_servers_end_with_the_test_process(how: str, number: signal.Signals 
                 os.kill(child, signal.SIGKILL)
 
 
+FORKING = """
+import os, sys
+from pyrmq import Producer
+from pyrmq.testing import cluster
+with cluster(processes=sys.argv[1] == "True") as rocketmq:
+    if os.fork() == 0:
+        sys.exit()
+    os.wait()
+    with Producer(name_server=rocketmq.name_server) as producer:
+        print(producer.send("orders", b"coffee").status.name, rocketmq.store.is_dir())
+"""
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_forked_child_that_leaves_the_block_ends_nothing(*, processes: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING, str(processes)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=25,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+    )
+    assert done.stdout == "SEND_OK True\n"
+
+
 @pytest.mark.nightly
 def test_the_starts_keep_their_promise() -> None:
     """The best of ten: a busy machine makes some of them slow."""

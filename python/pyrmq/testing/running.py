@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from contextlib import contextmanager
@@ -29,7 +30,6 @@ from pyrmq.testing.members import (
 from pyrmq.testing.process import DiskOfProcess, InOwnProcess
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
 
     from pyrmq.testing.faults import DiskFaults
@@ -189,15 +189,18 @@ def cluster(
         faults=faults,
         temporary=store is None,
     )
+    owner = os.getpid()
     try:
         running = plan.assemble(brokers, name_servers)
         try:
             running.start()
             yield running
         finally:
-            running.stop()
+            # A forked child that leaves the block leaves the servers and files of its parent alone.
+            if os.getpid() == owner:
+                running.stop()
     finally:
-        if store is None:
+        if store is None and os.getpid() == owner:
             shutil.rmtree(folder, ignore_errors=True)
 
 
