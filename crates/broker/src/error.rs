@@ -125,10 +125,13 @@ impl Refusal {
         Self::new(code, error.to_string())
     }
 
-    /// A message that is stored but not known to be on disk.
-    pub fn of_flush(error: &StoreError) -> Self {
+    /// A message that is stored but not known to be on disk: the next start may find it. The answer says where it lies,
+    /// by which a producer tells it from one that was not stored. A half gets a code after which no producer stores it
+    /// again elsewhere, where both could be committed.
+    pub fn of_flush(error: &StoreError, half: bool) -> Self {
         let code = match error {
             StoreError::FlushTimeout { .. } => response::FLUSH_DISK_TIMEOUT,
+            _ if half => response::FLUSH_DISK_TIMEOUT,
             _ => response::SERVICE_NOT_AVAILABLE,
         };
         Self::new(code, error.to_string())

@@ -29,15 +29,37 @@ async fn a_failed_flush_is_never_answered_with_success() {
     disk.fail(Operation::Sync, "commitlog", 0, Fault::Error(ErrorKind::Other));
     let lost = site.send("T", b"lost", "").await;
     assert_eq!(lost.code, response::SERVICE_NOT_AVAILABLE, "{:?}", lost.remark);
+    assert_eq!(
+        lost.fields.get("queueOffset"),
+        Some("1"),
+        "a producer is told that it is in the log"
+    );
     // The log stays closed even when the disk seems well again: what the failed flush held is gone.
     disk.heal();
     let next = site.send("T", b"next", &properties(&[("WAIT", "false")])).await;
     assert_eq!(next.code, response::SERVICE_NOT_AVAILABLE);
+    assert_eq!(next.fields.get("queueOffset"), None, "this one is not");
     assert!(next.remark.unwrap().contains("read-only"));
     assert!(site.broker.health().store.read_only.is_some());
     // Reading goes on.
     let got = site.ask_ok(pull("G", "T", 0, "*", None)).await;
     assert_eq!(records(&got)[0].1, b"good");
+    drop(site.broker.stop(common::LIMIT).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_half_whose_flush_failed_is_told_as_stored_so_that_no_producer_stores_it_again() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let site = start(&dir, &disk, "SYNC_FLUSH");
+    site.send_ok("T", b"good", "").await;
+    disk.fail(Operation::Sync, "commitlog", 0, Fault::Error(ErrorKind::Other));
+    let half = properties(&[("TRAN_MSG", "true"), ("PGROUP", "G"), ("UNIQ_KEY", "0A01")]);
+    let lost = site.send("T", b"half", &half).await;
+    assert_eq!(lost.code, response::FLUSH_DISK_TIMEOUT, "{:?}", lost.remark);
+    assert!(lost.remark.unwrap().contains("injected"));
+    assert!(lost.fields.get("queueOffset").is_some());
+    disk.heal();
     drop(site.broker.stop(common::LIMIT).await);
 }
 

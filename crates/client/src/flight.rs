@@ -65,6 +65,8 @@ pub(crate) struct Flight {
     spent: u32,
     last: Option<ClientError>,
     may_exist: bool,
+    // Of an earlier attempt: stored, but not flushed or replicated in time. It holds where no later attempt does better.
+    stored: Option<Box<SendResult>>,
     // Where the last attempt went, and by which route while it is written.
     queue: Option<PublishedQueue>,
     route: Option<Arc<TopicRoute>>,
@@ -82,6 +84,8 @@ enum Verdict {
     Stored(SendResult),
     /// Worth another attempt; true: the message may have been stored by this one.
     Elsewhere(ClientError, bool),
+    /// The same for one that did store it, though not as safely as it was asked to.
+    Better(ClientError, SendResult),
     Refused(ClientError, bool),
 }
 
@@ -153,6 +157,7 @@ impl Flight {
             spent: 0,
             last: None,
             may_exist: false,
+            stored: None,
             queue: None,
             route: None,
             attempt_started: now,
@@ -253,8 +258,15 @@ impl Flight {
         let region = self.region(&outcome);
         let verdict = self.judge(queue, outcome);
         self.learn(queue, &verdict);
-        if let Verdict::Elsewhere(error, may_exist) | Verdict::Refused(error, may_exist) = &verdict {
-            self.note(queue, error, *may_exist);
+        match &verdict {
+            Verdict::Stored(_) => {}
+            Verdict::Better(error, _) => self.note(queue, error, true),
+            Verdict::Elsewhere(error, may_exist) | Verdict::Refused(error, may_exist) => {
+                self.note(queue, error, *may_exist);
+                if let Some(stored) = &mut self.stored {
+                    stored.may_be_duplicate |= may_exist;
+                }
+            }
         }
         match verdict {
             Verdict::Stored(mut result) => {
@@ -264,6 +276,11 @@ impl Flight {
                     self.trace(queue, &result, &region);
                 }
                 self.finish(Ok(result));
+            }
+            Verdict::Better(error, result) => {
+                self.stored = Some(Box::new(result));
+                self.queue = Some(whole);
+                self.again(error, true);
             }
             Verdict::Refused(error, may_exist) => {
                 self.may_exist |= may_exist;
@@ -375,24 +392,27 @@ impl Flight {
             }
         };
         let Some(status) = SendStatus::from_code(answer.code) else {
+            // A broker that says where the message lies has it in its log, whatever failed then (an fsync).
+            let may_exist = answer.fields.get("queueOffset").is_some();
             let error = ClientError::answer(WHAT, &queue.address, answer.code, answer.remark);
             let is_worth_it = !(self.can_be_split() && is_illegal(&error));
             return if is_worth_it && self.shared.options.retry_codes.contains(&answer.code) {
-                Verdict::Elsewhere(error, false)
+                Verdict::Elsewhere(error, may_exist)
             } else {
-                Verdict::Refused(error, false)
+                Verdict::Refused(error, may_exist)
             };
         };
         match self.result(queue, status, &answer) {
-            Ok(result) if status != SendStatus::Ok && self.shared.options.retry_not_stored_ok => {
-                if self.attempts < self.allowed() && self.started.elapsed() < self.timeout {
-                    let code = answer.code;
-                    return Verdict::Elsewhere(
-                        ClientError::answer(WHAT, &queue.address, code, answer.remark),
-                        true,
-                    );
-                }
-                Verdict::Stored(result)
+            // What is bound to its queue, and a half, must not be stored a second time.
+            Ok(result)
+                if status != SendStatus::Ok
+                    && self.shared.options.retry_not_stored_ok
+                    && !(self.is_bound() || self.draft.is_half())
+                    && self.attempts < self.allowed()
+                    && self.started.elapsed() < self.timeout =>
+            {
+                let error = ClientError::answer(WHAT, &queue.address, answer.code, answer.remark);
+                Verdict::Better(error, result)
             }
             Ok(result) => Verdict::Stored(result),
             Err(error) => Verdict::Refused(error, true),
@@ -436,7 +456,7 @@ impl Flight {
     /// Tells the fault table and the routes what this attempt shows.
     fn learn(&self, queue: &PublishedQueue, verdict: &Verdict) {
         let (isolate, stale) = match verdict {
-            Verdict::Stored(_) => (false, false),
+            Verdict::Stored(_) | Verdict::Better(..) => (false, false),
             Verdict::Elsewhere(error, _) | Verdict::Refused(error, _) => match error {
                 ClientError::Net { source, .. } => (true, !matches!(**source, NetError::Busy { .. })),
                 ClientError::Answer { code, .. } => {
@@ -465,8 +485,14 @@ impl Flight {
         }
     }
 
-    /// Ends without a result, and says all that is known.
+    /// Ends without a better result, and says all that is known.
     pub(crate) fn give_up(mut self: Box<Self>, last: ClientError, in_time: bool) {
+        if let Some(mut stored) = self.stored.take() {
+            stored.tried = std::mem::take(&mut self.tried);
+            stored.message_id = std::mem::take(&mut self.draft.message_id);
+            stored.attempts = self.attempts;
+            return self.finish(Ok(*stored));
+        }
         let queue = self.queue.take();
         let failure = SendFailure {
             topic: self.shared.options.client.unwrap_name(&self.draft.topic),

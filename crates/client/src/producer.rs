@@ -382,6 +382,7 @@ impl Producer {
         // A broker that is away must not hold up the end.
         drop(tokio::time::timeout(LAST_TRACES, self.shared.send_traces()).await);
         self.shared.shutdown.stop();
+        self.shared.routes.close();
         self.shared.heartbeat.unregister().await;
         self.shared.client.close().await;
         self.shared.tracker.wait(Duration::from_secs(1)).await;
@@ -392,6 +393,7 @@ impl Drop for Producer {
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::Release);
         self.shared.shutdown.stop();
+        self.shared.routes.close();
         self.shared.client.shut();
     }
 }

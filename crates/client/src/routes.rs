@@ -15,6 +15,7 @@ use pyrmq_routing::route::{MASTER_ID, PERM_WRITE, Published, Route};
 use pyrmq_routing::select::QueueSelector;
 use std::collections::HashMap;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -90,11 +91,17 @@ impl TopicRoute {
     }
 }
 
+/// What a client that is closed says.
+const CLOSED: ClientError = ClientError::Closed { what: "client" };
+
 /// What asking for a route gives.
 pub type Known = Result<Arc<TopicRoute>, ClientError>;
 
 /// Told what is known.
 type Callback = Box<dyn FnOnce(Known) + Send>;
+
+/// Failures of sends make at most one question about a topic in this time.
+const SUSPECT_AGAIN: Duration = Duration::from_millis(100);
 
 /// How often is looked for callbacks whose time is over while the name servers are asked.
 const LOOK: Duration = Duration::from_millis(20);
@@ -123,6 +130,9 @@ struct Shared {
     // Guards who waits for which topic; a topic with an entry is being asked for. Held while a new topic becomes
     // known, so that nobody overtakes those who wait: messages of one thread keep their order from the first on.
     asking: Mutex<HashMap<Arc<str>, Asking>>,
+    // Guards when a failure last made a question about a topic, and whether the next one is already to come.
+    suspected: Mutex<HashMap<Arc<str>, (Instant, bool)>>,
+    closed: AtomicBool,
 }
 
 impl std::fmt::Debug for Routes {
@@ -146,6 +156,8 @@ impl Routes {
             faults,
             known: RwLock::default(),
             asking: Mutex::default(),
+            suspected: Mutex::default(),
+            closed: AtomicBool::new(false),
         };
         Self {
             shared: Arc::new(shared),
@@ -175,12 +187,26 @@ impl Routes {
             drop(asking);
             return then(Ok(route));
         }
+        if self.shared.closed.load(Ordering::Acquire) {
+            drop(asking);
+            return then(Err(CLOSED));
+        }
         let first = !asking.contains_key(topic);
         let callbacks = &mut asking.entry(topic.clone()).or_default().callbacks;
         callbacks.push((by, Box::new(then)));
         drop(asking);
         if first {
             self.learn(topic);
+        }
+    }
+
+    /// What is known, else what the name servers say within this time.
+    pub async fn get_within(&self, topic: &Arc<str>, time: Duration) -> Known {
+        match self.known(topic) {
+            Some(route) => Ok(route),
+            None => tokio::time::timeout(time, self.refresh(topic))
+                .await
+                .unwrap_or_else(|_| Err(self.shared.unanswered())),
         }
     }
 
@@ -212,21 +238,62 @@ impl Routes {
         if self.enqueue(topic, Some(sender)) {
             self.learn(topic);
         }
-        receiver
-            .await
-            .unwrap_or(Err(ClientError::Closed { what: "client" }))
+        receiver.await.unwrap_or(Err(CLOSED))
     }
 
-    /// Asks in the background: what is known seems to be old.
+    /// Asks in the background: what is known seems to be old. While a broker is away each send says so: one question in
+    /// 100 ms serves them all, and the last of them is followed by one.
     pub fn suspect(&self, topic: &Arc<str>) {
+        let mut suspected = self.shared.suspected();
+        let now = Instant::now();
+        if let Some((at, again)) = suspected.get_mut(topic) {
+            let rest = SUSPECT_AGAIN.saturating_sub(now.saturating_duration_since(*at));
+            if *again {
+                return;
+            }
+            if !rest.is_zero() {
+                *again = true;
+                drop(suspected);
+                let (this, topic) = (self.clone(), topic.clone());
+                self.shared.tracker.spawn(async move {
+                    tokio::time::sleep(rest).await;
+                    this.shared.suspected().remove(&topic);
+                    this.suspect(&topic);
+                });
+                return;
+            }
+        }
+        suspected.insert(topic.clone(), (now, false));
+        drop(suspected);
         if self.enqueue(topic, None) {
             self.learn(topic);
+        }
+    }
+
+    /// Whoever waits for a route is told that the client is closed, and so is whoever asks from now on: a look-up that
+    /// hangs holds up nobody.
+    pub fn close(&self) {
+        self.shared.closed.store(true, Ordering::Release);
+        let waiting: Vec<Asking> = {
+            let mut asking = self.shared.asking();
+            asking.values_mut().map(std::mem::take).collect()
+        };
+        for asking in waiting {
+            for (_, callback) in asking.callbacks {
+                callback(Err(CLOSED));
+            }
+            // Tasks see that their sender is gone.
+            drop(asking.tasks);
         }
     }
 
     /// True when the caller must start to ask.
     fn enqueue(&self, topic: &Arc<str>, task: Option<oneshot::Sender<Known>>) -> bool {
         let mut asking = self.shared.asking();
+        if self.shared.closed.load(Ordering::Acquire) {
+            // The task sees that its sender is gone.
+            return false;
+        }
         let first = !asking.contains_key(topic);
         asking.entry(topic.clone()).or_default().tasks.extend(task);
         first
@@ -287,6 +354,10 @@ impl Routes {
 }
 
 impl Shared {
+    fn suspected(&self) -> MutexGuard<'_, HashMap<Arc<str>, (Instant, bool)>> {
+        self.suspected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn asking(&self) -> MutexGuard<'_, HashMap<Arc<str>, Asking>> {
         self.asking.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -332,14 +403,17 @@ impl Shared {
         };
         drop(asking);
         for (_, callback) in late {
-            callback(Err(ClientError::NameServers {
-                addresses: self.names.addresses().join(";"),
-                tried: format!(
-                    "{}: no answer within the time of the send",
-                    self.names.addresses().join(", ")
-                ),
-                unresolved: false,
-            }));
+            callback(Err(self.unanswered()));
+        }
+    }
+
+    /// The name servers have not answered in the time that somebody had.
+    fn unanswered(&self) -> ClientError {
+        let addresses = self.names.addresses();
+        ClientError::NameServers {
+            addresses: addresses.join(";"),
+            tried: format!("{}: no answer within the time of the call", addresses.join(", ")),
+            unresolved: false,
         }
     }
 

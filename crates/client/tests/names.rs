@@ -188,6 +188,68 @@ fn a_name_is_looked_up_at_once_when_nobody_answers() {
     send(&producer, "after-its-silence").unwrap();
 }
 
+/// A DNS server that takes questions and answers none.
+#[derive(Debug, Default)]
+struct SilentZone {
+    asked: Mutex<u32>,
+}
+
+impl Resolve for SilentZone {
+    fn resolve<'a>(&'a self, _: &'a str) -> Found<'a> {
+        *self.asked.lock().unwrap() += 1;
+        Box::pin(std::future::pending())
+    }
+}
+
+#[test]
+fn closing_while_a_name_is_looked_up_ends_every_send() {
+    let world = World::new(1);
+    let zone = Arc::new(SilentZone::default());
+    let producer = world.producer(|options| {
+        options.client.name_servers = vec![NAME.to_owned()];
+        options.client.resolver = zone.clone();
+        options.client.request_timeout = Duration::from_mins(1);
+    });
+    let long = Duration::from_mins(1);
+    let topic = "others".into();
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| send_within(&producer, "orders", long));
+        let asking = scope.spawn(|| world.runtime.block_on(producer.routes().get(&topic)));
+        let until = Instant::now() + WAIT;
+        while *zone.asked.lock().unwrap() == 0 || producer.gate().waiting() == 0 {
+            assert!(Instant::now() < until);
+            std::thread::yield_now();
+        }
+        world.runtime.block_on(producer.shut());
+        let error = sending.join().unwrap().unwrap_err();
+        assert!(matches!(error.cause(), ClientError::Closed { .. }), "{error}");
+        assert!(!error.failure().unwrap().may_exist);
+        let error = asking.join().unwrap().unwrap_err();
+        assert!(matches!(error, ClientError::Closed { .. }), "{error}");
+    });
+    assert_eq!(producer.gate().waiting(), 0);
+}
+
+#[test]
+fn a_route_is_waited_for_no_longer_than_asked_for() {
+    let world = World::new(1);
+    let producer = world.producer(|options| {
+        options.client.name_servers = vec![NAME.to_owned()];
+        options.client.resolver = Arc::new(SilentZone::default());
+        options.client.request_timeout = Duration::from_mins(1);
+    });
+    let topic = "orders".into();
+    let short = Duration::from_millis(50);
+    let found = world
+        .runtime
+        .block_on(async { producer.routes().get_within(&topic, short).await });
+    let error = found.unwrap_err();
+    assert!(
+        error.to_string().contains("within the time of the call"),
+        "{error}"
+    );
+}
+
 #[test]
 fn an_unknown_name_is_told_as_such() {
     let world = World::new(1);

@@ -10,6 +10,7 @@ use pyrmq_client::gate::Gate;
 use pyrmq_client::producer::{Producer, SendResult, SendStatus};
 use pyrmq_client::{ClientError, ProducerOptions};
 use pyrmq_remoting::codes::response;
+use pyrmq_remoting::message::sys_flag;
 use pyrmq_routing::fault::Schedule;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -21,13 +22,26 @@ fn send(
     target: Target,
     timeout: Duration,
 ) -> Receiver<Result<SendResult, ClientError>> {
+    launch(producer, body, target, timeout, false)
+}
+
+fn launch(
+    producer: &Producer,
+    body: &'static str,
+    target: Target,
+    timeout: Duration,
+    half: bool,
+) -> Receiver<Result<SendResult, ClientError>> {
     let topic: Arc<str> = "orders".into();
     let properties = Properties::new("orders", producer.ids());
     let id = properties.message_id().to_owned();
     let text = properties.finish().unwrap();
-    let draft = producer
+    let mut draft = producer
         .draft(&topic, Bytes::from_static(body.as_bytes()), text, id, 0, target)
         .unwrap();
+    if half {
+        draft.sys_flag |= sys_flag::TRANSACTION_PREPARED;
+    }
     assert!(producer.gate().enter(1, draft.body.len(), WAIT));
     let (sender, receiver) = channel();
     producer.send(
@@ -335,6 +349,168 @@ fn stored_but_not_flushed_is_a_result_and_tried_again_only_when_asked() {
             (status, 3),
             "stored all the same"
         );
+    }
+}
+
+#[test]
+fn an_unanswered_attempt_followed_by_a_refusal_leaves_the_outcome_unknown() {
+    for code in [
+        response::SYSTEM_ERROR,
+        response::NO_PERMISSION,
+        response::MESSAGE_ILLEGAL,
+        response::SYSTEM_BUSY,
+    ] {
+        let world = World::new(2);
+        world.script(0, &[Act::Silent]);
+        world.script(1, &[Act::Silent]);
+        let producer = world.producer(|options| options.retries = 1);
+        let short = Duration::from_millis(400);
+        let outcome = send(&producer, "x", Target::Any, short);
+        let held = || {
+            world
+                .brokers
+                .iter()
+                .any(|one| !one.held.lock().unwrap().is_empty())
+        };
+        let begin = Instant::now();
+        while !held() {
+            assert!(begin.elapsed() < WAIT);
+            std::thread::yield_now();
+        }
+        for broker in &world.brokers {
+            let mut acts = broker.acts.lock().unwrap();
+            acts.clear();
+            acts.extend([Act::Say(code); 100]);
+        }
+        let error = outcome.recv_timeout(WAIT).unwrap().unwrap_err();
+        let failure = error.failure().unwrap();
+        assert!(failure.may_exist, "{error}");
+        assert!(error.to_string().contains("the outcome is unknown"), "{error}");
+        let unknown: Vec<bool> = failure.tried.iter().map(|attempt| attempt.may_exist).collect();
+        assert_eq!(unknown[..2], [true, false], "{error}");
+        assert_eq!(failure.message_ids.len(), 32);
+    }
+}
+
+#[test]
+fn an_unanswered_attempt_whose_topic_then_has_no_queue_leaves_the_outcome_unknown() {
+    let world = World::new(1);
+    world.script(0, &[Act::Silent]);
+    let producer = world.producer(|_| ());
+    let outcome = send(&producer, "x", Target::Any, WAIT);
+    let begin = Instant::now();
+    while world.brokers[0].held.lock().unwrap().is_empty() {
+        assert!(begin.elapsed() < WAIT);
+        std::thread::yield_now();
+    }
+    // Its broker leaves the route, then the connection is lost.
+    world.leave(0);
+    let topic: Arc<str> = "orders".into();
+    world.runtime.block_on(producer.routes().refresh(&topic)).unwrap();
+    world.shutdown.stop_now();
+    let error = outcome.recv_timeout(WAIT).unwrap().unwrap_err();
+    assert!(matches!(error.cause(), ClientError::NoQueue { .. }), "{error}");
+    let failure = error.failure().unwrap();
+    assert_eq!((failure.attempts, failure.may_exist), (1, true), "{error}");
+    assert_eq!(failure.tried.len(), 1, "{error}");
+}
+
+#[test]
+fn a_result_that_is_not_as_safe_as_asked_is_kept_when_no_later_attempt_does_better() {
+    let late = response::FLUSH_DISK_TIMEOUT;
+    let keep = |options: &mut ProducerOptions| options.retry_not_stored_ok = true;
+    for then in [
+        Act::Silent,
+        Act::Say(response::SYSTEM_ERROR),
+        Act::Say(response::MESSAGE_ILLEGAL),
+    ] {
+        let world = World::new(1);
+        world.script(0, &[Act::StoreSaying(late), then, then]);
+        let producer = world.producer(keep);
+        let outcome = send(&producer, "x", Target::Any, Duration::from_millis(300)).recv_timeout(WAIT);
+        let result = outcome.unwrap().unwrap();
+        assert_eq!(result.status, SendStatus::FlushDiskTimeout);
+        assert_eq!(result.may_be_duplicate, matches!(then, Act::Silent));
+        assert!(result.attempts > 1);
+        assert_eq!(result.tried.len(), result.attempts as usize);
+        assert_eq!(world.stored(), 1);
+    }
+    // Where it must not be stored twice there is no second attempt.
+    let world = World::new(2);
+    for target in [bound(), Target::Hash(0)] {
+        world.script(0, &[Act::StoreSaying(late)]);
+        let producer = world.producer(keep);
+        let outcome = send(&producer, "x", target, WAIT).recv_timeout(WAIT);
+        let result = outcome.unwrap().unwrap();
+        assert_eq!(
+            (result.status, result.attempts),
+            (SendStatus::FlushDiskTimeout, 1)
+        );
+    }
+    assert_eq!(world.stored(), 2);
+}
+
+#[test]
+fn a_refusal_that_says_where_the_message_lies_leaves_the_outcome_unknown() {
+    let failed = Act::StoreSaying(response::SERVICE_NOT_AVAILABLE);
+    let world = World::new(2);
+    world.script(0, &[failed]);
+    world.script(1, &[failed]);
+    let producer = world.producer(|_| ());
+    let result = send(&producer, "x", Target::Any, WAIT).recv_timeout(WAIT);
+    assert!(result.unwrap().unwrap().may_be_duplicate);
+    assert_eq!(world.stored(), 3, "two logs have it, and the third attempt");
+    for (target, half) in [(bound(), false), (Target::Hash(0), false), (Target::Any, true)] {
+        let world = World::new(2);
+        world.script(0, &[failed; 3]);
+        world.script(1, &[failed; 3]);
+        let producer = world.producer(|_| ());
+        let error = launch(&producer, "x", target, WAIT, half)
+            .recv_timeout(WAIT)
+            .unwrap()
+            .unwrap_err();
+        let failure = error.failure().unwrap();
+        assert_eq!((failure.attempts, failure.may_exist), (1, true), "{error}");
+        assert_eq!(world.stored(), 1, "neither an order nor a half is doubled");
+    }
+}
+
+#[test]
+fn a_half_that_went_unanswered_is_not_sent_to_another_broker() {
+    let world = World::new(2);
+    world.script(0, &[Act::Silent]);
+    world.script(1, &[Act::Silent]);
+    let producer = world.producer(|_| ());
+    let short = Duration::from_millis(300);
+    let error = launch(&producer, "x", Target::Any, short, true)
+        .recv_timeout(WAIT)
+        .unwrap()
+        .unwrap_err();
+    let failure = error.failure().unwrap();
+    assert_eq!((failure.attempts, failure.may_exist), (1, true), "{error}");
+    assert_eq!(world.stored(), 0);
+}
+
+#[test]
+fn brokers_that_are_away_do_not_make_a_question_to_the_name_server_of_each_send() {
+    let world = World::new(1);
+    world.script(0, &[Act::Say(response::SERVICE_NOT_AVAILABLE); 500]);
+    let producer = world.producer(|options| options.retries = 0);
+    let begin = Instant::now();
+    for _ in 0..500 {
+        let outcome = send(&producer, "x", Target::Any, WAIT).recv_timeout(WAIT);
+        assert!(outcome.unwrap().is_err());
+    }
+    let asked = u128::from(*world.asked.lock().unwrap());
+    let most = 3 + begin.elapsed().as_millis() / 100;
+    assert!(asked <= most, "{asked} questions, {most} at most");
+    let begin = Instant::now();
+    while u128::from(*world.asked.lock().unwrap()) == asked {
+        assert!(
+            begin.elapsed() < WAIT,
+            "the last failure is followed by a question, too"
+        );
+        std::thread::yield_now();
     }
 }
 

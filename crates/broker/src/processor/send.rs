@@ -133,8 +133,10 @@ impl store::Told<StoreError> for Sent {
         let reached = flushed
             .as_ref()
             .map_or(Durability::Memory, |()| Durability::Local);
-        // The message is stored and will be delivered: a timeout is a success with a warning.
-        let late = flushed.err().map(|error| Refusal::of_flush(&error));
+        // The message is stored and will be delivered: a timeout is a success with a warning. After a failed fsync too it is
+        // in the log, but the next start decides whether it stays.
+        let half = self.open.as_ref().is_some_and(|open| open.answer.half);
+        let late = flushed.err().map(|error| Refusal::of_flush(&error, half));
         let code = late.as_ref().map_or(response::SUCCESS, |late| late.code);
         self.send(code, late.as_ref().map(|late| late.remark.as_str()), reached);
     }
