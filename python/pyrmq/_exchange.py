@@ -7,6 +7,7 @@ ended. It starts with the first request, or with a transactional producer.
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -38,11 +39,14 @@ class Exchange:
         self._closed = False
         self._met: set[str] = set()
         self._waiting: dict[str, tuple[float, Future[ReceivedMessage]]] = {}
-        self._check: Callable[[_core.Request], None] | None = None
+        self._check: weakref.WeakMethod[Callable[[_core.Request], None]] | None = None
 
     def serve_checks(self, check: Callable[[_core.Request], None]) -> None:
-        """Answer the brokers' questions about transactions by this function."""
-        self._check = check
+        """Answer the brokers' questions about transactions by this method of a producer.
+
+        The thread holds it weakly: a producer that nobody else holds can go, and ends the thread.
+        """
+        self._check = weakref.WeakMethod(check)
         self.start()
 
     def meet(self, topic: str) -> None:
@@ -163,10 +167,11 @@ class Exchange:
         if question.code == _PUSH_REPLY_MESSAGE_TO_CLIENT:
             self._take_reply(question)
         elif question.code == _CHECK_TRANSACTION_STATE:
-            if self._check is None:
+            check = None if self._check is None else self._check()
+            if check is None:
                 _log.warning("asked about a transaction, but this is no transactional producer")
             else:
-                self._check(question)
+                check(question)
 
     def _take_reply(self, question: _core.Request) -> None:
         fields = question.fields

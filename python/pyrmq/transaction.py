@@ -11,16 +11,18 @@ Example:
     >>> def ask(message: ReceivedMessage) -> TransactionState:
     ...     return TransactionState.ROLLBACK
     >>> with cluster() as running:
-    ...     with TransactionProducer(check=ask, name_server=running.name_server) as producer:
+    ...     options = {"group": "bank", "name_server": running.name_server}
+    ...     with TransactionProducer(check=ask, **options) as producer:
     ...         print(producer.send_in_transaction("transfers", b"10 euros", debit).state.name)
     COMMIT
 """
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, Unpack
 
 from pyrmq import _core
+from pyrmq._client.options import OtherProducerOptions, own_group
 from pyrmq._client.values import Extras, Selector, milliseconds, queue_of
 from pyrmq.errors import ConfigError, RmqError
 from pyrmq.message import (
@@ -69,16 +71,20 @@ class TransactionProducer(Producer):
         check: Called in a thread of the producer with a message whose end the broker does not
             know; says how its local transaction ended. What it raises counts as UNKNOWN, and is
             logged. It must not use the producer.
+        group: Producer group, which these producers have to themselves: a broker asks any member
+            of it how a transaction ended.
         topics: Topics whose brokers are greeted at once, so that they can ask about transactions
             of an earlier process of the group.
-        options: Those of :class:`pyrmq.Producer`; ``group`` is what brokers ask.
+        options: The others of :class:`pyrmq.Producer`.
 
     Raises:
-        ConfigError: An option is out of its range.
+        ConfigError: An option is out of its range, or the group is the default of all producers.
 
     Example:
         >>> producer = TransactionProducer(
-        ...     check=lambda message: TransactionState.ROLLBACK, name_server="127.0.0.1:9876"
+        ...     check=lambda message: TransactionState.ROLLBACK,
+        ...     group="bank",
+        ...     name_server="127.0.0.1:9876",
         ... )
         >>> producer.close()
     """
@@ -87,12 +93,13 @@ class TransactionProducer(Producer):
         self,
         *,
         check: Callable[[ReceivedMessage], TransactionState],
+        group: str,
         topics: Sequence[str] = (),
-        **options: Any,  # noqa: ANN401 - those of Producer, checked there
+        **options: Unpack[OtherProducerOptions],
     ) -> None:
         if not callable(check):
             raise ConfigError(f"option `check` is {check!r}, it must be a function")
-        super().__init__(**options)
+        super().__init__(group=own_group(group), **options)
         self._ask = check
         self._exchange.serve_checks(self._answer)
         for topic in topics:

@@ -132,7 +132,9 @@ ENDS = {
     "an open transaction producer": """
         from pyrmq import TransactionProducer, TransactionState
 
-        own = TransactionProducer(check=lambda _: TransactionState.UNKNOWN, name_server=address)
+        own = TransactionProducer(
+            check=lambda _: TransactionState.UNKNOWN, group="own", name_server=address
+        )
         own.send_in_transaction(topic, b"x", lambda _: None)
     """,
 }

@@ -98,7 +98,10 @@ def test_without_asking_the_message_says_that_it_waits(lazy: Cluster) -> None:
 
 def test_a_half_is_as_safe_as_was_asked_for(lazy: Cluster) -> None:
     with TransactionProducer(
-        name_server=lazy.name_server, durability="local", check=lambda _: TransactionState.COMMIT
+        name_server=lazy.name_server,
+        group="halves",
+        durability="local",
+        check=lambda _: TransactionState.COMMIT,
     ) as producer:
         sent = producer.send_in_transaction("orders", b"half", lambda _: TransactionState.COMMIT)
     assert sent.half.durability == "local"

@@ -194,7 +194,10 @@ def test_hooks_of_the_asynchronous_form_are_the_same(
 
     async def main() -> None:
         async with aio.TransactionProducer(
-            check=lambda _: TransactionState.UNKNOWN, name_server=address, hooks=[watch]
+            check=lambda _: TransactionState.UNKNOWN,
+            name_server=address,
+            group=topic,
+            hooks=[watch],
         ) as producer:
             await producer.send(topic, b"1")
             await (await producer.produce(topic, b"2", sharding_key="k"))

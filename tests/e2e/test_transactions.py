@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +100,7 @@ def test_a_local_transaction_that_raises_stays_open_and_is_asked_about() -> None
 
     with (
         cluster(**QUICK) as running,
-        TransactionProducer(check=check, name_server=running.name_server) as producer,
+        TransactionProducer(check=check, group="g", name_server=running.name_server) as producer,
     ):
         with pytest.raises(LookupError) as caught:
             producer.send_in_transaction("T", b"x", local, keys="k", properties={"a": "b"})
@@ -124,7 +126,7 @@ def test_the_answer_to_the_last_check_counts() -> None:
     once = {**QUICK, "transaction_check_max": 1, "transaction_check_interval": 1000}
     with (
         cluster(**once) as running,
-        TransactionProducer(check=check, name_server=running.name_server) as producer,
+        TransactionProducer(check=check, group="g", name_server=running.name_server) as producer,
     ):
         producer.send_in_transaction("T", b"x", lambda _: UNKNOWN)
         assert bodies(running.name_server, "T", 1, still=0.3) == [b"x"]
@@ -134,7 +136,9 @@ def test_the_answer_to_the_last_check_counts() -> None:
 def test_what_was_given_up_can_be_read_as_soon_as_it_is() -> None:
     with (
         cluster(**{**QUICK, "transaction_check_max": 1}) as running,
-        TransactionProducer(check=lambda _: UNKNOWN, name_server=running.name_server) as producer,
+        TransactionProducer(
+            check=lambda _: UNKNOWN, group="g", name_server=running.name_server
+        ) as producer,
     ):
         producer.send_in_transaction("T", b"x", lambda _: UNKNOWN)
         # Sooner than the broker's regular word to the name server, every 30 s.
@@ -163,7 +167,7 @@ def test_a_check_that_raises_or_says_nonsense_counts_as_unknown(
 
     with (
         cluster(**QUICK) as running,
-        TransactionProducer(check=check, name_server=running.name_server) as producer,
+        TransactionProducer(check=check, group="g", name_server=running.name_server) as producer,
     ):
         result = producer.send_in_transaction("T", b"x", lambda _: UNKNOWN)
         assert not result.confirmed
@@ -180,13 +184,15 @@ def test_what_local_returns_must_be_a_state(address: str, topic: str) -> None:
     ):
         producer.send_in_transaction(topic, b"x", lambda _: True)  # type: ignore[arg-type, return-value]
     with pytest.raises(ConfigError, match="must be a function"):
-        TransactionProducer(check=None, name_server=address)  # type: ignore[arg-type]
+        TransactionProducer(check=None, group="g", name_server=address)  # type: ignore[arg-type]
 
 
 def test_a_half_that_is_refused_runs_nothing() -> None:
     with (
         cluster(reject_transaction_message=True) as running,
-        TransactionProducer(check=unasked, name_server=running.name_server, retries=0) as producer,
+        TransactionProducer(
+            check=unasked, group="g", name_server=running.name_server, retries=0
+        ) as producer,
         pytest.raises(BrokerError, match="rejectTransactionMessage"),
     ):
         producer.send_in_transaction("T", b"x", lambda _: pytest.fail("it ran"))
@@ -291,7 +297,9 @@ def test_the_broker_may_be_killed_while_transactions_run(tmp_path: Path) -> None
 
         return run
 
-    with TransactionProducer(check=check, name_server=address, send_timeout=20) as producer:
+    with TransactionProducer(
+        check=check, group="g", name_server=address, send_timeout=20
+    ) as producer:
         for round_ in range(3):
             with server(tmp_path / "store", port, names) as process:
                 for number in range(round_ * 60, round_ * 60 + 60):
@@ -459,6 +467,103 @@ def test_aio_checks_answer_for_transactions_of_an_earlier_process(form: str) -> 
 
     with cluster(**QUICK) as running:
         asyncio.run(asyncio.wait_for(main(running.name_server), 25))
+
+
+@pytest.mark.parametrize("first", ["send", "produce"])
+def test_aio_checks_are_answered_whatever_the_producer_did_first(first: str) -> None:
+    asked = asyncio.Event()
+
+    async def check(message: ReceivedMessage) -> TransactionState:
+        asked.set()
+        return COMMIT
+
+    async def main(address: str) -> None:
+        # Without a block: its loop is the one in which it is used first.
+        producer = aio.TransactionProducer(check=check, name_server=address, group="first")
+        try:
+            if first == "send":
+                await producer.send("T", b"plain")
+            else:
+                await (await producer.produce("T", b"plain"))
+            half = await producer.send_in_transaction("T", b"half", lambda _: UNKNOWN)
+            assert not half.confirmed
+            await asyncio.wait_for(asked.wait(), 20)
+        finally:
+            await producer.close()
+
+    with cluster(**QUICK) as running:
+        asyncio.run(asyncio.wait_for(main(running.name_server), 25))
+        assert sorted(bodies(running.name_server, "T", 2)) == [b"half", b"plain"]
+
+
+@pytest.mark.parametrize("kind", [TransactionProducer, aio.TransactionProducer])
+def test_transactions_need_a_group_of_their_own(kind: Callable[..., Any]) -> None:
+    options = {"check": unasked, "name_server": "127.0.0.1:1"}
+    with pytest.raises(TypeError, match="'group'"):
+        kind(**options)
+    with pytest.raises(ConfigError, match="group of their own"):
+        kind(group=Producer(name_server="127.0.0.1:1")._group, **options)
+    with pytest.raises(ConfigError, match="option `group`"):
+        kind(group="", **options)
+    with pytest.raises(TypeError, match="tiemout"):
+        kind(group="g", tiemout=3, **options)
+
+
+def test_a_transactional_producer_that_nobody_holds_ends_by_itself(address: str) -> None:
+    def check(_: ReceivedMessage) -> TransactionState:
+        return COMMIT
+
+    def threads() -> set[str]:
+        return {thread.name for thread in threading.enumerate()}
+
+    producer = TransactionProducer(check=check, group="dropped", name_server=address)
+    producer.send_in_transaction("dropped", b"x", lambda _: COMMIT)
+    gone = weakref.ref(producer)
+    assert "pyrmq-asked-dropped" in threads()
+    del producer
+    gc.collect()
+    assert gone() is None
+    deadline = time.monotonic() + 20
+    while "pyrmq-asked-dropped" in threads():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("kind", ["plain", "transactional"])
+def test_an_aio_producer_that_nobody_holds_leaves_its_loop(address: str, kind: str) -> None:
+    def pipes() -> int:
+        # The loop reads from two of each producer. Files are the broker's: it runs in this process.
+        found = 0
+        for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - they go while they are listed
+            with contextlib.suppress(OSError):
+                found += os.readlink(f"/proc/self/fd/{name}").startswith("pipe:")  # noqa: PTH115
+        return found
+
+    async def use() -> weakref.ref[object]:
+        options: dict[str, Any] = {"name_server": address, "group": "left"}
+        producer = (
+            aio.Producer(**options)
+            if kind == "plain"
+            else aio.TransactionProducer(check=unasked, **options)
+        )
+        await producer.send("left", b"x")
+        await producer.send_batch("left", [b"y"])
+        return weakref.ref(producer)
+
+    async def main() -> None:
+        await use()
+        gc.collect()
+        await asyncio.sleep(0)
+        before = pipes()
+        for _ in range(5):
+            gone = await use()
+            gc.collect()
+            assert gone() is None
+        async with asyncio.timeout(20):
+            while pipes() > before:  # noqa: ASYNC110 - nothing tells of them
+                await asyncio.sleep(0.01)
+
+    asyncio.run(main())
 
 
 def test_the_end_of_a_transaction_is_traced_in_apaches_form(address: str, topic: str) -> None:

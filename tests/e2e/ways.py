@@ -32,6 +32,7 @@ def unknown(_: object) -> TransactionState:
 @contextmanager
 def sync_ways(**options: Any) -> Iterator[dict[str, Callable[..., object]]]:
     """Each way of a synchronous producer; what it fails with is raised."""
+    options.setdefault("group", "ways")
     with TransactionProducer(check=unknown, **options) as producer:
 
         def produced(topic: str, body: Any, **more: Any) -> object:
@@ -62,6 +63,7 @@ def sync_ways(**options: Any) -> Iterator[dict[str, Callable[..., object]]]:
 def aio_ways(**options: Any) -> Iterator[dict[str, Callable[..., object]]]:
     """Each way of an asynchronous producer, run to its end."""
     loop = asyncio.new_event_loop()
+    options.setdefault("group", "ways")
     producer = aio.TransactionProducer(check=unknown, **options)
 
     def run(call: Callable[..., Any]) -> Callable[..., object]:

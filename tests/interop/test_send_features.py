@@ -364,7 +364,7 @@ def test_a_transaction_that_was_given_up_is_asked_about_again(
         asked.append(message)
         return says[0]
 
-    options = {"name_server": impatient.namesrv, "group": topic}
+    options: dict[str, Any] = {"name_server": impatient.namesrv, "group": topic}
     with TransactionProducer(check=check, **options) as producer:
         half = producer.send_in_transaction(topic, b"x", lambda _: TransactionState.UNKNOWN).half
         lost = given_up(impatient)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from pyrmq._client.hooks import Hooks, SendHook
 from pyrmq._client.values import (
@@ -16,7 +16,14 @@ from pyrmq._client.values import (
 )
 from pyrmq.errors import ConfigError
 
-__all__ = ["ConfiguredConsumer", "ConfiguredProducer", "ConsumerOptions", "ProducerOptions"]
+__all__ = [
+    "ConfiguredConsumer",
+    "ConfiguredProducer",
+    "ConsumerOptions",
+    "OtherProducerOptions",
+    "ProducerOptions",
+    "own_group",
+]
 
 
 class Options:
@@ -137,6 +144,56 @@ class ProducerOptions(Options):
     def batching(self) -> tuple[int, int, int]:
         """The native accumulator's linger in microseconds, bytes and messages of a batch."""
         return round(self.linger * 1_000_000), self.batch_bytes, self.batch_messages
+
+
+class OtherProducerOptions(TypedDict, total=False):
+    """A producer's options beside its group, as keywords of a constructor that asks for that."""
+
+    name_server: str | Sequence[str] | None
+    instance_name: str
+    send_timeout: float
+    retries: int
+    retry_not_stored_ok: bool
+    compress_over_bytes: int | None
+    compression: Compression
+    compress_level: int
+    max_message_bytes: int
+    default_queues: int
+    create_topic_key: str
+    retry_codes: Collection[int] | None
+    namespace: str
+    latency_fault: bool
+    fault_schedule: Sequence[tuple[float, float]] | None
+    start_detector: bool
+    detect_timeout: float
+    detect_interval: float
+    trace: bool
+    trace_topic: str
+    durability: Durability | None
+    vip_channel: bool
+    unit_mode: bool
+    unit_name: str
+    address_server: str | None
+    max_in_flight: int
+    max_in_flight_bytes: int
+    linger: float
+    batch_bytes: int
+    batch_messages: int
+    hooks: Sequence[SendHook]
+
+
+def own_group(group: str) -> str:
+    """Refuse the group that every producer has: any of them may be asked about a transaction.
+
+    Raises:
+        ConfigError: The group is the default one.
+    """
+    if group == ProducerOptions.group:
+        raise ConfigError(
+            f"option `group` is {group!r}, the default of every producer: give the producers of "
+            "these transactions a group of their own, since brokers ask any member of it"
+        )
+    return group
 
 
 _WHOLE_NUMBERS = {

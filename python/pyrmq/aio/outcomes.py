@@ -2,12 +2,41 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from pyrmq import _core
 from pyrmq.errors import ClosedError, ConfigError
 
-__all__ = ["Outcomes"]
+__all__ = ["Outcomes", "Reader", "leave_loop"]
+
+
+class Reader:
+    """The callback by which a native accumulator's futures are completed in a loop."""
+
+    def __init__(self, gathering: _core.Accumulator) -> None:
+        self._gathering = gathering
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def enter(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have the loop complete futures."""
+        loop.add_reader(self._gathering.fileno(), self._gathering.serve_futures, 0)
+        self.loop = loop
+
+    def leave(self) -> None:
+        """Leave the loop for good."""
+        loop, self.loop = self.loop, None
+        if loop is not None and not loop.is_closed():
+            loop.remove_reader(self._gathering.fileno())
+
+
+def leave_loop(reader: Reader, outcomes: "Outcomes") -> None:
+    """Leave the loop that a dropped producer was used in, from whatever thread."""
+    for loop, leave in ((reader.loop, reader.leave), (outcomes.loop, outcomes.close)):
+        if loop is not None and not loop.is_closed():
+            # It may be closed meanwhile: then there is nothing to leave.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(leave)
 
 
 class Outcomes:
@@ -15,7 +44,7 @@ class Outcomes:
 
     def __init__(self) -> None:
         self._native = _core.Outcomes(descriptor=True)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._next = 0
         self._closed = False
@@ -23,7 +52,7 @@ class Outcomes:
     def call(self, start: Callable[..., None], *arguments: object) -> asyncio.Future[Any]:
         """Start a native call that reports to a token, and give the future of its outcome."""
         loop = asyncio.get_running_loop()
-        if loop is not self._loop:
+        if loop is not self.loop:
             self._bind(loop)
         token = self._next
         self._next = token + 1
@@ -39,9 +68,9 @@ class Outcomes:
     def close(self) -> None:
         """Leave the loop for good; whoever still waits is told."""
         self._closed = True
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.remove_reader(self._native.fileno())
-        self._loop = None
+        if self.loop is not None and not self.loop.is_closed():
+            self.loop.remove_reader(self._native.fileno())
+        self.loop = None
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(ClosedError("it was closed before the outcome came"))
@@ -50,11 +79,11 @@ class Outcomes:
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._closed:
             raise ClosedError("it is closed")
-        if self._loop is not None and not self._loop.is_closed():
+        if self.loop is not None and not self.loop.is_closed():
             raise ConfigError("this object belongs to another event loop: make one for each")
         self._waiting.clear()
         loop.add_reader(self._native.fileno(), self._drain)
-        self._loop = loop
+        self.loop = loop
 
     def _drain(self) -> None:
         pop = self._waiting.pop

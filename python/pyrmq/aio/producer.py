@@ -27,7 +27,7 @@ from pyrmq._client.values import (
     with_properties,
 )
 from pyrmq._exchange import Exchange, way_back
-from pyrmq.aio.outcomes import Outcomes
+from pyrmq.aio.outcomes import Outcomes, Reader, leave_loop
 from pyrmq.aio.room import Room
 from pyrmq.errors import ClosedError, ConfigError, QueueFull
 from pyrmq.message import Body, Message, QueueId, ReceivedMessage, SendResult, When, when_of
@@ -59,6 +59,7 @@ class Producer(ConfiguredProducer):
         self._met: set[str] = set()
         self._began = time.monotonic()
         self._outcomes = Outcomes()
+        self._reader = Reader(self._gathering)
         self._room = self._new_room()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._soon: _core.Soon | None = None
@@ -66,6 +67,7 @@ class Producer(ConfiguredProducer):
         self._has_hooks = bool(self._hooks)
         self._closed = False
         self._unlog = log.serve(self)
+        self._left = weakref.finalize(self, leave_loop, self._reader, self._outcomes)
         self._finalizer = weakref.finalize(
             self, abandon, self._core, self._gathering, self._exchange.native
         )
@@ -314,7 +316,7 @@ class Producer(ConfiguredProducer):
             raise ClosedError("the producer is closed")
         if self._loop is not None and not self._loop.is_closed():
             raise ConfigError("this producer belongs to another event loop: make one for each")
-        loop.add_reader(self._gathering.fileno(), self._gathering.serve_futures, 0)
+        self._reader.enter(loop)
         self._loop, self._soon, self._room = loop, _core.Soon(loop), self._new_room()
         # What a loop that was closed has held back for the others of its turn would never leave.
         self._gathering.uncork()
@@ -558,10 +560,10 @@ class Producer(ConfiguredProducer):
             # What failed by the end is told, too.
             self._gathering.serve_futures(0)
         finally:
-            if self._loop is not None and not self._loop.is_closed():
-                self._loop.remove_reader(self._gathering.fileno())
+            self._reader.leave()
             self._loop = self._soon = None
             self._outcomes.close()
+            self._left.detach()
             self._unlog()
 
     async def __aenter__(self) -> Self:

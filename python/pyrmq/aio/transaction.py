@@ -3,9 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Self, Unpack
 
 from pyrmq import _core
+from pyrmq._client.options import OtherProducerOptions, own_group
 from pyrmq._client.values import Extras, Selector, milliseconds
 from pyrmq.aio.producer import Producer
 from pyrmq.errors import ConfigError, RmqError
@@ -42,12 +43,14 @@ class TransactionProducer(Producer):
         check: Called in the loop with a message whose end the broker does not know; it may be a
             coroutine function. It says how the local transaction ended. What it raises counts as
             UNKNOWN, and is logged.
+        group: Producer group, which these producers have to themselves: a broker asks any member
+            of it how a transaction ended.
         topics: Topics whose brokers are greeted at the start, so that they can ask about
             transactions of an earlier process of the group.
-        options: Those of :class:`pyrmq.Producer`; ``group`` is what brokers ask.
+        options: The others of :class:`pyrmq.Producer`.
 
     Raises:
-        ConfigError: An option is out of its range.
+        ConfigError: An option is out of its range, or the group is the default of all producers.
 
     Example:
         >>> async def check(message: ReceivedMessage) -> TransactionState:
@@ -61,12 +64,13 @@ class TransactionProducer(Producer):
         self,
         *,
         check: Callable[[ReceivedMessage], TransactionState | Awaitable[TransactionState]],
+        group: str,
         topics: Sequence[str] = (),
-        **options: Any,  # noqa: ANN401 - those of Producer, checked there
+        **options: Unpack[OtherProducerOptions],
     ) -> None:
         if not callable(check):
             raise ConfigError(f"option `check` is {check!r}, it must be a function")
-        super().__init__(**options)
+        super().__init__(group=own_group(group), **options)
         self._ask = check
         self._topics = tuple(topics)
         self._answers: set[asyncio.Task[None]] = set()
@@ -126,10 +130,13 @@ class TransactionProducer(Producer):
         return TransactionResult(half, state, confirmed)
 
     def _serve_checks(self) -> None:
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._bind(loop)
-            self._exchange.serve_checks(self._hand_to_loop)
+        self._soon_of(asyncio.get_running_loop())
+
+    def _bind(self, loop: asyncio.AbstractEventLoop) -> _core.Soon:
+        # Whatever is called first: from now on there is a loop for checks to run in.
+        soon = super()._bind(loop)
+        self._exchange.serve_checks(self._hand_to_loop)
+        return soon
 
     def _hand_to_loop(self, question: _core.Request) -> None:
         """Runs in the thread that takes what brokers ask."""
