@@ -45,9 +45,11 @@ class PullConsumer(ConfiguredConsumer):
         start: Where the group begins in a queue that it has never committed: ``"first"`` (the
             oldest message that is kept), ``"last"`` (what comes from now on), or a time.
         instance_name: Distinguishes consumers of one process for brokers; made up when empty.
-        batch: Messages asked for at once; Apache's brokers give 32 at most as they are configured.
+        batch: Messages asked for at once; Apache's brokers give 32 at most as they are configured,
+            ours 1,024.
         suspend: Seconds that a broker may hold a pull while there is no message.
-        ahead_bytes: Bytes fetched ahead for each queue.
+        ahead_bytes: Bytes fetched ahead for all queues together, shared evenly between them. A
+            message that is larger than its queue's share is fetched alone.
         auto_commit: Seconds between commits of what is done. None: only :meth:`commit` commits;
             neither time nor :meth:`close` nor giving a queue back to the group does.
         rebalance: Seconds between looks at the share of the queues; changes of the group are

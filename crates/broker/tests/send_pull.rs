@@ -261,3 +261,81 @@ async fn a_stop_answers_waiting_pulls_and_leaves_no_abort_file() {
     // A second stop does nothing.
     site.broker.stop(LIMIT).await.unwrap();
 }
+
+/// A pull of queue 0 from its begin that asks for so much.
+fn pull_of(count: &str, bytes: Option<&str>) -> Command {
+    let mut command = pull("G", "T", 0, "*", None);
+    command.fields.set("maxMsgNums", count);
+    if let Some(bytes) = bytes {
+        command.fields.set("maxMsgBytes", bytes);
+    }
+    command
+}
+
+async fn fill(site: &Site, count: usize, body: &[u8]) {
+    let mut bodies = Vec::new();
+    let item = batch::BatchItem {
+        flag: 0,
+        body,
+        properties: b"",
+    };
+    for _ in 0..count {
+        batch::encode(&item, &mut bodies).unwrap();
+    }
+    let mut command = send("T", 0, &bodies, &properties(&[("UNIQ_KEY", "BATCH")]));
+    command.code = request::SEND_BATCH_MESSAGE;
+    command.fields.set("m", "true");
+    site.ask_ok(command).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pull_gets_as_many_messages_as_it_asks_for_up_to_what_the_operator_allows() {
+    let dir = TempDir::new();
+    let site = Site::start(options(&dir));
+    fill(&site, 1500, b"x").await;
+    for (asked, got) in [("32", 32), ("1000", 1000), ("65535", 1024)] {
+        let answer = site.ask_ok(pull_of(asked, None)).await;
+        assert_eq!(records(&answer).len(), got, "asked for {asked}");
+    }
+    site.stop().await;
+    let mut bounded = options(&dir);
+    bounded
+        .store
+        .set("maxTransferCountOnMessageInMemory", "100")
+        .unwrap();
+    let site = Site::start(bounded);
+    let answer = site.ask_ok(pull_of("1024", Some("4194304"))).await;
+    assert_eq!(records(&answer).len(), 100);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pull_gets_as_many_bytes_as_it_asks_for_up_to_what_the_operator_allows() {
+    let dir = TempDir::new();
+    let mut large = options(&dir);
+    large.store.segment_bytes = 16 << 20;
+    large.store.max_message_bytes = 8 << 20;
+    let site = Site::start(large.clone());
+    fill(&site, 60, &[1; 100_000]).await;
+    // 2147483647 is what Apache's clients say when they do not mind.
+    for (asked, got) in [
+        (None, 2),
+        (Some("2147483647"), 2),
+        (Some("1050000"), 10),
+        (Some("9000000"), 41),
+    ] {
+        let answer = site.ask_ok(pull_of("1024", asked)).await;
+        assert_eq!(records(&answer).len(), got, "asked for {asked:?}");
+    }
+    site.stop().await;
+    large
+        .store
+        .set("maxTransferBytesOnMessageInMemory", "550000")
+        .unwrap();
+    let site = Site::start(large);
+    for asked in [None, Some("4194304")] {
+        let answer = site.ask_ok(pull_of("1024", asked)).await;
+        assert_eq!(records(&answer).len(), 5, "asked for {asked:?}");
+    }
+    site.stop().await;
+}

@@ -340,12 +340,13 @@ impl ClientOptions {
 pub struct PullerOptions {
     /// What every client has.
     pub client: ClientOptions,
-    /// Messages asked for at once. Apache `pullBatchSize`: 32, which is also what brokers give at most by default;
-    /// brokers of ours give more.
+    /// Messages asked for at once. Apache `pullBatchSize`: 32, which is also what its brokers give at most by default;
+    /// ours give up to 1,024.
     pub batch: i32,
     /// How long a broker may hold a pull without a message. Apache `brokerSuspendMaxTimeMillis`: 15 s.
     pub suspend: Duration,
-    /// Bytes fetched ahead for one queue before its next pull waits. Apache `pullThresholdSizeForQueue`: 100 MiB.
+    /// Bytes fetched ahead for all queues together; each queue has the same share of it. A message that is larger than
+    /// a share is fetched alone. 64 MiB; Apache `pullThresholdSizeForQueue`: 100 MiB for each queue.
     pub ahead_bytes: usize,
     /// How often changed positions go to the broker (Apache `autoCommitIntervalMillis`: 5 s). `None`: only `commit`
     /// sends any, neither a timer nor the end nor a queue that is given back (Apache `autoCommit` false).
@@ -361,7 +362,7 @@ impl PullerOptions {
             client: ClientOptions::new(name_servers, group),
             batch: 1024,
             suspend: Duration::from_secs(15),
-            ahead_bytes: 8 * 1024 * 1024,
+            ahead_bytes: 64 * 1024 * 1024,
             commit_interval: Some(Duration::from_secs(5)),
             rebalance_interval: Duration::from_secs(20),
         }

@@ -2,7 +2,7 @@
 //! `DefaultLitePullConsumerImpl`).
 //!
 //! No thread and no task waits for messages: an answer's callback takes the records in, wakes who polls, and asks for
-//! more while less than `ahead_bytes` of the queue are buffered. Periodic work (positions, share of the queues) is in
+//! more while the queue has room in its share of `ahead_bytes`. Periodic work (positions, share of the queues) is in
 //! `assign.rs`.
 
 use crate::assign::Assignment;
@@ -13,7 +13,7 @@ use crate::inner;
 use crate::names::{self, NameServers};
 use crate::offsets::Offsets;
 use crate::options::PullerOptions;
-use crate::queue::{Chunk, Messages, Queue, QueueKey};
+use crate::queue::{Chunk, Messages, Queue, QueueKey, Share};
 use crate::routes::Routes;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::pull::{PullMessageRequestHeader, PullMessageResponseHeader};
@@ -297,6 +297,10 @@ impl State {
         self.closed || self.failure.is_some() || !self.ready.is_empty()
     }
 
+    fn share(&self, ahead_bytes: usize) -> Share {
+        Share::new(ahead_bytes, self.queues.len())
+    }
+
     fn take(
         &mut self,
         max: usize,
@@ -312,6 +316,7 @@ impl State {
         for queue in self.queues.values_mut() {
             queue.done = queue.delivered;
         }
+        let share = self.share(ahead_bytes);
         let mut taken = Vec::new();
         let mut left = max;
         while left > 0
@@ -324,7 +329,7 @@ impl State {
                 left -= messages.end - messages.first;
                 taken.push(messages);
             }
-            if queue.wants_pull(ahead_bytes) {
+            if queue.wants_pull(share) {
                 again.push(key.clone());
             }
             if queue.has_messages() {
@@ -369,10 +374,11 @@ impl Shared {
     /// Sends the queue's next pull if it wants one.
     pub(crate) fn pull(self: &Arc<Self>, key: &Arc<QueueKey>) {
         let mut state = self.state();
+        let share = state.share(self.options.ahead_bytes);
         let Some(queue) = state.queues.get_mut(key) else {
             return;
         };
-        let (true, Some(offset)) = (queue.wants_pull(self.options.ahead_bytes), queue.next_pull) else {
+        let (true, Some(offset)) = (queue.wants_pull(share), queue.next_pull) else {
             return;
         };
         queue.pulling = true;
@@ -399,6 +405,7 @@ impl Shared {
             subscription: Some(&subscription.expression),
             sub_version: subscription.version,
             expression_type: Some("TAG"),
+            max_msg_bytes: i32::try_from(share.answer_bytes()).ok(),
             broker_name: Some(&key.broker),
             ..PullMessageRequestHeader::default()
         };

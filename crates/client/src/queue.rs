@@ -143,6 +143,9 @@ fn is_wanted(bytes: &[u8], tags: &[&str]) -> Result<bool, WireError> {
     Ok(tags.contains(&tag))
 }
 
+/// Bytes asked for at most in one pull, which is what brokers of ours give at most.
+const LARGEST_ANSWER: usize = 4 << 20;
+
 /// Some records of a chunk, in order.
 #[derive(Debug, Clone)]
 pub struct Messages {
@@ -152,6 +155,26 @@ pub struct Messages {
     pub first: usize,
     /// Index behind the last.
     pub end: usize,
+}
+
+/// How much may be fetched ahead for one queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Share {
+    bytes: usize,
+}
+
+impl Share {
+    /// An even part of what may be fetched ahead for all queues: however much one of them has, the others keep theirs.
+    pub(crate) fn new(ahead_bytes: usize, queues: usize) -> Self {
+        Self {
+            bytes: ahead_bytes / queues.max(1),
+        }
+    }
+
+    /// Bytes to ask for at once: half the share, so that the next answer comes while the last is handed out.
+    pub(crate) fn answer_bytes(self) -> usize {
+        (self.bytes / 2).clamp(1, LARGEST_ANSWER)
+    }
 }
 
 /// The state of an assigned queue.
@@ -170,6 +193,9 @@ pub(crate) struct Queue {
     pub(crate) failures: u32,
     chunks: VecDeque<(Arc<Chunk>, usize)>,
     buffered: usize,
+    /// Bytes to expect of an answer, by the last ones: Apache's brokers give what they are configured to, whatever is
+    /// asked for.
+    usual_answer: usize,
 }
 
 impl Queue {
@@ -186,6 +212,7 @@ impl Queue {
             failures: 0,
             chunks: VecDeque::new(),
             buffered: 0,
+            usual_answer: 0,
         }
     }
 
@@ -210,6 +237,7 @@ impl Queue {
             return false;
         }
         self.buffered += chunk.bytes();
+        self.usual_answer = chunk.bytes().max(self.usual_answer / 2);
         self.chunks.push_back((Arc::new(chunk), 0));
         true
     }
@@ -226,8 +254,11 @@ impl Queue {
         !self.chunks.is_empty()
     }
 
-    pub(crate) fn wants_pull(&self, ahead_bytes: usize) -> bool {
-        !self.pulling && self.next_pull.is_some() && self.buffered < ahead_bytes
+    /// True when the next answer fits into the queue's share, and always when nothing is there.
+    pub(crate) fn wants_pull(&self, share: Share) -> bool {
+        let answer = share.answer_bytes().max(self.usual_answer);
+        let fits = self.chunks.is_empty() || self.buffered + answer <= share.bytes;
+        !self.pulling && self.next_pull.is_some() && fits
     }
 
     /// Hands out up to `max` records of the first chunk.

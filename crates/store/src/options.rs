@@ -76,10 +76,13 @@ pub struct Options {
     pub index_entries: u32,
     /// `maxMsgsNumBatch`: most messages that a key query answers with; 64.
     pub max_query_count: usize,
-    /// `maxTransferCountOnMessageInMemory`: most messages of a pull; 32.
+    /// `maxTransferCountOnMessageInMemory`: most messages of a pull; 1,024 (Apache 32).
     pub max_transfer_count: usize,
-    /// `maxTransferBytesOnMessageInMemory`: most bytes of a pull; 262,144.
+    /// `maxTransferBytesOnMessageInMemory`: most bytes of a pull; 4 MiB (Apache 256 KiB).
     pub max_transfer_bytes: usize,
+    /// Bytes of a pull that names no size; 256 KiB, or `maxTransferBytesOnMessageInMemory` where that is set. A client
+    /// that cannot say how much it takes may pull hundreds of queues at once.
+    pub usual_transfer_bytes: usize,
     /// `messageDelayLevel`, in milliseconds, level 1 first (see [`crate::parse_levels`]): when delayed messages are due.
     pub delay_levels_ms: Vec<i64>,
     /// `checkCRCOnRecover`: true.
@@ -124,8 +127,9 @@ impl Options {
             index_slots: 5_000_000,
             index_entries: 20_000_000,
             max_query_count: 64,
-            max_transfer_count: 32,
-            max_transfer_bytes: 256 << 10,
+            max_transfer_count: 1024,
+            max_transfer_bytes: 4 << 20,
+            usual_transfer_bytes: 256 << 10,
             delay_levels_ms: crate::parse_levels(crate::DEFAULT_LEVELS).unwrap_or_default(),
             check_crc_on_recover: true,
             flush_inline_below_us: 1000,
@@ -215,7 +219,10 @@ impl Options {
             "maxIndexNum" => self.index_entries = number(key, value)?,
             "maxMsgsNumBatch" => self.max_query_count = number(key, value)?,
             "maxTransferCountOnMessageInMemory" => self.max_transfer_count = number(key, value)?,
-            "maxTransferBytesOnMessageInMemory" => self.max_transfer_bytes = number(key, value)?,
+            "maxTransferBytesOnMessageInMemory" => {
+                self.max_transfer_bytes = number(key, value)?;
+                self.usual_transfer_bytes = self.max_transfer_bytes;
+            }
             "checkCRCOnRecover" => self.check_crc_on_recover = flag(key, value)?,
             _ => return self.timer.set(key, value),
         }

@@ -273,7 +273,7 @@ class ConsumerOptions(Options):
     instance_name: str = ""
     batch: int = 1024
     suspend: float = 15.0
-    ahead_bytes: int = 8 * 1024 * 1024
+    ahead_bytes: int = 64 * 1024 * 1024
     auto_commit: float | None = 5.0
     rebalance: float = 20.0
     namespace: str = ""

@@ -259,15 +259,16 @@ class BrokerOptions(Options):
         maximum=128 << 20,
     )
     max_transfer_count_on_message_in_memory: int = option(
-        default=32,
-        text="most messages in one answer to a pull",
+        default=1024,
+        text="most messages in one answer to a pull, when it asks for so many; Apache's is 32",
         unit="messages",
         minimum=1,
         maximum=65_536,
     )
     max_transfer_bytes_on_message_in_memory: int = option(
-        default=256 * 1024,
-        text="most bytes in one answer to a pull; one message always passes",
+        default=4 * 1024 * 1024,
+        text="most bytes in one answer to a pull; one message always passes. Not set: 256 KiB, and "
+        "up to 4 MiB where the pull asks for it",
         unit="bytes",
         minimum=1,
         maximum=1 << 30,

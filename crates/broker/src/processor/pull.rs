@@ -194,13 +194,15 @@ impl Pull {
         }
         // The store has its own caps; these are the client's wishes.
         let count = ask.max_msg_nums.max(1);
-        let bytes = ask.max_msg_bytes.filter(|bytes| *bytes > 0).unwrap_or(i32::MAX);
+        // Apache's clients say the largest number when they mean nothing.
+        let bytes = ask.max_msg_bytes.filter(|bytes| (1..i32::MAX).contains(bytes));
+        let usual_bytes = state.options.store.usual_transfer_bytes;
         let get = Get {
             topic: ask.topic,
             queue_id: ask.queue_id,
             offset: ask.queue_offset,
             max_count: usize::try_from(count).unwrap_or(1),
-            max_bytes: usize::try_from(bytes).unwrap_or(1),
+            max_bytes: bytes.map_or(usual_bytes, |bytes| usize::try_from(bytes).unwrap_or(1)),
             tags: match &admitted.tags {
                 Tags::All => TagFilter::All,
                 Tags::Codes(codes) => TagFilter::Codes(codes),
