@@ -182,6 +182,7 @@ async fn a_new_group_starts_at_0_on_a_young_queue_unless_it_says_no() {
 async fn queue_locks_are_given_to_one_client() {
     let dir = TempDir::new();
     let site = Site::start(options(&dir));
+    site.create("T", 4).await;
     let queue = r#"{"brokerName":"broker-a","queueId":0,"topic":"T"}"#;
     let body = |client: &str| format!(r#"{{"clientId":"{client}","consumerGroup":"G","mqSet":[{queue}]}}"#);
     let lock = |client: &str| Command::request(request::LOCK_BATCH_MQ).with_body(body(client));

@@ -316,7 +316,7 @@ async fn a_pull_gets_as_many_bytes_as_it_asks_for_up_to_what_the_operator_allows
     large.store.segment_bytes = 16 << 20;
     large.store.max_message_bytes = 8 << 20;
     let site = Site::start(large.clone());
-    fill(&site, 60, &[1; 100_000]).await;
+    fill(&site, 60, &vec![1; 100_000]).await;
     // 2147483647 is what Apache's clients say when they do not mind.
     for (asked, got) in [
         (None, 2),

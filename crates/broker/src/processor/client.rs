@@ -185,11 +185,22 @@ pub(crate) fn members(state: &State, request: &Command, _peer: &Peer) -> Answer 
 pub(crate) fn lock(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let body = json::read_body(request)?;
     let (group, client) = group_and_client(&body)?;
-    let won = state.locks.lock(group, client, queues(&body), clock::now_ms());
+    let mut asked = queues(&body);
+    // What is kept of other names would never be given up, and nothing would bound it.
+    asked.retain(|queue| is_here(state, queue));
+    state.group(group)?;
+    let won = state.locks.lock(group, client, asked, clock::now_ms());
     let won = won
         .iter()
         .map(|queue| json::queue(&queue.topic, &queue.broker, queue.id));
     Ok(json::answer(&json::object([("lockOKMQSet", json::list(won))])))
+}
+
+/// Whether this broker has the queue.
+fn is_here(state: &State, queue: &Queue) -> bool {
+    let topic = state.topics.get(&queue.topic);
+    queue.broker == state.options.broker_name
+        && topic.is_some_and(|topic| (0..topic.queue_nums()).contains(&queue.id))
 }
 
 /// 42.

@@ -14,6 +14,7 @@ use pyrmq_remoting::header::{
     DeleteSubscriptionGroupRequestHeader, GetConsumeStatsRequestHeader,
     GetSubscriptionGroupConfigRequestHeader, QueryConsumeTimeSpanRequestHeader,
     QuerySubscriptionByConsumerRequestHeader, QueryTopicsByConsumerRequestHeader,
+    UpdateGroupForbiddenRequestHeader,
 };
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
@@ -79,6 +80,28 @@ pub(crate) fn config(state: &State, request: &Command, _peer: &Peer) -> Answer {
         .get(header.group)
         .ok_or_else(|| Refusal::no_group_in("No group in this broker: {}; ", header.group))?;
     Ok(json::answer(&file::group_to_json(&group)))
+}
+
+/// 353: says whether a group may read a topic, after a change where one is asked for.
+pub(crate) fn forbid(state: &State, request: &Command, peer: &Peer) -> Answer {
+    let header = UpdateGroupForbiddenRequestHeader::decode(&request.fields)?;
+    let (group, topic) = (header.group, header.topic);
+    if let Some(readable) = header.readable {
+        if state.groups.get(group).is_none() {
+            return Err(Refusal::no_group(group));
+        }
+        if state.topics.get(topic).is_none() {
+            return Err(Refusal::no_topic(topic));
+        }
+        tracing::info!(group, topic, readable, peer = %peer.remote(), "changed what a consumer group may read");
+        state.groups.forbid(group, topic, !readable)?;
+    }
+    let readable = !state.groups.is_forbidden(group, topic);
+    Ok(json::answer(&json::object([
+        ("group", json::text(group)),
+        ("readable", json::flag(readable)),
+        ("topic", json::text(topic)),
+    ])))
 }
 
 /// 208.

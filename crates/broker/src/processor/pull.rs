@@ -36,6 +36,23 @@ const FORBIDDEN_BROKER: &str = "1";
 const FORBIDDEN_GROUP: &str = "2";
 const FORBIDDEN_TOPIC: &str = "3";
 const FORBIDDEN_BROADCASTING: &str = "4";
+const FORBIDDEN_SUBSCRIPTION: &str = "5";
+
+/// Groups of RocketMQ's own tools that may always pull (Apache `MixAll.isSysConsumerGroupPullMessage`).
+const TOOL_GROUPS: [&str; 11] = [
+    "DEFAULT_CONSUMER",
+    "TOOLS_CONSUMER",
+    "SCHEDULE_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "__MONITOR_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_ONSAPI_PULL",
+    "CID_SYS_RMQ_TRANS",
+];
+const SYSTEM_GROUP_PREFIX: &str = "CID_RMQ_SYS_";
 
 /// A pull so many messages from its queue's end may need the disk.
 const OLD: i64 = 4096;
@@ -119,7 +136,7 @@ impl Pull {
 
     /// Answers or holds a pull. Given back when it needs the disk and that is for others.
     fn answer(&self, request: Command, reply: Reply, may_hold: bool, disk: Disk) -> Option<(Command, Reply)> {
-        let (ask, admitted, got) = match self.look(&request, disk) {
+        let (ask, admitted, got) = match self.look(&request, reply.peer(), disk) {
             Ok(Some(found)) => found,
             Ok(None) => return Some((request, reply)),
             Err(refusal) => {
@@ -171,9 +188,12 @@ impl Pull {
     }
 
     /// What a pull is answered with; `None` when it needs the disk and that is for others.
-    fn look<'a>(&self, request: &'a Command, disk: Disk) -> Result<Option<Looked<'a>>, Refusal> {
+    fn look<'a>(&self, request: &'a Command, peer: &Peer, disk: Disk) -> Result<Option<Looked<'a>>, Refusal> {
         let ask = PullMessageRequestHeader::decode(&request.fields)?;
         let mut admitted = self.admit(&ask, request.code)?;
+        if self.state.options.reject_pull_consumer_enable {
+            self.admit_puller(ask.consumer_group, peer)?;
+        }
         let state = &self.state;
         if state.options.use_server_side_reset_offset
             && let Some(offset) = state
@@ -271,6 +291,24 @@ impl Pull {
         })
     }
 
+    /// Refuses who pulls without being a member that is pushed to (Apache `rejectPullConsumerEnable`). Such a broker
+    /// passes over the heartbeats of pull consumers, so that their groups have no members. RocketMQ's own tools may pull.
+    fn admit_puller(&self, group: &str, peer: &Peer) -> Result<(), Refusal> {
+        let is_pushed_to = self.state.clients.consumers(group, |consumers| {
+            consumers.manner.consume_type != "CONSUME_ACTIVELY" || consumers.members.contains_key(&peer.id())
+        });
+        if is_pushed_to == Some(true)
+            || TOOL_GROUPS.contains(&group)
+            || group.starts_with(SYSTEM_GROUP_PREFIX)
+        {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            response::SUBSCRIPTION_NOT_EXIST,
+            "the consumer's group info not exist, or the pull consumer is rejected by server: rejectPullConsumerEnable",
+        ))
+    }
+
     fn filter(&self, ask: &PullMessageRequestHeader<'_>, group: &GroupConfig) -> Result<Tags, Refusal> {
         if ask.sys_flag & HAS_SUBSCRIPTION != 0 {
             let is_tag = ask
@@ -307,6 +345,15 @@ impl Pull {
                 format!(
                     "the group may not consume by broadcasting: {}",
                     ask.consumer_group
+                ),
+            ));
+        }
+        if self.state.groups.is_forbidden(ask.consumer_group, ask.topic) {
+            return Err(forbidden(
+                FORBIDDEN_SUBSCRIPTION,
+                format!(
+                    "the consumer group[{}] is forbidden for topic[{}]",
+                    ask.consumer_group, ask.topic
                 ),
             ));
         }

@@ -131,7 +131,6 @@ pub(super) const REFUSALS: &[(&[i32], &str)] = &[
             request::QUERY_CORRECTION_OFFSET,
             request::CLONE_GROUP_OFFSET,
             request::QUERY_CONSUME_QUEUE,
-            request::UPDATE_AND_GET_GROUP_FORBIDDEN,
         ],
         "this administration request is not built yet",
     ),

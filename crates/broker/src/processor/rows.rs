@@ -75,6 +75,11 @@ const PLAIN: &[(i32, Function, &str)] = &[
         "written and synced before the answer",
     ),
     (
+        request::UPDATE_AND_GET_GROUP_FORBIDDEN,
+        group::forbid,
+        "as Apache, of pulls without a subscription of their own",
+    ),
+    (
         request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
         group::all,
         "whole table, not split",

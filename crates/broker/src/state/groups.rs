@@ -7,8 +7,10 @@ use super::others::Others;
 use super::version::DataVersion;
 use crate::admission::{self, PRESET_GROUPS};
 use crate::error::{BrokerError, Refusal};
+use crate::json::{self, Read};
 use pyrmq_remoting::body::Json;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// One consumer group (Apache `SubscriptionGroupConfig`).
@@ -81,10 +83,19 @@ pub type Table = HashMap<String, Arc<GroupConfig>>;
 pub struct Groups {
     // Guards the table. Pulls read it.
     table: RwLock<Table>,
-    // Guards version and forbidden table, and makes changes one after the other.
+    // Guards version and what the file has besides, and makes changes one after the other.
     rest: Mutex<Rest>,
+    // Guards what groups may not do. Pulls read it while there is any.
+    forbidden: RwLock<Forbidden>,
+    any_forbidden: AtomicBool,
     file: ConfigFile,
 }
+
+/// What a group may not do with a topic, by both names: bit 4 is reading (Apache `forbiddenTable`).
+type Forbidden = BTreeMap<String, BTreeMap<String, i64>>;
+
+/// Apache `PermName.INDEX_PERM_READ`.
+const FORBIDS_READING: i64 = 1 << 2;
 
 /// What the file has besides the groups.
 #[derive(Debug, Clone, Default)]
@@ -109,8 +120,11 @@ impl Groups {
                 })
             });
         }
+        let forbidden = forbidden_of(rest.forbidden.as_ref());
         Ok(Self {
             table: RwLock::new(table),
+            any_forbidden: AtomicBool::new(!forbidden.is_empty()),
+            forbidden: RwLock::new(forbidden),
             rest: Mutex::new(rest),
             file,
         })
@@ -175,9 +189,35 @@ impl Groups {
         .map(drop)
     }
 
-    /// Forgets a group. Answers false when it was not there.
+    /// Forgets a group and what it may not do. Answers false when it was not there.
     pub fn remove(&self, name: &str) -> Result<bool, Refusal> {
-        self.change(|table| table.remove(name).is_some())
+        self.change_with(|table, forbidden| {
+            let had_rules = forbidden.remove(name).is_some();
+            table.remove(name).is_some() || had_rules
+        })
+    }
+
+    /// Whether a group may not read a topic.
+    pub fn is_forbidden(&self, group: &str, topic: &str) -> bool {
+        if !self.any_forbidden.load(Ordering::Acquire) {
+            return false;
+        }
+        let forbidden = self.forbidden.read().unwrap_or_else(PoisonError::into_inner);
+        let bits = forbidden.get(group).and_then(|topics| topics.get(topic));
+        bits.is_some_and(|bits| *bits > 0 && bits & FORBIDS_READING != 0)
+    }
+
+    /// Lets a group read a topic, or not.
+    pub fn forbid(&self, group: &str, topic: &str, reading: bool) -> Result<(), Refusal> {
+        self.change_with(|_, forbidden| {
+            let topics = forbidden.entry(group.to_owned()).or_default();
+            let bits = topics.entry(topic.to_owned()).or_default();
+            *bits = (*bits).max(0) & !FORBIDS_READING | if reading { FORBIDS_READING } else { 0 };
+            topics.retain(|_, bits| *bits > 0);
+            forbidden.retain(|_, topics| !topics.is_empty());
+            true
+        })
+        .map(drop)
     }
 
     /// The file's text, as 201 answers it too.
@@ -188,18 +228,60 @@ impl Groups {
     }
 
     fn change(&self, edit: impl FnOnce(&mut Table) -> bool) -> Result<bool, Refusal> {
+        self.change_with(|table, _| edit(table))
+    }
+
+    fn change_with(&self, edit: impl FnOnce(&mut Table, &mut Forbidden) -> bool) -> Result<bool, Refusal> {
         let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
         let mut table = self.table.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if !edit(&mut table) {
+        let known = self
+            .forbidden
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let mut forbidden = known.clone();
+        if !edit(&mut table, &mut forbidden) {
             return Ok(false);
         }
-        let next = Rest {
+        let mut next = Rest {
             version: rest.version.next(),
             ..rest.clone()
         };
+        if forbidden != known {
+            next.forbidden = Some(forbidden_to_json(&forbidden));
+        }
         self.file.write(&file::groups_to_json(&table, &next, true))?;
         *rest = next;
+        self.any_forbidden.store(!forbidden.is_empty(), Ordering::Release);
+        *self.forbidden.write().unwrap_or_else(PoisonError::into_inner) = forbidden;
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
         Ok(true)
     }
+}
+
+fn forbidden_of(tree: Option<&Json>) -> Forbidden {
+    let topics_of = |topics: &Json| {
+        let members = topics.members();
+        let bits = members.filter_map(|(topic, bits)| Some((topic.into_owned(), bits.as_i64()?)));
+        bits.collect()
+    };
+    let groups = tree.into_iter().flat_map(Read::members);
+    groups
+        .map(|(group, topics)| (group.into_owned(), topics_of(topics)))
+        .collect()
+}
+
+fn forbidden_to_json(forbidden: &Forbidden) -> Json {
+    let topics_of = |topics: &BTreeMap<String, i64>| {
+        json::table(
+            topics
+                .iter()
+                .map(|(topic, bits)| (topic.clone(), json::number(*bits))),
+        )
+    };
+    json::table(
+        forbidden
+            .iter()
+            .map(|(group, topics)| (group.clone(), topics_of(topics))),
+    )
 }

@@ -44,6 +44,9 @@ impl Locks {
 
     /// Locks or renews what is free, expired or already this client's. Answers the queues that it now owns.
     pub fn lock(&self, group: &str, client: &str, queues: Vec<Queue>, now_ms: i64) -> Vec<Queue> {
+        if queues.is_empty() {
+            return queues;
+        }
         let mut table = self.table();
         let owners = table.entry(group.to_owned()).or_default();
         let mut won = Vec::with_capacity(queues.len());
