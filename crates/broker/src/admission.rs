@@ -3,6 +3,7 @@
 
 use crate::error::Refusal;
 use pyrmq_remoting::codes::response;
+use pyrmq_store::REVIVE_TOPIC;
 use pyrmq_store::TIMER_TOPIC;
 
 /// Longest name of an ordinary topic, in bytes (Apache `TopicValidator.TOPIC_MAX_LENGTH`).
@@ -125,7 +126,7 @@ pub fn group_name(group: &str) -> Result<(), Refusal> {
 
 /// Refuses a send to a topic that only the broker writes.
 pub fn open_to_clients(topic: &str) -> Result<(), Refusal> {
-    if CLOSED_TOPICS.contains(&topic) {
+    if CLOSED_TOPICS.contains(&topic) || topic.starts_with(REVIVE_TOPIC) {
         return Err(Refusal::new(
             response::NO_PERMISSION,
             format!("sending to the system topic is forbidden: {topic}"),

@@ -80,8 +80,8 @@ pub struct Options {
     pub max_transfer_count: usize,
     /// `maxTransferBytesOnMessageInMemory`: most bytes of a pull; 4 MiB (Apache 256 KiB).
     pub max_transfer_bytes: usize,
-    /// Bytes of a pull that names no size; 256 KiB, or `maxTransferBytesOnMessageInMemory` where that is set. A client
-    /// that cannot say how much it takes may pull hundreds of queues at once.
+    /// Bytes of a pull that names no size: 256 KiB, or `maxTransferBytesOnMessageInMemory` where that is not its default.
+    /// A client that cannot say how much it takes may pull hundreds of queues at once.
     pub usual_transfer_bytes: usize,
     /// `messageDelayLevel`, in milliseconds, level 1 first (see [`crate::parse_levels`]): when delayed messages are due.
     pub delay_levels_ms: Vec<i64>,
@@ -98,6 +98,11 @@ pub struct Options {
     /// What the timer can be told.
     pub timer: TimerOptions,
 }
+
+/// Most bytes of a pull.
+const MAX_TRANSFER_BYTES: usize = 4 << 20;
+/// Bytes of a pull that names no size.
+const USUAL_TRANSFER_BYTES: usize = 256 << 10;
 
 impl Options {
     /// Apache's defaults for a directory.
@@ -128,8 +133,8 @@ impl Options {
             index_entries: 20_000_000,
             max_query_count: 64,
             max_transfer_count: 1024,
-            max_transfer_bytes: 4 << 20,
-            usual_transfer_bytes: 256 << 10,
+            max_transfer_bytes: MAX_TRANSFER_BYTES,
+            usual_transfer_bytes: USUAL_TRANSFER_BYTES,
             delay_levels_ms: crate::parse_levels(crate::DEFAULT_LEVELS).unwrap_or_default(),
             check_crc_on_recover: true,
             flush_inline_below_us: 1000,
@@ -221,7 +226,10 @@ impl Options {
             "maxTransferCountOnMessageInMemory" => self.max_transfer_count = number(key, value)?,
             "maxTransferBytesOnMessageInMemory" => {
                 self.max_transfer_bytes = number(key, value)?;
-                self.usual_transfer_bytes = self.max_transfer_bytes;
+                self.usual_transfer_bytes = match self.max_transfer_bytes {
+                    MAX_TRANSFER_BYTES => USUAL_TRANSFER_BYTES,
+                    chosen => chosen,
+                };
             }
             "checkCRCOnRecover" => self.check_crc_on_recover = flag(key, value)?,
             _ => return self.timer.set(key, value),

@@ -11,7 +11,6 @@ use crate::commit_log::CommitLog;
 use crate::deleted::DeletedTopics;
 use crate::error::StoreError;
 use crate::extended::Extended;
-use crate::foreign;
 use crate::format::LOCK;
 use crate::fs::{Context, Fs, LockGuard, make_directories, parent};
 use crate::inner::Inner;
@@ -27,6 +26,7 @@ use crate::retain::Disk;
 use crate::stats::{Health, Stats};
 use crate::sync::lock;
 use crate::watch::Watch;
+use crate::{foreign, pop};
 use bytes::Bytes;
 use pyrmq_remoting::message::Durability;
 use std::io;
@@ -84,6 +84,7 @@ impl Store {
         options.validate()?;
         let root = options.root.clone();
         foreign::refuse(fs.as_ref(), &root, &options.timer)?;
+        pop::refuse(fs.as_ref(), &root)?;
         let guard = take_lock(fs.as_ref(), &root)?;
         let log_directory = options.commit_log_dir();
         make_directories(fs.as_ref(), &log_directory)

@@ -267,8 +267,8 @@ class BrokerOptions(Options):
     )
     max_transfer_bytes_on_message_in_memory: int = option(
         default=4 * 1024 * 1024,
-        text="most bytes in one answer to a pull; one message always passes. Not set: 256 KiB, and "
-        "up to 4 MiB where the pull asks for it",
+        text="most bytes in one answer to a pull; one message always passes. With the default a "
+        "pull that names no size gets 256 KiB",
         unit="bytes",
         minimum=1,
         maximum=1 << 30,

@@ -149,12 +149,12 @@ impl State {
         let mut store_options = options.store.clone();
         store_options.delay_levels_ms.clone_from(&delay_levels);
         let store = Store::open(store_options, fs.clone())?;
-        let tables = Tables::load(&options, delay_levels, file).inspect_err(|_| {
-            if let Err(error) = store.close() {
-                tracing::warn!(%error, "cannot close the store of a broker that did not start");
-            }
-        })?;
+        let tables = Tables::load(&options, delay_levels, file).inspect_err(|_| close(&store))?;
         let timers = Timers::open(&store, fs)?;
+        let (topics, _) = tables.topics.all();
+        timers
+            .refuse_popped(&store, topics.iter().map(|topic| topic.name.as_str()))
+            .inspect_err(|_| close(&store))?;
         let done = |topic: &str| tables.offsets.get(admission::TRANSACTION_GROUP, topic, 0);
         let transactions = Transactions::load(&store, done(HALF_TOPIC), done(OP_TOPIC))?;
         Ok(Self {
@@ -408,6 +408,13 @@ impl State {
             notice.flag |= pyrmq_remoting::command::FLAG_ONEWAY;
             member.send(notice);
         }
+    }
+}
+
+/// Lets go of the store of a broker that did not start.
+fn close(store: &Store) {
+    if let Err(error) = store.close() {
+        tracing::warn!(%error, "cannot close the store of a broker that did not start");
     }
 }
 

@@ -280,7 +280,7 @@ fn system_topics(options: &Options) -> Vec<TopicConfig> {
         TopicConfig::new("OFFSET_MOVED_EVENT", 1, BOTH),
         TopicConfig::new(SCHEDULE_TOPIC, 18, BOTH),
         TopicConfig::new(&format!("{cluster}_REPLY_TOPIC"), 1, BOTH),
-        TopicConfig::new(&format!("rmq_sys_REVIVE_LOG_{cluster}"), 8, BOTH),
+        TopicConfig::new(&format!("{}{cluster}", pyrmq_store::REVIVE_TOPIC), 8, BOTH),
         TopicConfig::new(&format!("rmq_sys_SYNC_BROKER_MEMBER_{broker}"), 1, PERM_INHERIT),
         TopicConfig::new("RMQ_SYS_TRANS_HALF_TOPIC", 1, BOTH),
         TopicConfig::new("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1, BOTH),

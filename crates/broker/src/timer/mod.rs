@@ -14,6 +14,7 @@
 
 mod deliver;
 mod handle;
+mod popped;
 mod send;
 mod take;
 

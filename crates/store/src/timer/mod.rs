@@ -94,6 +94,16 @@ impl TimerStore {
         &self.options
     }
 
+    /// Whether a message waits of which `wanted` is true.
+    pub fn has_waiting(&self, wanted: impl Fn(&TimerUnit) -> bool) -> Result<bool, StoreError> {
+        for slot in self.wheel.waiting() {
+            if self.log.chain(slot.last)?.iter().any(&wanted) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Slots in front of this moment have been read.
     pub fn read_ms(&self) -> i64 {
         self.read_ms
