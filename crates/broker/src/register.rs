@@ -173,13 +173,11 @@ pub(crate) fn register_command(state: &State) -> Command {
     }
     let body = file::register_body(&topics, &version, broker_bits);
     let address = state.address();
-    let ha_address = format!("{}:{}", state.store_host().ip(), options.ha_listen_port);
     Command::request(request::REGISTER_BROKER)
         .with_header(&RegisterBrokerRequestHeader {
             broker_name: &options.broker_name,
             broker_addr: &address,
             cluster_name: &options.broker_cluster_name,
-            ha_server_addr: Some(&ha_address),
             broker_id: options.broker_id,
             compressed: false,
             body_crc32: i32::try_from(body_crc(body.as_bytes())).ok(),
