@@ -72,8 +72,10 @@ def difference(theirs: dict[str, Any], ours: dict[str, Any]) -> str | None:
     """What of an answer differs that must not."""
     real, own = theirs["answer"], ours["answer"]
     if is_exception(real):
-        served = own["code"] == 0
-        return None if served or own["code"] in REFUSALS else f"{real} {own}"
+        if own["code"] == 0:
+            return None
+        named = theirs["field"] in (own["remark"] or "")
+        return None if own["code"] in REFUSALS and named else f"{real} {own}"
     if real["code"] != own["code"]:
         return f"code {real['code']} {real['remark']!r}, ours {own['code']} {own['remark']!r}"
     fields = [set(answer["fields"]) - FIELDS_BY_MOOD for answer in (real, own)]

@@ -65,7 +65,10 @@ const PYTHON: &[(i32, &str)] = &[
     (request::GET_UNIT_TOPIC_LIST, ""),
     (request::GET_HAS_UNIT_SUB_TOPIC_LIST, ""),
     (request::GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, ""),
-    (request::UPDATE_NAMESRV_CONFIG, "wrong values are refused"),
+    (
+        request::UPDATE_NAMESRV_CONFIG,
+        "wrong values are left aside; written into the file of -c",
+    ),
     (request::GET_NAMESRV_CONFIG, ""),
     (request::ADD_WRITE_PERM_OF_BROKER, ""),
     (request::GET_BROKER_MEMBER_GROUP, ""),
