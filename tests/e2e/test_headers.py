@@ -41,6 +41,7 @@ ON_PURPOSE = (
     ("broker", 11, "expressionType", "wrong", "An expression of an unknown type"),
     ("broker", 361, "expressionType", "wrong", "An expression of an unknown type"),
     ("broker", 323, ".*", ".*", "Request 323 writes any message"),
+    ("broker", 353, "group|topic", ".*", "Allowing one topic to a group (353)"),
 )
 FIELDS_BY_MOOD = {"MSG_REGION", "TRACE_ON", "transactionId"}
 """Told or left out by settings and by the way an answer is made, not by the request."""

@@ -285,6 +285,10 @@ BROKER = (
         RequestCode.RECALL_MESSAGE,
         {"producerGroup": "Senders", "topic": "Probed", "recallHandle": "x"},
     ),
+    Case(
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+        {"group": "Readers", "topic": "Probed", "readable": "true"},
+    ),
 )
 """What is asked of a broker, in this order."""
 
