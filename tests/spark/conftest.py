@@ -105,14 +105,17 @@ def java_site(version: str) -> Iterator[Site]:
 
 @pytest.fixture(scope="session")
 def site(request: pytest.FixtureRequest) -> Iterator[Site]:
-    """Our cluster; the real one with --rocketmq-control, to check the tests themselves."""
+    """Our cluster, whose first of two brokers has the topics; the real one with --rocketmq-control.
+
+    The control checks the tests themselves.
+    """
     if request.config.getoption("--rocketmq-control"):
         with real_site(asked_versions(request.config)[0]) as site:
             yield site
         return
     from pyrmq.testing import cluster
 
-    with cluster() as ours:
+    with cluster(brokers=2) as ours:
         yield Site(ours.name_server, ours.broker.address)
 
 
