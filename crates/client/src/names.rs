@@ -42,9 +42,14 @@ struct List {
 }
 
 /// What became of a round of questions.
-enum Round {
-    Answered(Box<Command>, String),
-    Failed { tried: String, unresolved: bool },
+enum Round<T> {
+    Answered(T),
+    Failed {
+        tried: String,
+        unresolved: bool,
+        /// Why the last of the answers was of no use.
+        unusable: Option<ClientError>,
+    },
 }
 
 impl NameServers {
@@ -84,18 +89,31 @@ impl NameServers {
         }
     }
 
-    /// Asks the current name server, and the others when it cannot be reached. The answer may be an error code.
-    pub async fn ask(&self, what: &'static str, command: Command) -> Result<(Command, String), ClientError> {
+    /// Asks the current name server, and the others when it cannot be reached or `read` makes nothing of its answer.
+    pub async fn ask<T>(
+        &self,
+        what: &'static str,
+        command: Command,
+        read: impl Fn(Command, &str) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
         let mut renewed = self.list().made.is_none();
         if renewed {
             self.renew().await;
         }
         loop {
             let addresses = self.addresses();
-            let (tried, unresolved) = match self.go_round(&addresses, what, &command).await {
-                Round::Answered(answer, address) => return Ok((*answer, address)),
-                Round::Failed { tried, unresolved } => (tried, unresolved),
+            let (tried, unresolved, unusable) = match self.go_round(&addresses, what, &command, &read).await {
+                Round::Answered(found) => return Ok(found),
+                Round::Failed {
+                    tried,
+                    unresolved,
+                    unusable,
+                } => (tried, unresolved, unusable),
             };
+            // What a server said tells more than that others are silent.
+            if let Some(error) = unusable {
+                return Err(error);
+            }
             if !renewed {
                 renewed = true;
                 if self.renew().await || self.addresses() != addresses {
@@ -111,10 +129,16 @@ impl NameServers {
     }
 
     /// Each gets its share of what is left of the time, so that one silent server cannot use up the time of all.
-    async fn go_round(&self, addresses: &[String], what: &'static str, command: &Command) -> Round {
+    async fn go_round<T>(
+        &self,
+        addresses: &[String],
+        what: &'static str,
+        command: &Command,
+        read: &impl Fn(Command, &str) -> Result<T, ClientError>,
+    ) -> Round<T> {
         let count = addresses.len();
         let first = self.current.load(Ordering::Relaxed);
-        let (mut tried, mut unresolved) = (String::new(), 0);
+        let (mut tried, mut unresolved, mut unusable) = (String::new(), 0, None);
         let by = Instant::now() + self.timeout;
         for at in first..first + count {
             let Some(address) = addresses.get(at % count) else {
@@ -123,12 +147,18 @@ impl NameServers {
             let others = u32::try_from(first + count - at).unwrap_or(u32::MAX);
             let share = by.saturating_duration_since(Instant::now()) / others;
             match self.client.request(address, command.clone(), share).await {
-                Ok(answer) => {
-                    if at > first {
-                        self.current.store(at % count, Ordering::Relaxed);
+                Ok(answer) => match read(answer, address) {
+                    Ok(found) => {
+                        if at > first {
+                            self.current.store(at % count, Ordering::Relaxed);
+                        }
+                        return Round::Answered(found);
                     }
-                    return Round::Answered(Box::new(answer), address.clone());
-                }
+                    Err(error) => {
+                        tracing::warn!(address, what, %error, "the answer of a name server is of no use");
+                        unusable = Some(error);
+                    }
+                },
                 Err(error) => {
                     tracing::warn!(address, what, %error, "name server did not answer");
                     unresolved += usize::from(is_unresolved(&error));
@@ -142,6 +172,7 @@ impl NameServers {
         Round::Failed {
             tried,
             unresolved: count > 0 && unresolved == count,
+            unusable,
         }
     }
 

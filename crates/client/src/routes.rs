@@ -477,10 +477,14 @@ impl Shared {
     /// Whether any broker is registered at the name server. One that cannot tell is believed to have some.
     async fn has_brokers(&self) -> Result<bool, ClientError> {
         let command = Command::request(request::GET_BROKER_CLUSTER_INFO);
-        let (answer, _) = self.names.ask("the list of brokers", command).await?;
-        let body = answer.body.unwrap_or_default();
-        let known = ClusterInfo::decode(&body);
-        Ok(answer.code != response::SUCCESS || known.is_ok_and(|info| !info.broker_addr_table.is_empty()))
+        let read =
+            |answer: Command, _: &str| {
+                let body = answer.body.unwrap_or_default();
+                let known = ClusterInfo::decode(&body);
+                Ok(answer.code != response::SUCCESS
+                    || known.is_ok_and(|info| !info.broker_addr_table.is_empty()))
+            };
+        self.names.ask("the list of brokers", command, read).await
     }
 
     /// `None`: the name server does not know the topic.
@@ -489,20 +493,21 @@ impl Shared {
         let command = Command::request(request::GET_ROUTEINFO_BY_TOPIC)
             .with_field("topic", topic)
             .with_field("acceptStandardJsonOnly", "true");
-        let (answer, address) = self.names.ask(WHAT, command).await?;
-        match answer.code {
-            response::SUCCESS => {}
-            response::TOPIC_NOT_EXIST => return Ok(None),
-            code => return Err(ClientError::answer(WHAT, &address, code, answer.remark)),
-        }
-        let body = answer.body.unwrap_or_default();
-        match TopicRouteData::decode(&body) {
-            Ok(data) => Ok(Some(Route::from(data))),
-            Err(source) => Err(ClientError::Answered {
+        let read = |answer: Command, address: &str| {
+            match answer.code {
+                response::SUCCESS => {}
+                response::TOPIC_NOT_EXIST => return Ok(None),
+                code => return Err(ClientError::answer(WHAT, address, code, answer.remark)),
+            }
+            let body = answer.body.unwrap_or_default();
+            let decoded = TopicRouteData::decode(&body);
+            let data = decoded.map_err(|source| ClientError::Answered {
                 what: WHAT,
-                address,
+                address: address.to_owned(),
                 source,
-            }),
-        }
+            })?;
+            Ok(Some(Route::from(data)))
+        };
+        self.names.ask(WHAT, command, read).await
     }
 }
