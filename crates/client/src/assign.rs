@@ -175,6 +175,36 @@ impl Shared {
         self.pull(key);
     }
 
+    /// Goes on in a queue whose topic the broker did not know: one that is made again begins with new offsets, so that the
+    /// position in the old one would pass over its first messages.
+    pub(crate) async fn begin_again(self: &Arc<Self>, key: &Arc<QueueKey>, generation: u64) {
+        let begin = match self.offsets.committed(key).await {
+            Ok(Some(offset)) => Ok(offset),
+            Ok(None) => self.offsets.first(key).await,
+            Err(error) => Err(error),
+        };
+        {
+            let mut state = self.state();
+            let queue = state.queues.get_mut(key);
+            let Some(queue) = queue.filter(|queue| queue.generation == generation) else {
+                return;
+            };
+            // What was fetched of the old one is handed out first.
+            if let Ok(begin) = begin
+                && !queue.has_messages()
+            {
+                let failures = queue.failures;
+                queue.restart(begin, generation);
+                // The old position says nothing of the new queue.
+                (queue.failures, queue.committed) = (failures, -1);
+            } else {
+                drop(state);
+                return self.pause(key.clone(), generation);
+            }
+        }
+        self.pull(key);
+    }
+
     /// Drops a queue whose start is not known: the next look at the shares tries again.
     fn forget(&self, key: &Arc<QueueKey>, generation: u64) {
         let mut state = self.state();

@@ -490,6 +490,11 @@ impl Shared {
             ),
             _ => false,
         };
+        if matches!(&error, ClientError::Answer { code, .. } if *code == response::TOPIC_NOT_EXIST)
+            && let Some(queue) = self.state().queues.get_mut(key)
+        {
+            queue.is_gone = true;
+        }
         self.routes.suspect(&key.topic);
         if !passing {
             self.fail(error);
@@ -498,7 +503,7 @@ impl Shared {
     }
 
     /// Pulls again after a while; longer after each failure.
-    fn pause(self: &Arc<Self>, key: Arc<QueueKey>, generation: u64) {
+    pub(crate) fn pause(self: &Arc<Self>, key: Arc<QueueKey>, generation: u64) {
         let shared = self.clone();
         let failures = {
             let mut state = self.state();
@@ -522,8 +527,12 @@ impl Shared {
                     return;
                 }
                 queue.pulling = false;
+                if !queue.is_gone {
+                    drop(state);
+                    return shared.pull(&key);
+                }
             }
-            shared.pull(&key);
+            shared.begin_again(&key, generation).await;
         });
     }
 }

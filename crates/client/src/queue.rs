@@ -191,6 +191,8 @@ pub(crate) struct Queue {
     pub(crate) done: i64,
     pub(crate) committed: i64,
     pub(crate) failures: u32,
+    /// The broker does not know the topic: where its queue begins is asked again before the next pull.
+    pub(crate) is_gone: bool,
     chunks: VecDeque<(Arc<Chunk>, usize)>,
     buffered: usize,
     /// Bytes to expect of an answer, by the last ones: Apache's brokers give what they are configured to, whatever is
@@ -210,6 +212,7 @@ impl Queue {
             done: -1,
             committed: -1,
             failures: 0,
+            is_gone: false,
             chunks: VecDeque::new(),
             buffered: 0,
             usual_answer: 0,
@@ -222,6 +225,7 @@ impl Queue {
         self.next_pull = Some(offset);
         (self.delivered, self.done) = (offset, offset);
         self.pulling = false;
+        self.is_gone = false;
         self.failures = 0;
         self.chunks.clear();
         self.buffered = 0;
