@@ -8,8 +8,8 @@
 
 mod common;
 
-use common::{get, message, open, props, put, real, small};
-use pyrmq_store::{Chore, FlushDiskType, Fs, Options, Store, StoreError};
+use common::{get, host, message, open, props, put, real, small};
+use pyrmq_store::{Batch, BatchItem, Chore, FlushDiskType, Fs, Options, Store, StoreError, Stored};
 use pyrmq_testkit::sim::{Loss, Session};
 use pyrmq_testkit::{Random, SimDisk, TempDir};
 use std::fs;
@@ -56,6 +56,34 @@ fn records(store: &Store) -> Vec<Vec<u8>> {
     (0..end).map(record).collect()
 }
 
+/// Puts one message, or several as a batch.
+fn put_all(store: &Store, body: &[u8], texts: &[String]) -> Stored {
+    if let [only] = texts {
+        return store.put(&message("T", 0, body, only)).unwrap();
+    }
+    let item = |properties| BatchItem {
+        flag: 0,
+        body,
+        properties,
+        tags_code: 0,
+        unique_key: None,
+        keys: None,
+        tag: None,
+    };
+    let items: Vec<_> = texts.iter().map(|text| item(text.as_str())).collect();
+    let batch = Batch {
+        topic: "T",
+        queue_id: 0,
+        sys_flag: 0,
+        born_timestamp_ms: 1,
+        born_host: host("127.0.0.1:1"),
+        store_host: host("127.0.0.1:2"),
+        reconsume_times: 0,
+        items: &items,
+    };
+    store.put_batch(&batch).unwrap()
+}
+
 /// A run over a disk: what was put, and how much of it was acknowledged as durable.
 struct Run {
     disk: SimDisk,
@@ -93,11 +121,15 @@ impl Run {
                     (before, store) = open_on(&disk);
                 }
                 _ => {
-                    let properties = properties(&mut random);
+                    let texts: Vec<_> = (0..=random.below(2))
+                        .map(|_| properties(&mut random))
+                        .collect();
                     let body = vec![0; random.below(300)];
-                    let stored = store.put(&message("T", 0, &body, &properties)).unwrap();
-                    let record = store.record_at(stored.physical_offset).unwrap().unwrap();
-                    run.put.push(record.to_vec());
+                    let stored = put_all(&store, &body, &texts);
+                    for position in stored.physical_offsets() {
+                        let record = store.record_at(*position).unwrap().unwrap();
+                        run.put.push(record.to_vec());
+                    }
                 }
             }
         }
