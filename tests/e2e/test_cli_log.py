@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from tests.e2e.wire import ask
 
-from pyrmq import Admin, Producer, PullConsumer
+from pyrmq import Admin, Producer, PullConsumer, TransactionProducer, TransactionState
 from pyrmq.cli import main
 from pyrmq.cli.log import repair
 from pyrmq.codes import RequestCode
@@ -268,6 +268,35 @@ def test_a_body_that_is_no_text_is_exported_as_it_is(
         for row in rows
     ]
     assert read == bodies
+
+
+def test_what_no_consumer_sees_is_marked_in_an_export(
+    pyrmq: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    with (
+        cluster(store=tmp_path, mapped_file_size_commit_log=SEGMENT) as running,
+        TransactionProducer(
+            name_server=running.name_server,
+            group="log",
+            check=lambda _message: TransactionState.UNKNOWN,
+        ) as producer,
+    ):
+        producer.send_in_transaction("log-a", b"kept", lambda _sent: TransactionState.COMMIT)
+        producer.send_in_transaction("log-a", b"open", lambda _sent: TransactionState.UNKNOWN)
+        producer.send("log-b", b"gone")
+        ask(running.broker.address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "log-b"})
+    rows = [json.loads(line) for line in pyrmq("export", tmp_path / "store")]
+    marks = {
+        (row["body"], row["transaction"], row["deleted"])
+        for row in rows
+        if row["body"] in {"kept", "open", "gone"}
+    }
+    assert marks == {
+        ("kept", "prepared", False),
+        ("kept", "committed", False),
+        ("open", "prepared", False),
+        ("gone", None, True),
+    }
 
 
 def test_a_store_is_verified_beside_a_broker_that_writes_and_deletes(tmp_path: Path) -> None:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from pyrmq.message import ReceivedMessage
 
 _BATCH = 10_000
+_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+_TRANSACTION_BITS = 0x0C
+_TRANSACTION = {0x04: "prepared", 0x08: "committed", 0x0C: "rolled back"}
 
 
 def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
@@ -32,8 +35,8 @@ def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
         count = _arrow(messages, given.arrow)
         print(f"{count} messages in {given.arrow}")
         return 0
-    for message in messages:
-        print(json.dumps(_tree(message) | _body(message), ensure_ascii=False))
+    for tree, body in messages:
+        print(json.dumps(tree | _text(body), ensure_ascii=False))
     return 0
 
 
@@ -56,7 +59,11 @@ def moment(option: str, text: str | None) -> int | None:
     return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def _messages(directory: StoreDirectory, given: argparse.Namespace) -> Iterator[ReceivedMessage]:
+def _messages(
+    directory: StoreDirectory, given: argparse.Namespace
+) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """What is asked for of each message, and its body."""
+    deleted = directory.deleted()
     since, until = moment("--from", given.since), moment("--to", given.until)
     left = given.count
     for segment in directory.segments():
@@ -77,7 +84,8 @@ def _messages(directory: StoreDirectory, given: argparse.Namespace) -> Iterator[
                 if left == 0:
                     return
                 left = left if left is None else left - 1
-                yield message
+                is_deleted = row.position < deleted.get(row.topic, 0)
+                yield _tree(message, row, is_deleted=is_deleted), bytes(message.body)
 
 
 def _rows(segment: Segment) -> Iterator[Row]:
@@ -86,7 +94,7 @@ def _rows(segment: Segment) -> Iterator[Row]:
             yield from piece
 
 
-def _tree(message: ReceivedMessage) -> dict[str, Any]:
+def _tree(message: ReceivedMessage, row: Row, *, is_deleted: bool) -> dict[str, Any]:
     return {
         "topic": message.topic,
         "queue": message.queue_id,
@@ -98,19 +106,27 @@ def _tree(message: ReceivedMessage) -> dict[str, Any]:
         "tags": message.tags,
         "properties": dict(message.properties),
         "message_id": message.message_id,
+        "transaction": _transaction(row),
+        "deleted": is_deleted,
     }
 
 
-def _body(message: ReceivedMessage) -> dict[str, str]:
+def _transaction(row: Row) -> str | None:
+    # A broker keeps halves in a topic of their own, without the flag.
+    if row.topic == _HALF_TOPIC:
+        return "prepared"
+    return _TRANSACTION.get(row.sys_flag & _TRANSACTION_BITS)
+
+
+def _text(body: bytes) -> dict[str, str]:
     """The body as JSON can hold it: as text, or in base64 where it is none."""
-    body = bytes(message.body)
     try:
         return {"body": body.decode()}
     except UnicodeDecodeError:
         return {"body_base64": b64encode(body).decode()}
 
 
-def _arrow(messages: Iterator[ReceivedMessage], path: str) -> int:
+def _arrow(messages: Iterator[tuple[dict[str, Any], bytes]], path: str) -> int:
     try:
         arrow: Any = import_module("pyarrow")
     except ModuleNotFoundError:
@@ -127,17 +143,17 @@ def _arrow(messages: Iterator[ReceivedMessage], path: str) -> int:
             ("tags", arrow.string()),
             ("properties", arrow.map_(arrow.string(), arrow.string())),
             ("message_id", arrow.string()),
+            ("transaction", arrow.string()),
+            ("deleted", arrow.bool_()),
             ("body", arrow.binary()),
         ]
     )
     count = 0
     with arrow.OSFile(path, "wb") as file, arrow.ipc.new_file(file, schema) as out:
         batch: list[dict[str, Any]] = []
-        for message in messages:
-            tree = _tree(message)
-            tree["properties"] = list(tree["properties"].items())
-            tree["body"] = bytes(message.body)
-            batch.append(tree)
+        for tree, body in messages:
+            pairs = list(tree["properties"].items())
+            batch.append(tree | {"properties": pairs, "body": body})
             count += 1
             if len(batch) == _BATCH:
                 out.write_batch(arrow.RecordBatch.from_pylist(batch, schema))
