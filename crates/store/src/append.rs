@@ -29,6 +29,8 @@ use std::sync::Arc;
 const INDEX_SOON: usize = 1 << 14;
 /// Waiting index entries from which the putting thread helps.
 const INDEX_NOW: usize = 1 << 20;
+/// Waiting index entries (some 100 MB) from which the putting thread waits for whoever fills the index.
+const INDEX_MOST: usize = 1 << 23;
 
 /// What the append lock guards.
 #[derive(Debug)]
@@ -211,8 +213,10 @@ impl Inner {
         {
             tracing::error!(%error, "cannot see how much space is free");
         }
-        if written.keys_waiting >= INDEX_NOW {
+        if written.keys_waiting >= INDEX_MOST {
             self.note_failure("cannot fill the key index", self.index_round());
+        } else if written.keys_waiting >= INDEX_NOW {
+            self.note_failure("cannot fill the key index", self.help_index());
         } else if written.keys_waiting >= INDEX_SOON {
             self.index_alarm.ring();
         }

@@ -1,6 +1,7 @@
 //! The store's threads: one fsyncs the log, one makes segments ahead of time, one fills the key index, one keeps house,
 //! one answers those who wait too long.
 
+use crate::damage::record_behind;
 use crate::error::StoreError;
 use crate::fs::Context;
 use crate::inner::Inner;
@@ -32,8 +33,8 @@ const REST: Duration = Duration::from_secs(5);
 /// Queues are fsynced this often, or when so many bytes of log would have to be read after a crash.
 const QUEUE_SYNC: Duration = Duration::from_mins(1);
 const QUEUE_SYNC_BYTES: i64 = 256 << 20;
-/// Distance from the log's end at which the index thread takes the append lock for the last step.
-const CATCH_UP_UNDER_LOCK: i64 = 64 << 10;
+/// Distance from the log's end at which the index thread lets puts hand over their keys and reads the rest.
+const CATCH_UP_LAST: i64 = 64 << 10;
 const CATCH_UP_BATCH: usize = 4096;
 /// How long closing may go on filling the index.
 const CATCH_UP_AT_CLOSE: Duration = Duration::from_secs(5);
@@ -267,26 +268,36 @@ impl Inner {
             }
             let from = self.index_from.load(Ordering::Relaxed).max(self.log.start());
             let target = self.log.appended();
-            let closed = || self.closed.load(Ordering::Acquire);
-            if target - from > CATCH_UP_UNDER_LOCK {
-                self.index_range(from, target, closed)?;
-                continue;
+            if target - from <= CATCH_UP_LAST {
+                return self.catch_up_last(from);
             }
-            let mut append = lock(&self.append);
-            self.index_range(from, self.log.appended(), closed)?;
-            if closed() {
-                return Ok(false);
-            }
-            append.index_direct = true;
-            return Ok(true);
+            self.index_range(from, target, || self.closed.load(Ordering::Acquire))?;
         }
         Ok(false)
+    }
+
+    /// Reads what is left, and lets puts hand over the keys of what comes behind it. True when that went well.
+    fn catch_up_last(&self, from: i64) -> Result<bool, StoreError> {
+        // To the end: the keys that are handed over from now on come behind these.
+        let _indexing = lock(&self.indexing);
+        let target = {
+            let mut append = lock(&self.append);
+            append.index_direct = true;
+            self.log.appended()
+        };
+        let read = self.index_range(from, target, || self.closed.load(Ordering::Acquire));
+        if !matches!(&read, Ok(done) if *done >= target) {
+            let mut append = lock(&self.append);
+            append.index_direct = false;
+            append.index.clear();
+        }
+        Ok(read? >= target)
     }
 
     /// Reads what little the index lacks when the store opens, so that keys are found at once.
     pub(crate) fn catch_up_if_near(&self) -> Result<(), StoreError> {
         let lacks = self.log.appended() - self.index_from.load(Ordering::Relaxed).max(self.log.start());
-        if lacks > CATCH_UP_UNDER_LOCK {
+        if lacks > CATCH_UP_LAST {
             return Ok(());
         }
         match self.catch_up() {
@@ -304,11 +315,13 @@ impl Inner {
         let begin = Instant::now();
         let from = self.index_from.load(Ordering::Relaxed).max(self.log.start());
         self.index_range(from, self.log.appended(), || begin.elapsed() >= CATCH_UP_AT_CLOSE)
+            .map(drop)
     }
 
-    fn index_range(&self, from: i64, target: i64, stop: impl Fn() -> bool) -> Result<(), StoreError> {
+    /// Reads a range of the log for the index. Says up to where that went.
+    fn index_range(&self, from: i64, target: i64, stop: impl Fn() -> bool) -> Result<i64, StoreError> {
         let Some(index) = &self.index else {
-            return Ok(());
+            return Ok(target);
         };
         let mut reader = LogReader::new(&self.log, from, false);
         let (mut waiting, mut hashes) = (WaitingKeys::default(), Vec::new());
@@ -336,8 +349,10 @@ impl Inner {
                     );
                     done = end_of(&record);
                 }
-                // Retention was faster, or a blank record ends the range.
-                Step::End(_) => done = target,
+                Step::End(_) => {
+                    done = self.index_goes_on(reader.position(), target)?;
+                    reader = LogReader::new(&self.log, done, false);
+                }
             }
             if waiting.len() >= CATCH_UP_BATCH || done >= target {
                 if let Some(full_ms) = index.add(&waiting)? {
@@ -348,7 +363,23 @@ impl Inner {
                 self.index_from.store(done, Ordering::Relaxed);
             }
         }
-        Ok(())
+        Ok(done)
+    }
+
+    /// Where the records go on that the index lacks, where none is to be read at a position.
+    fn index_goes_on(&self, position: i64, target: i64) -> Result<i64, StoreError> {
+        let start = self.log.start();
+        if position >= target || position < start {
+            // The end, behind a blank record; or retention was faster.
+            return Ok(start.max(position).min(target));
+        }
+        let next = record_behind(&self.log, position, |_, _| true)?.map_or(target, |next| next.min(target));
+        tracing::warn!(
+            position,
+            next,
+            "the commit log is damaged: what lies there is not in the key index"
+        );
+        Ok(next)
     }
 }
 

@@ -13,12 +13,13 @@
 use crate::error::StoreError;
 use crate::format::to_usize;
 use crate::fs::{Context, File, Fs};
+use crate::index_chain::Chain;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const HEADER: usize = 40;
 const SLOT: usize = 4;
-const ENTRY: usize = 20;
+pub(crate) const ENTRY: usize = 20;
 /// Slots of a cached page.
 const PAGE: usize = 1024;
 /// Gathered entries that are written without waiting for a flush.
@@ -158,12 +159,8 @@ impl IndexFile {
             && header.begin_position <= header.end_position
     }
 
-    fn slot_at(slot: usize) -> u64 {
-        (HEADER + slot * SLOT) as u64
-    }
-
     fn entry_at(&self, entry: i32) -> u64 {
-        (HEADER + self.slots * SLOT + to_usize(i64::from(entry)) * ENTRY) as u64
+        entry_at(self.slots, entry)
     }
 
     fn page(&mut self, number: usize) -> Result<&mut Page, StoreError> {
@@ -180,7 +177,7 @@ impl IndexFile {
         let wanted = (self.slots - number * PAGE).min(PAGE) * SLOT;
         let part = bytes.get_mut(..wanted).unwrap_or_default();
         self.file
-            .read_exact_at(part, Self::slot_at(number * PAGE))
+            .read_exact_at(part, slot_at(number * PAGE))
             .at("read", &self.path)?;
         let mut slots = [0; PAGE];
         for (slot, bytes) in slots.iter_mut().zip(bytes.chunks_exact(SLOT)) {
@@ -190,9 +187,7 @@ impl IndexFile {
     }
 
     fn slot_of(&self, hash: i32) -> usize {
-        // In 32 bits, which divide in half the time; hashes are not negative.
-        let (hash, slots) = (hash.unsigned_abs(), u32::try_from(self.slots).unwrap_or(u32::MAX));
-        to_usize(i64::from(hash % slots))
+        slot_of(hash, self.slots)
     }
 
     /// Adds an entry; the caller made sure that the file is not full.
@@ -275,7 +270,7 @@ impl IndexFile {
             let wanted = (self.slots - number * PAGE).min(PAGE) * SLOT;
             let part = bytes.get(..wanted).unwrap_or_default();
             self.file
-                .write_all_at(part, Self::slot_at(number * PAGE))
+                .write_all_at(part, slot_at(number * PAGE))
                 .at("write", &self.path)?;
             page.dirty = false;
         }
@@ -305,6 +300,11 @@ impl IndexFile {
         self.file.sync().at("flush", &self.path)
     }
 
+    /// The file and where it lies.
+    pub(crate) fn handle(&self) -> (Arc<dyn File>, PathBuf) {
+        (Arc::clone(&self.file), self.path.clone())
+    }
+
     /// Gives the cached slots back; for a file that gets no more entries.
     pub(crate) fn forget_pages(&mut self) {
         self.pages = Vec::new();
@@ -315,44 +315,43 @@ impl IndexFile {
         wanted.begin_ms <= self.header.end_ms && wanted.end_ms >= self.header.begin_ms
     }
 
-    /// Adds the positions of a key's entries, newest first.
-    pub(crate) fn find(
-        &mut self,
-        wanted: &Wanted,
-        most: usize,
-        found: &mut Vec<i64>,
-    ) -> Result<(), StoreError> {
+    /// The chain of a key's slot, to be followed without a lock on the file.
+    pub(crate) fn chain(&mut self, hash: i32) -> Result<Chain, StoreError> {
         self.write_entries()?;
-        let slot = self.slot_of(wanted.hash);
-        let count = self.header.count;
-        let mut next = self
-            .page(slot / PAGE)?
-            .slots
-            .get(slot % PAGE)
-            .copied()
-            .unwrap_or_default();
-        let mut bytes = [0; ENTRY];
-        // Each hop goes to an older entry, so the walk ends even on a damaged chain.
-        let mut limit = count;
-        while (1..limit).contains(&next) && found.len() < most {
-            limit = next;
-            self.file
-                .read_exact_at(&mut bytes, self.entry_at(next))
-                .at("read", &self.path)?;
-            let hash = i32::from_be_bytes(number(&bytes, 0));
-            let seconds = i32::from_be_bytes(number(&bytes, 12));
-            let stored = self.header.begin_ms + i64::from(seconds) * 1000;
-            // Entries have whole seconds: one that may lie in the range is taken, the record itself decides.
-            if hash == wanted.hash && stored <= wanted.end_ms && stored + 1000 > wanted.begin_ms {
-                found.push(i64::from_be_bytes(number(&bytes, 4)));
-            }
-            if seconds < 0 || stored + 1000 < wanted.begin_ms {
-                break;
-            }
-            next = i32::from_be_bytes(number(&bytes, 16));
-        }
-        Ok(())
+        let slot = self.slot_of(hash);
+        let newest = if self.dirty {
+            let page = self.page(slot / PAGE)?;
+            page.slots.get(slot % PAGE).copied()
+        } else {
+            None
+        };
+        Ok(Chain {
+            file: Arc::clone(&self.file),
+            path: self.path.clone(),
+            begin_ms: self.header.begin_ms,
+            entries: self.entries,
+            slots: self.slots,
+            slot,
+            newest,
+        })
     }
+}
+
+/// Where a slot stands in the file.
+pub(crate) fn slot_at(slot: usize) -> u64 {
+    (HEADER + slot * SLOT) as u64
+}
+
+/// Where an entry stands in a file of so many slots.
+pub(crate) fn entry_at(slots: usize, entry: i32) -> u64 {
+    (HEADER + slots * SLOT + to_usize(i64::from(entry)) * ENTRY) as u64
+}
+
+/// The slot of a hash.
+pub(crate) fn slot_of(hash: i32, slots: usize) -> usize {
+    // In 32 bits, which divide in half the time; hashes are not negative.
+    let (hash, slots) = (hash.unsigned_abs(), u32::try_from(slots).unwrap_or(u32::MAX));
+    to_usize(i64::from(hash % slots))
 }
 
 fn number_of(bytes: &[u8]) -> [u8; SLOT] {

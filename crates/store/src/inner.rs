@@ -23,7 +23,7 @@ use crate::waiting_keys::WaitingKeys;
 use crate::watch::Watch;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
 
 /// The parts of a store. Lock order: `deleted`, `ends`, the turn to fsync, `indexing`, `append`, then the locks inside of queues and index.
 pub(crate) struct Inner {
@@ -196,7 +196,18 @@ impl Inner {
         let Some(index) = &self.index else {
             return Ok(());
         };
-        let mut spare = lock(&self.indexing);
+        self.index_with(index, lock(&self.indexing))
+    }
+
+    /// Helps to move waiting keys, where nobody does it: whoever does may wait for an fsync of a whole index file.
+    pub(crate) fn help_index(&self) -> Result<(), StoreError> {
+        match (&self.index, self.indexing.try_lock()) {
+            (Some(index), Ok(spare)) => self.index_with(index, spare),
+            _ => Ok(()),
+        }
+    }
+
+    fn index_with(&self, index: &KeyIndex, mut spare: MutexGuard<'_, WaitingKeys>) -> Result<(), StoreError> {
         std::mem::swap(&mut *spare, &mut lock(&self.append).index);
         let full = index.add(&spare);
         spare.clear();

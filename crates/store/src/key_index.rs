@@ -10,6 +10,7 @@ use crate::commit_log::CommitLog;
 use crate::error::StoreError;
 use crate::format::INDEX;
 use crate::fs::{Context, Fs, make_directories};
+use crate::index_chain::MOST_HOPS;
 use crate::index_file::{Header, IndexFile, Wanted, file_length};
 use crate::log_reader::{LogReader, Step};
 use crate::options::Options;
@@ -95,6 +96,8 @@ pub(crate) struct Hits {
     pub(crate) positions: Vec<i64>,
     pub(crate) last_update_ms: i64,
     pub(crate) last_update_position: i64,
+    /// There were too many entries: older ones may be missing.
+    pub(crate) is_cut: bool,
 }
 
 impl KeyIndex {
@@ -202,26 +205,41 @@ impl KeyIndex {
     /// Adds keys in the order of the log. Returns the end time of a file that became full and durable.
     pub(crate) fn add(&self, keys: &WaitingKeys) -> Result<Option<i64>, StoreError> {
         self.remove_dropped()?;
-        let mut files = lock(&self.files);
         let mut full = None;
+        let mut files = Some(lock(&self.files));
         keys.each(|entry| {
-            if files.last().is_none_or(IndexFile::is_full) {
-                let previous = match files.last_mut() {
-                    Some(last) => {
-                        last.sync()?;
-                        last.forget_pages();
-                        full = Some(last.header.end_ms);
-                        Some(last.header)
-                    }
-                    None => None,
-                };
-                let file = self.new_file(files.last().map(|last| last.name.as_str()), previous)?;
-                files.push(file);
+            let newest = files.as_ref().and_then(|files| files.last());
+            if newest.is_none_or(IndexFile::is_full) {
+                files = None;
+                full = self.roll()?.or(full);
+                files = Some(lock(&self.files));
             }
-            files.last_mut().map_or(Ok(()), |last| last.add(entry))
+            let newest = files.as_mut().and_then(|files| files.last_mut());
+            newest.map_or(Ok(()), |newest| newest.add(entry))
         })?;
         self.added.fetch_add(keys.len() as u64, Ordering::Relaxed);
         Ok(full)
+    }
+
+    /// Makes the next file once the newest one is durable, and says up to when that reaches. The fsync may be one of some hundred megabytes:
+    /// searches go on meanwhile. Only one thread at a time adds keys, so the newest file stays the newest.
+    fn roll(&self) -> Result<Option<i64>, StoreError> {
+        let newest = match lock(&self.files).last_mut() {
+            Some(newest) => {
+                newest.write_out()?;
+                newest.forget_pages();
+                Some((newest.handle(), newest.name.clone(), newest.header))
+            }
+            None => None,
+        };
+        let Some(((file, path), name, header)) = newest else {
+            lock(&self.files).push(self.new_file(None, None)?);
+            return Ok(None);
+        };
+        file.sync().at("flush", &path)?;
+        let next = self.new_file(Some(&name), Some(header))?;
+        lock(&self.files).push(next);
+        Ok(Some(header.end_ms))
     }
 
     fn new_file(&self, after: Option<&str>, previous: Option<Header>) -> Result<IndexFile, StoreError> {
@@ -275,24 +293,30 @@ impl KeyIndex {
             begin_ms: query.begin_ms,
             end_ms: query.end_ms,
         };
-        let mut files = lock(&self.files);
         let mut found = Hits::default();
-        if let Some(last) = files.last() {
-            found.last_update_ms = last.header.end_ms;
-            found.last_update_position = last.header.end_position;
+        let mut chains = Vec::new();
+        {
+            let mut files = lock(&self.files);
+            if let Some(last) = files.last() {
+                found.last_update_ms = last.header.end_ms;
+                found.last_update_position = last.header.end_position;
+            }
+            for file in files.iter_mut().rev() {
+                if file.overlaps(&wanted) {
+                    chains.push(file.chain(wanted.hash)?);
+                }
+                if file.header.begin_ms < wanted.begin_ms {
+                    break;
+                }
+            }
         }
-        let count = files.len();
-        for (number, file) in files.iter_mut().enumerate().rev() {
-            if file.overlaps(&wanted) {
-                file.find(&wanted, most, &mut found.positions)?;
-            }
-            if number + 1 < count {
-                file.forget_pages();
-            }
-            if file.header.begin_ms < wanted.begin_ms || found.positions.len() >= most {
-                break;
+        let mut hops = MOST_HOPS;
+        for chain in chains {
+            if found.positions.len() < most {
+                chain.find(&wanted, most, &mut hops, &mut found.positions)?;
             }
         }
+        found.is_cut = hops == 0 || found.positions.len() >= most;
         Ok(found)
     }
 

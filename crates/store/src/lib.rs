@@ -25,6 +25,7 @@ mod foreign;
 mod format;
 pub mod fs;
 mod group_commit;
+mod index_chain;
 mod index_file;
 mod inner;
 mod key_index;

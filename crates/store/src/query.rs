@@ -131,4 +131,6 @@ pub struct Found {
     pub index_last_update_ms: i64,
     /// Position of the newest message in the index.
     pub index_last_update_offset: i64,
+    /// False where messages may be missing: the index is off or still being made, or the key has too many entries.
+    pub is_complete: bool,
 }

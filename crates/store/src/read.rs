@@ -6,7 +6,9 @@ use crate::error::StoreError;
 use crate::extended::is_address;
 use crate::format::{UNIT, Unit, to_i64, to_usize};
 use crate::inner::Inner;
+use crate::options::FlushDiskType;
 use crate::query::{Boundary, Found, Get, GetStatus, Got, KeyKind, KeyQuery, TagFilter};
+use crate::sync::lock;
 use bytes::Bytes;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::properties::{KEY_SEPARATOR, names};
@@ -20,6 +22,8 @@ const MOST_SCANNED: i64 = 800 * 4;
 const SCAN: i64 = 800;
 /// Neighbours closer than this are read in one go and the gap thrown away.
 const SMALL_GAP: i64 = 4096;
+/// Records that a search by key looks at, if there are so many of that hash.
+const LEAST_LOOKED_AT: usize = 1024;
 /// Bytes of a record up to and including the store time, whatever its hosts.
 const TIME_HEAD: usize = 76;
 
@@ -336,6 +340,14 @@ impl Inner {
         Ok(is_here.then(|| Bytes::from(bytes)))
     }
 
+    /// The record that begins at a position, if readers may see it: with `SYNC_FLUSH` what is not durable is not readable.
+    pub(crate) fn readable_at(&self, position: i64) -> Result<Option<Bytes>, StoreError> {
+        let is_sync = self.options.flush == FlushDiskType::Sync;
+        let served = self.served.load(Ordering::Acquire);
+        let record = self.record_at(position)?;
+        Ok(record.filter(|record| !is_sync || position + to_i64(record.len()) <= served))
+    }
+
     /// When the record of a unit was stored.
     fn time_of(&self, unit: Unit) -> Result<Option<i64>, StoreError> {
         let mut head = [0; TIME_HEAD];
@@ -404,12 +416,15 @@ impl Inner {
         let Some(index) = &self.index else {
             return Ok(Found::default());
         };
-        self.index_round()?;
+        let is_whole = lock(&self.append).index_direct;
+        self.note_failure("cannot fill the key index", self.index_round());
         let most = query.max_count.clamp(1, self.options.max_query_count);
-        let positions = index.find(query, most.saturating_mul(4))?;
+        // Other keys may have the hash.
+        let positions = index.find(query, most.saturating_mul(4).max(LEAST_LOOKED_AT))?;
         let mut found = Found {
             index_last_update_ms: positions.last_update_ms,
             index_last_update_offset: positions.last_update_position,
+            is_complete: is_whole && !positions.is_cut,
             ..Found::default()
         };
         let mut body = Vec::new();
@@ -418,7 +433,7 @@ impl Inner {
             if found.count >= most || !seen.insert(position) {
                 continue;
             }
-            let Some(bytes) = self.record_at(position)? else {
+            let Some(bytes) = self.readable_at(position)? else {
                 continue;
             };
             if Record::decode(&bytes).is_ok_and(|record| has_key(&record, query)) {

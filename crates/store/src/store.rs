@@ -17,7 +17,7 @@ use crate::inner::Inner;
 use crate::key_index::KeyIndex;
 use crate::message::{Arrival, Batch, Message, Stored};
 use crate::nul_records::NulRecords;
-use crate::options::Options;
+use crate::options::{FlushDiskType, Options};
 use crate::query::{Boundary, Found, Get, Got, KeyQuery};
 use crate::queue_ends::{Compared, QueueEnds};
 use crate::queues::{Queues, Seen};
@@ -216,8 +216,9 @@ impl Store {
     ) -> Result<(), StoreError> {
         nul_records.forget_found();
         let end = log.appended();
-        if last_stop.unsure_from().is_some() {
-            // What was written again is durable first.
+        let is_read_durable = last_stop.is_crash() && options.flush == FlushDiskType::Sync;
+        if is_read_durable || last_stop.unsure_from().is_some() {
+            // What was written again is durable first, and with SYNC_FLUSH what is readable.
             nul_records.sync(fs)?;
             log.sync_to(end)?;
         }
@@ -379,6 +380,14 @@ impl Store {
         }
     }
 
+    /// Makes everything durable that was stored before the call, and returns when it is. What is written elsewhere and says how far messages were
+    /// handled comes after this: a power loss must not keep it and take the messages.
+    pub fn flush(&self) -> Result<(), StoreError> {
+        self.inner.check_open()?;
+        self.inner.log.failure.check()?;
+        self.inner.flush_round()
+    }
+
     /// What everything in front of a position has reached.
     pub fn durability(&self, position: i64) -> Durability {
         if position <= self.inner.log.flushed() {
@@ -407,6 +416,11 @@ impl Store {
     /// The record that begins at a position, if one does.
     pub fn record_at(&self, physical_offset: i64) -> Result<Option<Bytes>, StoreError> {
         self.inner.record_at(physical_offset)
+    }
+
+    /// As [`Store::record_at`], but only what readers may see: with `SYNC_FLUSH` nothing that is not durable.
+    pub fn readable_at(&self, physical_offset: i64) -> Result<Option<Bytes>, StoreError> {
+        self.inner.readable_at(physical_offset)
     }
 
     /// The records at these positions, in this order, with their sizes as they are; `None` when one of them is not there.

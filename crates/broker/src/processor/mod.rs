@@ -34,6 +34,8 @@ use pyrmq_remoting::net::{Peer, Processor, Reply, Tracker};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 
 /// What most requests come to: an answer, or a refusal.
 pub(crate) type Answer = Result<Command, Refusal>;
@@ -60,6 +62,52 @@ impl Processor for Handler {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
         let answer = (self.function)(&self.state, &request, peer);
         reply.send(answer.unwrap_or_else(Refusal::into_response));
+    }
+}
+
+/// Searches of one port that run at the same time.
+const SEARCHES: usize = 2;
+
+/// A row whose function may read much from the disk: it runs on a thread that may wait, so that nobody else's requests do.
+pub(crate) struct Search {
+    state: Arc<State>,
+    tasks: Tracker,
+    function: Function,
+    permits: Arc<Semaphore>,
+}
+
+impl Search {
+    pub(crate) fn row(state: &Arc<State>, tasks: &Tracker, function: Function) -> Arc<dyn Processor> {
+        Arc::new(Self {
+            state: state.clone(),
+            tasks: tasks.clone(),
+            function,
+            permits: Arc::new(Semaphore::new(SEARCHES)),
+        })
+    }
+}
+
+impl Processor for Search {
+    fn process(&self, request: Command, peer: &Peer, reply: Reply) {
+        let (state, function, peer) = (self.state.clone(), self.function, peer.clone());
+        let permits = self.permits.clone();
+        self.tasks.spawn(async move {
+            // The semaphore is never closed.
+            let _permit = permits.acquire_owned().await;
+            let search = move || {
+                let answer = function(&state, &request, &peer);
+                reply.send(answer.unwrap_or_else(Refusal::into_response));
+            };
+            if let Err(error) = spawn_blocking(search).await {
+                tracing::error!(%error, "a search panicked");
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Search {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Search")
     }
 }
 

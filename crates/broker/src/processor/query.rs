@@ -69,7 +69,7 @@ pub(crate) fn by_id(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = ViewMessageRequestHeader::decode(&request.fields)?;
     match state
         .store
-        .record_at(header.offset)
+        .readable_at(header.offset)
         .map_err(|error| internal(&error))?
     {
         Some(record) => Ok(Command::response(response::SUCCESS).with_body(record)),

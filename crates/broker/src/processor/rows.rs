@@ -8,7 +8,7 @@ use super::refusals::REFUSALS;
 use super::reply::SendReply;
 use super::send::Send;
 use super::{
-    Deferred, Function, Handler, client, group, offset, query, retention, runtime, topic, transaction,
+    Deferred, Function, Handler, Search, client, group, offset, query, retention, runtime, topic, transaction,
 };
 use crate::state::State;
 use pyrmq_remoting::codes::request::{self, REQUEST_CODES};
@@ -16,13 +16,15 @@ use pyrmq_remoting::net::table::{Kind, RowInfo};
 use pyrmq_remoting::net::{Processor, Requests, Table, Tracker};
 use std::sync::Arc;
 
+/// Searches, on both ports.
+const SEARCHES: &[(i32, Function, &str)] = &[(
+    request::QUERY_MESSAGE,
+    query::by_key,
+    "by key, unique key (`_UNIQUE_KEY_QUERY`) or tag",
+)];
+
 /// Answered at once, on both ports.
 const PLAIN: &[(i32, Function, &str)] = &[
-    (
-        request::QUERY_MESSAGE,
-        query::by_key,
-        "by key, unique key (`_UNIQUE_KEY_QUERY`) or tag",
-    ),
     (
         request::QUERY_CONSUMER_OFFSET,
         offset::query,
@@ -201,6 +203,7 @@ pub fn rows() -> Vec<RowInfo> {
 fn row(code: i32) -> RowInfo {
     let functions = PLAIN
         .iter()
+        .chain(SEARCHES)
         .chain(ANNOUNCED)
         .map(|(code, _, note)| (*code, *note));
     let others = SENDS
@@ -246,6 +249,9 @@ pub(crate) fn table(
     table.at_burst_end(Arc::new(move || bursts.store.end_burst()));
     for (code, function, _) in PLAIN {
         table.native(&[*code], &Handler::row(state, *function));
+    }
+    for (code, function, _) in SEARCHES {
+        table.native(&[*code], &Search::row(state, tasks, *function));
     }
     for (code, function, _) in ANNOUNCED {
         table.native(&[*code], &Deferred::row(state, tasks, *function));

@@ -1,0 +1,214 @@
+//! Following a key through a file of the index: from its newest entry to older ones.
+//!
+//! Entries never change once they are written, so no lock is needed, and a file that retention deletes meanwhile stays readable. A slot
+//! may have millions of entries, of a tag that most messages have or of a key that somebody sends on purpose: the entries of such
+//! lie close together and are read many at a time, those that are newer than what is wanted are jumped over, and one search
+//! follows [`MOST_HOPS`] entries at most.
+
+use crate::error::StoreError;
+use crate::format::to_usize;
+use crate::fs::{Context, File};
+use crate::index_file::{ENTRY, Wanted, entry_at, slot_at, slot_of};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Entries that one search follows at most, in all files.
+pub(crate) const MOST_HOPS: u32 = 1 << 17;
+/// Entries that are read at once where they lie close together.
+const WINDOW: i32 = 3200;
+/// Entries lie close together where so many of other slots lie between two of them at most: a window has a dozen of them then.
+const NEAR: i32 = 256;
+/// Entries that may be too new one after the other before the search jumps to older ones.
+const PATIENCE: u32 = 2048;
+/// Entries that are looked at to find the chain again behind a jump.
+const LOOK_BACK: i32 = 1 << 16;
+
+/// The entries of a slot.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) path: PathBuf,
+    /// Store time of the file's first entry, ms.
+    pub(crate) begin_ms: i64,
+    /// How many entries the file has room for.
+    pub(crate) entries: i32,
+    pub(crate) slots: usize,
+    pub(crate) slot: usize,
+    /// The newest entry, where the file's slot may not say so yet.
+    pub(crate) newest: Option<i32>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    hash: i32,
+    position: i64,
+    seconds: i32,
+    previous: i32,
+}
+
+impl Entry {
+    fn from_bytes(bytes: [u8; ENTRY]) -> Self {
+        let [
+            h0,
+            h1,
+            h2,
+            h3,
+            p0,
+            p1,
+            p2,
+            p3,
+            p4,
+            p5,
+            p6,
+            p7,
+            s0,
+            s1,
+            s2,
+            s3,
+            n0,
+            n1,
+            n2,
+            n3,
+        ] = bytes;
+        Self {
+            hash: i32::from_be_bytes([h0, h1, h2, h3]),
+            position: i64::from_be_bytes([p0, p1, p2, p3, p4, p5, p6, p7]),
+            seconds: i32::from_be_bytes([s0, s1, s2, s3]),
+            previous: i32::from_be_bytes([n0, n1, n2, n3]),
+        }
+    }
+}
+
+/// Entries that were read, from the number `first` on.
+#[derive(Debug, Default)]
+struct Window {
+    bytes: Vec<u8>,
+    first: i32,
+}
+
+impl Chain {
+    /// Adds the positions of a key's entries, newest first. Takes what it follows from `hops`.
+    pub(crate) fn find(
+        &self,
+        wanted: &Wanted,
+        most: usize,
+        hops: &mut u32,
+        found: &mut Vec<i64>,
+    ) -> Result<(), StoreError> {
+        let mut window = Window::default();
+        let mut next = match self.newest {
+            Some(newest) => newest,
+            None => self.newest_in_file()?,
+        };
+        // Each hop goes to an older entry, so the walk ends even on a damaged chain.
+        let mut limit = self.entries;
+        let mut too_new = 0;
+        while (1..limit).contains(&next) && found.len() < most && *hops > 0 {
+            *hops -= 1;
+            let entry = self.entry(&mut window, next, limit)?;
+            limit = next;
+            let stored = self.stored_ms(entry);
+            // Entries have whole seconds: one that may lie in the range is taken, the record itself decides.
+            let is_wanted =
+                entry.hash == wanted.hash && stored <= wanted.end_ms && stored + 1000 > wanted.begin_ms;
+            // A message may name a key many times.
+            if is_wanted && found.last() != Some(&entry.position) {
+                found.push(entry.position);
+            }
+            if entry.seconds < 0 || stored + 1000 < wanted.begin_ms {
+                break;
+            }
+            next = entry.previous;
+            too_new = if stored > wanted.end_ms { too_new + 1 } else { 0 };
+            if too_new == PATIENCE
+                && let Some(older) = self.older(&mut window, wanted.end_ms, limit)?
+            {
+                next = older;
+            }
+        }
+        Ok(())
+    }
+
+    fn stored_ms(&self, entry: Entry) -> i64 {
+        self.begin_ms + i64::from(entry.seconds) * 1000
+    }
+
+    fn newest_in_file(&self) -> Result<i32, StoreError> {
+        let mut bytes = [0; 4];
+        self.file
+            .read_exact_at(&mut bytes, slot_at(self.slot))
+            .at("read", &self.path)?;
+        Ok(i32::from_be_bytes(bytes))
+    }
+
+    /// An entry, from what was read already, or with its older neighbours where the one before it was near.
+    fn entry(&self, window: &mut Window, number: i32, before: i32) -> Result<Entry, StoreError> {
+        if let Some(entry) = window.get(number) {
+            return Ok(entry);
+        }
+        let is_near = before < self.entries && before - number < NEAR;
+        let first = if is_near {
+            (number - WINDOW + 1).max(1)
+        } else {
+            number
+        };
+        self.read(window, first, number)?;
+        Ok(window.get(number).unwrap_or(Entry {
+            hash: 0,
+            position: 0,
+            seconds: -1,
+            previous: 0,
+        }))
+    }
+
+    fn read(&self, window: &mut Window, first: i32, last: i32) -> Result<(), StoreError> {
+        window.first = first;
+        window
+            .bytes
+            .resize(to_usize(i64::from(last - first + 1)) * ENTRY, 0);
+        self.file
+            .read_exact_at(&mut window.bytes, entry_at(self.slots, first))
+            .at("read", &self.path)
+    }
+
+    /// The newest entry of the slot among those in front of `limit` that are not newer than a time, if one is near its end. Times go up
+    /// with the numbers, but where a clock went back: what lies between is passed over then.
+    fn older(&self, window: &mut Window, end_ms: i64, limit: i32) -> Result<Option<i32>, StoreError> {
+        let (mut low, mut high) = (1, limit);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            self.read(window, middle, middle)?;
+            let is_newer = window
+                .get(middle)
+                .is_some_and(|entry| self.stored_ms(entry) > end_ms);
+            if is_newer {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        let mut last = low - 1;
+        let least = (last - LOOK_BACK).max(0);
+        while last > least {
+            let first = (last - WINDOW + 1).max(least + 1);
+            self.read(window, first, last)?;
+            let is_ours = |number: &i32| {
+                let entry = window.get(*number);
+                entry.is_some_and(|entry| slot_of(entry.hash, self.slots) == self.slot)
+            };
+            if let Some(found) = (first..=last).rev().find(is_ours) {
+                return Ok(Some(found));
+            }
+            last = first - 1;
+        }
+        Ok(None)
+    }
+}
+
+impl Window {
+    fn get(&self, number: i32) -> Option<Entry> {
+        let at = usize::try_from(number.checked_sub(self.first)?).ok()? * ENTRY;
+        let bytes = self.bytes.get(at..)?.first_chunk()?;
+        Some(Entry::from_bytes(*bytes))
+    }
+}

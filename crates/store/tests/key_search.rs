@@ -1,0 +1,293 @@
+//! Searches by key while other things go on: keys that very many messages have, index files that roll, an index that is behind.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::print_stderr,
+    reason = "a test that cannot go on says so, and looks at files behind the store's back"
+)]
+
+mod common;
+
+use common::{eventually, message, open, props, real, small};
+use pyrmq_store::{Chore, FlushDiskType, Found, KeyKind, KeyQuery, Message, Options, Store};
+use pyrmq_testkit::{FaultyDisk, SimDisk, TempDir};
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+const NOW_MS: i64 = 1_800_000_000_000;
+/// Keys of one message that has many.
+const MANY: usize = 8000;
+
+fn put_with(store: &Store, key: &str, count: usize) -> i64 {
+    let keys = vec![key; count].join(" ");
+    let properties = props(&[("KEYS", &keys)]);
+    let message = Message {
+        keys: Some(&keys),
+        ..message("T", 0, b"body", &properties)
+    };
+    store.put(&message).unwrap().physical_offset
+}
+
+fn find(store: &Store, key: &str, end_ms: i64) -> Found {
+    let query = KeyQuery {
+        topic: "T",
+        key,
+        kind: KeyKind::Key,
+        max_count: 64,
+        begin_ms: 0,
+        end_ms,
+    };
+    store.query(&query).unwrap()
+}
+
+fn simulated(slots: u32) -> Options {
+    let mut options = small(Path::new("/data/store"));
+    options.segment_bytes = 1 << 20;
+    options.index_slots = slots;
+    options.index_entries = 1 << 20;
+    options
+}
+
+/// A store on a disk whose clock and reads the test holds.
+fn on_held_disk(slots: u32) -> (SimDisk, FaultyDisk, Arc<Store>) {
+    let sim = SimDisk::default();
+    sim.set_now(NOW_MS);
+    let disk = FaultyDisk::new(Arc::new(sim.session()));
+    let store = Store::open_without_threads(simulated(slots), Arc::new(disk.clone())).unwrap();
+    (sim, disk, store)
+}
+
+#[test]
+fn what_is_newer_than_the_search_costs_few_reads_however_many_messages_have_the_key() {
+    let (sim, disk, store) = on_held_disk(200);
+    put_with(&store, "hot", 1);
+    sim.set_now(NOW_MS + 60_000);
+    for _ in 0..20 {
+        put_with(&store, "hot", MANY);
+    }
+    store.run(Chore::Index).unwrap();
+    let (before, _, _) = disk.counts();
+    let found = find(&store, "hot", NOW_MS + 1000);
+    let (after, _, _) = disk.counts();
+    assert_eq!((found.count, found.is_complete), (1, true));
+    assert!(
+        after - before < 200,
+        "{} reads for 160,000 entries",
+        after - before
+    );
+}
+
+#[test]
+fn a_search_ends_after_so_many_entries_and_says_that_it_is_not_complete() {
+    let (_sim, disk, store) = on_held_disk(1);
+    for _ in 0..20 {
+        put_with(&store, "oth", MANY);
+    }
+    store.run(Chore::Index).unwrap();
+    let (before, _, _) = disk.counts();
+    let found = find(&store, "cold", i64::MAX);
+    let (after, _, _) = disk.counts();
+    assert_eq!((found.count, found.is_complete), (0, false));
+    assert!(after - before < 200, "{} reads", after - before);
+    assert!(!find(&store, "oth", i64::MAX).body.is_empty());
+}
+
+/// Runs something on another thread; the answer must come while the disk is held.
+fn goes_on(work: impl FnOnce() + Send + 'static) {
+    let (done, answer) = mpsc::channel();
+    thread::spawn(move || {
+        work();
+        done.send(()).unwrap();
+    });
+    answer
+        .recv_timeout(Duration::from_secs(20))
+        .expect("it is held up");
+}
+
+#[test]
+fn a_search_that_waits_for_the_disk_holds_up_neither_senders_nor_the_index() {
+    let (_sim, disk, store) = on_held_disk(200);
+    put_with(&store, "hot", MANY);
+    store.run(Chore::Index).unwrap();
+    store.run(Chore::WriteIndex).unwrap();
+    let _end = EndOfHang(disk.clone());
+    disk.hang_reads(true);
+    let (before, _, _) = disk.counts();
+    let (searching, held) = (Arc::clone(&store), disk.clone());
+    let search = thread::spawn(move || find(&searching, "hot", i64::MAX).count);
+    eventually(|| held.counts().0 > before);
+    let putting = Arc::clone(&store);
+    goes_on(move || {
+        put_with(&putting, "hot", 10);
+        putting.run(Chore::Index).unwrap();
+    });
+    disk.hang_reads(false);
+    assert_eq!(search.join().unwrap(), 1);
+    assert_eq!(find(&store, "hot", i64::MAX).count, 2);
+}
+
+/// Lets a store close where a test fails.
+struct EndOfHang(FaultyDisk);
+
+impl Drop for EndOfHang {
+    fn drop(&mut self) {
+        self.0.hang(false);
+        self.0.hang_reads(false);
+    }
+}
+
+#[test]
+fn an_index_file_that_is_fsynced_holds_up_neither_senders_nor_searches_of_what_is_there() {
+    let dir = TempDir::new().unwrap();
+    let disk = FaultyDisk::default();
+    let mut options = small(dir.path());
+    options.segment_bytes = 8 << 20;
+    options.index_entries = 16_000;
+    let store = Store::open_without_threads(options, Arc::new(disk.clone())).unwrap();
+    // The first file is there.
+    put_with(&store, "k", 1);
+    store.run(Chore::Index).unwrap();
+    let _end = EndOfHang(disk.clone());
+    disk.hang(true);
+    for _ in 0..3 {
+        put_with(&store, "k", MANY);
+    }
+    let indexing = Arc::clone(&store);
+    let index = thread::spawn(move || indexing.run(Chore::Index).unwrap());
+    // The first file is full, and waits for its fsync.
+    let is_full = |path: &Path| {
+        let bytes = fs::read(path).unwrap_or_default();
+        bytes.get(36..40) == Some(&16_000_i32.to_be_bytes())
+    };
+    eventually(|| {
+        let files = fs::read_dir(dir.path().join("index"));
+        files.is_ok_and(|mut files| files.any(|file| file.is_ok_and(|file| is_full(&file.path()))))
+    });
+    let putting = Arc::clone(&store);
+    goes_on(move || {
+        // More keys than senders let wait without helping.
+        for _ in 0..140 {
+            put_with(&putting, "k", MANY);
+        }
+    });
+    disk.hang(false);
+    index.join().unwrap();
+    store.run(Chore::Index).unwrap();
+    assert!(find(&store, "k", i64::MAX).count > 0);
+    store.close().unwrap();
+}
+
+fn index_again(dir: &Path) {
+    fs::remove_dir_all(dir.join("index")).unwrap();
+}
+
+/// A closed store of several segments, with a key for each message.
+fn closed(dir: &Path, count: usize) -> Vec<i64> {
+    let store = open(small(dir));
+    let body = vec![b'b'; 400];
+    let put = |number: usize| {
+        let key = format!("key{number}");
+        let properties = props(&[("KEYS", &key)]);
+        let message = Message {
+            keys: Some(&key),
+            ..message("T", 0, &body, &properties)
+        };
+        store.put(&message).unwrap().physical_offset
+    };
+    let positions = (0..count).map(put).collect();
+    store.close().unwrap();
+    positions
+}
+
+#[test]
+fn an_index_that_is_made_again_goes_on_behind_damage() {
+    let dir = TempDir::new().unwrap();
+    let positions = closed(dir.path(), 600);
+    index_again(dir.path());
+    let damaged = u64::try_from(positions[200]).unwrap();
+    let name = format!("commitlog/{:020}", damaged / 65536 * 65536);
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(dir.path().join(name))
+        .unwrap();
+    file.write_all_at(&[0; 8], damaged % 65536).unwrap();
+    let store = Store::open_without_threads(small(dir.path()), real()).unwrap();
+    store.run(Chore::Index).unwrap();
+    let found = |number: usize| find(&store, &format!("key{number}"), i64::MAX).count;
+    assert_eq!((found(199), found(200), found(201), found(599)), (1, 0, 1, 1));
+}
+
+#[test]
+fn an_index_that_is_made_again_goes_on_where_retention_was_faster() {
+    let dir = TempDir::new().unwrap();
+    closed(dir.path(), 900);
+    index_again(dir.path());
+    let disk = FaultyDisk::default();
+    let mut options = small(dir.path());
+    options.file_reserved_hours = 0;
+    let store = Store::open_without_threads(options, Arc::new(disk.clone())).unwrap();
+    let _end = EndOfHang(disk.clone());
+    disk.hang_reads(true);
+    let (before, _, _) = disk.counts();
+    let indexing = Arc::clone(&store);
+    let index = thread::spawn(move || indexing.run(Chore::Index).unwrap());
+    eventually(|| disk.counts().0 > before);
+    let cleaning = Arc::clone(&store);
+    let clean = thread::spawn(move || cleaning.delete_expired().unwrap());
+    eventually(|| store.health().min_physical_offset > 3 * 65536);
+    disk.hang_reads(false);
+    index.join().unwrap();
+    clean.join().unwrap();
+    assert_eq!(find(&store, "key899", i64::MAX).count, 1);
+    assert!(find(&store, "key899", i64::MAX).is_complete);
+}
+
+#[test]
+fn with_sync_flush_neither_a_key_nor_an_id_shows_what_is_not_durable() {
+    let dir = TempDir::new().unwrap();
+    let mut options = small(dir.path());
+    options.flush = FlushDiskType::Sync;
+    let store = Store::open_without_threads(options.clone(), real()).unwrap();
+    let position = put_with(&store, "k", 1);
+    store.run(Chore::Index).unwrap();
+    assert_eq!(find(&store, "k", i64::MAX).count, 0);
+    assert!(store.readable_at(position).unwrap().is_none());
+    store.flush().unwrap();
+    assert_eq!(find(&store, "k", i64::MAX).count, 1);
+    assert!(store.readable_at(position).unwrap().is_some());
+    // What a kill left is made durable before it is shown.
+    put_with(&store, "k", 1);
+    let copy = TempDir::copy_of(dir.path()).unwrap();
+    options.root = copy.path().to_owned();
+    let again = Store::open_without_threads(options, real()).unwrap();
+    let health = again.health();
+    assert_eq!(health.flushed_offset, health.max_physical_offset);
+    assert_eq!(again.max_offset("T", 0), 2);
+}
+
+#[test]
+#[ignore = "nightly: a million entries"]
+fn a_key_of_a_million_entries_costs_milliseconds() {
+    let dir = TempDir::new().unwrap();
+    let mut options = Options::new(dir.path());
+    options.index_entries = 2_000_000;
+    let store = open(options);
+    let first = put_with(&store, "hot", 1);
+    thread::sleep(Duration::from_secs(3));
+    for _ in 0..125 {
+        put_with(&store, "hot", MANY);
+    }
+    let time = store.store_time("T", 0, 0).unwrap().unwrap();
+    assert_eq!(first, 0);
+    for (what, end_ms) in [("newest", i64::MAX), ("oldest", time)] {
+        let begin = std::time::Instant::now();
+        let found = find(&store, "hot", end_ms);
+        eprintln!("{what}: {} found in {:?}", found.count, begin.elapsed());
+        assert!(found.count > 0);
+    }
+}
