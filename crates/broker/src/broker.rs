@@ -384,8 +384,11 @@ async fn write_files(state: Arc<State>, shutdown: Shutdown) {
     );
     while !shutdown.sleep_or_stop(period).await {
         let writing = state.clone();
-        let written =
-            tokio::task::spawn_blocking(move || writing.persist_offsets().and(writing.delays.persist()));
+        let written = tokio::task::spawn_blocking(move || {
+            writing
+                .persist_offsets()
+                .and(writing.delays.persist(&writing.store))
+        });
         if let Ok(Err(error)) = written.await {
             tracing::warn!(%error, "cannot write consumer offsets, will try again");
         }
@@ -396,7 +399,7 @@ fn persist_and_close(state: &State) -> Result<(), BrokerError> {
     // Each is tried whatever becomes of the others: the store must be closed cleanly in any case.
     let results = [
         state.persist_offsets(),
-        state.delays.persist(),
+        state.delays.persist(&state.store),
         state.store.close(),
     ];
     results

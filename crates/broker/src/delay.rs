@@ -4,7 +4,7 @@
 //! SCHEDULE_TOPIC_XXXX queue level-1   oldest first, so the head of a queue is the next of its level
 //! every 100 ms: head's store time + delay of the level reached -> stored again under REAL_TOPIC, REAL_QID
 //! ```
-//! Progress is written every 10 s and at stop; after a kill the messages since then are delivered once more, as
+//! Progress is written every 10 s and at stop, behind an fsync of the log; after a kill the messages since then are delivered once more, as
 //! Apache's are. One thread serves all levels.
 
 use crate::draft::Draft;
@@ -95,8 +95,9 @@ impl Delays {
         file::delays_to_json(&progress.offsets, &progress.version, &progress.others, pretty)
     }
 
-    /// Writes the file if there was progress.
-    pub fn persist(&self) -> Result<(), StoreError> {
+    /// Writes the file if there was progress, after what was delivered is durable: a power loss must not take a message that the file calls
+    /// delivered.
+    pub fn persist(&self, store: &Store) -> Result<(), StoreError> {
         {
             let mut progress = self.progress();
             if !progress.changed {
@@ -105,7 +106,8 @@ impl Delays {
             progress.changed = false;
             progress.version = progress.version.next();
         }
-        let written = self.file.save(&self.to_json(true));
+        let text = self.to_json(true);
+        let written = store.flush().and_then(|()| self.file.save(&text));
         if written.is_err() {
             self.progress().changed = true;
         }

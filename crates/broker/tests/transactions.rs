@@ -137,7 +137,21 @@ async fn wrong_ends_are_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn open_transactions_survive_a_restart_and_ended_ones_stay_ended() {
+    is_stored_once_over_a_restart(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_key_index_a_committed_transaction_is_stored_once_too() {
+    is_stored_once_over_a_restart(false).await;
+}
+
+async fn is_stored_once_over_a_restart(with_index: bool) {
     let dir = TempDir::new();
+    let options = |dir: &TempDir| {
+        let mut options = options(dir);
+        options.store.index = with_index;
+        options
+    };
     let site = Site::start(options(&dir));
     let mut sent = Vec::new();
     for id in ["0A01", "0A02", "0A03", "0A04"] {

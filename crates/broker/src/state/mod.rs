@@ -377,13 +377,20 @@ impl State {
         Ok(topic)
     }
 
-    /// Writes the consumer offsets if any changed.
+    /// Writes the consumer offsets if any changed, after the messages that they speak of are durable: what the log lost in a power loss would
+    /// else be passed when its place is taken by other messages, or, where a transaction's half was stored again, never be asked about.
     pub(crate) fn persist_offsets(&self) -> Result<(), StoreError> {
         if !self.offsets.take_changed() {
             return Ok(());
         }
         let text = file::offsets_to_json(&self.offsets.rows(), &self.offsets_rest, true);
-        let written = self.offsets_file.save(&text);
+        // A log that has failed cannot be made durable any more, and what readers still pass is kept all the same.
+        let flushed = if self.store.has_failed() {
+            Ok(())
+        } else {
+            self.store.flush()
+        };
+        let written = flushed.and_then(|()| self.offsets_file.save(&text));
         if written.is_err() {
             self.offsets.set_changed();
         }

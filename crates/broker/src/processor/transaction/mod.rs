@@ -26,7 +26,7 @@ use crate::error::Refusal;
 use crate::state::State;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, java_hash, record, sys_flag};
-use pyrmq_store::{Get, KeyKind, KeyQuery, Message, Store, StoreError, TIMER_TOPIC, TagFilter};
+use pyrmq_store::{Boundary, Get, KeyKind, KeyQuery, Message, Store, StoreError, TIMER_TOPIC, TagFilter};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -42,6 +42,8 @@ const QUEUE: i32 = 0;
 const REMOVE_TAG: &str = "d";
 const READ_COUNT: usize = 256;
 const READ_BYTES: usize = 4 << 20;
+/// A clock that goes back by less is not noted by the store.
+const CLOCK_SLACK_MS: i64 = 3000;
 
 /// Keys that the half adds and the committed message does not have.
 const OF_THE_HALF: [&str; 2] = ["REAL_TOPIC", "REAL_QID"];
@@ -210,8 +212,18 @@ fn is_committed(store: &Store, half: &Record<'_>) -> Result<bool, StoreError> {
         sys_flag::transaction(record.sys_flag) == sys_flag::TRANSACTION_COMMIT
             && record.properties.get("UNIQ_KEY") == Some(id)
     };
+    let number = |name| {
+        half.properties
+            .get(name)
+            .and_then(|text| text.parse::<i32>().ok())
+    };
     // A delayed one waits elsewhere.
-    for topic in [topic, TIMER_TOPIC, SCHEDULE_TOPIC] {
+    let places = [
+        (topic, number("REAL_QID").unwrap_or(0)),
+        (TIMER_TOPIC, 0),
+        (SCHEDULE_TOPIC, number("DELAY").unwrap_or(1) - 1),
+    ];
+    for (topic, queue_id) in places {
         let found = store.query(&KeyQuery {
             topic,
             key: id,
@@ -224,6 +236,41 @@ fn is_committed(store: &Store, half: &Record<'_>) -> Result<bool, StoreError> {
         if records.any(|record| committed(&record)) {
             return Ok(true);
         }
+        if !found.is_complete && is_in_queue(store, (topic, queue_id), half, &committed)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a queue has such a record behind a half. Without an index, or while it is made, nothing else tells.
+fn is_in_queue(
+    store: &Store,
+    (topic, queue_id): (&str, i32),
+    half: &Record<'_>,
+    wanted: &impl Fn(&Record<'_>) -> bool,
+) -> Result<bool, StoreError> {
+    let end = store.max_offset(topic, queue_id);
+    // Older than the half by what a clock may have gone back unnoticed.
+    let since_ms = half.store_timestamp_ms - CLOCK_SLACK_MS;
+    let mut offset = store.offset_by_time(topic, queue_id, since_ms, Boundary::Lower)?;
+    while offset < end {
+        let got = store.get(&Get {
+            topic,
+            queue_id,
+            offset,
+            max_count: READ_COUNT,
+            max_bytes: READ_BYTES,
+            tags: TagFilter::All,
+        })?;
+        let mut records = record::records(&got.body).map_while(Result::ok);
+        if records.any(|record| wanted(&record)) {
+            return Ok(true);
+        }
+        if got.next_offset <= offset {
+            break;
+        }
+        offset = got.next_offset;
     }
     Ok(false)
 }
