@@ -97,9 +97,19 @@ class StoreDirectory:
 
     def segments(self) -> list[Segment]:
         """The files of the log, in order."""
-        return [
-            Segment(base, path, path.stat().st_size) for base, path in _numbered(self.commit_log)
-        ]
+        while True:
+            try:
+                return [
+                    Segment(base, path, path.stat().st_size)
+                    for base, path in _numbered(self.commit_log)
+                ]
+            except FileNotFoundError:
+                # Retention deletes the oldest first: what was listed may have gaps. Look again.
+                continue
+
+    def start(self) -> int:
+        """Position of the oldest byte."""
+        return min((base for base, _ in _numbered(self.commit_log)), default=0)
 
     def queues(self) -> list[tuple[str, int]]:
         """Topic and number of every consume queue."""

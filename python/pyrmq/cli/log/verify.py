@@ -28,7 +28,7 @@ _BY_TIME = ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
 """Topics whose entries hold times in place of tag codes."""
 _LATE = 100_000
 """So many entries are looked for once more at the end: a running broker writes them later."""
-_LATE_SECONDS = 2.0
+_LATE_SECONDS = 10.0
 
 
 @dataclass
@@ -66,11 +66,11 @@ def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
                 found.records += 1
                 is_gone = row.position < deleted.get(row.topic, 0)
                 _check(found, units, row, late if live else None, is_gone=is_gone)
-        _await(units, late)
-        start = min((segment.base for segment in directory.segments()), default=0)
+        _await(directory, units, late)
         for row in late:
-            # What retention has taken meanwhile needs no entry.
-            if row.position >= start:
+            if _is_missing(directory, units, row):
+                found.tell("entry", row.position, _where(row), "no entry in the queue")
+            elif units.at(row.topic, row.queue_id, row.queue_offset) is not None:
                 _check(found, units, row, None, is_gone=False)
         if not live and segments:
             _count(found, directory, units, segments[0].base)
@@ -85,16 +85,20 @@ def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
     return 1 if found.problems else 0
 
 
-def _await(units: Units, late: list[Row]) -> None:
+def _is_missing(directory: StoreDirectory, units: Units, row: Row) -> bool:
+    """Whether a record has no entry, and retention has not taken it meanwhile."""
+    is_there = units.at(row.topic, row.queue_id, row.queue_offset) is not None
+    return not is_there and row.position >= directory.start()
+
+
+def _await(directory: StoreDirectory, units: Units, late: list[Row]) -> None:
     """Give a running broker a moment to write the entries of what it has just stored."""
     deadline = time.monotonic() + _LATE_SECONDS
     missing = late
     while missing and time.monotonic() < deadline:
-        time.sleep(_LATE_SECONDS / 100)
+        time.sleep(_LATE_SECONDS / 200)
         units.look_again()
-        missing = [
-            row for row in missing if units.at(row.topic, row.queue_id, row.queue_offset) is None
-        ]
+        missing = [row for row in missing if _is_missing(directory, units, row)]
 
 
 def _tell_damage(found: _Found, damage: Damage) -> None:
@@ -106,7 +110,7 @@ def _check(found: _Found, units: Units, row: Row, late: list[Row] | None, *, is_
     if row.sys_flag & _TRANSACTION in _WITHOUT_ENTRY or row.sys_flag & _INNER_BATCH:
         return
     unit = units.at(row.topic, row.queue_id, row.queue_offset)
-    where = f"{row.topic} {row.queue_id}:{row.queue_offset}"
+    where = _where(row)
     if is_gone and (unit is None or _wrong(unit, row)):
         # A deleted topic has no queue, or a new one.
         return
@@ -121,6 +125,10 @@ def _check(found: _Found, units: Units, row: Row, late: list[Row] | None, *, is_
         found.tell("entry", row.position, where, wrong)
         return
     found.entries[row.topic, row.queue_id] += 1
+
+
+def _where(row: Row) -> str:
+    return f"{row.topic} {row.queue_id}:{row.queue_offset}"
 
 
 def _wrong(unit: Unit, row: Row) -> str | None:
