@@ -119,3 +119,25 @@ def test_a_message_is_found_by_key_and_by_both_ids(
         assert re.search(r"Keys:\s+\[order-42\]", by_id)
         assert re.search(r"Tags:\s+\[new\]", by_id)
         assert re.search(rf"Queue Offset:\s+{sent['queueOffset']}\b", by_id)
+
+
+def test_update_broker_config_changes_what_is_live_and_names_what_is_not(
+    driver: Driver, cluster: Cluster
+) -> None:
+    def update(key: str, value: str) -> str:
+        return driver.mqadmin(f"updateBrokerConfig -b {cluster.broker} -k {key} -v {value}")
+
+    def holds(key: str, value: str) -> bool:
+        output = driver.mqadmin(f"getBrokerConfig -b {cluster.broker}")
+        return bool(re.search(rf"^\s*{key}\s*=\s*{value}\s*$", output, re.MULTILINE))
+
+    try:
+        assert "success" in update("brokerPermission", "4")
+        assert holds("brokerPermission", "4")
+        assert "success" in update("transactionCheckMax", "9")
+        assert holds("transactionCheckMax", "9")
+    finally:
+        assert "success" in update("brokerPermission", "6")
+    assert holds("brokerPermission", "6")
+    assert "listenPort" in update("listenPort", "1234")
+    assert holds("brokerRole", "ASYNC_MASTER")

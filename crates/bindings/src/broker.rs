@@ -92,6 +92,18 @@ impl Broker {
         })
     }
 
+    /// Lets the live options among these hold: texts by Apache's keys.
+    #[expect(clippy::needless_pass_by_value, reason = "pyo3 hands over owned lists")]
+    fn reconfigure(&self, py: Python<'_>, options: Vec<(String, String)>) -> PyResult<()> {
+        self.check(py)?;
+        enter::compute(py, || {
+            let pairs = options.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+            let (options, _) = Options::read(pairs)?;
+            self.inner.reconfigure(&options)?;
+            Ok::<_, Error>(())
+        })
+    }
+
     /// The queue of the requests for Python.
     #[getter]
     fn requests(&self) -> RequestQueue {

@@ -3,7 +3,7 @@
 //! Start: store, configuration files, ports, tasks, name servers. Stop: name servers, ports (what is under way is
 //! answered), waiting pulls, delayed messages, files, store. After a stop everything acknowledged is on disk.
 
-use crate::error::BrokerError;
+use crate::error::{BrokerError, Refusal};
 use crate::hold::{EndOf, Held, Hold};
 use crate::options::Options;
 use crate::ports;
@@ -151,6 +151,28 @@ impl Broker {
     /// Everything behind the rows, for tests and for the bindings.
     pub fn state(&self) -> &Arc<State> {
         &self.state
+    }
+
+    /// Lets the live options among these hold from now on; all others stay as they are. Name servers are told of what
+    /// concerns them.
+    pub fn reconfigure(&self, options: &Options) -> Result<(), BrokerError> {
+        let state = &self.state;
+        let not_changed = |refusal: Refusal| BrokerError::NotChanged {
+            reason: refusal.into_response().remark.unwrap_or_default(),
+        };
+        if options.auto_create_topic_enable != state.live.auto_create_topic_enable() {
+            state
+                .topics
+                .open_template(options.auto_create_topic_enable, options.default_topic_queue_nums)
+                .map_err(not_changed)?;
+        }
+        if options.broker_permission != state.live.broker_permission() {
+            // Name servers look at what a broker says only when the version of its topics is another one.
+            state.topics.persist().map_err(not_changed)?;
+        }
+        state.live.set(options);
+        state.announcements.changed();
+        Ok(())
     }
 
     /// How it is.
@@ -363,7 +385,7 @@ async fn scan_clients(state: Arc<State>, shutdown: Shutdown) {
 
 /// Asks producers about transactions without an end.
 async fn check_transactions(state: Arc<State>, shutdown: Shutdown) {
-    let interval = u64::try_from(state.options.transaction_check_interval).unwrap_or(30_000);
+    let interval = u64::try_from(state.live.transaction_check_interval()).unwrap_or(30_000);
     while !shutdown.sleep_or_stop(Duration::from_millis(interval)).await {
         let checking = state.clone();
         let checked = tokio::task::spawn_blocking(move || processor::transaction::check(&checking)).await;

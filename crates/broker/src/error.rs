@@ -10,6 +10,12 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BrokerError {
+    /// Options did not change, since a file could not be written.
+    #[error("the options stay as they are: {reason}")]
+    NotChanged {
+        /// What happened.
+        reason: String,
+    },
     /// A configuration value that cannot be: the caller's fault.
     #[error("wrong value of {key}: `{value}`, allowed is {range}")]
     Option {

@@ -7,6 +7,7 @@ mod draft;
 pub mod error;
 pub mod hold;
 mod json;
+pub mod live;
 pub mod options;
 mod ports;
 mod processor;

@@ -41,17 +41,17 @@ pyrmq_remoting::options! {
     /// Name servers, `host:port;host:port`; empty: stands alone.
     namesrv_addr: String = String::new(), "namesrvAddr", "address list", 0..=0;
     /// Bits: 4 read, 2 write.
-    broker_permission: i32 = 6, "brokerPermission", "bit set", 0..=7;
+    broker_permission: i32 = 6, "brokerPermission", "bit set", 0..=7, live;
     /// Queues of the template topic TBW102.
     default_topic_queue_nums: i32 = 8, "defaultTopicQueueNums", "queues", 1..=65535;
     /// A send to an unknown topic makes it, after a template with the inherit bit.
-    auto_create_topic_enable: bool = true, "autoCreateTopicEnable", "switch", 0..=0;
+    auto_create_topic_enable: bool = true, "autoCreateTopicEnable", "switch", 0..=0, live;
     /// An unknown consumer group is made at its first use.
-    auto_create_subscription_group: bool = true, "autoCreateSubscriptionGroup", "switch", 0..=0;
+    auto_create_subscription_group: bool = true, "autoCreateSubscriptionGroup", "switch", 0..=0, live;
     /// From so many topics on, sends make no more; operators may.
-    auto_create_topic_limit: i32 = 20_000, "autoCreateTopicLimit", "topics", 0..=10_000_000;
+    auto_create_topic_limit: i32 = 20_000, "autoCreateTopicLimit", "topics", 0..=10_000_000, live;
     /// From so many consumer groups on, consumers make no more; operators may.
-    auto_create_group_limit: i32 = 10_000, "autoCreateGroupLimit", "groups", 0..=10_000_000;
+    auto_create_group_limit: i32 = 10_000, "autoCreateGroupLimit", "groups", 0..=10_000_000, live;
     /// The topic named after the cluster can be read and written.
     cluster_topic_enable: bool = true, "clusterTopicEnable", "switch", 0..=0;
     /// The topic named after the broker can be read and written.
@@ -65,27 +65,27 @@ pyrmq_remoting::options! {
     /// Region written into each message.
     region_id: String = "DefaultRegion".to_owned(), "regionId", "text", 0..=0;
     /// A pull at the end of a queue waits as long as the client allows; else `shortPollingTimeMills`.
-    long_polling_enable: bool = true, "longPollingEnable", "switch", 0..=0;
+    long_polling_enable: bool = true, "longPollingEnable", "switch", 0..=0, live;
     /// Wait of a pull without long polling.
-    short_polling_time_mills: i64 = 1000, "shortPollingTimeMills", "ms", 1..=60_000;
+    short_polling_time_mills: i64 = 1000, "shortPollingTimeMills", "ms", 1..=60_000, live;
     /// Pulls that may wait at once; one more is told that the broker is busy.
     pull_thread_pool_queue_capacity: i32 = 100_000, "pullThreadPoolQueueCapacity", "requests", 1..=10_000_000;
     /// Requests for Python processors that may wait at once.
     admin_broker_thread_pool_queue_capacity: i32 = 10_000, "adminBrokerThreadPoolQueueCapacity", "requests", 1..=10_000_000;
     /// Members of a consumer group are told when another comes or goes.
-    notify_consumer_ids_changed_enable: bool = true, "notifyConsumerIdsChangedEnable", "switch", 0..=0;
+    notify_consumer_ids_changed_enable: bool = true, "notifyConsumerIdsChangedEnable", "switch", 0..=0, live;
     /// Pull consumers (those that do not push) are refused.
-    reject_pull_consumer_enable: bool = false, "rejectPullConsumerEnable", "switch", 0..=0;
+    reject_pull_consumer_enable: bool = false, "rejectPullConsumerEnable", "switch", 0..=0, live;
     /// Lite pull consumers may pull.
-    lite_pull_message_enable: bool = true, "litePullMessageEnable", "switch", 0..=0;
+    lite_pull_message_enable: bool = true, "litePullMessageEnable", "switch", 0..=0, live;
     /// Transactional messages are refused.
-    reject_transaction_message: bool = false, "rejectTransactionMessage", "switch", 0..=0;
+    reject_transaction_message: bool = false, "rejectTransactionMessage", "switch", 0..=0, live;
     /// A transaction younger than this is not asked about.
-    transaction_time_out: i64 = 6000, "transactionTimeOut", "ms", 1..=86_400_000;
+    transaction_time_out: i64 = 6000, "transactionTimeOut", "ms", 1..=86_400_000, live;
     /// A transaction is asked about so often, then given up.
-    transaction_check_max: i32 = 15, "transactionCheckMax", "checks", 1..=1_000_000;
+    transaction_check_max: i32 = 15, "transactionCheckMax", "checks", 1..=1_000_000, live;
     /// How often open transactions are looked at.
-    transaction_check_interval: i64 = 30_000, "transactionCheckInterval", "ms", 10..=86_400_000;
+    transaction_check_interval: i64 = 30_000, "transactionCheckInterval", "ms", 10..=86_400_000, live;
     /// Replies to requests are stored too.
     store_reply_message_enable: bool = true, "storeReplyMessageEnable", "switch", 0..=0;
     /// A reset of consumer offsets is kept here and told to the next pull, without asking the consumers.
@@ -108,9 +108,9 @@ pyrmq_remoting::options! {
     message_delay_level: String = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h".to_owned(),
         "messageDelayLevel", "list of numbers with s, m, h or d", 0..=0;
     /// Timer messages can be taken back before their time.
-    recall_message_enable: bool = false, "recallMessageEnable", "switch", 0..=0;
+    recall_message_enable: bool = false, "recallMessageEnable", "switch", 0..=0, live;
     /// That is so where the broker may not be written, too.
-    allow_recall_when_broker_not_writeable: bool = true, "allowRecallWhenBrokerNotWriteable", "switch", 0..=0;
+    allow_recall_when_broker_not_writeable: bool = true, "allowRecallWhenBrokerNotWriteable", "switch", 0..=0, live;
     /// Most messages in one answer to a query by unique key.
     default_query_max_num: i32 = 32, "defaultQueryMaxNum", "messages", 1..=10_000;
 }

@@ -164,7 +164,7 @@ async fn register(state: &State, client: &Client, address: &str) -> Result<(), S
 pub(crate) fn register_command(state: &State) -> Command {
     let options = &state.options;
     let (topics, version) = state.topics.all();
-    let mut broker_bits = options.broker_permission | !(admission::PERM_READ | admission::PERM_WRITE);
+    let mut broker_bits = state.live.broker_permission() | !(admission::PERM_READ | admission::PERM_WRITE);
     let mut version = version;
     if state.store.has_failed() {
         // The log takes nothing more: producers are to go elsewhere. A name server looks only when the version is another one.

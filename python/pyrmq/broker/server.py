@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import threading
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from pyrmq import _core
 from pyrmq.broker.processor import config
 from pyrmq.config import BrokerOptions
-from pyrmq.errors import ServerError
+from pyrmq.errors import ConfigError, ServerError
 from pyrmq.server.lifecycle import Server
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 _FAMILIES = (config,)
@@ -48,6 +50,10 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
 
     def __init__(self, options: BrokerOptions | None = None, **values: object) -> None:
         super().__init__(options, **values)
+        self.config_file: str | os.PathLike[str] | None = None
+        self.changes = 0
+        # Changes come one after the other: each is of what the one before left.
+        self._changing = threading.Lock()
         for family in _FAMILIES:
             self.processors.add(family.rows(self))
 
@@ -67,6 +73,106 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
         from pathlib import Path
 
         return Path(self._root())
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], **values: object) -> Self:
+        """Make a broker from one of Apache's property files.
+
+        `reload` reads it again, and `reconfigure` writes its changes there.
+
+        Args:
+            path: the file, as Apache's `-c` takes it.
+            values: options that override it.
+
+        Raises:
+            ConfigError: the file cannot be read, or a value is wrong.
+
+        Example:
+            >>> Broker.from_file("broker.conf", listen_port=0)  # doctest: +SKIP
+        """
+        broker = super().from_file(path, **values)
+        broker.config_file = path
+        return broker
+
+    def reload(self, path: str | os.PathLike[str] | None = None) -> None:
+        """Read the property file again and let its changes hold: all of them, or none.
+
+        Args:
+            path: the file; the one of `from_file` where not given.
+
+        Raises:
+            ConfigError: there is no file, a value is wrong, or an option changed that holds from
+                the start on; nothing was changed.
+
+        Example:
+            >>> broker.reload()  # doctest: +SKIP
+        """
+        from pyrmq.server.runtime_config import file_changes
+
+        file = self.config_file if path is None else path
+        if file is None:
+            raise ConfigError("there is no file to reload: give its path, or use from_file()")
+        with self._changing:
+            changed = file_changes(self._options, file)
+            if changed:
+                self._change(changed)
+
+    def reconfigure(
+        self, values: Mapping[str, object] | Callable[[], Mapping[str, object]]
+    ) -> None:
+        """Change options of the running broker, as request code 25 does.
+
+        The property file of `from_file` (`-c` of the command) gets the changes, too: they hold
+        after a restart. Without such a file they hold for this run.
+
+        Args:
+            values: option names with their new values, only options that are `live`; or a function
+                that gives them, called while no other change is under way.
+
+        Raises:
+            ConfigError: a value is wrong, or an option holds from the start on.
+            OSError: the property file cannot be written; nothing was changed.
+            ServerError: the topics' file cannot be written; nothing was changed.
+
+        Example:
+            >>> broker.reconfigure({"broker_permission": 4})  # doctest: +SKIP
+        """
+        with self._changing:
+            given = values() if callable(values) else values
+            fixed = [item.name for item in self._options.fields if not item.live]
+            held = sorted(name for name in given if name in fixed)
+            if held:
+                raise ConfigError(
+                    f"cannot be changed while the broker runs: {', '.join(held)}; start it again"
+                )
+            before = self._options
+            self._change(given)
+            self._keep(before)
+
+    def _change(self, values: Mapping[str, object]) -> None:
+        options = self._options.with_values(**values)
+        self.core.reconfigure(list(options.to_properties().items()))
+        self._options = options
+        self.changes += 1
+
+    def _keep(self, before: BrokerOptions) -> None:
+        """Write what changed into the property file; take the change back where that fails."""
+        from pathlib import Path
+
+        from pyrmq.server.files import write_synced
+        from pyrmq.server.properties import decode, with_pairs
+
+        old, new = before.to_properties(), self._options.to_properties()
+        changed = {key: text for key, text in new.items() if old.get(key) != text}
+        if self.config_file is None or not changed:
+            return
+        try:
+            text = decode(Path(self.config_file).read_bytes())
+            write_synced(self.config_file, with_pairs(text, changed).encode())
+        except OSError:
+            self.core.reconfigure(list(old.items()))
+            self._options = before
+            raise
 
     def await_registration(self, timeout: float = 10.0) -> None:
         """Wait until a name server knows this broker: clients find it from then on.

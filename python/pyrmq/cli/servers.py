@@ -49,26 +49,28 @@ def _name_server(given: argparse.Namespace) -> int:
         address = servers[0].address
         return {"name_server": address}, f"ready: name server {address}"
 
-    reload = None if given.config is None else _reload_from(given.config)
+    reload = None if given.config is None else _reload_from(given.config, "nameserver")
     makers = [lambda _: _new_name_server(options, given.config)]
     return _serve(given, makers, ready, reload=reload)
 
 
-def _reload_from(file: str) -> Callable[[list[AnyServer]], None]:
+def _reload_from(file: str, verb: str) -> Callable[[list[AnyServer]], None]:
     """SIGHUP: let the changes of the property file hold, or say in the log why they cannot."""
 
     def reload(servers: list[AnyServer]) -> None:
         import logging
 
-        from pyrmq.errors import ConfigError
+        from pyrmq.broker.server import Broker
+        from pyrmq.errors import RmqError
         from pyrmq.nameserver.server import NameServer
 
-        logger = logging.getLogger("pyrmq.nameserver")
+        kind = NameServer if verb == "nameserver" else Broker
+        logger = logging.getLogger(f"pyrmq.{'broker' if kind is Broker else 'nameserver'}")
         for server in servers:
-            if isinstance(server, NameServer):
+            if isinstance(server, kind):
                 try:
                     server.reload(file)
-                except (ConfigError, OSError) as error:
+                except (RmqError, OSError) as error:
                     logger.warning("%s stays as it is: %s", server.address, error)
                 else:
                     logger.warning("%s has read %s again", server.address, file)
@@ -87,7 +89,8 @@ def _broker(given: argparse.Namespace) -> int:
         text = f"ready: broker {options.broker_name} at {address}, name servers: {names}"
         return {"broker": address, "name_server": options.namesrv_addr}, text
 
-    return _serve(given, [lambda _: _new_broker(options)], ready)
+    reload = None if given.config is None else _reload_from(given.config, "broker")
+    return _serve(given, [lambda _: _new_broker(options, given.config)], ready, reload=reload)
 
 
 def _both(given: argparse.Namespace) -> int:
@@ -107,7 +110,7 @@ def _both(given: argparse.Namespace) -> int:
         return _print(options)
 
     def broker(started: list[AnyServer]) -> AnyServer:
-        return _new_broker(options.with_values(namesrv_addr=started[0].address))
+        return _new_broker(options.with_values(namesrv_addr=started[0].address), given.config)
 
     def ready(servers: list[AnyServer]) -> Ready:
         from pyrmq.broker.server import Broker
@@ -124,9 +127,8 @@ def _both(given: argparse.Namespace) -> int:
         )
         return {"name_server": name_server, "broker": broker}, text
 
-    return _serve(
-        given, [lambda _: _new_name_server(names, given.name_server_config), broker], ready
-    )
+    makers = [lambda _: _new_name_server(names, given.name_server_config), broker]
+    return _serve(given, makers, ready)
 
 
 def _names_of_both(given: argparse.Namespace) -> NameServerOptions:
@@ -153,10 +155,12 @@ def _new_name_server(options: NameServerOptions, file: str | None) -> AnyServer:
     return server
 
 
-def _new_broker(options: BrokerOptions) -> AnyServer:
+def _new_broker(options: BrokerOptions, file: str | None) -> AnyServer:
     from pyrmq.broker.server import Broker
 
-    return Broker(options)
+    broker = Broker(options)
+    broker.config_file = file
+    return broker
 
 
 def _serve(

@@ -49,7 +49,7 @@ class BrokerOptions(Options):
     namesrv_addr: str | None = option(
         default=None, text="name servers, `host:port;host:port`; empty: stands alone"
     )
-    broker_permission: int = option(default=6, text="bits: 4 read, 2 write", maximum=7)
+    broker_permission: int = option(default=6, text="bits: 4 read, 2 write", maximum=7, live=True)
     default_topic_queue_nums: int = option(
         default=8,
         text="queues of the template topic TBW102",
@@ -60,6 +60,7 @@ class BrokerOptions(Options):
     auto_create_topic_enable: bool = option(
         default=True,
         text="a send to an unknown topic makes it, after a template with the inherit bit",
+        live=True,
     )
     auto_create_topic_limit: int = option(
         default=20_000,
@@ -67,6 +68,7 @@ class BrokerOptions(Options):
         unit="topics",
         minimum=0,
         maximum=10_000_000,
+        live=True,
     )
     auto_create_group_limit: int = option(
         default=10_000,
@@ -74,9 +76,12 @@ class BrokerOptions(Options):
         unit="groups",
         minimum=0,
         maximum=10_000_000,
+        live=True,
     )
     auto_create_subscription_group: bool = option(
-        default=True, text="an unknown consumer group is made at its first use"
+        default=True,
+        text="an unknown consumer group is made at its first use",
+        live=True,
     )
     cluster_topic_enable: bool = option(
         default=True, text="the topic named after the cluster can be read and written"
@@ -93,6 +98,7 @@ class BrokerOptions(Options):
     long_polling_enable: bool = option(
         default=True,
         text="whether a pull at a queue's end may wait; else `shortPollingTimeMills`",
+        live=True,
     )
     short_polling_time_mills: int = option(
         default=1000,
@@ -100,6 +106,7 @@ class BrokerOptions(Options):
         unit="ms",
         minimum=1,
         maximum=60_000,
+        live=True,
     )
     pull_thread_pool_queue_capacity: int = option(
         default=100_000,
@@ -116,14 +123,22 @@ class BrokerOptions(Options):
         maximum=10_000_000,
     )
     notify_consumer_ids_changed_enable: bool = option(
-        default=True, text="members of a consumer group are told when another comes or goes"
+        default=True,
+        text="members of a consumer group are told when another comes or goes",
+        live=True,
     )
     reject_pull_consumer_enable: bool = option(
-        default=False, text="pull consumers (those that do not push) are refused"
+        default=False,
+        text="pull consumers (those that do not push) are refused",
+        live=True,
     )
-    lite_pull_message_enable: bool = option(default=True, text="lite pull consumers may pull")
+    lite_pull_message_enable: bool = option(
+        default=True, text="lite pull consumers may pull", live=True
+    )
     reject_transaction_message: bool = option(
-        default=False, text="transactional messages are refused"
+        default=False,
+        text="transactional messages are refused",
+        live=True,
     )
     transaction_time_out: int = option(
         default=6000,
@@ -131,6 +146,7 @@ class BrokerOptions(Options):
         unit="ms",
         minimum=1,
         maximum=86_400_000,
+        live=True,
     )
     transaction_check_max: int = option(
         default=15,
@@ -138,6 +154,7 @@ class BrokerOptions(Options):
         unit="checks",
         minimum=1,
         maximum=1_000_000,
+        live=True,
     )
     transaction_check_interval: int = option(
         default=30_000,
@@ -145,6 +162,7 @@ class BrokerOptions(Options):
         unit="ms",
         minimum=10,
         maximum=86_400_000,
+        live=True,
     )
     store_reply_message_enable: bool = option(
         default=True, text="replies to requests are stored too"
@@ -246,10 +264,14 @@ class BrokerOptions(Options):
         default=100 * 2**20, text="size of a file of the timer's log", unit="bytes", minimum=4096
     )
     recall_message_enable: bool = option(
-        default=False, text="timer messages can be taken back before their time"
+        default=False,
+        text="timer messages can be taken back before their time",
+        live=True,
     )
     allow_recall_when_broker_not_writeable: bool = option(
-        default=True, text="that is so where the broker may not be written, too"
+        default=True,
+        text="that is so where the broker may not be written, too",
+        live=True,
     )
     max_message_size: int = option(
         default=4 * 1024 * 1024,

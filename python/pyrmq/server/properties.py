@@ -126,6 +126,22 @@ def _spans(text: str) -> Iterator[list[str]]:
         yield span
 
 
+def with_pairs(text: str, pairs: Mapping[str, str]) -> str:
+    r"""Property text in which these pairs hold; all else stays, comments too.
+
+    Example:
+        >>> with_pairs("# mine\nbrokerPermission = 6\n", {"brokerPermission": "4"})
+        '# mine\nbrokerPermission=4\n'
+    """
+    # A line that goes on in the next one stays: the later of two lines with the same key counts.
+    kept = [
+        line
+        for line in text.splitlines()
+        if line.endswith("\\") or not (parse(line).keys() & pairs.keys())
+    ]
+    return "".join(f"{line}\n" for line in kept) + write(pairs)
+
+
 def _logical_lines(text: str) -> Iterator[str]:
     pending = ""
     continued = False

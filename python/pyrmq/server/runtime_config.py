@@ -11,6 +11,7 @@ from pyrmq.server.properties import decode, parse
 from pyrmq.server.unknown import warn_of_unknown
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
 
     from pyrmq import _core
@@ -114,6 +115,34 @@ def changes_of(options: Options, pairs: Mapping[str, str], source: str) -> dict[
             "change its property file and start it again",
         )
     return {item.name: getattr(wanted, item.name) for item in changed.values()}
+
+
+def file_changes(options: Options, path: str | os.PathLike[str]) -> dict[str, object]:
+    """What a property file changes: option names with their new values.
+
+    Raises:
+        ConfigError: the file cannot be read, a value is wrong, or an option changed that holds
+            from the start on.
+
+    Example:
+        >>> file_changes(server.options, "broker.conf")  # doctest: +SKIP
+        {'broker_permission': 4}
+    """
+    from pyrmq.server.load import load
+    from pyrmq.server.properties import read
+
+    fresh, named = load(type(options), path), set(read(path))
+    changed = {
+        item: getattr(fresh, item.name)
+        for item in fresh.fields
+        if item.apache in named and getattr(fresh, item.name) != getattr(options, item.name)
+    }
+    fixed = sorted(item.name for item in changed if not item.live)
+    if fixed:
+        raise ConfigError(
+            f"cannot be changed while the {options.role} runs: {', '.join(fixed)}; start it again"
+        )
+    return {item.name: value for item, value in changed.items()}
 
 
 # What no list can free (Apache `DefaultRequestProcessor`, `AdminBrokerProcessor`).

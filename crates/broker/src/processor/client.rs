@@ -58,7 +58,7 @@ fn consume_type(consumer: &Json) -> &str {
 }
 
 fn is_welcome(state: &State, consumer: &Json) -> bool {
-    !state.options.reject_pull_consumer_enable || consume_type(consumer) != "CONSUME_ACTIVELY"
+    !state.live.reject_pull_consumer_enable() || consume_type(consumer) != "CONSUME_ACTIVELY"
 }
 
 /// One consumer group of a heartbeat. True when the broker needs the subscriptions in full.

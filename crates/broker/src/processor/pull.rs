@@ -155,10 +155,10 @@ impl Pull {
             reply.send(self.respond(code, &admitted, got));
             return None;
         }
-        let wait_ms = if self.state.options.long_polling_enable {
+        let wait_ms = if self.state.live.long_polling_enable() {
             ask.suspend_timeout_millis
         } else {
-            self.state.options.short_polling_time_mills
+            self.state.live.short_polling_time_mills()
         };
         let (queue_id, from_offset) = (ask.queue_id, ask.queue_offset);
         let held = Held {
@@ -191,7 +191,7 @@ impl Pull {
     fn look<'a>(&self, request: &'a Command, peer: &Peer, disk: Disk) -> Result<Option<Looked<'a>>, Refusal> {
         let ask = PullMessageRequestHeader::decode(&request.fields)?;
         let mut admitted = self.admit(&ask, request.code)?;
-        if self.state.options.reject_pull_consumer_enable {
+        if self.state.live.reject_pull_consumer_enable() {
             self.admit_puller(ask.consumer_group, peer)?;
         }
         let state = &self.state;
@@ -245,13 +245,13 @@ impl Pull {
     fn admit(&self, ask: &PullMessageRequestHeader<'_>, code: i32) -> Result<Admitted, Refusal> {
         let state = &self.state;
         let options = &state.options;
-        if !admission::is_readable(options.broker_permission) {
+        if !admission::is_readable(state.live.broker_permission()) {
             return Err(forbidden(
                 FORBIDDEN_BROKER,
                 format!("the broker {} may not be read", options.broker_name),
             ));
         }
-        if code == request::LITE_PULL_MESSAGE && !options.lite_pull_message_enable {
+        if code == request::LITE_PULL_MESSAGE && !state.live.lite_pull_message_enable() {
             return Err(forbidden(
                 FORBIDDEN_BROKER,
                 "lite pull consumers are refused: litePullMessageEnable".to_owned(),

@@ -103,14 +103,14 @@ fn recall(state: &State, request: &Command, peer: &Peer) -> Result<(Command, Opt
 
 fn check(state: &State, header: &RecallMessageRequestHeader<'_>) -> Result<Handle, Refusal> {
     let options = &state.options;
-    if !options.recall_message_enable {
+    if !state.live.recall_message_enable() {
         return Err(Refusal::new(
             response::NO_PERMISSION,
             "recall failed, operation is forbidden",
         ));
     }
-    let is_writeable = admission::is_writeable(options.broker_permission);
-    if !is_writeable && !options.allow_recall_when_broker_not_writeable {
+    let is_writeable = admission::is_writeable(state.live.broker_permission());
+    if !is_writeable && !state.live.allow_recall_when_broker_not_writeable() {
         return Err(Refusal::new(
             response::SERVICE_NOT_AVAILABLE,
             "recall failed, broker service not available",

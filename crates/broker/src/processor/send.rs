@@ -392,7 +392,7 @@ fn is_half(state: &State, header: &SendMessageRequestHeader<'_>, known: &Known<'
     // Clients before 4.6.1 leave TRAN_MSG on a message that they give back themselves.
     let given_back = header.reconsume_times.unwrap_or(0) > 0 && known.delay_level > 0;
     let half = (known.is_transaction || prepared) && !given_back;
-    if half && state.options.reject_transaction_message {
+    if half && state.live.reject_transaction_message() {
         return Err(Refusal::new(
             response::NO_PERMISSION,
             "transactional messages are refused: rejectTransactionMessage",

@@ -14,6 +14,7 @@ use crate::admission::{self, PERM_READ, PERM_WRITE};
 use crate::delay::Delays;
 use crate::error::{BrokerError, Refusal};
 use crate::hold::Hold;
+use crate::live::Live;
 use crate::options::Options;
 use crate::processor::properties;
 use crate::processor::transaction::{HALF_TOPIC, OP_TOPIC, Transactions};
@@ -46,8 +47,10 @@ const BROKER_LOADER: u32 = 0xB20C_E200;
 /// Everything that a processor may need.
 #[derive(Debug)]
 pub struct State {
-    /// The settings.
+    /// The settings as they were at the start.
     pub options: Options,
+    /// Those of them that may have changed since.
+    pub live: Live,
     /// The message log.
     pub store: Arc<Store>,
     /// The topics.
@@ -182,6 +185,7 @@ impl State {
             next_queue: AtomicU32::new(0),
             offsets_file: tables.offsets_file,
             offsets_rest: tables.offsets_rest,
+            live: Live::new(&options),
             options,
             store,
         })
@@ -258,7 +262,7 @@ impl State {
     ) -> Result<Arc<TopicConfig>, Refusal> {
         let name = header.topic;
         admission::topic_name(name)?;
-        let limit = self.options.auto_create_topic_limit;
+        let limit = self.live.auto_create_topic_limit();
         if is_reached(limit, self.topics.count()) {
             return Err(Refusal::limit_reached(name, "autoCreateTopicLimit", limit));
         }
@@ -282,7 +286,7 @@ impl State {
 
     /// The broker itself may be written.
     pub(crate) fn check_writeable(&self) -> Result<(), Refusal> {
-        if admission::is_writeable(self.options.broker_permission) {
+        if admission::is_writeable(self.live.broker_permission()) {
             return Ok(());
         }
         Err(Refusal::new(
@@ -311,10 +315,10 @@ impl State {
         if let Some(known) = self.groups.get(name) {
             return Ok(known);
         }
-        if !self.options.auto_create_subscription_group || admission::group_name(name).is_err() {
+        if !self.live.auto_create_subscription_group() || admission::group_name(name).is_err() {
             return Err(Refusal::no_group(name));
         }
-        let limit = self.options.auto_create_group_limit;
+        let limit = self.live.auto_create_group_limit();
         if is_reached(limit, self.groups.count()) {
             return Err(Refusal {
                 code: response::SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -328,14 +332,14 @@ impl State {
     /// Makes those of these groups that may be made, and their retry topics, with one write each: what a heartbeat brings
     /// costs no write for each group.
     pub(crate) fn make_groups(&self, names: &[&str]) -> Result<(), Refusal> {
-        let limit = usize::try_from(self.options.auto_create_group_limit).unwrap_or(usize::MAX);
+        let limit = usize::try_from(self.live.auto_create_group_limit()).unwrap_or(usize::MAX);
         let room = limit.saturating_sub(self.groups.count());
         let legal = names.iter().copied();
         let legal: Vec<&str> = legal
             .filter(|name| admission::group_name(name).is_ok())
             .take(room)
             .collect();
-        if legal.is_empty() || !self.options.auto_create_subscription_group {
+        if legal.is_empty() || !self.live.auto_create_subscription_group() {
             return Ok(());
         }
         tracing::info!(count = legal.len(), "made consumer groups at their first use");
@@ -399,7 +403,7 @@ impl State {
 
     /// Tells the members of a consumer group that the membership changed (40).
     pub(crate) fn notify(&self, group: &str, members: &[Peer]) {
-        if !self.options.notify_consumer_ids_changed_enable || members.is_empty() {
+        if !self.live.notify_consumer_ids_changed_enable() || members.is_empty() {
             return;
         }
         if self

@@ -222,6 +222,27 @@ impl Topics {
         Ok(Some(topic))
     }
 
+    /// Lets sends make topics after the template topic, or not.
+    pub fn open_template(&self, open: bool, queues: i32) -> Result<bool, Refusal> {
+        self.change(|table| {
+            let known = table.get(TEMPLATE_TOPIC).cloned();
+            let mut template = known
+                .as_deref()
+                .cloned()
+                .unwrap_or_else(|| TopicConfig::new(TEMPLATE_TOPIC, queues, PERM_READ | PERM_WRITE));
+            template.perm = if open {
+                template.perm | PERM_INHERIT
+            } else {
+                template.perm & !PERM_INHERIT
+            };
+            if known.is_some_and(|known| *known == template) {
+                return false;
+            }
+            table.insert(TEMPLATE_TOPIC.to_owned(), Arc::new(template));
+            true
+        })
+    }
+
     /// Forgets a topic. Answers false when it was not there.
     pub fn remove(&self, name: &str) -> Result<bool, Refusal> {
         self.change(|table| table.remove(name).is_some())

@@ -17,19 +17,23 @@ if TYPE_CHECKING:
 
 def rows(server: Broker) -> dict[int, Handler]:
     """The handlers of this family."""
-    # Options do not change while the broker runs, so their version is that of its making.
-    version = f'{{"counter":0,"stateVersion":0,"timestamp":{int(time() * 1000)}}}'
+    began_ms = int(time() * 1000)
 
     def update(request: _core.Request) -> None:
-        # Refuses whatever would change something: no option of the broker is live yet.
-        changes(server.options, request)
+        # Looked at while no other change is under way: each is of what the one before left.
+        server.reconfigure(lambda: changes(server.options, request))
 
     def show(request: _core.Request) -> Response:
         del request
-        text = write(server.options.to_properties())
+        text = write({**server.options.to_properties(), **_FIXED})
+        version = f'{{"counter":{server.changes},"stateVersion":0,"timestamp":{began_ms}}}'
         return Response(fields={"version": version}, body=text.encode())
 
     return {
         25: update,  # UPDATE_BROKER_CONFIG
         26: show,  # GET_BROKER_CONFIG
     }
+
+
+# Keys of Apache's that tools read, and that are no options here.
+_FIXED = {"brokerRole": "ASYNC_MASTER", "enablePropertyFilter": "false"}

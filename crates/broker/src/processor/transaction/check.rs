@@ -109,7 +109,7 @@ fn look_at(state: &State, half: &Record<'_>, started_ms: i64) -> Result<Step, St
     if half.store_timestamp_ms >= started_ms {
         return Ok(Step::Stop);
     }
-    if checks >= state.options.transaction_check_max || age_ms > reserved_ms {
+    if checks >= state.live.transaction_check_max() || age_ms > reserved_ms {
         give_up(state, half, id, checks)?;
         return Ok(Step::Pass);
     }
@@ -119,7 +119,7 @@ fn look_at(state: &State, half: &Record<'_>, started_ms: i64) -> Result<Step, St
         return Ok(Step::Pass);
     }
     let own = half.properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS");
-    let immune = (0..=immunity_ms(own, state.options.transaction_time_out)).contains(&age_ms);
+    let immune = (0..=immunity_ms(own, state.live.transaction_time_out())).contains(&age_ms);
     if immune && own.is_none() {
         return Ok(Step::Stop);
     }

@@ -87,7 +87,7 @@ fn refuse_late(
         return Ok(());
     }
     let age_ms = clock::now_ms().saturating_sub(half.born_timestamp_ms);
-    let immune_ms = super::check::immunity_ms(own, state.options.transaction_time_out);
+    let immune_ms = super::check::immunity_ms(own, state.live.transaction_time_out());
     if age_ms <= immune_ms {
         return Ok(());
     }

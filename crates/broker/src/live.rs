@@ -1,0 +1,52 @@
+//! The options that change while the broker runs (request 25): one atomic for each, so that requests read them without a lock.
+
+use crate::options::Options;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
+
+macro_rules! live {
+    ($($field:ident: $atomic:ident => $type:ty;)*) => {
+        /// What holds now of the options that may change.
+        #[derive(Debug)]
+        pub struct Live {
+            $($field: $atomic,)*
+        }
+
+        impl Live {
+            /// What holds from the start.
+            pub fn new(options: &Options) -> Self {
+                Self { $($field: $atomic::new(options.$field),)* }
+            }
+
+            /// Lets these hold from now on.
+            pub fn set(&self, options: &Options) {
+                $(self.$field.store(options.$field, Ordering::Relaxed);)*
+            }
+
+            $(
+                #[doc = concat!("The option `", stringify!($field), "` as it holds now.")]
+                pub fn $field(&self) -> $type {
+                    self.$field.load(Ordering::Relaxed)
+                }
+            )*
+        }
+    };
+}
+
+live! {
+    broker_permission: AtomicI32 => i32;
+    auto_create_topic_enable: AtomicBool => bool;
+    auto_create_topic_limit: AtomicI32 => i32;
+    auto_create_subscription_group: AtomicBool => bool;
+    auto_create_group_limit: AtomicI32 => i32;
+    reject_transaction_message: AtomicBool => bool;
+    transaction_time_out: AtomicI64 => i64;
+    transaction_check_max: AtomicI32 => i32;
+    transaction_check_interval: AtomicI64 => i64;
+    reject_pull_consumer_enable: AtomicBool => bool;
+    lite_pull_message_enable: AtomicBool => bool;
+    long_polling_enable: AtomicBool => bool;
+    short_polling_time_mills: AtomicI64 => i64;
+    notify_consumer_ids_changed_enable: AtomicBool => bool;
+    recall_message_enable: AtomicBool => bool;
+    allow_recall_when_broker_not_writeable: AtomicBool => bool;
+}

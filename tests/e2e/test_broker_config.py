@@ -1,0 +1,167 @@
+"""Options of a running broker: request codes 25 and 26, `Broker.reconfigure`, SIGHUP."""
+
+from __future__ import annotations
+
+import os
+import signal
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.e2e.wire import ask, await_true
+from tests.interop.ours import OurBroker, OurNameServer
+
+from pyrmq import Broker, Producer
+from pyrmq.codes import RequestCode
+from pyrmq.errors import ConfigError, PermissionDenied, RmqError
+from pyrmq.server.properties import parse, read
+from pyrmq.testing import cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def update(address: str, text: str) -> tuple[int, str]:
+    answer = ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=text.encode())
+    return answer.code, answer.remark or ""
+
+
+def shown(address: str) -> dict[str, str]:
+    answer = ask(address, RequestCode.GET_BROKER_CONFIG)
+    assert answer.code == 0
+    return parse((answer.body or b"").decode())
+
+
+def from_file(folder: Path, text: str) -> Broker:
+    (folder / "broker.conf").write_text(text)
+    return Broker.from_file(
+        folder / "broker.conf",
+        listen_port=0,
+        bind_address="127.0.0.1",
+        broker_ip1="127.0.0.1",
+        store_path_root_dir=str(folder / "store"),
+    )
+
+
+def test_a_change_holds_at_once_and_name_servers_are_told(topic: str) -> None:
+    with (
+        cluster() as running,
+        Producer(name_server=running.name_server, send_timeout=1.0) as producer,
+    ):
+        producer.send(topic, b"x")
+        address = running.broker.address
+        assert update(address, "brokerPermission=4") == (0, "")
+        with pytest.raises((PermissionDenied, RmqError)):
+            producer.send(topic, b"x")
+        route = running.names.route
+
+        def writable() -> bool:
+            found = route(topic)
+            assert found is not None
+            return bool(found.queues[0].perm & 2)
+
+        await_true(lambda: not writable())
+        running.broker.reconfigure({"broker_permission": 6})
+        await_true(writable)
+        assert shown(address)["brokerPermission"] == "6"
+        with Producer(name_server=running.name_server) as other:
+            other.send(topic, b"x")
+
+
+def test_automatic_topics_can_be_turned_off_and_on(topic: str) -> None:
+    with cluster() as running:
+
+        def send(name: str) -> None:
+            with Producer(name_server=running.name_server, send_timeout=1.0) as producer:
+                producer.send(name, b"x")
+
+        running.broker.reconfigure({"auto_create_topic_enable": False})
+        with pytest.raises(RmqError):
+            send(topic)
+        running.broker.reconfigure({"auto_create_topic_enable": True})
+        send(topic)
+
+
+def test_what_holds_from_the_start_is_refused_by_its_key() -> None:
+    with cluster() as running:
+        code, remark = update(running.broker.address, "brokerPermission=4\nlistenPort=1234")
+        assert code == 1
+        assert "listenPort" in remark
+        assert "while the broker runs" in remark
+        assert shown(running.broker.address)["brokerPermission"] == "6"
+        with pytest.raises(ConfigError, match="broker_name"):
+            running.broker.reconfigure({"broker_name": "other"})
+        with pytest.raises(ConfigError, match="broker_permission"):
+            running.broker.reconfigure({"broker_permission": 99})
+
+
+def test_tools_find_the_keys_that_they_read() -> None:
+    with cluster() as running:
+        keys = shown(running.broker.address)
+        assert (keys["brokerRole"], keys["enablePropertyFilter"]) == ("ASYNC_MASTER", "false")
+
+
+def test_changes_survive_a_restart_and_the_rest_of_the_file_stays(tmp_path: Path) -> None:
+    with from_file(tmp_path, "# ours\nbrokerPermission = 6\nbrokerName=b\n") as broker:
+        assert update(broker.address, "brokerPermission=4\ntransactionCheckMax=3") == (0, "")
+    text = (tmp_path / "broker.conf").read_text()
+    assert text.startswith("# ours\nbrokerName=b\n")
+    with from_file(tmp_path, text) as broker:
+        options = broker.options
+        assert (options.broker_permission, options.transaction_check_max) == (4, 3)
+
+
+def test_changes_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+    changes = {
+        "autoCreateTopicLimit": "101",
+        "autoCreateGroupLimit": "102",
+        "transactionCheckMax": "103",
+        "transactionTimeOut": "104",
+        "shortPollingTimeMills": "105",
+        "transactionCheckInterval": "106",
+    }
+    with from_file(tmp_path, "brokerName=b\n") as broker:
+        threads = [
+            Thread(target=update, args=(broker.address, f"{key}={value}"))
+            for key, value in changes.items()
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert changes.items() <= shown(broker.address).items()
+    assert changes.items() <= read(tmp_path / "broker.conf").items()
+
+
+def test_a_file_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+    with from_file(tmp_path, "brokerName=b\n") as broker:
+        (tmp_path / "broker.conf").unlink()
+        with pytest.raises(OSError, match=r"broker\.conf"):
+            broker.reconfigure({"broker_permission": 4})
+        assert broker.options.broker_permission == 6
+
+
+def test_sighup_reads_the_file_again() -> None:
+    with OurNameServer() as names, OurBroker(names.address) as broker:
+        config = broker.work_dir / "broker.conf"
+
+        def reload(text: str, holds: Callable[[dict[str, str]], bool]) -> None:
+            config.write_text(text)
+            os.kill(broker.pid, signal.SIGHUP)
+            await_true(lambda: holds(shown(broker.address)))
+
+        before = config.read_text()
+        reload(
+            f"{before}brokerPermission=4\n",
+            lambda keys: keys["brokerPermission"] == "4",
+        )
+        # One that cannot be changed keeps all others from holding, and the broker runs on.
+        config.write_text(f"{before}brokerPermission=6\nlistenPort=1\n")
+        os.kill(broker.pid, signal.SIGHUP)
+        reload(
+            f"{before}brokerPermission=4\ntransactionCheckMax=7\n",
+            lambda keys: keys["transactionCheckMax"] == "7",
+        )
+        assert shown(broker.address)["brokerPermission"] == "4"
+        assert broker.alive
