@@ -10,15 +10,15 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
 
 from pyrmq import _core
 from pyrmq._client.hooks import Hooks, SendingKind
 from pyrmq._client.values import Extras, Selector, handle_of, milliseconds, queue_of
-from pyrmq.errors import ClosedError, ConfigError, RequestTimeout
+from pyrmq.errors import ClosedError, ConfigError, RequestTimeout, RmqError
 from pyrmq.message import Body, QueueId, ReceivedMessage, SendResult
 
-__all__ = ["Asking", "Exchange", "way_back"]
+__all__ = ["Asking", "Exchange", "left_of", "way_back"]
 
 _log = logging.getLogger("pyrmq.producer")
 _CHECK_TRANSACTION_STATE = 39
@@ -38,7 +38,7 @@ class Exchange:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._met: set[str] = set()
-        self._waiting: dict[str, tuple[float, Future[ReceivedMessage]]] = {}
+        self._waiting: dict[str, _Waiting] = {}
         self._check: weakref.WeakMethod[Callable[[_core.Request], None]] | None = None
 
     def serve_checks(self, check: Callable[[_core.Request], None]) -> None:
@@ -49,34 +49,52 @@ class Exchange:
         self._check = weakref.WeakMethod(check)
         self.start()
 
-    def meet(self, topic: str) -> None:
+    def meet(self, topic: str, timeout_ms: int) -> None:
         """Make this producer known to a topic's brokers, once: only then can they ask it."""
         if topic not in self._met:
-            self.native.meet(topic)
+            self.native.meet(topic, timeout_ms)
             self._met.add(topic)
+
+    def store(
+        self,
+        kind: SendingKind,
+        topic: str,
+        body: Body,
+        extras: Extras,
+        system: list[tuple[str, str]],
+        queue: int | QueueId | Selector | None,
+        timeout_ms: int,
+    ) -> SendResult:
+        """Send what brokers ask about or answer: choice, greeting and send share one time."""
+        until = time.monotonic() + timeout_ms / 1000
+        place = queue_of(self._core, topic, queue, timeout_ms)
+        # A broker that cannot be greeted is met by a later heartbeat, or fails the send, too.
+        with suppress(RmqError):
+            self.meet(topic, left_of(until))
+        return self.native.send(topic, body, extras, system, kind, place, left_of(until))
 
     def request(
         self,
         topic: str,
         body: Body,
         extras: Extras,
-        queue: Callable[[], tuple[str, int] | None],
+        queue: int | QueueId | Selector | None,
         timeout_ms: int,
-    ) -> Future[ReceivedMessage]:
-        """Send a request; the future is completed with the reply, or when its time is over."""
+    ) -> tuple[str, Future[ReceivedMessage]]:
+        """Send a request; its correlation id, and the future of the reply."""
         self.start()
 
         def send(extras: Extras) -> SendResult:
-            self.meet(topic)
-            return self.native.send(topic, body, extras, system, "request", queue(), timeout_ms)
+            return self.store("request", topic, body, extras, system, queue, timeout_ms)
 
         correlation, future, system = self.expect(timeout_ms)
         try:
-            self.hooked("request", topic, body, extras, send)
+            stored = self.hooked("request", topic, body, extras, send)
         except BaseException:
             self.forget(correlation)
             raise
-        return future
+        self.stored(correlation, stored)
+        return correlation, future
 
     def hooked(
         self,
@@ -101,7 +119,7 @@ class Exchange:
         correlation = str(uuid4())
         future: Future[ReceivedMessage] = Future()
         future.set_running_or_notify_cancel()
-        self._waiting[correlation] = (time.monotonic() + timeout_ms / 1000, future)
+        self._waiting[correlation] = _Waiting(timeout_ms, future)
         system = [
             ("CORRELATION_ID", correlation),
             ("REPLY_TO_CLIENT", self.native.client_id),
@@ -109,9 +127,22 @@ class Exchange:
         ]
         return correlation, future, system
 
-    def forget(self, correlation: str) -> None:
-        """The request was not sent."""
-        self._waiting.pop(correlation, None)
+    def stored(self, correlation: str, result: SendResult) -> None:
+        """The request is stored: from now on only its reply is missing."""
+        waiting = self._waiting.get(correlation)
+        if waiting is not None:
+            waiting.result = result
+
+    def forget(self, correlation: str) -> RequestTimeout | None:
+        """Wait no longer; the error for who waited in vain, None when the reply is there."""
+        waiting = self._waiting.pop(correlation, None)
+        return None if waiting is None else waiting.late()
+
+    def give_up(self, correlation: str) -> None:
+        """Its time is over: the future fails, unless the reply came at the last moment."""
+        waiting = self._waiting.pop(correlation, None)
+        if waiting is not None:
+            waiting.future.set_exception(waiting.late())
 
     def reply(
         self, request: ReceivedMessage, body: Body, extras: Extras, timeout_ms: int | None
@@ -141,7 +172,7 @@ class Exchange:
             waiting = self._waiting.pop(correlation, None)
             if waiting is not None:
                 closed = ClosedError("the producer was closed before the reply came")
-                waiting[1].set_exception(closed)
+                waiting.future.set_exception(closed)
 
     def start(self) -> None:
         """Start the thread, if it does not run."""
@@ -156,7 +187,7 @@ class Exchange:
         asked = self.native.asked
         main = threading.main_thread()
         while not asked.closed and main.is_alive():
-            for question in asked.take(64, _LOOK_AROUND_MS):
+            for question in asked.take(64, self._pause()):
                 try:
                     self._answer(question)
                 except Exception:  # noqa: BLE001 - one question must not end the others
@@ -193,15 +224,55 @@ class Exchange:
         if waiting is None:
             _log.info("a reply came too late, or to nobody here: %s", correlation)
         else:
-            waiting[1].set_result(reply)
+            waiting.future.set_result(reply)
+
+    def _pause(self) -> int:
+        """Milliseconds until the next request is late, or somebody may have ended all this."""
+        until = min((waiting.until for waiting in list(self._waiting.values())), default=None)
+        return _LOOK_AROUND_MS if until is None else min(_LOOK_AROUND_MS, left_of(until))
 
     def _expire(self) -> None:
         now = time.monotonic()
-        late = [key for key, (deadline, _) in list(self._waiting.items()) if now >= deadline]
+        late = [key for key, waiting in list(self._waiting.items()) if now >= waiting.until]
         for key in late:
             waiting = self._waiting.pop(key, None)
             if waiting is not None:
-                waiting[1].set_exception(RequestTimeout("no reply came in time", address=""))
+                waiting.future.set_exception(waiting.late())
+
+
+class _Waiting:
+    """A request whose reply has not come."""
+
+    def __init__(self, timeout_ms: int, future: Future[ReceivedMessage]) -> None:
+        self.timeout_ms = timeout_ms
+        self.until = time.monotonic() + timeout_ms / 1000
+        self.future = future
+        self.result: SendResult | None = None
+
+    def late(self) -> RequestTimeout:
+        """The error for who waited in vain."""
+        stored = self.result
+        if stored is None:
+            return RequestTimeout(
+                f"no reply came in {self.timeout_ms} ms; whether the request is stored is unknown",
+                may_exist=True,
+            )
+        return RequestTimeout(
+            f"no reply came in {self.timeout_ms} ms to message {stored.message_id} for topic "
+            f"`{stored.topic}`; the request is stored in queue {stored.queue_id} of broker "
+            f"{stored.broker}, and may have been read",
+            topic=stored.topic,
+            broker=stored.broker,
+            queue_id=stored.queue_id,
+            message_id=stored.message_id,
+            may_exist=True,
+            attempts=stored.failed_attempts,
+        )
+
+
+def left_of(until: float) -> int:
+    """Whole milliseconds until then, at least one."""
+    return max(1, round((until - time.monotonic()) * 1000))
 
 
 def way_back(
@@ -256,23 +327,18 @@ class Asking:
             >>> producer.request("prices", b"tea").body  # doctest: +SKIP
             b'2.80'
         """
-        began = time.monotonic()
-        future = self.request_async(
-            topic,
-            body,
-            keys=keys,
-            tags=tags,
-            properties=properties,
-            queue=queue,
-            timeout=timeout,
-        )
+        wait = max(1, milliseconds("timeout", timeout))
+        until = time.monotonic() + wait / 1000
+        extras = Extras(keys, tags, properties)
+        correlation, future = self._exchange.request(topic, body, extras, queue, wait)
         try:
-            # The future times out by itself; this is for a thread that could not run.
-            return future.result(max(0.0, began + timeout + 1.0 - time.monotonic()))
-        except FutureTimeout as error:
-            if isinstance(error, RequestTimeout):
-                raise
-            raise RequestTimeout("no reply came in time") from error
+            return future.result(max(0.0, until - time.monotonic()))
+        except TimeoutError as error:
+            late = self._exchange.forget(correlation)
+            if late is not None and not isinstance(error, RequestTimeout):
+                raise late from None
+        # It was completed at the last moment, by the reply or by its time.
+        return future.result()
 
     def request_async(
         self,
@@ -294,13 +360,9 @@ class Asking:
             >>> producer.request_async("prices", b"tea").result().body  # doctest: +SKIP
             b'2.80'
         """
-        return self._exchange.request(
-            topic,
-            body,
-            Extras(keys, tags, properties),
-            lambda: queue_of(self._core, topic, queue),
-            max(1, milliseconds("timeout", timeout)),
-        )
+        wait = max(1, milliseconds("timeout", timeout))
+        extras = Extras(keys, tags, properties)
+        return self._exchange.request(topic, body, extras, queue, wait)[1]
 
     def reply(
         self,

@@ -30,6 +30,7 @@ from pyrmq._client.values import (
     Selector,
     all_sent,
     milliseconds,
+    placed,
     properties_of,
     queue_of,
     with_properties,
@@ -134,7 +135,7 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
 
     def _open(self) -> None:
         options = self._options
-        self._core = _core.Producer(**options.native())
+        self._core = _core.Producer(**options.native(), checks=self._checks)
         self._gathering = _core.Accumulator(self._core, *options.batching(), False, callback_raised)
         self._group = options.group
         self._exchange = Exchange(self._core, options.group, self._hooks)
@@ -223,8 +224,7 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
                 sharding_key,
                 when,
                 flag,
-                queue if queue is None else queue_of(self._core, topic, queue),
-                wait,
+                *placed(self._core, topic, queue, wait, self._options),
             )
 
         return whole() if sending is None else self._hooks.whole(sending, whole)
@@ -379,6 +379,7 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
         Example:
             >>> futures = [producer.send_async("t", str(n)) for n in range(9)]  # doctest: +SKIP
         """
+        wait = None if timeout is None else milliseconds("timeout", timeout)
         when = when_of(delay_level, delay, deliver_at)
         future = SendFuture()
         future.set_running_or_notify_cancel()
@@ -399,8 +400,7 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
                 sharding_key,
                 when,
                 flag,
-                queue_of(self._core, topic, queue),
-                None if timeout is None else milliseconds("timeout", timeout),
+                *placed(self._core, topic, queue, wait, self._options),
             )
         except BaseException as error:
             if sending is not None:
@@ -470,10 +470,10 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
         def whole() -> list[SendResult]:
             if self._closed:
                 raise ClosedError("the producer is closed")
-            place = queue_of(self._core, topic, queue)
+            place, left = placed(self._core, topic, queue, wait, self._options)
             return all_sent(
                 topic,
-                self._core.send_batch(topic, messages, extras, place, batch_bytes, wait, inner),
+                self._core.send_batch(topic, messages, extras, place, batch_bytes, left, inner),
             )
 
         return whole() if sending is None else self._hooks.whole(sending, whole)

@@ -18,12 +18,13 @@ Example:
 """
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Unpack
 
 from pyrmq import _core
 from pyrmq._client.options import OtherProducerOptions, own_group
-from pyrmq._client.values import Extras, Selector, milliseconds, queue_of
+from pyrmq._client.values import Extras, Selector, milliseconds
 from pyrmq.errors import ConfigError, RmqError
 from pyrmq.message import (
     Body,
@@ -36,16 +37,23 @@ from pyrmq.message import (
 from pyrmq.producer import Producer
 
 __all__ = [
+    "ANSWER_MS",
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",
     "answer_of",
     "asked_about",
     "end_of",
+    "end_time",
     "half_properties",
     "not_confirmed",
     "state_of",
 ]
+
+ANSWER_MS = 3000
+"""Time for a broker to take the end of a transaction that it has asked about."""
+
+_LEAST_END_MS = 50
 
 _log = logging.getLogger("pyrmq.producer")
 
@@ -89,6 +97,8 @@ class TransactionProducer(Producer):
         >>> producer.close()
     """
 
+    _checks = True
+
     def __init__(
         self,
         *,
@@ -103,7 +113,7 @@ class TransactionProducer(Producer):
         self._ask = check
         self._exchange.serve_checks(self._answer)
         for topic in topics:
-            self._exchange.meet(topic)
+            self._exchange.meet(topic, milliseconds("send_timeout", self._options.send_timeout))
 
     def send_in_transaction(
         self,
@@ -134,7 +144,8 @@ class TransactionProducer(Producer):
             queue: A queue, or a function that chooses.
             check_after: Seconds after which the broker asks first; its ``transactionTimeOut``
                 without it.
-            timeout: Seconds for storing the half.
+            timeout: Seconds for storing the half and confirming its end, without the time of
+                ``local``; the producer's ``send_timeout`` without it.
 
         Returns:
             The half's result, the state, and whether the broker has confirmed it.
@@ -151,34 +162,32 @@ class TransactionProducer(Producer):
         """
         system = half_properties(self._options.namespace, self._group, check_after)
 
-        def store(extras: Extras) -> SendResult:
-            self._exchange.meet(topic)
-            return self._exchange.native.send(
-                topic,
-                body,
-                extras,
-                system,
-                "half",
-                queue_of(self._core, topic, queue),
-                None if timeout is None else milliseconds("timeout", timeout),
-            )
+        seconds = self._options.send_timeout if timeout is None else timeout
+        wait = milliseconds("timeout", seconds)
 
+        def store(extras: Extras) -> SendResult:
+            return self._exchange.store("half", topic, body, extras, system, queue, wait)
+
+        began = time.monotonic()
         half = self._exchange.hooked(
             "half", topic, body, Extras(keys, tags, properties, None, 0, flag), store
         )
+        left = end_time(wait, time.monotonic() - began)
         state = TransactionState.ROLLBACK
         if half.status is SendStatus.SEND_OK:
             said: object = local(half)
             state = state_of(TransactionState.COMMIT if said is None else said)
         if state is TransactionState.UNKNOWN:
             return TransactionResult(half, state, confirmed=False)
-        confirmed = self._end(half, state, end_of(topic, half, state, keys, tags))
+        confirmed = self._end(half, state, end_of(topic, half, state, keys, tags), left)
         self._hooks.ended(topic, half.message_id, state, asked=False)
         return TransactionResult(half, state, confirmed)
 
-    def _end(self, half: SendResult, state: TransactionState, end: dict[str, object]) -> bool:
+    def _end(
+        self, half: SendResult, state: TransactionState, end: dict[str, object], wait: int
+    ) -> bool:
         try:
-            self._exchange.native.end(end)
+            self._exchange.native.end(end, wait)
         except RmqError as error:
             not_confirmed(half, state, error)
             return False
@@ -194,7 +203,7 @@ class TransactionProducer(Producer):
         if state is TransactionState.UNKNOWN:
             # Brokers do nothing with it, and Apache's do not answer it.
             return
-        self._exchange.native.end(answer_of(question, message, state))
+        self._exchange.native.end(answer_of(question, message, state), ANSWER_MS)
         self._hooks.ended(message.topic, message.message_id, state, asked=True)
 
 
@@ -206,6 +215,11 @@ def half_properties(namespace: str, group: str, check_after: float | None) -> li
         seconds = max(1, round(milliseconds("check_after", check_after) / 1000))
         system.append(("CHECK_IMMUNITY_TIME_IN_SECONDS", str(seconds)))
     return system
+
+
+def end_time(wait: int, spent: float) -> int:
+    """What is left for the end once the half is stored; its request leaves in any case."""
+    return max(_LEAST_END_MS, wait - round(spent * 1000))
 
 
 def end_of(

@@ -272,7 +272,7 @@ impl<'py> Call<'_, 'py> {
         let routes = self.producer.producer.routes();
         let route = match routes.known(&self.topic) {
             Some(route) => route,
-            None => enter::block_on(self.py, routes.get(&self.topic))?,
+            None => enter::block_on(self.py, routes.get_within(&self.topic, self.timeout))?,
         };
         let queues = &route.published.queues;
         let at = select::by_number(i64::from(hash), queues.len());

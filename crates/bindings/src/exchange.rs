@@ -18,11 +18,37 @@ use pyrmq_client::ClientError;
 use pyrmq_client::control::End;
 use pyrmq_client::draft::Draft;
 use pyrmq_client::producer::Producer;
+use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::{NewRecord, sys_flag};
-use pyrmq_remoting::net::Requests;
+use pyrmq_remoting::net::{Peer, Processor, Reply, Requests};
+use pyrmq_remoting::{Command, clock};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+/// Time between two lines about questions that nobody here can answer.
+const TELL_AGAIN_MS: i64 = 60_000;
+
+/// Answers a broker that asks a plain producer how a transaction ended: another producer of its group has begun it.
+pub(crate) fn no_checks(group: String) -> Arc<dyn Processor> {
+    let told = AtomicI64::new(0);
+    Arc::new(move |_: Command, peer: &Peer, reply: Reply| {
+        let now = clock::now_ms();
+        let last = told.load(Ordering::Relaxed);
+        let is_due = now - last >= TELL_AGAIN_MS;
+        if is_due
+            && told
+                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
+            tracing::warn!(group, broker = %peer.remote(), "a broker asks how a transaction ended, but this producer of its group has no `check`: give transactional producers a group of their own");
+        }
+        let remark = "this producer has no check for transactions";
+        reply.send(Command::error(response::REQUEST_CODE_NOT_SUPPORTED, remark));
+    })
+}
 
 /// What a producer does beside plain sends.
 #[pyclass(frozen, name = "Exchange", module = "pyrmq._core")]
@@ -164,36 +190,53 @@ impl PyExchange {
     }
 
     /// `meet` for an event loop.
-    fn meet_to(&self, py: Python<'_>, outcomes: &Outcomes, token: u64, topic: &str) -> PyResult<()> {
+    fn meet_to(
+        &self,
+        py: Python<'_>,
+        outcomes: &Outcomes,
+        token: u64,
+        topic: &str,
+        timeout_ms: u64,
+    ) -> PyResult<()> {
         self.producer.get().check(py)?;
+        let time = Duration::from_millis(timeout_ms);
         let (core, topic) = (self.core.clone(), self.core.topic(topic));
         outcomes.run(py, token, async move {
-            core.meet(&topic).await?;
+            core.meet(&topic, time).await?;
             Ok(Value::Done)
         })
     }
 
     /// Makes sure that the brokers of a topic know this producer.
-    fn meet(&self, py: Python<'_>, topic: &str) -> PyResult<()> {
+    fn meet(&self, py: Python<'_>, topic: &str, timeout_ms: u64) -> PyResult<()> {
         self.producer.get().check(py)?;
         let topic = self.core.topic(topic);
-        enter::block_on(py, self.core.meet(&topic))
+        enter::block_on(py, self.core.meet(&topic, Duration::from_millis(timeout_ms)))
     }
 
     /// Tells a broker how a transaction ended.
-    fn end(&self, py: Python<'_>, end: Ending) -> PyResult<()> {
+    fn end(&self, py: Python<'_>, end: Ending, timeout_ms: u64) -> PyResult<()> {
         self.producer.get().check(py)?;
         let end = end.read().map_err(|error| error.into_py(py))?;
-        enter::block_on(py, self.core.end_transaction(&end))
+        let time = Duration::from_millis(timeout_ms);
+        enter::block_on(py, self.core.end_transaction(&end, time))
     }
 
     /// The same for an event loop.
-    fn end_to(&self, py: Python<'_>, outcomes: &Outcomes, token: u64, end: Ending) -> PyResult<()> {
+    fn end_to(
+        &self,
+        py: Python<'_>,
+        outcomes: &Outcomes,
+        token: u64,
+        end: Ending,
+        timeout_ms: u64,
+    ) -> PyResult<()> {
+        let time = Duration::from_millis(timeout_ms);
         self.producer.get().check(py)?;
         let end = end.read().map_err(|error| error.into_py(py))?;
         let core = self.core.clone();
         outcomes.run(py, token, async move {
-            core.end_transaction(&end).await?;
+            core.end_transaction(&end, time).await?;
             Ok(Value::Done)
         })
     }

@@ -11,7 +11,7 @@ use crate::errors::Error;
 use crate::outcome::{Outcome, Outcomes, Place, PySendResult, Value, Waiter};
 use crate::own::Extras;
 use crate::runtime::Owner;
-use crate::{enter, runtime};
+use crate::{enter, exchange, runtime};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use pyrmq_client::address_server::AddressServer;
@@ -38,12 +38,7 @@ pub(crate) struct PyProducer {
     pub(crate) callbacks: Arc<Callbacks>,
 }
 
-/// What brokers ask of producers: how a transaction ended, and to take a reply. Python answers.
-const ASKED: [i32; 2] = [
-    request::CHECK_TRANSACTION_STATE,
-    request::PUSH_REPLY_MESSAGE_TO_CLIENT,
-];
-/// Questions that may wait; one more is told that the producer is busy.
+/// Questions of brokers that may wait for Python: how a transaction ended, and to take a reply; one more is told that the producer is busy.
 const ASKED_LIMIT: usize = 1024;
 
 /// The queue that a call names: (broker name or empty, number), else by the sharding key, else any.
@@ -141,7 +136,8 @@ impl PyProducer {
     #[pyo3(signature = (name_servers, group, *, instance_name, send_timeout_ms, retries, retry_not_stored_ok,
         compress_over_bytes, compression, compress_level, max_message_bytes, default_queues, create_topic_key, retry_codes,
         namespace, latency_fault, fault_schedule, detect, detect_timeout_ms, detect_interval_ms,
-        trace_topic, durability, vip_channel, unit_mode, unit_name, address_server, max_in_flight, max_in_flight_bytes))]
+        trace_topic, durability, vip_channel, unit_mode, unit_name, address_server, max_in_flight, max_in_flight_bytes,
+        checks))]
     #[expect(
         clippy::too_many_arguments,
         clippy::fn_params_excessive_bools,
@@ -176,6 +172,7 @@ impl PyProducer {
         address_server: Option<&str>,
         max_in_flight: usize,
         max_in_flight_bytes: usize,
+        checks: bool,
     ) -> PyResult<Self> {
         let mut options = ProducerOptions::new(name_servers, group);
         options.client.instance_name = instance_name;
@@ -218,7 +215,13 @@ impl PyProducer {
         options.max_in_flight_bytes = max_in_flight_bytes;
         let asked = Arc::new(Requests::new(ASKED_LIMIT));
         let mut table = Table::new();
-        table.python(&ASKED, &asked);
+        table.python(&[request::PUSH_REPLY_MESSAGE_TO_CLIENT], &asked);
+        let check = [request::CHECK_TRANSACTION_STATE];
+        if checks {
+            table.python(&check, &asked);
+        } else {
+            table.native(&check, &exchange::no_checks(options.client.group.clone()));
+        }
         // Checked before the runtime starts: a mistake starts nothing.
         let made = options
             .validate()
@@ -332,24 +335,34 @@ impl PyProducer {
     }
 
     /// The queues of a topic that may be written: (topic, broker, number).
-    fn queues(&self, py: Python<'_>, topic: &str) -> PyResult<Vec<Place>> {
+    #[pyo3(signature = (topic, timeout_ms=None))]
+    fn queues(&self, py: Python<'_>, topic: &str, timeout_ms: Option<u64>) -> PyResult<Vec<Place>> {
         self.check(py)?;
+        let time = self.timeout(timeout_ms);
         let (given, topic) = (topic, self.producer.topic(topic));
         let routes = self.producer.routes();
         let route = match routes.known(&topic) {
             Some(route) => route,
-            None => enter::block_on(py, routes.get(&topic))?,
+            None => enter::block_on(py, routes.get_within(&topic, time))?,
         };
         Ok(places(given, &route))
     }
 
     /// The same for an event loop.
-    fn queues_to(&self, py: Python<'_>, outcomes: &Outcomes, token: u64, topic: &str) -> PyResult<()> {
+    fn queues_to(
+        &self,
+        py: Python<'_>,
+        outcomes: &Outcomes,
+        token: u64,
+        topic: &str,
+        timeout_ms: Option<u64>,
+    ) -> PyResult<()> {
         self.check(py)?;
+        let time = self.timeout(timeout_ms);
         let (given, topic) = (topic.to_owned(), self.producer.topic(topic));
         let producer = self.producer.clone();
         outcomes.run(py, token, async move {
-            let route = producer.routes().get(&topic).await?;
+            let route = producer.routes().get_within(&topic, time).await?;
             Ok(Value::Places(places(&given, &route)))
         })
     }

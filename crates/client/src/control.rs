@@ -8,6 +8,7 @@ use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::send::{RecallMessageRequestHeader, RecallMessageResponseHeader};
 use pyrmq_remoting::header::transaction::EndTransactionRequestHeader;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// How a transaction ended.
 #[derive(Debug, Clone)]
@@ -40,14 +41,17 @@ impl Producer {
         &self.shared.heartbeat.membership.client_id
     }
 
-    /// Makes sure that the brokers of a topic know this producer, so that they can ask it and push replies to it.
-    pub async fn meet(&self, topic: &Arc<str>) -> Result<(), ClientError> {
-        self.shared.routes.get(topic).await?;
-        self.shared.heartbeat.beat().await
+    /// Makes sure that the brokers of a topic know this producer, so that they can ask it and push replies to it. Brokers
+    /// that do not answer use up a third of the time: the rest is left for what this is done for.
+    pub async fn meet(&self, topic: &Arc<str>, time: Duration) -> Result<(), ClientError> {
+        let by = Instant::now() + time;
+        self.shared.routes.get_within(topic, time).await?;
+        let left = by.saturating_duration_since(Instant::now());
+        self.shared.heartbeat.beat_within(left / 3).await
     }
 
-    /// Tells the broker that stored a half how its transaction ended, and waits until it has heard.
-    pub async fn end_transaction(&self, end: &End) -> Result<(), ClientError> {
+    /// Tells the broker that stored a half how its transaction ended, and waits until it has heard, this long at most.
+    pub async fn end_transaction(&self, end: &End, time: Duration) -> Result<(), ClientError> {
         const WHAT: &str = "the end of a transaction";
         let address = match &end.address {
             Some(address) => address.clone(),
@@ -76,8 +80,7 @@ impl Producer {
             transaction_id: Some(&end.message_id),
         };
         let command = Command::request(request::END_TRANSACTION).with_header(&header);
-        let wait = self.shared.options.client.request_timeout;
-        match self.shared.client.request(&address, command, wait).await {
+        match self.shared.client.request(&address, command, time).await {
             Ok(answer) if answer.code == response::SUCCESS => Ok(()),
             Ok(answer) => Err(ClientError::answer(WHAT, &address, answer.code, answer.remark)),
             Err(source) => Err(ClientError::net(WHAT, address, source)),
@@ -94,7 +97,11 @@ impl Producer {
     ) -> Result<String, ClientError> {
         const WHAT: &str = "a recall";
         let shared = &self.shared;
-        let route = shared.routes.get(topic).await?;
+        let by = Instant::now() + shared.options.send_timeout;
+        let route = shared
+            .routes
+            .get_within(topic, shared.options.send_timeout)
+            .await?;
         let address = shared.routes.master(broker).ok_or_else(|| ClientError::NoQueue {
             topic: topic.to_string(),
             what: "recall from",
@@ -112,10 +119,8 @@ impl Producer {
         let command = Command::request(request::RECALL_MESSAGE)
             .with_header(&header)
             .with_field("bname", broker);
-        let answer = shared
-            .client
-            .request(&address, command, shared.options.send_timeout)
-            .await;
+        let left = by.saturating_duration_since(Instant::now());
+        let answer = shared.client.request(&address, command, left).await;
         let answer = answer.map_err(|source| ClientError::net(WHAT, address.clone(), source))?;
         let done = answer.code == response::SUCCESS;
         if let Some(traces) = &shared.traces {

@@ -154,12 +154,17 @@ impl Heartbeat {
 
     /// To every broker (producers: to masters only), side by side. A failure, when all fail.
     pub(crate) async fn beat(&self) -> Result<(), ClientError> {
-        let (answered, failed) = self.greet().await;
+        self.beat_within(self.timeout).await
+    }
+
+    /// The same, each within this time at the most.
+    pub(crate) async fn beat_within(&self, time: Duration) -> Result<(), ClientError> {
+        let (answered, failed) = self.greet(self.timeout.min(time)).await;
         failed.filter(|_| answered == 0).map_or(Ok(()), Err)
     }
 
     /// How many brokers answered, and a failure.
-    async fn greet(&self) -> (usize, Option<ClientError>) {
+    async fn greet(&self, timeout: Duration) -> (usize, Option<ClientError>) {
         const WHAT: &str = "a heartbeat";
         let body = Bytes::from(self.membership.data().encode());
         let mut beats = JoinSet::new();
@@ -167,7 +172,7 @@ impl Heartbeat {
             if !master && !self.membership.consumer {
                 continue;
             }
-            let (client, timeout) = (self.client.clone(), self.timeout);
+            let client = self.client.clone();
             let command = Command::request(request::HEART_BEAT).with_body(body.clone());
             beats.spawn(async move {
                 let error = match client.request(&address, command, timeout).await {
@@ -206,7 +211,7 @@ impl Heartbeat {
                 continue;
             }
             // What failed is in the log.
-            if self.greet().await.1.is_none() {
+            if self.greet(self.timeout).await.1.is_none() {
                 (pause, failures) = (interval, 0);
             } else {
                 pause = (LOOK * 2_u32.saturating_pow(failures)).min(interval);
@@ -225,15 +230,20 @@ impl Heartbeat {
             consumer_group: self.membership.consumer.then_some(group),
         };
         let connected = self.client.connected();
+        let mut told = JoinSet::new();
         for (address, _) in self.routes.brokers() {
             if !connected.contains(&address) {
                 continue;
             }
             let command = Command::request(request::UNREGISTER_CLIENT).with_header(&header);
             let wait = Duration::from_millis(500).min(self.timeout);
-            if let Err(error) = self.client.request(&address, command, wait).await {
-                tracing::debug!(address, %error, "broker not told of the end");
-            }
+            let client = self.client.clone();
+            told.spawn(async move {
+                if let Err(error) = client.request(&address, command, wait).await {
+                    tracing::debug!(address, %error, "broker not told of the end");
+                }
+            });
         }
+        while told.join_next().await.is_some() {}
     }
 }

@@ -357,9 +357,11 @@ impl Producer {
         self.shared.stats.failed.fetch_add(messages, Ordering::Relaxed);
     }
 
-    /// Sends without an answer: `Ok` means queued, whether it arrives is not known. The route must be known.
+    /// Sends without an answer: `Ok` means queued, whether it arrives is not known. A route that is not known is waited
+    /// for as long as a send may take.
     pub async fn send_oneway(&self, draft: Draft) -> Result<(), ClientError> {
-        let route = self.shared.routes.get(&draft.topic).await?;
+        let time = self.shared.options.send_timeout;
+        let route = self.shared.routes.get_within(&draft.topic, time).await?;
         let queue = self.shared.queue_for(&route, &draft, None, Instant::now())?;
         let command = self.shared.command(&draft, &queue);
         self.shared

@@ -213,6 +213,8 @@ _WHOLE_NUMBERS = {
 class ConfiguredProducer(ABC):
     """The constructor that both forms of the producer have."""
 
+    _checks = False  # Whether brokers may ask it how transactions ended.
+
     def __init__(
         self,
         *,

@@ -1,13 +1,17 @@
 """Arguments of calls, read: addresses, times, queues, a message's extras."""
 
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Literal, Protocol, cast
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from pyrmq._client.hooks import Hooks, Sending, SendingKind
 from pyrmq.errors import BatchSendError, ConfigError, RmqError
 from pyrmq.message import Body, Message, QueueId, SendResult, When
+
+if TYPE_CHECKING:
+    from pyrmq._client.options import ProducerOptions
 
 __all__ = [
     "PLAIN",
@@ -20,11 +24,13 @@ __all__ = [
     "handle_of",
     "milliseconds",
     "name_servers",
+    "placed",
     "places_of",
     "properties_of",
     "queue_of",
     "selected",
     "start_of",
+    "time_left",
     "whole",
     "with_properties",
 ]
@@ -102,13 +108,16 @@ Selector = Callable[[Sequence[QueueId]], QueueId | int]
 class Routed(Protocol):
     """A native producer, as far as a selector needs it."""
 
-    def queues(self, topic: str) -> list[tuple[str, str, int]]:
-        """The queues of a topic that may be written."""
+    def queues(self, topic: str, timeout_ms: int | None = None) -> list[tuple[str, str, int]]:
+        """The queues of a topic that may be written; its route is waited for so long."""
         ...
 
 
 def queue_of(
-    core: Routed, topic: str, queue: int | QueueId | Selector | None
+    core: Routed,
+    topic: str,
+    queue: int | QueueId | Selector | None,
+    timeout_ms: int | None = None,
 ) -> tuple[str, int] | None:
     """Read the queue that a caller names: a number, a queue of this topic, or a function."""
     if queue is None:
@@ -119,7 +128,35 @@ def queue_of(
         if queue.topic != topic:
             raise ConfigError(f"queue {queue} is not of topic `{topic}`")
         return queue.broker, queue.queue_id
-    return selected([QueueId(*place) for place in core.queues(topic)], queue)
+    return selected([QueueId(*place) for place in core.queues(topic, timeout_ms)], queue)
+
+
+def placed(
+    core: Routed,
+    topic: str,
+    queue: int | QueueId | Selector | None,
+    wait: int | None,
+    options: "ProducerOptions",
+) -> tuple[tuple[str, int] | None, int | None]:
+    """Read the queue that a caller names, and take the time that this needed off the send's."""
+    if queue is None:
+        return None, wait
+    began = time.monotonic()
+    place = queue_of(core, topic, queue, wait)
+    return place, time_left(began, time.monotonic(), wait, options)
+
+
+def time_left(began: float, now: float, wait: int | None, options: "ProducerOptions") -> int | None:
+    """What is left of a send's time; None: all of the producer's own."""
+    spent = round((now - began) * 1000)
+    if spent < _NO_TIME_MS:
+        return wait
+    whole = milliseconds("send_timeout", options.send_timeout) if wait is None else wait
+    return max(1, whole - spent)
+
+
+_NO_TIME_MS = 10
+"""So much the choice of a queue may take before it counts: a send with its own time goes alone."""
 
 
 def selected(queues: list[QueueId], selector: Selector) -> tuple[str, int]:

@@ -5,6 +5,7 @@ import logging
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Self
 
@@ -24,12 +25,13 @@ from pyrmq._client.values import (
     properties_of,
     queue_of,
     selected,
+    time_left,
     with_properties,
 )
-from pyrmq._exchange import Exchange, way_back
+from pyrmq._exchange import Exchange, left_of, way_back
 from pyrmq.aio.outcomes import Outcomes, Reader, leave_loop
 from pyrmq.aio.room import Room
-from pyrmq.errors import ClosedError, ConfigError, QueueFull
+from pyrmq.errors import ClosedError, ConfigError, QueueFull, RmqError
 from pyrmq.message import Body, Message, QueueId, ReceivedMessage, SendResult, When, when_of
 
 __all__ = ["Producer"]
@@ -52,7 +54,7 @@ class Producer(ConfiguredProducer):
 
     def _open(self) -> None:
         options = self._options
-        self._core = _core.Producer(**options.native())
+        self._core = _core.Producer(**options.native(), checks=self._checks)
         self._gathering = _core.Accumulator(self._core, *options.batching(), True, callback_raised)
         self._group = options.group
         self._exchange = Exchange(self._core, options.group, self._hooks)
@@ -243,7 +245,12 @@ class Producer(ConfiguredProducer):
     ) -> asyncio.Future[SendResult]:
         loop = asyncio.get_running_loop()
         soon = self._soon_of(loop)
-        place = None if queue is None else await self._place_of(topic, queue)
+        seconds = self._options.send_timeout if timeout is None else timeout
+        wait = None if timeout is None else milliseconds("timeout", timeout)
+        deadline = loop.time() + seconds
+        place = None
+        if queue is not None:
+            place, wait = await self._place_of(topic, queue, wait)
         arguments = (
             eager,
             topic,
@@ -255,10 +262,9 @@ class Producer(ConfiguredProducer):
             when,
             flag,
             place,
-            None if timeout is None else milliseconds("timeout", timeout),
+            wait,
         )
-        seconds = self._options.send_timeout if timeout is None else timeout
-        room, ticket, deadline = self._room, self._room.ticket(), loop.time() + seconds
+        room, ticket = self._room, self._room.ticket()
         if room.waiting:
             await room.turn(ticket, len(body), deadline)
         while True:
@@ -294,12 +300,15 @@ class Producer(ConfiguredProducer):
         return result
 
     async def _place_of(
-        self, topic: str, queue: int | QueueId | Selector
-    ) -> tuple[str, int] | None:
-        if isinstance(queue, int | QueueId):
-            return queue_of(self._core, topic, queue)
-        places = await self._outcomes.call(self._core.queues_to, topic)
-        return selected([QueueId(*place) for place in places], queue)
+        self, topic: str, queue: int | QueueId | Selector | None, wait: int | None = None
+    ) -> tuple[tuple[str, int] | None, int | None]:
+        """The queue that a caller names, and what is left of the send's time."""
+        if queue is None or isinstance(queue, int | QueueId):
+            return queue_of(self._core, topic, queue), wait
+        began = time.monotonic()
+        places = await self._outcomes.call(self._core.queues_to, topic, wait)
+        place = selected([QueueId(*place) for place in places], queue)
+        return place, time_left(began, time.monotonic(), wait, self._options)
 
     def _new_room(self) -> Room:
         # What it calls holds the native parts, not this producer: that must be free to go.
@@ -357,7 +366,7 @@ class Producer(ConfiguredProducer):
         wait = None if timeout is None else milliseconds("timeout", timeout)
 
         async def whole() -> list[SendResult]:
-            place = None if queue is None else await self._place_of(topic, queue)
+            place, left = await self._place_of(topic, queue, wait)
             if self._core.in_flight() >= self._options.max_in_flight:
                 deadline = asyncio.get_running_loop().time() + self._options.send_timeout
                 await self._room.turn(self._room.ticket(), batch_bytes, deadline)
@@ -368,7 +377,7 @@ class Producer(ConfiguredProducer):
                 extras,
                 place,
                 batch_bytes,
-                wait,
+                left,
                 inner,
             )
             return all_sent(topic, results)
@@ -396,7 +405,7 @@ class Producer(ConfiguredProducer):
         """
 
         async def leave(extras: Extras) -> None:
-            place = None if queue is None else await self._place_of(topic, queue)
+            place, _ = await self._place_of(topic, queue)
             await self._outcomes.call(self._core.send_oneway_to, topic, body, extras, place)
 
         extras = Extras(keys, tags, properties, sharding_key)
@@ -438,36 +447,45 @@ class Producer(ConfiguredProducer):
         self._exchange.start()
 
         async def store(extras: Extras) -> SendResult:
-            place = None if queue is None else await self._place_of(topic, queue)
-            await self._meet(topic)
-            return await self._exchanged(topic, body, extras, system, "request", place, wait)
+            return await self._store("request", topic, body, extras, system, queue, wait)
 
+        until = time.monotonic() + wait / 1000
         correlation, reply, system = self._exchange.expect(wait)
         try:
-            await self._hooked("request", topic, body, Extras(keys, tags, properties), store)
+            extras = Extras(keys, tags, properties)
+            stored: SendResult = await self._hooked("request", topic, body, extras, store)
+            self._exchange.stored(correlation, stored)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(until - time.monotonic()):
+                    return await asyncio.wrap_future(reply)
+            self._exchange.give_up(correlation)
             return await asyncio.wrap_future(reply)
         except BaseException:
             self._exchange.forget(correlation)
             raise
 
-    async def _meet(self, topic: str) -> None:
+    async def _meet(self, topic: str, wait: int) -> None:
         """Make this producer known to a topic's brokers, once: only then can they ask it."""
         if topic not in self._met:
-            await self._outcomes.call(self._exchange.native.meet_to, topic)
+            await self._outcomes.call(self._exchange.native.meet_to, topic, wait)
             self._met.add(topic)
 
-    async def _exchanged(
+    async def _store(
         self,
+        kind: SendingKind,
         topic: str,
         body: Body,
         extras: Extras,
         system: list[tuple[str, str]],
-        kind: SendingKind,
-        place: tuple[str, int] | None,
-        wait: int | None,
+        queue: int | QueueId | Selector | None,
+        wait: int,
     ) -> SendResult:
-        """Send a message with properties of RocketMQ's own."""
-        arguments = (topic, body, extras, system, kind, place, wait)
+        """As :meth:`pyrmq._exchange.Exchange.store`."""
+        until = time.monotonic() + wait / 1000
+        place, _ = await self._place_of(topic, queue, wait)
+        with suppress(RmqError):
+            await self._meet(topic, left_of(until))
+        arguments = (topic, body, extras, system, kind, place, left_of(until))
         result: SendResult = await self._outcomes.call(self._exchange.native.send_to, *arguments)
         return result
 
@@ -486,11 +504,14 @@ class Producer(ConfiguredProducer):
         Example:
             >>> await producer.reply(message, b"2.80")  # doctest: +SKIP
         """
+        native = self._exchange.native
         topic, system, place = way_back(request)
         wait = None if timeout is None else milliseconds("timeout", timeout)
 
         async def store(extras: Extras) -> SendResult:
-            return await self._exchanged(topic, body, extras, system, "reply", place, wait)
+            arguments = (topic, body, extras, system, "reply", place, wait)
+            sent: SendResult = await self._outcomes.call(native.send_to, *arguments)
+            return sent
 
         extras = Extras(keys, tags, properties)
         result: SendResult = await self._hooked("reply", topic, body, extras, store)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Self, Unpack
 
@@ -19,10 +20,12 @@ from pyrmq.message import (
     TransactionState,
 )
 from pyrmq.transaction import (
+    ANSWER_MS,
     TransactionResult,
     answer_of,
     asked_about,
     end_of,
+    end_time,
     half_properties,
     not_confirmed,
     state_of,
@@ -59,6 +62,8 @@ class TransactionProducer(Producer):
         ...     async with TransactionProducer(check=check, group="bank") as producer:
         ...         await producer.send_in_transaction("transfers", b"10 euros", local)
     """
+
+    _checks = True
 
     def __init__(
         self,
@@ -102,15 +107,16 @@ class TransactionProducer(Producer):
         """
         self._serve_checks()
         system = half_properties(self._options.namespace, self._group, check_after)
-        wait = None if timeout is None else milliseconds("timeout", timeout)
+        seconds = self._options.send_timeout if timeout is None else timeout
+        wait = milliseconds("timeout", seconds)
 
         async def store(extras: Extras) -> SendResult:
-            place = None if queue is None else await self._place_of(topic, queue)
-            await self._meet(topic)
-            return await self._exchanged(topic, body, extras, system, "half", place, wait)
+            return await self._store("half", topic, body, extras, system, queue, wait)
 
+        began = time.monotonic()
         extras = Extras(keys, tags, properties, None, 0, flag)
         half: SendResult = await self._hooked("half", topic, body, extras, store)
+        left = end_time(wait, time.monotonic() - began)
         state = TransactionState.ROLLBACK
         if half.status is SendStatus.SEND_OK:
             said: object = local(half)
@@ -122,7 +128,7 @@ class TransactionProducer(Producer):
         confirmed = True
         end = end_of(topic, half, state, keys, tags)
         try:
-            await self._outcomes.call(self._exchange.native.end_to, end)
+            await self._outcomes.call(self._exchange.native.end_to, end, left)
         except RmqError as error:
             not_confirmed(half, state, error)
             confirmed = False
@@ -165,7 +171,7 @@ class TransactionProducer(Producer):
             return
         end = answer_of(question, message, state)
         try:
-            await self._outcomes.call(self._exchange.native.end_to, end)
+            await self._outcomes.call(self._exchange.native.end_to, end, ANSWER_MS)
         except RmqError as error:
             _log.warning("the broker did not take the end of %r and asks again: %s", message, error)
             return
@@ -185,5 +191,5 @@ class TransactionProducer(Producer):
         """Greet the brokers of ``topics``, and give the producer itself."""
         self._serve_checks()
         for topic in self._topics:
-            await self._meet(topic)
+            await self._meet(topic, milliseconds("send_timeout", self._options.send_timeout))
         return self
