@@ -105,13 +105,14 @@ def send_requests(
 def replies(address: str) -> Iterator[None]:
     """Answer requests while the block runs."""
     ended = threading.Event()
+    with (
+        PullConsumer(name_server=address, group="repliers", start="first") as consumer,
+        Producer(name_server=address, send_timeout=REQUEST_S, retries=0) as producer,
+    ):
+        # Here, before anything happens to the name servers: it would fail while they are silent.
+        consumer.subscribe(REQUESTS)
 
-    def run() -> None:
-        with (
-            PullConsumer(name_server=address, group="repliers", start="first") as consumer,
-            Producer(name_server=address, send_timeout=REQUEST_S, retries=0) as producer,
-        ):
-            consumer.subscribe(REQUESTS)
+        def run() -> None:
             while not ended.is_set():
                 messages: list[ReceivedMessage] = []
                 with suppress(RmqError):
@@ -121,10 +122,10 @@ def replies(address: str) -> Iterator[None]:
                     with suppress(RmqError):
                         producer.reply(message, f"re {message.body.decode()}")
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
