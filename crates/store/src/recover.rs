@@ -25,6 +25,7 @@ use crate::queues::{Queues, Seen};
 use crate::spot_check::{SpotCheck, knows};
 use crate::walk::{Walk, end_of};
 use std::cell::OnceCell;
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -254,15 +255,13 @@ pub(crate) fn find_lost(
     ends: &QueueEnds,
 ) -> Compared {
     let short = seen.short();
+    let is_short: HashSet<_> = short.iter().map(Arc::as_ptr).collect();
     let table = OnceCell::new();
     ends.find_lost(
         deleted,
         |topic, id, reach| {
             let queue = queues.get(topic, id);
-            queue.is_some_and(|queue| {
-                let is_short = short.iter().any(|short| Arc::ptr_eq(short, &queue));
-                queue.reaches(reach, is_short)
-            })
+            queue.is_some_and(|queue| queue.reaches(reach, is_short.contains(&Arc::as_ptr(&queue))))
         },
         |topic| !queues.of(topic).is_empty() || knows(fs, root, &table, topic),
     )

@@ -121,9 +121,7 @@ impl Run {
                     (before, store) = open_on(&disk);
                 }
                 _ => {
-                    let texts: Vec<_> = (0..=random.below(2))
-                        .map(|_| properties(&mut random))
-                        .collect();
+                    let texts: Vec<_> = (0..=random.below(2)).map(|_| properties(&mut random)).collect();
                     let body = vec![0; random.below(300)];
                     let stored = put_all(&store, &body, &texts);
                     for position in stored.physical_offsets() {
