@@ -9,7 +9,7 @@ use crate::commit_log::{CommitLog, Tail};
 use crate::consume_queue::{ConsumeQueue, WRITE_NOW};
 use crate::error::StoreError;
 use crate::format::{Unit, to_i64};
-use crate::inner::Inner;
+use crate::inner::{Counts, Inner};
 use crate::message::{Arrival, Batch, Message, Stored};
 use crate::nul_records::{inside, looks_torn};
 use crate::options::FlushDiskType;
@@ -44,9 +44,6 @@ pub(crate) struct Append {
     pub(crate) deferred: VecDeque<Deferred>,
     /// The newest time that the clock has shown, ms.
     high_ms: i64,
-    pub(crate) messages: u64,
-    pub(crate) bytes: u64,
-    pub(crate) writes: u64,
 }
 
 /// A unit that waits for an fsync.
@@ -227,7 +224,9 @@ impl Inner {
         let queue = &target.queue;
         if placed.units_waiting >= WRITE_NOW {
             self.queues.note_unsynced(queue);
-            self.note_failure("cannot write a consume queue", queue.write_out(self.fs.as_ref()));
+            if let Err(error) = queue.write_out(self.fs.as_ref()) {
+                self.note_unwritten(error);
+            }
         }
         self.announce(target, placed);
     }
@@ -308,8 +307,8 @@ impl Inner {
         if append.tail.is_past_half(&self.log) {
             self.prepare_soon();
         }
-        append.bytes += bytes;
-        append.writes += 1;
+        Counts::add(&self.counts.bytes, bytes);
+        Counts::add(&self.counts.writes, 1);
         self.hand_on(append, scratch, run, place);
         Ok(Some(Written {
             bytes,
@@ -360,6 +359,7 @@ impl Inner {
         if append.index_direct {
             scratch.hand_keys(run.clone(), place, &mut append.index);
         }
+        let mut messages = 0;
         let targets = scratch.targets.get(run).unwrap_or_default();
         for (target, placed) in targets.iter().zip(&mut scratch.placed) {
             let pieces = scratch.pieces.get(target.pieces.clone()).unwrap_or_default();
@@ -378,8 +378,9 @@ impl Inner {
             if let Some(last) = pieces.last() {
                 append.tail.last.record = place.of(last);
             }
-            append.messages += pieces.len() as u64;
+            messages += pieces.len() as u64;
         }
+        Counts::add(&self.counts.messages, messages);
         append.tail.last.end = append.tail.position;
     }
 
@@ -410,9 +411,6 @@ impl Append {
             index: WaitingKeys::default(),
             index_direct,
             deferred: VecDeque::new(),
-            messages: 0,
-            bytes: 0,
-            writes: 0,
         }
     }
 }

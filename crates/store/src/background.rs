@@ -3,7 +3,6 @@
 
 use crate::damage::record_behind;
 use crate::error::StoreError;
-use crate::fs::Context;
 use crate::inner::Inner;
 use crate::key_index::{KeyIndex, MessageKeys, TopicKeys};
 use crate::log_reader::{LogReader, Step};
@@ -33,6 +32,8 @@ const REST: Duration = Duration::from_secs(5);
 /// Queues are fsynced this often, or when so many bytes of log would have to be read after a crash.
 const QUEUE_SYNC: Duration = Duration::from_mins(1);
 const QUEUE_SYNC_BYTES: i64 = 256 << 20;
+/// After a round that failed they are tried again so soon, and not more often.
+const SYNC_AGAIN: Duration = Duration::from_secs(1);
 /// Distance from the log's end at which the index thread lets puts hand over their keys and reads the rest.
 const CATCH_UP_LAST: i64 = 64 << 10;
 const CATCH_UP_BATCH: usize = 4096;
@@ -100,9 +101,11 @@ fn inner_root() -> std::path::PathBuf {
 fn flush(inner: &Inner) {
     let interval = Duration::from_millis(inner.options.flush_interval_ms);
     while inner.commit.alarm.sleep(interval) {
-        // The failure is kept in the log and answers every put from now on.
-        if inner.flush_round().is_err() {
-            return;
+        if let Err(error) = inner.flush_round()
+            && inner.log.failure.check().is_err()
+        {
+            // The failure is kept in the log and answers every put from now on.
+            return inner.fail(&error);
         }
     }
 }
@@ -142,11 +145,13 @@ fn keep_house(inner: &Inner) {
         .house_alarm
         .sleep(HOUSE_TICK.min(queue_tick).min(clean_tick))
     {
-        if inner.log.failure.check().is_err() {
+        if let Err(error) = inner.log.failure.check() {
+            // Whoever met the failure has answered those who wait, unless there was nobody to tell.
+            inner.fail(&error);
             continue;
         }
         if written.elapsed() >= queue_tick.min(Duration::from_millis(200)) {
-            inner.note_failure("cannot write consume queues", inner.queues.write_out());
+            drop(inner.write_queues());
             written = Instant::now();
         }
         if looked.elapsed() >= LOOK {
@@ -163,11 +168,20 @@ fn keep_house(inner: &Inner) {
             inner.queues.rest();
             rested = Instant::now();
         }
-        let due = synced.elapsed() >= QUEUE_SYNC || inner.log.flushed() - synced_at >= QUEUE_SYNC_BYTES;
-        if due && inner.log.flushed() > synced_at {
-            synced_at = inner.log.flushed();
-            inner.note_failure("cannot flush consume queues", inner.sync_queues(false));
+        let since = synced.elapsed();
+        let many = inner.log.flushed() - synced_at >= QUEUE_SYNC_BYTES && since >= SYNC_AGAIN;
+        if (since >= QUEUE_SYNC || many) && inner.log.flushed() > synced_at {
+            let target = inner.log.flushed();
+            let done = inner.sync_queues(false);
             synced = Instant::now();
+            if done.is_ok() {
+                synced_at = target;
+            } else {
+                // The clock may not reach back so far just after the machine's start.
+                synced = synced
+                    .checked_sub(QUEUE_SYNC.saturating_sub(SYNC_AGAIN))
+                    .unwrap_or(synced);
+            }
         }
         if cleaned.elapsed() >= clean_tick {
             if let Err(error) = inner.clean(false) {
@@ -181,15 +195,32 @@ fn keep_house(inner: &Inner) {
 impl Inner {
     /// Notes a failure outside of the append path: what cannot be written to queues or index would be missed by readers.
     pub(crate) fn note_failure(&self, what: &str, result: Result<(), StoreError>) {
-        if let Err(error) = result {
-            if error.is_full() {
-                // Nothing is lost: what could not be written is still in memory or in the log.
-                return self.note_full(&error);
-            }
-            tracing::error!(%error, "{what}");
-            self.log.failure.set(&error);
-            self.commit.waiters.fail(&error);
+        let Err(error) = result else { return };
+        if error.is_passing() && self.log.failure.check().is_ok() {
+            // Nothing is lost: what could not be written is still in memory or in the log.
+            tracing::warn!(%error, "{what}, will try again");
+            return self.note_full(&error);
         }
+        tracing::error!(%error, "{what}");
+        self.fail(&error);
+    }
+
+    /// Notes that a consume queue could not be written: no put is let in until all of them can be.
+    pub(crate) fn note_unwritten(&self, error: StoreError) {
+        if error.is_passing() && self.log.failure.check().is_ok() {
+            return self.stall.begin(&error);
+        }
+        self.note_failure("cannot write consume queues", Err(error));
+    }
+
+    /// Writes the units that are only in memory.
+    pub(crate) fn write_queues(&self) -> Result<(), StoreError> {
+        let done = self.queues.write_out();
+        match &done {
+            Ok(()) => self.stall.end(),
+            Err(error) => self.note_unwritten(error.clone()),
+        }
+        done
     }
 
     /// Does one piece of work.
@@ -199,8 +230,8 @@ impl Inner {
         let done = match chore {
             Chore::Flush => return self.flush_round(),
             Chore::PrepareSegment => return self.prepare_segment(),
-            Chore::WriteQueues => self.queues.write_out(),
-            Chore::SyncQueues => self.sync_queues(false),
+            Chore::WriteQueues => return self.write_queues(),
+            Chore::SyncQueues => return self.sync_queues(false),
             Chore::SaveCheckpoint => self.checkpoint.save_changed(),
             Chore::Index => self.catch_up().and_then(|_| self.index_round()),
             Chore::WriteIndex => self.index.as_ref().map_or(Ok(()), KeyIndex::write_out),
@@ -214,8 +245,15 @@ impl Inner {
         done
     }
 
-    /// Fsyncs the queues and says so in the checkpoint. At the end exactly how far each queue reaches is noted.
+    /// Fsyncs the queues and says so in the checkpoint. At the end exactly how far each queue reaches is noted. A
+    /// failure is noted.
     pub(crate) fn sync_queues(&self, is_end: bool) -> Result<(), StoreError> {
+        let done = self.try_sync_queues(is_end);
+        self.note_failure("cannot flush consume queues", done.clone());
+        done
+    }
+
+    fn try_sync_queues(&self, is_end: bool) -> Result<(), StoreError> {
         // Everything that old is in the queues' memory at least.
         let before = self.checkpoint.times();
         self.sync_queue_files(is_end)?;
@@ -244,15 +282,39 @@ impl Inner {
             };
         }
         if ends.is_undurable {
-            match self.fs.sync_all(&self.options.root) {
+            if !self.queues.sync_file_system()? && !is_end {
                 // Nothing is noted before the next clean stop.
-                Err(error) if error.kind() == ErrorKind::Unsupported && !is_end => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Unsupported => {}
-                done => done.at("flush", &self.options.root)?,
+                return Ok(());
             }
             ends.is_undurable = false;
         }
         ends.write(self.fs.as_ref(), log, &self.queues.reach())
+    }
+
+    /// Makes the units of all records in front of a position durable, so that the records may go: the queues' files are
+    /// then what tells where a queue goes on. Most of the time they are. Where the disk is full, what came behind the
+    /// position and the notes about it may stay unwritten: what is to be deleted makes the space for them.
+    pub(crate) fn make_queues_durable(&self, end: i64) -> Result<(), StoreError> {
+        if self.checkpoint.times().queues.end >= end {
+            return Ok(());
+        }
+        match self.sync_queues(false) {
+            Err(error) if error.is_passing() && self.log.failure.check().is_ok() => {}
+            done => return done,
+        }
+        let mut ends = lock(&self.ends);
+        if ends.is_undurable {
+            if !self.queues.sync_file_system()? {
+                return Err(StoreError::io(
+                    "flush",
+                    &self.options.root,
+                    &ErrorKind::Unsupported.into(),
+                ));
+            }
+            ends.is_undurable = false;
+        }
+        ends.distrust();
+        self.queues.sync_in_front_of(end).map(drop)
     }
 
     /// Notes that files of queues are about to be deleted.
@@ -301,8 +363,8 @@ impl Inner {
             return Ok(());
         }
         match self.catch_up() {
-            Err(error) if !error.is_full() => Err(error),
-            _ => Ok(()),
+            Err(error) if !error.is_passing() => Err(error),
+            _ => self.log.failure.check(),
         }
     }
 
@@ -390,8 +452,10 @@ fn index(inner: &Inner) {
         match inner.catch_up() {
             Ok(true) => inner.note_failure("cannot fill the key index", inner.index_round()),
             Ok(false) => return,
-            Err(error) if error.is_full() => inner.note_full(&error),
-            Err(error) => return inner.note_failure("cannot read the log for the key index", Err(error)),
+            Err(error) => inner.note_failure("cannot read the log for the key index", Err(error)),
+        }
+        if inner.log.failure.check().is_err() {
+            return;
         }
         if written.elapsed() >= INDEX_WRITE
             && let Some(index) = &inner.index

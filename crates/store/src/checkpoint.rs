@@ -17,7 +17,7 @@
 
 use crate::error::StoreError;
 use crate::format::{ABORT, CHECKPOINT};
-use crate::fs::{Context, File, Fs, System};
+use crate::fs::{Context, File, Fs, System, is_full};
 use crate::sync::lock;
 use std::path::Path;
 use std::str::FromStr;
@@ -205,7 +205,7 @@ impl Checkpoint {
     pub(crate) fn open(fs: &dyn Fs, root: &Path) -> Result<Self, StoreError> {
         let path = root.join(CHECKPOINT);
         let mut bytes = [0; WRITTEN];
-        let was_missing = !fs.exists(&path);
+        let was_missing = !fs.exists(&path).at("look for", &path)?;
         let file = if was_missing {
             fs.create(&path).at("create", &path)?
         } else {
@@ -318,7 +318,7 @@ impl LastStop {
     /// Reads the abort file.
     pub(crate) fn look(fs: &dyn Fs, root: &Path) -> Result<Self, StoreError> {
         let path = root.join(ABORT);
-        if !fs.exists(&path) {
+        if !fs.exists(&path).at("look for", &path)? {
             return Ok(Self::Clean);
         }
         let text = fs.read(&path).at("read", &path)?;
@@ -355,6 +355,11 @@ impl LastStop {
 
     pub(crate) fn is_crash(self) -> bool {
         self != Self::Clean
+    }
+
+    /// True where an fsync had failed before.
+    pub(crate) fn is_unsure(self) -> bool {
+        self.unsure_from().is_some()
     }
 
     pub(crate) fn unsure_from(self) -> Option<i64> {
@@ -400,7 +405,7 @@ pub(crate) fn mark_open(
         system: before.system(),
         unsure_from: before.unsure_from(),
     };
-    write_abort(fs, root, &abort)?;
+    sync_abort(fs, root, &abort)?;
     fs.sync_directory(root).at("flush", root)
 }
 
@@ -418,10 +423,11 @@ pub(crate) fn mark_recovered(
         system: fs.system_of(&root.join(ABORT)),
         unsure_from: None,
     };
-    write_abort(fs, root, &abort)
+    sync_abort(fs, root, &abort)
 }
 
-/// Says that an fsync failed: the next store on this machine must not trust what it reads behind `position`.
+/// Says that an fsync failed: the next store on this machine must not trust what it reads behind `position`. It is
+/// about pages that the system holds, which are gone after a power loss, as this note may be: it needs no fsync.
 pub(crate) fn mark_unsure(fs: &dyn Fs, root: &Path, queue_file_bytes: u64, position: i64) {
     let noted = LastStop::look(fs, root).and_then(|before| {
         let abort = Abort {
@@ -430,14 +436,20 @@ pub(crate) fn mark_unsure(fs: &dyn Fs, root: &Path, queue_file_bytes: u64, posit
             system: before.system(),
             unsure_from: Some(position),
         };
-        write_abort(fs, root, &abort)
+        write_abort(fs, root, &abort).map(drop)
     });
     if let Err(error) = noted {
         tracing::error!(%error, "the failed fsync could not be noted");
     }
 }
 
-fn write_abort(fs: &dyn Fs, root: &Path, abort: &Abort) -> Result<(), StoreError> {
+fn sync_abort(fs: &dyn Fs, root: &Path, abort: &Abort) -> Result<(), StoreError> {
+    write_abort(fs, root, abort)?
+        .sync()
+        .at("flush", &root.join(ABORT))
+}
+
+fn write_abort(fs: &dyn Fs, root: &Path, abort: &Abort) -> Result<Arc<dyn File>, StoreError> {
     let path = root.join(ABORT);
     let process = std::process::id();
     let mut text = format!("{process}\n{QUEUE_FILES}{}\n", abort.queue_file_bytes);
@@ -450,15 +462,23 @@ fn write_abort(fs: &dyn Fs, root: &Path, abort: &Abort) -> Result<(), StoreError
     add(SYSTEM, abort.system.map(|system| system.to_string()));
     add(UNSURE, abort.unsure_from.map(|position| position.to_string()));
     // Written over, never emptied: a file without its first line still says that there was no clean stop.
-    let file = if fs.exists(&path) {
+    let file = if fs.exists(&path).at("look for", &path)? {
         fs.open(&path)
     } else {
         fs.create(&path)
     };
     let file = file.at("create", &path)?;
-    file.write_all_at(text.as_bytes(), 0).at("write", &path)?;
-    file.set_length(text.len() as u64).at("cut", &path)?;
-    file.sync().at("flush", &path)
+    let written = file
+        .write_all_at(text.as_bytes(), 0)
+        .and_then(|()| file.set_length(text.len() as u64));
+    match written {
+        // That there is a file is what counts. A full disk must not keep readers out, nor retention, which makes space.
+        Err(error) if is_full(error.kind()) => {
+            tracing::warn!(%error, file = %path.display(), "no space for what this file should say");
+        }
+        done => done.at("write", &path)?,
+    }
+    Ok(file)
 }
 
 /// Says that the store was closed in order.

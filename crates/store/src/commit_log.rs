@@ -3,15 +3,21 @@
 //! Invariants: segments are contiguous; every byte below `appended` was written; every byte below `flushed` was fsynced;
 //! only the holder of the append lock writes behind `appended`. A record never spans two segments: the rest of one is ended by
 //! a blank record, for which every record leaves eight bytes.
+//!
+//! A segment is opened when it is first used. Those that are durable are closed again where too many are open; one that
+//! is not stays open until it is, because only the open file tells of a write that failed.
 
 use crate::access::Access;
 use crate::checkpoint::Mark;
+use crate::descriptors::Shares;
 use crate::error::StoreError;
+use crate::failure::Failure;
 use crate::format::{file_name, parse_file_name, to_i64, to_u64, to_usize};
 use crate::fs::{Context, File, Fs, is_full, write_zeros};
 use crate::options::Options;
 use crate::sync::{lock, read, write};
 use pyrmq_remoting::message::record;
+use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -23,37 +29,30 @@ pub(crate) struct Segment {
     /// Position of its first byte.
     pub(crate) base: i64,
     pub(crate) path: PathBuf,
-    pub(crate) file: Arc<dyn File>,
+    /// Guards the open file; whoever uses it holds it by itself.
+    file: Mutex<Option<Arc<dyn File>>>,
+    /// It was used since it was last looked for files to close.
+    is_used: AtomicBool,
 }
 
-/// The first failure of a write or fsync; from then on the log takes nothing more.
-#[derive(Debug, Default)]
-pub(crate) struct Failure {
-    failed: AtomicBool,
-    reason: Mutex<Option<String>>,
-}
-
-impl Failure {
-    pub(crate) fn set(&self, error: &StoreError) {
-        let mut reason = lock(&self.reason);
-        if reason.is_none() {
-            tracing::error!(%error, "the store turns read-only");
-            *reason = Some(error.to_string());
-        }
-        self.failed.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn check(&self) -> Result<(), StoreError> {
-        if !self.failed.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        Err(StoreError::ReadOnly {
-            reason: self.reason().unwrap_or_default(),
+impl Segment {
+    fn new(base: i64, path: PathBuf, file: Option<Arc<dyn File>>) -> Arc<Self> {
+        Arc::new(Self {
+            base,
+            path,
+            file: Mutex::new(file),
+            is_used: AtomicBool::new(false),
         })
     }
 
-    pub(crate) fn reason(&self) -> Option<String> {
-        lock(&self.reason).clone()
+    fn opened(&self) -> Option<Arc<dyn File>> {
+        let file = lock(&self.file).clone()?;
+        self.is_used.store(true, Ordering::Relaxed);
+        Some(file)
+    }
+
+    fn close(&self) {
+        *lock(&self.file) = None;
     }
 }
 
@@ -64,18 +63,25 @@ pub(crate) struct CommitLog {
     directory: PathBuf,
     segment_bytes: i64,
     segments: RwLock<Vec<Arc<Segment>>>,
+    /// Those that are open, and how many old ones may be.
+    open: Mutex<VecDeque<Arc<Segment>>>,
+    most_open: usize,
     /// The segment behind the last one, made ahead of time. Its lock is held while it is made, so that a roll waits for it.
     prepared: Mutex<Option<Arc<Segment>>>,
     /// A last file without any byte, as a stop in the middle of making it leaves behind.
     half_made: Option<PathBuf>,
     appended: AtomicI64,
     flushed: AtomicI64,
-    pub(crate) failure: Failure,
+    pub(crate) failure: Arc<Failure>,
 }
 
 impl CommitLog {
     /// Opens the segments that are there and changes nothing.
-    pub(crate) fn load(fs: &Arc<dyn Fs>, options: &Options) -> Result<Self, StoreError> {
+    pub(crate) fn load(
+        fs: &Arc<dyn Fs>,
+        options: &Options,
+        failure: Arc<Failure>,
+    ) -> Result<Self, StoreError> {
         let directory = options.commit_log_dir();
         let segment_bytes = i64::try_from(options.segment_bytes).unwrap_or(i64::MAX);
         let mut found: Vec<_> = fs
@@ -102,8 +108,7 @@ impl CommitLog {
             if base != expected {
                 return Err(StoreError::Gap { path, expected });
             }
-            let file = fs.open(&path).at("open", &path)?;
-            segments.push(Arc::new(Segment { base, path, file }));
+            segments.push(Segment::new(base, path, None));
         }
         let start = segments.first().map_or(0, |segment| segment.base);
         Ok(Self {
@@ -111,11 +116,13 @@ impl CommitLog {
             directory,
             segment_bytes,
             segments: RwLock::new(segments),
+            open: Mutex::default(),
+            most_open: Shares::of_process().segments,
             prepared: Mutex::default(),
             half_made,
             appended: AtomicI64::new(start),
             flushed: AtomicI64::new(start),
-            failure: Failure::default(),
+            failure,
         })
     }
 
@@ -160,6 +167,54 @@ impl CommitLog {
     /// The segments now, oldest first.
     pub(crate) fn segments(&self) -> Vec<Arc<Segment>> {
         read(&self.segments).clone()
+    }
+
+    /// The open file of a segment.
+    pub(crate) fn file(&self, segment: &Arc<Segment>) -> Result<Arc<dyn File>, StoreError> {
+        if let Some(file) = segment.opened() {
+            return Ok(file);
+        }
+        let file = self.fs.open(&segment.path).at("open", &segment.path)?;
+        if lock(&segment.file).replace(Arc::clone(&file)).is_none() {
+            self.keep_open(segment);
+            if self.segment_at(segment.base).is_none() {
+                // Deleted meanwhile: an open file would keep its space.
+                self.forget_open(segment);
+            }
+        }
+        Ok(file)
+    }
+
+    /// As [`CommitLog::file`]; `None` where retention was faster.
+    pub(crate) fn file_if_there(&self, segment: &Arc<Segment>) -> Result<Option<Arc<dyn File>>, StoreError> {
+        match self.file(segment) {
+            Err(_) if self.segment_at(segment.base).is_none() => Ok(None),
+            file => file.map(Some),
+        }
+    }
+
+    /// Notes that a segment is open, and closes others where too many are.
+    fn keep_open(&self, segment: &Arc<Segment>) {
+        let mut open = lock(&self.open);
+        open.push_back(Arc::clone(segment));
+        let durable = self.flushed();
+        // Each is looked at twice at most: one that was used since the last look gets a second chance.
+        for _ in 0..open.len() * 2 {
+            if open.len() <= self.most_open {
+                return;
+            }
+            let Some(oldest) = open.pop_front() else { return };
+            if oldest.base + self.segment_bytes > durable || oldest.is_used.swap(false, Ordering::Relaxed) {
+                open.push_back(oldest);
+            } else {
+                oldest.close();
+            }
+        }
+    }
+
+    /// Segments that may still be opened and kept so.
+    pub(crate) fn spare_handles(&self) -> usize {
+        self.most_open.saturating_sub(lock(&self.open).len())
     }
 
     /// The segment that holds a position.
@@ -208,24 +263,22 @@ impl CommitLog {
         Ok(())
     }
 
-    /// A new file under that name whatever is there: it is durable before a record goes into it. An fsync that fails turns the
-    /// log read-only; anything else may be tried again.
+    /// A new file under that name whatever is there: it is durable before a record goes into it. What fails but an
+    /// fsync may be tried again.
     fn make_segment(&self, base: i64) -> Result<Arc<Segment>, StoreError> {
         let path = self.directory.join(file_name(base));
-        if self.fs.exists(&path) {
+        if self.fs.exists(&path).at("look for", &path)? {
             self.fs.remove(&path).at("remove", &path)?;
         }
         let file = self.fs.create(&path).at("create", &path)?;
         file.set_length(to_u64(self.segment_bytes)).at("extend", &path)?;
-        file.sync()
-            .at("flush", &path)
-            .and_then(|()| {
-                self.fs
-                    .sync_directory(&self.directory)
-                    .at("flush", &self.directory)
-            })
-            .inspect_err(|error| self.failure.set(error))?;
-        Ok(Arc::new(Segment { base, path, file }))
+        file.sync().at("flush", &path)?;
+        self.fs
+            .sync_directory(&self.directory)
+            .at("flush", &self.directory)?;
+        let segment = Segment::new(base, path, Some(file));
+        self.keep_open(&segment);
+        Ok(segment)
     }
 
     /// Fills `buffer` from one segment. `Ok(false)`: the bytes are not there (deleted or not written).
@@ -247,9 +300,18 @@ impl CommitLog {
         if end > self.appended() || end > segment.base + self.segment_bytes {
             return Ok(false);
         }
+        let file = match segment.opened() {
+            Some(file) => file,
+            // Opening may wait for the disk, too.
+            None if !access.may_wait() => return Ok(false),
+            None => match self.file_if_there(&segment)? {
+                Some(file) => file,
+                None => return Ok(false),
+            },
+        };
         let wanted = buffer.len();
         let offset = to_u64(position - segment.base);
-        match access.read_at(segment.file.as_ref(), buffer, offset) {
+        match access.read_at(file.as_ref(), buffer, offset) {
             Ok(Some(got)) if got < wanted => {
                 let error = io::Error::new(
                     io::ErrorKind::UnexpectedEof,
@@ -261,19 +323,21 @@ impl CommitLog {
         }
     }
 
+    /// The segments with bytes from one position to another, oldest first: the last few of many.
+    fn undurable(&self, from: i64, to: i64) -> Vec<Arc<Segment>> {
+        let segments = read(&self.segments);
+        let first = segments.partition_point(|segment| segment.base + self.segment_bytes <= from);
+        let behind = segments.partition_point(|segment| segment.base < to);
+        segments.get(first..behind).unwrap_or_default().to_vec()
+    }
+
     /// Fsyncs everything in front of `target`, from the first byte that is not known to be durable.
     pub(crate) fn sync_to(&self, target: i64) -> Result<(), StoreError> {
         self.failure.check()?;
         let flushed = self.flushed();
-        for segment in self.segments() {
-            let ends = segment.base + self.segment_bytes;
-            if ends > flushed && segment.base < target {
-                segment
-                    .file
-                    .sync()
-                    .at("flush", &segment.path)
-                    .inspect_err(|error| self.failure.set(error))?;
-            }
+        for segment in self.undurable(flushed, target) {
+            let file = self.file(&segment)?;
+            file.sync().at("flush", &segment.path)?;
         }
         if target > flushed {
             self.set_flushed(target);
@@ -291,6 +355,7 @@ impl CommitLog {
             && segments.len() > 1
         {
             self.fs.remove(&last.path).at("remove", &last.path)?;
+            self.forget_open(last);
             segments.pop();
             self.fs
                 .sync_directory(&self.directory)
@@ -300,13 +365,13 @@ impl CommitLog {
             && end < last.base + self.segment_bytes
         {
             let from = to_u64((end - last.base).max(0));
-            if !is_clear(last.file.as_ref(), from, to_u64(self.segment_bytes)).at("read", &last.path)? {
-                last.file
-                    .clear(from, to_u64(self.segment_bytes))
+            let file = self.file(last)?;
+            if !is_clear(file.as_ref(), from, to_u64(self.segment_bytes)).at("read", &last.path)? {
+                file.clear(from, to_u64(self.segment_bytes))
                     .at("clear", &last.path)?;
             }
             // What is zero may have been made so a moment ago.
-            last.file.sync().at("flush", &last.path)?;
+            file.sync().at("flush", &last.path)?;
         }
         Ok(())
     }
@@ -323,14 +388,9 @@ impl CommitLog {
             let most = (to - at).min(self.next_segment(at) - at).min(1 << 20);
             let part = buffer.get_mut(..to_usize(most)).unwrap_or_default();
             let inside = to_u64(at - segment.base);
-            segment
-                .file
-                .read_exact_at(part, inside)
-                .at("read", &segment.path)?;
-            segment
-                .file
-                .write_all_at(part, inside)
-                .at("write", &segment.path)?;
+            let file = self.file(&segment)?;
+            file.read_exact_at(part, inside).at("read", &segment.path)?;
+            file.write_all_at(part, inside).at("write", &segment.path)?;
             at += most;
         }
         Ok(())
@@ -348,8 +408,8 @@ impl CommitLog {
             return Ok(false);
         };
         let mut head = [0; 36];
-        let got = segment
-            .file
+        let got = self
+            .file(&segment)?
             .read_at(&mut head, to_u64(position - segment.base))
             .at("read", &segment.path)?;
         let number = |at: usize| {
@@ -369,19 +429,33 @@ impl CommitLog {
             && long(record::PHYSICAL_OFFSET_AT) == position)
     }
 
-    /// Deletes the oldest segment, never the last one.
+    /// Deletes the oldest segment, never the last one. Only by one thread at a time. One that cannot be deleted stays
+    /// the oldest: the next one would leave a gap.
     pub(crate) fn remove_first(&self) -> Result<(), StoreError> {
-        let removed = {
+        let first = {
             let mut segments = write(&self.segments);
             if segments.len() < 2 {
                 return Ok(());
             }
             segments.remove(0)
         };
-        self.fs.remove(&removed.path).at("remove", &removed.path)?;
+        match self.fs.remove(&first.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                let error = StoreError::io("remove", &first.path, &error);
+                write(&self.segments).insert(0, first);
+                return Err(error);
+            }
+            _ => self.forget_open(&first),
+        }
         self.fs
             .sync_directory(&self.directory)
             .at("flush", &self.directory)
+    }
+
+    /// Closes a segment that is deleted, so that its space becomes free.
+    fn forget_open(&self, segment: &Arc<Segment>) {
+        lock(&self.open).retain(|open| !Arc::ptr_eq(open, segment));
+        segment.close();
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -398,7 +472,8 @@ pub(crate) struct Tail {
     pub(crate) last_store_ms: i64,
     /// The newest record, if it is known.
     pub(crate) last: Mark,
-    segment: Option<Arc<Segment>>,
+    /// With its file, which stays open as long as it is appended to.
+    segment: Option<(Arc<Segment>, Arc<dyn File>)>,
     /// Up to here zeros were written ahead.
     ahead: i64,
 }
@@ -411,7 +486,7 @@ impl Tail {
             position,
             last_store_ms,
             last,
-            segment: log.segment_at(position),
+            segment: None,
             ahead: 0,
         }
     }
@@ -419,7 +494,13 @@ impl Tail {
     /// Makes room for `size` bytes and the blank record behind them, in this segment or the next one. What fails for want of
     /// space leaves the tail as it was, or at the segment's end: the next call tries again.
     pub(crate) fn make_room(&mut self, log: &CommitLog, size: usize) -> Result<(), StoreError> {
-        if let Some(segment) = &self.segment {
+        if self.segment.is_none()
+            && let Some(segment) = log.segment_at(self.position)
+        {
+            let file = log.file(&segment)?;
+            self.segment = Some((segment, file));
+        }
+        if let Some((segment, file)) = &self.segment {
             let left = segment.base + log.segment_bytes - self.position;
             if to_i64(size + record::BLANK_SIZE) <= left {
                 return Ok(());
@@ -429,14 +510,16 @@ impl Tail {
                 let head = blank
                     .get(..to_usize(left.min(to_i64(record::BLANK_SIZE))))
                     .unwrap_or_default();
-                log.write_in(segment, self.position, head)?;
+                log.write_in(segment, file.as_ref(), self.position, head)?;
             }
             self.position = segment.base + log.segment_bytes;
         }
-        self.segment = Some(match log.segment_at(self.position) {
+        let segment = match log.segment_at(self.position) {
             Some(segment) => segment,
             None => log.add_segment(self.position)?,
-        });
+        };
+        let file = log.file(&segment)?;
+        self.segment = Some((segment, file));
         Ok(())
     }
 
@@ -445,7 +528,7 @@ impl Tail {
         let left = self
             .segment
             .as_ref()
-            .map_or(0, |segment| segment.base + log.segment_bytes - self.position);
+            .map_or(0, |(segment, _)| segment.base + log.segment_bytes - self.position);
         to_usize(left).saturating_sub(record::BLANK_SIZE)
     }
 
@@ -453,15 +536,15 @@ impl Tail {
     pub(crate) fn is_past_half(&self, log: &CommitLog) -> bool {
         self.segment
             .as_ref()
-            .is_some_and(|segment| self.position - segment.base > log.segment_bytes / 2)
+            .is_some_and(|(segment, _)| self.position - segment.base > log.segment_bytes / 2)
     }
 
     /// Writes records at the position for which room was made.
     pub(crate) fn write(&mut self, log: &CommitLog, records: &[u8]) -> Result<(), StoreError> {
-        let Some(segment) = &self.segment else {
+        let Some((segment, file)) = &self.segment else {
             return Err(StoreError::Closed);
         };
-        log.write_in(segment, self.position, records)?;
+        log.write_in(segment, file.as_ref(), self.position, records)?;
         self.position += to_i64(records.len());
         log.set_appended(self.position);
         Ok(())
@@ -473,11 +556,13 @@ impl Tail {
         if self.position < self.ahead || bytes == 0 {
             return;
         }
-        let Some(segment) = &self.segment else { return };
+        let Some((segment, file)) = &self.segment else {
+            return;
+        };
         let ends = segment.base + log.segment_bytes;
         self.ahead = self.position.saturating_add_unsigned(bytes).min(ends);
         let place = |position: i64| to_u64(position - segment.base);
-        let write = |zeros: &[u8], at| segment.file.write_all_at(zeros, at);
+        let write = |zeros: &[u8], at| file.write_all_at(zeros, at);
         if let Err(error) = write_zeros(place(self.position), place(self.ahead), write) {
             // Nothing is lost; a disk that is full or broken shows at the next record.
             tracing::debug!(%error, path = %segment.path.display(), "no zeros ahead in this segment");
@@ -489,15 +574,21 @@ impl Tail {
 impl CommitLog {
     /// Writes behind the log's end. A full disk leaves zero bytes there and may be tried again; any other failure turns the log
     /// read-only: what reached the disk is unknown, so nothing may be written behind it.
-    fn write_in(&self, segment: &Segment, position: i64, bytes: &[u8]) -> Result<(), StoreError> {
+    fn write_in(
+        &self,
+        segment: &Segment,
+        file: &dyn File,
+        position: i64,
+        bytes: &[u8],
+    ) -> Result<(), StoreError> {
         let from = to_u64(position - segment.base);
-        let Err(error) = segment.file.write_all_at(bytes, from) else {
+        let Err(error) = file.write_all_at(bytes, from) else {
             return Ok(());
         };
         // Durably: else a power loss could mix what was written here with what comes here next.
         let clear = || {
-            segment.file.clear(from, from + bytes.len() as u64)?;
-            segment.file.sync()
+            file.clear(from, from + bytes.len() as u64)?;
+            file.sync()
         };
         let cleared = is_full(error.kind()) && clear().is_ok();
         let error = StoreError::io("write", &segment.path, &error);

@@ -45,7 +45,7 @@ pub fn save(fs: &dyn Fs, path: &Path, text: &str) -> Result<(), StoreError> {
     let file = fs.create(&new).at("create", &new)?;
     file.write_all_at(text.as_bytes(), 0).at("write", &new)?;
     file.sync().at("flush", &new)?;
-    if fs.exists(path) {
+    if fs.exists(path).at("look for", path)? {
         let backup = with_suffix(path, ".bak");
         fs.rename(path, &backup).at("rename", path)?;
     }

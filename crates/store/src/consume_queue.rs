@@ -65,6 +65,9 @@ struct Memory {
     is_strange: bool,
     /// Units that a crash left in the newest file behind the end, until the walk meets their records.
     found: VecDeque<Unit>,
+    /// These are written again although they are there: an fsync failed, and the system may only believe that the disk
+    /// has them.
+    writes_again: bool,
 }
 
 impl Memory {
@@ -182,6 +185,11 @@ impl ConsumeQueue {
         !self.listed_for_sync.swap(true, Ordering::AcqRel)
     }
 
+    /// The queue leaves that list: a change from now on lists it again.
+    pub(crate) fn unlist_for_sync(&self) {
+        self.listed_for_sync.store(false, Ordering::Release);
+    }
+
     /// Adds up to `count` units from `index` on to `out`: all from memory or all from one file, so it may be fewer.
     pub(crate) fn read(
         &self,
@@ -257,13 +265,20 @@ impl ConsumeQueue {
         Ok(())
     }
 
+    /// Position of the record of the first unit that is only in memory.
+    pub(crate) fn first_unwritten(&self) -> Option<i64> {
+        let memory = lock(&self.memory);
+        let at = to_usize((memory.written - memory.first) * UNIT_I64);
+        let unit = memory.units.bytes().get(at..).and_then(Unit::from_bytes)?;
+        (!memory.deleted).then_some(unit.position)
+    }
+
     /// Fsyncs the files that were written; adds the directories that were changed. Says how far they reach if some are new.
     pub(crate) fn sync(
         &self,
         fs: &dyn Fs,
         directories: &mut BTreeSet<PathBuf>,
     ) -> Result<Option<Reach>, StoreError> {
-        self.listed_for_sync.store(false, Ordering::Release);
         let (dirty, made) = {
             let mut files = lock(&self.files);
             if lock(&self.memory).deleted {
@@ -278,7 +293,6 @@ impl ConsumeQueue {
     /// Notes that everything is durable because the whole file system is fsynced now. Says how far the files reach if some are
     /// new.
     pub(crate) fn forget_dirty(&self) -> Option<Reach> {
-        self.listed_for_sync.store(false, Ordering::Release);
         let mut files = lock(&self.files);
         files.forget_dirty();
         self.take_made(&mut files)
@@ -309,9 +323,8 @@ impl ConsumeQueue {
         lock(&self.files).reach(range, is_short)
     }
 
-    /// Takes [`ConsumeQueue::forget_dirty`] back.
+    /// Takes back that anything is durable.
     pub(crate) fn all_dirty(&self) {
-        self.listed_for_sync.store(true, Ordering::Release);
         lock(&self.files).all_dirty();
     }
 

@@ -14,6 +14,7 @@ use crate::fs::Context;
 use crate::log_reader::{LogReader, Step};
 use pyrmq_remoting::message::record::{self, FIXED_V4, Hop, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT, hop};
 use pyrmq_remoting::message::sys_flag;
+use std::sync::Arc;
 
 const CHUNK: usize = 1 << 20;
 /// Length and magic number in front of everything else of a record.
@@ -31,7 +32,7 @@ pub(crate) fn record_behind(
         if segment.base + log.segment_bytes() <= end {
             continue;
         }
-        let from = if segment.base < end {
+        let from = if segment.base <= end {
             behind_body(log, &segment, end)?
         } else {
             segment.base
@@ -44,15 +45,14 @@ pub(crate) fn record_behind(
 }
 
 /// Where to look for records behind an unsound one: behind its body, if its head is whole.
-fn behind_body(log: &CommitLog, segment: &Segment, position: i64) -> Result<i64, StoreError> {
-    let head = head_at(segment, position)?;
+fn behind_body(log: &CommitLog, segment: &Arc<Segment>, position: i64) -> Result<i64, StoreError> {
+    let head = head_at(log, segment, position)?;
     Ok(Claim::read(log, position, &head).map_or(position + 1, |claim| position + to_i64(claim.body_end)))
 }
 
-fn head_at(segment: &Segment, position: i64) -> Result<[u8; FIXED], StoreError> {
+fn head_at(log: &CommitLog, segment: &Arc<Segment>, position: i64) -> Result<[u8; FIXED], StoreError> {
     let mut head = [0; FIXED];
-    segment
-        .file
+    log.file(segment)?
         .read_at(&mut head, to_u64(position - segment.base))
         .at("read", &segment.path)?;
     Ok(head)
@@ -99,12 +99,13 @@ impl Claim {
     }
 
     /// True when topic and properties end where the record does.
-    fn fits(&self, segment: &Segment, position: i64) -> Result<bool, StoreError> {
+    fn fits(&self, log: &CommitLog, segment: &Arc<Segment>, position: i64) -> Result<bool, StoreError> {
         let at = to_u64(position - segment.base) + self.body_end as u64;
+        let file = log.file(segment)?;
         let number = |at: u64, wide: usize| {
             let mut bytes = [0; 2];
             let place = bytes.get_mut(2 - wide..).unwrap_or_default();
-            segment.file.read_at(place, at).at("read", &segment.path)?;
+            file.read_at(place, at).at("read", &segment.path)?;
             Ok::<_, StoreError>(usize::from(u16::from_be_bytes(bytes)))
         };
         let topic = number(at, self.topic_length)?;
@@ -119,15 +120,15 @@ impl Claim {
 
 fn in_segment(
     log: &CommitLog,
-    segment: &Segment,
+    segment: &Arc<Segment>,
     from: i64,
     counts: &impl Fn(i64, i64) -> bool,
 ) -> Result<Option<i64>, StoreError> {
+    let file = log.file(segment)?;
     let length = to_u64(log.segment_bytes());
     let mut at = to_u64(from - segment.base);
     let mut buffer = Vec::new();
-    while let Some(data) = segment
-        .file
+    while let Some(data) = file
         .next_data(at)
         .at("read", &segment.path)?
         .filter(|data| *data < length)
@@ -135,10 +136,7 @@ fn in_segment(
         // What stands in front of data is zero, but the data may begin in the middle of a head.
         let start = data.saturating_sub(HEAD as u64).max(at);
         buffer.resize(CHUNK.min(usize::try_from(length - start).unwrap_or(CHUNK)), 0);
-        let got = segment
-            .file
-            .read_at(&mut buffer, start)
-            .at("read", &segment.path)?;
+        let got = file.read_at(&mut buffer, start).at("read", &segment.path)?;
         let bytes = buffer.get(..got).unwrap_or_default();
         for head in heads(bytes) {
             let position = segment.base + to_i64(usize::try_from(start).unwrap_or_default() + head);
@@ -164,20 +162,20 @@ fn in_segment(
 /// True for a sound record that counts.
 fn is_sound(
     log: &CommitLog,
-    segment: &Segment,
+    segment: &Arc<Segment>,
     position: i64,
     bytes: &[u8],
     counts: &impl Fn(i64, i64) -> bool,
 ) -> Result<bool, StoreError> {
     let head = match bytes.first_chunk() {
         Some(head) => *head,
-        None => head_at(segment, position)?,
+        None => head_at(log, segment, position)?,
     };
     let Some(claim) = Claim::read(log, position, &head).filter(|claim| counts(position, claim.store_ms))
     else {
         return Ok(false);
     };
-    Ok(claim.fits(segment, position)?
+    Ok(claim.fits(log, segment, position)?
         && matches!(LogReader::new(log, position, true).step()?, Step::Record(_)))
 }
 

@@ -46,7 +46,7 @@ impl DeletedTopics {
             positions: Positions::new(),
         };
         let path = deleted.path();
-        if !fs.exists(&path) {
+        if !fs.exists(&path).at("look for", &path)? {
             return Ok(deleted);
         }
         if !is_valid {

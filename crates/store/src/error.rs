@@ -24,6 +24,28 @@ pub enum StoreError {
         /// The system's text.
         reason: String,
     },
+    /// The process or the machine lacks descriptors or memory for a file operation: nothing is broken, and it may be
+    /// tried again.
+    #[error("cannot {operation} {}: {reason}; {fix}; it is tried again by itself", path.display())]
+    Exhausted {
+        /// What was tried, such as "open".
+        operation: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// The system's text.
+        reason: String,
+        /// What can be done about it.
+        fix: &'static str,
+    },
+    /// Consume queues cannot be written for now: nothing is stored until they can, because their entries would fill the
+    /// memory.
+    #[error(
+        "no message is stored for now: {reason}; writing goes on by itself once consume queues can be written"
+    )]
+    Stalled {
+        /// What failed.
+        reason: String,
+    },
     /// The directory belongs to a running store.
     #[error("the store is in use by another broker: {} is locked; stop that one, or set another storePathRootDir", path.display())]
     Locked {
@@ -198,6 +220,14 @@ pub enum StoreError {
 impl StoreError {
     /// Wraps a system error with what was tried on which file.
     pub fn io(operation: &'static str, path: &Path, error: &io::Error) -> Self {
+        if let Some(fix) = exhausted(operation, error) {
+            return Self::Exhausted {
+                operation,
+                path: path.to_owned(),
+                reason: error.to_string(),
+                fix,
+            };
+        }
         Self::Io {
             operation,
             path: path.to_owned(),
@@ -209,6 +239,11 @@ impl StoreError {
     /// True when a file operation failed for want of space.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Self::Io { kind, .. } if crate::fs::is_full(*kind))
+    }
+
+    /// True for what passes by itself: no space, descriptors or memory for now.
+    pub(crate) fn is_passing(&self) -> bool {
+        self.is_full() || matches!(self, Self::Exhausted { .. })
     }
 
     /// True for an fsync that failed.
@@ -229,4 +264,22 @@ impl StoreError {
             reason,
         }
     }
+}
+
+/// What can be done where the process or the machine lacks descriptors or memory. An fsync that says that there is no
+/// memory may have lost what it was for: that is a failure.
+fn exhausted(operation: &str, error: &io::Error) -> Option<&'static str> {
+    match error.raw_os_error() {
+        Some(libc::EMFILE) => {
+            Some("this process has too many files and connections open: raise its limit (`ulimit -n`)")
+        }
+        Some(libc::ENFILE) => Some("this machine has too many files open: raise `fs.file-max`"),
+        Some(libc::ENOMEM) if operation != "flush" => Some("this machine has no memory left"),
+        _ => None,
+    }
+}
+
+/// True where a file operation failed for want of descriptors or memory.
+pub(crate) fn is_exhausted(operation: &str, error: &io::Error) -> bool {
+    exhausted(operation, error).is_some()
 }

@@ -70,7 +70,7 @@ pub(crate) fn refuse(fs: &dyn Fs, root: &Path, timer: &TimerOptions) -> Result<(
     }
     for (name, what) in FILES {
         let path = root.join(name);
-        if fs.exists(&path) {
+        if fs.exists(&path).at("look for", &path)? {
             return Err(StoreError::Foreign { path, what });
         }
     }
@@ -132,7 +132,7 @@ fn refuse_timers(fs: &dyn Fs, root: &Path, precision_ms: i64) -> Result<(), Stor
         count.is_some_and(|count| i32::from_be_bytes(*count) > 0)
             && first_long(slot).is_some_and(|step| step.saturating_mul(precision_ms) >= read_to_ms)
     };
-    let lacks = fs.exists(&root.join("abort")) && has_record_at(fs, &log, flushed)?;
+    let lacks = fs.exists(&root.join("abort")).at("look for", root)? && has_record_at(fs, &log, flushed)?;
     if lacks || wheel.chunks_exact(SLOT).any(is_waiting) {
         return Err(StoreError::Foreign {
             path,

@@ -12,11 +12,13 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 mod faulty;
+mod guarded;
 mod real;
 
 pub use faulty::{DiskFaults, FaultyFs};
+pub(crate) use guarded::Guarded;
 pub use real::{RealFs, is_locked_here};
-pub(crate) use real::{local_hour, queue_file_limit};
+pub(crate) use real::{descriptor_limit, local_hour};
 
 /// An open file.
 pub trait File: Send + Sync + fmt::Debug {
@@ -94,6 +96,12 @@ pub struct System {
 /// Held as long as a lock file is locked.
 pub trait LockGuard: Send + Sync + fmt::Debug {}
 
+/// A file system as a whole, kept open.
+pub trait FileSystem: Send + Sync + fmt::Debug {
+    /// As [`Fs::sync_all`].
+    fn sync(&self) -> io::Result<()>;
+}
+
 /// A file system.
 pub trait Fs: Send + Sync + fmt::Debug {
     /// Opens an existing file for reading and writing.
@@ -116,8 +124,8 @@ pub trait Fs: Send + Sync + fmt::Debug {
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
     /// The entries of a directory, sorted by name; empty when there is no such directory.
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
-    /// True when there is a file or directory.
-    fn exists(&self, path: &Path) -> bool;
+    /// True when there is a file or directory. An error where that cannot be known: it must not pass for "no".
+    fn exists(&self, path: &Path) -> io::Result<bool>;
     /// The space of the file system that holds a directory.
     fn space(&self, path: &Path) -> io::Result<Space>;
     /// Makes everything durable that is on the file system of a directory; `Unsupported` where the system cannot say whether
@@ -128,6 +136,12 @@ pub trait Fs: Send + Sync + fmt::Debug {
     /// The run of the system that knows a file; `None` where nothing names it.
     fn system_of(&self, _path: &Path) -> Option<System> {
         None
+    }
+    /// A handle on the file system of a directory, to be kept open. Its [`FileSystem::sync`] tells of every write that
+    /// has failed since the handle was opened, whoever else was told of it. `None`: there is nothing but
+    /// [`Fs::sync_all`].
+    fn file_system(&self, _path: &Path) -> io::Result<Option<Arc<dyn FileSystem>>> {
+        Ok(None)
     }
     /// False once a file system could not say what is in memory: [`File::read_cached`] may wait then.
     fn knows_cached(&self) -> bool {
@@ -200,7 +214,7 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 pub(crate) fn make_directories(fs: &dyn Fs, path: &Path) -> io::Result<()> {
     let mut missing = Vec::new();
     for directory in path.ancestors() {
-        if directory.as_os_str().is_empty() || fs.exists(directory) {
+        if directory.as_os_str().is_empty() || fs.exists(directory)? {
             break;
         }
         missing.push(directory);

@@ -7,7 +7,6 @@
 //! A failed fsync turns the log read-only and is never tried again: the system may have dropped the pages that it could not
 //! write.
 
-use crate::checkpoint::mark_unsure;
 use crate::commit::Log;
 use crate::error::StoreError;
 use crate::inner::Inner;
@@ -52,15 +51,15 @@ impl Log for Inner {
         }
         let begin = Instant::now();
         let noted = self.nul_records.sync(self.fs.as_ref());
-        let noted = noted.inspect_err(|error| self.log.failure.set(error));
+        let noted = noted.inspect_err(|error| {
+            if !error.is_passing() {
+                self.log.failure.set(error);
+            }
+        });
         noted.and_then(|()| self.log.sync_to(target)).inspect_err(|_| {
-            let options = &self.options;
-            mark_unsure(
-                self.fs.as_ref(),
-                &options.root,
-                options.queue_file_bytes,
-                self.log.flushed(),
-            );
+            if self.log.failure.check().is_err() {
+                self.note_unsure();
+            }
         })?;
         let took = begin.elapsed();
         self.flushes.fetch_add(1, Ordering::Relaxed);

@@ -4,7 +4,7 @@ use crate::access::Buffers;
 use crate::alarm::Alarm;
 use crate::append::Append;
 use crate::brakes::Brakes;
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, mark_unsure};
 use crate::commit::Commit;
 use crate::commit_log::CommitLog;
 use crate::deleted::DeletedTopics;
@@ -17,6 +17,7 @@ use crate::options::Options;
 use crate::queue_ends::QueueEnds;
 use crate::queues::Queues;
 use crate::retain::Disk;
+use crate::stall::Stall;
 use crate::store::{OnArrival, OnHeldUp};
 use crate::sync::lock;
 use crate::waiting_keys::WaitingKeys;
@@ -25,7 +26,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
 
-/// The parts of a store. Lock order: `deleted`, `ends`, the turn to fsync, `indexing`, `append`, then the locks inside of queues and index.
+/// The parts of a store. Lock order: `deleted`, `cleaning`, `ends`, the turn to fsync, `indexing`, `append`, then the
+/// locks inside of queues and index.
 pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) fs: Arc<dyn Fs>,
@@ -38,6 +40,8 @@ pub(crate) struct Inner {
     pub(crate) nul_records: NulRecords,
     /// Held while a topic is deleted.
     pub(crate) deleted: Mutex<DeletedTopics>,
+    /// Held by who deletes what is old, and up to where of the log queues and index have followed.
+    pub(crate) cleaning: Mutex<i64>,
     /// Held while queues are fsynced.
     pub(crate) ends: Mutex<QueueEnds>,
     pub(crate) append: Mutex<Append>,
@@ -56,6 +60,9 @@ pub(crate) struct Inner {
     /// Where the segment begins that the thread of the segments was told to make.
     pub(crate) asked_for_segment: AtomicI64,
     pub(crate) disk: Disk,
+    pub(crate) stall: Stall,
+    /// The next start was told that an fsync failed.
+    pub(crate) noted_unsure: AtomicBool,
     pub(crate) brakes: Brakes,
     /// Bytes that were not readable or indexed when it was last asked.
     pub(crate) behind: AtomicI64,
@@ -69,10 +76,27 @@ pub(crate) struct Inner {
     pub(crate) crashed: bool,
     /// A reader met a unit that points to no record.
     pub(crate) queues_damaged: AtomicBool,
+    pub(crate) counts: Counts,
     pub(crate) flushes: AtomicU64,
     pub(crate) got_messages: AtomicU64,
     pub(crate) got_bytes: AtomicU64,
     pub(crate) deleted_files: AtomicU64,
+}
+
+/// What puts count. Written under the append lock, read by anybody: whoever asks does not wait for a disk that hangs in
+/// a write.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) messages: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    pub(crate) writes: AtomicU64,
+}
+
+impl Counts {
+    /// Adds; only under the append lock, so that it takes no locked instruction.
+    pub(crate) fn add(counter: &AtomicU64, count: u64) {
+        counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+    }
 }
 
 impl fmt::Debug for Inner {
@@ -95,7 +119,8 @@ impl Inner {
     pub(crate) fn check_writable(&self) -> Result<(), StoreError> {
         self.check_open()?;
         self.log.failure.check()?;
-        self.disk.check(&self.options)
+        self.disk.check(&self.options)?;
+        self.stall.check()
     }
 
     /// Bytes that are stored but not yet readable or indexed. Whoever asks does not wait for a disk that hangs: while a put
@@ -132,7 +157,18 @@ impl Inner {
 
     /// Forgets a topic's queues and deletes their files. Puts to them wait meanwhile and then make new ones.
     pub(crate) fn delete_topic(&self, topic: &str) -> Result<(), StoreError> {
+        let done = self.try_delete_topic(topic);
+        if let Err(error) = &done
+            && self.log.failure.check().is_err()
+        {
+            self.fail(error);
+        }
+        done
+    }
+
+    fn try_delete_topic(&self, topic: &str) -> Result<(), StoreError> {
         self.check_open()?;
+        self.log.failure.check()?;
         let mut deleted = lock(&self.deleted);
         let (queues, position) = {
             let append = lock(&self.append);
@@ -150,8 +186,7 @@ impl Inner {
         if let Err((error, is_undone)) = noted {
             if !is_undone {
                 // Nobody knows whether the next start finds it: nothing may be stored that it would take.
-                self.log.failure.set(&error);
-                self.commit.waiters.fail(&error);
+                self.fail(&error);
             }
             let _append = lock(&self.append);
             for queue in &queues {
@@ -161,6 +196,27 @@ impl Inner {
         }
         self.queues.delete(topic, &queues)?;
         self.extended.delete(self.fs.as_ref(), topic)
+    }
+
+    /// Turns the store read-only, answers everyone who waits, and tells the next start.
+    pub(crate) fn fail(&self, error: &StoreError) {
+        self.log.failure.set(error);
+        self.note_unsure();
+        self.commit.waiters.fail(error);
+    }
+
+    /// Tells the next start that something failed to become durable: what the system still holds of it must be written
+    /// again.
+    pub(crate) fn note_unsure(&self) {
+        if !self.noted_unsure.swap(true, Ordering::AcqRel) {
+            let options = &self.options;
+            mark_unsure(
+                self.fs.as_ref(),
+                &options.root,
+                options.queue_file_bytes,
+                self.log.flushed(),
+            );
+        }
     }
 
     /// Remembers that the system has no space for a write.

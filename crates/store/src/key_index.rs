@@ -251,7 +251,11 @@ impl KeyIndex {
         {
             name = following(after);
         }
-        while self.fs.exists(&self.directory.join(&name)) {
+        while self
+            .fs
+            .exists(&self.directory.join(&name))
+            .at("look for", &self.directory)?
+        {
             name = following(&name);
         }
         let file = IndexFile::create(

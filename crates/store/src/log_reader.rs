@@ -3,7 +3,7 @@
 use crate::commit_log::{CommitLog, Segment};
 use crate::error::StoreError;
 use crate::format::{to_i64, to_u64, to_usize};
-use crate::fs::Context;
+use crate::fs::{Context, File};
 use crate::nul_records::{NulRecords, looks_torn};
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::record::{Hop, PHYSICAL_OFFSET_AT, hop, no_record};
@@ -17,7 +17,8 @@ pub(crate) struct LogReader<'l> {
     log: &'l CommitLog,
     /// Where the next record is expected.
     position: i64,
-    segment: Option<Arc<Segment>>,
+    /// With its file, which is read to its end though it be deleted meanwhile.
+    segment: Option<(Arc<Segment>, Arc<dyn File>)>,
     buffer: Vec<u8>,
     /// Position of the buffer's first byte.
     buffer_at: i64,
@@ -103,7 +104,7 @@ impl<'l> LogReader<'l> {
     /// Reads the record at the position and goes behind it; blank records are passed over.
     pub(crate) fn step(&mut self) -> Result<Step<'_>, StoreError> {
         let size = loop {
-            if self.position >= self.limit || !self.enter_segment() {
+            if self.position >= self.limit || !self.enter_segment()? {
                 return Ok(Step::End(None));
             }
             let head = self.window(8)?;
@@ -134,7 +135,10 @@ impl<'l> LogReader<'l> {
             return Ok(Step::End(Some("a record is cut off".to_owned())));
         }
         let check_crc = self.check_crc;
-        let inside = self.segment.as_ref().map_or(0, |segment| position - segment.base);
+        let inside = self
+            .segment
+            .as_ref()
+            .map_or(0, |(segment, _)| position - segment.base);
         let from = to_usize(position - self.buffer_at);
         let bytes = self.buffer.get(from..from + size).unwrap_or_default();
         let record = Record::decode(bytes).and_then(|record| {
@@ -166,15 +170,20 @@ impl<'l> LogReader<'l> {
     }
 
     /// Takes the segment of the position; false when there is none.
-    fn enter_segment(&mut self) -> bool {
-        let inside = self.segment.as_ref().is_some_and(|segment| {
+    fn enter_segment(&mut self) -> Result<bool, StoreError> {
+        let inside = self.segment.as_ref().is_some_and(|(segment, _)| {
             (segment.base..segment.base + self.log.segment_bytes()).contains(&self.position)
         });
         if !inside {
-            self.segment = self.log.segment_at(self.position);
+            self.segment = None;
+            if let Some(segment) = self.log.segment_at(self.position)
+                && let Some(file) = self.log.file_if_there(&segment)?
+            {
+                self.segment = Some((segment, file));
+            }
             self.buffer.clear();
         }
-        self.segment.is_some()
+        Ok(self.segment.is_some())
     }
 
     /// At least `size` bytes at the position, fewer only at the end of the segment.
@@ -189,7 +198,7 @@ impl<'l> LogReader<'l> {
     }
 
     fn fill(&mut self, wanted: usize) -> Result<(), StoreError> {
-        let Some(segment) = &self.segment else {
+        let Some((segment, file)) = &self.segment else {
             return Ok(());
         };
         let left = segment.base + self.log.segment_bytes() - self.position;
@@ -197,10 +206,7 @@ impl<'l> LogReader<'l> {
         self.buffer.resize(size, 0);
         self.buffer_at = self.position;
         let at = to_u64(self.position - segment.base);
-        let got = segment
-            .file
-            .read_at(&mut self.buffer, at)
-            .at("read", &segment.path)?;
+        let got = file.read_at(&mut self.buffer, at).at("read", &segment.path)?;
         self.buffer.truncate(got);
         Ok(())
     }
@@ -213,8 +219,8 @@ fn is_followed(log: &CommitLog, position: i64) -> Result<bool, StoreError> {
         return Ok(false);
     };
     let mut head = [0; PHYSICAL_OFFSET_AT + 8];
-    let got = segment
-        .file
+    let got = log
+        .file(&segment)?
         .read_at(&mut head, to_u64(position - segment.base))
         .at("read", &segment.path)?;
     Ok(match hop(head.get(..got).unwrap_or_default()) {

@@ -118,7 +118,7 @@ impl NulRecords {
     pub(crate) fn open(fs: &dyn Fs, root: &Path, crashed: bool) -> Result<Self, StoreError> {
         let path = root.join(NUL_RECORDS);
         let mut state = State::default();
-        if fs.exists(&path) {
+        if fs.exists(&path).at("look for", &path)? {
             let bytes = fs.read(&path).at("read", &path)?;
             for bytes in bytes.as_chunks().0 {
                 let note = Note::from_bytes(bytes);
@@ -211,13 +211,17 @@ impl NulRecords {
             let mut state = lock(&self.state);
             (state.file.clone(), std::mem::take(&mut state.is_new))
         };
-        if let Some(file) = file {
-            file.sync().at("flush", &self.path)?;
-        }
-        if is_new {
-            fs.sync_directory(&self.root).at("flush", &self.root)?;
-        }
-        Ok(())
+        let synced = file.map_or(Ok(()), |file| file.sync().at("flush", &self.path));
+        let synced = synced.and_then(|()| {
+            if is_new {
+                fs.sync_directory(&self.root).at("flush", &self.root)?;
+            }
+            Ok(())
+        });
+        synced.inspect_err(|_| {
+            lock(&self.state).is_new |= is_new;
+            self.is_dirty.store(true, Ordering::Release);
+        })
     }
 }
 

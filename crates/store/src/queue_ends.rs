@@ -146,7 +146,7 @@ impl QueueEnds {
         if !says_all {
             self.file = None;
         }
-        if is_wrong && fs.exists(&self.path) {
+        if is_wrong && fs.exists(&self.path).at("look for", &self.path)? {
             fs.remove(&self.path).at("remove", &self.path)?;
         }
         Ok(())

@@ -98,6 +98,11 @@ impl Handles {
         false
     }
 
+    /// How many more may be opened and kept.
+    pub(crate) fn spare(&self) -> usize {
+        self.most.saturating_sub(self.open.load(Ordering::Relaxed))
+    }
+
     fn give_back(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
@@ -321,7 +326,6 @@ impl QueueFiles {
 
     /// Takes the list of what is to be fsynced.
     pub(crate) fn take_dirty(&mut self, fs: &dyn Fs) -> Result<ToSync, StoreError> {
-        let moved = std::mem::take(&mut self.moved);
         let mut files = Vec::new();
         let bases: Vec<i64> = self
             .list
@@ -338,7 +342,7 @@ impl QueueFiles {
         Ok(ToSync {
             files,
             directory: self.directory.clone(),
-            moved,
+            moved: std::mem::take(&mut self.moved),
         })
     }
 
@@ -518,7 +522,7 @@ impl QueueFiles {
         self.close();
         self.list.clear();
         let directory = &self.directory;
-        if !fs.exists(directory) {
+        if !fs.exists(directory).at("look for", directory)? {
             return Ok(());
         }
         let mut files = fs.list(directory).at("list", directory)?;

@@ -4,9 +4,10 @@ use crate::checkpoint::LastStop;
 use crate::commit_log::CommitLog;
 use crate::consume_queue::ConsumeQueue;
 use crate::deleted::Positions;
+use crate::descriptors::Shares;
 use crate::error::StoreError;
 use crate::format::{CONSUME_QUEUE, queue_directory};
-use crate::fs::{Context, Fs};
+use crate::fs::{Context, FileSystem, Fs};
 use crate::queue_ends::Reach;
 use crate::queue_files::{Handles, Shape};
 use crate::queue_table::QueueTable;
@@ -112,6 +113,10 @@ pub(crate) struct Queues {
     root: PathBuf,
     file_bytes: u64,
     handles: Arc<Handles>,
+    /// An fsync of the store before this one failed: pages that the system holds as clean may not be on the disk.
+    is_unsure: bool,
+    /// Their file system, kept open.
+    file_system: Option<Arc<dyn FileSystem>>,
     table: RwLock<QueueTable>,
     /// Those with units that are only in memory.
     unwritten: Mutex<Vec<Arc<ConsumeQueue>>>,
@@ -133,11 +138,17 @@ impl Queues {
         last_stop: LastStop,
     ) -> Result<(Self, Seen), StoreError> {
         let crashed = last_stop.is_crash();
+        let mut home = root.join(CONSUME_QUEUE);
+        if !fs.exists(&home).at("look for", &home)? {
+            home.clone_from(&root);
+        }
         let queues = Self {
             fs: Arc::clone(fs),
+            file_system: fs.file_system(&home).at("open", &home)?,
             root,
             file_bytes,
-            handles: Arc::new(Handles::new(crate::fs::queue_file_limit())),
+            handles: Arc::new(Handles::new(Shares::of_process().queue_files)),
+            is_unsure: last_stop.is_unsure(),
             table: RwLock::default(),
             unwritten: Mutex::default(),
             unsynced: Mutex::default(),
@@ -287,23 +298,37 @@ impl Queues {
     pub(crate) fn sync(&self) -> Result<Vec<Reach>, StoreError> {
         let _one = lock(&self.rounds);
         self.write_listed()?;
-        let mut queues = std::mem::take(&mut *lock(&self.unsynced));
+        self.sync_listed()
+    }
+
+    fn sync_listed(&self) -> Result<Vec<Reach>, StoreError> {
+        let queues = std::mem::take(&mut *lock(&self.unsynced));
+        for queue in &queues {
+            queue.unlist_for_sync();
+        }
+        self.sync_all_of(&queues).inspect_err(|_| {
+            // None of it is known to be durable: all of it is dirty again.
+            for queue in &queues {
+                queue.all_dirty();
+                self.note_unsynced(queue);
+            }
+        })
+    }
+
+    fn sync_all_of(&self, queues: &[Arc<ConsumeQueue>]) -> Result<Vec<Reach>, StoreError> {
         let mut made = Vec::new();
         if queues.len() >= SYNC_ALL {
             // What is written from here on is dirty again.
             made.extend(queues.iter().filter_map(|queue| queue.forget_dirty()));
-            match self.fs.sync_all(&self.root) {
-                Ok(()) => return Ok(made),
-                Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {
-                    for queue in &queues {
-                        queue.all_dirty();
-                    }
-                }
-                Err(error) => return Err(StoreError::io("flush", &self.root, &error)),
+            if self.sync_file_system()? {
+                return Ok(made);
+            }
+            for queue in queues {
+                queue.all_dirty();
             }
         }
         let mut directories = BTreeSet::new();
-        for queue in queues.drain(..) {
+        for queue in queues {
             made.extend(queue.sync(self.fs.as_ref(), &mut directories)?);
         }
         for directory in directories {
@@ -315,6 +340,39 @@ impl Queues {
         Ok(made)
     }
 
+    /// Makes everything durable that is on the queues' file system, which need not be the one of the root:
+    /// `consumequeue` may be a mount or a link. False where the system cannot say whether that went well.
+    pub(crate) fn sync_file_system(&self) -> Result<bool, StoreError> {
+        let directory = self.root.join(CONSUME_QUEUE);
+        let done = match &self.file_system {
+            Some(held) => held.sync(),
+            None => self.fs.sync_all(&directory),
+        };
+        match done {
+            Err(error) if error.kind() == std::io::ErrorKind::Unsupported => Ok(false),
+            done => done.at("flush", &directory).map(|()| true),
+        }
+    }
+
+    /// Makes durable what queues have of records in front of a position, and all that was written, where there may be
+    /// no space for the rest. Says how far queues with new files reach.
+    pub(crate) fn sync_in_front_of(&self, position: i64) -> Result<Vec<Reach>, StoreError> {
+        let _one = lock(&self.rounds);
+        let unwritten = lock(&self.unwritten).clone();
+        for queue in unwritten {
+            if queue.first_unwritten().is_some_and(|first| first < position) {
+                self.note_unsynced(&queue);
+                queue.write_out(self.fs.as_ref())?;
+            }
+        }
+        self.sync_listed()
+    }
+
+    /// Descriptors that queue files may still take and keep.
+    pub(crate) fn spare_handles(&self) -> usize {
+        self.handles.spare()
+    }
+
     /// How far the files of all queues reach.
     pub(crate) fn reach(&self) -> Vec<Reach> {
         self.all().iter().filter_map(|queue| queue.reach()).collect()
@@ -324,7 +382,7 @@ impl Queues {
     pub(crate) fn cut(&self, log: &CommitLog, position: i64) -> Result<(), StoreError> {
         self.write_out()?;
         in_parallel(&self.sorted(), |queue| {
-            if queue.cut(self.fs.as_ref(), log, position)? {
+            if queue.cut(self.fs.as_ref(), log, position, self.is_unsure)? {
                 self.note_unsynced(queue);
             }
             Ok(())
@@ -399,14 +457,19 @@ impl Queues {
         for queue in queues {
             table.remove(topic, queue.id);
         }
-        // Under the lock: a put that makes the topic again does not meet a directory on its way out.
+        // Under the lock: a put that makes the topic again does not meet a directory on its way out. One that came
+        // before has a queue here, whose files are made at any moment.
         let directory = self.root.join(CONSUME_QUEUE).join(topic);
-        if self.fs.exists(&directory) && self.fs.list(&directory).at("list", &directory)?.is_empty() {
+        let is_over = table.of(topic).next().is_none();
+        if is_over
+            && self.fs.exists(&directory).at("look for", &directory)?
+            && self.fs.list(&directory).at("list", &directory)?.is_empty()
+        {
             self.fs.remove_directory(&directory).at("remove", &directory)?;
         }
         drop(table);
         let directory = self.root.join(CONSUME_QUEUE);
-        if self.fs.exists(&directory) {
+        if self.fs.exists(&directory).at("look for", &directory)? {
             self.fs.sync_directory(&directory).at("flush", &directory)?;
         }
         Ok(())

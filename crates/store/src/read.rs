@@ -417,7 +417,9 @@ impl Inner {
             return Ok(Found::default());
         };
         let is_whole = lock(&self.append).index_direct;
-        self.note_failure("cannot fill the key index", self.index_round());
+        if self.log.failure.check().is_ok() {
+            self.note_failure("cannot fill the key index", self.index_round());
+        }
         let most = query.max_count.clamp(1, self.options.max_query_count);
         // Other keys may have the hash.
         let positions = index.find(query, most.saturating_mul(4).max(LEAST_LOOKED_AT))?;

@@ -10,6 +10,7 @@ use crate::format::parse_file_name;
 use crate::fs::{Context, Space};
 use crate::inner::Inner;
 use crate::options::Options;
+use crate::sync::lock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// Segments that one round deletes at most.
@@ -125,6 +126,18 @@ impl Inner {
 
     /// One round of deletion; `now` deletes what is old enough at any hour. Says how many files went.
     pub(crate) fn clean(&self, now: bool) -> Result<u64, StoreError> {
+        let done = self.try_clean(now);
+        if let Err(error) = &done
+            && self.log.failure.check().is_err()
+        {
+            self.fail(error);
+        }
+        done
+    }
+
+    fn try_clean(&self, now: bool) -> Result<u64, StoreError> {
+        let mut followed = lock(&self.cleaning);
+        self.log.failure.check()?;
         self.look_at_disk()?;
         let now_ms = self.fs.now_ms();
         let used = self.disk.used_percent();
@@ -134,13 +147,29 @@ impl Inner {
             || forcibly
             || used > self.options.disk_max_used_percent
             || self.options.delete_when.contains(&crate::fs::local_hour(now_ms));
-        if !is_time {
-            return Ok(0);
+        let mut deleted = 0;
+        let result = if is_time {
+            self.delete_segments(now_ms, forcibly, &mut deleted)
+        } else {
+            Ok(())
+        };
+        let start = self.log.start();
+        if start > *followed {
+            // Also after a round in which something failed: what is gone makes no space for anything else otherwise.
+            deleted += self.queues.trim(start, |left| self.note_reach(left))?;
+            deleted += self.index.as_ref().map_or(Ok(0), |index| index.trim(start))?;
+            *followed = start;
+            self.look_at_disk()?;
         }
+        self.deleted_files.fetch_add(deleted, Ordering::Relaxed);
+        result.map(|()| deleted)
+    }
+
+    /// Deletes old segments and counts them; an error is what kept the next one from going.
+    fn delete_segments(&self, now_ms: i64, forcibly: bool, gone: &mut u64) -> Result<(), StoreError> {
         let keep_ms = i64::from(self.options.file_reserved_hours) * 3_600_000;
         let directory = self.log.directory();
         let files = self.fs.list(directory).at("list", directory)?;
-        let mut deleted = 0;
         let segments = self.log.segments();
         let oldest = segments
             .iter()
@@ -159,21 +188,11 @@ impl Inner {
             if segment.base + self.log.segment_bytes() > self.log.flushed() {
                 break;
             }
-            if deleted == 0 {
-                // The queues' files are then what tells where a queue goes on.
-                self.sync_queues(false)?;
-            }
+            self.make_queues_durable(segment.base + self.log.segment_bytes())?;
             self.log.remove_first()?;
             tracing::info!(file = %segment.path.display(), "segment deleted");
-            deleted += 1;
+            *gone += 1;
         }
-        if deleted > 0 {
-            let start = self.log.start();
-            deleted += self.queues.trim(start, |left| self.note_reach(left))?;
-            deleted += self.index.as_ref().map_or(Ok(0), |index| index.trim(start))?;
-            self.deleted_files.fetch_add(deleted, Ordering::Relaxed);
-            self.look_at_disk()?;
-        }
-        Ok(deleted)
+        Ok(())
     }
 }

@@ -9,11 +9,13 @@ use crate::checkpoint::{Checkpoint, LastStop, Mark, Times, mark_closed, mark_ope
 use crate::commit::{Commit, Done};
 use crate::commit_log::CommitLog;
 use crate::deleted::DeletedTopics;
+use crate::descriptors::Shares;
 use crate::error::StoreError;
 use crate::extended::Extended;
+use crate::failure::Failure;
 use crate::format::LOCK;
-use crate::fs::{Context, Fs, LockGuard, make_directories, parent};
-use crate::inner::Inner;
+use crate::fs::{Context, Fs, Guarded, LockGuard, make_directories, parent};
+use crate::inner::{Counts, Inner};
 use crate::key_index::KeyIndex;
 use crate::message::{Arrival, Batch, Message, Stored};
 use crate::nul_records::NulRecords;
@@ -23,6 +25,7 @@ use crate::queue_ends::{Compared, QueueEnds};
 use crate::queues::{Queues, Seen};
 use crate::recover::{Recovered, Recovery, find_lost};
 use crate::retain::Disk;
+use crate::stall::Stall;
 use crate::stats::{Health, Stats};
 use crate::sync::lock;
 use crate::watch::Watch;
@@ -82,6 +85,8 @@ impl Store {
     /// For tests that replay a run exactly.
     pub fn open_without_threads(options: Options, fs: Arc<dyn Fs>) -> Result<Arc<Self>, StoreError> {
         options.validate()?;
+        let failure = Arc::new(Failure::default());
+        let fs: Arc<dyn Fs> = Arc::new(Guarded::new(fs, Arc::clone(&failure)));
         let root = options.root.clone();
         foreign::refuse(fs.as_ref(), &root, &options.timer)?;
         pop::refuse(fs.as_ref(), &root)?;
@@ -90,7 +95,7 @@ impl Store {
         make_directories(fs.as_ref(), &log_directory)
             .map_err(|error| not_writable(&log_directory, &error))?;
         let last_stop = LastStop::look(fs.as_ref(), &root)?;
-        let log = CommitLog::load(&fs, &options)?;
+        let log = CommitLog::load(&fs, &options, failure)?;
         let (queues, seen) = Queues::look(&fs, root.clone(), options.queue_file_bytes, last_stop)?;
         let inner = Self::recover(options, fs, (log, queues, seen), last_stop)?;
         let running = Running {
@@ -167,6 +172,7 @@ impl Store {
         let served = AtomicI64::new(log.flushed());
         let inner = Arc::new(Inner {
             deleted: Mutex::new(deleted),
+            cleaning: Mutex::new(log.start()),
             ends: Mutex::new(ends),
             append: Mutex::new(Append::new(&log, &recovered, newest_ms, index.is_none())),
             options,
@@ -187,6 +193,8 @@ impl Store {
             patience_alarm: Alarm::default(),
             asked_for_segment: AtomicI64::new(-1),
             disk: Disk::default(),
+            stall: Stall::default(),
+            noted_unsure: AtomicBool::new(false),
             brakes: Brakes::default(),
             behind: AtomicI64::new(0),
             buffers: Arc::default(),
@@ -196,6 +204,7 @@ impl Store {
             closed: AtomicBool::new(false),
             crashed,
             queues_damaged: AtomicBool::new(false),
+            counts: Counts::default(),
             flushes: AtomicU64::new(0),
             got_messages: AtomicU64::new(0),
             got_bytes: AtomicU64::new(0),
@@ -500,20 +509,24 @@ impl Store {
     /// Counters.
     pub fn stats(&self) -> Stats {
         let inner = &self.inner;
-        let (messages_put, bytes_put, writes) = {
-            let append = lock(&inner.append);
-            (append.messages, append.bytes, append.writes)
-        };
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
-            messages_put,
-            bytes_put,
-            writes,
+            messages_put: count(&inner.counts.messages),
+            bytes_put: count(&inner.counts.bytes),
+            writes: count(&inner.counts.writes),
             flushes: inner.flushes.load(Ordering::Relaxed),
             messages_got: inner.got_messages.load(Ordering::Relaxed),
             bytes_got: inner.got_bytes.load(Ordering::Relaxed),
             keys_indexed: inner.index.as_ref().map_or(0, KeyIndex::added),
             files_deleted: inner.deleted_files.load(Ordering::Relaxed),
         }
+    }
+
+    /// Descriptors that the store must find free, whoever else opens files and connections in this process: for what it
+    /// keeps open but has not opened yet, and for what it opens for a moment.
+    pub fn reserved_descriptors(&self) -> usize {
+        let kept = self.inner.queues.spare_handles() + self.inner.log.spare_handles();
+        Shares::of_process().others + kept
     }
 
     /// True when a write or an fsync has failed: nothing more is taken until a restart.
@@ -525,11 +538,11 @@ impl Store {
     pub fn health(&self) -> Health {
         let inner = &self.inner;
         let dispatch_behind_bytes = inner.behind();
-        let full = inner
+        let refused = inner
             .disk
             .check(&inner.options)
-            .err()
-            .map(|error| error.to_string());
+            .and_then(|()| inner.stall.check());
+        let refused = refused.err().map(|error| error.to_string());
         Health {
             min_physical_offset: inner.log.start(),
             max_physical_offset: inner.log.appended(),
@@ -537,7 +550,7 @@ impl Store {
             dispatch_behind_bytes,
             disk_ratio: inner.disk.ratio(),
             disk_free_bytes: inner.disk.free(),
-            read_only: inner.log.failure.reason().or(full),
+            read_only: inner.log.failure.reason().or(refused),
             has_failed: inner.log.failure.reason().is_some(),
             durability: inner.options.flush.durability(),
             queues: inner.queues.count(),

@@ -117,8 +117,8 @@ impl Walk<'_> {
         };
         let mut head = [0; 8];
         let inside = to_u64(end - segment.base);
-        segment
-            .file
+        self.log
+            .file(&segment)?
             .read_at(&mut head, inside)
             .at("read", &segment.path)?;
         let Some(magic) = unknown_kind(&head) else {

@@ -27,6 +27,8 @@ pub enum Operation {
     Clear,
     /// An fsync of a whole file system.
     SyncAll,
+    /// Asking whether a file is there.
+    Exists,
 }
 
 /// How it fails.
@@ -34,6 +36,8 @@ pub enum Operation {
 pub enum Fault {
     /// With this error, nothing done.
     Error(io::ErrorKind),
+    /// With this error of the system, by its number, nothing done: some kinds have no name in the standard library.
+    System(i32),
     /// A write brings so many bytes to the file and then fails with this error.
     Torn(usize, io::ErrorKind),
 }
@@ -106,6 +110,7 @@ impl Plan {
         match self.fault(operation, path) {
             None => Ok(()),
             Some(Fault::Error(kind) | Fault::Torn(_, kind)) => Err(injected(kind)),
+            Some(Fault::System(number)) => Err(io::Error::from_raw_os_error(number)),
         }
     }
 }
@@ -251,6 +256,7 @@ impl File for FaultyFile {
         match self.plan.fault(Operation::Write, &self.path) {
             None => self.inner.write_all_at(bytes, offset),
             Some(Fault::Error(kind)) => Err(injected(kind)),
+            Some(Fault::System(number)) => Err(io::Error::from_raw_os_error(number)),
             Some(Fault::Torn(length, kind)) => {
                 let part = bytes.get(..length.min(bytes.len())).unwrap_or_default();
                 self.inner.write_all_at(part, offset)?;
@@ -339,7 +345,8 @@ impl Fs for FaultyDisk {
         self.inner.list(path)
     }
 
-    fn exists(&self, path: &Path) -> bool {
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.plan.check(Operation::Exists, path)?;
         self.inner.exists(path)
     }
 

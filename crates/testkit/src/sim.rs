@@ -445,8 +445,8 @@ impl Fs for Session {
             .collect())
     }
 
-    fn exists(&self, path: &Path) -> bool {
-        self.enter().is_ok_and(|world| world.names.contains_key(path))
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        Ok(self.enter()?.names.contains_key(path))
     }
 
     fn space(&self, _path: &Path) -> io::Result<Space> {
@@ -473,7 +473,7 @@ impl Fs for Session {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>> {
-        if !self.exists(path) {
+        if !self.exists(path)? {
             self.create(path)?;
         }
         let mut world = self.enter()?;

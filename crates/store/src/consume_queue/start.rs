@@ -136,7 +136,13 @@ impl ConsumeQueue {
 
     /// Drops all units of records at or behind `position`, on disk too. Says whether a file changed. The units in front of
     /// `position` are sound; what stands behind them may be lost, torn or older. Only before the store runs.
-    pub(crate) fn cut(&self, fs: &dyn Fs, log: &CommitLog, position: i64) -> Result<bool, StoreError> {
+    pub(crate) fn cut(
+        &self,
+        fs: &dyn Fs,
+        log: &CommitLog,
+        position: i64,
+        is_unsure: bool,
+    ) -> Result<bool, StoreError> {
         let Some((first, _)) = lock(&self.files).bases() else {
             self.continue_at(0, 0);
             return Ok(false);
@@ -160,6 +166,7 @@ impl ConsumeQueue {
         memory.is_strange = cleared && is_newest;
         let changed = cleared || !found.is_empty();
         memory.found = found;
+        memory.writes_again = is_unsure;
         Ok(changed)
     }
 
@@ -202,7 +209,11 @@ impl ConsumeQueue {
     pub(crate) fn put_back(&self, fs: &dyn Fs, unit: Unit) -> Result<usize, StoreError> {
         {
             let mut memory = lock(&self.memory);
-            if memory.found.pop_front_if(|found| is_of(found, unit)).is_some() {
+            if let Some(found) = memory.found.pop_front_if(|found| is_of(found, unit)) {
+                if memory.writes_again {
+                    drop(memory);
+                    return Ok(self.push(found));
+                }
                 memory.first += 1;
                 memory.written += 1;
                 self.end.store(memory.first, Ordering::Release);

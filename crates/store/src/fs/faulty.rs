@@ -223,7 +223,7 @@ impl Fs for FaultyFs {
         self.inner.list(path)
     }
 
-    fn exists(&self, path: &Path) -> bool {
+    fn exists(&self, path: &Path) -> io::Result<bool> {
         self.inner.exists(path)
     }
 

@@ -1,6 +1,6 @@
 //! The operating system's files.
 
-use super::{Entry, File, Fs, LockGuard, Space, System};
+use super::{Entry, File, FileSystem, Fs, LockGuard, Space, System};
 #[cfg(target_os = "linux")]
 use rustix::io::{Errno, ReadWriteFlags};
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::UNIX_EPOCH;
 
 /// The file system of this machine.
@@ -161,8 +161,8 @@ impl Fs for RealFs {
         Ok(entries)
     }
 
-    fn exists(&self, path: &Path) -> bool {
-        path.exists()
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        path.try_exists()
     }
 
     fn space(&self, path: &Path) -> io::Result<Space> {
@@ -187,7 +187,13 @@ impl Fs for RealFs {
 
     #[cfg(target_os = "linux")]
     fn sync_all(&self, path: &Path) -> io::Result<()> {
+        tells_of_failed_writes()?;
         linux::sync_all(&fs::File::open(path)?)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn file_system(&self, path: &Path) -> io::Result<Option<Arc<dyn FileSystem>>> {
+        Ok(Some(Arc::new(HeldFileSystem(fs::File::open(path)?))))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>> {
@@ -208,6 +214,36 @@ impl Fs for RealFs {
         let id = FileId::new(&file.metadata()?);
         held.insert(id);
         Ok(Box::new(RealLock { id, file: Some(file) }))
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[derive(Debug)]
+struct HeldFileSystem(fs::File);
+
+#[cfg(target_os = "linux")]
+impl FileSystem for HeldFileSystem {
+    fn sync(&self) -> io::Result<()> {
+        tells_of_failed_writes()?;
+        linux::sync_all(&self.0)
+    }
+}
+
+/// Before Linux 5.8 `syncfs` says OK although writes have failed.
+#[cfg(target_os = "linux")]
+fn tells_of_failed_writes() -> io::Result<()> {
+    static TELLS: OnceLock<bool> = OnceLock::new();
+    let tells = TELLS.get_or_init(|| {
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let mut numbers = release
+            .split(['.', '-'])
+            .map_while(|part| part.parse::<u32>().ok());
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (5, 8)
+    });
+    if *tells {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::Unsupported.into())
     }
 }
 
@@ -408,16 +444,14 @@ pub(crate) fn local_hour(now_ms: i64) -> u8 {
     u8::try_from(parts.tm_hour).unwrap_or_default()
 }
 
-/// How many queue files may be held open: a part of what the system lets the process open, the rest is for connections.
+/// How many descriptors this process may have.
 #[expect(unsafe_code, reason = "the standard library cannot tell limits")]
-pub(crate) fn queue_file_limit() -> usize {
+pub(crate) fn descriptor_limit() -> usize {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
     // SAFETY: `limit` is a writable rlimit; a failing call leaves it as it is.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    usize::try_from(limit.rlim_cur / 8)
-        .unwrap_or(usize::MAX)
-        .clamp(32, 4096)
+    usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
 }

@@ -83,7 +83,7 @@ pub(crate) struct TimerCheckpoint {
 impl TimerCheckpoint {
     pub(crate) fn load(fs: &Arc<dyn Fs>, path: PathBuf) -> Result<Self, StoreError> {
         let mut bytes = [0; WRITTEN];
-        let file = if fs.exists(&path) {
+        let file = if fs.exists(&path).at("look for", &path)? {
             let file = fs.open(&path).at("open", &path)?;
             file.read_at(&mut bytes, 0).at("read", &path)?;
             Some(file)

@@ -78,7 +78,7 @@ impl Wheel {
             waiting: BTreeSet::new(),
             path,
         };
-        if !fs.exists(&wheel.path) {
+        if !fs.exists(&wheel.path).at("look for", &wheel.path)? {
             return Ok(wheel);
         }
         let file = fs.open(&wheel.path).at("open", &wheel.path)?;

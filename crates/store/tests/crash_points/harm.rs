@@ -72,11 +72,11 @@ pub(crate) fn a_queue(disk: &SimDisk, random: &mut Random) -> Option<Harm> {
         }
     };
     for path in [&directory, directory.parent()?] {
-        if session.exists(path) {
+        if session.exists(path).unwrap() {
             session.sync_directory(path).expect("durable");
         }
     }
-    if let Some(file) = files.last().filter(|path| session.exists(path)) {
+    if let Some(file) = files.last().filter(|path| session.exists(path).unwrap()) {
         session.open(file).and_then(|file| file.sync()).expect("durable");
     }
     session.kill();

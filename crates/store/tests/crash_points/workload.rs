@@ -171,6 +171,8 @@ impl Run {
             }
         }
         self.disk.set_room(None);
+        // Sends are let in again once queues could be written.
+        self.store.run(Chore::WriteQueues).unwrap();
         if self.random.one_in(3) {
             self.kill();
         } else {

@@ -1,0 +1,200 @@
+//! One rule for every fsync of a store: what failed to become durable is never claimed durable later.
+//!
+//! A failed fsync may have dropped the pages that it was for, and the next fsync of the same file returns OK all the
+//! same. So the first failure is noted here, whatever the file and whoever asked; it turns the store read-only, and
+//! every later fsync is refused with it. ENOSPC and EDQUOT are no exception: some file systems find out about missing
+//! space only at the fsync, when the pages are gone. An fsync that did not begin, because the directory could not even
+//! be opened, has lost nothing and may be tried again.
+
+use super::{Entry, File, FileSystem, Fs, LockGuard, Space, System};
+use crate::error::{StoreError, is_exhausted};
+use crate::failure::Failure;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A file system whose failed fsyncs are not forgotten.
+#[derive(Debug)]
+pub(crate) struct Guarded {
+    inner: Arc<dyn Fs>,
+    failure: Arc<Failure>,
+}
+
+impl Guarded {
+    pub(crate) fn new(inner: Arc<dyn Fs>, failure: Arc<Failure>) -> Self {
+        Self { inner, failure }
+    }
+
+    fn file(&self, path: &Path, inner: Arc<dyn File>) -> Arc<dyn File> {
+        Arc::new(GuardedFile {
+            inner,
+            path: path.to_owned(),
+            failure: Arc::clone(&self.failure),
+        })
+    }
+}
+
+/// Fsyncs what may have to be opened first.
+fn sync_opened(failure: &Failure, path: &Path, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    check(failure)?;
+    sync().inspect_err(|error| {
+        let did_not_begin = is_exhausted("open", error)
+            || matches!(
+                error.kind(),
+                io::ErrorKind::NotFound
+                    | io::ErrorKind::NotADirectory
+                    | io::ErrorKind::PermissionDenied
+                    | io::ErrorKind::Unsupported
+            );
+        if !did_not_begin {
+            failure.set(&StoreError::io("flush", path, error));
+        }
+    })
+}
+
+fn check(failure: &Failure) -> io::Result<()> {
+    failure.check().map_err(io::Error::other)
+}
+
+#[derive(Debug)]
+struct GuardedFile {
+    inner: Arc<dyn File>,
+    path: PathBuf,
+    failure: Arc<Failure>,
+}
+
+impl File for GuardedFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.inner.read_at(buffer, offset)
+    }
+
+    fn read_cached(&self, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+        self.inner.read_cached(buffer, offset)
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.inner.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        check(&self.failure)?;
+        self.inner
+            .sync()
+            .inspect_err(|error| self.failure.set(&StoreError::io("flush", &self.path, error)))
+    }
+
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        self.inner.set_length(length)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        self.inner.length()
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        self.inner.next_data(offset)
+    }
+
+    fn clear(&self, from: u64, to: u64) -> io::Result<()> {
+        self.inner.clear(from, to)
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.inner.read_exact_at(buffer, offset)
+    }
+}
+
+#[derive(Debug)]
+struct GuardedFileSystem {
+    inner: Arc<dyn FileSystem>,
+    path: PathBuf,
+    failure: Arc<Failure>,
+}
+
+impl FileSystem for GuardedFileSystem {
+    fn sync(&self) -> io::Result<()> {
+        sync_opened(&self.failure, &self.path, || self.inner.sync())
+    }
+}
+
+impl Fs for Guarded {
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        Ok(self.file(path, self.inner.open(path)?))
+    }
+
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.inner.open_read(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        Ok(self.file(path, self.inner.create(path)?))
+    }
+
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.inner.read(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.inner.remove(path)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        self.inner.remove_directory(path)
+    }
+
+    fn create_directories(&self, path: &Path) -> io::Result<()> {
+        self.inner.create_directories(path)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        sync_opened(&self.failure, path, || self.inner.sync_directory(path))
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        self.inner.list(path)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.inner.exists(path)
+    }
+
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        self.inner.space(path)
+    }
+
+    fn sync_all(&self, path: &Path) -> io::Result<()> {
+        sync_opened(&self.failure, path, || self.inner.sync_all(path))
+    }
+
+    fn file_system(&self, path: &Path) -> io::Result<Option<Arc<dyn FileSystem>>> {
+        let inner = self.inner.file_system(path)?;
+        Ok(inner.map(|inner| {
+            let held: Arc<dyn FileSystem> = Arc::new(GuardedFileSystem {
+                inner,
+                path: path.to_owned(),
+                failure: Arc::clone(&self.failure),
+            });
+            held
+        }))
+    }
+
+    fn system_of(&self, path: &Path) -> Option<System> {
+        self.inner.system_of(path)
+    }
+
+    fn knows_cached(&self) -> bool {
+        self.inner.knows_cached()
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.inner.now_ms()
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>> {
+        self.inner.lock(path)
+    }
+}
