@@ -135,7 +135,13 @@ impl Broker {
         store.set_item("busy", busy)?;
         store.set_item("queues", health.store.queues)?;
         store.set_item("recovered_from_crash", health.store.recovered_from_crash)?;
+        let descriptors = PyDict::new(py);
+        descriptors.set_item("limit", health.descriptors.limit)?;
+        descriptors.set_item("reserved", health.descriptors.reserved)?;
+        descriptors.set_item("connections", health.descriptors.connections)?;
+        descriptors.set_item("refused", health.descriptors.refused)?;
         let all = PyDict::new(py);
+        all.set_item("descriptors", descriptors)?;
         all.set_item("address", self.inner.address())?;
         all.set_item("name_servers", health.name_servers)?;
         all.set_item("registered", health.registered)?;

@@ -13,11 +13,12 @@ use crate::register::{self, Lost};
 use crate::state::State;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::net::{
-    Client, ClientOptions, CloseReason, Events, Peer, Requests, Server, Shutdown, Tracker,
+    Client, ClientOptions, CloseReason, Events, Peer, Requests, Server, Shutdown, Stats, Tracker,
+    descriptor_limit, raise_descriptor_limit,
 };
 use pyrmq_store::{Fs, RealFs, TIMER_TOPIC};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -47,6 +48,8 @@ pub struct Broker {
     tasks: Tracker,
     listening: SocketAddr,
     fast: Option<SocketAddr>,
+    /// Counters of both ports.
+    ports: Vec<Arc<Stats>>,
     // Guards the threads that deliver delayed and timer messages, until they are joined.
     deliverers: Mutex<Vec<JoinHandle<()>>>,
     stopped: AtomicBool,
@@ -67,8 +70,23 @@ pub struct Health {
     pub producers: usize,
     /// Pulls that wait for messages.
     pub waiting_pulls: usize,
+    /// Open files and connections.
+    pub descriptors: Descriptors,
     /// False once it stops.
     pub running: bool,
+}
+
+/// How a broker is off for descriptors, of which each file and each connection takes one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Descriptors {
+    /// As many may this process have.
+    pub limit: usize,
+    /// So many of them are kept free of connections, for the store.
+    pub reserved: usize,
+    /// Connections that live now.
+    pub connections: u64,
+    /// Connections refused so far because no others were left.
+    pub refused: u64,
 }
 
 impl Broker {
@@ -99,6 +117,8 @@ impl Broker {
         let name_servers = options.name_servers()?;
         let limit = usize::try_from(options.pull_thread_pool_queue_capacity).unwrap_or(usize::MAX);
         let (hold, ready) = Hold::new(limit);
+        // Before the store opens, which takes its part of it.
+        raise_descriptor_limit();
         let state = Arc::new(State::open(options, &fs, hold, name_servers.len())?);
         let tasks = Tracker::new(handle.clone());
         let listener =
@@ -114,6 +134,7 @@ impl Broker {
             tasks,
             listening,
             fast: fast_address,
+            ports: std::iter::once(&main).chain(&fast).map(Server::stats).collect(),
             deliverers: Mutex::default(),
             stopped: AtomicBool::new(false),
             state,
@@ -186,7 +207,21 @@ impl Broker {
             consumers,
             producers,
             waiting_pulls: self.state.hold.len(),
+            descriptors: self.descriptors(),
             running: !self.stopped.load(Ordering::Acquire),
+        }
+    }
+
+    fn descriptors(&self) -> Descriptors {
+        let sum = |count: fn(&Stats) -> &AtomicU64| {
+            let counts = self.ports.iter().map(|port| count(port).load(Ordering::Relaxed));
+            counts.sum()
+        };
+        Descriptors {
+            limit: descriptor_limit(),
+            reserved: self.state.store.reserved_descriptors(),
+            connections: sum(|port| &port.connections),
+            refused: sum(|port| &port.starved),
         }
     }
 
@@ -331,6 +366,10 @@ fn hook_up(
 struct Connections(Arc<State>);
 
 impl Events for Connections {
+    fn reserved_descriptors(&self) -> usize {
+        self.0.store.reserved_descriptors()
+    }
+
     fn closed(&self, peer: &Peer, _reason: &CloseReason) {
         let gone = peer.id();
         for (group, members) in self.0.clients.sweep(|client| client.peer.id() == gone) {

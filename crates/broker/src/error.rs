@@ -122,9 +122,11 @@ impl Refusal {
             | StoreError::IllegalQueue { .. }
             | StoreError::EmptyBatch
             | StoreError::Wire(_) => response::MESSAGE_ILLEGAL,
-            StoreError::ReadOnly { .. } | StoreError::DiskFull { .. } | StoreError::Closed => {
-                response::SERVICE_NOT_AVAILABLE
-            }
+            StoreError::ReadOnly { .. }
+            | StoreError::DiskFull { .. }
+            | StoreError::Stalled { .. }
+            | StoreError::Exhausted { .. }
+            | StoreError::Closed => response::SERVICE_NOT_AVAILABLE,
             StoreError::Busy { .. } => response::SYSTEM_BUSY,
             _ => response::SYSTEM_ERROR,
         };

@@ -16,7 +16,7 @@ pub mod state;
 pub mod stats;
 pub mod timer;
 
-pub use broker::{Broker, Health};
+pub use broker::{Broker, Descriptors, Health};
 pub use error::BrokerError;
 pub use options::{Options, Setting};
 pub use processor::{Kind, RowInfo, rows};

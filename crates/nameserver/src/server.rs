@@ -7,7 +7,7 @@ use crate::options::Options;
 use crate::state::State;
 use crate::{queue, rows};
 use pyrmq_remoting::body::TopicRouteData;
-use pyrmq_remoting::net::{Latency, Requests, Server, Shutdown, Stats, Tracker};
+use pyrmq_remoting::net::{Latency, Requests, Server, Shutdown, Stats, Tracker, raise_descriptor_limit};
 use pyrmq_routing::table::{BrokerView, Units};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -60,6 +60,7 @@ impl NameServer {
         python_codes: &[i32],
     ) -> Result<Arc<Self>, NameServerError> {
         options.validate()?;
+        raise_descriptor_limit();
         let (address, transport) = (options.address()?, options.transport());
         let scan = Duration::from_millis(options.scan_not_active_broker_interval.unsigned_abs());
         let state = Arc::new(State::new(options, Notifier::new(handle)?));

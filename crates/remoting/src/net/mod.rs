@@ -13,6 +13,7 @@ mod asking;
 mod call;
 mod client;
 mod connection;
+mod descriptors;
 mod dispatch;
 mod error;
 mod faulty_link;
@@ -35,6 +36,7 @@ pub mod table;
 
 pub use call::Call;
 pub use client::Client;
+pub use descriptors::{descriptor_limit, raise_descriptor_limit};
 pub use error::{CloseReason, NetError, Retry};
 pub use faulty_link::{Direction, FaultyLink, Passage, Way};
 pub use meter::{Latency, Meter};

@@ -4,6 +4,7 @@
 //! connection ends once nothing is under way on it; at the deadline the rest is cut.
 
 use super::connection::{Connection, Setting};
+use super::descriptors::{descriptor_limit, is_reserved};
 use super::large::Turns;
 use super::link::{Link, Phase};
 use super::share::Room;
@@ -14,11 +15,15 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 
+/// Connections that are refused for want of descriptors are told of so often at most.
+const TELL: Duration = Duration::from_secs(10);
 /// After an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -38,6 +43,11 @@ pub trait Events: Send + Sync + 'static {
     /// A peer is gone. Called exactly once for each `opened`.
     fn closed(&self, peer: &Peer, reason: &CloseReason) {
         let _ = (peer, reason);
+    }
+    /// Descriptors of this process that connections must leave free. Asked for each new connection; one that takes one
+    /// of the last so many is refused.
+    fn reserved_descriptors(&self) -> usize {
+        16
     }
 }
 
@@ -171,7 +181,7 @@ async fn accept(
     shutdown: &Shutdown,
     max: usize,
 ) {
-    let mut failing = false;
+    let (mut failing, mut told) = (false, None);
     loop {
         match listener.accept().await {
             Ok((stream, remote)) => {
@@ -182,6 +192,23 @@ async fn accept(
                         refused: 1,
                         ..Snapshot::default()
                     });
+                    continue;
+                }
+                let (reserved, limit) = (shared.events.reserved_descriptors(), descriptor_limit());
+                if is_reserved(stream.as_fd(), reserved, limit) {
+                    shared.add(Snapshot {
+                        refused: 1,
+                        starved: 1,
+                        ..Snapshot::default()
+                    });
+                    if told.is_none_or(|told: Instant| told.elapsed() >= TELL) {
+                        told = Some(Instant::now());
+                        tracing::error!(
+                            peer = %remote, limit, reserved,
+                            "refused a connection: the descriptors that are left are needed for files; raise the limit of open files \
+                             (`ulimit -n`, `LimitNOFILE` of systemd) or open fewer connections"
+                        );
+                    }
                     continue;
                 }
                 admit(stream, remote, shared, tracker);

@@ -40,6 +40,8 @@ stats! {
     opened,
     /// Connections refused because of the cap, TLS or a PROXY header.
     refused,
+    /// Connections refused because the descriptors that are left are reserved for others, a store above all.
+    starved,
     /// Requests that came.
     requests,
     /// Responses that came.
