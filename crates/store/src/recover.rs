@@ -255,7 +255,7 @@ pub(crate) fn find_lost(
     ends: &QueueEnds,
 ) -> Compared {
     let short = seen.short();
-    let is_short: HashSet<_> = short.iter().map(Arc::as_ptr).collect();
+    let is_short: HashSet<_> = short.iter().map(|queue| Arc::as_ptr(queue)).collect();
     let table = OnceCell::new();
     ends.find_lost(
         deleted,
