@@ -170,6 +170,8 @@ impl Inner {
         let keep_ms = i64::from(self.options.file_reserved_hours) * 3_600_000;
         let directory = self.log.directory();
         let files = self.fs.list(directory).at("list", directory)?;
+        // Not what the log has flushed: with SYNC_FLUSH that moves a moment before units of it reach their queues.
+        let durable = self.served.load(Ordering::Acquire);
         let segments = self.log.segments();
         let oldest = segments
             .iter()
@@ -185,7 +187,7 @@ impl Inner {
                 break;
             }
             // What was not fsynced yet is not old.
-            if segment.base + self.log.segment_bytes() > self.log.flushed() {
+            if segment.base + self.log.segment_bytes() > durable {
                 break;
             }
             self.make_queues_durable(segment.base + self.log.segment_bytes())?;
