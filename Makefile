@@ -99,6 +99,7 @@ leaks: dev ## a million sends, ten thousand producers opened and closed: nothing
 faults: needs-rust deps ## 10,000 crash points of a simulated disk (PYRMQ_FAULT_POINTS=n, PYRMQ_FAULT_SEED=n replays one run)
 	cargo test --release -p pyrmq-store --test timer_crash -- --include-ignored
 	cargo test --release -p pyrmq-store --test crash_points -- --include-ignored --nocapture --test-threads=1
+	cargo test -p pyrmq-store --test crash_points threads -- --include-ignored --nocapture --test-threads=1
 
 loom: needs-rust deps ## every interleaving of the group commit's threads
 	RUSTFLAGS="--cfg pyrmq_loom" CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo test -p pyrmq-store --target-dir target/loom --test loom_group_commit

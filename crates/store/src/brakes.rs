@@ -7,9 +7,9 @@ use crate::error::StoreError;
 use crate::inner::Inner;
 use crate::options::{FlushDiskType, Options};
 use crate::stats::Busy;
+use crate::sync::{MutexGuard, lock, try_lock};
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// What made a put be answered "busy", by the mark that Apache's answer begins with.
@@ -150,14 +150,12 @@ impl Inner {
 
     /// The append lock, unless waiting for it takes too long.
     pub(crate) fn wait_for_append(&self) -> Result<MutexGuard<'_, crate::append::Append>, StoreError> {
-        match self.append.try_lock() {
-            Ok(guard) => return Ok(guard),
-            Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => {}
+        if let Some(guard) = try_lock(&self.append) {
+            return Ok(guard);
         }
         let since = Instant::now();
         self.brakes.waiting.fetch_add(1, Ordering::Relaxed);
-        let guard = self.append.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = lock(&self.append);
         let waiting = self.brakes.waiting.fetch_sub(1, Ordering::Relaxed);
         let waited_ms = millis(since.elapsed());
         if waited_ms > self.options.send_wait_ms {

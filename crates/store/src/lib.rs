@@ -68,4 +68,7 @@ pub use pyrmq_remoting::message::Durability;
 pub use query::{Boundary, Found, Get, GetStatus, Got, KeyKind, KeyQuery, TagFilter};
 pub use stats::{Busy, Health, Stats};
 pub use store::{OnArrival, OnDurable, OnHeldUp, OnStored, Store};
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+pub use sync::schedule_by;
 pub use timer::{TIMER_QUEUE, TIMER_TOPIC, TimerOptions, TimerProgress, TimerStore, TimerUnit};

@@ -375,7 +375,7 @@ impl Queues {
 
     /// How far the files of all queues reach.
     pub(crate) fn reach(&self) -> Vec<Reach> {
-        self.all().iter().filter_map(|queue| queue.reach()).collect()
+        self.sorted().iter().filter_map(|queue| queue.reach()).collect()
     }
 
     /// Drops the units of records at or behind `position` in all queues. Only before the store runs.

@@ -5,24 +5,72 @@ pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use std::time::Duration;
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Who schedules the threads of a test: called in front of each lock, with `true` after each attempt that found it
+/// taken. It lets another thread run, and answers whether this thread is one of those that it schedules.
+#[cfg(debug_assertions)]
+static SCHEDULER: std::sync::OnceLock<fn(bool) -> bool> = std::sync::OnceLock::new();
+
+/// Sets who schedules the threads of a test, once. Only builds with debug assertions have this.
+#[cfg(debug_assertions)]
+pub fn schedule_by(point: fn(bool) -> bool) {
+    // A second test of the same process sets the same one.
+    SCHEDULER.get_or_init(|| point);
 }
 
-/// The lock if nobody has it.
-pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
+/// Takes a lock as the test's scheduler says; `None` without one.
+#[cfg(debug_assertions)]
+fn scheduled<G>(take: impl Fn() -> Option<G>) -> Option<G> {
+    let point = SCHEDULER.get()?;
+    if !point(false) {
+        return None;
+    }
+    loop {
+        if let Some(guard) = take() {
+            return Some(guard);
+        }
+        point(true);
+    }
+}
+
+/// Nothing in a release build.
+#[cfg(not(debug_assertions))]
+#[inline]
+fn scheduled<G>(_take: impl Fn() -> Option<G>) -> Option<G> {
+    None
+}
+
+/// What an attempt gave; nothing where the lock is taken.
+fn taken<G>(attempt: Result<G, TryLockError<G>>) -> Option<G> {
+    match attempt {
         Ok(guard) => Some(guard),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     }
 }
 
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    if let Some(guard) = scheduled(|| try_lock(mutex)) {
+        return guard;
+    }
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The lock if nobody has it.
+pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    taken(mutex.try_lock())
+}
+
 pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    if let Some(guard) = scheduled(|| taken(lock.try_read())) {
+        return guard;
+    }
     lock.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    if let Some(guard) = scheduled(|| taken(lock.try_write())) {
+        return guard;
+    }
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 

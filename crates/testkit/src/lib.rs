@@ -1,9 +1,11 @@
-//! Development only: raw frames, a scripted peer, faulty disk, simulated disk, temporary directories.
+//! Development only: raw frames, a scripted peer, faulty disk, simulated disk, threads that a seed schedules, temporary
+//! directories.
 
 pub mod disk;
 pub mod frame;
 pub mod peer;
 pub mod random;
+pub mod schedule;
 pub mod sim;
 pub mod wait;
 

@@ -9,16 +9,21 @@
 //! - a sector of 512 bytes holds one of the states that it had since it was last fsynced, independent of other sectors;
 //! - a length is one of those that the file had since then, independent of its bytes;
 //! - changes of names since then may have happened or not, each as a whole; a rename is one change.
+//!
+//! Calls fail where [`SimDisk::set_faults`] or [`SimDisk::set_room`] says so; what a failed fsync means stands in
+//! `sim/faults.rs`.
 
 mod crash;
+mod faults;
 
 pub use crash::Loss;
+pub use faults::{Call, Faults};
 
 use pyrmq_store::fs::{Entry, File, Fs, LockGuard, Space, System};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One kind of fsync that a broken disk only pretends to do: the checker of a fault test must notice.
@@ -28,6 +33,20 @@ pub enum Swallow {
     File(&'static str),
     /// Of directories whose path ends with this.
     Directory(&'static str),
+    /// Of directories below one whose path ends with this.
+    Below(&'static str),
+    /// Of a whole file system.
+    All,
+}
+
+impl Swallow {
+    fn takes_directory(self, path: &Path) -> bool {
+        match self {
+            Self::Directory(name) => path.ends_with(name),
+            Self::Below(name) => path.ancestors().skip(1).any(|above| above.ends_with(name)),
+            Self::File(_) | Self::All => false,
+        }
+    }
 }
 
 /// What was done, in order.
@@ -44,6 +63,10 @@ enum Step {
     Sync(usize),
     SyncDirectory(PathBuf),
     SyncAll,
+    /// An fsync failed: what was written before it is on the disk or not, whatever a later fsync says.
+    Drop(usize),
+    DropAll,
+    Failed(Call, PathBuf),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,12 +94,12 @@ struct World {
     boot: u64,
     space: Space,
     swallow: Option<Swallow>,
-    /// Bytes that may still be written to files of data; `None` for no limit.
+    faults: Option<Faults>,
+    /// Bytes that may still be written; `None` for no limit.
     room: Option<usize>,
+    /// Whether it knows an fsync of the whole file system.
+    syncs_all: bool,
 }
-
-/// Runs of simulated machines so far.
-static BOOTS: AtomicU64 = AtomicU64::new(0);
 
 /// The disk.
 #[derive(Debug, Clone)]
@@ -103,13 +126,15 @@ impl SimDisk {
             journal: Vec::new(),
             locked: BTreeSet::new(),
             now_ms,
-            boot: BOOTS.fetch_add(1, Ordering::Relaxed),
+            boot: 1,
             space: Space {
                 total: 1 << 40,
                 free: 1 << 39,
             },
             swallow: None,
+            faults: None,
             room: None,
+            syncs_all: true,
         };
         Self {
             world: Arc::new(Mutex::new(world)),
@@ -148,6 +173,7 @@ impl SimDisk {
             Step::Write(inode, at, bytes) => {
                 format!("write of {} bytes at {at} to inode {inode}", bytes.len())
             }
+            Step::Failed(call, path) => format!("{call:?} of {} fails", path.display()),
             other => format!("{other:?}"),
         }
     }
@@ -162,10 +188,21 @@ impl SimDisk {
         self.world().now_ms
     }
 
-    /// How many bytes may still be written below directories; the write that finds less brings what fits and fails. `None` for
-    /// no limit.
+    /// How many bytes may still be written; the write that finds less brings what fits and fails. A new name takes
+    /// some, too.
+    /// `None` for no limit.
     pub fn set_room(&self, room: Option<usize>) {
         self.world().room = room;
+    }
+
+    /// From now on these calls fail; `None` for none.
+    pub fn set_faults(&self, faults: Option<Faults>) {
+        self.world().faults = faults;
+    }
+
+    /// Whether it knows an fsync of the whole file system; otherwise that answers `Unsupported`.
+    pub fn set_syncs_all(&self, syncs_all: bool) {
+        self.world().syncs_all = syncs_all;
     }
 
     /// Sets the space that the disk says it has.
@@ -190,6 +227,7 @@ impl Session {
     }
 
     fn enter(&self) -> io::Result<MutexGuard<'_, World>> {
+        crate::schedule::point(false);
         let world = self.disk.world();
         if self.alive.load(Ordering::Acquire) {
             Ok(world)
@@ -212,13 +250,6 @@ struct SimFile {
     session: Session,
     inode: usize,
     path: PathBuf,
-}
-
-impl SimFile {
-    /// Small files that are written over need no new space.
-    fn takes_room(&self) -> bool {
-        self.path.components().count() > 4
-    }
 }
 
 fn not_found() -> io::Error {
@@ -264,27 +295,20 @@ impl File for SimFile {
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut world = self.session.enter()?;
-        let fits = match world.room.as_mut().filter(|_| self.takes_room()) {
-            None => bytes.len(),
-            Some(room) => {
-                let fits = bytes.len().min(*room);
-                *room -= fits;
-                fits
-            }
-        };
+        let (fits, done) = world.part_of(offset, bytes.len(), &self.path);
         let part = bytes.get(..fits).unwrap_or(bytes);
         if !part.is_empty() {
             write(world.inode(self.inode)?, offset, part);
             world.journal.push(Step::Write(self.inode, offset, part.into()));
         }
-        if fits < bytes.len() {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        Ok(())
+        done
     }
 
     fn sync(&self) -> io::Result<()> {
         let mut world = self.session.enter()?;
+        world
+            .call(Call::Sync, &self.path)
+            .inspect_err(|_| world.journal.push(Step::Drop(self.inode)))?;
         let is_swallowed =
             matches!(world.swallow, Some(Swallow::File(part)) if self.path.to_string_lossy().contains(part));
         if !is_swallowed {
@@ -295,6 +319,11 @@ impl File for SimFile {
 
     fn set_length(&self, length: u64) -> io::Result<()> {
         let mut world = self.session.enter()?;
+        world.call(Call::SetLength, &self.path)?;
+        let grows = (world.inode(self.inode)?.bytes.len() as u64) < length;
+        if grows {
+            world.take_name()?;
+        }
         world.inode(self.inode)?.bytes.resize(size(length), 0);
         world.journal.push(Step::SetLength(self.inode, length));
         Ok(())
@@ -308,6 +337,7 @@ impl File for SimFile {
 
     fn clear(&self, from: u64, to: u64) -> io::Result<()> {
         let mut world = self.session.enter()?;
+        world.call(Call::Clear, &self.path)?;
         clear(world.inode(self.inode)?, from, to);
         world.journal.push(Step::Clear(self.inode, from, to));
         Ok(())
@@ -346,11 +376,13 @@ impl Fs for Session {
         if world.names.get(path.parent().ok_or_else(not_found)?) != Some(&Node::Directory) {
             return Err(not_found());
         }
+        world.call(Call::Create, path)?;
         if let Ok(inode) = world.file(path) {
             world.inode(inode)?.bytes.clear();
             world.journal.push(Step::SetLength(inode, 0));
             return Ok(self.handle(inode, path));
         }
+        world.take_name()?;
         let inode = world.inodes.len();
         let modified_ms = world.now_ms;
         world.inodes.push(Inode {
@@ -370,6 +402,7 @@ impl Fs for Session {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut world = self.enter()?;
+        world.call(Call::Rename, from)?;
         let node = world.names.remove(from).ok_or_else(not_found)?;
         world.names.insert(to.to_owned(), node);
         world.journal.push(Step::Rename(from.to_owned(), to.to_owned()));
@@ -379,6 +412,7 @@ impl Fs for Session {
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut world = self.enter()?;
         world.file(path)?;
+        world.call(Call::Remove, path)?;
         world.names.remove(path);
         world.journal.push(Step::Remove(path.to_owned()));
         Ok(())
@@ -389,6 +423,7 @@ impl Fs for Session {
         if world.has_children(path) {
             return Err(io::ErrorKind::DirectoryNotEmpty.into());
         }
+        world.call(Call::RemoveDirectory, path)?;
         world.names.remove(path).ok_or_else(not_found)?;
         world.journal.push(Step::RemoveDirectory(path.to_owned()));
         Ok(())
@@ -402,6 +437,8 @@ impl Fs for Session {
             .map(Path::to_owned)
             .collect();
         for directory in missing.into_iter().rev() {
+            world.call(Call::MakeDirectory, &directory)?;
+            world.take_name()?;
             world.names.insert(directory.clone(), Node::Directory);
             world.journal.push(Step::MakeDirectory(directory));
         }
@@ -413,7 +450,8 @@ impl Fs for Session {
         if world.names.get(path) != Some(&Node::Directory) {
             return Err(not_found());
         }
-        if !matches!(world.swallow, Some(Swallow::Directory(name)) if path.ends_with(name)) {
+        world.call(Call::SyncDirectory, path)?;
+        if !world.swallow.is_some_and(|swallow| swallow.takes_directory(path)) {
             world.journal.push(Step::SyncDirectory(path.to_owned()));
         }
         Ok(())
@@ -453,8 +491,17 @@ impl Fs for Session {
         Ok(self.enter()?.space)
     }
 
-    fn sync_all(&self, _path: &Path) -> io::Result<()> {
-        self.enter()?.journal.push(Step::SyncAll);
+    fn sync_all(&self, path: &Path) -> io::Result<()> {
+        let mut world = self.enter()?;
+        if !world.syncs_all {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        world
+            .call(Call::SyncAll, path)
+            .inspect_err(|_| world.journal.push(Step::DropAll))?;
+        if world.swallow != Some(Swallow::All) {
+            world.journal.push(Step::SyncAll);
+        }
         Ok(())
     }
 

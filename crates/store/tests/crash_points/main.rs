@@ -12,36 +12,82 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod harm;
+mod known;
 mod oracle;
+mod sent;
+#[cfg(debug_assertions)]
+mod threads;
 mod workload;
 
 use oracle::{Crash, check};
+use pyrmq_store::Options;
 use pyrmq_testkit::sim::{Loss, Swallow};
 use pyrmq_testkit::{Random, SimDisk};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
-use workload::Run;
+use workload::{History, Kind, Run};
 
 /// Crash points of one run.
 const POINTS_A_RUN: usize = 40;
 /// Things done in one run.
 const DONE_A_RUN: usize = 220;
+/// Points of the ordinary tests.
+const POINTS: usize = 1000;
+#[cfg(debug_assertions)]
+const POINTS_OF_THREADS: usize = 1000;
+/// So many failed runs end a test.
+const MOST_FAILURES: usize = 5;
 
-/// One run and its crash points; the first thing that does not hold, with what is needed to see it again.
-fn run(seed: u64, points: usize, swallow: Option<Swallow>) -> Result<(), String> {
+/// A run of one seed: its crash points, and what the disk only pretends to do.
+type Runs = fn(u64, usize, Option<Swallow>) -> Result<(), String>;
+
+fn disk(swallow: Option<Swallow>) -> SimDisk {
     let disk = SimDisk::default();
     if let Some(what) = swallow {
         disk.swallow(what);
     }
-    let mut run = Run::new(seed, disk);
-    run.go(DONE_A_RUN);
+    disk
+}
+
+/// One thread, on a disk that fails now and then.
+fn run(seed: u64, points: usize, swallow: Option<Swallow>) -> Result<(), String> {
+    let kind = Kind::of(seed);
+    let kind = Kind {
+        // What is swallowed has to be noticed by itself.
+        has_faults: kind.has_faults && swallow.is_none(),
+        ..kind
+    };
+    let mut run = Run::new(seed, kind, disk(swallow));
+    let done = run.go(DONE_A_RUN);
+    done.map_err(|what| format!("seed {seed}, {:?}: {what}", run.kind))?;
+    let (disk, history) = (&run.disk, &run.history);
+    crash(seed, points, (disk, history), (&run.options, run.kind))
+}
+
+/// Several threads.
+#[cfg(debug_assertions)]
+fn run_threads(seed: u64, points: usize, swallow: Option<Swallow>) -> Result<(), String> {
+    let run = threads::run(seed, disk(swallow)).map_err(|what| format!("threads, seed {seed}: {what}"))?;
+    let (disk, history) = (&run.disk, &run.history);
+    crash(seed, points, (disk, history), (&run.options, run.kind)).map_err(|what| format!("threads, {what}"))
+}
+
+/// The crash points of a run; the first thing that does not hold, with what is needed to see it again.
+fn crash(
+    seed: u64,
+    points: usize,
+    (disk, history): (&SimDisk, &History),
+    (options, kind): (&Options, Kind),
+) -> Result<(), String> {
     let mut random = Random::of(&[seed, 3]);
     for _ in 0..points {
-        let steps = random.below(run.disk.steps() + 1);
+        let steps = random.below(disk.steps() + 1);
         let loss = *random.choose(&Loss::ALL).unwrap();
-        let after = run.disk.crash(steps, loss, random.next());
-        let harmed = if random.one_in(4) {
+        let after = disk.crash(steps, loss, random.next());
+        // Where nothing but the log can tell that files are gone, and it is not asked, nothing tells.
+        let tells = kind.syncs_all || options.compare_bytes > 0;
+        let harmed = if random.one_in(4) && tells {
             harm::a_queue(&after, &mut random)
         } else {
             None
@@ -50,21 +96,22 @@ fn run(seed: u64, points: usize, swallow: Option<Swallow>) -> Result<(), String>
             .as_ref()
             .map_or_else(String::new, |harm| format!(", {harm:?}"));
         let crash = Crash {
-            history: &run.history,
+            history,
             steps,
             is_kill: loss == Loss::Nothing,
-            options: &run.options,
+            options,
+            kind,
             harmed: harmed.map(|harm| harm.queue),
         };
         check(&crash, &after, &mut random).map_err(|what| {
             if number("PYRMQ_FAULT_SEED").is_some() {
-                (1..=steps).for_each(|step| eprintln!("{step:6} {}", run.disk.describe(step)));
+                (1..=steps).for_each(|step| eprintln!("{step:6} {}", disk.describe(step)));
             }
             format!(
-                "seed {seed}, crash behind step {steps} of {} ({}), {loss:?} lost{about_harm}: {what}\nbefore it:\n{}",
-                run.disk.steps(),
-                run.disk.describe(steps),
-                run.history.last_told(steps)
+                "seed {seed}, {kind:?}, crash behind step {steps} of {} ({}), {loss:?} lost{about_harm}: {what}\nbefore it:\n{}",
+                disk.steps(),
+                disk.describe(steps),
+                history.last_told(steps)
             )
         })?;
     }
@@ -77,40 +124,35 @@ fn number(name: &str) -> Option<u64> {
         .map(|text| text.parse().expect("a number"))
 }
 
-/// Takes so many points over runs of consecutive seeds, on all processors.
-fn take(points: usize, show: bool) {
+/// Takes so many points over runs of seeds, on all processors: those that failed once, then consecutive ones from
+/// `first` on.
+fn take(runs: Runs, points: usize, first: Option<u64>, failed_once: &[u64]) {
     if let Some(seed) = number("PYRMQ_FAULT_SEED") {
         eprintln!("crash points: seed {seed}");
-        return run(seed, POINTS_A_RUN, None).unwrap_or_else(|what| panic!("{what}"));
+        return runs(seed, POINTS_A_RUN, None).unwrap_or_else(|what| panic!("{what}"));
     }
     let points = number("PYRMQ_FAULT_POINTS").map_or(points, |points| usize::try_from(points).unwrap());
-    let runs = points.div_ceil(POINTS_A_RUN);
-    // Time makes the first seed of a long run; the short one is the same every time.
-    let first = if show {
-        u64::try_from(pyrmq_remoting::clock::now_ms()).unwrap() % 1_000_000_000
-    } else {
-        0
-    };
+    let (show, first) = (first.is_none(), first.unwrap_or_else(new_seed));
+    let count = points.div_ceil(POINTS_A_RUN) as u64;
+    let seeds: Vec<u64> = failed_once.iter().copied().chain(first..first + count).collect();
     eprintln!("crash points: {points} from seed {first} on");
-    let (next, done) = (AtomicU64::new(first), AtomicUsize::new(0));
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let (start, failures) = (Instant::now(), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first + runs as u64 || failures.lock().unwrap().len() >= 5 {
-                        return;
-                    }
-                    if let Err(what) = run(seed, POINTS_A_RUN, None) {
+                while failures.lock().unwrap().len() < MOST_FAILURES
+                    && let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed))
+                {
+                    if let Err(what) = runs(*seed, POINTS_A_RUN, None) {
                         eprintln!("{what}");
                         failures.lock().unwrap().push(what);
                     }
                     let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-                    if show && (done.is_multiple_of(25) || done == runs) {
+                    if show && (done.is_multiple_of(25) || done == seeds.len()) {
                         eprintln!(
-                            "{} of {points} points, {:.0} s",
-                            (done * POINTS_A_RUN).min(points),
+                            "{} points, {:.0} s",
+                            done * POINTS_A_RUN,
                             start.elapsed().as_secs_f64()
                         );
                     }
@@ -127,26 +169,51 @@ fn take(points: usize, show: bool) {
     );
 }
 
+/// Time makes the first seed of a long run; the ordinary tests take the same ones every time.
+fn new_seed() -> u64 {
+    u64::try_from(pyrmq_remoting::clock::now_ms()).unwrap() % 1_000_000_000
+}
+
 #[test]
-fn nothing_acknowledged_is_lost_at_some_hundred_crash_points() {
-    take(480, false);
+fn nothing_acknowledged_is_lost_at_a_thousand_crash_points() {
+    take(run, POINTS, Some(0), known::SEEDS);
 }
 
 #[test]
 #[ignore = "make faults: some minutes"]
 fn nothing_acknowledged_is_lost_at_ten_thousand_crash_points() {
-    take(10_000, true);
+    take(run, 10_000, None, known::SEEDS);
 }
 
-/// A disk that pretends to do one kind of fsync: the oracle has to notice within some runs.
+#[cfg(debug_assertions)]
+#[test]
+fn nothing_acknowledged_is_lost_where_two_threads_put_while_others_clean_and_delete() {
+    take(run_threads, POINTS_OF_THREADS, Some(0), known::SEEDS_OF_THREADS);
+}
+
+#[cfg(debug_assertions)]
+#[test]
+#[ignore = "make faults: some minutes"]
+fn nothing_acknowledged_is_lost_where_threads_race_at_some_thousand_crash_points() {
+    take(run_threads, 5000, None, known::SEEDS_OF_THREADS);
+}
+
+/// A disk that pretends to do one kind of fsync: the oracle has to notice within some runs, by one of these losses.
 fn is_noticed(swallow: Swallow, by: &[&str]) {
-    let found = (0..30).find_map(|seed| run(seed, POINTS_A_RUN, Some(swallow)).err());
+    let found = (0..MOST_RUNS).find_map(|seed| {
+        let found = run(seed, POINTS_A_RUN, Some(swallow)).err()?;
+        eprintln!("{swallow:?}: {}", found.lines().next().unwrap_or_default());
+        Some(found)
+    });
     let found = found.unwrap_or_else(|| panic!("{swallow:?} was never noticed"));
     assert!(
         by.iter().any(|text| found.contains(text)),
         "{swallow:?} was noticed by another loss: {found}"
     );
 }
+
+/// Runs in which a missing fsync must be noticed.
+const MOST_RUNS: u64 = 60;
 
 #[test]
 fn the_oracle_notices_a_log_that_is_never_flushed() {
@@ -167,8 +234,51 @@ fn the_oracle_notices_queues_that_are_never_flushed() {
 }
 
 #[test]
+fn the_oracle_notices_queues_whose_names_are_never_flushed() {
+    is_noticed(Swallow::Below("consumequeue"), &["the log has", "goes on at"]);
+}
+
+#[test]
+fn the_oracle_notices_file_systems_that_are_never_flushed() {
+    is_noticed(Swallow::All, &["the log has", "goes on at", "came back"]);
+}
+
+#[test]
+fn the_oracle_notices_roots_whose_names_are_never_flushed() {
+    is_noticed(
+        Swallow::Directory("store"),
+        &["lost: ", "came back", "the log has"],
+    );
+}
+
+#[test]
+fn the_oracle_notices_checkpoints_that_are_never_flushed() {
+    is_noticed(Swallow::File("/checkpoint"), &[""]);
+}
+
+#[test]
+fn the_oracle_notices_abort_files_that_are_never_flushed() {
+    is_noticed(Swallow::File("/abort"), &[""]);
+}
+
+#[test]
+fn the_oracle_notices_ends_of_queues_that_are_never_flushed() {
+    is_noticed(Swallow::File("/queueEnds"), &["the log has", "goes on at"]);
+}
+
+#[test]
 fn the_oracle_notices_deletions_that_are_never_flushed() {
     is_noticed(Swallow::File("/deletedTopics"), &["came back"]);
+}
+
+#[test]
+fn the_oracle_notices_an_index_that_is_never_flushed() {
+    is_noticed(Swallow::File("/index/"), &["the index"]);
+}
+
+#[test]
+fn the_oracle_notices_an_index_whose_names_are_never_flushed() {
+    is_noticed(Swallow::Directory("index"), &["the index"]);
 }
 
 #[test]
@@ -184,8 +294,8 @@ fn the_oracle_notices_configurations_whose_renames_are_never_flushed() {
 #[test]
 fn a_seed_replays_exactly() {
     let steps = |seed| {
-        let mut run = Run::new(seed, SimDisk::default());
-        run.go(60);
+        let mut run = Run::new(seed, Kind::of(seed), SimDisk::default());
+        run.go(60).unwrap();
         (
             run.disk.steps(),
             run.history.puts.last().map(|put| put.bytes.clone()),

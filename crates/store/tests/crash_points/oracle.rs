@@ -1,28 +1,30 @@
 //! What must be true of a store after a crash. `docs/store.md` promises the same in words.
 //!
 //! 1. It opens.
-//! 2. Nothing is invented: every record is one that was put, with its bytes, at its position.
+//! 2. Nothing is invented: every record is one that was put, with its bytes, at its position; or one whose put failed
+//!    because the disk did, which may be there or not.
 //! 3. What was acknowledged as durable is there; after a kill everything that was acknowledged.
 //! 4. No record in front of the end is missing, and no segment is gone that retention did not take.
 //! 5. Each queue has exactly the log's records of it, in order, and goes on behind the newest acknowledged index. A topic does not
 //!    come back after an acknowledged deletion; one under way took all of its queue or nothing. Files of a queue that somebody deleted
 //!    or shortened after the crash change nothing of that, except where a queue without records goes on.
-//! 6. The key index finds each record once.
+//!    A reader that filters gets exactly those with its tag.
+//! 6. The key index finds each record once by its unique key, and by each of its keys and its tag.
 //! 7. A configuration file has the last text that was saved, or the one that was being saved.
 //! 8. New messages can be put, and a second start, clean or not, finds all of the above again.
 
 use crate::common::props;
-use crate::workload::{History, NEVER, Put, QUEUES, ROOT, Span, message, open};
+use crate::sent::Sent;
+use crate::workload::{History, Kind, NEVER, Outcome, Put, ROOT, Span, TOPICS, Unknown, open};
 use pyrmq_remoting::message::record::records;
+use pyrmq_remoting::message::{Record, java_hash};
 use pyrmq_store::{Chore, Get, GetStatus, KeyKind, KeyQuery, Options, Store, TagFilter, config_file};
 use pyrmq_testkit::sim::{Loss, Session};
 use pyrmq_testkit::{Random, SimDisk};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-type Outcome<T> = Result<T, String>;
 
 /// A moment of a history at which the disk stopped.
 pub(crate) struct Crash<'h> {
@@ -31,6 +33,7 @@ pub(crate) struct Crash<'h> {
     /// True when only the process ended.
     pub(crate) is_kill: bool,
     pub(crate) options: &'h Options,
+    pub(crate) kind: Kind,
     /// A queue whose files were deleted or shortened after it.
     pub(crate) harmed: Option<(String, i32)>,
 }
@@ -49,7 +52,7 @@ pub(crate) fn check(crash: &Crash<'_>, disk: &SimDisk, random: &mut Random) -> O
     let store = store.map_err(|error| format!("the store does not open: {error}"))?;
     let found = crash.look(&session, &store, true)?;
     let mut history = crash.after(found);
-    go_on(&store, disk, &mut history)?;
+    go_on(&store, disk, crash.kind, &mut history)?;
     let (is_kill, steps, next) = match random.below(4) {
         0 => {
             store
@@ -67,6 +70,7 @@ pub(crate) fn check(crash: &Crash<'_>, disk: &SimDisk, random: &mut Random) -> O
                 steps: disk.steps(),
                 is_kill: true,
                 options: crash.options,
+                kind: crash.kind,
                 harmed: None,
             };
             drop(store);
@@ -90,6 +94,7 @@ pub(crate) fn check(crash: &Crash<'_>, disk: &SimDisk, random: &mut Random) -> O
         steps,
         is_kill,
         options: crash.options,
+        kind: crash.kind,
         harmed: None,
     };
     let (session, store) = open(&next, crash.options);
@@ -102,16 +107,23 @@ pub(crate) fn check(crash: &Crash<'_>, disk: &SimDisk, random: &mut Random) -> O
 }
 
 /// Puts a message into every queue, flushes, and notes that in the history.
-fn go_on(store: &Store, disk: &SimDisk, history: &mut History) -> Outcome<()> {
-    for topic in ["A", "B", "Doomed"] {
-        for queue in 0..QUEUES {
+fn go_on(store: &Store, disk: &SimDisk, kind: Kind, history: &mut History) -> Outcome<()> {
+    for topic in TOPICS {
+        for queue in 0..kind.queues(topic) {
             let expected = store.max_offset(topic, queue);
             let end = store.health().max_physical_offset;
             let key = format!("new-{topic}-{queue}");
-            let properties = props(&[("UNIQ_KEY", &key)]);
+            let sent = Sent {
+                topic: topic.to_owned(),
+                queue,
+                body: b"new".to_vec(),
+                properties: props(&[("UNIQ_KEY", &key), ("TAGS", "t"), ("KEYS", "k1")]),
+                key,
+                is_hidden: false,
+            };
             let began = disk.steps();
             let stored = store
-                .put(&message(topic, queue, b"new", &properties, &key))
+                .put(&sent.message())
                 .map_err(|error| format!("nothing can be put: {error}"))?;
             ensure!(
                 stored.queue_offset == expected,
@@ -126,14 +138,11 @@ fn go_on(store: &Store, disk: &SimDisk, history: &mut History) -> Outcome<()> {
             let durable = Arc::new(AtomicUsize::new(NEVER));
             let bytes = store.record_at(stored.physical_offset).ok().flatten();
             history.puts.push(Put {
+                sent: Arc::new(sent),
                 position: stored.physical_offset,
-                bytes: bytes.ok_or("a new record cannot be read")?.to_vec(),
-                topic: topic.to_owned(),
-                queue,
+                bytes: bytes.ok_or("a new record cannot be read")?.to_vec().into(),
                 index: expected,
                 life: NEVER,
-                is_hidden: false,
-                key,
                 began,
                 in_memory: disk.steps(),
                 durable: Arc::clone(&durable),
@@ -173,12 +182,18 @@ impl Crash<'_> {
     }
 
     /// Checks everything; gives back the records that are there.
-    fn look<'c>(&'c self, session: &Session, store: &Store, is_first: bool) -> Outcome<Vec<&'c Put>> {
+    fn look(&self, session: &Session, store: &Store, is_first: bool) -> Outcome<Vec<Put>> {
         let found = self.log(store)?;
         self.acknowledged(store, &found)?;
-        for topic in ["A", "B", "Doomed"] {
-            for queue in 0..QUEUES {
-                self.queue(store, &found, (topic, queue), is_first)?;
+        let mut queues: BTreeMap<(&str, i32), Vec<&Put>> = BTreeMap::new();
+        for put in found.iter().filter(|put| !put.sent.is_hidden) {
+            let queue = (put.sent.topic.as_str(), put.sent.queue);
+            queues.entry(queue).or_default().push(put);
+        }
+        for topic in TOPICS {
+            for queue in 0..self.kind.queues(topic) {
+                let put = queues.get(&(topic, queue)).map_or(&[][..], Vec::as_slice);
+                self.queue(store, put, (topic, queue), is_first)?;
             }
         }
         if is_first {
@@ -189,7 +204,7 @@ impl Crash<'_> {
     }
 
     /// Every record from the log's start to its end.
-    fn log<'c>(&'c self, store: &Store) -> Outcome<Vec<&'c Put>> {
+    fn log(&self, store: &Store) -> Outcome<Vec<Put>> {
         let known: BTreeMap<i64, &Put> = self
             .history
             .puts
@@ -206,21 +221,54 @@ impl Crash<'_> {
                 at = (at / segment + 1) * segment;
                 continue;
             };
-            let Some(put) = known.get(&at) else {
-                return Err(format!("invented: a record at {at} that was never put there"));
+            let put = match known.get(&at) {
+                Some(put) if bytes == *put.bytes => (*put).clone(),
+                put => match self.of_failed_put(at, &bytes) {
+                    Some(put) => put,
+                    None => {
+                        return Err(match put {
+                            Some(put) => {
+                                format!("the record at {at} ({}) is not what was put", put.sent.key)
+                            }
+                            None => format!("invented: a record at {at} that was never put there"),
+                        });
+                    }
+                },
             };
-            ensure!(
-                bytes == put.bytes,
-                "the record at {at} ({}) is not what was put",
-                put.key
-            );
-            found.push(*put);
+            found.push(put);
             at += i64::try_from(bytes.len()).unwrap();
         }
         Ok(found)
     }
 
-    fn acknowledged(&self, store: &Store, found: &[&Put]) -> Outcome<()> {
+    /// The record of a put that failed, which may be there all the same.
+    fn of_failed_put(&self, position: i64, bytes: &[u8]) -> Option<Put> {
+        let record = Record::decode(bytes).ok()?;
+        let key = record.properties.get("UNIQ_KEY")?;
+        let Unknown {
+            sent,
+            life,
+            began,
+            until,
+        } = self.history.unknown.get(key)?;
+        let is_it = record.body == sent.body.as_slice()
+            && record.properties.as_bytes() == sent.properties.as_bytes()
+            && (record.topic, record.queue_id) == (sent.topic.as_str(), sent.queue)
+            && record.physical_offset == position
+            && (*began..*until).contains(&self.steps.saturating_sub(1));
+        is_it.then(|| Put {
+            sent: Arc::clone(sent),
+            position,
+            bytes: bytes.into(),
+            index: record.queue_offset,
+            life: *life,
+            began: *began,
+            in_memory: NEVER,
+            durable: Arc::new(AtomicUsize::new(NEVER)),
+        })
+    }
+
+    fn acknowledged(&self, store: &Store, found: &[Put]) -> Outcome<()> {
         let start = store.health().min_physical_offset;
         let began = |span: &&Span<i64>| span.began < self.steps || span.done <= self.steps;
         let deleted_to = self
@@ -246,9 +294,9 @@ impl Crash<'_> {
             ensure!(
                 put.position < start || there.contains(&put.position),
                 "lost: {} {}-{} index {} at {} was acknowledged as {level}; the log is {start}..{}",
-                put.key,
-                put.topic,
-                put.queue,
+                put.sent.key,
+                put.sent.topic,
+                put.sent.queue,
                 put.index,
                 put.position,
                 store.health().max_physical_offset
@@ -265,10 +313,7 @@ impl Crash<'_> {
         is_first: bool,
     ) -> Outcome<()> {
         let mut expected: Vec<&Put> = Vec::new();
-        for put in found
-            .iter()
-            .filter(|put| put.topic == topic && put.queue == queue && !put.is_hidden)
-        {
+        for put in found {
             if put.index == 0 {
                 expected.clear();
             }
@@ -284,11 +329,11 @@ impl Crash<'_> {
         let (begun, done) = (last(|span| span.began), last(|span| span.done));
         let is_left = |put: &Put, deletion: Option<usize>| deletion.is_none_or(|life| put.life > life);
         let (min, max) = (store.min_offset(topic, queue), store.max_offset(topic, queue));
-        let actual = read(store, topic, queue)?;
+        let actual = read(store, topic, queue, TagFilter::All)?;
         for (index, bytes) in &actual {
             let put = found
                 .iter()
-                .find(|put| put.bytes == *bytes && put.index == *index && put.topic == topic);
+                .find(|put| *put.bytes == **bytes && put.index == *index);
             let Some(put) = put else {
                 return Err(format!("{name} has at index {index} what is not in the log"));
             };
@@ -297,10 +342,21 @@ impl Crash<'_> {
                 "came back: {name} has at index {index} what an acknowledged deletion took"
             );
         }
-        let is_made_again = |put: &Put| put.topic == topic && is_left(put, done) && put.began <= self.steps;
+        let is_made_again =
+            |put: &Put| put.sent.topic == topic && is_left(put, done) && put.began <= self.steps;
+        let is_made_by_failed = || {
+            let mut unknown = self.history.unknown.values();
+            unknown.any(|put| {
+                put.sent.topic == topic && done.is_none_or(|done| put.life > done) && put.began <= self.steps
+            })
+        };
         // Later looks know only the puts that were found: one that was lost may have made the topic again.
         ensure!(
-            !is_first || done.is_none() || max == 0 || self.history.puts.iter().any(is_made_again),
+            !is_first
+                || done.is_none()
+                || max == 0
+                || self.history.puts.iter().any(is_made_again)
+                || is_made_by_failed(),
             "came back: {name} was deleted and ends at {max}"
         );
         expected.retain(|put| is_left(put, done));
@@ -319,7 +375,7 @@ impl Crash<'_> {
                 && actual
                     .iter()
                     .zip(&expected)
-                    .all(|(actual, put)| actual.0 == put.index && actual.1 == put.bytes),
+                    .all(|(actual, put)| actual.0 == put.index && actual.1 == *put.bytes),
             "{name} has indexes {:?} ({min}..{max}), the log has {:?}",
             actual.iter().map(|unit| unit.0).collect::<Vec<_>>(),
             positions(&expected)
@@ -328,7 +384,7 @@ impl Crash<'_> {
             .history
             .puts
             .iter()
-            .filter(|put| put.topic == topic && put.queue == queue && !put.is_hidden)
+            .filter(|put| put.sent.topic == topic && put.sent.queue == queue && !put.sent.is_hidden)
             .filter(|put| is_left(put, if is_taken { begun } else { done }))
             .filter(|put| put.life >= life.unwrap_or(0) && put.is_durable(self.steps))
             .map(|put| put.index + 1)
@@ -343,7 +399,7 @@ impl Crash<'_> {
             is_forgotten || max >= next.unwrap_or(0),
             "{name} goes on at {max} although index {next:?} was reached"
         );
-        Ok(())
+        tags(store, (topic, queue), &expected)
     }
 
     fn configs(&self, session: &Session) -> Outcome<()> {
@@ -372,16 +428,17 @@ impl Crash<'_> {
     }
 
     /// The history of the disk that was found: what is there is durable.
-    fn after(&self, found: Vec<&Put>) -> History {
+    fn after(&self, found: Vec<Put>) -> History {
         let puts = found.into_iter().map(|put| Put {
             began: 0,
             in_memory: 0,
             durable: Arc::default(),
-            ..put.clone()
+            ..put
         });
         let now = |began: usize| if began <= self.steps { 0 } else { NEVER };
         History {
             puts: puts.collect(),
+            unknown: BTreeMap::new(),
             deletions: self
                 .history
                 .deletions
@@ -409,7 +466,7 @@ impl Crash<'_> {
     }
 }
 
-fn read(store: &Store, topic: &str, queue: i32) -> Outcome<Vec<(i64, Vec<u8>)>> {
+fn read(store: &Store, topic: &str, queue: i32, tags: TagFilter<'_>) -> Outcome<Vec<(i64, Vec<u8>)>> {
     let (mut all, mut offset) = (Vec::new(), store.min_offset(topic, queue));
     loop {
         let got = store
@@ -419,9 +476,13 @@ fn read(store: &Store, topic: &str, queue: i32) -> Outcome<Vec<(i64, Vec<u8>)>> 
                 offset,
                 max_count: 32,
                 max_bytes: 1 << 20,
-                tags: TagFilter::All,
+                tags,
             })
             .map_err(|error| format!("{topic}-{queue} at {offset}: {error}"))?;
+        if got.status == GetStatus::NoMatchedMessage && got.next_offset > offset {
+            offset = got.next_offset;
+            continue;
+        }
         if got.status != GetStatus::Found {
             ensure!(
                 offset == store.max_offset(topic, queue),
@@ -441,33 +502,72 @@ fn read(store: &Store, topic: &str, queue: i32) -> Outcome<Vec<(i64, Vec<u8>)>> 
     }
 }
 
-fn keys(store: &Store, found: &[&Put]) -> Outcome<()> {
+/// A reader that filters gets what has its tag, by the codes in the queue.
+fn tags(store: &Store, (topic, queue): (&str, i32), expected: &[&Put]) -> Outcome<()> {
+    let mut by_code: BTreeMap<i32, Vec<i64>> = BTreeMap::new();
+    for put in expected {
+        let tag = put.sent.property("TAGS");
+        let code = java_hash::tags_code(tag.as_deref());
+        by_code
+            .entry(i32::try_from(code).unwrap())
+            .or_default()
+            .push(put.index);
+    }
+    for (code, expected) in by_code {
+        let got = read(store, topic, queue, TagFilter::Codes(&[code]))?;
+        let got: Vec<i64> = got.iter().map(|(index, _)| *index).collect();
+        ensure!(
+            got == expected,
+            "{topic}-{queue}: the filter {code} lets indexes {got:?} through instead of {expected:?}"
+        );
+    }
+    Ok(())
+}
+
+/// How a record is found.
+const KINDS: [KeyKind; 3] = [KeyKind::Unique, KeyKind::Key, KeyKind::Tag];
+
+/// Every record is found by each of its keys, once.
+fn keys(store: &Store, found: &[Put]) -> Outcome<()> {
     store
         .run(Chore::Index)
         .map_err(|error| format!("the index: {error}"))?;
-    let count = found.len();
-    for put in found
-        .iter()
-        .take(2)
-        .chain(found.iter().skip(count.saturating_sub(3)))
-        .chain(found.get(count / 2))
-    {
+    let mut wanted: BTreeMap<(&str, usize, String), BTreeSet<i64>> = BTreeMap::new();
+    for put in found {
+        let topic = put.sent.topic.as_str();
+        let mut has = |kind, key: String| {
+            let places = wanted.entry((topic, kind, key)).or_default();
+            places.insert(put.position);
+        };
+        has(0, put.sent.key.clone());
+        let keys = put.sent.property("KEYS").unwrap_or_default();
+        for key in keys.split(' ').filter(|key| !key.is_empty()) {
+            has(1, key.to_owned());
+        }
+        if let Some(tag) = put.sent.property("TAGS") {
+            has(2, tag);
+        }
+    }
+    for ((topic, kind, key), expected) in wanted {
         let hits = store
             .query(&KeyQuery {
-                topic: &put.topic,
-                key: &put.key,
-                kind: KeyKind::Unique,
-                max_count: 10,
+                topic,
+                key: &key,
+                kind: KINDS[kind],
+                max_count: 10_000,
                 begin_ms: 0,
                 end_ms: i64::MAX,
             })
             .map_err(|error| format!("the index: {error}"))?;
+        let mut got: Vec<i64> = records(&hits.body)
+            .map(|record| record.map(|record| record.physical_offset))
+            .collect::<Result<_, _>>()
+            .map_err(|error| format!("the index: {error}"))?;
+        got.sort_unstable();
         ensure!(
-            hits.count == 1 && hits.body == put.bytes,
-            "the index finds {} records for {} at {}",
-            hits.count,
-            put.key,
-            put.position
+            got.iter().eq(&expected),
+            "the index finds records at {got:?} for {:?} {key:?} of {topic} instead of {expected:?}",
+            KINDS[kind]
         );
     }
     Ok(())

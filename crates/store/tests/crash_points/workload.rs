@@ -1,32 +1,63 @@
 //! A seeded run over a simulated disk, and what was acknowledged when.
 
-use crate::common::{host, props};
-use pyrmq_remoting::message::{java_hash, sys_flag};
-use pyrmq_store::{Batch, BatchItem, Chore, FlushDiskType, Message, Options, Store, Stored, config_file};
-use pyrmq_testkit::sim::Session;
+use crate::common::host;
+use crate::known::{FAILING, FULL_CALLS, NUL_IN_PROPERTIES};
+use crate::sent::Sent;
+use pyrmq_store::{Batch, BatchItem, Chore, FlushDiskType, Options, Store, StoreError, Stored, config_file};
+use pyrmq_testkit::sim::{Faults, Session};
 use pyrmq_testkit::{Random, SimDisk};
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 pub(crate) const ROOT: &str = "/data/store";
-pub(crate) const QUEUES: i32 = 2;
+pub(crate) const TOPICS: [&str; 3] = ["A", "B", "Doomed"];
 const CONFIGS: [&str; 2] = ["topics.json", "subscriptionGroup.json"];
 pub(crate) const NEVER: usize = usize::MAX;
+
+pub(crate) type Outcome<T> = Result<T, String>;
+
+/// What is special about the run of a seed.
+#[derive(Debug, Clone, Copy)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
+pub(crate) struct Kind {
+    /// Two hundred queues and more, so that one fsync of the file system stands for theirs.
+    pub(crate) is_wide: bool,
+    /// Calls fail now and then.
+    pub(crate) has_faults: bool,
+    /// Zero bytes in keys, tags and properties.
+    pub(crate) has_nul: bool,
+    /// The disk knows no fsync of the whole file system, so that no start makes everything durable by the way.
+    pub(crate) syncs_all: bool,
+}
+
+impl Kind {
+    pub(crate) fn of(seed: u64) -> Self {
+        let mut random = Random::of(&[seed, 4]);
+        Self {
+            is_wide: random.one_in(8),
+            has_faults: random.one_in(3),
+            has_nul: random.one_in(3) && NUL_IN_PROPERTIES,
+            syncs_all: !random.one_in(3),
+        }
+    }
+
+    pub(crate) fn queues(self, topic: &str) -> i32 {
+        if self.is_wide && topic != "B" { 100 } else { 2 }
+    }
+}
 
 /// A record that was put, with the steps of the disk at which that began and was acknowledged.
 #[derive(Debug, Clone)]
 pub(crate) struct Put {
+    pub(crate) sent: Arc<Sent>,
     pub(crate) position: i64,
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) topic: String,
-    pub(crate) queue: i32,
+    pub(crate) bytes: Arc<[u8]>,
     pub(crate) index: i64,
     /// How often the topic had been deleted.
     pub(crate) life: usize,
-    pub(crate) is_hidden: bool,
-    pub(crate) key: String,
     pub(crate) began: usize,
     pub(crate) in_memory: usize,
     pub(crate) durable: Arc<AtomicUsize>,
@@ -38,11 +69,24 @@ impl Put {
     }
 }
 
+/// A put that failed.
+#[derive(Debug, Clone)]
+pub(crate) struct Unknown {
+    pub(crate) sent: Arc<Sent>,
+    pub(crate) life: usize,
+    pub(crate) began: usize,
+    /// Behind this step it is certainly not there. Where the disk was full that is so once the next message is stored:
+    /// what the failed
+    /// one left is durably zero before that is written.
+    pub(crate) until: usize,
+}
+
 /// Something that took from one step of the disk to another.
 #[derive(Debug, Clone)]
 pub(crate) struct Span<T> {
     pub(crate) what: T,
     pub(crate) began: usize,
+    /// [`NEVER`] for what failed: it may have been done.
     pub(crate) done: usize,
 }
 
@@ -50,6 +94,8 @@ pub(crate) struct Span<T> {
 #[derive(Debug, Default)]
 pub(crate) struct History {
     pub(crate) puts: Vec<Put>,
+    /// Puts that failed when the disk did, by unique key: the record may be there.
+    pub(crate) unknown: BTreeMap<String, Unknown>,
     /// Topic and the life that ended.
     pub(crate) deletions: Vec<Span<(String, usize)>>,
     /// The log's start after a retention round.
@@ -67,7 +113,12 @@ pub(crate) fn options(seed: u64) -> Options {
     options.queue_file_bytes = *random.choose(&[200, 1000, 2000]).unwrap();
     options.index_slots = 20;
     options.index_entries = *random.choose(&[20, 60, 300]).unwrap();
+    options.max_query_count = 10_000;
     options.file_reserved_hours = 0;
+    // On a busy machine a test's thread may have to wait for long.
+    (options.busy_ms, options.send_wait_ms) = (600_000, 600_000);
+    // Never by how long an fsync took: two runs of one seed do the same.
+    options.flush_inline_below_us = 0;
     if random.one_in(2) {
         options.flush = FlushDiskType::Sync;
     }
@@ -75,13 +126,13 @@ pub(crate) fn options(seed: u64) -> Options {
         // As with a log that is too large for it: what is noted has to tell.
         options.compare_bytes = 0;
     }
+    if random.one_in(2) {
+        options.flush_inline_below_us = u64::MAX;
+    }
     options
 }
 
-pub(crate) fn open(
-    disk: &SimDisk,
-    options: &Options,
-) -> (Session, Result<Arc<Store>, pyrmq_store::StoreError>) {
+pub(crate) fn open(disk: &SimDisk, options: &Options) -> (Session, Result<Arc<Store>, StoreError>) {
     let session = disk.session();
     let store = Store::open_without_threads(options.clone(), Arc::new(session.clone()));
     (session, store)
@@ -91,47 +142,76 @@ pub(crate) struct Run {
     pub(crate) disk: SimDisk,
     pub(crate) options: Options,
     pub(crate) history: History,
+    pub(crate) kind: Kind,
     random: Random,
     session: Session,
     store: Arc<Store>,
     lives: BTreeMap<String, usize>,
     number: usize,
+    /// Calls fail, or the disk is full: an error is no failure of the test.
+    may_fail: bool,
+    /// Keys of messages for which there was no space.
+    cleared: Vec<String>,
+    /// A deletion failed and has to be tried again before its topic takes messages.
+    is_half_deleted: bool,
 }
 
 impl Run {
     /// Opens a store on an empty disk.
-    pub(crate) fn new(seed: u64, disk: SimDisk) -> Self {
+    pub(crate) fn new(seed: u64, kind: Kind, disk: SimDisk) -> Self {
         let options = options(seed);
         disk.set_now(1_800_000_000_000);
+        disk.set_syncs_all(kind.syncs_all);
         let (session, store) = open(&disk, &options);
         Self {
             store: store.expect("an empty disk"),
             disk,
             options,
             history: History::default(),
+            kind,
             random: Random::of(&[seed, 2]),
             session,
             lives: BTreeMap::new(),
             number: 0,
+            may_fail: false,
+            cleared: Vec::new(),
+            is_half_deleted: false,
         }
     }
 
     /// Does so many things.
-    pub(crate) fn go(&mut self, count: usize) {
+    pub(crate) fn go(&mut self, count: usize) -> Outcome<()> {
         for _ in 0..count {
-            self.one();
+            self.move_clock();
+            let done = if self.random.one_in(40) {
+                self.fill_disk()
+            } else if self.kind.has_faults && self.random.one_in(30) {
+                self.fail_calls()
+            } else {
+                self.one()
+            };
+            done.map_err(|what| format!("while it ran: {what}\n{}", self.history.last_told(NEVER)))?;
         }
+        Ok(())
     }
 
     fn tell(&mut self, what: impl Into<String>) {
         self.history.told.push((self.disk.steps(), what.into()));
     }
 
-    fn one(&mut self) {
-        self.move_clock();
-        if self.random.one_in(40) {
-            return self.fill_disk();
+    /// What a call gave; nothing where it failed and may have.
+    fn done<T>(&mut self, what: &str, result: Result<T, StoreError>) -> Outcome<Option<T>> {
+        match result {
+            Ok(done) => Ok(Some(done)),
+            Err(error) if self.may_fail => {
+                self.tell(format!("{what} failed: {error}"));
+                Ok(None)
+            }
+            Err(error) => Err(format!("{what}: {error}")),
         }
+    }
+
+    fn one(&mut self) -> Outcome<()> {
         match self.random.below(100) {
             0..34 => self.put(),
             34..40 => self.burst(),
@@ -152,33 +232,80 @@ impl Run {
         }
     }
 
-    /// The disk takes some more bytes and then none: what fails now is answered with an error and leaves nothing behind.
-    fn fill_disk(&mut self) {
-        self.tell("the disk is full");
+    /// The disk takes some more bytes and then none, whatever is done: retention, deletions, starts and stops too.
+    fn fill_disk(&mut self) -> Outcome<()> {
         let room = self.random.below(2500);
+        self.tell(format!("the disk has {room} bytes left"));
         self.disk.set_room(Some(room));
-        for _ in 0..3 {
-            let body = self.body();
-            let (properties, key) = self.properties();
-            let began = self.disk.steps();
-            if let Ok(stored) = self.store.put(&message("A", 0, &body, &properties, &key)) {
-                self.note(&stored, ("A", 0, false), &[key], began);
-            }
-            for chore in [Chore::WriteQueues, Chore::Index, Chore::WriteIndex, Chore::Flush] {
-                if self.random.one_in(3) {
-                    drop(self.store.run(chore));
-                }
-            }
-        }
+        self.fail_some(8)?;
         self.disk.set_room(None);
-        // Sends are let in again once queues could be written.
-        self.store.run(Chore::WriteQueues).unwrap();
-        if self.random.one_in(3) {
-            self.kill();
+        self.heal()
+    }
+
+    /// Calls fail for a while.
+    fn fail_calls(&mut self) -> Outcome<()> {
+        let calls = if self.random.one_in(3) {
+            FAILING.to_vec()
         } else {
-            // Sees that there is space again.
-            self.retain();
+            vec![*self.random.choose(FAILING).unwrap()]
+        };
+        let is_full = FULL_CALLS && self.random.one_in(3);
+        let faults = Faults {
+            calls,
+            one_in: *self.random.choose(&[1, 2, 5, 20]).unwrap(),
+            kind: if is_full {
+                ErrorKind::StorageFull
+            } else {
+                ErrorKind::Other
+            },
+            random: Random::new(self.random.next()),
+        };
+        self.tell(format!(
+            "{:?} fail, one in {} ({:?})",
+            faults.calls, faults.one_in, faults.kind
+        ));
+        self.disk.set_faults(Some(faults));
+        self.fail_some(12)?;
+        self.disk.set_faults(None);
+        self.heal()
+    }
+
+    fn fail_some(&mut self, most: usize) -> Outcome<()> {
+        self.may_fail = true;
+        for _ in 0..=self.random.below(most) {
+            self.one()?;
+            if self.store.has_failed() {
+                break;
+            }
         }
+        self.may_fail = false;
+        Ok(())
+    }
+
+    /// The disk is well again: a store that has failed takes nothing until its next start, any other goes on by itself.
+    fn heal(&mut self) -> Outcome<()> {
+        self.tell("the disk is well again");
+        if !self.store.has_failed() && !self.random.one_in(3) {
+            // Sends are let in again once queues could be written, and the space was looked at.
+            self.chore(Chore::WriteQueues)?;
+            self.retain()?;
+            return if self.is_half_deleted {
+                self.delete_topic()
+            } else {
+                Ok(())
+            };
+        }
+        if self.store.has_failed() {
+            let sent = self.sent("A", 0, 30);
+            if self.store.put(&sent.message()).is_ok() {
+                return Err("a store that is read-only took a message".to_owned());
+            }
+            if self.random.one_in(2) {
+                self.tell("a stop that cannot be clean");
+                drop(self.store.close());
+            }
+        }
+        self.kill()
     }
 
     fn move_clock(&mut self) {
@@ -191,115 +318,105 @@ impl Run {
         self.disk.set_now(self.disk.now() + step);
     }
 
-    fn chore(&mut self, chore: Chore) {
+    fn chore(&mut self, chore: Chore) -> Outcome<()> {
         self.tell(format!("{chore:?}"));
-        self.store.run(chore).expect("the disk never fails here");
+        let done = self.store.run(chore);
+        self.done("chore", done).map(drop)
     }
 
-    fn topic(&mut self) -> String {
-        (*self.random.choose(&["A", "B", "Doomed"]).unwrap()).to_owned()
+    fn place(&mut self) -> (&'static str, i32) {
+        let topic = *self.random.choose(&TOPICS).unwrap();
+        let queues = usize::try_from(self.kind.queues(topic)).unwrap();
+        (topic, i32::try_from(self.random.below(queues)).unwrap())
     }
 
-    fn body(&mut self) -> Vec<u8> {
-        let size = match self.random.below(10) {
-            0 => 0,
-            1..5 => self.random.below(60),
-            5..9 => self.random.below(900),
-            _ => self.random.below(3000),
-        };
-        // Zero bytes look like what a lost sector leaves.
-        let fill = if self.random.one_in(8) { 0 } else { b'a' };
-        vec![fill; size]
-    }
-
-    fn properties(&mut self) -> (String, String) {
+    fn sent(&mut self, topic: &str, queue: i32, most: usize) -> Sent {
         self.number += 1;
-        let key = format!("key{}", self.number);
-        let most = if self.random.one_in(5) { 1200 } else { 30 };
-        let long = "v".repeat(self.random.below(most));
-        let mut pairs = vec![("UNIQ_KEY", key.as_str()), ("TAGS", "t")];
-        if !long.is_empty() {
-            pairs.push(("user", long.as_str()));
-        }
-        (props(&pairs), key)
+        Sent::any(
+            &mut self.random,
+            (topic, queue),
+            (self.number, most),
+            self.kind.has_nul,
+        )
     }
 
-    fn put(&mut self) {
-        let (topic, queue) = (self.topic(), i32::try_from(self.random.below(2)).unwrap());
-        let (body, (properties, key)) = (self.body(), self.properties());
-        let is_hidden = self.random.one_in(12);
+    fn sent_anywhere(&mut self) -> Sent {
+        let (topic, queue) = self.place();
+        let mut sent = self.sent(topic, queue, 3000);
+        sent.is_hidden = self.random.one_in(12);
+        sent
+    }
+
+    fn put(&mut self) -> Outcome<()> {
+        let sent = self.sent_anywhere();
         let began = self.disk.steps();
-        self.tell(format!("put {topic}-{queue} {key}"));
-        let mut message = message(&topic, queue, &body, &properties, &key);
-        if is_hidden {
-            message.sys_flag = sys_flag::TRANSACTION_PREPARED;
-        }
-        let stored = self.store.put(&message).expect("stored");
-        self.note(&stored, (&topic, queue, is_hidden), &[key], began);
+        self.tell(format!("put {}-{} {}", sent.topic, sent.queue, sent.key));
+        let stored = self.store.put(&sent.message());
+        self.note(stored, vec![sent], began)
     }
 
     /// Several puts in one write: none of them has a place before the end.
-    fn burst(&mut self) {
-        let count = 1 + self.random.below(6);
+    fn burst(&mut self) -> Outcome<()> {
+        let sent: Vec<Sent> = if self.kind.is_wide && self.random.one_in(3) {
+            // So many queues that they are fsynced together.
+            let topic = *self.random.choose(&["A", "Doomed"]).unwrap();
+            (0..100).map(|queue| self.sent(topic, queue, 100)).collect()
+        } else {
+            (0..=self.random.below(6)).map(|_| self.sent_anywhere()).collect()
+        };
         let began = self.disk.steps();
-        self.tell(format!("burst of {count}"));
+        self.tell(format!("burst of {}", sent.len()));
         let told = Arc::new(Mutex::new(Vec::new()));
-        let mut puts = Vec::new();
-        for _ in 0..count {
-            let (topic, queue) = (self.topic(), i32::try_from(self.random.below(2)).unwrap());
-            let (body, (properties, key)) = (self.body(), self.properties());
-            let is_hidden = self.random.one_in(12);
-            let mut message = message(&topic, queue, &body, &properties, &key);
-            if is_hidden {
-                message.sys_flag = sys_flag::TRANSACTION_PREPARED;
-            }
+        for sent in &sent {
             let done = Arc::clone(&told);
             let done = Box::new(move |stored| {
                 done.lock().unwrap().push(stored);
                 None
             });
-            self.store.put_in_burst(&message, done);
-            puts.push((topic, queue, is_hidden, key));
+            self.store.put_in_burst(&sent.message(), done);
         }
         self.store.end_burst();
-        let told = std::mem::take(&mut *told.lock().unwrap());
-        assert_eq!(told.len(), puts.len(), "each is told");
-        for (stored, (topic, queue, is_hidden, key)) in told.into_iter().zip(puts) {
-            let stored: Stored = stored.expect("stored");
-            self.note(&stored, (&topic, queue, is_hidden), &[key], began);
+        let told: Vec<Result<Stored, StoreError>> = std::mem::take(&mut *told.lock().unwrap());
+        if told.len() != sent.len() {
+            return Err(format!("{} of a burst of {} were told", told.len(), sent.len()));
         }
+        for (stored, sent) in told.into_iter().zip(sent) {
+            self.note(stored, vec![sent], began)?;
+        }
+        Ok(())
     }
 
-    fn put_batch(&mut self) {
-        let (topic, queue) = (self.topic(), i32::try_from(self.random.below(2)).unwrap());
-        let count = 2 + self.random.below(5);
-        let parts: Vec<_> = (0..count)
-            .map(|_| {
-                let mut body = self.body();
-                body.truncate(700);
-                let (mut properties, key) = self.properties();
-                if properties.len() > 200 {
-                    properties = props(&[("UNIQ_KEY", &key)]);
-                }
-                (body, properties, key)
-            })
+    fn put_batch(&mut self) -> Outcome<()> {
+        let (topic, queue) = self.place();
+        let mut sent: Vec<Sent> = (0..2 + self.random.below(5))
+            .map(|_| self.sent(topic, queue, 700))
             .collect();
-        let items: Vec<_> = parts
+        let mut room = 7000;
+        sent.retain(|sent| {
+            let size = sent.body.len() + sent.properties.len() + 150;
+            let fits = size <= room;
+            room -= if fits { size } else { 0 };
+            fits
+        });
+        let items: Vec<_> = sent
             .iter()
-            .map(|(body, properties, key)| BatchItem {
-                flag: 0,
-                body,
-                properties,
-                tags_code: 0,
-                unique_key: Some(key),
-                keys: None,
-                tag: None,
+            .map(|sent| {
+                let message = sent.message();
+                BatchItem {
+                    flag: message.flag,
+                    body: &sent.body,
+                    properties: &sent.properties,
+                    tags_code: message.tags_code,
+                    unique_key: message.unique_key,
+                    keys: message.keys,
+                    tag: message.tag,
+                }
             })
             .collect();
         let began = self.disk.steps();
-        self.tell(format!("batch of {count} to {topic}-{queue}"));
+        self.tell(format!("batch of {} to {topic}-{queue}", sent.len()));
         let batch = Batch {
-            topic: &topic,
+            topic,
             queue_id: queue,
             sys_flag: 0,
             born_timestamp_ms: 1,
@@ -308,41 +425,63 @@ impl Run {
             reconsume_times: 0,
             items: &items,
         };
-        let stored = self.store.put_batch(&batch).expect("stored");
-        let keys: Vec<_> = parts.iter().map(|part| part.2.clone()).collect();
-        self.note(&stored, (&topic, queue, false), &keys, began);
+        let stored = self.store.put_batch(&batch);
+        drop(items);
+        self.note(stored, sent, began)
     }
 
-    fn note(
-        &mut self,
-        stored: &Stored,
-        (topic, queue, is_hidden): (&str, i32, bool),
-        keys: &[String],
-        began: usize,
-    ) {
+    /// Notes what has become of a put: one message or a batch.
+    fn note(&mut self, stored: Result<Stored, StoreError>, sent: Vec<Sent>, began: usize) -> Outcome<()> {
+        let life = sent
+            .first()
+            .and_then(|sent| self.lives.get(&sent.topic))
+            .copied()
+            .unwrap_or_default();
+        let is_refused = |error: &StoreError| {
+            use StoreError::{DiskFull, IllegalQueue, ReadOnly};
+            matches!(error, DiskFull { .. } | ReadOnly { .. } | IllegalQueue { .. })
+        };
+        if stored.as_ref().is_err_and(|error| !is_refused(error)) {
+            for sent in &sent {
+                let unknown = Unknown {
+                    sent: Arc::new(sent.clone()),
+                    life,
+                    began,
+                    until: NEVER,
+                };
+                self.history.unknown.insert(sent.key.clone(), unknown);
+                if !self.store.has_failed() {
+                    self.cleared.push(sent.key.clone());
+                }
+            }
+        }
+        if self.store.has_failed() {
+            self.cleared.clear();
+        }
+        let Some(stored) = self.done("put", stored)? else {
+            return Ok(());
+        };
         let durable = Arc::new(AtomicUsize::new(NEVER));
         let in_memory = self.disk.steps();
-        let life = self.lives.get(topic).copied().unwrap_or_default();
-        for ((position, key), index) in stored
+        for key in self.cleared.drain(..) {
+            if let Some(unknown) = self.history.unknown.get_mut(&key) {
+                unknown.until = in_memory;
+            }
+        }
+        for ((position, sent), index) in stored
             .physical_offsets()
             .iter()
-            .zip(keys)
+            .zip(sent)
             .zip(stored.queue_offset..)
         {
-            let bytes = self
-                .store
-                .record_at(*position)
-                .unwrap()
-                .expect("what was put is there");
+            let bytes = self.store.record_at(*position);
+            let bytes = bytes.ok().flatten().ok_or("what was put is not there")?;
             self.history.puts.push(Put {
                 position: *position,
-                bytes: bytes.to_vec(),
-                topic: topic.to_owned(),
-                queue,
-                index: if is_hidden { 0 } else { index },
+                bytes: bytes.to_vec().into(),
+                index: if sent.is_hidden { 0 } else { index },
+                sent: Arc::new(sent),
                 life,
-                is_hidden,
-                key: key.clone(),
                 began,
                 in_memory,
                 durable: Arc::clone(&durable),
@@ -354,20 +493,22 @@ impl Run {
                 durable.store(disk.steps(), Ordering::Relaxed);
             }
         });
+        Ok(())
     }
 
-    fn retain(&mut self) {
+    fn retain(&mut self) -> Outcome<()> {
         let began = self.disk.steps();
         self.tell("retention");
-        self.store.delete_expired().expect("deleted");
+        let deleted = self.store.delete_expired();
         self.history.starts.push(Span {
             what: self.store.health().min_physical_offset,
             began,
             done: self.disk.steps(),
         });
+        self.done("retention", deleted).map(drop)
     }
 
-    fn save_config(&mut self) {
+    fn save_config(&mut self) -> Outcome<()> {
         let name = (*self.random.choose(&CONFIGS).unwrap()).to_owned();
         self.number += 1;
         let text = format!(
@@ -377,45 +518,64 @@ impl Run {
         );
         let began = self.disk.steps();
         self.tell(format!("save {name}"));
-        config_file::save(&self.session, &Path::new(ROOT).join("config").join(&name), &text).expect("saved");
+        let saved = config_file::save(&self.session, &Path::new(ROOT).join("config").join(&name), &text);
+        let saved = self.done("save", saved)?;
         self.history.configs.push(Span {
             what: (name, text),
             began,
-            done: self.disk.steps(),
+            done: saved.map_or(NEVER, |()| self.disk.steps()),
         });
+        Ok(())
     }
 
-    fn delete_topic(&mut self) {
+    fn delete_topic(&mut self) -> Outcome<()> {
         let began = self.disk.steps();
         self.tell("delete Doomed");
-        self.store.delete_topic("Doomed").expect("deleted");
+        let deleted = self.store.delete_topic("Doomed");
+        let deleted = self.done("deletion", deleted)?;
+        self.is_half_deleted = deleted.is_none();
         let life = self.lives.entry("Doomed".to_owned()).or_default();
         self.history.deletions.push(Span {
             what: ("Doomed".to_owned(), *life),
             began,
-            done: self.disk.steps(),
+            done: deleted.map_or(NEVER, |()| self.disk.steps()),
         });
         *life += 1;
+        Ok(())
     }
 
-    fn kill(&mut self) {
+    fn kill(&mut self) -> Outcome<()> {
         self.tell("kill -9 and start");
         self.session.kill();
-        self.again();
+        self.again()
     }
 
-    fn close(&mut self) {
+    fn close(&mut self) -> Outcome<()> {
         self.tell("stop and start");
-        self.store.close().expect("a clean stop");
-        self.again();
+        let closed = self.store.close();
+        if self.done("stop", closed)?.is_none() {
+            self.session.kill();
+        }
+        self.again()
     }
 
-    fn again(&mut self) {
+    fn again(&mut self) -> Outcome<()> {
+        self.is_half_deleted = false;
         let (session, store) = open(&self.disk, &self.options);
         self.session = session;
-        self.store = store.unwrap_or_else(|error| {
-            panic!("{error}\n{}", self.history.last_told(usize::MAX));
-        });
+        self.store = if let Some(store) = self.done("start", store)? {
+            store
+        } else {
+            // What stopped it is gone: now it has to open.
+            self.tell("the disk is well, start");
+            self.session.kill();
+            self.disk.set_faults(None);
+            self.disk.set_room(None);
+            let (session, store) = open(&self.disk, &self.options);
+            self.session = session;
+            store.map_err(|error| format!("start: {error}"))?
+        };
+        Ok(())
     }
 }
 
@@ -423,34 +583,14 @@ impl History {
     /// The last things done before a step.
     pub(crate) fn last_told(&self, steps: usize) -> String {
         let before: Vec<_> = self.told.iter().filter(|(step, _)| *step <= steps).collect();
-        let last = before.iter().rev().take(12).rev();
+        // A seed that is replayed shows more.
+        let most = if std::env::var_os("PYRMQ_FAULT_SEED").is_some() {
+            300
+        } else {
+            12
+        };
+        let last = before.iter().rev().take(most).rev();
         let lines: Vec<_> = last.map(|(step, what)| format!("  {step:6} {what}")).collect();
         lines.join("\n")
-    }
-}
-
-pub(crate) fn message<'a>(
-    topic: &'a str,
-    queue: i32,
-    body: &'a [u8],
-    properties: &'a str,
-    key: &'a str,
-) -> Message<'a> {
-    Message {
-        topic,
-        queue_id: queue,
-        flag: 0,
-        sys_flag: 0,
-        born_timestamp_ms: 1_700_000_000_000,
-        born_host: host("127.0.0.1:40000"),
-        store_host: host("127.0.0.1:10911"),
-        reconsume_times: 0,
-        prepared_transaction_offset: 0,
-        body,
-        properties,
-        tags_code: java_hash::tags_code(Some("t")),
-        unique_key: Some(key),
-        keys: None,
-        tag: Some("t"),
     }
 }

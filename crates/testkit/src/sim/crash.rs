@@ -5,7 +5,7 @@ use crate::random::Random;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-const SECTOR: u64 = 512;
+pub(super) const SECTOR: u64 = 512;
 
 /// What becomes of that which was not fsynced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,22 +59,36 @@ impl Choice {
     }
 }
 
-/// For each inode and directory the last step that made it durable.
+/// Which steps made what durable.
 #[derive(Default)]
 struct Durable<'w> {
-    files: HashMap<usize, usize>,
+    /// For each inode its fsyncs, and whether they did it.
+    files: HashMap<usize, Vec<(usize, bool)>>,
+    /// The same for everything.
+    all: Vec<(usize, bool)>,
+    /// The last fsync of each directory.
     directories: HashMap<&'w Path, usize>,
-    all: usize,
+    newest_of_all: usize,
 }
 
 impl Durable<'_> {
+    /// True when the first fsync behind a step went well: after a failed one no later one counts.
     fn has_file(&self, number: usize, inode: usize) -> bool {
-        number < self.all || self.files.get(&inode).is_some_and(|sync| number < *sync)
+        let first = |syncs: &[(usize, bool)]| {
+            let behind = syncs.partition_point(|(sync, _)| *sync <= number);
+            syncs.get(behind).copied()
+        };
+        let of_file = self.files.get(&inode).and_then(|syncs| first(syncs));
+        match (of_file, first(&self.all)) {
+            (Some(one), Some(other)) => one.min(other).1,
+            (Some((_, is_done)), None) | (None, Some((_, is_done))) => is_done,
+            (None, None) => false,
+        }
     }
 
     fn has_name(&self, number: usize, path: &Path) -> bool {
         let directory = path.parent().unwrap_or(path);
-        number < self.all || self.directories.get(directory).is_some_and(|sync| number < *sync)
+        number < self.newest_of_all || self.directories.get(directory).is_some_and(|sync| number < *sync)
     }
 }
 
@@ -126,13 +140,16 @@ fn durable(journal: &[Step]) -> Durable<'_> {
     let mut durable = Durable::default();
     for (number, step) in journal.iter().enumerate() {
         match step {
-            Step::Sync(inode) => {
-                durable.files.insert(*inode, number);
-            }
+            Step::Sync(inode) => durable.files.entry(*inode).or_default().push((number, true)),
+            Step::Drop(inode) => durable.files.entry(*inode).or_default().push((number, false)),
             Step::SyncDirectory(path) => {
                 durable.directories.insert(path, number);
             }
-            Step::SyncAll => durable.all = number,
+            Step::SyncAll => {
+                durable.all.push((number, true));
+                durable.newest_of_all = number;
+            }
+            Step::DropAll => durable.all.push((number, false)),
             _ => {}
         }
     }
@@ -245,6 +262,9 @@ impl After {
         let names = self.names.clone();
         self.names
             .retain(|name, _| name.ancestors().all(|above| names.contains_key(above)));
-        SimDisk::with(self.names, self.inodes, world.now_ms)
+        let disk = SimDisk::with(self.names, self.inodes, world.now_ms);
+        disk.set_syncs_all(world.syncs_all);
+        disk.world().boot = world.boot + 1;
+        disk
     }
 }
