@@ -324,28 +324,6 @@ class Producer:
     def send_oneway(
         self, topic: str, body: Buffer | str, extras: _Extras, queue: tuple[str, int] | None
     ) -> None: ...
-    def send_batch(
-        self,
-        topic: str,
-        messages: Iterable[object],
-        extras: _Extras,
-        queue: tuple[str, int] | None,
-        batch_bytes: int,
-        timeout_ms: int | None,
-        inner: bool,
-    ) -> list[Any]: ...
-    def send_batch_to(
-        self,
-        outcomes: Outcomes,
-        token: int,
-        topic: str,
-        messages: Iterable[object],
-        extras: _Extras,
-        queue: tuple[str, int] | None,
-        batch_bytes: int,
-        timeout_ms: int | None,
-        inner: bool,
-    ) -> None: ...
     def send_oneway_to(
         self,
         outcomes: Outcomes,
@@ -438,6 +416,29 @@ class Accumulator:
         queue: tuple[str, int] | None,
         timeout_ms: int | None,
     ) -> SendResult: ...
+    def send_batch(
+        self,
+        topic: str,
+        messages: Iterable[object],
+        extras: _Extras,
+        queue: tuple[str, int] | None,
+        batch_bytes: int,
+        timeout_ms: int | None,
+        inner: bool,
+    ) -> tuple[list[Any], Exception | None]: ...
+    def send_batch_to(
+        self,
+        outcomes: Outcomes,
+        token: int,
+        topic: str,
+        messages: Iterable[object],
+        extras: _Extras,
+        queue: tuple[str, int] | None,
+        batch_bytes: int,
+        timeout_ms: int | None,
+        inner: bool,
+    ) -> None: ...
+    def lanes(self) -> int: ...
     def poll(self, timeout_ms: int) -> int: ...
     def flush(self, timeout_ms: int) -> bool: ...
     def depart(self) -> None: ...

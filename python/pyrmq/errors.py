@@ -258,21 +258,29 @@ class CommitError(RmqError):
 
 
 class BatchSendError(RmqError):
-    """Some messages of a batch were not confirmed.
+    """Some messages of a batch were not confirmed, or the call ended before all were read.
 
     Attributes:
-        results: For each message its result, or the exception that it failed with.
+        results: For each message that was read its result, or the exception that it failed with;
+            ``may_exist`` of that says whether it may be stored all the same. What the call ended
+            early by (a message that cannot be, no room, an error of the iterable) is its cause.
         may_exist: True when one of those that failed may be stored all the same.
         attempts: Those of the first that failed.
     """
 
     retriable = True
 
-    def __init__(self, topic: str, results: Sequence[object]) -> None:
+    def __init__(
+        self, topic: str, results: Sequence[object], ended_by: BaseException | None = None
+    ) -> None:
         failed = [result for result in results if isinstance(result, RmqError)]
         super().__init__(
             f"{len(failed)} of {len(results)} messages for topic `{topic}` were not confirmed; "
-            f"first: {failed[0] if failed else None}",
+            + (
+                f"first: {failed[0] if failed else None}"
+                if ended_by is None
+                else f"no more were read, because of {ended_by!r}"
+            ),
             topic=topic,
             may_exist=any(error.may_exist for error in failed),
             attempts=failed[0].attempts if failed else (),

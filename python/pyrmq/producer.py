@@ -107,7 +107,8 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
             ``name_server``.
         max_in_flight: Messages that may be on their way; one more waits. Those count whose callback
             has not run yet, too.
-        max_in_flight_bytes: Bytes of bodies that may be on their way; one more waits.
+        max_in_flight_bytes: Bytes of bodies and properties that may be on their way; one more
+            waits.
         linger: Seconds that a message of :meth:`produce` may wait for company at most. Sends that
             somebody awaits leave at once while nothing of their topic is on its way, and together
             with what came meanwhile otherwise. 0: each message is a frame of its own.
@@ -432,7 +433,8 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
         Args:
             topic: Topic of all.
             messages: Bodies, or :class:`Message` objects whose own extras count (their topic must
-                be this one). Those with a sharding key are grouped by queue.
+                be this one). Those with a sharding key, or for a queue, are sent in order, behind
+                what this producer has sent there before.
             keys: For bodies: their key or keys.
             tags: For bodies: their tag.
             properties: For bodies: their properties.
@@ -447,8 +449,9 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
             A result for each message, in order.
 
         Raises:
-            BatchSendError: Some messages were not confirmed; ``results`` has a result or an
-                exception for each.
+            BatchSendError: Some messages were not confirmed, or the call ended early (the iterable
+                raised, a message cannot be, there was no room) when some had left: ``results`` has
+                a result or an exception for each that was read.
             RmqError: As :meth:`send`, when nothing was sent.
 
         Example:
@@ -473,7 +476,9 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
             place, left = placed(self._core, topic, queue, wait, self._options)
             return all_sent(
                 topic,
-                self._core.send_batch(topic, messages, extras, place, batch_bytes, left, inner),
+                self._gathering.send_batch(
+                    topic, messages, extras, place, batch_bytes, left, inner
+                ),
             )
 
         return whole() if sending is None else self._hooks.whole(sending, whole)

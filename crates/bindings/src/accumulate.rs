@@ -14,6 +14,7 @@
     reason = "what Python hands over is extracted by value"
 )]
 
+use crate::batch::{self, Plan};
 use crate::callbacks::{Callbacks, Thread, wait_for};
 use crate::delivery::{Delivery, Soon};
 use crate::enter;
@@ -25,9 +26,10 @@ use crate::producer::{BodyRef, PyProducer};
 use crate::runtime::Owner;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyDict, PyString, PyTuple};
 use pyrmq_client::ClientError;
 use pyrmq_client::accumulate::{Accumulator, Item, Limits, Place};
+use pyrmq_client::draft::Packed;
 use pyrmq_client::gate::Want;
 use pyrmq_client::producer::Producer;
 use std::sync::Arc;
@@ -38,8 +40,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct PyAccumulator {
     owner: Owner,
-    native: Py<PyProducer>,
-    producer: Arc<Producer>,
+    pub(crate) native: Py<PyProducer>,
+    pub(crate) producer: Arc<Producer>,
     core: Option<Arc<Accumulator<Ticket>>>,
     calls: Arc<Callbacks>,
     futures: Arc<Inbox>,
@@ -54,7 +56,7 @@ struct Manner {
 }
 
 impl PyAccumulator {
-    fn core(&self) -> &Arc<Accumulator<Ticket>> {
+    pub(crate) fn core(&self) -> &Arc<Accumulator<Ticket>> {
         // Only dropping takes it out.
         self.core
             .as_ref()
@@ -84,18 +86,28 @@ impl PyAccumulator {
             (None, Some(hash)) => Place::Hash(hash),
             (None, None) => Place::Any,
         };
-        if !self.producer.gate().try_enter(1, body.len()) {
-            self.come_in(py, body.len(), &mut manner)?;
+        let counted = body.len() + extra.len();
+        if !self.producer.gate().try_enter(1, counted) {
+            self.come_in(py, counted, &mut manner)?;
         }
+        let packed = if self.producer.is_packed(body.len()) {
+            self.pack(py, body).inspect_err(|_| {
+                self.producer.gate().leave(1, counted);
+            })?
+        } else {
+            None
+        };
         let item = Item {
             topic,
             body,
+            packed,
             extra: &extra,
             flag: extras.flag,
             place,
             eager: manner.eager,
             alone: extras.is_delayed(),
             timeout: manner.timeout,
+            batch: None,
             ticket: manner.ticket,
         };
         // Whoever waits in an event loop does not wait here.
@@ -106,9 +118,18 @@ impl PyAccumulator {
             self.core().push(item).map(|()| false)
         };
         pushed.map_err(|error| {
-            self.producer.gate().leave(1, body.len());
+            self.producer.gate().leave(1, counted);
             raise(error)
         })
+    }
+
+    /// Compresses a body that is large enough, without the interpreter: other threads run meanwhile.
+    pub(crate) fn pack(&self, py: Python<'_>, body: &[u8]) -> PyResult<Option<Packed>> {
+        // What is too large is refused, not compressed.
+        if body.len() > self.producer.options().max_message_bytes {
+            return Ok(None);
+        }
+        enter::compute(py, || Ok::<_, Error>(self.producer.pack(body)))
     }
 
     /// Waits for room, serving callbacks meanwhile: they are what makes room when nobody polls.
@@ -346,6 +367,66 @@ impl PyAccumulator {
             Ok((frame, place)) => Ok(PySendResult::of(frame, place)),
             Err(error) => Err(Error::from(error).into_py(py)),
         }
+    }
+
+    /// Sends many messages of one topic and waits for all outcomes: a list with a result or an exception for each, and
+    /// the exception that the call ended by, when it ended early.
+    #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
+    fn send_batch<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &str,
+        messages: &Bound<'py, PyAny>,
+        extras: Extras<'py>,
+        queue: Option<(String, i32)>,
+        batch_bytes: usize,
+        timeout_ms: Option<u64>,
+        inner: bool,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        self.check(py)?;
+        let plan = Plan {
+            topic,
+            extras: &extras,
+            queue: queue.as_ref(),
+            batch_bytes,
+            timeout: self.native.get().timeout(timeout_ms),
+            inner,
+        };
+        batch::send(self, py, messages, &plan)
+    }
+
+    /// The same without waiting for the outcomes: they come to `outcomes` as one value under `token`.
+    #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
+    fn send_batch_to<'py>(
+        &self,
+        py: Python<'py>,
+        outcomes: &Outcomes,
+        token: u64,
+        topic: &str,
+        messages: &Bound<'py, PyAny>,
+        extras: Extras<'py>,
+        queue: Option<(String, i32)>,
+        batch_bytes: usize,
+        timeout_ms: Option<u64>,
+        inner: bool,
+    ) -> PyResult<()> {
+        self.check(py)?;
+        let plan = Plan {
+            topic,
+            extras: &extras,
+            queue: queue.as_ref(),
+            batch_bytes,
+            timeout: self.native.get().timeout(timeout_ms),
+            inner,
+        };
+        let shared = outcomes.shared();
+        let then = move |parts, unsent| shared.push(token, Ok(Value::Batch(parts, unsent)));
+        batch::send_then(self, py, messages, &plan, then)
+    }
+
+    /// Topics and queues of which something waits or is on its way.
+    fn lanes(&self) -> usize {
+        self.core().lanes()
     }
 
     /// Runs the callbacks that are due; waits up to `timeout_ms` for the first. How many ran.

@@ -1,46 +1,63 @@
 //! Many messages in one call: from a Python iterable into batch frames, and their outcomes back, one for each.
 //!
-//! A frame leaves as soon as it is full, so encoding goes on while the first answers come. Messages with a sharding
-//! key or a queue of their own are grouped by queue; a delayed one cannot be in a batch (brokers refuse it) and goes
-//! as a frame of its own.
+//! Messages without a wish leave in frames of their own as soon as one is full, many at once, so encoding goes on while
+//! the first answers come. Those with a sharding key or a queue go through the accumulator, behind everything else of
+//! their queue, so that their order holds. A delayed one cannot be in a batch (brokers refuse it) and goes as a frame of
+//! its own. When the call ends early, what has left is still waited for: its outcomes are told with the error.
 
+use crate::accumulate::PyAccumulator;
 use crate::enter;
 use crate::errors::Error;
-use crate::outcome::{BatchPart, batch_list};
+use crate::inbox::Ticket;
+use crate::outcome::{BatchPart, Unsent, batch_list};
 use crate::own::Extras;
-use crate::producer::{BodyRef, PyProducer, target_of};
+use crate::producer::BodyRef;
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString};
+use pyo3::types::{PyBytes, PyString, PyTuple};
 use pyrmq_client::ClientError;
+use pyrmq_client::accumulate::{Item, OwnBatch, Place};
 use pyrmq_client::batch::Batch;
 use pyrmq_client::draft::{Draft, Target, check_topic};
-use pyrmq_client::producer::Producer;
-use pyrmq_routing::select;
-use std::collections::BTreeMap;
+use pyrmq_client::producer::SendResult;
+use pyrmq_remoting::clock;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Where the outcomes of a call's frames come together. Whoever brings the last one ends the call.
-struct Gathered {
+/// Told when all outcomes are there.
+type Then = Box<dyn FnOnce(Vec<BatchPart>) + Send>;
+
+/// Where the outcomes of a call's messages come together. Whoever brings the last one ends the call.
+pub(crate) struct Gathered {
     // Guards what has come.
     state: Mutex<Arrived>,
     done: Condvar,
 }
 
+#[derive(Default)]
 struct Arrived {
     expected: Option<usize>,
+    messages: usize,
     parts: Vec<BatchPart>,
-    then: Option<Box<dyn FnOnce(Vec<BatchPart>) + Send>>,
+    then: Option<Then>,
+}
+
+impl Arrived {
+    fn is_whole(&self) -> bool {
+        self.expected == Some(self.messages)
+    }
+}
+
+impl std::fmt::Debug for Gathered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gathered").finish_non_exhaustive()
+    }
 }
 
 impl Gathered {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(Arrived {
-                expected: None,
-                parts: Vec::new(),
-                then: None,
-            }),
+            state: Mutex::default(),
             done: Condvar::new(),
         })
     }
@@ -51,12 +68,28 @@ impl Gathered {
 
     fn bring(&self, part: BatchPart) {
         let mut state = self.state();
+        state.messages += part.0.len();
         state.parts.push(part);
         self.end_if_whole(state);
     }
 
+    /// Brings the outcome of one frame to each call that has messages in it: its place there, and its number in the
+    /// call.
+    pub(crate) fn bring_all(
+        members: &[(Arc<Self>, u32, u32)],
+        outcome: &Result<Arc<SendResult>, ClientError>,
+    ) {
+        for of_one in members.chunk_by(|(one, ..), (other, ..)| Arc::ptr_eq(one, other)) {
+            let Some((gathered, ..)) = of_one.first() else {
+                continue;
+            };
+            let places = of_one.iter().map(|(_, place, member)| (*place, *member));
+            gathered.bring((places.collect(), outcome.clone()));
+        }
+    }
+
     fn end_if_whole(&self, mut state: MutexGuard<'_, Arrived>) {
-        if state.expected != Some(state.parts.len()) {
+        if !state.is_whole() {
             return;
         }
         match state.then.take() {
@@ -69,10 +102,11 @@ impl Gathered {
         }
     }
 
-    /// So many frames were sent.
-    fn expect(&self, frames: usize) {
+    /// So many messages were sent.
+    fn expect(&self, messages: usize, then: Option<Then>) {
         let mut state = self.state();
-        state.expected = Some(frames);
+        state.expected = Some(messages);
+        state.then = then;
         self.end_if_whole(state);
     }
 
@@ -80,31 +114,11 @@ impl Gathered {
         let state = self.state();
         let (mut state, _) = self
             .done
-            .wait_timeout_while(state, slice, |state| state.expected != Some(state.parts.len()))
+            .wait_timeout_while(state, slice, |state| !state.is_whole())
             .unwrap_or_else(PoisonError::into_inner);
-        (state.expected == Some(state.parts.len())).then(|| std::mem::take(&mut state.parts))
+        state.is_whole().then(|| std::mem::take(&mut state.parts))
     }
 }
-
-/// One call under way.
-struct Call<'a, 'py> {
-    producer: &'a PyProducer,
-    py: Python<'py>,
-    topic: Arc<str>,
-    batch_bytes: usize,
-    timeout: Duration,
-    open: BTreeMap<Place, (Batch, Vec<u32>)>,
-    gathered: Arc<Gathered>,
-    frames: usize,
-    count: u32,
-    /// Frames wait for room; an event loop's do not, it has asked for room before.
-    waits: bool,
-    /// Topics of batches keep each as one record.
-    inner: bool,
-}
-
-/// What separates batches of one topic: the queue, when the message names one.
-type Place = Option<(Arc<str>, i32)>;
 
 /// How a call's messages are sent.
 pub(crate) struct Plan<'a, 'py> {
@@ -113,73 +127,96 @@ pub(crate) struct Plan<'a, 'py> {
     pub(crate) queue: Option<&'a (String, i32)>,
     pub(crate) batch_bytes: usize,
     pub(crate) timeout: Duration,
+    /// Topics of batches keep each batch as one record.
     pub(crate) inner: bool,
 }
 
-/// Sends everything and waits for all outcomes.
+/// One call under way.
+struct Call<'a, 'py> {
+    way: &'a PyAccumulator,
+    py: Python<'py>,
+    plan: &'a Plan<'a, 'py>,
+    topic: Arc<str>,
+    batch_bytes: usize,
+    /// The frame that is being filled with messages that may go anywhere, and which they are.
+    open: Option<(Batch, Vec<u32>)>,
+    gathered: Arc<Gathered>,
+    /// Messages that have been read.
+    count: u32,
+    /// Of these, those that were handed over.
+    sent: usize,
+    /// Messages wait for room; an event loop's do not, it has asked for room before.
+    waits: bool,
+}
+
+/// Sends everything and waits for all outcomes: a result or an exception for each message that was read, and what the
+/// call ended by, if it ended early.
 pub(crate) fn send<'py>(
-    producer: &PyProducer,
+    way: &PyAccumulator,
     py: Python<'py>,
     messages: &Bound<'py, PyAny>,
     plan: &Plan<'_, 'py>,
-) -> PyResult<Bound<'py, PyList>> {
-    let (gathered, frames) = launch_all(producer, py, messages, plan, true)?;
-    gathered.expect(frames);
+) -> PyResult<Bound<'py, PyTuple>> {
+    let (gathered, sent, unsent) = launch_all(way, py, messages, plan, true)?;
+    gathered.expect(sent, None);
     let parts = enter::wait(py, |slice| gathered.wait(slice))?;
-    batch_list(py, parts)
+    batch_list(py, parts, unsent)
 }
 
 /// Sends everything; the outcomes go to `then` when all are there.
 pub(crate) fn send_then<'py>(
-    producer: &PyProducer,
+    way: &PyAccumulator,
     py: Python<'py>,
     messages: &Bound<'py, PyAny>,
     plan: &Plan<'_, 'py>,
-    then: Box<dyn FnOnce(Vec<BatchPart>) + Send>,
+    then: impl FnOnce(Vec<BatchPart>, Unsent) + Send + 'static,
 ) -> PyResult<()> {
-    let (gathered, frames) = launch_all(producer, py, messages, plan, false)?;
-    gathered.state().then = Some(then);
-    gathered.expect(frames);
+    let gate = way.producer.gate();
+    if gate.is_full() {
+        return Err(Error::from(gate.full(Duration::ZERO)).into_py(py));
+    }
+    let (gathered, sent, unsent) = launch_all(way, py, messages, plan, false)?;
+    gathered.expect(sent, Some(Box::new(move |parts| then(parts, unsent))));
     Ok(())
 }
 
+/// Hands over what can be; where it is told what becomes of that, and how many they are. An error comes back by itself
+/// only when nothing was handed over, or when it is no mistake but an end (Ctrl-C).
 fn launch_all<'py>(
-    producer: &PyProducer,
+    way: &PyAccumulator,
     py: Python<'py>,
     messages: &Bound<'py, PyAny>,
     plan: &Plan<'_, 'py>,
     waits: bool,
-) -> PyResult<(Arc<Gathered>, usize)> {
+) -> PyResult<(Arc<Gathered>, usize, Unsent)> {
     check_topic(plan.topic).map_err(|error| Error::from(error).into_py(py))?;
+    let producer = &way.producer;
     let mut call = Call {
-        producer,
+        way,
         py,
-        topic: producer.producer.topic(plan.topic),
-        batch_bytes: plan
-            .batch_bytes
-            .min(producer.producer.options().max_message_bytes),
-        timeout: plan.timeout,
-        open: BTreeMap::new(),
+        plan,
+        topic: producer.topic(plan.topic),
+        batch_bytes: plan.batch_bytes.min(producer.options().max_message_bytes),
+        open: None,
         gathered: Gathered::new(),
-        frames: 0,
         count: 0,
+        sent: 0,
         waits,
-        inner: plan.inner,
     };
-    for message in messages.try_iter()? {
-        let message = message?;
-        if message.is_instance_of::<PyBytes>() || message.is_instance_of::<PyString>() {
-            call.add(&message, plan.extras, plan.queue)?;
-        } else if let Ok(body) = message.getattr("body") {
-            let own: Extras<'py> = message.extract()?;
-            check_same_topic(&message, plan.topic)?;
-            call.add(&body, &own, plan.queue)?;
-        } else {
-            call.add(&message, plan.extras, plan.queue)?;
+    let mut failed = None;
+    let ended = call.read(messages, &mut failed).and_then(|()| call.finish());
+    way.core().uncork();
+    match ended {
+        Err(error) if call.sent == 0 || !error.is_instance_of::<PyException>(py) => Err(error),
+        ended => {
+            let unsent = Unsent {
+                count: call.count,
+                failed,
+                error: ended.err(),
+            };
+            Ok((call.gathered, call.sent, unsent))
         }
     }
-    call.finish()?;
-    Ok((call.gathered, call.frames))
 }
 
 /// A message that names another topic than its call is a mistake, not a wish.
@@ -196,115 +233,162 @@ fn check_same_topic(message: &Bound<'_, PyAny>, topic: &str) -> PyResult<()> {
     Err(Error::from(mixed).into_py(message.py()))
 }
 
-fn taken(open: &mut Batch, inner: bool, producer: &Producer) -> Draft {
-    if inner {
-        open.take_inner(producer.ids())
-    } else {
-        open.take()
-    }
-}
-
 impl<'py> Call<'_, 'py> {
     fn raise(&self, error: ClientError) -> PyErr {
         Error::from(error).into_py(self.py)
     }
 
-    fn add(
-        &mut self,
-        body: &Bound<'py, PyAny>,
-        extras: &Extras<'py>,
-        queue: Option<&(String, i32)>,
-    ) -> PyResult<()> {
-        let topic = self.topic.clone();
+    /// Takes all messages; `failed` is the number of one that could not be.
+    fn read(&mut self, messages: &Bound<'py, PyAny>, failed: &mut Option<u32>) -> PyResult<()> {
+        for message in messages.try_iter()? {
+            let message = message?;
+            let member = self.count;
+            self.count += 1;
+            if let Err(error) = self.add(&message, member) {
+                *failed = Some(member);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, message: &Bound<'py, PyAny>, member: u32) -> PyResult<()> {
+        if message.is_instance_of::<PyBytes>() || message.is_instance_of::<PyString>() {
+            return self.add_body(message, self.plan.extras, member);
+        }
+        if let Ok(body) = message.getattr("body") {
+            let own: Extras<'py> = message.extract()?;
+            check_same_topic(message, self.plan.topic)?;
+            return self.add_body(&body, &own, member);
+        }
+        self.add_body(message, self.plan.extras, member)
+    }
+
+    fn add_body(&mut self, body: &Bound<'py, PyAny>, extras: &Extras<'py>, member: u32) -> PyResult<()> {
         let body = BodyRef::of(body)?;
-        let producer = &self.producer.producer;
-        producer
-            .check_size(&topic, body.as_slice().len())
-            .map_err(|error| self.raise(error))?;
-        let properties = extras
-            .properties(&topic, producer)?
-            .map_err(|error| self.raise(error))?;
+        let body = body.as_slice();
+        let checked = self.way.producer.check_size(&self.topic, body.len());
+        checked.map_err(|error| self.raise(error))?;
+        match (self.plan.queue, extras.sharding_hash()?) {
+            (Some((broker, id)), _) => self.push(body, extras, Place::Queue(broker, *id), member),
+            (None, Some(hash)) => self.push(body, extras, Place::Hash(hash), member),
+            (None, None) if extras.is_delayed() => self.send_alone(body, extras, member),
+            (None, None) => self.gather(body, extras, member),
+        }
+    }
+
+    /// A message for a queue, behind everything that is for it.
+    fn push(&mut self, body: &[u8], extras: &Extras<'py>, place: Place<'_>, member: u32) -> PyResult<()> {
+        let extra = extras.text(&self.topic)?.map_err(|error| self.raise(error))?;
+        let alone = extras.is_delayed();
+        let item = Item {
+            topic: self.plan.topic,
+            body,
+            packed: if alone {
+                self.way.pack(self.py, body)?
+            } else {
+                None
+            },
+            extra: &extra,
+            flag: extras.flag,
+            place,
+            eager: true,
+            alone,
+            timeout: None,
+            batch: Some(OwnBatch {
+                bytes: self.batch_bytes,
+                inner: self.plan.inner,
+                timeout: self.plan.timeout,
+            }),
+            ticket: Some(Ticket::Member(self.gathered.clone(), member)),
+        };
+        let counted = item.counted();
+        self.come_in(1, counted)?;
+        self.way.core().push_corked(item).map_err(|error| {
+            self.way.producer.gate().leave(1, counted);
+            self.raise(error)
+        })?;
+        self.sent += 1;
+        Ok(())
+    }
+
+    fn send_alone(&mut self, body: &[u8], extras: &Extras<'py>, member: u32) -> PyResult<()> {
+        let producer = &self.way.producer;
+        let properties = extras.properties(&self.topic, producer)?;
+        let properties = properties.map_err(|error| self.raise(error))?;
         let id = properties.message_id().to_owned();
         let properties = properties.finish().map_err(|error| self.raise(error))?;
-        if extras.is_delayed() {
-            let target = target_of(queue.cloned(), extras.sharding_hash()?);
-            let body = bytes::Bytes::copy_from_slice(body.as_slice());
-            let draft = producer
-                .draft(&topic, body, properties, id, extras.flag, target)
-                .map_err(|error| self.raise(error))?;
-            let member = self.next();
-            return self.launch(draft, vec![member]);
+        let (topic, flag) = (&self.topic, extras.flag);
+        let draft = enter::compute(self.py, || {
+            let body = bytes::Bytes::copy_from_slice(body);
+            producer.draft(topic, body, properties, id, flag, Target::Any)
+        })?;
+        self.launch(draft, vec![member])
+    }
+
+    /// A message that may go anywhere: into the frame that is being filled.
+    fn gather(&mut self, body: &[u8], extras: &Extras<'py>, member: u32) -> PyResult<()> {
+        let producer = self.way.producer.clone();
+        let properties = extras.properties(&self.topic, &producer)?;
+        let properties = properties.map_err(|error| self.raise(error))?;
+        let id = properties.message_id().to_owned();
+        let properties = properties.finish().map_err(|error| self.raise(error))?;
+        let fits = |(open, _): &(Batch, Vec<u32>)| open.fits(body.len(), properties.len());
+        if !self.open.as_ref().is_none_or(fits) {
+            self.launch_open()?;
         }
-        let place = self.place(extras, queue)?;
-        let member = self.next();
-        let (py, limit, inner) = (self.py, self.batch_bytes, self.inner);
-        let (open, members) = self.open.entry(place.clone()).or_insert_with(|| {
-            let target = place.as_ref().map_or(Target::Any, |(broker, id)| Target::Queue {
-                broker: broker.clone(),
-                id: *id,
-            });
-            (Batch::new(topic, target, limit), Vec::new())
+        let (topic, limit, inner) = (self.topic.clone(), self.batch_bytes, self.plan.inner);
+        let (open, members) = self.open.get_or_insert_with(|| {
+            let open = Batch::new(topic, Target::Any, limit);
+            let open = if inner {
+                open.with_id(producer.ids().next(clock::now_ms()).to_string())
+            } else {
+                open
+            };
+            (open, Vec::new())
         });
-        let full = (!open.fits(body.as_slice().len(), properties.len()))
-            .then(|| (taken(open, inner, producer), std::mem::take(members)));
-        open.push(body.as_slice(), &properties, &id, extras.flag)
-            .map_err(|error| Error::from(error).into_py(py))?;
+        let pushed = open.push(body, &properties, &id, extras.flag);
+        pushed.map_err(|error| Error::from(error).into_py(self.py))?;
         members.push(member);
-        match full {
-            Some((draft, members)) => self.launch(draft, members),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
-    fn next(&mut self) -> u32 {
-        self.count += 1;
-        self.count - 1
-    }
-
-    /// The queue of a message that names one, by itself or by its sharding key.
-    fn place(&self, extras: &Extras<'py>, queue: Option<&(String, i32)>) -> PyResult<Place> {
-        if let Some((broker, id)) = queue {
-            return Ok(Some((broker.as_str().into(), *id)));
+    fn come_in(&self, messages: usize, bytes: usize) -> PyResult<()> {
+        let gate = self.way.producer.gate();
+        if gate.try_enter(messages, bytes) {
+            return Ok(());
         }
-        let Some(hash) = extras.sharding_hash()? else {
-            return Ok(None);
-        };
-        let routes = self.producer.producer.routes();
-        let route = match routes.known(&self.topic) {
-            Some(route) => route,
-            None => enter::block_on(self.py, routes.get_within(&self.topic, self.timeout))?,
-        };
-        let queues = &route.published.queues;
-        let at = select::by_number(i64::from(hash), queues.len());
-        Ok(at
-            .and_then(|at| queues.get(at))
-            .map(|queue| (queue.broker.clone(), queue.queue_id)))
+        if !self.waits {
+            // The list is in memory anyway.
+            gate.enter_anyway(messages, bytes);
+            return Ok(());
+        }
+        // What this call holds back may be what takes the room.
+        self.way.core().uncork();
+        let deadline = Instant::now() + self.plan.timeout;
+        self.way.native.get().enter(self.py, messages, bytes, deadline)
     }
 
     fn launch(&mut self, draft: Draft, members: Vec<u32>) -> PyResult<()> {
-        if self.waits {
-            let deadline = Instant::now() + self.timeout;
-            self.producer
-                .enter(self.py, members.len(), draft.counted, deadline)?;
-        } else {
-            let gate = self.producer.producer.gate();
-            gate.enter_anyway(members.len(), draft.counted);
-        }
+        self.come_in(members.len(), draft.counted)?;
+        self.sent += members.len();
         let gathered = self.gathered.clone();
-        let done = Box::new(move |outcome| gathered.bring((members, outcome)));
-        self.producer.producer.send(draft, self.timeout, done);
-        self.frames += 1;
+        let done = Box::new(move |outcome: Result<SendResult, ClientError>| {
+            gathered.bring(((0..).zip(members).collect(), outcome.map(Arc::new)));
+        });
+        self.way.producer.send(draft, self.plan.timeout, done);
         Ok(())
+    }
+
+    fn launch_open(&mut self) -> PyResult<()> {
+        match self.open.take() {
+            Some((mut open, members)) if !open.is_empty() => self.launch(open.take(), members),
+            _ => Ok(()),
+        }
     }
 
     /// Sends what is left.
     fn finish(&mut self) -> PyResult<()> {
-        for (_, (mut open, members)) in std::mem::take(&mut self.open) {
-            if !open.is_empty() {
-                let draft = taken(&mut open, self.inner, &self.producer.producer);
-                self.launch(draft, members)?;
-            }
-        }
-        Ok(())
+        self.launch_open()
     }
 }

@@ -123,10 +123,9 @@ impl PyExchange {
         let id = text.message_id().to_owned();
         let text = text.finish().map_err(raise)?;
         let target = target_of(queue, extras.sharding_hash()?);
-        let mut draft = self
-            .core
-            .draft(&topic, body, text, id, extras.flag, target)
-            .map_err(raise)?;
+        let (core, flag) = (&self.core, extras.flag);
+        // It may compress the body.
+        let mut draft = enter::compute(py, || core.draft(&topic, body, text, id, flag, target))?;
         match kind {
             "half" => draft.sys_flag |= sys_flag::TRANSACTION_PREPARED,
             "reply" => draft.reply = true,

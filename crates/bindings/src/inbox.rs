@@ -3,6 +3,7 @@
 //! A landed frame's tickets are shared out on the connection's task, which touches nothing of Python: threads are
 //! woken at once, callbacks and futures wait in an inbox until a thread of Python's takes them.
 
+use crate::batch::Gathered;
 use crate::delivery::{Delivery, End};
 use crate::errors::Error;
 use crate::outcome::{Bell, PySendResult, Waiter};
@@ -26,6 +27,8 @@ pub(crate) enum Ticket {
     Delivery(Py<Delivery>),
     /// A thread.
     Thread(Arc<Waiter>),
+    /// A call of many messages, and the message's number in it.
+    Member(Arc<Gathered>, u32),
 }
 
 /// Frames whose tickets wait for a thread of Python's.
@@ -173,7 +176,7 @@ pub(crate) fn hand_on(
             };
             Delivery::complete(future.bind(py), end)?;
         }
-        Ticket::Thread(_) => {}
+        Ticket::Thread(_) | Ticket::Member(..) => {}
     }
     Ok(())
 }
@@ -186,10 +189,12 @@ pub(crate) fn share(producer: &Producer, calls: &Inbox, futures: &Inbox, landed:
         outcome,
     } = landed;
     let (mut to_call, mut to_complete, mut to_wake) = (Vec::new(), Vec::new(), Vec::new());
+    let mut to_gather = Vec::new();
     for (place, ticket) in tickets {
         match ticket {
             Ticket::Call(_) => to_call.push((place, ticket)),
             Ticket::Future(_) | Ticket::Delivery(_) => to_complete.push((place, ticket)),
+            Ticket::Member(gathered, member) => to_gather.push((gathered, place, member)),
             Ticket::Thread(waiter) => {
                 let place = batch.then_some(place);
                 let share = outcome
@@ -199,6 +204,10 @@ pub(crate) fn share(producer: &Producer, calls: &Inbox, futures: &Inbox, landed:
                 to_wake.push((waiter, share));
             }
         }
+    }
+    if !to_gather.is_empty() {
+        producer.gate().leave(to_gather.len(), 0);
+        Gathered::bring_all(&to_gather, &outcome);
     }
     if !to_wake.is_empty() {
         producer.gate().leave(to_wake.len(), 0);

@@ -37,7 +37,7 @@ pub(crate) enum Value {
     /// A message's result.
     Sent(SendResult),
     /// The frames of a batch call.
-    Batch(Vec<BatchPart>),
+    Batch(Vec<BatchPart>, Unsent),
     /// An offset.
     Offset(i64),
     /// Queues.
@@ -46,8 +46,39 @@ pub(crate) enum Value {
     Text(String),
 }
 
-/// A frame of a batch call: which messages of the call are in it, and its outcome.
-pub(crate) type BatchPart = (Vec<u32>, Outcome);
+/// Messages of a batch call that were in one frame, each as its place there and its number in the call, and their
+/// outcome.
+pub(crate) type BatchPart = (Vec<(u32, u32)>, Result<Arc<SendResult>, ClientError>);
+
+/// What a batch call that ended early has not sent.
+#[derive(Debug)]
+pub(crate) struct Unsent {
+    /// Messages that were read.
+    pub(crate) count: u32,
+    /// The one that could not be sent.
+    pub(crate) failed: Option<u32>,
+    /// What the call ended by.
+    pub(crate) error: Option<PyErr>,
+}
+
+impl Unsent {
+    /// The outcome of a message that was read and not sent.
+    fn outcome(&self, py: Python<'_>, member: u32) -> PyResult<Py<PyAny>> {
+        let errors = PyModule::import(py, "pyrmq.errors")?.getattr("RmqError")?;
+        let Some(error) = &self.error else {
+            return Ok(py.None());
+        };
+        let value = error.value(py);
+        let own = self.failed.is_none_or(|failed| failed == member);
+        if own && value.is_instance(&errors)? {
+            return Ok(value.clone().into_any().unbind());
+        }
+        let text = format!("it was not sent, because the call ended early: {error}");
+        let made = errors.call1((text,))?;
+        made.setattr("__cause__", value)?;
+        Ok(made.unbind())
+    }
+}
 
 /// One message's share of an outcome. Texts are cut out of the frame's when they are asked for.
 #[pyclass(frozen, name = "SendResult", module = "pyrmq.message")]
@@ -479,7 +510,7 @@ impl Value {
             Self::Done => py.None(),
             Self::Truth(truth) => PyBool::new(py, truth).to_owned().into_any().unbind(),
             Self::Sent(result) => Py::new(py, PySendResult::of(Arc::new(result), None))?.into_any(),
-            Self::Batch(parts) => batch_list(py, parts)?.into_any().unbind(),
+            Self::Batch(parts, unsent) => batch_list(py, parts, unsent)?.into_any().unbind(),
             Self::Offset(offset) => offset.into_pyobject(py)?.into_any().unbind(),
             Self::Places(places) => places.into_pyobject(py)?.into_any().unbind(),
             Self::Text(text) => text.into_pyobject(py)?.into_any().unbind(),
@@ -487,18 +518,21 @@ impl Value {
     }
 }
 
-/// A result or an exception for each message of a batch call, in the order of the messages.
-pub(crate) fn batch_list(py: Python<'_>, parts: Vec<BatchPart>) -> PyResult<Bound<'_, PyList>> {
-    let count = parts.iter().map(|(members, _)| members.len()).sum();
+/// A result or an exception for each message of a batch call, in the order of the messages, and what the call ended by,
+/// when that was early.
+pub(crate) fn batch_list(
+    py: Python<'_>,
+    parts: Vec<BatchPart>,
+    unsent: Unsent,
+) -> PyResult<Bound<'_, PyTuple>> {
     let mut results: Vec<Option<Py<PyAny>>> = Vec::new();
-    results.resize_with(count, || None);
+    results.resize_with(unsent.count as usize, || None);
     for (members, outcome) in parts {
-        let shared = outcome.map(Arc::new);
-        for (item, member) in (0..).zip(members) {
-            let value = match &shared {
-                Ok(result) => Py::new(py, PySendResult::of(result.clone(), Some(item)))?.into_any(),
+        for (place, member) in members {
+            let value = match &outcome {
+                Ok(result) => Py::new(py, PySendResult::of(result.clone(), Some(place)))?.into_any(),
                 Err(error) => {
-                    let error = error.clone().of_item(Some(item));
+                    let error = error.clone().of_item(Some(place));
                     Error::from(error).into_py(py).into_value(py).into_any()
                 }
             };
@@ -507,7 +541,15 @@ pub(crate) fn batch_list(py: Python<'_>, parts: Vec<BatchPart>) -> PyResult<Boun
             }
         }
     }
-    PyList::new(py, results)
+    let list = PyList::empty(py);
+    for (member, result) in (0..).zip(results) {
+        match result {
+            Some(result) => list.append(result)?,
+            None => list.append(unsent.outcome(py, member)?)?,
+        }
+    }
+    let error = unsent.error.map(|error| error.into_value(py));
+    (list, error).into_pyobject(py)
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

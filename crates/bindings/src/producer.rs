@@ -4,7 +4,6 @@
     reason = "what Python hands over is extracted by value"
 )]
 
-use crate::batch::{self, Plan};
 use crate::callbacks::Callbacks;
 use crate::command::body_of;
 use crate::errors::Error;
@@ -13,7 +12,7 @@ use crate::own::Extras;
 use crate::runtime::Owner;
 use crate::{enter, exchange, runtime};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList};
+use pyo3::types::PyBytes;
 use pyrmq_client::address_server::AddressServer;
 use pyrmq_client::draft::{Draft, Target};
 use pyrmq_client::producer::Producer;
@@ -76,14 +75,12 @@ impl PyProducer {
         let body = body_of(body)?;
         let target = target_of(queue, extras.sharding_hash()?);
         let flag = extras.flag;
-        extras
-            .properties(&topic, &self.producer)?
-            .and_then(|properties| {
-                let id = properties.message_id().to_owned();
-                let text = properties.finish()?;
-                self.producer.draft(&topic, body, text, id, flag, target)
-            })
-            .map_err(|error| Error::from(error).into_py(py))
+        let raise = |error: ClientError| Error::from(error).into_py(py);
+        let properties = extras.properties(&topic, &self.producer)?.map_err(raise)?;
+        let id = properties.message_id().to_owned();
+        let text = properties.finish().map_err(raise)?;
+        // It may compress the body.
+        enter::compute(py, || self.producer.draft(&topic, body, text, id, flag, target))
     }
 
     /// Comes in through the gate, waiting at most until `deadline`; callbacks run meanwhile.
@@ -247,61 +244,6 @@ impl PyProducer {
     ) -> PyResult<()> {
         let draft = self.draft(py, topic, body, &extras, queue)?;
         enter::block_on(py, self.producer.send_oneway(draft))
-    }
-
-    /// Sends many messages of one topic in batches, and waits for all outcomes: a list with a result or an exception
-    /// for each.
-    #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
-    fn send_batch<'py>(
-        &self,
-        py: Python<'py>,
-        topic: &str,
-        messages: &Bound<'py, PyAny>,
-        extras: Extras<'py>,
-        queue: Option<(String, i32)>,
-        batch_bytes: usize,
-        timeout_ms: Option<u64>,
-        inner: bool,
-    ) -> PyResult<Bound<'py, PyList>> {
-        self.check(py)?;
-        let plan = Plan {
-            topic,
-            extras: &extras,
-            queue: queue.as_ref(),
-            batch_bytes,
-            timeout: self.timeout(timeout_ms),
-            inner,
-        };
-        batch::send(self, py, messages, &plan)
-    }
-
-    /// The same without waiting for the outcomes: they come to `outcomes` as one list under `token`.
-    #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
-    fn send_batch_to<'py>(
-        &self,
-        py: Python<'py>,
-        outcomes: &Outcomes,
-        token: u64,
-        topic: &str,
-        messages: &Bound<'py, PyAny>,
-        extras: Extras<'py>,
-        queue: Option<(String, i32)>,
-        batch_bytes: usize,
-        timeout_ms: Option<u64>,
-        inner: bool,
-    ) -> PyResult<()> {
-        self.check(py)?;
-        let plan = Plan {
-            topic,
-            extras: &extras,
-            queue: queue.as_ref(),
-            batch_bytes,
-            timeout: self.timeout(timeout_ms),
-            inner,
-        };
-        let shared = outcomes.shared();
-        let then = Box::new(move |parts| shared.push(token, Ok(Value::Batch(parts))));
-        batch::send_then(self, py, messages, &plan, then)
     }
 
     /// Sends without an answer; that it was queued comes to `outcomes` under `token`.

@@ -95,8 +95,10 @@ pub struct Batch {
     body: Vec<u8>,
     ids: String,
     items: u32,
-    /// Bytes of the bodies in it.
-    bodies: usize,
+    /// Bytes of the bodies in it, and of the properties that are their own.
+    counted: usize,
+    /// A topic of batches keeps it as one record: the id of its own.
+    inner: Option<String>,
 }
 
 impl Batch {
@@ -109,8 +111,16 @@ impl Batch {
             body: Vec::new(),
             ids: String::new(),
             items: 0,
-            bodies: 0,
+            counted: 0,
+            inner: None,
         }
+    }
+
+    /// With this id of its own: a topic of batches (`queue.type=BatchCQ`) keeps it as one record.
+    #[must_use]
+    pub fn with_id(mut self, id: String) -> Self {
+        self.inner = Some(id);
+        self
     }
 
     /// True when nothing is in it.
@@ -148,7 +158,7 @@ impl Batch {
         };
         self.make_room(item.encoded_size());
         batch::encode(&item, &mut self.body)?;
-        self.note(message_id, body);
+        self.note(message_id, counted(&item));
         Ok(())
     }
 
@@ -158,7 +168,7 @@ impl Batch {
         let id = id.and_then(|id| std::str::from_utf8(id).ok()).unwrap_or_default();
         self.make_room(item.encoded_size());
         batch::encode(item, &mut self.body)?;
-        self.note(id, item.body);
+        self.note(id, counted(item));
         Ok(())
     }
 
@@ -193,7 +203,10 @@ impl Batch {
         self.body.extend_from_slice(body);
         self.body.extend_from_slice(&common);
         self.body.extend_from_slice(extra.as_bytes());
-        self.note(std::str::from_utf8(id).unwrap_or_default(), body);
+        self.note(
+            std::str::from_utf8(id).unwrap_or_default(),
+            body.len() + extra.len(),
+        );
         Ok(())
     }
 
@@ -203,29 +216,20 @@ impl Batch {
         }
     }
 
-    fn note(&mut self, id: &str, body: &[u8]) {
+    fn note(&mut self, id: &str, counted: usize) {
         if self.items > 0 {
             self.ids.push(',');
         }
         self.ids.push_str(id);
         self.items += 1;
-        self.bodies += body.len();
-    }
-
-    /// The same as a batch that a topic of batches (`queue.type=BatchCQ`) keeps as one record: it has an id of its own.
-    pub fn take_inner(&mut self, ids: &UniqueIds) -> Draft {
-        let id = ids.next(clock::now_ms()).to_string();
-        Draft {
-            properties: alone_properties(&id, ""),
-            ..self.take()
-        }
+        self.counted += counted;
     }
 
     /// What leaves when nothing more comes: a batch, or a message that stayed alone as a plain message. It is empty
     /// again.
     pub fn take_gathered(&mut self) -> Draft {
         let lone = match batch::decode(&self.body) {
-            Ok((item, _)) if self.items == 1 => {
+            Ok((item, _)) if self.items == 1 && self.inner.is_none() => {
                 let properties = String::from_utf8_lossy(item.properties).into_owned();
                 Some((ITEM_HEAD..ITEM_HEAD + item.body.len(), properties, item.flag))
             }
@@ -241,11 +245,19 @@ impl Batch {
 
     /// The batch as one draft; it is empty again.
     pub fn take(&mut self) -> Draft {
+        let mut body = std::mem::take(&mut self.body);
+        // A message that stayed nearly alone must not hold the room of a whole batch until it is answered.
+        if body.capacity() / 2 > body.len() {
+            body.shrink_to_fit();
+        }
         Draft {
             topic: self.topic.clone(),
-            body: Bytes::from(std::mem::take(&mut self.body)),
-            counted: std::mem::take(&mut self.bodies),
-            properties: "WAIT\u{1}true\u{2}".to_owned(),
+            body: Bytes::from(body),
+            counted: std::mem::take(&mut self.counted),
+            properties: match self.inner.take() {
+                Some(id) => alone_properties(&id, ""),
+                None => "WAIT\u{1}true\u{2}".to_owned(),
+            },
             message_id: std::mem::take(&mut self.ids),
             flag: 0,
             sys_flag: 0,
@@ -254,6 +266,11 @@ impl Batch {
             reply: false,
         }
     }
+}
+
+/// What an item counts for at the gate: its body, and the properties that not every message has.
+pub fn counted(item: &BatchItem<'_>) -> usize {
+    item.body.len() + item.properties.len().saturating_sub(COMMON_PROPERTIES)
 }
 
 /// The properties of a message that travels alone: what every message has, then its own.

@@ -48,8 +48,8 @@ pub struct Draft {
     pub topic: Arc<str>,
     /// The body as it travels.
     pub body: Bytes,
-    /// Bytes of the bodies as they were given: what it counts for at the gate, from its way in to its way out. The body
-    /// that travels may be smaller (compressed) or larger (a batch with its items' heads).
+    /// Bytes of the bodies as they were given, and of their own properties: what it counts for at the gate, from its way
+    /// in to its way out. The body that travels may be smaller (compressed) or larger (a batch with its items' heads).
     pub counted: usize,
     /// Properties in wire form, the unique id among them (a batch has one for each item, in the body).
     pub properties: String,
@@ -72,6 +72,15 @@ impl Draft {
     pub fn is_half(&self) -> bool {
         sys_flag::transaction(self.sys_flag) == sys_flag::TRANSACTION_PREPARED
     }
+}
+
+/// A body that travels in a frame of its own, as it travels.
+#[derive(Debug, Clone)]
+pub struct Packed {
+    /// Compressed, where that made it smaller.
+    pub body: Bytes,
+    /// System flag bits: which compression.
+    pub flags: i32,
 }
 
 /// Refuses topics that no broker takes from a client.

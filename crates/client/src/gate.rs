@@ -277,6 +277,11 @@ impl Gate {
             || (state.messages <= window - window.div_ceil(4) && state.bytes <= self.bytes / 4 * 3)
     }
 
+    /// True without room for one more message.
+    pub fn is_full(&self) -> bool {
+        !self.fits(&self.state(), 1, 1)
+    }
+
     /// Threads and tasks that wait for room, or until nothing is on its way.
     pub fn watchers(&self) -> usize {
         self.state().line.len()

@@ -3,8 +3,9 @@
 //! A send costs no task and no thread: it is queued at its broker's connection, and the answer's callback goes on
 //! from there (`flight.rs`). Back pressure is the gate's: who sends comes in first.
 
+use crate::batch::COMMON_PROPERTIES;
 use crate::detect;
-use crate::draft::{Draft, Target, check_topic};
+use crate::draft::{Draft, Packed, Target, check_topic};
 use crate::error::{Attempt, ClientError};
 use crate::flight::Flight;
 use crate::gate::Gate;
@@ -275,8 +276,11 @@ impl Producer {
     ) -> Result<Draft, ClientError> {
         check_topic(topic)?;
         self.check_size(topic, body.len())?;
-        let counted = body.len();
-        let (body, sys_flag) = self.compressed(body);
+        let counted = body.len() + properties.len().saturating_sub(COMMON_PROPERTIES);
+        let (body, sys_flag) = match self.pack(&body) {
+            Some(packed) => (packed.body, packed.flags),
+            None => (body, 0),
+        };
         Ok(Draft {
             topic: topic.clone(),
             body,
@@ -309,17 +313,29 @@ impl Producer {
         Ok(())
     }
 
-    fn compressed(&self, body: Bytes) -> (Bytes, i32) {
-        let Some(setting) = &self.shared.options.compression else {
-            return (body, 0);
-        };
+    /// Compresses a body that is large enough to travel in a frame of its own; `None`: it is not. That takes
+    /// milliseconds for a large one: it is done before any lock is taken.
+    pub fn pack(&self, body: &[u8]) -> Option<Packed> {
+        let setting = self.shared.options.compression.as_ref()?;
         if body.len() < setting.over_bytes {
-            return (body, 0);
+            return None;
         }
-        match compress::compress(setting.codec, setting.level, &body) {
-            Ok(smaller) if smaller.len() < body.len() => (Bytes::from(smaller), setting.codec.flags()),
-            _ => (body, 0),
-        }
+        Some(match compress::compress(setting.codec, setting.level, body) {
+            Ok(smaller) if smaller.len() < body.len() => Packed {
+                body: Bytes::from(smaller),
+                flags: setting.codec.flags(),
+            },
+            _ => Packed {
+                body: Bytes::copy_from_slice(body),
+                flags: 0,
+            },
+        })
+    }
+
+    /// Whether [`Self::pack`] has something to do.
+    pub fn is_packed(&self, size: usize) -> bool {
+        let setting = self.shared.options.compression.as_ref();
+        setting.is_some_and(|setting| size >= setting.over_bytes)
     }
 
     /// Sends one draft that has come in through the gate with `max(items, 1)` messages and its counted bytes; it

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Act, Refuses, WAIT, World};
 use pyrmq_client::ProducerOptions;
-use pyrmq_client::accumulate::{Accumulator, Item, Landed, Limits, Place};
+use pyrmq_client::accumulate::{Accumulator, Item, Landed, Limits, OwnBatch, Place};
 use pyrmq_client::producer::Producer;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::batch;
@@ -50,12 +50,14 @@ impl Bench {
         let item = Item {
             topic: "orders",
             body: &body,
+            packed: None,
             extra: "",
             flag: 0,
             place,
             eager,
             alone: false,
             timeout,
+            batch: None,
             ticket: Some(ticket),
         };
         self.accumulator.push(item).unwrap();
@@ -198,12 +200,14 @@ fn what_is_corked_leaves_together_when_it_is_full_or_uncorked() {
         let item = Item {
             topic: "orders",
             body: &number.to_be_bytes(),
+            packed: None,
             extra: "",
             flag: 0,
             place,
             eager: true,
             alone: false,
             timeout: None,
+            batch: None,
             ticket: Some(number),
         };
         bench.accumulator.push_corked(item).unwrap()
@@ -259,12 +263,14 @@ fn closing_sends_what_lingers_and_takes_nothing_more() {
     let item = Item {
         topic: "orders",
         body: b"x",
+        packed: None,
         extra: "",
         flag: 0,
         place: Place::Any,
         eager: false,
         alone: false,
         timeout: None,
+        batch: None,
         ticket: Some(1),
     };
     assert_eq!(
@@ -378,12 +384,14 @@ fn the_gate_is_left_with_the_bytes_that_came_in() {
             let item = Item {
                 topic: "orders",
                 body,
+                packed: None,
                 extra: "",
                 flag: 0,
                 place,
                 eager: false,
                 alone: false,
                 timeout: None,
+                batch: None,
                 ticket: Some(ticket),
             };
             bench.accumulator.push(item).unwrap();
@@ -496,4 +504,108 @@ fn one_message_that_cannot_be_stored_does_not_fail_those_that_it_was_gathered_wi
     assert_eq!(outcomes(&bench, 100).len(), 100);
     assert_eq!(stats.frames.load(Ordering::Relaxed) - before, 1);
     assert_eq!(stats.failed.load(Ordering::Relaxed), 1);
+}
+
+/// A call of many messages is behind what was sent one by one, and in front of what comes after it.
+#[test]
+fn the_messages_of_a_call_keep_their_place_whatever_has_to_be_tried_again() {
+    let bench = Bench::new(1, limits(LONG), |_| ());
+    let busy = Act::Say(response::SYSTEM_BUSY);
+    let script = [
+        busy,
+        Act::Store,
+        busy,
+        busy,
+        Act::Store,
+        busy,
+        Act::Store,
+        Act::Store,
+    ];
+    bench.world.script(0, &script);
+    let own = OwnBatch {
+        bytes: 2000,
+        inner: false,
+        timeout: WAIT,
+    };
+    for number in 0_u32..1000 {
+        let of_call = (300..800).contains(&number);
+        let body = number.to_be_bytes();
+        let item = Item {
+            topic: "orders",
+            body: &body,
+            packed: None,
+            extra: "",
+            flag: 0,
+            place: Place::Hash(5),
+            eager: of_call,
+            alone: number % 97 == 0,
+            timeout: None,
+            batch: of_call.then_some(own),
+            ticket: Some(number),
+        };
+        bench.producer.gate().enter_anyway(1, item.counted());
+        bench.accumulator.push_corked(item).unwrap();
+    }
+    bench.accumulator.uncork();
+    bench.accumulator.flush();
+    let (mut told, mut frames) = (Vec::new(), 0);
+    while told.len() < 1000 {
+        let (tickets, stored) = bench.next();
+        assert!(stored);
+        told.extend(tickets);
+        frames += 1;
+    }
+    let wanted: Vec<u32> = (0..1000).collect();
+    assert_eq!(told, wanted);
+    assert_eq!(bench.stored(0), wanted);
+    assert!(
+        frames > 20,
+        "batches of the call keep to its own length: {frames} frames"
+    );
+    assert_eq!(bench.accumulator.lanes(), 0);
+    assert_eq!(
+        (bench.producer.gate().waiting(), bench.producer.gate().bytes()),
+        (0, 0)
+    );
+}
+
+/// Topics of batches: a refused batch's halves have ids of their own, too.
+#[test]
+fn a_batch_with_an_id_of_its_own_is_split_into_such() {
+    let bench = Bench::new(1, limits(LONG), |_| ());
+    let refused = Act::Say(response::MESSAGE_ILLEGAL);
+    bench.world.script(0, &[refused, refused]);
+    for number in 0_u32..4 {
+        let body = number.to_be_bytes();
+        let item = Item {
+            topic: "orders",
+            body: &body,
+            packed: None,
+            extra: "",
+            flag: 0,
+            place: QUEUE,
+            eager: true,
+            alone: false,
+            timeout: None,
+            batch: Some(OwnBatch {
+                bytes: 2000,
+                inner: true,
+                timeout: WAIT,
+            }),
+            ticket: Some(number),
+        };
+        bench.producer.gate().enter_anyway(1, item.counted());
+        bench.accumulator.push_corked(item).unwrap();
+    }
+    bench.accumulator.uncork();
+    let mut told = Vec::new();
+    while told.len() < 4 {
+        let landed = bench.landed.recv_timeout(WAIT).unwrap();
+        bench.producer.gate().leave(landed.tickets.len(), 0);
+        assert!(landed.batch, "a lone message of such a topic is a batch, too");
+        assert!(landed.outcome.is_ok());
+        told.extend(landed.tickets.into_iter().map(|(_, ticket)| ticket));
+    }
+    assert_eq!(told, [0, 1, 2, 3]);
+    assert_eq!(bench.stored(0), [0, 1, 2, 3]);
 }

@@ -262,9 +262,12 @@ def places_of(
     return [(queue, None) for queue in queues]
 
 
-def all_sent(topic: str, results: list[SendResult | RmqError]) -> list[SendResult]:
-    """The results of a batch, of which none may have failed."""
+def all_sent(
+    topic: str, outcome: tuple[list[SendResult | RmqError], Exception | None]
+) -> list[SendResult]:
+    """The results of a batch that was sent to its end, of which none may have failed."""
+    results, ended_by = outcome
     failed = [result for result in results if isinstance(result, RmqError)]
-    if failed:
-        raise BatchSendError(topic, results) from failed[0]
+    if failed or ended_by is not None:
+        raise BatchSendError(topic, results, ended_by) from ended_by or failed[0]
     return cast("list[SendResult]", results)

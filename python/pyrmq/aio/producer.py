@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any, Self
 
 from pyrmq import _core
@@ -30,7 +31,7 @@ from pyrmq._client.values import (
 )
 from pyrmq._exchange import Exchange, left_of, way_back
 from pyrmq.aio.outcomes import Outcomes, Reader, leave_loop
-from pyrmq.aio.room import Room
+from pyrmq.aio.room import Room, most_bytes
 from pyrmq.errors import ClosedError, ConfigError, QueueFull, RmqError
 from pyrmq.message import Body, Message, QueueId, ReceivedMessage, SendResult, When, when_of
 
@@ -244,13 +245,9 @@ class Producer(ConfiguredProducer):
         timeout: float | None,  # noqa: ASYNC109 - the time of the native send
     ) -> asyncio.Future[SendResult]:
         loop = asyncio.get_running_loop()
-        soon = self._soon_of(loop)
-        seconds = self._options.send_timeout if timeout is None else timeout
+        soon, began = self._soon_of(loop), loop.time()
         wait = None if timeout is None else milliseconds("timeout", timeout)
-        deadline = loop.time() + seconds
-        place = None
-        if queue is not None:
-            place, wait = await self._place_of(topic, queue, wait)
+        place, wait = (None, wait) if queue is None else await self._place_of(topic, queue, wait)
         arguments = (
             eager,
             topic,
@@ -264,16 +261,27 @@ class Producer(ConfiguredProducer):
             place,
             wait,
         )
-        room, ticket = self._room, self._room.ticket()
+        plain = not (keys or tags or properties or sharding_key) and when == 0
+        limits = (most_bytes(body, plain=plain), began, timeout)
+        return await self._with_room(limits, lambda: self._gathering.offer(soon, *arguments))
+
+    async def _with_room(
+        self, limits: tuple[int, float, float | None], call: Callable[[], asyncio.Future[Any]]
+    ) -> asyncio.Future[Any]:
+        """Make a call once its bytes have room; `limits`: bytes, when its time began, time-out."""
+        size, began, timeout = limits
+        seconds = self._options.send_timeout if timeout is None else timeout
+        loop, room = asyncio.get_running_loop(), self._room
+        ticket, deadline = room.ticket(), began + seconds
         if room.waiting:
-            await room.turn(ticket, len(body), deadline)
+            await room.turn(ticket, size, deadline)
         while True:
             try:
-                return self._gathering.offer(soon, *arguments)
+                return call()
             except QueueFull:
                 if loop.time() >= deadline:
                     raise self._gathering.full(milliseconds("timeout", seconds)) from None
-            await room.turn(ticket, len(body), deadline)
+            await room.turn(ticket, size, deadline)
 
     async def _hooked(
         self,
@@ -366,21 +374,13 @@ class Producer(ConfiguredProducer):
         wait = None if timeout is None else milliseconds("timeout", timeout)
 
         async def whole() -> list[SendResult]:
+            loop, call = asyncio.get_running_loop(), self._outcomes.call
+            limits = (1, loop.time(), timeout)  # one message: the whole list is in memory anyway
             place, left = await self._place_of(topic, queue, wait)
-            if self._core.in_flight() >= self._options.max_in_flight:
-                deadline = asyncio.get_running_loop().time() + self._options.send_timeout
-                await self._room.turn(self._room.ticket(), batch_bytes, deadline)
-            results = await self._outcomes.call(
-                self._core.send_batch_to,
-                topic,
-                messages,
-                extras,
-                place,
-                batch_bytes,
-                left,
-                inner,
-            )
-            return all_sent(topic, results)
+            self._soon_of(loop)
+            to = (topic, messages, extras, place, batch_bytes, left, inner)
+            send = partial(call, self._gathering.send_batch_to, *to)
+            return all_sent(topic, await (await self._with_room(limits, send)))
 
         if sending is None:
             return await whole()

@@ -10,8 +10,17 @@ import itertools
 from collections.abc import Awaitable, Callable
 
 from pyrmq.errors import RmqError
+from pyrmq.message import Body
 
-__all__ = ["Room"]
+__all__ = ["Room", "most_bytes"]
+
+_PROPERTIES_BYTES = 32_767
+
+
+def most_bytes(body: Body, *, plain: bool) -> int:
+    """What a message counts for at most: it is asked for no less, or it would ask again at once."""
+    size = len(body) * 4 if isinstance(body, str) else memoryview(body).nbytes
+    return size if plain else size + _PROPERTIES_BYTES
 
 
 class Room:

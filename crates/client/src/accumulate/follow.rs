@@ -7,6 +7,7 @@
 use super::lane::{Key, Load, Now};
 use super::{Accumulator, State, park, unencodable};
 use crate::ClientError;
+use crate::batch::counted;
 use crate::routes::TopicRoute;
 use pyrmq_remoting::message::batch;
 use std::sync::Arc;
@@ -42,11 +43,19 @@ impl<T: Send + 'static> Accumulator<T> {
         let published = &route.published;
         match state.routes.get_mut(topic) {
             None => {
+                state.forget_idle_routes();
                 state.routes.insert(topic.clone(), published.clone());
                 return;
             }
             Some(seen) if Arc::ptr_eq(seen, published) => return,
-            Some(seen) => *seen = published.clone(),
+            Some(seen) => {
+                // A route that was asked for again is another object, most times with the same queues.
+                let same = seen.queues == published.queues;
+                *seen = published.clone();
+                if same {
+                    return;
+                }
+            }
         }
         let queues = &published.queues;
         // Without any queue the broker that has them may be about to come back.
@@ -64,7 +73,7 @@ impl<T: Send + 'static> Accumulator<T> {
         };
         let mut moved = Vec::new();
         for (_, lane) in state.lanes.iter_mut().filter(|(key, _)| is_gone(key)) {
-            lane.seal(self.producer.options().send_timeout);
+            lane.seal();
             let (by_hash, chosen) = std::mem::take(&mut lane.sealed)
                 .into_iter()
                 .partition(|load| !load.hashes.is_empty());
@@ -86,7 +95,7 @@ impl<T: Send + 'static> Accumulator<T> {
         mut load: Load<T>,
         into: &mut Followed<T>,
     ) {
-        let timeout = self.producer.options().send_timeout;
+        let own = load.own;
         let body = load.draft.body.clone();
         let is_batch = load.draft.items > 0;
         let items = batch::items(&body).filter_map(Result::ok);
@@ -97,7 +106,7 @@ impl<T: Send + 'static> Accumulator<T> {
             match park::by_hash(topic, route, hash) {
                 Ok(key) => {
                     let lane = state.lanes.entry(key.clone()).or_default();
-                    lane.seal(timeout);
+                    lane.seal();
                     load.draft.target = key.target();
                     load.tickets = tickets.collect();
                     lane.sealed.push_back(load);
@@ -116,16 +125,16 @@ impl<T: Send + 'static> Accumulator<T> {
             let key = match park::by_hash(topic, route, hash) {
                 Ok(key) => key,
                 Err(error) => {
-                    into.failed.push((item.body.len(), ticket, error));
+                    into.failed.push((counted(&item), ticket, error));
                     continue;
                 }
             };
             let lane = state.lanes.entry(key.clone()).or_default();
             let size = (item.body.len(), item.properties.len());
-            let open = self.open(lane, &key, size, true, &mut Now::at(load.since));
+            let open = self.open(lane, &key, size, true, own, &mut Now::at(load.since));
             let (place, text) = (open.batch.len(), String::from_utf8_lossy(item.properties));
             if let Err(source) = open.batch.push(item.body, &text, id, item.flag) {
-                into.failed.push((item.body.len(), ticket, unencodable(source)));
+                into.failed.push((counted(&item), ticket, unencodable(source)));
                 continue;
             }
             open.hashes.push(hash);

@@ -1,5 +1,6 @@
 //! What waits for one topic and queue: the batch that is being filled, and what is ready to leave.
 
+use super::OwnBatch;
 use super::split::Parts;
 use crate::batch::Batch;
 use crate::draft::{Draft, Target};
@@ -58,6 +59,10 @@ impl Now {
 #[derive(Debug)]
 pub(super) struct Open<T> {
     pub(super) batch: Batch,
+    /// It is of calls that have their messages gathered so.
+    pub(super) own: Option<OwnBatch>,
+    /// Time for the whole send, from when its first message came.
+    pub(super) timeout: Duration,
     pub(super) tickets: Vec<(u32, T)>,
     /// Of each message, when they came by a hash; else empty.
     pub(super) hashes: Vec<i32>,
@@ -78,6 +83,8 @@ pub(super) struct Load<T> {
     pub(super) hashes: Vec<i32>,
     pub(super) since: Instant,
     pub(super) timeout: Duration,
+    /// It is of calls that have their messages gathered so.
+    pub(super) own: Option<OwnBatch>,
     /// It is a part of a batch that was refused.
     pub(super) parts: Option<Arc<Parts>>,
 }
@@ -114,14 +121,15 @@ impl<T> Default for Lane<T> {
 
 impl<T> Lane<T> {
     /// What is being filled is ready.
-    pub(super) fn seal(&mut self, timeout: Duration) {
+    pub(super) fn seal(&mut self) {
         if let Some(mut open) = self.open.take().filter(|open| !open.batch.is_empty()) {
             self.sealed.push_back(Load {
                 draft: open.batch.take_gathered(),
                 tickets: open.tickets,
                 hashes: open.hashes,
                 since: open.since,
-                timeout,
+                timeout: open.timeout,
+                own: open.own,
                 parts: None,
             });
         }
@@ -134,6 +142,11 @@ impl<T> Lane<T> {
         };
         let is_old = |now: Instant| now >= open.since + linger;
         (self.in_flight == 0 && open.eager) || (!ordered && now.is_some_and(is_old))
+    }
+
+    /// Nothing waits in it and nothing of it is on its way: it may be forgotten.
+    pub(super) fn is_idle(&self) -> bool {
+        self.open.is_none() && self.sealed.is_empty() && self.in_flight == 0 && !self.pumping && !self.corked
     }
 
     /// True when something may leave now; without the time it may, but not for its age.
@@ -158,18 +171,12 @@ impl<T> Lane<T> {
     }
 
     /// The next load that may leave now; it counts as on its way.
-    pub(super) fn next(
-        &mut self,
-        ordered: bool,
-        now: Instant,
-        linger: Duration,
-        timeout: Duration,
-    ) -> Option<Load<T>> {
+    pub(super) fn next(&mut self, ordered: bool, now: Instant, linger: Duration) -> Option<Load<T>> {
         if !self.is_due(ordered, Some(now), linger) {
             return None;
         }
         if self.sealed.is_empty() {
-            self.seal(timeout);
+            self.seal();
         }
         let load = self.sealed.pop_front()?;
         self.in_flight += 1;

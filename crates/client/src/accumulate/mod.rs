@@ -20,7 +20,7 @@ mod split;
 
 use crate::ClientError;
 use crate::batch::{self, Batch, COMMON_PROPERTIES, IdText};
-use crate::draft::check_topic;
+use crate::draft::{Draft, Packed, check_topic};
 use crate::flight::is_illegal;
 use crate::producer::{Producer, SendResult};
 use bytes::{Bytes, BytesMut};
@@ -34,7 +34,7 @@ use pyrmq_remoting::message::properties::MAX_BYTES;
 use pyrmq_remoting::net::Shutdown;
 use pyrmq_routing::route::Published;
 use split::Parts;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -43,6 +43,8 @@ use tokio::sync::Notify;
 /// Memory that small bodies share, and what is small.
 const SHARED_BYTES: usize = 16 * 1024;
 const LARGE_BODY: usize = 2 * 1024;
+/// Names of idle topics and their queues that are kept, beside those that are used now.
+const IDLE_KEPT: usize = 1024;
 /// The timer makes batches leave that are old enough. Should it be late, so does every so manieth message.
 const LOOK_EVERY: u32 = 32;
 
@@ -68,13 +70,26 @@ pub enum Place<'a> {
     Queue(&'a str, i32),
 }
 
-/// A message to be sent. It has come in through the producer's gate as one message with its body's bytes.
+/// How a call of many messages has them gathered: with others of the same wish only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnBatch {
+    /// Bytes of a batch.
+    pub bytes: usize,
+    /// Topics of batches keep each batch as one record.
+    pub inner: bool,
+    /// Time for each batch.
+    pub timeout: Duration,
+}
+
+/// A message to be sent. It has come in through the producer's gate as one message with [`Item::counted`] bytes.
 #[derive(Debug)]
 pub struct Item<'a, T> {
     /// Topic.
     pub topic: &'a str,
     /// Body.
     pub body: &'a [u8],
+    /// The same as it travels, by [`Producer::pack`], from a caller who has made that already.
+    pub packed: Option<Packed>,
     /// Its own properties in wire form.
     pub extra: &'a str,
     /// The user's flag.
@@ -87,11 +102,24 @@ pub struct Item<'a, T> {
     pub alone: bool,
     /// A time of its own; such a message travels alone.
     pub timeout: Option<Duration>,
+    /// It is one of many of a call. Such a message travels in a batch, uncompressed, whatever its size.
+    pub batch: Option<OwnBatch>,
     /// Comes back with the outcome. A message without one is only counted, and logged when it fails.
     pub ticket: Option<T>,
 }
 
 impl<T> Item<'_, T> {
+    /// Bytes that it counts for at the gate.
+    pub fn counted(&self) -> usize {
+        self.body.len() + self.extra.len()
+    }
+
+    /// Its time, from when it came.
+    fn time(&self, usual: Duration) -> Duration {
+        let batch = self.batch.map(|batch| batch.timeout);
+        self.timeout.or(batch).unwrap_or(usual)
+    }
+
     fn hash(&self) -> Option<i32> {
         match self.place {
             Place::Hash(hash) => Some(hash),
@@ -131,6 +159,23 @@ struct State<T> {
     closed: bool,
 }
 
+impl<T> State<T> {
+    /// Forgets the queues of topics that have no lane any more, now and then.
+    fn forget_idle_routes(&mut self) {
+        if self.routes.len() > IDLE_KEPT + 2 * self.lanes.len() {
+            let used: HashSet<&Arc<str>> = self.lanes.keys().map(Key::topic).collect();
+            self.routes.retain(|topic, _| used.contains(topic));
+        }
+    }
+
+    /// Forgets a lane where nothing waits and nothing is on its way. Whoever needs it again makes it again.
+    fn forget_if_idle(&mut self, key: &Key) {
+        if self.lanes.get(key).is_some_and(Lane::is_idle) {
+            self.lanes.remove(key);
+        }
+    }
+}
+
 /// What landing needs of a frame that is on its way.
 struct Away<T> {
     tickets: Vec<(u32, T)>,
@@ -144,6 +189,7 @@ struct Away<T> {
     counted: usize,
     since: Instant,
     timeout: Duration,
+    own: Option<OwnBatch>,
     parts: Option<Arc<Parts>>,
 }
 
@@ -232,13 +278,17 @@ impl<T: Send + 'static> Accumulator<T> {
         }
     }
 
-    fn take(self: &Arc<Self>, item: Item<'_, T>, corked: bool) -> Result<bool, ClientError> {
+    fn take(self: &Arc<Self>, mut item: Item<'_, T>, corked: bool) -> Result<bool, ClientError> {
         self.producer.check_size(item.topic, item.body.len())?;
         if COMMON_PROPERTIES + item.extra.len() > MAX_BYTES {
             return Err(ClientError::Properties {
                 topic: item.topic.to_owned(),
                 bytes: COMMON_PROPERTIES + item.extra.len(),
             });
+        }
+        // Before the lock: it takes long.
+        if item.packed.is_none() && item.batch.is_none() && self.producer.is_packed(item.body.len()) {
+            item.packed = self.producer.pack(item.body);
         }
         let mut now = Now::default();
         let mut guard = self.state();
@@ -251,6 +301,10 @@ impl<T: Send + 'static> Accumulator<T> {
         } else {
             check_topic(item.topic)?;
             let key = Key::Any(self.producer.topic(item.topic));
+            if state.topics.len() > IDLE_KEPT + 2 * state.lanes.len() {
+                // Only a place to look names up: what is used comes back.
+                state.topics.clear();
+            }
             state.topics.entry(item.topic.into()).or_insert(key)
         };
         let placed;
@@ -277,7 +331,13 @@ impl<T: Send + 'static> Accumulator<T> {
             None => state.lanes.entry(key.clone()).or_default(),
         };
         let (ticking, eager, hurried) = (state.ticking, item.eager, item.timeout.is_some());
-        self.put(&mut state.bodies, lane, key, item, &mut now)?;
+        let counted = item.counted();
+        let put = self.put(&mut state.bodies, lane, key, (&mut item, counted), &mut now);
+        if let Err(error) = put {
+            let key = key.clone();
+            state.forget_if_idle(&key);
+            return Err(error);
+        }
         let place = lane.open.as_ref().map_or(0, |open| open.batch.len());
         let looked = place.is_multiple_of(LOOK_EVERY).then(|| now.get());
         let due = lane.is_due(key.is_ordered(), looked, self.limits.linger);
@@ -329,20 +389,18 @@ impl<T: Send + 'static> Accumulator<T> {
         bodies: &mut BytesMut,
         lane: &mut Lane<T>,
         key: &Key,
-        item: Item<'_, T>,
+        (item, counted): (&mut Item<'_, T>, usize),
         now: &mut Now,
     ) -> Result<(), ClientError> {
-        let options = self.producer.options();
-        let large = options
-            .compression
-            .is_some_and(|setting| item.body.len() >= setting.over_bytes);
         let single = matches!(key, Key::Any(_)) && self.limits.linger.is_zero();
-        if single || large || item.alone || item.timeout.is_some() {
-            return self.put_alone(bodies, lane, key, item, now.get());
+        if single || item.packed.is_some() || item.alone || item.timeout.is_some() {
+            self.put_alone(bodies, lane, key, (item, counted), now.get());
+            return Ok(());
         }
         let properties = COMMON_PROPERTIES + item.extra.len();
         let hash = item.hash();
-        let open = self.open(lane, key, (item.body.len(), properties), hash.is_some(), now);
+        let size = (item.body.len(), properties);
+        let open = self.open(lane, key, size, hash.is_some(), item.batch, now);
         let place = open.batch.len();
         let id = self.ids.next_at(self.producer.ids(), open.since_ms);
         open.batch
@@ -350,7 +408,7 @@ impl<T: Send + 'static> Accumulator<T> {
             .map_err(unencodable)?;
         open.hashes.extend(hash);
         open.eager |= item.eager;
-        if let Some(ticket) = item.ticket {
+        if let Some(ticket) = item.ticket.take() {
             open.tickets.push((place, ticket));
         }
         Ok(())
@@ -363,22 +421,22 @@ impl<T: Send + 'static> Accumulator<T> {
         key: &Key,
         (body, properties): (usize, usize),
         by_hash: bool,
+        own: Option<OwnBatch>,
         now: &mut Now,
     ) -> &'a mut Open<T> {
         let full = lane.open.as_ref().is_some_and(|open| {
-            open.batch.len() >= self.limits.messages
+            (own.is_none() && open.batch.len() >= self.limits.messages)
+                || open.own != own
                 || !open.batch.fits(body, properties)
                 || open.hashes.is_empty() == by_hash
         });
         if full {
-            lane.seal(self.producer.options().send_timeout);
+            lane.seal();
         }
         lane.open.get_or_insert_with(|| Open {
-            batch: Batch::new(
-                key.topic().clone(),
-                key.target(),
-                self.longest.load(Ordering::Relaxed),
-            ),
+            batch: self.batch(key, own),
+            own,
+            timeout: own.map_or(self.producer.options().send_timeout, |own| own.timeout),
             tickets: Vec::new(),
             hashes: Vec::new(),
             since: now.get(),
@@ -387,35 +445,59 @@ impl<T: Send + 'static> Accumulator<T> {
         })
     }
 
+    fn batch(&self, key: &Key, own: Option<OwnBatch>) -> Batch {
+        let longest = self.longest.load(Ordering::Relaxed);
+        let bytes = match own {
+            // A broker that has refused a length would refuse it again.
+            Some(own) if longest == self.limits.bytes => own.bytes,
+            Some(own) => own.bytes.min(longest),
+            None => longest,
+        };
+        let batch = Batch::new(key.topic().clone(), key.target(), bytes);
+        if own.is_some_and(|own| own.inner) {
+            return batch.with_id(self.producer.ids().next(clock::now_ms()).to_string());
+        }
+        batch
+    }
+
     fn put_alone(
         &self,
         bodies: &mut BytesMut,
         lane: &mut Lane<T>,
         key: &Key,
-        item: Item<'_, T>,
+        (item, counted): (&mut Item<'_, T>, usize),
         now: Instant,
-    ) -> Result<(), ClientError> {
-        let options = self.producer.options();
+    ) {
         let id = self.ids.next(self.producer.ids());
         let id = std::str::from_utf8(&id).unwrap_or_default();
-        let draft = self.producer.draft(
-            key.topic(),
-            copied(bodies, item.body),
-            batch::alone_properties(id, item.extra),
-            id.to_owned(),
-            item.flag,
-            key.target(),
-        )?;
-        lane.seal(options.send_timeout);
+        let timeout = item.time(self.producer.options().send_timeout);
+        let hashes = item.hash().into_iter().collect();
+        let (body, sys_flag) = match item.packed.take() {
+            Some(packed) => (packed.body, packed.flags),
+            None => (copied(bodies, item.body), 0),
+        };
+        let draft = Draft {
+            topic: key.topic().clone(),
+            body,
+            counted,
+            properties: batch::alone_properties(id, item.extra),
+            message_id: id.to_owned(),
+            flag: item.flag,
+            sys_flag,
+            target: key.target(),
+            items: 0,
+            reply: false,
+        };
+        lane.seal();
         lane.sealed.push_back(Load {
             draft,
-            hashes: item.hash().into_iter().collect(),
-            tickets: item.ticket.map(|ticket| (0, ticket)).into_iter().collect(),
+            hashes,
+            tickets: item.ticket.take().map(|ticket| (0, ticket)).into_iter().collect(),
             since: now,
-            timeout: item.timeout.unwrap_or(options.send_timeout),
+            timeout,
+            own: None,
             parts: None,
         });
-        Ok(())
     }
 
     /// Launches what may leave. Only one thread at a time works on a lane; the others leave their work to it.
@@ -439,9 +521,9 @@ impl<T: Send + 'static> Accumulator<T> {
             } else if lane.pumping {
                 break;
             }
-            let timeout = self.producer.options().send_timeout;
-            let next = lane.next(key.is_ordered(), Instant::now(), self.limits.linger, timeout);
+            let next = lane.next(key.is_ordered(), Instant::now(), self.limits.linger);
             let Some(load) = next else {
+                state.forget_if_idle(key);
                 break;
             };
             (lane.pumping, worked) = (true, true);
@@ -467,6 +549,7 @@ impl<T: Send + 'static> Accumulator<T> {
             counted: draft.counted,
             since: load.since,
             timeout: load.timeout,
+            own: load.own,
             parts: load.parts,
         };
         let this = self.clone();
@@ -479,7 +562,8 @@ impl<T: Send + 'static> Accumulator<T> {
             && away.items > 1
             && is_illegal(error)
         {
-            if let Ok(halves) = split::halves(key, &away.body) {
+            let inner = away.own.is_some_and(|own| own.inner).then(|| self.producer.ids());
+            if let Ok(halves) = split::halves(key, &away.body, inner) {
                 tracing::debug!(topic = &**key.topic(), items = away.items, %error, "a refused batch is sent in halves");
                 return self.split(key, away, halves);
             }
@@ -508,6 +592,7 @@ impl<T: Send + 'static> Accumulator<T> {
             }
             more = !lane.pumping && lane.is_due(key.is_ordered(), Some(Instant::now()), self.limits.linger);
         }
+        state.forget_if_idle(key);
         drop(state);
         if !tickets.is_empty() {
             (self.sink)(Landed {
@@ -523,11 +608,14 @@ impl<T: Send + 'static> Accumulator<T> {
 
     /// Sends what has been gathered, without waiting for company or outcomes.
     pub fn flush(self: &Arc<Self>) {
-        let timeout = self.producer.options().send_timeout;
         let mut state = self.state();
         let mut due = Vec::new();
+        // They wait for a route; once that is known they leave at once, too.
+        for parked in state.parked.values_mut().flatten() {
+            parked.hurry();
+        }
         for (key, lane) in &mut state.lanes {
-            lane.seal(timeout);
+            lane.seal();
             if !lane.sealed.is_empty() {
                 due.push(key.clone());
             }
@@ -536,6 +624,11 @@ impl<T: Send + 'static> Accumulator<T> {
         for key in due {
             self.pump(&key);
         }
+    }
+
+    /// Topics and queues of which something waits or is on its way.
+    pub fn lanes(&self) -> usize {
+        self.state().lanes.len()
     }
 
     /// Takes nothing more; what was taken leaves at once.

@@ -2,8 +2,9 @@
 
 use super::follow::Followed;
 use super::lane::{Key, Lane, Now};
-use super::{Accumulator, Item, Landed, Place, State};
+use super::{Accumulator, Item, Landed, OwnBatch, Place, State};
 use crate::ClientError;
+use crate::draft::Packed;
 use crate::routes::TopicRoute;
 use bytes::Bytes;
 use pyrmq_routing::select;
@@ -13,15 +14,27 @@ use std::time::{Duration, Instant};
 /// A message of a hash that waits for its topic's route.
 pub(super) struct Parked<T> {
     number: u64,
+    /// Empty where it is packed.
     body: Bytes,
+    packed: Option<Packed>,
+    /// Bytes that it counts for at the gate.
+    counted: usize,
     extra: String,
     flag: i32,
     hash: i32,
     eager: bool,
     alone: bool,
     timeout: Option<Duration>,
+    batch: Option<OwnBatch>,
     ticket: Option<T>,
     since: Instant,
+}
+
+impl<T> Parked<T> {
+    /// Lets it leave as soon as it may, without waiting for company.
+    pub(super) fn hurry(&mut self) {
+        self.eager = true;
+    }
 }
 
 impl<T: Send + 'static> Accumulator<T> {
@@ -36,16 +49,22 @@ impl<T: Send + 'static> Accumulator<T> {
     ) {
         state.last_parked += 1;
         let number = state.last_parked;
-        let by = since + item.timeout.unwrap_or(self.producer.options().send_timeout);
+        let by = since + item.time(self.producer.options().send_timeout);
         state.parked.entry(topic.clone()).or_default().push(Parked {
             number,
-            body: Bytes::copy_from_slice(item.body),
+            body: match item.packed {
+                Some(_) => Bytes::new(),
+                None => Bytes::copy_from_slice(item.body),
+            },
+            counted: item.counted(),
+            packed: item.packed,
             extra: item.extra.to_owned(),
             flag: item.flag,
             hash,
             eager: item.eager,
             alone: item.alone,
             timeout: item.timeout,
+            batch: item.batch,
             ticket: item.ticket,
             since,
         });
@@ -70,7 +89,7 @@ impl<T: Send + 'static> Accumulator<T> {
         }
         drop(state);
         if let Some(parked) = found {
-            self.refuse(topic, parked.body.len(), parked.ticket, error);
+            self.refuse(topic, parked.counted, parked.ticket, error);
         }
     }
 
@@ -83,21 +102,29 @@ impl<T: Send + 'static> Accumulator<T> {
         let mut followed = Followed::default();
         self.follow(state, topic, route, &mut followed);
         for parked in state.parked.remove(topic).unwrap_or_default() {
-            let bytes = parked.body.len();
+            let bytes = parked.counted;
             let put = by_hash(topic, route, parked.hash).and_then(|key| {
-                let item = Item {
+                let mut item = Item {
                     topic,
                     body: &parked.body,
+                    packed: parked.packed,
                     extra: &parked.extra,
                     flag: parked.flag,
                     place: Place::Hash(parked.hash),
                     eager: parked.eager,
                     alone: parked.alone,
                     timeout: parked.timeout,
+                    batch: parked.batch,
                     ticket: None,
                 };
                 let lane = state.lanes.entry(key.clone()).or_default();
-                self.put(&mut state.bodies, lane, &key, item, &mut Now::at(parked.since))?;
+                self.put(
+                    &mut state.bodies,
+                    lane,
+                    &key,
+                    (&mut item, bytes),
+                    &mut Now::at(parked.since),
+                )?;
                 Ok(key)
             });
             match put {

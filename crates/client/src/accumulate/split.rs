@@ -12,8 +12,9 @@ use crate::ClientError;
 use crate::batch::Batch;
 use crate::draft::Draft;
 use crate::producer::SendResult;
-use pyrmq_remoting::WireError;
 use pyrmq_remoting::message::batch::{self, BatchItem};
+use pyrmq_remoting::message::id::UniqueIds;
+use pyrmq_remoting::{WireError, clock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -69,6 +70,7 @@ impl<T: Send + 'static> Accumulator<T> {
                 hashes,
                 since: away.since,
                 timeout: away.timeout,
+                own: away.own,
                 parts: Some(parts.clone()),
             })
             .collect();
@@ -106,16 +108,22 @@ impl<T: Send + 'static> Accumulator<T> {
 /// How many messages are in the first part, and both.
 pub(super) type Halves = (usize, [Draft; 2]);
 
-/// The messages of a batch as two of about as many.
-pub(super) fn halves(key: &Key, body: &[u8]) -> Result<Halves, WireError> {
+/// The messages of a batch as two of about as many; with `inner`, each has an id of its own.
+pub(super) fn halves(key: &Key, body: &[u8], inner: Option<&UniqueIds>) -> Result<Halves, WireError> {
     let items: Vec<_> = batch::items(body).collect::<Result<_, _>>()?;
     let middle = items.len() / 2;
     let (first, second) = items.split_at(middle);
-    Ok((middle, [gathered(key, first)?, gathered(key, second)?]))
+    Ok((
+        middle,
+        [gathered(key, first, inner)?, gathered(key, second, inner)?],
+    ))
 }
 
-fn gathered(key: &Key, items: &[BatchItem<'_>]) -> Result<Draft, WireError> {
+fn gathered(key: &Key, items: &[BatchItem<'_>], inner: Option<&UniqueIds>) -> Result<Draft, WireError> {
     let mut part = Batch::new(key.topic().clone(), key.target(), usize::MAX);
+    if let Some(ids) = inner {
+        part = part.with_id(ids.next(clock::now_ms()).to_string());
+    }
     for item in items {
         part.push_again(item)?;
     }
