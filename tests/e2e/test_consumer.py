@@ -15,10 +15,11 @@ from pyrmq import (
     NameServerUnreachable,
     Producer,
     PullConsumer,
+    QueueId,
     ReceivedMessage,
     TopicNotFound,
 )
-from pyrmq.testing import cluster
+from pyrmq.testing import Cluster, cluster
 
 
 def fill(address: str, topic: str, count: int, **extras: str) -> None:
@@ -272,3 +273,20 @@ def test_a_poll_for_nothing_is_refused(address: str) -> None:
 def test_a_wrong_start_is_told(address: str) -> None:
     with pytest.raises(ConfigError, match="'first', 'last' or a datetime"):
         PullConsumer(name_server=address, group="g", start="middle")  # type: ignore[arg-type]
+
+
+def test_queues_that_another_broker_gets_right_after_the_subscription_are_read(
+    shared: Cluster, address: str, topic: str
+) -> None:
+    one, other = (broker.name for broker in shared.brokers)
+    with Admin(name_server=address) as admin:
+        admin.create_topic(topic, brokers=[one])
+        with PullConsumer(name_server=address, group=f"group-{topic}") as consumer:
+            consumer.subscribe(topic)
+            # As two brokers do that make a topic with the first messages: the second one is later.
+            admin.create_topic(topic, brokers=[other])
+            with Producer(name_server=address) as producer:
+                sent = producer.send(topic, b"x", queue=QueueId(topic, other, 0))
+            # Well below the 30 s between two looks at a known route.
+            messages = consumer.poll(timeout=10)
+    assert [message.message_id for message in messages] == [sent.message_id]

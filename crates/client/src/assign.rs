@@ -13,6 +13,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
+/// Pauses between the first looks at the route of a subscribed topic.
+const YOUNG: [Duration; 6] = [
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+];
+
 /// A queue to take.
 #[derive(Debug)]
 pub(crate) struct Assignment {
@@ -30,7 +40,26 @@ impl Shared {
         self.heartbeat.membership.subscribe(topic.clone(), subscription);
         // The broker must know this member before it can count it.
         self.heartbeat.beat().await?;
-        self.balance(&topic).await
+        self.balance(&topic).await?;
+        self.tracker.spawn(self.clone().follow_young(topic));
+        Ok(())
+    }
+
+    /// Looks at the route of a topic that was just subscribed more often than usual: brokers that make it with the first
+    /// message tell the name servers one after the other.
+    async fn follow_young(self: Arc<Self>, topic: Arc<str>) {
+        for pause in YOUNG {
+            if self.shutdown.sleep_or_stop(pause).await {
+                return;
+            }
+            let before = self.routes.known(&topic);
+            // A failure has been logged, and the next look comes.
+            if let (Some(before), Ok(now)) = (before, self.routes.refresh(&topic).await)
+                && before.route.subscribed() != now.route.subscribed()
+            {
+                self.rebalance.notify_one();
+            }
+        }
     }
 
     /// Takes this member's share of a topic's queues.

@@ -65,7 +65,7 @@ pub(crate) struct Shared {
     pub(crate) shutdown: Shutdown,
     pub(crate) rebalance: Arc<Notify>,
     client: Client,
-    tracker: Tracker,
+    pub(crate) tracker: Tracker,
     // Held while queues are taken or given back: who takes the same queues meanwhile waits until they have begun.
     pub(crate) taking: tokio::sync::Mutex<()>,
     generation: AtomicU64,
