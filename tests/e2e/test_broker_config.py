@@ -18,7 +18,7 @@ from pyrmq.server.properties import parse, read
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -142,6 +142,15 @@ def test_a_file_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
         assert broker.options.broker_permission == 6
 
 
+@pytest.fixture
+def hearing_sighup() -> Iterator[None]:
+    """Where the tests run under nohup, programs that they start would ignore it as they do."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hearing_sighup")
 def test_sighup_reads_the_file_again() -> None:
     with OurNameServer() as names, OurBroker(names.address) as broker:
         config = broker.work_dir / "broker.conf"

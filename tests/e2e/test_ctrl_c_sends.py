@@ -90,7 +90,9 @@ WAITS = {
         producer.request(topic, b"x", timeout=60)
     """,
     "a half": """
-        own = TransactionProducer(check=lambda _: TransactionState.UNKNOWN, **options)
+        own = TransactionProducer(
+            check=lambda _: TransactionState.UNKNOWN, group="own", **options
+        )
         wait()
         own.send_in_transaction(topic, b"x", lambda _: None)
     """,

@@ -41,10 +41,10 @@ SAID = {
         booked: [13]0 euros
         booked: [13]0 euros
     """,
-    "request_reply": """
+    "request_reply": r"""
         tea: 2.80
         coffee, three times: {'3.10'}
-        milk: no reply came in time
+        milk: no reply came in 300 ms to message \w{32} for topic `prices`; .* may have been read
     """,
     "timers_recall": """
         no pizza

@@ -131,6 +131,8 @@ def test_faults_on_call_reach_a_process(rocketmq: Cluster) -> None:
 PROGRAM = """
 import os, signal, sys, time
 from pyrmq.testing import cluster
+# A shell starts what runs in its background with SIGINT ignored, and Python leaves it so.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with cluster(brokers=2, processes=True) as rocketmq:
     servers = [member.pid for member in (*rocketmq.brokers, *rocketmq.name_servers)]
     child = 0

@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from pyrmq import _core
 from pyrmq.errors import ClosedError, ConfigError
 
 __all__ = ["Outcomes", "Reader", "leave_loop"]
+
+_LOOK_SECONDS = 0.02
 
 
 class Reader:
@@ -23,6 +26,13 @@ class Reader:
         loop.add_reader(self._gathering.fileno(), self._gathering.serve_futures, 0)
         self.loop = loop
 
+    def leave_when(self, is_idle: Callable[[], bool]) -> None:
+        """Leave the loop once nobody waits for a future any more."""
+        if self.loop is not None and not is_idle():
+            self.loop.call_later(_LOOK_SECONDS, self.leave_when, is_idle)
+        else:
+            self.leave()
+
     def leave(self) -> None:
         """Leave the loop for good."""
         loop, self.loop = self.loop, None
@@ -30,9 +40,13 @@ class Reader:
             loop.remove_reader(self._gathering.fileno())
 
 
-def leave_loop(reader: Reader, outcomes: "Outcomes") -> None:
-    """Leave the loop that a dropped producer was used in, from whatever thread."""
-    for loop, leave in ((reader.loop, reader.leave), (outcomes.loop, outcomes.close)):
+def leave_loop(core: _core.Producer, reader: Reader, outcomes: "Outcomes") -> None:
+    """Leave the loop that a dropped producer was used in, from whatever thread.
+
+    What was on its way ends first: its futures are still awaited.
+    """
+    leave_reader = partial(reader.leave_when, lambda: core.in_flight() == 0)
+    for loop, leave in ((reader.loop, leave_reader), (outcomes.loop, outcomes.close)):
         if loop is not None and not loop.is_closed():
             # It may be closed meanwhile: then there is nothing to leave.
             with suppress(RuntimeError):

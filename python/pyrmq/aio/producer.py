@@ -70,7 +70,7 @@ class Producer(ConfiguredProducer):
         self._has_hooks = bool(self._hooks)
         self._closed = False
         self._unlog = log.serve(self)
-        self._left = weakref.finalize(self, leave_loop, self._reader, self._outcomes)
+        self._left = weakref.finalize(self, leave_loop, self._core, self._reader, self._outcomes)
         self._finalizer = weakref.finalize(
             self, abandon, self._core, self._gathering, self._exchange.native
         )
