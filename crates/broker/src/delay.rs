@@ -13,6 +13,7 @@ use crate::processor::properties;
 use crate::state::file::{self, ConfigFile};
 use crate::state::others::Others;
 use crate::state::version::DataVersion;
+use crate::timer::may_pass;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, record};
 use pyrmq_store::{Get, Got, Store, StoreError, TagFilter};
@@ -48,6 +49,15 @@ struct Progress {
     version: DataVersion,
     others: Others,
     changed: bool,
+}
+
+/// Why not everything that was read was delivered.
+#[derive(Debug)]
+enum Stopped {
+    /// The next one has time until then.
+    NotDue(i64),
+    /// The next one could not be stored now.
+    Failed(StoreError),
 }
 
 impl Delays {
@@ -170,7 +180,7 @@ impl Delays {
                 max_bytes: READ_BYTES,
                 tags: TagFilter::All,
             })?;
-            let (delivered, waits_until) = self.deliver_due(store, level, &got)?;
+            let (delivered, stopped) = self.deliver_due(store, level, &got);
             let next = if got.count == 0 {
                 got.next_offset
             } else {
@@ -181,19 +191,23 @@ impl Delays {
                 progress.offsets.insert(level, next);
                 progress.changed = true;
             }
-            if let Some(due) = waits_until {
-                progress.due_ms.insert(level, due);
-                return Ok(());
-            }
-            progress.due_ms.remove(&level);
+            match stopped {
+                Some(Stopped::NotDue(due)) => {
+                    progress.due_ms.insert(level, due);
+                    return Ok(());
+                }
+                // What was delivered in front of it is not delivered again.
+                Some(Stopped::Failed(error)) => return Err(error),
+                None => progress.due_ms.remove(&level),
+            };
             if next <= from && got.count == 0 {
                 return Ok(());
             }
         }
     }
 
-    /// Stores again what is due. Answers how many, and when the first that is not will be.
-    fn deliver_due(&self, store: &Store, level: i32, got: &Got) -> Result<(i64, Option<i64>), StoreError> {
+    /// Stores again what is due. Answers how many, and why not all.
+    fn deliver_due(&self, store: &Store, level: i32, got: &Got) -> (i64, Option<Stopped>) {
         let mut delivered = 0;
         for record in record::records(&got.body).map_while(Result::ok) {
             let delay_ms = self.delay_ms(level);
@@ -202,10 +216,19 @@ impl Delays {
             // `correctDeliverTimestamp`).
             let due_ms = record.store_timestamp_ms + delay_ms;
             if due_ms > now_ms && due_ms <= now_ms + delay_ms {
-                return Ok((delivered, Some(due_ms)));
+                return (delivered, Some(Stopped::NotDue(due_ms)));
             }
             if let Some(draft) = restore(&record) {
-                draft.put(store, self)?;
+                match draft.put_accepted(store, self) {
+                    Err(error) if may_pass(&error) => return (delivered, Some(Stopped::Failed(error))),
+                    Err(error) => tracing::error!(
+                        level,
+                        offset = record.physical_offset,
+                        %error,
+                        "dropped a delayed message that cannot be stored"
+                    ),
+                    Ok(_) => {}
+                }
             } else {
                 tracing::error!(
                     level,
@@ -215,7 +238,7 @@ impl Delays {
             }
             delivered += 1;
         }
-        Ok((delivered, None))
+        (delivered, None)
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {

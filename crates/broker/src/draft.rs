@@ -37,6 +37,11 @@ impl Draft<'_> {
         self.put_by(delays, |message| store.put(message))
     }
 
+    /// The same for a message that the store has taken before, under whatever `maxMessageSize` held then.
+    pub(crate) fn put_accepted(self, store: &Store, delays: &Delays) -> Result<Stored, StoreError> {
+        self.put_by(delays, |message| store.put_accepted(message))
+    }
+
     /// The same, as one of a burst.
     pub(crate) fn put_in_burst(self, store: &Store, delays: &Delays, done: Box<dyn OnStored>) {
         self.put_by(delays, |message| store.put_in_burst(message, done));

@@ -212,3 +212,41 @@ async fn a_disk_that_hangs_makes_sends_busy_with_the_measured_wait() {
     assert_eq!(counted.unwrap().1, "1");
     site.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn delayed_messages_come_once_although_the_disk_gets_full_between_them() {
+    let dir = TempDir::new();
+    let disk = FaultyDisk::default();
+    let mut options = options(&dir);
+    options.message_delay_level = "1s".to_owned();
+    let broker = Broker::start_on(Arc::new(disk.clone()), options, &Handle::current(), None, &[]);
+    let site = Site::of(broker.unwrap());
+    let later = properties(&[("DELAY", "1")]);
+    for body in [b"one", b"two", b"six"] {
+        site.send_ok("T", body, &later).await;
+    }
+    disk.fail(
+        Operation::Write,
+        "commitlog",
+        2,
+        Fault::Error(ErrorKind::StorageFull),
+    );
+    let store = &site.broker.state().store;
+    eventually("the first two are delivered", async || {
+        store.max_offset("T", 0) == 2
+    })
+    .await;
+    eventually("progress stands behind them, in front of the third", async || {
+        site.broker.state().delays.offsets().get(&1) == Some(&2)
+    })
+    .await;
+    disk.heal();
+    eventually("the rest is delivered", async || {
+        site.broker.state().delays.offsets().get(&1) == Some(&3)
+    })
+    .await;
+    let got = site.ask_ok(pull("G", "T", 0, "*", None)).await;
+    let bodies: Vec<_> = records(&got).into_iter().map(|(_, body, _)| body).collect();
+    assert_eq!(bodies, [b"one", b"two", b"six"]);
+    site.stop().await;
+}

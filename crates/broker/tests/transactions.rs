@@ -386,3 +386,37 @@ async fn transactions_are_refused_when_they_are_not_wanted() {
     drop(client());
     site.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_accepted_is_delivered_although_max_message_size_is_less_now() {
+    let dir = TempDir::new();
+    let delayed = |options: Options| Options {
+        message_delay_level: "2s".to_owned(),
+        ..options
+    };
+    let site = Site::start(delayed(options(&dir)));
+    let large = vec![b'x'; 5000];
+    let body = |mut command: Command| {
+        command.body = Some(large.clone().into());
+        command
+    };
+    let half = site.ask_ok(body(half("Half", "0A01", &[]))).await;
+    let by_level = properties(&[("DELAY", "1"), ("UNIQ_KEY", "0A02")]);
+    site.ask_ok(body(send("Level", 0, b"", &by_level))).await;
+    let by_timer = properties(&[("TIMER_DELAY_MS", "2000"), ("UNIQ_KEY", "0A03")]);
+    site.ask_ok(body(send("Timer", 0, b"", &by_timer))).await;
+    site.stop().await;
+
+    let mut less = delayed(options(&dir));
+    less.store.max_message_bytes = 4000;
+    let site = Site::start(less);
+    let refused = site.ask(body(send("Plain", 0, b"", ""))).await;
+    assert_eq!(refused.code, response::MESSAGE_ILLEGAL, "{:?}", refused.remark);
+    site.ask_ok(end(&half, "0A01", COMMIT)).await;
+    for topic in ["Half", "Level", "Timer"] {
+        let store = &site.broker.state().store;
+        eventually(topic, async || store.max_offset(topic, 0) == 1).await;
+        assert_eq!(stored(&site, topic).await[0].1, large, "{topic}");
+    }
+    site.stop().await;
+}

@@ -72,6 +72,11 @@ impl Inner {
         self.put_now(|scratch| self.lay_out(scratch, message))
     }
 
+    /// Stores one message whose size was allowed when it was stored for the first time.
+    pub(crate) fn put_accepted(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
+        self.put_now(|scratch| self.lay_out_accepted(scratch, message))
+    }
+
     /// Stores a batch in one write.
     pub(crate) fn put_batch(&self, batch: &Batch<'_>) -> Result<Stored, StoreError> {
         self.put_now(|scratch| self.lay_out_batch(scratch, batch))
@@ -96,6 +101,10 @@ impl Inner {
     /// Gets a message ready to be appended.
     pub(crate) fn lay_out(&self, scratch: &mut Scratch, message: &Message<'_>) -> Result<(), StoreError> {
         self.check_body(message.body.len())?;
+        self.lay_out_accepted(scratch, message)
+    }
+
+    fn lay_out_accepted(&self, scratch: &mut Scratch, message: &Message<'_>) -> Result<(), StoreError> {
         let hidden = sys_flag::is_hidden(message.sys_flag);
         self.lay_out_target(scratch, (message.topic, message.queue_id), hidden, |scratch| {
             scratch.add(message, &self.options, self.index.is_some())

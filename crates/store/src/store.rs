@@ -343,6 +343,12 @@ impl Store {
         self.inner.put(message)
     }
 
+    /// As [`Store::put`], for a message that this store has taken before and puts into another queue: it counts as accepted, so
+    /// `maxMessageSize`, which may have been larger then, does not count.
+    pub fn put_accepted(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
+        self.inner.put_accepted(message)
+    }
+
     /// Stores a batch as consecutive records of one file.
     pub fn put_batch(&self, batch: &Batch<'_>) -> Result<Stored, StoreError> {
         self.inner.put_batch(batch)

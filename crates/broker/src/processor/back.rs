@@ -89,7 +89,7 @@ pub(crate) fn send_back(state: &State, request: &Command, _peer: &Peer) -> Answe
         tags: known.tags,
     };
     let stored = draft
-        .put(&state.store, &state.delays)
+        .put_accepted(&state.store, &state.delays)
         .map_err(|error| Refusal::of_put(&error))?;
     let counter = if way.is_dead() {
         &state.stats.dead

@@ -234,5 +234,5 @@ fn put(
     queue_id: i32,
     text: &str,
 ) -> Result<Stored, StoreError> {
-    store.put(&copy_of(record, topic, queue_id, text))
+    store.put_accepted(&copy_of(record, topic, queue_id, text))
 }

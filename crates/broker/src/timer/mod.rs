@@ -273,7 +273,7 @@ fn lock(files: &Mutex<TimerStore>) -> MutexGuard<'_, TimerStore> {
 }
 
 /// True for a failure after which the same may work; a message that can never be stored must not hold up the others.
-fn may_pass(error: &StoreError) -> bool {
+pub(crate) fn may_pass(error: &StoreError) -> bool {
     !matches!(
         error,
         StoreError::MessageTooLarge { .. }

@@ -162,7 +162,9 @@ fn write_again(
     let mut tables = state.transactions.tables();
     match tables.open.get_mut(id) {
         Some(known) if !known.ending && known.place == open.place => {
-            let stored = state.store.put(&copy_of(half, HALF_TOPIC, QUEUE, text))?;
+            let stored = state
+                .store
+                .put_accepted(&copy_of(half, HALF_TOPIC, QUEUE, text))?;
             known.place = stored.queue_offset;
             Ok(Some(stored))
         }
@@ -179,7 +181,9 @@ fn give_up(state: &State, half: &Record<'_>, id: &str, checks: i32) -> Result<()
         Err(refusal) => tracing::warn!(reason = refusal.remark, "cannot make {GIVEN_UP_TOPIC}"),
     }
     let text = half.properties.as_str().unwrap_or_default();
-    state.store.put(&copy_of(half, GIVEN_UP_TOPIC, QUEUE, text))?;
+    state
+        .store
+        .put_accepted(&copy_of(half, GIVEN_UP_TOPIC, QUEUE, text))?;
     state.transactions.tables().open.remove(id);
     tracing::warn!(
         id,

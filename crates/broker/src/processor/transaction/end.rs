@@ -147,12 +147,12 @@ fn commit_half(state: &State, half: &Record<'_>) -> Result<(), Refusal> {
     let is_delayed = known.delay_level > 0;
     let waits = is_delayed || (known.is_timer && state.timers.hold(&mut draft)?.is_some());
     let stored = if waits {
-        draft.put(&state.store, &state.delays)
+        draft.put_accepted(&state.store, &state.delays)
     } else {
         let mut message = copy_of(half, topic, queue_id, &draft.properties);
         message.sys_flag = committed;
         message.prepared_transaction_offset = half.physical_offset;
-        state.store.put(&message)
+        state.store.put_accepted(&message)
     };
     let stored = stored.map_err(|error| {
         state.stats.put_failed.fetch_add(1, Ordering::Relaxed);

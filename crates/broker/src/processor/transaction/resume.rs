@@ -38,7 +38,7 @@ pub(crate) fn resume(state: &State, request: &Command, _: &Peer) -> Answer {
     }
     let stored = state
         .store
-        .put(&copy_of(&half, HALF_TOPIC, QUEUE, &text))
+        .put_accepted(&copy_of(&half, HALF_TOPIC, QUEUE, &text))
         .map_err(|error| internal(&error))?;
     let open = Open {
         place: stored.queue_offset,
