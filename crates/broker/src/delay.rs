@@ -209,7 +209,15 @@ impl Delays {
     /// Stores again what is due. Answers how many, and why not all.
     fn deliver_due(&self, store: &Store, level: i32, got: &Got) -> (i64, Option<Stopped>) {
         let mut delivered = 0;
-        for record in record::records(&got.body).map_while(Result::ok) {
+        for record in record::records(&got.body) {
+            let record = match record {
+                Ok(record) => record,
+                Err(error) => {
+                    // It would be read again and again, and those behind it would never come.
+                    tracing::error!(level, %error, "passed over a delayed message that is damaged");
+                    return (delivered + 1, None);
+                }
+            };
             let delay_ms = self.delay_ms(level);
             let now_ms = clock::now_ms();
             // A clock that was set back must not hold a message longer than its delay (Apache

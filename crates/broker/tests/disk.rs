@@ -10,6 +10,7 @@ use pyrmq_remoting::message::batch;
 use pyrmq_testkit::FaultyDisk;
 use pyrmq_testkit::disk::{Fault, Operation};
 use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -248,5 +249,31 @@ async fn delayed_messages_come_once_although_the_disk_gets_full_between_them() {
     let got = site.ask_ok(pull("G", "T", 0, "*", None)).await;
     let bodies: Vec<_> = records(&got).into_iter().map(|(_, body, _)| body).collect();
     assert_eq!(bodies, [b"one", b"two", b"six"]);
+    site.stop().await;
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the test damages a file behind the broker's back"
+)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delayed_message_that_is_damaged_holds_up_neither_those_behind_it_nor_the_stop() {
+    let dir = TempDir::new();
+    let mut options = options(&dir);
+    options.message_delay_level = "2s".to_owned();
+    let log = options.store.root.join("commitlog/00000000000000000000");
+    let site = Site::start(options);
+    let later = properties(&[("DELAY", "1")]);
+    site.send_ok("T", b"damaged", &later).await;
+    site.send_ok("T", b"behind", &later).await;
+    // The length of the topic stands behind the body.
+    let bytes = std::fs::read(&log).unwrap();
+    let at = bytes.windows(7).position(|part| part == b"damaged").unwrap() + 7;
+    let file = std::fs::OpenOptions::new().write(true).open(&log).unwrap();
+    file.write_all_at(&[bytes[at] ^ 0x80], at as u64).unwrap();
+    let store = &site.broker.state().store;
+    eventually("the one behind it", async || store.max_offset("T", 0) == 1).await;
+    let got = site.ask_ok(pull("G", "T", 0, "*", None)).await;
+    assert_eq!(records(&got)[0].1, b"behind");
     site.stop().await;
 }

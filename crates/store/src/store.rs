@@ -343,8 +343,8 @@ impl Store {
         self.inner.put(message)
     }
 
-    /// As [`Store::put`], for a message that this store has taken before and puts into another queue: it counts as accepted, so
-    /// `maxMessageSize`, which may have been larger then, does not count.
+    /// As [`Store::put`], for a message that this store has taken before and puts into another queue: the size was
+    /// allowed then, so today's `maxMessageSize` does not count.
     pub fn put_accepted(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
         self.inner.put_accepted(message)
     }
