@@ -7,7 +7,7 @@
 //! At every moment one of the two is whole.
 
 use crate::error::StoreError;
-use crate::fs::{Context, Fs, make_directories, with_suffix};
+use crate::fs::{Context, Fs, make_directories, parent, with_suffix};
 use std::io;
 use std::path::Path;
 
@@ -41,6 +41,8 @@ impl Loaded {
 pub fn save(fs: &dyn Fs, path: &Path, text: &str) -> Result<(), StoreError> {
     let directory = path.parent().unwrap_or(Path::new("."));
     make_directories(fs, directory).at("create", directory)?;
+    // The fsync of its name may have failed when it was made.
+    fs.sync_directory(parent(directory)).at("flush", directory)?;
     let new = with_suffix(path, ".tmp");
     let file = fs.create(&new).at("create", &new)?;
     file.write_all_at(text.as_bytes(), 0).at("write", &new)?;
