@@ -202,7 +202,9 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    pub(crate) fn open(fs: &dyn Fs, root: &Path) -> Result<Self, StoreError> {
+    /// Reads the file. After a crash what it says is written again: an fsync of it may have failed, and decisions that
+    /// outlive a power loss are about to be taken by it.
+    pub(crate) fn open(fs: &dyn Fs, root: &Path, crashed: bool) -> Result<Self, StoreError> {
         let path = root.join(CHECKPOINT);
         let mut bytes = [0; WRITTEN];
         let was_missing = !fs.exists(&path).at("look for", &path)?;
@@ -216,6 +218,10 @@ impl Checkpoint {
         };
         if file.length().at("read", &path)? < LENGTH as u64 {
             file.set_length(LENGTH as u64).at("extend", &path)?;
+        }
+        if crashed && !was_missing {
+            file.write_all_at(&bytes, 0).at("write", &path)?;
+            file.sync().at("flush", &path)?;
         }
         let (times, is_ours) = Times::from_bytes(&bytes);
         Ok(Self {
@@ -355,11 +361,6 @@ impl LastStop {
 
     pub(crate) fn is_crash(self) -> bool {
         self != Self::Clean
-    }
-
-    /// True where an fsync had failed before.
-    pub(crate) fn is_unsure(self) -> bool {
-        self.unsure_from().is_some()
     }
 
     pub(crate) fn unsure_from(self) -> Option<i64> {

@@ -347,8 +347,9 @@ impl CommitLog {
 
     /// Drops everything from `end` on: later segments are deleted, the newest first and each durably, so that there is never a
     /// gap; the rest of the segment is made zero, so that no old record can look like a new one's successor. Only before
-    /// the store runs.
-    pub(crate) fn cut(&self, end: i64) -> Result<(), StoreError> {
+    /// the store runs. After a crash zeros are written again, too: the system may take them for clean although an fsync of
+    /// them failed.
+    pub(crate) fn cut(&self, end: i64, crashed: bool) -> Result<(), StoreError> {
         let mut segments = write(&self.segments);
         while let Some(last) = segments.last()
             && last.base >= end
@@ -366,11 +367,19 @@ impl CommitLog {
         {
             let from = to_u64((end - last.base).max(0));
             let file = self.file(last)?;
-            if !is_clear(file.as_ref(), from, to_u64(self.segment_bytes)).at("read", &last.path)? {
-                file.clear(from, to_u64(self.segment_bytes))
-                    .at("clear", &last.path)?;
+            let to = to_u64(self.segment_bytes);
+            let data = if crashed {
+                file.next_data(from).map(|data| data.filter(|data| *data < to))
+            } else {
+                is_clear(file.as_ref(), from, to).map(|is_clear| (!is_clear).then_some(from))
+            };
+            if crashed {
+                file.set_length(to).at("extend", &last.path)?;
             }
-            // What is zero may have been made so a moment ago.
+            if let Some(data) = data.at("read", &last.path)? {
+                file.clear(data, to).at("clear", &last.path)?;
+            }
+            // A start that was killed may have made it zero a moment ago.
             file.sync().at("flush", &last.path)?;
         }
         Ok(())
@@ -389,6 +398,11 @@ impl CommitLog {
             let part = buffer.get_mut(..to_usize(most)).unwrap_or_default();
             let inside = to_u64(at - segment.base);
             let file = self.file(&segment)?;
+            if at == from || inside == 0 {
+                // So may its length be, where it was made in the meantime.
+                file.set_length(to_u64(self.segment_bytes))
+                    .at("extend", &segment.path)?;
+            }
             file.read_exact_at(part, inside).at("read", &segment.path)?;
             file.write_all_at(part, inside).at("write", &segment.path)?;
             at += most;

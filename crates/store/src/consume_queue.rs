@@ -65,8 +65,8 @@ struct Memory {
     is_strange: bool,
     /// Units that a crash left in the newest file behind the end, until the walk meets their records.
     found: VecDeque<Unit>,
-    /// These are written again although they are there: an fsync failed, and the system may only believe that the disk
-    /// has them.
+    /// These are written again although they are there: an fsync may have failed, and the system may only believe that the
+    /// disk has them.
     writes_again: bool,
 }
 

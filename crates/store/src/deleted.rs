@@ -38,7 +38,7 @@ pub(crate) struct DeletedTopics {
 
 impl DeletedTopics {
     /// Reads the file and makes durable what it says; removes one that is void.
-    pub(crate) fn open(fs: &dyn Fs, root: &Path, is_valid: bool) -> Result<Self, StoreError> {
+    pub(crate) fn open(fs: &dyn Fs, root: &Path, is_valid: bool, crashed: bool) -> Result<Self, StoreError> {
         let mut deleted = Self {
             root: root.to_owned(),
             file: None,
@@ -60,7 +60,12 @@ impl DeletedTopics {
         if length < bytes.len() {
             file.set_length(length as u64).at("cut", &path)?;
         }
-        // A killed process may not have come to it, and queues are about to be deleted because of it.
+        // A killed process may not have come to the fsync, or its fsync failed: the system then takes pages for clean that
+        // are not on the disk, unless they are written again. Queues are about to be deleted because of them.
+        if crashed {
+            let sound = bytes.get(..length).unwrap_or_default();
+            file.write_all_at(sound, 0).at("write", &path)?;
+        }
         file.sync().at("flush", &path)?;
         fs.sync_directory(root).at("flush", root)?;
         deleted.file = Some(file);

@@ -113,8 +113,9 @@ pub(crate) struct Queues {
     root: PathBuf,
     file_bytes: u64,
     handles: Arc<Handles>,
-    /// An fsync of the store before this one failed: pages that the system holds as clean may not be on the disk.
-    is_unsure: bool,
+    /// The store before this one was not closed. An fsync of its may have failed: pages that the system holds as clean may
+    /// not be on the disk.
+    writes_again: bool,
     /// Their file system, kept open.
     file_system: Option<Arc<dyn FileSystem>>,
     table: RwLock<QueueTable>,
@@ -148,7 +149,7 @@ impl Queues {
             root,
             file_bytes,
             handles: Arc::new(Handles::new(Shares::of_process().queue_files)),
-            is_unsure: last_stop.is_unsure(),
+            writes_again: crashed,
             table: RwLock::default(),
             unwritten: Mutex::default(),
             unsynced: Mutex::default(),
@@ -382,7 +383,7 @@ impl Queues {
     pub(crate) fn cut(&self, log: &CommitLog, position: i64) -> Result<(), StoreError> {
         self.write_out()?;
         in_parallel(&self.sorted(), |queue| {
-            if queue.cut(self.fs.as_ref(), log, position, self.is_unsure)? {
+            if queue.cut(self.fs.as_ref(), log, position, self.writes_again)? {
                 self.note_unsynced(queue);
             }
             Ok(())

@@ -100,13 +100,8 @@ impl Recovery<'_> {
         if !recovered.last.is_some() {
             recovered.last = known;
         }
-        if let LastStop::Crash {
-            unsure_from: Some(position),
-            ..
-        } = self.last_stop
-        {
-            log.write_again(position, log.appended())?;
-            log.set_flushed(log.flushed().min(position));
+        if crashed {
+            self.write_again()?;
         }
         queues.drop_found()?;
         queues.trim(log.start(), |_| Ok(()))?;
@@ -114,6 +109,23 @@ impl Recovery<'_> {
         recovered.rebuilt |= self.must_rebuild;
         recovered.last_store_ms = recovered.last_store_ms.max(known_ms);
         Ok(recovered)
+    }
+
+    /// Writes again what of the log is not known to be durable. Before the stop an fsync of it may have failed without
+    /// a note of that, because the write of the note failed, too: the next fsync would say OK all the same.
+    fn write_again(&self) -> Result<(), StoreError> {
+        let log = self.log;
+        let durable = match self.durable()? {
+            Durable::InFrontOf(end) => end,
+            Durable::All | Durable::OlderThan(_) => safe_segment(log, self.times)?,
+        };
+        let from = self
+            .last_stop
+            .unsure_from()
+            .map_or(durable, |unsure| unsure.min(durable));
+        log.write_again(from, log.appended())?;
+        log.set_flushed(log.flushed().min(from));
+        Ok(())
     }
 
     /// Walks from a position on, and after a crash from an older one where queues have units that no record explains. `None` where
@@ -175,7 +187,7 @@ impl Recovery<'_> {
         self.queues.straighten_damaged(self.seen)?;
         if self.last_stop.is_crash() {
             self.forget_marks_behind(sound.end)?;
-            self.log.cut(sound.end)?;
+            self.log.cut(sound.end, true)?;
         }
         walk.run(sound, start == self.log.start())
     }

@@ -116,13 +116,13 @@ impl Store {
     ) -> Result<Arc<Inner>, StoreError> {
         let root = options.root.clone();
         let crashed = last_stop.is_crash();
-        let checkpoint = Checkpoint::open(fs.as_ref(), &root)?;
+        let checkpoint = Checkpoint::open(fs.as_ref(), &root, crashed)?;
         let times = checkpoint.times();
         // The lengths of all files are right: from here on something may change.
         mark_open(fs.as_ref(), &root, last_stop, options.queue_file_bytes)?;
         let nul_records = NulRecords::open(fs.as_ref(), &root, crashed)?;
         let mut ends = QueueEnds::open(fs.as_ref(), &root)?;
-        let mut deleted = DeletedTopics::open(fs.as_ref(), &root, checkpoint.is_trusted(crashed))?;
+        let mut deleted = DeletedTopics::open(fs.as_ref(), &root, checkpoint.is_trusted(crashed), crashed)?;
         let is_ours = checkpoint.is_ours();
         let found = (&log, &queues, &mut seen);
         let recovered = Self::recover_files(

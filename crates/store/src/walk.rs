@@ -104,7 +104,7 @@ impl Walk<'_> {
             tracing::warn!(position = end, %reason, "the commit log ends here");
             // Something unsound that no crash explains is kept from being read as a record later.
             if !self.crashed {
-                self.log.cut(end)?;
+                self.log.cut(end, false)?;
             }
         }
         Ok(Sound { start, end, pieces })

@@ -141,7 +141,7 @@ impl ConsumeQueue {
         fs: &dyn Fs,
         log: &CommitLog,
         position: i64,
-        is_unsure: bool,
+        writes_again: bool,
     ) -> Result<bool, StoreError> {
         let Some((first, _)) = lock(&self.files).bases() else {
             self.continue_at(0, 0);
@@ -166,12 +166,12 @@ impl ConsumeQueue {
         memory.is_strange = cleared && is_newest;
         let changed = cleared || !found.is_empty();
         memory.found = found;
-        memory.writes_again = is_unsure;
+        memory.writes_again = writes_again;
         Ok(changed)
     }
 
     /// The units from an index on, if the newest file has them and nothing behind them: most likely the walk finds them right,
-    /// and need not write them again.
+    /// so that nothing is cleared.
     fn units_behind(&self, fs: &dyn Fs, index: i64) -> Result<VecDeque<Unit>, StoreError> {
         let mut files = lock(&self.files);
         let per_file = files.per_file();

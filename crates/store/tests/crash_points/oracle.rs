@@ -385,7 +385,17 @@ impl Crash<'_> {
             .puts
             .iter()
             .filter(|put| put.sent.topic == topic && put.sent.queue == queue && !put.sent.is_hidden)
-            .filter(|put| is_left(put, if is_taken { begun } else { done }))
+            // Without a record nothing tells whether a deletion that failed was ended by the next start.
+            .filter(|put| {
+                is_left(
+                    put,
+                    if is_taken || expected.is_empty() {
+                        begun
+                    } else {
+                        done
+                    },
+                )
+            })
             .filter(|put| put.life >= life.unwrap_or(0) && put.is_durable(self.steps))
             .map(|put| put.index + 1)
             .max();
