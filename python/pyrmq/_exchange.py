@@ -5,6 +5,7 @@ ended. It starts with the first request, or with a transactional producer.
 """
 
 import logging
+import os
 import threading
 import time
 import weakref
@@ -37,6 +38,7 @@ class Exchange:
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._process = os.getpid()
         self._met: set[str] = set()
         self._waiting: dict[str, _Waiting] = {}
         self._check: weakref.WeakMethod[Callable[[_core.Request], None]] | None = None
@@ -161,6 +163,9 @@ class Exchange:
 
     def close(self, *, wait: bool = True) -> None:
         """End the thread, and wait for its end; who waits for a reply is told."""
+        if os.getpid() != self._process:
+            # It is the parent's to end; its threads may have held the lock at the fork.
+            return
         with self._lock:
             self._closed = True
             thread = self._thread
@@ -175,7 +180,9 @@ class Exchange:
                 waiting.future.set_exception(closed)
 
     def start(self) -> None:
-        """Start the thread, if it does not run."""
+        """Start the thread, if it does not run; a forked child is refused by what it asks next."""
+        if os.getpid() != self._process:
+            return
         with self._lock:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(

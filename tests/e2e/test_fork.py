@@ -32,6 +32,8 @@ PROGRAM = """
                 lambda: producer.send(topic, b"x"),
                 lambda: producer.send_async(topic, b"x"),
                 lambda: producer.send_batch(topic, [b"x"]),
+                lambda: producer.request(topic, b"x"),
+                lambda: producer.request_async(topic, b"x"),
                 lambda: consumer.poll(timeout=0),
                 lambda: consumer.commit(),
             ):
