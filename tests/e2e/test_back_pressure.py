@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 import threading
 import time
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyrmq import Producer, RmqError, SendResult, aio
+from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -235,3 +237,19 @@ def test_what_a_closed_loop_held_back_does_not_stop_the_next_loop(address: str, 
         await producer.close()
 
     asyncio.run(again())
+
+
+def test_a_slow_link_fills_the_window_and_is_no_fault_of_the_broker() -> None:
+    body = os.urandom(1 << 20)
+    with (
+        cluster(faults=True) as running,
+        Producer(
+            name_server=running.name_server, send_timeout=20, compress_over_bytes=None
+        ) as producer,
+    ):
+        producer.send("slow", b"x")
+        with running.brokers[0].network.slow(16 << 20):
+            futures = [producer.send_async("slow", body) for _ in range(40)]
+            results = [future.result(25) for future in futures]
+        # More than waits for a broker's answers: each message leaves once, when its turn comes.
+        assert [result.failed_attempts for result in results] == [()] * 40

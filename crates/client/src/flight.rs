@@ -458,7 +458,9 @@ impl Flight {
         let (isolate, stale) = match verdict {
             Verdict::Stored(_) | Verdict::Better(..) => (false, false),
             Verdict::Elsewhere(error, _) | Verdict::Refused(error, _) => match error {
-                ClientError::Net { source, .. } => (true, !matches!(**source, NetError::Busy { .. })),
+                // A full queue of our own says nothing of the broker.
+                ClientError::Net { source, .. } if matches!(**source, NetError::Busy { .. }) => (false, false),
+                ClientError::Net { .. } => (true, true),
                 ClientError::Answer { code, .. } => {
                     let moved = matches!(
                         *code,

@@ -242,16 +242,21 @@ impl NameServers {
     }
 }
 
-/// The transport of a client.
+/// The transport of a client. One connection takes at least `outgoing` bytes that wait to be written.
 pub(crate) fn transport(
     handle: &Handle,
     table: Table,
     options: &ClientOptions,
+    outgoing: usize,
 ) -> Result<Client, ClientError> {
     let resolver = options.resolver.clone();
+    let mut net = NetOptions::default();
+    let connection = &mut net.connection;
+    connection.outgoing_bytes = connection.outgoing_bytes.max(outgoing);
+    connection.outgoing_close_bytes = connection.outgoing_close_bytes.max(connection.outgoing_bytes);
     Client::with_resolver(
         handle,
-        NetOptions::default(),
+        net,
         Arc::new(table),
         Arc::new(()),
         resolver,

@@ -166,7 +166,9 @@ impl Producer {
     ) -> Result<Self, ClientError> {
         options.validate()?;
         options.client.group = options.client.wrap(&options.client.group).into_owned();
-        let client = names::transport(handle, table, &options.client)?;
+        // All that may be on its way may go to one broker; headers come on top of what the window counts.
+        let outgoing = options.max_in_flight_bytes.saturating_mul(2);
+        let client = names::transport(handle, table, &options.client, outgoing)?;
         let tracker = Tracker::new(handle.clone());
         let create = AutoCreate {
             topic: options.create_topic_key.clone(),

@@ -112,7 +112,7 @@ impl Puller {
         let mut table = Table::new();
         let changed: Arc<dyn Processor> = Arc::new(GroupChanged(rebalance.clone()));
         table.native(&[request::NOTIFY_CONSUMER_IDS_CHANGED], &changed);
-        let client = names::transport(handle, table, &options.client)?;
+        let client = names::transport(handle, table, &options.client, 0)?;
         let tracker = Tracker::new(handle.clone());
         let names = NameServers::new(client.clone(), &options.client);
         let routes = Routes::new(names, None, tracker.clone(), Arc::default());
