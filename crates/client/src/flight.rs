@@ -459,7 +459,9 @@ impl Flight {
             Verdict::Stored(_) | Verdict::Better(..) => (false, false),
             Verdict::Elsewhere(error, _) | Verdict::Refused(error, _) => match error {
                 // A full queue of our own says nothing of the broker.
-                ClientError::Net { source, .. } if matches!(**source, NetError::Busy { .. }) => (false, false),
+                ClientError::Net { source, .. } if matches!(**source, NetError::Busy { .. }) => {
+                    (false, false)
+                }
                 ClientError::Net { .. } => (true, true),
                 ClientError::Answer { code, .. } => {
                     let moved = matches!(

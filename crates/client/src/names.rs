@@ -254,14 +254,8 @@ pub(crate) fn transport(
     let connection = &mut net.connection;
     connection.outgoing_bytes = connection.outgoing_bytes.max(outgoing);
     connection.outgoing_close_bytes = connection.outgoing_close_bytes.max(connection.outgoing_bytes);
-    Client::with_resolver(
-        handle,
-        net,
-        Arc::new(table),
-        Arc::new(()),
-        resolver,
-    )
-    .map_err(|source| ClientError::net("setting up the transport", String::new(), source))
+    Client::with_resolver(handle, net, Arc::new(table), Arc::new(()), resolver)
+        .map_err(|source| ClientError::net("setting up the transport", String::new(), source))
 }
 
 /// Those of one kind, sorted: IPv4's where there are any.
