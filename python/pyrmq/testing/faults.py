@@ -12,6 +12,7 @@ the network or disk back, so a `with` statement ends it too:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 from pyrmq.errors import ConfigError
@@ -27,10 +28,10 @@ Direction = Literal["requests", "answers", "both"]
 _MICROS = 1_000_000
 
 
-class _Faults:
+class _Faults(ABC):
+    @abstractmethod
     def heal(self) -> None:
         """End everything that is wrong."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self

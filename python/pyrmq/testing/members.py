@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from threading import Thread
 from time import monotonic, sleep
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 OUTSIDE = "127.0.0.2"
-"""Where links stand for brokers, which can be told what address to register, but not what port."""
+"""The address of links to brokers: a broker can register another address, but no other port."""
 _FAST_DISTANCE = 2
 _LOOK_SECONDS = 0.002
 _PORT_TRIES = 32
@@ -193,7 +194,7 @@ class _Ports:
             self._held.pop().close()
 
 
-class _Member:
+class _Member(ABC):
     """A server of a cluster, and its address, which stays the same over all restarts.
 
     Attributes:
@@ -280,16 +281,18 @@ class _Member:
     def begin(self) -> None:
         """Start it without waiting for anybody."""
         self._ports.release()
-        if self._links is not None and self._network is None:
-            self._before_links()
+        # Links are opened at the first start, and stay.
+        links = self._links if self._network is None else None
+        if links is not None:
+            self._port = self._port_behind_links()
         try:
             own = self._runner.start(self._port)
         except BaseException:
             self._hold()
             raise
         self._port = int(own.rpartition(":")[2])
-        if self._links is not None and self._network is None:
-            self._network = Network(self._open(self._links))
+        if links is not None:
+            self._network = Network(self._open(links))
         if self._network is None:
             self._address = own
         else:
@@ -315,20 +318,24 @@ class _Member:
             self._ports.release()
 
     def meet(self, others: Sequence[_Member]) -> None:
-        """Say whom it is registered with."""
+        """Set the servers that it is to be registered with, or that are to register with it."""
         self._others = others
 
+    @abstractmethod
     def _heal(self) -> None:
-        """End what could hold up the end of the server."""
+        """End the faults that could hold up the end of the server."""
 
+    @abstractmethod
     def _waits_for(self) -> str:
-        raise NotImplementedError
+        """Which registrations are missing, as text; empty where none is."""
 
-    def _before_links(self) -> None:
-        """Choose the port, where it must be known before the server starts."""
-
+    @abstractmethod
     def _open(self, links: _core.Links) -> list[_core.Link]:
-        raise NotImplementedError
+        """Open the links to the running server, and set the address that clients use."""
+
+    def _port_behind_links(self) -> int:
+        """The port to start on behind links; 0 for a free one."""
+        return 0
 
     def _hold(self) -> None:
         if self._port:
@@ -421,8 +428,9 @@ class ClusterBroker(_Member):
         if self._disk is not None:
             self._disk.heal()
 
-    def _before_links(self) -> None:
-        self._port = _free_pair()
+    def _port_behind_links(self) -> int:
+        # Its links have the same port on another address.
+        return _free_pair()
 
     def _open(self, links: _core.Links) -> list[_core.Link]:
         ports = (self._port, *self._more_ports())
@@ -457,6 +465,9 @@ class ClusterNameServer(_Member):
     def for_brokers(self) -> str:
         """Where brokers reach it, as `host:port`: past all faults of its network."""
         return f"{HOST}:{self._port}"
+
+    def _heal(self) -> None:
+        """There is no disk whose faults could be in the way."""
 
     def _waits_for(self) -> str:
         wanted = {other.name for other in self._others if other.running}
