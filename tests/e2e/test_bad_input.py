@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 import re
-import socket
-import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.e2e.relay import listening
 from tests.e2e.ways import FORMS, WAYS
 
 from pyrmq import (
@@ -31,6 +30,7 @@ from pyrmq.errors import ConnectionLost, MessageRefused, NotSupported, Permissio
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Iterator
 
     from pyrmq.testing import Cluster
@@ -174,30 +174,16 @@ def test_what_is_too_large_for_the_broker_alone_is_refused_with_both_sizes(
 
 @contextmanager
 def talking(answer: bytes | None) -> Iterator[str]:
-    """A server that is none of RocketMQ's: says something to whoever connects, or nothing."""
-    server = socket.create_server(("127.0.0.1", 0))
-    taken: list[socket.socket] = []
+    """A server that is none of RocketMQ's: it says the same to every client, or nothing."""
 
-    def serve() -> None:
-        while True:
-            try:
-                one, _ = server.accept()
-            except OSError:
-                return
-            taken.append(one)
-            if answer is not None:
-                one.sendall(answer)
+    def serve(one: socket.socket) -> None:
+        if answer is not None:
+            one.sendall(answer)
+        while one.recv(65_536):
+            pass
 
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.getsockname()[1]}"
-    finally:
-        server.shutdown(socket.SHUT_RDWR)
-        server.close()
-        thread.join()
-        for one in taken:
-            one.close()
+    with listening(serve) as place:
+        yield place
 
 
 def test_a_wrong_name_server_is_told_by_what_it_does(shared: Cluster, topic: str) -> None:

@@ -6,17 +6,14 @@ import asyncio
 import copy
 import logging
 import pickle
-import socket
-import struct
 import threading
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.e2e.relay import BROKER_IP, relayed
 from tests.e2e.ways import FORMS, WAYS
-from tests.reference.frame import decode
 
 from pyrmq import Producer, PullConsumer, RmqError, SendResult, TransactionProducer, aio
 from pyrmq.errors import Attempt, BatchSendError, RouteError
@@ -26,102 +23,41 @@ from pyrmq.testing import cluster
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.reference.frame import Frame
+
     from pyrmq.testing import Cluster
 
 ANSWERED = [way for way in WAYS if way != "send_oneway"]
 KEYED = {"send by key"}
 HALF = {"send_in_transaction"}
-BROKER_IP = "127.0.0.2"
-"""Where clients look for the broker: the way to it is in between."""
-
-
-SENDS = {10, 310, 320, 324, 325}
-"""Requests that store a message."""
 
 
 class Way:
-    """All connections to the broker; answers to sends can be lost, with their connections."""
+    """The way back from the broker: answers to sends can be lost, with their connections."""
 
-    def __init__(self, target: tuple[str, int], listener: socket.socket) -> None:
-        self.target = target
-        self.listener = listener
-        self.losses = 0
-        self.lock = threading.Lock()
-        self.open: list[socket.socket] = []
-        self.threads: list[threading.Thread] = []
+    def __init__(self) -> None:
+        self._losses = 0
+        self._lock = threading.Lock()
 
-    def serve(self) -> None:
-        """Take connections until the listener is closed."""
-        while True:
-            try:
-                client, _ = self.listener.accept()
-                server = socket.create_connection(self.target)
-            except OSError:
-                return
-            self.open += [client, server]
-            sends: set[int] = set()
-            for ends in ((client, server), (server, client)):
-                thread = threading.Thread(target=self.pump, args=(*ends, sends))
-                thread.start()
-                self.threads.append(thread)
-
-    def pump(self, source: socket.socket, sink: socket.socket, sends: set[int]) -> None:
-        """Carry frames one way; where an answer is lost, the client sees a reset."""
-        with suppress(OSError), source.makefile("rb") as stream:
-            while head := stream.read(4):
-                whole = head + stream.read(int.from_bytes(head, "big"))
-                frame = decode(whole)
-                if frame.flag & 1 == 0 and frame.code in SENDS:
-                    sends.add(frame.opaque)
-                if frame.flag & 1 and frame.opaque in sends and self.loses():
-                    # With this a close is a reset, as of a process that was killed.
-                    sink.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                    break
-                sink.sendall(whole)
-        for one in (source, sink):
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-
-    def loses(self) -> bool:
-        """Whether this answer is lost."""
-        with self.lock:
-            lost = self.losses > 0
-            self.losses -= lost
-        return lost
+    def __call__(self, answer: Frame) -> Frame | None:
+        """Let an answer pass, or lose it."""
+        with self._lock:
+            lost = self._losses > 0
+            self._losses -= lost
+        return None if lost else answer
 
     def lose(self, answers: int) -> None:
-        """From now on so many answers are lost."""
-        with self.lock:
-            self.losses = answers
-
-
-@contextmanager
-def bad_way() -> Iterator[tuple[Cluster, Way]]:
-    """A cluster whose broker is reached by a way that can be bad."""
-    with cluster(broker_ip1=BROKER_IP) as running:
-        port = int(running.broker.address.rpartition(":")[2])
-        with socket.create_server((BROKER_IP, port)) as listener:
-            way = Way(("127.0.0.1", port), listener)
-            thread = threading.Thread(target=way.serve)
-            thread.start()
-            try:
-                yield running, way
-            finally:
-                listener.shutdown(socket.SHUT_RDWR)
-                thread.join()
-                for one in way.open:
-                    with suppress(OSError):
-                        one.shutdown(socket.SHUT_RDWR)
-                for pump in way.threads:
-                    pump.join()
+        """Lose the next `answers` answers."""
+        with self._lock:
+            self._losses = answers
 
 
 @pytest.fixture(scope="module")
 def bad() -> Iterator[tuple[Cluster, Way]]:
-    """One for all tests here."""
-    with bad_way() as both:
-        yield both
+    """A cluster whose broker is reached by a way that can be bad, one for all tests here."""
+    way = Way()
+    with relayed(way) as running:
+        yield running, way
 
 
 @pytest.fixture(params=list(FORMS))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -11,62 +10,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.e2e.relay import frames, listening, relayed
 from tests.reference.frame import Frame, decode, encode
 
 from pyrmq import Admin, Producer, PullConsumer, RmqError, SendTimeout, TopicNotFound
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Iterator
-
-BROKER_IP = "127.0.0.2"
-"""Where clients look for the broker: what changes its answers stands in between."""
-
-
-@contextmanager
-def answering(
-    place: tuple[str, int], serve: Callable[[socket.socket], None]
-) -> Iterator[tuple[str, int]]:
-    """Listen and give each connection to `serve`, in a thread of its own."""
-    taken: list[socket.socket] = []
-    threads: list[threading.Thread] = []
-
-    def accept() -> None:
-        while True:
-            try:
-                one, _ = listener.accept()
-            except OSError:
-                return
-            taken.append(one)
-            threads.append(threading.Thread(target=attend, args=(one,)))
-            threads[-1].start()
-
-    def attend(one: socket.socket) -> None:
-        with suppress(OSError):
-            serve(one)
-        one.close()
-
-    with socket.create_server(place) as listener:
-        accepting = threading.Thread(target=accept)
-        accepting.start()
-        try:
-            yield listener.getsockname()
-        finally:
-            with suppress(OSError):
-                listener.shutdown(socket.SHUT_RDWR)
-            accepting.join()
-            for one in taken:
-                with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
-            for thread in threads:
-                thread.join()
-
-
-def frames(source: socket.socket) -> Iterator[bytes]:
-    """Read whole frames until the peer ends."""
-    with source.makefile("rb") as stream:
-        while head := stream.read(4):
-            yield head + stream.read(int.from_bytes(head, "big"))
 
 
 def rubbish(kind: str) -> Callable[[socket.socket], None]:
@@ -110,8 +62,7 @@ def rubbish(kind: str) -> Callable[[socket.socket], None]:
 def test_a_name_server_that_answers_rubbish_is_told_and_the_next_one_asked(
     address: str, topic: str, kind: str
 ) -> None:
-    with answering(("127.0.0.1", 0), rubbish(kind)) as (host, port):
-        place = f"{host}:{port}"
+    with listening(rubbish(kind)) as place:
         began = time.monotonic()
         with Producer(name_server=place, send_timeout=1) as producer:
             with pytest.raises(RmqError) as caught:
@@ -125,41 +76,6 @@ def test_a_name_server_that_answers_rubbish_is_told_and_the_next_one_asked(
                 assert producer.send(topic, b"x").message_id
 
 
-@contextmanager
-def changed_answers(change: Callable[[Frame], Frame]) -> Iterator[str]:
-    """A cluster whose answers to sends pass through `change`; the name server's address."""
-    with cluster(broker_ip1=BROKER_IP) as running:
-        port = int(running.broker.address.rpartition(":")[2])
-
-        def serve(client: socket.socket) -> None:
-            with socket.create_connection(("127.0.0.1", port)) as server:
-                sends: set[int] = set()
-                forward = threading.Thread(target=ask, args=(client, server, sends))
-                forward.start()
-                try:
-                    for whole in frames(server):
-                        answer = decode(whole)
-                        mine = answer.is_response and answer.opaque in sends
-                        client.sendall(encode(change(answer)) if mine else whole)
-                finally:
-                    with suppress(OSError):
-                        client.shutdown(socket.SHUT_RDWR)
-                    forward.join()
-
-        def ask(client: socket.socket, server: socket.socket, sends: set[int]) -> None:
-            with suppress(OSError):
-                for whole in frames(client):
-                    question = decode(whole)
-                    if question.code in {10, 310, 320}:
-                        sends.add(question.opaque)
-                    server.sendall(whole)
-            with suppress(OSError):
-                server.shutdown(socket.SHUT_RDWR)
-
-        with answering((BROKER_IP, port), serve):
-            yield running.name_server
-
-
 @pytest.mark.parametrize("by", [1, 1 << 20, -1])
 def test_an_answer_with_a_number_that_nobody_asked_with_is_nobodys(topic: str, by: int) -> None:
     strange = threading.Event()
@@ -170,7 +86,10 @@ def test_an_answer_with_a_number_that_nobody_asked_with_is_nobodys(topic: str, b
         number = (answer.opaque + by + (1 << 31)) % (1 << 32) - (1 << 31)
         return replace(answer, opaque=number)
 
-    with changed_answers(change) as names, Producer(name_server=names, retries=0) as producer:
+    with (
+        relayed(change) as running,
+        Producer(name_server=running.name_server, retries=0) as producer,
+    ):
         first = producer.send(topic, b"before")
         strange.set()
         began = time.monotonic()
@@ -194,7 +113,10 @@ def test_answers_of_two_sends_with_their_numbers_swapped_end_both_sends(topic: s
             # Each answer bears the number of the one before it: the last is missing.
             return replace(answer, opaque=kept[-2].opaque) if len(kept) > 1 else answer
 
-    with changed_answers(change) as names, Producer(name_server=names, retries=0) as producer:
+    with (
+        relayed(change) as running,
+        Producer(name_server=running.name_server, retries=0) as producer,
+    ):
         producer.send(topic, b"known")
         futures = [
             producer.send_async(topic, b"x", queue=0, timeout=1, sharding_key=None)
@@ -234,7 +156,7 @@ def ends_here(names: str) -> Iterator[tuple[Producer, PullConsumer, Admin]]:
 
 
 def wrote(producer: Producer, count: int) -> list[bytes]:
-    """Send so many messages; their bodies."""
+    """Send `count` messages; return their bodies, sorted."""
     bodies = [os.urandom(8) for _ in range(count)]
     for body in bodies:
         producer.send("coming", body)
@@ -242,7 +164,7 @@ def wrote(producer: Producer, count: int) -> list[bytes]:
 
 
 def read(consumer: PullConsumer, count: int) -> list[bytes]:
-    """Read so many messages; their bodies."""
+    """Read `count` messages; return their bodies, sorted."""
     found: list[bytes] = []
     until = time.monotonic() + 20
     while len(found) < count and time.monotonic() < until:
