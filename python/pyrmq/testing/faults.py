@@ -1,4 +1,4 @@
-"""What can be wrong with a server of a cluster, on call: its network and its disk.
+"""Faults of a server of a cluster, on call: of its network and of its disk.
 
 `cluster(faults=True)` gives each server a `.network` and each broker a `.disk`. Every call holds
 from its return on, for new and existing connections, until `heal()`; several add up. Each gives
@@ -52,10 +52,10 @@ class Network(_Faults):
         self._is_down = False
 
     def delay(self, seconds: float, *, direction: Direction = "both") -> Self:
-        """Let everything arrive so much later; how much passes stays the same.
+        """Delay everything; how many bytes pass in a second stays as it is.
 
         Args:
-            seconds: how much later, for each direction.
+            seconds: the delay, of each direction.
             direction: `answers` for a server that answers late.
 
         Raises:
@@ -67,7 +67,7 @@ class Network(_Faults):
         return self
 
     def slow(self, bytes_per_second: int, *, direction: Direction = "both") -> Self:
-        """Let no more than so many bytes a second pass, on each connection.
+        """Let no more than `bytes_per_second` pass on each connection, in each direction.
 
         Raises:
             ConfigError: an argument cannot be used.
@@ -112,7 +112,7 @@ class Network(_Faults):
         return self
 
     def busy(self, seconds: float) -> Self:
-        """Answer every send by SYSTEM_BUSY for so long; it does not reach the broker.
+        """Answer every send by SYSTEM_BUSY for `seconds`; it does not reach the broker.
 
         Raises:
             ConfigError: an argument cannot be used.
@@ -143,10 +143,10 @@ class DiskFaults(Protocol):
     """What carries out the faults of a disk."""
 
     def full(self, free_bytes: int) -> None:
-        """Let so many more bytes be written."""
+        """Let `free_bytes` more be written."""
 
     def slow(self, micros: int) -> None:
-        """Make each write and fsync so much slower."""
+        """Make each write and fsync slower by `micros` microseconds."""
 
     def fail_writes(self) -> None:
         """Let writes fail."""
@@ -173,7 +173,7 @@ class Disk(_Faults):
         self.was_wrong = False
 
     def full(self, free_bytes: int = 0) -> Self:
-        """Let writes fail with "no space left" after so many more bytes.
+        """Let writes fail with "no space left" once `free_bytes` more are written.
 
         Raises:
             ConfigError: an argument cannot be used.
@@ -185,7 +185,7 @@ class Disk(_Faults):
         return self
 
     def slow(self, seconds: float) -> Self:
-        """Let each write and each fsync take so much longer.
+        """Let each write and each fsync take `seconds` longer.
 
         Raises:
             ConfigError: an argument cannot be used.

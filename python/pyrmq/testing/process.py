@@ -203,11 +203,11 @@ class DiskOfProcess:
         self._process = process
 
     def full(self, free_bytes: int) -> None:
-        """Let so many more bytes be written."""
+        """Let `free_bytes` more be written."""
         self._process.change_disk("full", free_bytes)
 
     def slow(self, micros: int) -> None:
-        """Make each write and fsync so much slower."""
+        """Make each write and fsync slower by `micros` microseconds."""
         self._process.change_disk("slow", micros)
 
     def fail_writes(self) -> None:
