@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.e2e.wire import await_true
 
 from pyrmq import Producer, RmqError, SendResult, aio
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from concurrent.futures import Future
 
     from pyrmq.producer import DeliveryCallback
@@ -25,14 +25,6 @@ if TYPE_CHECKING:
 
 def ignore(error: RmqError | None, result: SendResult | None) -> None:
     """Do nothing with an outcome."""
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 @pytest.mark.parametrize("threads", [4, 16])
@@ -130,7 +122,7 @@ def test_a_batch_that_waits_for_room_runs_the_callbacks_that_make_it(
     with Producer(name_server=address, max_in_flight=10, linger=0) as producer:
         for _ in range(10):
             producer.produce(topic, b"x", lambda _, result: told.append(result))
-        until(lambda: producer.stats().confirmed == 10)
+        await_true(lambda: producer.stats().confirmed == 10, 20)
         assert not told
         assert len(producer.send_batch(topic, ["a", "b", "c"], timeout=5)) == 3
         assert len(told) == 10
@@ -155,7 +147,7 @@ def test_nothing_that_a_futures_callback_raises_stops_later_futures(
         later = [producer.send_async(topic, b"y") for _ in range(5)]
         for future in [first, *later]:
             assert future.result(timeout=20).queue_offset >= 0
-        until(lambda: len(called) == 2)
+        await_true(lambda: len(called) == 2, 20)
     assert called == [1, 2]
     raised = [r.exc_info[1] for r in caplog.records if r.exc_info]
     assert [type(one) for one in raised] == [error]

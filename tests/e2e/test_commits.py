@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.e2e.wire import await_true
-from tests.interop.ours import OurBroker
 
 from pyrmq import Admin, ConfigError, Producer, PullConsumer, aio
 from pyrmq.errors import CommitError, RmqError
@@ -20,19 +19,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyrmq import QueueId
+    from pyrmq.testing import ClusterBroker
 
+BROKERS = 2
 QUEUES = 2
 MESSAGES = 5
 
 
-def fill(address: str, topic: str, brokers: int = 2) -> int:
-    """Send to every queue; gives how many messages there are."""
+def fill(address: str, topic: str) -> int:
+    """Send to every queue of two brokers; gives how many messages there are."""
     with Admin(name_server=address) as admin:
         admin.create_topic(topic, queues=QUEUES)
     with PullConsumer(name_server=address, group="looks", auto_commit=None) as consumer:
-        await_true(lambda: len(consumer.queues(topic)) == QUEUES * brokers)
+        await_true(lambda: len(consumer.queues(topic)) == QUEUES * BROKERS)
         send(address, topic, consumer.queues(topic))
-    return QUEUES * brokers * MESSAGES
+    return QUEUES * BROKERS * MESSAGES
 
 
 def send(address: str, topic: str, queues: list[QueueId]) -> None:
@@ -43,7 +44,7 @@ def send(address: str, topic: str, queues: list[QueueId]) -> None:
 
 
 def take(consumer: PullConsumer, count: int) -> None:
-    """Take so many messages, and hand them over as done."""
+    """Take `count` messages; the poll after them hands them over as done."""
     while count > 0:
         messages = consumer.poll(count, timeout=10)
         assert messages
@@ -112,17 +113,11 @@ def test_an_interval_of_nothing_is_refused(address: str) -> None:
 
 
 @contextmanager
-def two_brokers(topic: str) -> Iterator[tuple[str, OurBroker]]:
-    """Brokers `broker-a`, and `broker-b` in a process of its own; each has messages."""
-    with cluster() as running:
-        other = OurBroker(running.name_server, name="broker-b")
-        try:
-            other.start()
-            fill(running.name_server, topic, brokers=2)
-            yield running.name_server, other
-        finally:
-            # One that was told to hang ends by this, too.
-            other.kill()
+def two_brokers(topic: str) -> Iterator[tuple[str, ClusterBroker]]:
+    """Give the name server of brokers `broker-a` and `broker-b` with messages, and the second."""
+    with cluster(brokers=2, processes=True) as running:
+        fill(running.name_server, topic)
+        yield running.name_server, running.brokers[1]
 
 
 def reader(address: str, topic: str, auto_commit: float) -> tuple[PullConsumer, list[QueueId]]:
@@ -142,6 +137,7 @@ def test_a_broker_that_hangs_holds_up_no_other_commit(topic: str) -> None:
     with two_brokers(topic) as (address, other):
         consumer, queues = reader(address, topic, auto_commit=0.05)
         await_true(lambda: all(consumer.committed(queue) == MESSAGES for queue in queues))
+        assert other.pid is not None
         os.kill(other.pid, signal.SIGSTOP)
         send(address, topic, of(queues, "broker-a"))
         take(consumer, QUEUES * MESSAGES)

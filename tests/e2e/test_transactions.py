@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.e2e.wire import await_true
 
 from pyrmq import (
     Admin,
@@ -523,10 +524,7 @@ def test_a_transactional_producer_that_nobody_holds_ends_by_itself(address: str)
     del producer
     gc.collect()
     assert gone() is None
-    deadline = time.monotonic() + 20
-    while "pyrmq-asked-dropped" in threads():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    await_true(lambda: "pyrmq-asked-dropped" not in threads(), 20)
 
 
 @pytest.mark.parametrize("kind", ["plain", "transactional"])
