@@ -41,13 +41,17 @@ impl Loaded {
 pub fn save(fs: &dyn Fs, path: &Path, text: &str) -> Result<(), StoreError> {
     let directory = path.parent().unwrap_or(Path::new("."));
     make_directories(fs, directory).at("create", directory)?;
-    // The fsync of its name may have failed when it was made.
-    fs.sync_directory(parent(directory)).at("flush", directory)?;
+    let is_first = !fs.exists(path).at("look for", path)?;
+    if is_first {
+        // The directory's own name may not be durable yet: its fsync may have failed when an earlier call made it. A file
+        // that is there says that it was.
+        fs.sync_directory(parent(directory)).at("flush", directory)?;
+    }
     let new = with_suffix(path, ".tmp");
     let file = fs.create(&new).at("create", &new)?;
     file.write_all_at(text.as_bytes(), 0).at("write", &new)?;
     file.sync().at("flush", &new)?;
-    if fs.exists(path).at("look for", path)? {
+    if !is_first {
         let backup = with_suffix(path, ".bak");
         fs.rename(path, &backup).at("rename", path)?;
     }
