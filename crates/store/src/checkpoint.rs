@@ -19,6 +19,7 @@ use crate::error::StoreError;
 use crate::format::{ABORT, CHECKPOINT};
 use crate::fs::{Context, File, Fs, System, is_full};
 use crate::sync::lock;
+use std::fmt::Display;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -307,17 +308,24 @@ pub(crate) enum LastStop {
     Clean,
     /// It was not.
     Crash {
-        /// From where on the log must be written again: an fsync failed.
-        unsure_from: Option<i64>,
-        /// The length that queue files were made with, where one of ours crashed.
-        queue_file_bytes: Option<u64>,
-        /// From where on each whole record that looks torn is noted.
-        notes_from: Option<i64>,
-        /// The run of the system in which the store worked.
-        system: Option<System>,
-        /// That run still goes on.
+        /// What the abort file says.
+        abort: Abort,
+        /// The run of the system in which the store worked still goes on.
         is_same_system: bool,
     },
+}
+
+/// What the abort file says besides that a store is open; a Java broker's says nothing of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Abort {
+    /// The length that queue files are made with.
+    pub(crate) queue_file_bytes: Option<u64>,
+    /// From where on each whole record that looks torn is noted.
+    pub(crate) notes_from: Option<i64>,
+    /// The run of the system in which the store works.
+    system: Option<System>,
+    /// From where on the log must be written again: an fsync failed.
+    pub(crate) unsure_from: Option<i64>,
 }
 
 impl LastStop {
@@ -329,33 +337,27 @@ impl LastStop {
         }
         let text = fs.read(&path).at("read", &path)?;
         let text = String::from_utf8_lossy(&text);
-        let system = number_behind(&text, SYSTEM);
+        let abort = Abort {
+            queue_file_bytes: value_behind(&text, QUEUE_FILES),
+            notes_from: value_behind(&text, NOTES),
+            system: value_behind(&text, SYSTEM),
+            unsure_from: value_behind(&text, UNSURE),
+        };
         Ok(Self::Crash {
-            unsure_from: number_behind(&text, UNSURE),
-            queue_file_bytes: number_behind(&text, QUEUE_FILES),
-            notes_from: number_behind(&text, NOTES),
-            system,
-            is_same_system: system.is_some() && system == fs.system_of(&path),
+            abort,
+            is_same_system: abort.system.is_some() && abort.system == fs.system_of(&path),
         })
     }
 
-    /// True when only the process ended: the system ran on and has all that was written, whether it was fsynced or not. After a failed
-    /// fsync it may not have.
+    /// True when only the process ended: the system ran on and has all that was written, whether it was fsynced or not.
+    /// After a failed fsync it may not have.
     pub(crate) fn is_kill(self) -> bool {
-        matches!(
-            self,
-            Self::Crash {
-                unsure_from: None,
-                is_same_system: true,
-                ..
-            }
-        )
-    }
-
-    pub(crate) fn notes_from(self) -> Option<i64> {
         match self {
-            Self::Clean => None,
-            Self::Crash { notes_from, .. } => notes_from,
+            Self::Clean => false,
+            Self::Crash {
+                abort,
+                is_same_system,
+            } => is_same_system && abort.unsure_from.is_none(),
         }
     }
 
@@ -363,34 +365,27 @@ impl LastStop {
         self != Self::Clean
     }
 
-    pub(crate) fn unsure_from(self) -> Option<i64> {
+    /// What the abort file says; nothing after a clean stop, when there is none.
+    pub(crate) fn abort(self) -> Abort {
         match self {
-            Self::Clean => None,
-            Self::Crash { unsure_from, .. } => unsure_from,
+            Self::Clean => Abort::default(),
+            Self::Crash { abort, .. } => abort,
         }
     }
 
-    fn system(self) -> Option<System> {
-        match self {
-            Self::Clean => None,
-            Self::Crash { system, .. } => system,
+    /// As if nothing said from where on records that look torn are noted.
+    pub(crate) fn without_notes(mut self) -> Self {
+        if let Self::Crash { abort, .. } = &mut self {
+            abort.notes_from = None;
         }
+        self
     }
 }
 
 /// What stands behind a name in its line. A line without its end may be cut off.
-fn number_behind<T: FromStr>(text: &str, name: &str) -> Option<T> {
+fn value_behind<T: FromStr>(text: &str, name: &str) -> Option<T> {
     let mut lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
-}
-
-/// What the abort file says besides that a store is open.
-#[derive(Debug)]
-struct Abort {
-    queue_file_bytes: u64,
-    notes_from: Option<i64>,
-    system: Option<System>,
-    unsure_from: Option<i64>,
 }
 
 /// Says that a store is open, and with which length it makes queue files. What is said of the log stays as it was until it is recovered.
@@ -401,10 +396,8 @@ pub(crate) fn mark_open(
     queue_file_bytes: u64,
 ) -> Result<(), StoreError> {
     let abort = Abort {
-        queue_file_bytes,
-        notes_from: before.notes_from(),
-        system: before.system(),
-        unsure_from: before.unsure_from(),
+        queue_file_bytes: Some(queue_file_bytes),
+        ..before.abort()
     };
     sync_abort(fs, root, &abort)?;
     fs.sync_directory(root).at("flush", root)
@@ -419,7 +412,7 @@ pub(crate) fn mark_recovered(
     notes_from: i64,
 ) -> Result<(), StoreError> {
     let abort = Abort {
-        queue_file_bytes,
+        queue_file_bytes: Some(queue_file_bytes),
         notes_from: Some(notes_from),
         system: fs.system_of(&root.join(ABORT)),
         unsure_from: None,
@@ -432,16 +425,20 @@ pub(crate) fn mark_recovered(
 pub(crate) fn mark_unsure(fs: &dyn Fs, root: &Path, queue_file_bytes: u64, position: i64) {
     let noted = LastStop::look(fs, root).and_then(|before| {
         let abort = Abort {
-            queue_file_bytes,
-            notes_from: before.notes_from(),
-            system: before.system(),
+            queue_file_bytes: Some(queue_file_bytes),
             unsure_from: Some(position),
+            ..before.abort()
         };
         write_abort(fs, root, &abort).map(drop)
     });
     if let Err(error) = noted {
         tracing::error!(%error, "the failed fsync could not be noted");
     }
+}
+
+/// A line of the abort file; empty where there is no value.
+fn line(name: &str, value: Option<impl Display>) -> String {
+    value.map_or_else(String::new, |value| format!("{name}{value}\n"))
 }
 
 fn sync_abort(fs: &dyn Fs, root: &Path, abort: &Abort) -> Result<(), StoreError> {
@@ -452,16 +449,14 @@ fn sync_abort(fs: &dyn Fs, root: &Path, abort: &Abort) -> Result<(), StoreError>
 
 fn write_abort(fs: &dyn Fs, root: &Path, abort: &Abort) -> Result<Arc<dyn File>, StoreError> {
     let path = root.join(ABORT);
-    let process = std::process::id();
-    let mut text = format!("{process}\n{QUEUE_FILES}{}\n", abort.queue_file_bytes);
-    let mut add = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            text = format!("{text}{name}{value}\n");
-        }
-    };
-    add(NOTES, abort.notes_from.map(|position| position.to_string()));
-    add(SYSTEM, abort.system.map(|system| system.to_string()));
-    add(UNSURE, abort.unsure_from.map(|position| position.to_string()));
+    let text = [
+        line("", Some(std::process::id())),
+        line(QUEUE_FILES, abort.queue_file_bytes),
+        line(NOTES, abort.notes_from),
+        line(SYSTEM, abort.system),
+        line(UNSURE, abort.unsure_from),
+    ]
+    .concat();
     // Written over, never emptied: a file without its first line still says that there was no clean stop.
     let file = if fs.exists(&path).at("look for", &path)? {
         fs.open(&path)

@@ -51,15 +51,14 @@ impl Seen {
         match last_stop {
             LastStop::Clean => true,
             LastStop::Crash { .. } if longest > file_bytes => true,
-            LastStop::Crash {
-                queue_file_bytes: Some(made_with),
-                ..
-            } => made_with != file_bytes,
-            LastStop::Crash { .. } => {
-                longest > 0
-                    && lengths.all(|length| *length == longest)
-                    && !shapes().any(|shape| shape.has_neighbours)
-            }
+            LastStop::Crash { abort, .. } => match abort.queue_file_bytes {
+                Some(made_with) => made_with != file_bytes,
+                None => {
+                    longest > 0
+                        && lengths.all(|length| *length == longest)
+                        && !shapes().any(|shape| shape.has_neighbours)
+                }
+            },
         }
     }
 }

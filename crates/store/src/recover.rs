@@ -121,7 +121,8 @@ impl Recovery<'_> {
         };
         let from = self
             .last_stop
-            .unsure_from()
+            .abort()
+            .unsure_from
             .map_or(durable, |unsure| unsure.min(durable));
         log.write_again(from, log.appended())?;
         log.set_flushed(log.flushed().min(from));
@@ -222,14 +223,10 @@ impl Recovery<'_> {
         })
     }
 
-    /// From where on each whole record that looks torn was noted. Nowhere, where another broker or an older version of ours wrote last:
-    /// it made no notes, and so may a Java broker have that left our abort file as it was.
+    /// From where on each whole record that looks torn was noted.
     fn notes_from(&self) -> i64 {
-        let is_ours = self.checkpoint.is_ours() || self.times == Times::default();
-        match self.last_stop.notes_from().filter(|_| is_ours) {
-            Some(from) => from.max(self.nul_records.complete_from()),
-            None => i64::MAX,
-        }
+        let noted_from = self.last_stop.abort().notes_from;
+        noted_from.map_or(i64::MAX, |from| from.max(self.nul_records.complete_from()))
     }
 
     /// True for a mark whose record retention has taken.

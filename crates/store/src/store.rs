@@ -112,7 +112,7 @@ impl Store {
         options: Options,
         fs: Arc<dyn Fs>,
         (log, queues, mut seen): (CommitLog, Queues, Seen),
-        last_stop: LastStop,
+        mut last_stop: LastStop,
     ) -> Result<Arc<Inner>, StoreError> {
         let root = options.root.clone();
         let crashed = last_stop.is_crash();
@@ -124,6 +124,10 @@ impl Store {
         let mut ends = QueueEnds::open(fs.as_ref(), &root)?;
         let mut deleted = DeletedTopics::open(fs.as_ref(), &root, checkpoint.is_trusted(crashed), crashed)?;
         let is_ours = checkpoint.is_ours();
+        if !is_ours && times != Times::default() {
+            // Another broker or an older version of ours wrote last. It made no notes, but may have left our abort file.
+            last_stop = last_stop.without_notes();
+        }
         let found = (&log, &queues, &mut seen);
         let recovered = Self::recover_files(
             &options,
@@ -156,11 +160,7 @@ impl Store {
                 }
             });
         }
-        // A Java broker that worked here made no notes.
-        let noted_from = last_stop
-            .notes_from()
-            .filter(|_| is_ours || times == Times::default());
-        Self::say_recovered(&options, fs.as_ref(), (&log, &nul_records), last_stop, noted_from)?;
+        Self::say_recovered(&options, fs.as_ref(), (&log, &nul_records), last_stop)?;
         let (index, index_from) = if options.index {
             let index = KeyIndex::load(&fs, &options, crashed, times.index_ms, log.appended())?;
             let from = index.resume_at(&log)?;
@@ -221,17 +221,17 @@ impl Store {
         fs: &dyn Fs,
         (log, nul_records): (&CommitLog, &NulRecords),
         last_stop: LastStop,
-        noted_from: Option<i64>,
     ) -> Result<(), StoreError> {
         nul_records.forget_found();
         let end = log.appended();
+        let said = last_stop.abort();
         let is_read_durable = last_stop.is_crash() && options.flush == FlushDiskType::Sync;
-        if is_read_durable || last_stop.unsure_from().is_some() {
+        if is_read_durable || said.unsure_from.is_some() {
             // What was written again is durable first, and with SYNC_FLUSH what is readable.
             nul_records.sync(fs)?;
             log.sync_to(end)?;
         }
-        let notes_from = noted_from.map_or(end, |from| from.min(end));
+        let notes_from = said.notes_from.map_or(end, |from| from.min(end));
         mark_recovered(fs, &options.root, options.queue_file_bytes, notes_from)
     }
 
