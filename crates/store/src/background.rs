@@ -102,7 +102,7 @@ fn flush(inner: &Inner) {
     let interval = Duration::from_millis(inner.options.flush_interval_ms);
     while inner.commit.alarm.sleep(interval) {
         if let Err(error) = inner.flush_round()
-            && inner.log.failure.check().is_err()
+            && inner.log.failure.is_set()
         {
             // The failure is kept in the log and answers every put from now on.
             return inner.fail(&error);
@@ -196,7 +196,7 @@ impl Inner {
     /// Notes a failure outside of the append path: what cannot be written to queues or index would be missed by readers.
     pub(crate) fn note_failure(&self, what: &str, result: Result<(), StoreError>) {
         let Err(error) = result else { return };
-        if error.is_passing() && self.log.failure.check().is_ok() {
+        if error.is_passing() && !self.log.failure.is_set() {
             // Nothing is lost: what could not be written is still in memory or in the log.
             tracing::warn!(%error, "{what}, will try again");
             return self.note_full(&error);
@@ -207,7 +207,7 @@ impl Inner {
 
     /// Notes that a consume queue could not be written: no put is let in until all of them can be.
     pub(crate) fn note_unwritten(&self, error: StoreError) {
-        if error.is_passing() && self.log.failure.check().is_ok() {
+        if error.is_passing() && !self.log.failure.is_set() {
             return self.stall.begin(&error);
         }
         self.note_failure("cannot write consume queues", Err(error));
@@ -299,7 +299,7 @@ impl Inner {
             return Ok(());
         }
         match self.sync_queues(false) {
-            Err(error) if error.is_passing() && self.log.failure.check().is_ok() => {}
+            Err(error) if error.is_passing() && !self.log.failure.is_set() => {}
             done => return done,
         }
         let mut ends = lock(&self.ends);
@@ -454,7 +454,7 @@ fn index(inner: &Inner) {
             Ok(false) => return,
             Err(error) => inner.note_failure("cannot read the log for the key index", Err(error)),
         }
-        if inner.log.failure.check().is_err() {
+        if inner.log.failure.is_set() {
             return;
         }
         if written.elapsed() >= INDEX_WRITE

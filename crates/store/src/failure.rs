@@ -22,8 +22,12 @@ impl Failure {
         self.failed.store(true, Ordering::Release);
     }
 
+    pub(crate) fn is_set(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
     pub(crate) fn check(&self) -> Result<(), StoreError> {
-        if !self.failed.load(Ordering::Acquire) {
+        if !self.is_set() {
             return Ok(());
         }
         Err(StoreError::ReadOnly {

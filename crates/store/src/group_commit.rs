@@ -57,7 +57,7 @@ impl Log for Inner {
             }
         });
         noted.and_then(|()| self.log.sync_to(target)).inspect_err(|_| {
-            if self.log.failure.check().is_err() {
+            if self.log.failure.is_set() {
                 self.note_unsure();
             }
         })?;

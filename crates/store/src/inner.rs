@@ -19,12 +19,12 @@ use crate::queues::Queues;
 use crate::retain::Disk;
 use crate::stall::Stall;
 use crate::store::{OnArrival, OnHeldUp};
-use crate::sync::lock;
+use crate::sync::{MutexGuard, lock, try_lock};
 use crate::waiting_keys::WaitingKeys;
 use crate::watch::Watch;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// The parts of a store. Lock order: `deleted`, `cleaning`, `ends`, the turn to fsync, `indexing`, `append`, then the
 /// locks inside of queues and index.
@@ -126,10 +126,8 @@ impl Inner {
     /// Bytes that are stored but not yet readable or indexed. Whoever asks does not wait for a disk that hangs: while a put
     /// writes, the answer is that of the last time.
     pub(crate) fn behind(&self) -> i64 {
-        let append = match self.append.try_lock() {
-            Ok(append) => append,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return self.behind.load(Ordering::Relaxed),
+        let Some(append) = try_lock(&self.append) else {
+            return self.behind.load(Ordering::Relaxed);
         };
         let unread = append
             .deferred
@@ -157,13 +155,8 @@ impl Inner {
 
     /// Forgets a topic's queues and deletes their files. Puts to them wait meanwhile and then make new ones.
     pub(crate) fn delete_topic(&self, topic: &str) -> Result<(), StoreError> {
-        let done = self.try_delete_topic(topic);
-        if let Err(error) = &done
-            && self.log.failure.check().is_err()
-        {
-            self.fail(error);
-        }
-        done
+        self.try_delete_topic(topic)
+            .inspect_err(|error| self.fail_if_read_only(error))
     }
 
     fn try_delete_topic(&self, topic: &str) -> Result<(), StoreError> {
@@ -203,6 +196,13 @@ impl Inner {
         self.log.failure.set(error);
         self.note_unsure();
         self.commit.waiters.fail(error);
+    }
+
+    /// Answers everyone who waits where the error has turned the store read-only.
+    pub(crate) fn fail_if_read_only(&self, error: &StoreError) {
+        if self.log.failure.is_set() {
+            self.fail(error);
+        }
     }
 
     /// Tells the next start that something failed to become durable: what the system still holds of it must be written
@@ -257,8 +257,8 @@ impl Inner {
 
     /// Helps to move waiting keys, where nobody does it: whoever does may wait for an fsync of a whole index file.
     pub(crate) fn help_index(&self) -> Result<(), StoreError> {
-        match (&self.index, self.indexing.try_lock()) {
-            (Some(index), Ok(spare)) => self.index_with(index, spare),
+        match (&self.index, try_lock(&self.indexing)) {
+            (Some(index), Some(spare)) => self.index_with(index, spare),
             _ => Ok(()),
         }
     }

@@ -417,7 +417,7 @@ impl Inner {
             return Ok(Found::default());
         };
         let is_whole = lock(&self.append).index_direct;
-        if self.log.failure.check().is_ok() {
+        if !self.log.failure.is_set() {
             self.note_failure("cannot fill the key index", self.index_round());
         }
         let most = query.max_count.clamp(1, self.options.max_query_count);

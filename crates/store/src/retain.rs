@@ -126,13 +126,8 @@ impl Inner {
 
     /// One round of deletion; `now` deletes what is old enough at any hour. Says how many files went.
     pub(crate) fn clean(&self, now: bool) -> Result<u64, StoreError> {
-        let done = self.try_clean(now);
-        if let Err(error) = &done
-            && self.log.failure.check().is_err()
-        {
-            self.fail(error);
-        }
-        done
+        self.try_clean(now)
+            .inspect_err(|error| self.fail_if_read_only(error))
     }
 
     fn try_clean(&self, now: bool) -> Result<u64, StoreError> {

@@ -537,7 +537,7 @@ impl Store {
 
     /// True when a write or an fsync has failed: nothing more is taken until a restart.
     pub fn has_failed(&self) -> bool {
-        self.inner.log.failure.check().is_err()
+        self.inner.log.failure.is_set()
     }
 
     /// The state of the store.
