@@ -11,6 +11,15 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+/// Methods of a wrapper that do nothing but call the same method of `self.inner`.
+macro_rules! forward {
+    ($(fn $name:ident(&self $(, $argument:ident: $kind:ty)*) -> $result:ty;)*) => {
+        $(fn $name(&self $(, $argument: $kind)*) -> $result {
+            self.inner.$name($($argument),*)
+        })*
+    };
+}
+
 mod faulty;
 mod guarded;
 mod real;

@@ -132,6 +132,11 @@ struct FaultyFile {
 }
 
 impl File for FaultyFile {
+    forward! {
+        fn length(&self) -> io::Result<u64>;
+        fn next_data(&self, offset: u64) -> io::Result<Option<u64>>;
+    }
+
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.condition.read()?;
         self.inner.read_at(buffer, offset)
@@ -161,14 +166,6 @@ impl File for FaultyFile {
         self.inner.set_length(length)
     }
 
-    fn length(&self) -> io::Result<u64> {
-        self.inner.length()
-    }
-
-    fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
-        self.inner.next_data(offset)
-    }
-
     fn clear(&self, from: u64, to: u64) -> io::Result<()> {
         self.condition.change()?;
         self.inner.clear(from, to)
@@ -176,6 +173,15 @@ impl File for FaultyFile {
 }
 
 impl Fs for FaultyFs {
+    forward! {
+        fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
+        fn exists(&self, path: &Path) -> io::Result<bool>;
+        fn knows_cached(&self) -> bool;
+        fn system_of(&self, path: &Path) -> Option<System>;
+        fn now_ms(&self) -> i64;
+        fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>>;
+    }
+
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         self.file(self.inner.open(path))
     }
@@ -219,14 +225,6 @@ impl Fs for FaultyFs {
         self.inner.sync_directory(path)
     }
 
-    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
-        self.inner.list(path)
-    }
-
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.inner.exists(path)
-    }
-
     fn space(&self, path: &Path) -> io::Result<Space> {
         let real = self.inner.space(path)?;
         let told = self.condition.now().and_then(|faults| faults.free_bytes);
@@ -239,21 +237,5 @@ impl Fs for FaultyFs {
     fn sync_all(&self, path: &Path) -> io::Result<()> {
         self.condition.sync()?;
         self.inner.sync_all(path)
-    }
-
-    fn knows_cached(&self) -> bool {
-        self.inner.knows_cached()
-    }
-
-    fn system_of(&self, path: &Path) -> Option<System> {
-        self.inner.system_of(path)
-    }
-
-    fn now_ms(&self) -> i64 {
-        self.inner.now_ms()
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>> {
-        self.inner.lock(path)
     }
 }

@@ -64,16 +64,15 @@ struct GuardedFile {
 }
 
 impl File for GuardedFile {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.inner.read_at(buffer, offset)
-    }
-
-    fn read_cached(&self, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
-        self.inner.read_cached(buffer, offset)
-    }
-
-    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.inner.write_all_at(bytes, offset)
+    forward! {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+        fn read_cached(&self, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>>;
+        fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+        fn set_length(&self, length: u64) -> io::Result<()>;
+        fn length(&self) -> io::Result<u64>;
+        fn next_data(&self, offset: u64) -> io::Result<Option<u64>>;
+        fn clear(&self, from: u64, to: u64) -> io::Result<()>;
+        fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -81,26 +80,6 @@ impl File for GuardedFile {
         self.inner
             .sync()
             .inspect_err(|error| self.failure.set(&StoreError::io("flush", &self.path, error)))
-    }
-
-    fn set_length(&self, length: u64) -> io::Result<()> {
-        self.inner.set_length(length)
-    }
-
-    fn length(&self) -> io::Result<u64> {
-        self.inner.length()
-    }
-
-    fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
-        self.inner.next_data(offset)
-    }
-
-    fn clear(&self, from: u64, to: u64) -> io::Result<()> {
-        self.inner.clear(from, to)
-    }
-
-    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.inner.read_exact_at(buffer, offset)
     }
 }
 
@@ -118,52 +97,32 @@ impl FileSystem for GuardedFileSystem {
 }
 
 impl Fs for Guarded {
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        Ok(self.file(path, self.inner.open(path)?))
+    forward! {
+        fn open_read(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+        fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+        fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+        fn remove(&self, path: &Path) -> io::Result<()>;
+        fn remove_directory(&self, path: &Path) -> io::Result<()>;
+        fn create_directories(&self, path: &Path) -> io::Result<()>;
+        fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
+        fn exists(&self, path: &Path) -> io::Result<bool>;
+        fn space(&self, path: &Path) -> io::Result<Space>;
+        fn system_of(&self, path: &Path) -> Option<System>;
+        fn knows_cached(&self) -> bool;
+        fn now_ms(&self) -> i64;
+        fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>>;
     }
 
-    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        self.inner.open_read(path)
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        Ok(self.file(path, self.inner.open(path)?))
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         Ok(self.file(path, self.inner.create(path)?))
     }
 
-    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        self.inner.read(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.inner.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove(path)
-    }
-
-    fn remove_directory(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove_directory(path)
-    }
-
-    fn create_directories(&self, path: &Path) -> io::Result<()> {
-        self.inner.create_directories(path)
-    }
-
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         sync_opened(&self.failure, path, || self.inner.sync_directory(path))
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
-        self.inner.list(path)
-    }
-
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.inner.exists(path)
-    }
-
-    fn space(&self, path: &Path) -> io::Result<Space> {
-        self.inner.space(path)
     }
 
     fn sync_all(&self, path: &Path) -> io::Result<()> {
@@ -180,21 +139,5 @@ impl Fs for Guarded {
             });
             held
         }))
-    }
-
-    fn system_of(&self, path: &Path) -> Option<System> {
-        self.inner.system_of(path)
-    }
-
-    fn knows_cached(&self) -> bool {
-        self.inner.knows_cached()
-    }
-
-    fn now_ms(&self) -> i64 {
-        self.inner.now_ms()
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>> {
-        self.inner.lock(path)
     }
 }
