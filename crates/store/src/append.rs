@@ -8,10 +8,10 @@ use crate::checkpoint::SLACK_MS;
 use crate::commit_log::{CommitLog, Tail};
 use crate::consume_queue::{ConsumeQueue, WRITE_NOW};
 use crate::error::StoreError;
-use crate::format::{Unit, to_i64};
+use crate::format::{Unit, to_i64, to_usize};
 use crate::inner::{Counts, Inner};
 use crate::message::{Arrival, Batch, Message, Stored};
-use crate::nul_records::{inside, looks_torn};
+use crate::nul_records::looks_torn;
 use crate::options::FlushDiskType;
 use crate::recover::Recovered;
 use crate::scratch::{Place, Placed, Scratch, Target};
@@ -333,11 +333,8 @@ impl Inner {
         place: Place,
     ) -> Result<(), StoreError> {
         for (position, bytes) in scratch.torn_looking(run, place) {
-            let inside = inside(
-                position,
-                self.log.next_segment(position),
-                self.log.segment_bytes(),
-            );
+            let segment_begin = self.log.next_segment(position) - self.log.segment_bytes();
+            let inside = to_usize(position - segment_begin);
             if Record::decode(bytes).is_ok_and(|record| looks_torn(&record, bytes, inside)) {
                 let durable = self.checkpoint.log_end();
                 self.nul_records

@@ -112,6 +112,25 @@ impl Unit {
     }
 }
 
+/// The bytes of a number that stands at a place; zeros where they are not all there.
+pub(crate) fn number<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes
+        .get(at..)
+        .and_then(|rest| rest.first_chunk::<N>())
+        .copied()
+        .unwrap_or([0; N])
+}
+
+/// Writes fields one behind the other to the beginning of `place`.
+pub(crate) fn put_fields(mut place: &mut [u8], fields: &[&[u8]]) {
+    for field in fields {
+        if let Some((now, rest)) = std::mem::take(&mut place).split_at_mut_checked(field.len()) {
+            now.copy_from_slice(field);
+            place = rest;
+        }
+    }
+}
+
 /// Lengths in memory never reach 2^63.
 pub(crate) fn to_i64(length: usize) -> i64 {
     i64::try_from(length).unwrap_or(i64::MAX)

@@ -6,7 +6,7 @@
 //! follows [`MOST_HOPS`] entries at most.
 
 use crate::error::StoreError;
-use crate::format::to_usize;
+use crate::format::{number, to_usize};
 use crate::fs::{Context, File};
 use crate::index_file::{ENTRY, Wanted, entry_at, slot_at, slot_of};
 use std::path::PathBuf;
@@ -47,34 +47,12 @@ struct Entry {
 }
 
 impl Entry {
-    fn from_bytes(bytes: [u8; ENTRY]) -> Self {
-        let [
-            h0,
-            h1,
-            h2,
-            h3,
-            p0,
-            p1,
-            p2,
-            p3,
-            p4,
-            p5,
-            p6,
-            p7,
-            s0,
-            s1,
-            s2,
-            s3,
-            n0,
-            n1,
-            n2,
-            n3,
-        ] = bytes;
+    fn from_bytes(bytes: &[u8; ENTRY]) -> Self {
         Self {
-            hash: i32::from_be_bytes([h0, h1, h2, h3]),
-            position: i64::from_be_bytes([p0, p1, p2, p3, p4, p5, p6, p7]),
-            seconds: i32::from_be_bytes([s0, s1, s2, s3]),
-            previous: i32::from_be_bytes([n0, n1, n2, n3]),
+            hash: i32::from_be_bytes(number(bytes, 0)),
+            position: i64::from_be_bytes(number(bytes, 4)),
+            seconds: i32::from_be_bytes(number(bytes, 12)),
+            previous: i32::from_be_bytes(number(bytes, 16)),
         }
     }
 }
@@ -209,6 +187,6 @@ impl Window {
     fn get(&self, number: i32) -> Option<Entry> {
         let at = usize::try_from(number.checked_sub(self.first)?).ok()? * ENTRY;
         let bytes = self.bytes.get(at..)?.first_chunk()?;
-        Some(Entry::from_bytes(*bytes))
+        Some(Entry::from_bytes(bytes))
     }
 }

@@ -11,7 +11,7 @@
 //! so that it never counts what is not there.
 
 use crate::error::StoreError;
-use crate::format::to_usize;
+use crate::format::{number, to_usize};
 use crate::fs::{Context, File, Fs};
 use crate::index_chain::Chain;
 use std::path::{Path, PathBuf};
@@ -79,14 +79,6 @@ pub(crate) struct Wanted {
 /// Bytes of a file with these table sizes.
 pub(crate) fn file_length(slots: u32, entries: u32) -> u64 {
     HEADER as u64 + u64::from(slots) * SLOT as u64 + u64::from(entries) * ENTRY as u64
-}
-
-fn number<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    bytes
-        .get(at..)
-        .and_then(|rest| rest.first_chunk::<N>())
-        .copied()
-        .unwrap_or([0; N])
 }
 
 impl IndexFile {

@@ -12,7 +12,7 @@
 //! Notes have no order. The place of a note of what the checkpoint calls durable is used again.
 
 use crate::error::StoreError;
-use crate::format::{NUL_RECORDS, to_usize};
+use crate::format::{NUL_RECORDS, number, put_fields};
 use crate::fs::{Context, File, Fs};
 use crate::sync::lock;
 use pyrmq_remoting::message::Record;
@@ -40,17 +40,13 @@ struct Note {
 impl Note {
     fn to_bytes(self) -> [u8; NOTE] {
         let mut bytes = [0; NOTE];
-        let mut place = bytes.as_mut_slice();
-        let mut put = |field: &[u8]| {
-            if let Some((now, rest)) = std::mem::take(&mut place).split_at_mut_checked(field.len()) {
-                now.copy_from_slice(field);
-                place = rest;
-            }
-        };
-        put(&self.position.to_be_bytes());
-        put(&self.size.to_be_bytes());
-        put(&self.crc.to_be_bytes());
-        put(&self.durable.to_be_bytes());
+        let fields: [&[u8]; 4] = [
+            &self.position.to_be_bytes(),
+            &self.size.to_be_bytes(),
+            &self.crc.to_be_bytes(),
+            &self.durable.to_be_bytes(),
+        ];
+        put_fields(&mut bytes, &fields);
         let crc = note_crc(&bytes).to_be_bytes();
         if let Some(place) = bytes.get_mut(CRC_AT..CRC_AT + crc.len()) {
             place.copy_from_slice(&crc);
@@ -59,19 +55,11 @@ impl Note {
     }
 
     fn from_bytes(bytes: &[u8; NOTE]) -> Option<Self> {
-        let long = |at: usize| {
-            let part = bytes.get(at..).and_then(<[u8]>::first_chunk);
-            part.map_or(0, |part| i64::from_be_bytes(*part))
-        };
-        let int = |at: usize| {
-            let part = bytes.get(at..).and_then(<[u8]>::first_chunk);
-            part.map_or(0, |part| u32::from_be_bytes(*part))
-        };
-        (int(CRC_AT) == note_crc(bytes)).then(|| Self {
-            position: long(0),
-            size: i32::from_be_bytes(int(8).to_be_bytes()),
-            crc: int(12),
-            durable: long(16),
+        (u32::from_be_bytes(number(bytes, CRC_AT)) == note_crc(bytes)).then(|| Self {
+            position: i64::from_be_bytes(number(bytes, 0)),
+            size: i32::from_be_bytes(number(bytes, 8)),
+            crc: u32::from_be_bytes(number(bytes, 12)),
+            durable: i64::from_be_bytes(number(bytes, 16)),
         })
     }
 
@@ -263,11 +251,6 @@ pub(crate) fn looks_torn(record: &Record<'_>, bytes: &[u8], inside: usize) -> bo
         at = border;
     }
     false
-}
-
-/// Where a record begins in its file.
-pub(crate) fn inside(position: i64, next_segment: i64, segment_bytes: i64) -> usize {
-    to_usize(position - (next_segment - segment_bytes))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@
 //! magic int32. Behind every unit there is room for a blank.
 
 use crate::error::StoreError;
-use crate::format::{file_name, parse_file_name, to_i64, to_u64, to_usize};
+use crate::format::{file_name, number, parse_file_name, put_fields, to_i64, to_u64, to_usize};
 use crate::fs::{Context, File, Fs, make_directories};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -72,33 +72,23 @@ impl TimerUnit {
 
     pub(crate) fn to_bytes(self) -> [u8; UNIT] {
         let mut bytes = [0; UNIT];
-        let mut rest = bytes.as_mut_slice();
-        let mut put = |part: &[u8]| {
-            if let Some((place, left)) = std::mem::take(&mut rest).split_at_mut_checked(part.len()) {
-                place.copy_from_slice(part);
-                rest = left;
-            }
-        };
-        put(&52_i32.to_be_bytes());
-        put(&self.previous.to_be_bytes());
-        put(&self.magic.to_be_bytes());
-        put(&self.written_ms.to_be_bytes());
-        put(&self.delay_ms.to_be_bytes());
-        put(&self.position.to_be_bytes());
-        put(&self.size.to_be_bytes());
-        put(&self.topic_hash.to_be_bytes());
+        let fields: [&[u8]; 8] = [
+            &52_i32.to_be_bytes(),
+            &self.previous.to_be_bytes(),
+            &self.magic.to_be_bytes(),
+            &self.written_ms.to_be_bytes(),
+            &self.delay_ms.to_be_bytes(),
+            &self.position.to_be_bytes(),
+            &self.size.to_be_bytes(),
+            &self.topic_hash.to_be_bytes(),
+        ];
+        put_fields(&mut bytes, &fields);
         bytes
     }
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> Entry {
-        let int = |at: usize| {
-            let part = bytes.get(at..).and_then(<[u8]>::first_chunk);
-            part.map_or(0, |part| i32::from_be_bytes(*part))
-        };
-        let long = |at: usize| {
-            let part = bytes.get(at..).and_then(<[u8]>::first_chunk);
-            part.map_or(0, |part| i64::from_be_bytes(*part))
-        };
+        let int = |at: usize| i32::from_be_bytes(number(bytes, at));
+        let long = |at: usize| i64::from_be_bytes(number(bytes, at));
         let magic = int(12);
         if magic == BLANK_MAGIC {
             return Entry::Blank;
