@@ -105,14 +105,16 @@ fn of_queue(offsets: &Json, queue: &str) -> Option<i64> {
     offset.as_i64()
 }
 
+/// What an object's members hold.
+fn values(tree: &Json) -> impl Iterator<Item = &Json> {
+    let members = tree.as_object().unwrap_or_default();
+    members.iter().map(|(_, value)| value)
+}
+
 /// Whether an orderly group has a message that was handed out and not acknowledged (Apache `OrderInfo`: offsets `o`, bit set `cm`).
 fn has_open_orders(tree: &Json) -> bool {
-    let members = |tree: &Json| -> Vec<Json> {
-        let members = tree.as_object().unwrap_or_default().iter();
-        members.map(|(_, value)| value.clone()).collect()
-    };
-    let groups = tree.get("table").map(members).unwrap_or_default();
-    groups.iter().flat_map(members).any(|order| {
+    let groups = tree.get("table").into_iter().flat_map(values);
+    groups.flat_map(values).any(|order| {
         let count = order.get("o").and_then(Json::as_array).map_or(0, <[_]>::len);
         let acknowledged = order.get("cm").and_then(Json::as_i64).unwrap_or(0);
         (0..count.min(64)).any(|at| acknowledged & (1 << at) == 0)
