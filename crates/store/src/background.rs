@@ -314,7 +314,7 @@ impl Inner {
             ends.is_undurable = false;
         }
         ends.distrust();
-        self.queues.sync_in_front_of(end).map(drop)
+        self.queues.sync_in_front_of(end)
     }
 
     /// Notes that files of queues are about to be deleted.

@@ -355,8 +355,8 @@ impl Queues {
     }
 
     /// Makes durable what queues have of records in front of a position, and all that was written, where there may be
-    /// no space for the rest. Says how far queues with new files reach.
-    pub(crate) fn sync_in_front_of(&self, position: i64) -> Result<Vec<Reach>, StoreError> {
+    /// no space for the rest.
+    pub(crate) fn sync_in_front_of(&self, position: i64) -> Result<(), StoreError> {
         let _one = lock(&self.rounds);
         let unwritten = lock(&self.unwritten).clone();
         for queue in unwritten {
@@ -365,7 +365,7 @@ impl Queues {
                 queue.write_out(self.fs.as_ref())?;
             }
         }
-        self.sync_listed()
+        self.sync_listed().map(drop)
     }
 
     /// Descriptors that queue files may still take and keep.
