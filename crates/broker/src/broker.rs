@@ -76,16 +76,16 @@ pub struct Health {
     pub running: bool,
 }
 
-/// How a broker is off for descriptors, of which each file and each connection takes one.
+/// The descriptors of the broker's process: each open file and each connection takes one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptors {
-    /// As many may this process have.
+    /// How many the process may have.
     pub limit: usize,
-    /// So many of them are kept free of connections, for the store.
+    /// How many of them connections leave free, for the store.
     pub reserved: usize,
     /// Connections that live now.
     pub connections: u64,
-    /// Connections refused so far because no others were left.
+    /// Connections refused so far because only reserved descriptors were left.
     pub refused: u64,
 }
 
@@ -174,12 +174,12 @@ impl Broker {
         &self.state
     }
 
-    /// Lets the live options among these hold from now on; all others stay as they are. Name servers are told of what
-    /// concerns them.
+    /// Applies those of these options that may change while the broker runs, and registers again, so that name servers
+    /// learn of a new permission. All other options stay as they are.
     pub fn reconfigure(&self, options: &Options) -> Result<(), BrokerError> {
         let state = &self.state;
         let not_changed = |refusal: Refusal| BrokerError::NotChanged {
-            reason: refusal.into_response().remark.unwrap_or_default(),
+            reason: refusal.remark,
         };
         if options.auto_create_topic_enable != state.live.auto_create_topic_enable() {
             state
@@ -424,8 +424,8 @@ async fn scan_clients(state: Arc<State>, shutdown: Shutdown) {
 
 /// Asks producers about transactions without an end.
 async fn check_transactions(state: Arc<State>, shutdown: Shutdown) {
-    let interval = u64::try_from(state.live.transaction_check_interval()).unwrap_or(30_000);
-    while !shutdown.sleep_or_stop(Duration::from_millis(interval)).await {
+    let pause = || Duration::from_millis(state.live.transaction_check_interval().unsigned_abs());
+    while !shutdown.sleep_or_stop(pause()).await {
         let checking = state.clone();
         let checked = tokio::task::spawn_blocking(move || processor::transaction::check(&checking)).await;
         if let Ok(Err(error)) = checked {

@@ -4,8 +4,8 @@
 //! SCHEDULE_TOPIC_XXXX queue level-1   oldest first, so the head of a queue is the next of its level
 //! every 100 ms: head's store time + delay of the level reached -> stored again under REAL_TOPIC, REAL_QID
 //! ```
-//! Progress is written every 10 s and at stop, behind an fsync of the log; after a kill the messages since then are delivered once more, as
-//! Apache's are. One thread serves all levels.
+//! Progress is written every 10 s and at stop, behind an fsync of the log; after a kill the messages since then are
+//! delivered once more, as Apache's are. One thread serves all levels.
 
 use crate::draft::Draft;
 use crate::error::BrokerError;
@@ -105,8 +105,8 @@ impl Delays {
         file::delays_to_json(&progress.offsets, &progress.version, &progress.others, pretty)
     }
 
-    /// Writes the file if there was progress, after what was delivered is durable: a power loss must not take a message that the file calls
-    /// delivered.
+    /// Writes the file if there was progress, after what was delivered is durable: a power loss must not take a message
+    /// that the file calls delivered.
     pub fn persist(&self, store: &Store) -> Result<(), StoreError> {
         {
             let mut progress = self.progress();

@@ -37,7 +37,7 @@ impl Draft<'_> {
         self.put_by(delays, |message| store.put(message))
     }
 
-    /// The same for a message that the store has taken before, under whatever `maxMessageSize` held then.
+    /// Stores a message that the store has accepted once already: today's `maxMessageSize` does not refuse it.
     pub(crate) fn put_accepted(self, store: &Store, delays: &Delays) -> Result<Stored, StoreError> {
         self.put_by(delays, |message| store.put_accepted(message))
     }

@@ -12,6 +12,7 @@ pub mod options;
 mod ports;
 mod processor;
 pub mod register;
+mod scan;
 pub mod state;
 pub mod stats;
 pub mod timer;

@@ -5,19 +5,19 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
 
 macro_rules! live {
     ($($field:ident: $atomic:ident => $type:ty;)*) => {
-        /// What holds now of the options that may change.
+        /// The values in force of the options that may change.
         #[derive(Debug)]
         pub struct Live {
             $($field: $atomic,)*
         }
 
         impl Live {
-            /// What holds from the start.
+            /// The values at the start.
             pub fn new(options: &Options) -> Self {
                 Self { $($field: $atomic::new(options.$field),)* }
             }
 
-            /// Lets these hold from now on.
+            /// Takes the new values.
             pub fn set(&self, options: &Options) {
                 $(self.$field.store(options.$field, Ordering::Relaxed);)*
             }

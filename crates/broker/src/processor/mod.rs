@@ -105,12 +105,6 @@ impl Processor for Search {
     }
 }
 
-impl fmt::Debug for Search {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Search")
-    }
-}
-
 impl fmt::Debug for Handler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Handler")

@@ -83,14 +83,11 @@ pub(crate) fn update(state: &State, request: &Command, _peer: &Peer) -> Answer {
 /// In Apache's words where the number that lacks is one of the two that Apache looks for.
 fn nothing_to_commit(error: WireError) -> Refusal {
     let words = match &error {
-        WireError::MissingField("queueId") | WireError::BadField { field: "queueId", .. } => {
-            "QueueId is null"
-        }
-        WireError::MissingField("commitOffset")
-        | WireError::BadField {
-            field: "commitOffset",
-            ..
-        } => "Offset is null",
+        WireError::MissingField(field) | WireError::BadField { field, .. } => match *field {
+            "queueId" => "QueueId is null",
+            "commitOffset" => "Offset is null",
+            _ => return error.into(),
+        },
         _ => return error.into(),
     };
     Refusal::new(response::INVALID_PARAMETER, format!("{words}, {error}"))

@@ -291,8 +291,9 @@ impl Pull {
         })
     }
 
-    /// Refuses who pulls without being a member that is pushed to (Apache `rejectPullConsumerEnable`). Such a broker
-    /// passes over the heartbeats of pull consumers, so that their groups have no members. RocketMQ's own tools may pull.
+    /// With `rejectPullConsumerEnable`, refuses a pull by a client that is no member of a group of push consumers. Such a
+    /// broker passes over the heartbeats of pull consumers, so their groups have no members. RocketMQ's own tools may
+    /// pull.
     fn admit_puller(&self, group: &str, peer: &Peer) -> Result<(), Refusal> {
         let is_pushed_to = self.state.clients.consumers(group, |consumers| {
             consumers.manner.consume_type != "CONSUME_ACTIVELY" || consumers.members.contains_key(&peer.id())

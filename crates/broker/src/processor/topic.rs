@@ -138,8 +138,10 @@ fn changed_attributes(
             "{what} attribute format is wrong: {change}; attributes are written +key=value,-key"
         ))
     };
-    for change in changes.split(',').filter(|_| !changes.is_empty()) {
-        let change = change.trim();
+    if changes.is_empty() {
+        return Ok(attributes);
+    }
+    for change in changes.split(',').map(str::trim) {
         if let Some(added) = change.strip_prefix('+') {
             let (key, value) = added.split_once('=').ok_or_else(|| bad(change))?;
             built(key, value)?;

@@ -207,14 +207,19 @@ impl Groups {
         bits.is_some_and(|bits| *bits > 0 && bits & FORBIDS_READING != 0)
     }
 
-    /// Lets a group read a topic, or not.
-    pub fn forbid(&self, group: &str, topic: &str, reading: bool) -> Result<(), Refusal> {
-        self.change_with(|_, forbidden| {
-            let topics = forbidden.entry(group.to_owned()).or_default();
+    /// Forbids a group to read a topic, or allows it again.
+    pub fn forbid(&self, group: &str, topic: &str, forbidden: bool) -> Result<(), Refusal> {
+        self.change_with(|_, rules| {
+            let topics = rules.entry(group.to_owned()).or_default();
             let bits = topics.entry(topic.to_owned()).or_default();
-            *bits = (*bits).max(0) & !FORBIDS_READING | if reading { FORBIDS_READING } else { 0 };
+            let others = (*bits).max(0) & !FORBIDS_READING;
+            *bits = if forbidden {
+                others | FORBIDS_READING
+            } else {
+                others
+            };
             topics.retain(|_, bits| *bits > 0);
-            forbidden.retain(|_, topics| !topics.is_empty());
+            rules.retain(|_, topics| !topics.is_empty());
             true
         })
         .map(drop)

@@ -148,16 +148,14 @@ impl State {
         let waits_for_disk = options.store.flush == FlushDiskType::Sync;
         let config = options.store.root.join("config");
         let file = |name: &str| ConfigFile::new(fs.clone(), config.join(name));
-        // The store first: its lock says whether the directory is ours.
+        // The store first: its lock says whether the directory is ours. Where a later step fails, its drop closes it.
         let mut store_options = options.store.clone();
         store_options.delay_levels_ms.clone_from(&delay_levels);
         let store = Store::open(store_options, fs.clone())?;
-        let tables = Tables::load(&options, delay_levels, file).inspect_err(|_| close(&store))?;
+        let tables = Tables::load(&options, delay_levels, file)?;
         let timers = Timers::open(&store, fs)?;
         let (topics, _) = tables.topics.all();
-        timers
-            .refuse_popped(&store, topics.iter().map(|topic| topic.name.as_str()))
-            .inspect_err(|_| close(&store))?;
+        timers.refuse_popped(&store, topics.iter().map(|topic| topic.name.as_str()))?;
         let done = |topic: &str| tables.offsets.get(admission::TRANSACTION_GROUP, topic, 0);
         let transactions = Transactions::load(&store, done(HALF_TOPIC), done(OP_TOPIC))?;
         Ok(Self {
@@ -381,8 +379,9 @@ impl State {
         Ok(topic)
     }
 
-    /// Writes the consumer offsets if any changed, after the messages that they speak of are durable: what the log lost in a power loss would
-    /// else be passed when its place is taken by other messages, or, where a transaction's half was stored again, never be asked about.
+    /// Writes the consumer offsets if any changed, after the messages that they speak of are durable. Else offsets could
+    /// point behind messages that a power loss took: groups would pass the messages that take their places, and a
+    /// transaction whose half was stored again would never be asked about.
     pub(crate) fn persist_offsets(&self) -> Result<(), StoreError> {
         if !self.offsets.take_changed() {
             return Ok(());
@@ -419,13 +418,6 @@ impl State {
             notice.flag |= pyrmq_remoting::command::FLAG_ONEWAY;
             member.send(notice);
         }
-    }
-}
-
-/// Lets go of the store of a broker that did not start.
-fn close(store: &Store) {
-    if let Err(error) = store.close() {
-        tracing::warn!(%error, "cannot close the store of a broker that did not start");
     }
 }
 

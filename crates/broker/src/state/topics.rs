@@ -96,7 +96,7 @@ impl Topics {
             table.entry(topic.name.clone()).or_insert_with(|| Arc::new(topic));
         }
         if !options.auto_create_topic_enable {
-            close_template(&mut table);
+            set_inherit(&mut table, false);
         }
         // Name servers that remember the table of an earlier run compare versions only.
         let version = if table == as_read { version } else { version.next() };
@@ -222,24 +222,15 @@ impl Topics {
         Ok(Some(topic))
     }
 
-    /// Lets sends make topics after the template topic, or not.
+    /// Allows sends to make topics after the template topic, or forbids it. Answers false when it stood so already.
     pub fn open_template(&self, open: bool, queues: i32) -> Result<bool, Refusal> {
         self.change(|table| {
-            let known = table.get(TEMPLATE_TOPIC).cloned();
-            let mut template = known
-                .as_deref()
-                .cloned()
-                .unwrap_or_else(|| TopicConfig::new(TEMPLATE_TOPIC, queues, PERM_READ | PERM_WRITE));
-            template.perm = if open {
-                template.perm | PERM_INHERIT
-            } else {
-                template.perm & !PERM_INHERIT
-            };
-            if known.is_some_and(|known| *known == template) {
-                return false;
+            let is_missing = !table.contains_key(TEMPLATE_TOPIC);
+            if is_missing {
+                let template = TopicConfig::new(TEMPLATE_TOPIC, queues, PERM_READ | PERM_WRITE);
+                table.insert(template.name.clone(), Arc::new(template));
             }
-            table.insert(TEMPLATE_TOPIC.to_owned(), Arc::new(template));
-            true
+            set_inherit(table, open) || is_missing
         })
     }
 
@@ -276,15 +267,21 @@ impl Topics {
     }
 }
 
-/// Without automatic topics the template must not invite clients to use it.
-fn close_template(table: &mut Table) {
-    if let Some(template) = table.get(TEMPLATE_TOPIC).cloned() {
-        let closed = TopicConfig {
-            perm: template.perm & !PERM_INHERIT,
-            ..(*template).clone()
-        };
-        table.insert(TEMPLATE_TOPIC.to_owned(), Arc::new(closed));
+/// With the inherit bit the template invites clients to make topics after it. Answers false when it stood so already.
+fn set_inherit(table: &mut Table, open: bool) -> bool {
+    let Some(template) = table.get_mut(TEMPLATE_TOPIC) else {
+        return false;
+    };
+    let perm = if open {
+        template.perm | PERM_INHERIT
+    } else {
+        template.perm & !PERM_INHERIT
+    };
+    let changed = template.perm != perm;
+    if changed {
+        Arc::make_mut(template).perm = perm;
     }
+    changed
 }
 
 /// The topics of Apache's `TopicConfigManager.init`.

@@ -1,8 +1,9 @@
 //! Check points of popped messages that wait in the timer for their time: nobody here would bring the messages back.
 
 use super::Timers;
-use pyrmq_remoting::message::{java_hash, record};
-use pyrmq_store::{Get, POPPED, REVIVE_TOPIC, Store, StoreError, TIMER_QUEUE, TIMER_TOPIC, TagFilter};
+use crate::scan::has_record;
+use pyrmq_remoting::message::java_hash;
+use pyrmq_store::{POPPED, REVIVE_TOPIC, Store, StoreError, TIMER_QUEUE, TIMER_TOPIC};
 
 impl Timers {
     /// Refuses a store that has some. `topics`: every topic by name; the timer's log knows only their hashes.
@@ -18,27 +19,17 @@ impl Timers {
             .filter(|topic| topic.starts_with(REVIVE_TOPIC))
             .map(java_hash::hash)
             .collect();
-        let mut found = files.has_waiting(|unit| hashes.contains(&unit.topic_hash))?;
-        // What the timer has not taken in yet.
-        let mut offset = files.queue_offset();
-        while !found {
-            let got = store.get(&Get {
-                topic: TIMER_TOPIC,
-                queue_id: TIMER_QUEUE,
-                offset,
-                max_count: 1024,
-                max_bytes: 4 << 20,
-                tags: TagFilter::All,
-            })?;
-            found = record::records(&got.body)
-                .map_while(Result::ok)
-                .filter_map(|record| record.properties.get("REAL_TOPIC"))
-                .any(|topic| topic.starts_with(REVIVE_TOPIC));
-            if got.next_offset <= offset {
-                break;
-            }
-            offset = got.next_offset;
-        }
+        // What the timer has not taken in yet lies in its queue.
+        let found = files.has_waiting(|unit| hashes.contains(&unit.topic_hash))?
+            || has_record(
+                store,
+                (TIMER_TOPIC, TIMER_QUEUE),
+                files.queue_offset(),
+                |record| {
+                    let topic = record.properties.get("REAL_TOPIC");
+                    topic.is_some_and(|topic| topic.starts_with(REVIVE_TOPIC))
+                },
+            )?;
         if !found {
             return Ok(());
         }

@@ -23,6 +23,7 @@ pub(crate) use resume::resume;
 use super::properties;
 use crate::admission::{SCHEDULE_TOPIC, TRANSACTION_GROUP as GROUP};
 use crate::error::Refusal;
+use crate::scan::has_record;
 use crate::state::State;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, java_hash, record, sys_flag};
@@ -40,7 +41,6 @@ const GIVEN_UP_TOPIC: &str = "TRANS_CHECK_MAX_TIME_TOPIC";
 const QUEUE: i32 = 0;
 /// Tag of an op message (Apache `TransactionalMessageUtil.REMOVE_TAG`).
 const REMOVE_TAG: &str = "d";
-const READ_COUNT: usize = 256;
 const READ_BYTES: usize = 4 << 20;
 /// A clock that goes back by less is not noted by the store.
 const CLOCK_SLACK_MS: i64 = 3000;
@@ -139,21 +139,14 @@ impl Transactions {
 fn each(
     store: &Store,
     topic: &str,
-    mut offset: i64,
+    offset: i64,
     mut take: impl FnMut(&Record<'_>),
 ) -> Result<(), StoreError> {
-    let end = store.max_offset(topic, QUEUE);
-    while offset < end {
-        let got = read(store, topic, offset, READ_COUNT)?;
-        for record in record::records(&got.body).map_while(Result::ok) {
-            take(&record);
-        }
-        if got.next_offset <= offset {
-            break;
-        }
-        offset = got.next_offset;
-    }
-    Ok(())
+    has_record(store, (topic, QUEUE), offset, |record| {
+        take(record);
+        false
+    })
+    .map(drop)
 }
 
 fn read(store: &Store, topic: &str, offset: i64, count: usize) -> Result<pyrmq_store::Got, StoreError> {
@@ -223,6 +216,8 @@ fn is_committed(store: &Store, half: &Record<'_>) -> Result<bool, StoreError> {
         (TIMER_TOPIC, 0),
         (SCHEDULE_TOPIC, number("DELAY").unwrap_or(1) - 1),
     ];
+    // The message is older than its half by no more than a clock may have gone back unnoticed.
+    let since_ms = half.store_timestamp_ms - CLOCK_SLACK_MS;
     for (topic, queue_id) in places {
         let found = store.query(&KeyQuery {
             topic,
@@ -236,41 +231,13 @@ fn is_committed(store: &Store, half: &Record<'_>) -> Result<bool, StoreError> {
         if records.any(|record| committed(&record)) {
             return Ok(true);
         }
-        if !found.is_complete && is_in_queue(store, (topic, queue_id), half, &committed)? {
-            return Ok(true);
+        // Without an index, or while it is made, only the queue itself tells.
+        if !found.is_complete {
+            let from = store.offset_by_time(topic, queue_id, since_ms, Boundary::Lower)?;
+            if has_record(store, (topic, queue_id), from, committed)? {
+                return Ok(true);
+            }
         }
-    }
-    Ok(false)
-}
-
-/// Whether a queue has such a record behind a half. Without an index, or while it is made, nothing else tells.
-fn is_in_queue(
-    store: &Store,
-    (topic, queue_id): (&str, i32),
-    half: &Record<'_>,
-    wanted: &impl Fn(&Record<'_>) -> bool,
-) -> Result<bool, StoreError> {
-    let end = store.max_offset(topic, queue_id);
-    // Older than the half by what a clock may have gone back unnoticed.
-    let since_ms = half.store_timestamp_ms - CLOCK_SLACK_MS;
-    let mut offset = store.offset_by_time(topic, queue_id, since_ms, Boundary::Lower)?;
-    while offset < end {
-        let got = store.get(&Get {
-            topic,
-            queue_id,
-            offset,
-            max_count: READ_COUNT,
-            max_bytes: READ_BYTES,
-            tags: TagFilter::All,
-        })?;
-        let mut records = record::records(&got.body).map_while(Result::ok);
-        if records.any(|record| wanted(&record)) {
-            return Ok(true);
-        }
-        if got.next_offset <= offset {
-            break;
-        }
-        offset = got.next_offset;
     }
     Ok(false)
 }
