@@ -86,20 +86,6 @@ pub const fn tag(key: &str) -> u32 {
     }
 }
 
-/// A field's value; one with a default takes that where the text is missing or not of the field's type.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! read_or {
-    ($text:expr, $key:expr) => {
-        $crate::header::FieldValue::read($text, $key)?
-    };
-    ($text:expr, $key:expr, $default:expr) => {
-        $crate::header::FieldValue::read($text, $key).unwrap_or($default)
-    };
-}
-#[doc(hidden)]
-pub use crate::read_or;
-
 /// Declares header structures: field name, type and wire key. Types: `&'a str`, `i32`, `i64` (required), `bool`
 /// (false when missing, as a Java primitive is) and `Option` of each, which is `None` when the text is missing or not
 /// of its type. `or` after the key gives what a required field is when it is missing or not of its type, where Apache's
@@ -142,7 +128,10 @@ macro_rules! header {
                         _ => {}
                     }
                 }
-                Ok(Self { $($field: $crate::header::read_or!($field, $key $(, $default)?),)* })
+                Ok(Self {
+                    $($field: $crate::header::FieldValue::read($field, $key)
+                        $(.or(Ok::<_, $crate::WireError>($default)))? ?,)*
+                })
             }
         }
 

@@ -143,7 +143,7 @@ impl<'a> SendMessageRequestHeader<'a> {
             topic: FieldValue::read(b, kb)?,
             default_topic: c.unwrap_or_default(),
             // Without it a created topic gets as many queues as the topic that lends its settings has.
-            default_topic_queue_nums: crate::read_or!(d, kd, i32::MAX),
+            default_topic_queue_nums: FieldValue::read(d, kd).unwrap_or(i32::MAX),
             queue_id: FieldValue::read(e, ke)?,
             sys_flag: FieldValue::read(f, kf)?,
             born_timestamp: FieldValue::read(g, kg)?,

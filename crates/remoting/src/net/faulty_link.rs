@@ -44,7 +44,7 @@ pub enum Passage {
 /// How one direction is.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Way {
-    /// Each piece of bytes arrives so much later.
+    /// By how much each piece of bytes arrives later.
     pub delay: Duration,
     /// Bytes a second at most.
     pub rate: Option<u64>,
@@ -153,7 +153,7 @@ impl FaultyLink {
         self.both(|way| way.passage = Passage::Pass);
     }
 
-    /// Each piece of bytes arrives so much later.
+    /// Each piece of bytes arrives later by this time.
     pub fn delay(&self, delay: Duration) {
         self.both(|way| way.delay = delay);
     }
@@ -174,7 +174,7 @@ impl FaultyLink {
         });
     }
 
-    /// For so long, sends are answered by SYSTEM_BUSY and do not reach the server.
+    /// During this time, sends are answered by SYSTEM_BUSY and do not reach the server.
     pub fn busy(&self, time: Duration) {
         self.modify(|faults| faults.busy_until = Some(Instant::now() + time));
     }

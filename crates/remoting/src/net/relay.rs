@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 const PIECE: usize = 64 * 1024;
 /// Pieces of one direction that wait for their time; the sender waits then.
 const WAITING: usize = 64;
-/// A slow link gives its bytes in so many parts a second.
+/// Parts a second in which a slow link passes its bytes on.
 const PARTS: u64 = 50;
 /// Bytes of the word that says how long a frame is.
 const LENGTH_WORD: usize = 4;

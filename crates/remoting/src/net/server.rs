@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
-/// Connections that are refused for want of descriptors are told of so often at most.
+/// Time between two lines in the log that say that connections are refused for want of descriptors.
 const TELL: Duration = Duration::from_secs(10);
 /// After an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -44,8 +44,8 @@ pub trait Events: Send + Sync + 'static {
     fn closed(&self, peer: &Peer, reason: &CloseReason) {
         let _ = (peer, reason);
     }
-    /// Descriptors of this process that connections must leave free. Asked for each new connection; one that takes one
-    /// of the last so many is refused.
+    /// How many of this process's descriptors connections must leave free. Asked at each new connection, which is refused
+    /// if it took one of these.
     fn reserved_descriptors(&self) -> usize {
         16
     }
@@ -181,7 +181,8 @@ async fn accept(
     shutdown: &Shutdown,
     max: usize,
 ) {
-    let (mut failing, mut told) = (false, None);
+    let mut failing = false;
+    let mut told: Option<Instant> = None;
     loop {
         match listener.accept().await {
             Ok((stream, remote)) => {
@@ -201,7 +202,7 @@ async fn accept(
                         starved: 1,
                         ..Snapshot::default()
                     });
-                    if told.is_none_or(|told: Instant| told.elapsed() >= TELL) {
+                    if told.is_none_or(|at| at.elapsed() >= TELL) {
                         told = Some(Instant::now());
                         tracing::error!(
                             peer = %remote, limit, reserved,

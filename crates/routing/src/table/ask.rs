@@ -156,8 +156,8 @@ impl Table {
         }
     }
 
-    /// Announces queues of one topic (217). False: a broker of it is not known, or there are as many topics as there may be;
-    /// nothing was changed.
+    /// Announces queues of one topic (217). False: a broker of it is not known, or there are as many topics as there may
+    /// be; nothing was changed.
     pub fn register_topic(&self, topic: &str, queues: &[QueueData]) -> bool {
         let mut writer = self.writer();
         let settings = self.published.settings();
@@ -166,9 +166,9 @@ impl Table {
         let is_full = writer.topics_of_all().saturating_add(queues.len()) > limit_of_all;
         let taken = |data: &QueueData| {
             let topics = writer.topics.get(data.broker_name.as_str());
+            let has_room = !is_full && topics.is_none_or(|topics| topics.len() < limit);
             writer.brokers.contains_key(data.broker_name.as_str())
-                && topics.is_none_or(|topics| (topics.len() < limit && !is_full) || topics.contains(topic))
-                && (topics.is_some() || !is_full)
+                && (has_room || topics.is_some_and(|topics| topics.contains(topic)))
         };
         if topic.is_empty() || !queues.iter().all(taken) {
             return false;

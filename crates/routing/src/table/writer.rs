@@ -126,32 +126,33 @@ impl Writer {
         }
         let has = self.topics.get(from.name);
         let both = |has: &HashSet<Arc<str>>| has.iter().filter(|topic| from.topics.has(topic)).count();
-        let mut more = from.topics.count();
+        // How many it brings, where those and the ones counted already are too many. Only there each is looked up among those
+        // that the name has.
+        let too_many = |counted: usize, limit: usize| {
+            let is_over = |more: &usize| counted + more > limit;
+            let all = Some(from.topics.count()).filter(is_over)?;
+            Some(all - has.map_or(0, both)).filter(is_over)
+        };
         let of_name = has.map_or(0, HashSet::len);
-        let limit = settings.max_topics_per_broker.unwrap_or(usize::MAX);
-        if of_name + more > limit {
-            more -= has.map_or(0, both);
-        }
-        if of_name + more > limit {
+        if let Some(limit) = settings.max_topics_per_broker
+            && let Some(more) = too_many(of_name, limit)
+        {
             return Err(RegisterError::TooManyTopics {
                 name: from.name.to_owned(),
                 count: of_name + more,
                 limit,
             });
         }
-        let limit = settings.max_topics.unwrap_or(usize::MAX);
-        let of_all = self.topics_of_all();
-        if of_all + more <= limit {
-            return Ok(());
-        }
-        let more = from.topics.count() - has.map_or(0, both);
-        if of_all + more > limit && more > 0 {
-            return Err(RegisterError::TooManyTopicsOfAll {
-                name: from.name.to_owned(),
-                more,
-                has: of_all,
-                limit,
-            });
+        if let Some(limit) = settings.max_topics {
+            let of_all = self.topics_of_all();
+            if let Some(more) = too_many(of_all, limit).filter(|more| *more > 0) {
+                return Err(RegisterError::TooManyTopicsOfAll {
+                    name: from.name.to_owned(),
+                    more,
+                    has: of_all,
+                    limit,
+                });
+            }
         }
         Ok(())
     }
