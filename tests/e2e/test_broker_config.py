@@ -106,10 +106,27 @@ def test_changes_survive_a_restart_and_the_rest_of_the_file_stays(tmp_path: Path
     with from_file(tmp_path, "# ours\nbrokerPermission = 6\nbrokerName=b\n") as broker:
         assert update(broker.address, "brokerPermission=4\ntransactionCheckMax=3") == (0, "")
     text = (tmp_path / "broker.conf").read_text()
-    assert text.startswith("# ours\nbrokerName=b\n")
+    assert text == "# ours\nbrokerPermission=4\nbrokerName=b\ntransactionCheckMax=3\n"
     with from_file(tmp_path, text) as broker:
         options = broker.options
         assert (options.broker_permission, options.transaction_check_max) == (4, 3)
+
+
+def test_a_line_that_goes_on_in_the_next_one_stays_whole(tmp_path: Path) -> None:
+    text = "brokerName=b\nnote=one\\\n  brokerPermission=6\nlast=yes\n"
+    with from_file(tmp_path, text) as broker:
+        broker.reconfigure({"broker_permission": 4})
+    changed = (tmp_path / "broker.conf").read_text()
+    assert changed == text + "brokerPermission=4\n"
+
+
+def test_a_file_that_makes_no_sense_any_more_changes_nothing(tmp_path: Path) -> None:
+    with from_file(tmp_path, "brokerName=b\n") as broker:
+        (tmp_path / "broker.conf").write_text("note=\\u12\n")
+        with pytest.raises(ConfigError, match="four hexadecimal digits"):
+            broker.reconfigure({"broker_permission": 4})
+        assert broker.options.broker_permission == 6
+        assert shown(broker.address)["brokerPermission"] == "6"
 
 
 def test_changes_at_the_same_time_are_all_kept(tmp_path: Path) -> None:

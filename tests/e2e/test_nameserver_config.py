@@ -7,16 +7,16 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.e2e.wire import Connection, ask
 
 from pyrmq import NameServer
 from pyrmq.cli import main
 from pyrmq.codes import RequestCode
+from pyrmq.errors import ConfigError
 from pyrmq.server.properties import amended, parse
 
 if TYPE_CHECKING:
-    import pytest
-
     from pyrmq._core import Command
 
 RECORDED = Path(__file__).resolve().parents[1] / "golden" / "headers.json"
@@ -57,6 +57,17 @@ def test_a_change_that_cannot_be_written_is_not_made(tmp_path: Path) -> None:
         assert answer.code == 1
         assert "namesrv.conf" in str(answer.remark)
         assert server.options.enable_topic_list is True
+
+
+def test_what_holds_from_the_start_is_not_written_either(tmp_path: Path) -> None:
+    file = tmp_path / "namesrv.conf"
+    text = f"listenPort=0\nkvConfigPath={tmp_path}/kv.json\n"
+    file.write_text(text)
+    with NameServer.from_file(file) as server:
+        with pytest.raises(ConfigError, match="scan_not_active_broker_interval; start it again"):
+            server.reconfigure({"scan_not_active_broker_interval": 7, "max_brokers": 7})
+        assert server.options.max_brokers != 7
+    assert file.read_text() == text
 
 
 def test_of_two_operators_at_once_none_loses_a_change(tmp_path: Path) -> None:

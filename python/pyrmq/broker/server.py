@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import threading
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from pyrmq import _core
 from pyrmq.broker.processor import config
 from pyrmq.config import BrokerOptions
-from pyrmq.errors import ConfigError, ServerError
+from pyrmq.errors import RmqError, ServerError
 from pyrmq.server.lifecycle import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
 _FAMILIES = (config,)
@@ -50,10 +49,7 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
 
     def __init__(self, options: BrokerOptions | None = None, **values: object) -> None:
         super().__init__(options, **values)
-        self.config_file: str | os.PathLike[str] | None = None
         self.changes = 0
-        # Changes come one after the other: each is of what the one before left.
-        self._changing = threading.Lock()
         for family in _FAMILIES:
             self.processors.add(family.rows(self))
 
@@ -74,60 +70,14 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
 
         return Path(self._root())
 
-    @classmethod
-    def from_file(cls, path: str | os.PathLike[str], **values: object) -> Self:
-        """Make a broker from one of Apache's property files.
-
-        `reload` reads it again, and `reconfigure` writes its changes there.
-
-        Args:
-            path: the file, as Apache's `-c` takes it.
-            values: options that override it.
-
-        Raises:
-            ConfigError: the file cannot be read, or a value is wrong.
-
-        Example:
-            >>> Broker.from_file("broker.conf", listen_port=0)  # doctest: +SKIP
-        """
-        broker = super().from_file(path, **values)
-        broker.config_file = path
-        return broker
-
-    def reload(self, path: str | os.PathLike[str] | None = None) -> None:
-        """Read the property file again and let its changes hold: all of them, or none.
-
-        Args:
-            path: the file; the one of `from_file` where not given.
-
-        Raises:
-            ConfigError: there is no file, a value is wrong, or an option changed that holds from
-                the start on; nothing was changed.
-
-        Example:
-            >>> broker.reload()  # doctest: +SKIP
-        """
-        from pyrmq.server.runtime_config import file_changes
-
-        file = self.config_file if path is None else path
-        if file is None:
-            raise ConfigError("there is no file to reload: give its path, or use from_file()")
-        with self._changing:
-            changed = file_changes(self._options, file)
-            if changed:
-                self._change(changed)
-
-    def reconfigure(
-        self, values: Mapping[str, object] | Callable[[], Mapping[str, object]]
-    ) -> None:
+    def reconfigure(self, values: Mapping[str, object]) -> None:
         """Change options of the running broker, as request code 25 does.
 
         The property file of `from_file` (`-c` of the command) gets the changes, too: they hold
         after a restart. Without such a file they hold for this run.
 
         Args:
-            values: option names with their new values, only options that are `live`; or a function
-                that gives them, called while no other change is under way.
+            values: option names with their new values; only options that are `live`.
 
         Raises:
             ConfigError: a value is wrong, or an option holds from the start on.
@@ -137,20 +87,15 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
         Example:
             >>> broker.reconfigure({"broker_permission": 4})  # doctest: +SKIP
         """
-        with self._changing:
-            given = values() if callable(values) else values
-            fixed = [item.name for item in self._options.fields if not item.live]
-            held = sorted(name for name in given if name in fixed)
-            if held:
-                raise ConfigError(
-                    f"cannot be changed while the broker runs: {', '.join(held)}; start it again"
-                )
+        from pyrmq.server.runtime_config import check_live
+
+        with self.changing:
+            check_live(self._options, values)
             before = self._options
-            self._change(given)
+            self._apply(before.with_values(**values))
             self._keep(before)
 
-    def _change(self, values: Mapping[str, object]) -> None:
-        options = self._options.with_values(**values)
+    def _apply(self, options: BrokerOptions) -> None:
         self.core.reconfigure(list(options.to_properties().items()))
         self._options = options
         self.changes += 1
@@ -160,7 +105,7 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
         from pathlib import Path
 
         from pyrmq.server.files import write_synced
-        from pyrmq.server.properties import decode, with_pairs
+        from pyrmq.server.properties import amended, decode
 
         old, new = before.to_properties(), self._options.to_properties()
         changed = {key: text for key, text in new.items() if old.get(key) != text}
@@ -168,8 +113,8 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
             return
         try:
             text = decode(Path(self.config_file).read_bytes())
-            write_synced(self.config_file, with_pairs(text, changed).encode())
-        except OSError:
+            write_synced(self.config_file, amended(text, changed).encode())
+        except (RmqError, OSError):
             self.core.reconfigure(list(old.items()))
             self._options = before
             raise

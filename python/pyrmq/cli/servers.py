@@ -60,20 +60,16 @@ def _reload_from(file: str, verb: str) -> Callable[[list[AnyServer]], None]:
     def reload(servers: list[AnyServer]) -> None:
         import logging
 
-        from pyrmq.broker.server import Broker
         from pyrmq.errors import RmqError
-        from pyrmq.nameserver.server import NameServer
 
-        kind = NameServer if verb == "nameserver" else Broker
-        logger = logging.getLogger(f"pyrmq.{'broker' if kind is Broker else 'nameserver'}")
+        logger = logging.getLogger(f"pyrmq.{verb}")
         for server in servers:
-            if isinstance(server, kind):
-                try:
-                    server.reload(file)
-                except (RmqError, OSError) as error:
-                    logger.warning("%s stays as it is: %s", server.address, error)
-                else:
-                    logger.warning("%s has read %s again", server.address, file)
+            try:
+                server.reload(file)
+            except (RmqError, OSError) as error:
+                logger.warning("%s stays as it is: %s", server.address, error)
+            else:
+                logger.warning("%s has read %s again", server.address, file)
 
     return reload
 
@@ -133,25 +129,23 @@ def _both(given: argparse.Namespace) -> int:
 
 def _names_of_both(given: argparse.Namespace) -> NameServerOptions:
     """The name server's options: flags over the environment over its property file."""
-    from pyrmq.server.load import load
+    from argparse import Namespace
 
-    file = given.name_server_config
-    options = NameServerOptions() if file is None else load(NameServerOptions, file)
-    environment = NameServerOptions.environment(os.environ)
-    told = {**options.to_properties(), **environment}
-    if given.name_server_port is not None:
-        told["listenPort"] = str(given.name_server_port)
-    # The broker's address: clients that reach one must reach the other.
-    told["bindAddress"] = given.bind_address
-    return NameServerOptions.from_properties(told)
+    port = given.name_server_port
+    flags = Namespace(
+        config=given.name_server_config,
+        listen_port=None if port is None else str(port),
+        # The broker's address: clients that reach one must reach the other.
+        bind_address=given.bind_address,
+    )
+    return _options(NameServerOptions, flags)
 
 
 def _new_name_server(options: NameServerOptions, file: str | None) -> AnyServer:
     from pyrmq.nameserver.server import NameServer
 
     server = NameServer(options)
-    if file is not None:
-        server.use_file(file)
+    server.config_file = file
     return server
 
 

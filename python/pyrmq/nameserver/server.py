@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from pyrmq import _core
 from pyrmq.config import NameServerOptions
-from pyrmq.errors import ConfigError, RmqError
+from pyrmq.errors import RmqError
 from pyrmq.nameserver.kv_config import KvConfig
 from pyrmq.nameserver.processor import brokers, config, kv, status, topics
 from pyrmq.server.files import write_synced
@@ -50,11 +49,8 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
     def __init__(self, options: NameServerOptions | None = None, **values: object) -> None:
         super().__init__(options, **values)
         self.kv_config: KvConfig
-        self._file: str | os.PathLike[str] | None = None
         # Apache's options without effect that were set; None until somebody asks for them.
         self._idle: dict[str, str] | None = None
-        # Held while options change: the file and what holds are changed by one at a time.
-        self._changing = threading.RLock()
         self._metrics: MetricsServer | None = None
         for family in _FAMILIES:
             self.processors.add(family.rows(self))
@@ -68,35 +64,6 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
             ForkError: it runs in the parent process.
         """
         return self._running()
-
-    @classmethod
-    def from_file(cls, path: str | os.PathLike[str], **values: object) -> Self:
-        """Make a name server from one of Apache's property files; `reload` reads it again.
-
-        Args:
-            path: the file, as Apache's `-c` takes it.
-            values: options that override it.
-
-        Raises:
-            ConfigError: the file cannot be read, or a value is wrong.
-
-        Example:
-            >>> NameServer.from_file("namesrv.conf", listen_port=0)  # doctest: +SKIP
-        """
-        server = super().from_file(path, **values)
-        server.use_file(path)
-        return server
-
-    def use_file(self, path: str | os.PathLike[str]) -> None:
-        """Name the property file that options came from: `reload` reads it, changes go into it.
-
-        Args:
-            path: the file, as Apache's `-c` takes it.
-
-        Example:
-            >>> NameServer(listen_port=0).use_file("namesrv.conf")
-        """
-        self._file = path
 
     def brokers(self) -> tuple[LiveBroker, ...]:
         """Every broker that lives, by cluster, name and id.
@@ -158,48 +125,6 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
         wait_ms = self._options.wait_seconds_for_service * 1000
         return not (self._options.need_wait_for_service and uptime_ms < wait_ms)
 
-    def reload(self, path: str | os.PathLike[str] | None = None) -> None:
-        """Read the property file again and let its changes hold: all of them, or none.
-
-        Args:
-            path: the file; the one of `from_file` where not given.
-
-        Raises:
-            ConfigError: there is no file, a value is wrong, or an option changed that holds from
-                the start on; nothing was changed.
-            OSError: `config_store_path` cannot be written; nothing was changed.
-
-        Example:
-            >>> server.reload()  # doctest: +SKIP
-        """
-        from pyrmq.server.load import load
-
-        file = self._file if path is None else path
-        if file is None:
-            raise ConfigError("there is no file to reload: give its path, or use from_file()")
-        fresh = load(NameServerOptions, file)
-        before, names = self._options, self._named_in(file)
-        changed = {
-            item.name: getattr(fresh, item.name)
-            for item in fresh.fields
-            if item.apache in names and getattr(fresh, item.name) != getattr(before, item.name)
-        }
-        live = {item.name for item in fresh.fields if item.live}
-        fixed = sorted(set(changed) - live)
-        if fixed:
-            raise ConfigError(
-                f"cannot be changed while the name server runs: {', '.join(fixed)}; start it again"
-            )
-        if changed:
-            with self._changing:
-                self._apply(self._options.with_values(**changed))
-
-    @staticmethod
-    def _named_in(file: str | os.PathLike[str]) -> set[str]:
-        from pyrmq.server.properties import read
-
-        return set(read(file))
-
     def reconfigure(
         self, values: Mapping[str, object], *, idle: Mapping[str, str] | None = None
     ) -> None:
@@ -213,7 +138,8 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
             idle: options of Apache's that have no effect here, by Apache's names; they are kept.
 
         Raises:
-            ConfigError: a value is wrong, or the property file cannot be read; nothing was changed.
+            ConfigError: a value is wrong, an option holds from the start on, or the property file
+                cannot be read; nothing was changed.
             OSError: the file or `config_store_path` cannot be written; nothing was changed.
 
         Example:
@@ -222,7 +148,10 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
             ...     server.options.enable_topic_list
             False
         """
-        with self._changing:
+        from pyrmq.server.runtime_config import check_live
+
+        with self.changing:
+            check_live(self._options, values)
             options = self._options.with_values(**values)
             told = options.to_properties()
             names = {item.name: item.apache for item in options.fields}
@@ -244,10 +173,10 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
         """
         from pyrmq.nameserver import idle
 
-        with self._changing:
+        with self.changing:
             paths = {"kvConfigPath": _expanded(self._options.kv_config_path or _KV_CONFIG)}
-            if self._file is not None:
-                paths["configStorePath"] = os.path.abspath(self._file)  # noqa: PTH100 - see _expanded
+            if self.config_file is not None:
+                paths["configStorePath"] = os.path.abspath(self.config_file)  # noqa: PTH100 - see _expanded
             return {
                 **paths,
                 **self._options.to_properties(),
@@ -261,23 +190,16 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
         from pyrmq.server.properties import read
 
         if self._idle is None:
-            self._idle = {} if self._file is None else idle.given(read(self._file))
+            self._idle = {} if self.config_file is None else idle.given(read(self.config_file))
         return self._idle
 
     def _keep(self, changed: dict[str, str]) -> None:
         """Write changed options into the property file."""
-        from pyrmq.server.properties import amended, decode
+        from pyrmq.server.properties import amended, read_text
 
-        if self._file is None or not changed:
-            return
-        try:
-            with open(self._file, "rb") as file:  # noqa: PTH123 - pathlib costs more than the start
-                text = decode(file.read())
-        except OSError as error:
-            raise ConfigError(
-                f"cannot read the property file `{os.fspath(self._file)}`: {error.strerror}"
-            ) from error
-        write_synced(self._file, amended(text, changed).encode())
+        if self.config_file is not None and changed:
+            text = amended(read_text(self.config_file), changed)
+            write_synced(self.config_file, text.encode())
 
     def _apply(self, options: NameServerOptions) -> None:
         from pyrmq.server.properties import write

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from pyrmq.config import Options
 from pyrmq.config.option import check_names
-from pyrmq.errors import ClosedError, ForkError, RmqError
+from pyrmq.errors import ClosedError, ConfigError, ForkError, RmqError
 from pyrmq.server.processors import Processors, Workers
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ class Server(ABC, Generic[OptionsT, CoreT]):
             self._options: OptionsT = self.kind(**values)  # type: ignore[assignment]
         else:
             self._options = options.with_values(**values) if values else options
+        self.config_file: str | os.PathLike[str] | None = None
+        # Held while options change: they, the core and the property file change together.
+        self.changing = threading.RLock()
         self.processors = Processors(self.kind.role, native=self._native_rows())
         self._core: CoreT | None = None
         self._workers: Workers | None = None
@@ -60,17 +63,48 @@ class Server(ABC, Generic[OptionsT, CoreT]):
     def from_file(cls, path: str | os.PathLike[str], **values: object) -> Self:
         """Make a server from one of Apache's property files.
 
+        `reload` reads the file again, and changes of options at run time are written into it.
+
         Args:
             path: the file, as Apache's `-c` takes it.
             values: options that override it.
 
         Raises:
             ConfigError: the file cannot be read, or a value is wrong.
+
+        Example:
+            >>> Broker.from_file("broker.conf", listen_port=0)  # doctest: +SKIP
         """
         from pyrmq.server.load import load
 
         options = load(cls.kind, path)
-        return cls(options.with_values(**values))  # type: ignore[arg-type]
+        server = cls(options.with_values(**values))  # type: ignore[arg-type]
+        server.config_file = path
+        return server
+
+    def reload(self, path: str | os.PathLike[str] | None = None) -> None:
+        """Read the property file again and let its changes hold: all of them, or none.
+
+        Args:
+            path: the file; the one of `from_file` where not given.
+
+        Raises:
+            ConfigError: there is no file, a value is wrong, or an option changed that holds from
+                the start on; nothing was changed.
+            OSError: a name server's `config_store_path` cannot be written; nothing was changed.
+
+        Example:
+            >>> server.reload()  # doctest: +SKIP
+        """
+        from pyrmq.server.runtime_config import file_changes
+
+        file = self.config_file if path is None else path
+        if file is None:
+            raise ConfigError("there is no file to reload: give its path, or use from_file()")
+        with self.changing:
+            changed = file_changes(self._options, file)
+            if changed:
+                self._apply(self._options.with_values(**changed))
 
     @property
     def options(self) -> OptionsT:
@@ -235,6 +269,10 @@ class Server(ABC, Generic[OptionsT, CoreT]):
     @abstractmethod
     def _native_rows(self) -> list[int]:
         """Request codes that Rust serves."""
+
+    @abstractmethod
+    def _apply(self, options: OptionsT) -> None:
+        """Let these options hold in the running server."""
 
     @abstractmethod
     def _start_core(self) -> CoreT:

@@ -59,13 +59,25 @@ def read(path: str | os.PathLike[str]) -> dict[str, str]:
         >>> read("broker.conf")  # doctest: +SKIP
         {'brokerName': 'broker-a', 'listenPort': '10911'}
     """
+    return parse(read_text(path))
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    r"""The text of a property file, as UTF-8 where it is that, else as Latin-1.
+
+    Raises:
+        ConfigError: the file cannot be read.
+
+    Example:
+        >>> read_text("broker.conf")  # doctest: +SKIP
+        '# ours\nlistenPort=10911\n'
+    """
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - pathlib's import costs more than the start
-            data = file.read()
+            return decode(file.read())
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError(f"cannot read the property file `{path}`: {reason}") from error
-    return parse(decode(data))
 
 
 def decode(data: bytes) -> str:
@@ -124,22 +136,6 @@ def _spans(text: str) -> Iterator[list[str]]:
             span = []
     if span:
         yield span
-
-
-def with_pairs(text: str, pairs: Mapping[str, str]) -> str:
-    r"""Property text in which these pairs hold; all else stays, comments too.
-
-    Example:
-        >>> with_pairs("# mine\nbrokerPermission = 6\n", {"brokerPermission": "4"})
-        '# mine\nbrokerPermission=4\n'
-    """
-    # A line that goes on in the next one stays: the later of two lines with the same key counts.
-    kept = [
-        line
-        for line in text.splitlines()
-        if line.endswith("\\") or not (parse(line).keys() & pairs.keys())
-    ]
-    return "".join(f"{line}\n" for line in kept) + write(pairs)
 
 
 def _logical_lines(text: str) -> Iterator[str]:

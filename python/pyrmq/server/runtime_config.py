@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 from pyrmq.config.option import as_text
 from pyrmq.errors import ConfigError
 from pyrmq.server.processors import NO_PERMISSION, SYSTEM_ERROR, Refused
-from pyrmq.server.properties import decode, parse
+from pyrmq.server.properties import decode, parse, read
 from pyrmq.server.unknown import warn_of_unknown
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Container, Iterable, Mapping
 
     from pyrmq import _core
     from pyrmq.config import Options
+    from pyrmq.config.option import Option
 
 
 def pairs_of(request: _core.Request) -> dict[str, str]:
@@ -96,17 +97,10 @@ def changes_of(options: Options, pairs: Mapping[str, str], source: str) -> dict[
             f"Can not update config in black list. It holds {', '.join(sorted(listed))}; change "
             "the property file and start again",
         )
-    known = {item.apache: item for item in options.fields}
-    warn_of_unknown(options.role, pairs, known, source)
-    changed = {
-        key: item
-        for key, item in known.items()
-        if key in pairs and getattr(wanted, item.name) != getattr(options, item.name)
-    }
+    warn_of_unknown(options.role, pairs, [item.apache for item in options.fields], source)
+    changed = _changed(options, wanted, pairs)
     fixed = [
-        f"{key}={as_text(getattr(options, item.name))}"
-        for key, item in changed.items()
-        if not item.live
+        f"{item.apache}={as_text(getattr(options, item.name))}" for item in changed if not item.live
     ]
     if fixed:
         raise Refused(
@@ -114,7 +108,7 @@ def changes_of(options: Options, pairs: Mapping[str, str], source: str) -> dict[
             f"cannot be changed while the {options.role} runs: {', '.join(fixed)}; "
             "change its property file and start it again",
         )
-    return {item.name: getattr(wanted, item.name) for item in changed.values()}
+    return {item.name: getattr(wanted, item.name) for item in changed}
 
 
 def file_changes(options: Options, path: str | os.PathLike[str]) -> dict[str, object]:
@@ -128,21 +122,41 @@ def file_changes(options: Options, path: str | os.PathLike[str]) -> dict[str, ob
         >>> file_changes(server.options, "broker.conf")  # doctest: +SKIP
         {'broker_permission': 4}
     """
-    from pyrmq.server.load import load
-    from pyrmq.server.properties import read
+    pairs = read(path)
+    warn_of_unknown(options.role, pairs, [item.apache for item in options.fields], str(path))
+    wanted = type(options).from_properties(pairs)
+    values = {item.name: getattr(wanted, item.name) for item in _changed(options, wanted, pairs)}
+    check_live(options, values)
+    return values
 
-    fresh, named = load(type(options), path), set(read(path))
-    changed = {
-        item: getattr(fresh, item.name)
-        for item in fresh.fields
-        if item.apache in named and getattr(fresh, item.name) != getattr(options, item.name)
-    }
-    fixed = sorted(item.name for item in changed if not item.live)
+
+def check_live(options: Options, names: Iterable[str]) -> None:
+    """Refuse a change of options that hold from the start on.
+
+    Raises:
+        ConfigError: one of these names is not that of a `live` option.
+
+    Example:
+        >>> from pyrmq.config import NameServerOptions
+        >>> check_live(NameServerOptions(), ["listen_port"])
+        Traceback (most recent call last):
+        ...
+        pyrmq.errors.ConfigError: cannot be changed while the name server runs: listen_port; ...
+    """
+    fixed = sorted({item.name for item in options.fields if not item.live} & set(names))
     if fixed:
         raise ConfigError(
             f"cannot be changed while the {options.role} runs: {', '.join(fixed)}; start it again"
         )
-    return {item.name: value for item, value in changed.items()}
+
+
+def _changed(options: Options, wanted: Options, keys: Container[str]) -> list[Option]:
+    """The options among Apache's keys whose value is another one than now."""
+    return [
+        item
+        for item in options.fields
+        if item.apache in keys and getattr(wanted, item.name) != getattr(options, item.name)
+    ]
 
 
 # What no list can free (Apache `DefaultRequestProcessor`, `AdminBrokerProcessor`).

@@ -20,8 +20,9 @@ def rows(server: Broker) -> dict[int, Handler]:
     began_ms = int(time() * 1000)
 
     def update(request: _core.Request) -> None:
-        # Looked at while no other change is under way: each is of what the one before left.
-        server.reconfigure(lambda: changes(server.options, request))
+        # What changes is found against options that nobody else changes meanwhile.
+        with server.changing:
+            server.reconfigure(changes(server.options, request))
 
     def show(request: _core.Request) -> Response:
         del request

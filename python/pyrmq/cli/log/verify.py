@@ -66,9 +66,9 @@ def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
                 found.records += 1
                 is_gone = row.position < deleted.get(row.topic, 0)
                 _check(found, units, row, late if live else None, is_gone=is_gone)
-        _await(directory, units, late)
+        missing = set(_await(directory, units, late))
         for row in late:
-            if _is_missing(directory, units, row):
+            if row in missing:
                 found.tell("entry", row.position, _where(row), "no entry in the queue")
             elif units.at(row.topic, row.queue_id, row.queue_offset) is not None:
                 _check(found, units, row, None, is_gone=False)
@@ -85,20 +85,23 @@ def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
     return 1 if found.problems else 0
 
 
-def _is_missing(directory: StoreDirectory, units: Units, row: Row) -> bool:
-    """Whether a record has no entry, and retention has not taken it meanwhile."""
-    is_there = units.at(row.topic, row.queue_id, row.queue_offset) is not None
-    return not is_there and row.position >= directory.start()
+def _await(directory: StoreDirectory, units: Units, late: list[Row]) -> list[Row]:
+    """Give a running broker a moment to write the entries of what it has just stored.
 
-
-def _await(directory: StoreDirectory, units: Units, late: list[Row]) -> None:
-    """Give a running broker a moment to write the entries of what it has just stored."""
+    Returns the records that have none then, and that retention has not taken meanwhile.
+    """
     deadline = time.monotonic() + _LATE_SECONDS
     missing = late
     while missing and time.monotonic() < deadline:
         time.sleep(_LATE_SECONDS / 200)
         units.look_again()
-        missing = [row for row in missing if _is_missing(directory, units, row)]
+        missing = [
+            row for row in missing if units.at(row.topic, row.queue_id, row.queue_offset) is None
+        ]
+        # Listed after the look at the entries: retention may have taken some meanwhile.
+        start = directory.start()
+        missing = [row for row in missing if row.position >= start]
+    return missing
 
 
 def _tell_damage(found: _Found, damage: Damage) -> None:

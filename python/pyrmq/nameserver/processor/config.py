@@ -23,7 +23,10 @@ def rows(server: NameServer) -> dict[int, Handler]:
 
         pairs, wrong = readable(server.options, pairs_of(request))
         source = f"request code {request.code}"
-        server.reconfigure(changes_of(server.options, pairs, source), idle=idle.given(pairs))
+        # What changes is found against options that nobody else changes meanwhile.
+        with server.changing:
+            changed = changes_of(server.options, pairs, source)
+            server.reconfigure(changed, idle=idle.given(pairs))
         if not wrong:
             return Response()
         left = f"left aside: {'; '.join(wrong)}"
