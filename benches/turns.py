@@ -1,9 +1,15 @@
 """This checkout beside another one, in turns: `python -m benches.turns OTHER [--rows a,b]`.
 
-Both must be built as `make dev` does it. Each row's ratio is this checkout's figure over the
-other's in the same turn, 1.1 being a tenth better; the order changes with each turn. Turns are
-added until the 95 % interval of the mean ratio is narrower than 3 %, or `--turns` are done. A row
-is slower when its whole interval lies below 0.97; the exit status says whether one is.
+Both must be built as `make dev` does it. A turn measures both sides, one right after the other;
+which side begins changes from turn to turn. A ratio above 1 says that this checkout is better, 1.1
+by a tenth.
+
+Two processes of one and the same build differ by several percent for as long as they live, so turns
+with the same servers repeat that difference. Both sides' servers are therefore started anew after
+`--group` turns, and the interval is that of the groups' means: Student's 95 % interval of their
+logarithms, with as many degrees of freedom as there are groups less one. Groups are added until it
+is narrower than 3 %, or `--turns` turns are done. A row is slower when its whole interval lies
+below 0.97; then the exit status is 1.
 """
 
 from __future__ import annotations
@@ -12,18 +18,20 @@ import argparse
 import json
 import math
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 HERE = Path(__file__).resolve().parent.parent
 EXAMPLES = {
@@ -31,223 +39,382 @@ EXAMPLES = {
     "store_bench": "pyrmq-store",
     "load": "pyrmq-nameserver",
 }
-PRODUCE = """
-import sys, time
-from pyrmq import Producer
-address, count, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-body = bytes(size)
-with Producer(name_server=address, group="turns") as producer:
-    for round in range(2):
-        began = time.perf_counter()
-        for _ in range(count):
-            producer.produce("turns", body)
-        assert producer.flush(60)
-        rate = count / (time.perf_counter() - began)
-print(rate)
-"""
-LONE = """
-import sys, time, statistics
-from pyrmq import Producer
-with Producer(name_server=sys.argv[1], group="turns") as producer:
-    took = []
-    for _ in range(4000):
-        began = time.perf_counter()
-        producer.send("turns-lone", b"x" * 128)
-        took.append(time.perf_counter() - began)
-print(1 / statistics.median(took))
-"""
-# Student's t for 95 %, by degrees of freedom. Behind the table stands the value for 10, which is
-# too large by 9 % at most.
-STUDENT = {2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
-FEWEST_TURNS, NARROW, SLOWER = 5, 0.03, 0.97
+# Student's t for 95 %, from two degrees of freedom on.
+STUDENT = [
+    *(4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201),
+    *(2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080),
+    *(2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045),
+]
+FEWEST_GROUPS, NARROW, SLOWER = 5, 0.03, 0.97
+START_S = 120
+TOPIC = "bench-producer"
+"""Of the loads in Python."""
+
+Figures = dict[str, Any]
 
 
-@dataclass
 class Side:
-    """One checkout and what runs of it."""
+    """One checkout, and what runs of it."""
 
-    root: Path
-    servers: dict[str, dict[str, Any]] = field(default_factory=dict)
-    loads: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+    def __init__(self, root: Path) -> None:
+        """Measure the build in this directory."""
+        self.root = root
+        self.ready: dict[str, Any] = {}
+        self.pid = 0
+        self.load: subprocess.Popen[str] | None = None
 
-    def python(self, *words: str) -> list[str]:
+    def python(self, *words: object) -> list[str]:
         """Return the command that runs its interpreter."""
-        return [str(self.root / ".venv" / "bin" / "python"), *words]
+        # -P: the current directory is no place to import from.
+        return [str(self.root / ".venv/bin/python"), "-P", *map(str, words)]
 
     def example(self, name: str) -> str:
         """Return the path of a built example."""
-        return str(self.root / "target" / "release" / "examples" / name)
+        return str(self.root / "target/release/examples" / name)
 
-    def run(self, program: str, *words: object) -> float:
-        """Run a Python program that prints one figure."""
-        command = self.python("-c", program, *map(str, words))
-        return float(_output(command, self.root))
+    def output(self, *command: str) -> str:
+        """Run a command to its end."""
+        done = subprocess.run(
+            command, cwd=self.root, env=self.environment, check=True, capture_output=True, text=True
+        )
+        return done.stdout
 
-    def ask(self, load: str, command: str) -> dict[str, Any]:
-        """Give a running load one command."""
-        process = self.loads[load]
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(command + "\n")
-        process.stdin.flush()
-        answer: dict[str, Any] = json.loads(process.stdout.readline())
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment in which its interpreter finds its own package."""
+        return {**os.environ, "PYTHONPATH": str(self.root / "python")}
+
+    @contextmanager
+    def server(self, store: Path, *options: str) -> Iterator[float]:
+        """Run name server and broker in one process; gives the seconds until they are ready."""
+        command = self.python("-m", "pyrmq", "server", "--json", "--store", store)
+        command += ["--listen-port", "0", "--name-server-port", "0", "--log-level", "error"]
+        began = time.perf_counter()
+        with subprocess.Popen(
+            [*command, *options],
+            cwd=self.root,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                assert process.stdout is not None
+                self.ready = json.loads(process.stdout.readline())
+                self.pid = process.pid
+                yield time.perf_counter() - began
+            finally:
+                process.terminate()
+                process.wait(START_S)
+
+    @contextmanager
+    def loaded(self, program: str) -> Iterator[None]:
+        """Run a load program on the server."""
+        words = [self.ready["broker"]] if program.endswith("broker_load") else []
+        with subprocess.Popen(
+            [program, *words, self.ready["name_server"]],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as self.load:
+            try:
+                yield
+            finally:
+                self.load.kill()
+
+    def ask(self, command: str) -> Figures:
+        """Give the running load one command."""
+        assert self.load is not None
+        assert self.load.stdin is not None
+        assert self.load.stdout is not None
+        self.load.stdin.write(command + "\n")
+        self.load.stdin.flush()
+        line = self.load.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the load of {self.root} ended in `{command}`")
+        answer: Figures = json.loads(line)
         return answer
 
-
-def _environment(root: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(root / "python")}
-
-
-def _output(command: list[str], root: Path) -> str:
-    done = subprocess.run(
-        command, cwd=root, env=_environment(root), check=True, capture_output=True, text=True
-    )
-    return done.stdout
+    def python_load(self, name: str) -> Figures:
+        """Run one of `benches/loads.py`, of this checkout, on the server."""
+        program = self.python(HERE / "benches/loads.py", name, self.ready["name_server"])
+        return {"figure": float(self.output(*program))}
 
 
-@contextmanager
-def _serving(side: Side, name: str, home: Path, *options: str) -> Iterator[None]:
-    """Run name server and broker of a side in one process."""
-    command = side.python("-m", "pyrmq", "server", "--json", "--store", str(home / name))
-    command += ["--listen-port", "0", "--name-server-port", "0", "--log-level", "error", *options]
-    with ExitStack() as stack:
-        process = subprocess.Popen(
-            command, cwd=side.root, env=_environment(side.root), stdout=subprocess.PIPE, text=True
-        )
-        stack.callback(process.wait, 60)
-        stack.callback(process.terminate)
-        assert process.stdout is not None
-        side.servers[name] = json.loads(process.stdout.readline())
-        words = [side.servers[name]["broker"], side.servers[name]["name_server"]]
-        side.loads[name] = stack.enter_context(_load(side.example("broker_load"), *words))
-        yield
+@dataclass(frozen=True)
+class Server:
+    """What a row needs to run.
+
+    Attributes:
+        options: of `pyrmq server`.
+        load: example that is started on it, of each side.
+        shared: the load is this checkout's on both sides, since it only asks the server.
+        once: each start gives one figure.
+        prepare: what is done before the first turn, if anything.
+    """
+
+    options: Sequence[str] = ()
+    load: str = "broker_load"
+    shared: bool = False
+    once: bool = False
+    prepare: Callable[[Side], object] | None = None
+
+    @contextmanager
+    def started(self, side: Side, home: Path) -> Iterator[None]:
+        """Run it for one side."""
+        load = (Side(HERE) if self.shared else side).example(self.load)
+        with side.server(home, *self.options), side.loaded(load):
+            if self.prepare:
+                self.prepare(side)
+            yield
 
 
-@contextmanager
-def _load(*command: str) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; rows of one load and server are measured by the same turns.
+
+    Attributes:
+        what: for people.
+        load: measures a side.
+        figure: which of the load's figures.
+        less: a smaller figure is the better one.
+        server: what runs meanwhile; None if the load starts what it needs.
+    """
+
+    what: str
+    load: Callable[[Side], Figures]
+    figure: str
+    less: bool
+    server: Server | None = None
 
 
-def _produce(side: Side, size: int, count: int) -> float:
-    return side.run(PRODUCE, side.servers["memory"]["name_server"], count, size)
+def _fill(side: Side) -> Figures:
+    return side.python_load("produce1k")
 
 
-def _rate(side: Side, server: str, command: str) -> float:
-    return float(side.ask(server, command)["per_second"])
+def _asked(side: Side, command: str) -> Figures:
+    return side.ask(command)
 
 
-def _pull(side: Side) -> float:
-    told = side.ask("memory", "pull turns 4 2 1 4")
-    return float(told["bytes_per_second"])
+def _python(side: Side, load: str) -> Figures:
+    return side.python_load(load)
 
 
-def _append(side: Side, size: int) -> float:
-    """Messages a second of the putting thread's processor time."""
+def _store(side: Side, row: str) -> Figures:
     with tempfile.TemporaryDirectory(prefix="pyrmq-turns-") as home:
-        command = [side.example("store_bench"), "--rows", "append", "--rounds", "1", f"{home}/s"]
-        lines = [json.loads(line) for line in _output(command, side.root).splitlines()]
-    values = {line["row"]: line["values"][0] for line in lines}
-    return 1e9 / float(values[f"append_{size}_cpu"])
+        program = [side.example("store_bench"), "--rows", row, "--rounds", "1"]
+        program += ["--queues", "1000", f"{home}/store"]
+        lines = [json.loads(line) for line in side.output(*program).splitlines()]
+    return {line["row"]: statistics.median(line["values"]) for line in lines}
 
 
-ROWS: dict[str, tuple[str, Callable[[Side], float]]] = {
-    "produce": ("produce and flush, 128 B", partial(_produce, size=128, count=400_000)),
-    "produce1k": ("produce and flush, 1 KiB", partial(_produce, size=1024, count=150_000)),
-    "lone": (
-        "one send at a time, inverse p50",
-        lambda side: side.run(LONE, side.servers["memory"]["name_server"]),
+def _registrations(side: Side) -> Figures:
+    """100 brokers register 10,000 topics each: for the first time, then a newer version."""
+    figures = {"first": side.ask("full 100 10000")["seconds"]}
+    figures["newer"] = side.ask("again changed")["seconds"]
+    figures["quiet"] = side.ask("paced 2000 2")["p99_us"]
+    figures["storm"] = side.ask("storm 2000 2")["p99_us"]
+    return figures
+
+
+def _idle(side: Side) -> Figures:
+    side.ask("idle 10000")
+    status = Path(f"/proc/{side.pid}/status").read_text(encoding="utf-8")
+    return {"kib": float(status.split("VmRSS:")[1].split()[0])}
+
+
+def _starts(side: Side) -> Figures:
+    with tempfile.TemporaryDirectory(prefix="pyrmq-turns-") as home:
+        store = Path(home)
+        with side.server(store) as first:
+            _fill(side)
+            os.kill(side.pid, signal.SIGKILL)
+        with side.server(store) as killed:
+            return {"first": first, "killed": killed}
+
+
+MEMORY = Server()
+DISK = Server(options=("--flush-disk-type", "SYNC_FLUSH"))
+BACKLOG = Server(shared=True, prepare=_fill)
+NAMES = Server(load="load", shared=True, prepare=partial(_asked, command="register 100 10000 10"))
+EMPTY = Server(load="load", shared=True, once=True)
+
+MORE, LESS = False, True
+APPEND, PUT, SYNC, ROLL, OPEN = (
+    partial(_store, row=row) for row in ("append", "put", "sync", "roll", "start")
+)
+
+
+def _of_python(what: str, load: str, *, less: bool = MORE) -> Row:
+    return Row(what, partial(_python, load=load), "figure", less, MEMORY)
+
+
+def _of_load(
+    what: str, server: Server, command: str, figure: str = "per_second", *, less: bool = MORE
+) -> Row:
+    return Row(what, partial(_asked, command=command), figure, less, server)
+
+
+def _of_store(what: str, load: Callable[[Side], Figures], figure: str, *, less: bool = LESS) -> Row:
+    return Row(f"store: {what}", load, figure, less)
+
+
+def _of_names(what: str, figure: str) -> Row:
+    return Row(what, _registrations, figure, LESS, EMPTY)
+
+
+ROWS = {
+    "produce": _of_python("produce, 128 B, a second", "produce"),
+    "callback": _of_python("produce with a callback each, a second", "callback"),
+    "produce1k": _of_python("produce, 1 KiB, a second", "produce1k"),
+    "single": _of_python("produce with linger=0, a second", "single"),
+    "lone": _of_python("send, one at a time, p50, µs", "lone", less=LESS),
+    "threads": _of_python("send of 64 Python threads, a second", "threads"),
+    "tasks": _of_python("asyncio, 1,000 tasks, a second", "tasks"),
+    "groups": _of_python("asyncio, groups of 1,000, a second", "groups"),
+    "send": _of_load("send of 64 Rust threads, 128 B, a second", MEMORY, "send 64 2 128"),
+    "sync": _of_load("SYNC_FLUSH, 64 senders, 1 KiB, a second", DISK, "chained 64 2 1024"),
+    "syncthreads": _of_load("SYNC_FLUSH, 64 threads, 1 KiB, a second", DISK, "send 64 2 1024"),
+    "sync1": _of_load(
+        "SYNC_FLUSH, one sender, p50, µs", DISK, "send 1 2 1024", "p50_us", less=LESS
     ),
-    "send": ("64 threads, 128 B", partial(_rate, server="memory", command="send 64 2 128")),
-    "sync": ("SYNC_FLUSH, 64 senders", partial(_rate, server="disk", command="chained 64 2 1024")),
-    "sync1": ("SYNC_FLUSH, one sender", partial(_rate, server="disk", command="send 1 2 1024")),
-    "pull": ("pull of a stored backlog", _pull),
-    "append": ("append of batches, 128 B, processor time", partial(_append, size=128)),
-    "append1k": ("append of batches, 1 KiB, processor time", partial(_append, size=1024)),
-    "routes": ("routes", partial(_rate, server="names", command="routes 2")),
+    "pull": _of_load(
+        "pull of a backlog, 1 KiB, B/s", BACKLOG, f"pull {TOPIC} 4 2 1 4", "bytes_per_second"
+    ),
+    "append": _of_store("append, 128 B, processor, ns each", APPEND, "append_128_cpu"),
+    "append1k": _of_store("append, 1 KiB, processor, ns each", APPEND, "append_1024_cpu"),
+    "appendrate": _of_store("append, 128 B, MB/s", APPEND, "append_128", less=MORE),
+    "appendrate1k": _of_store("append, 1 KiB, MB/s", APPEND, "append_1024", less=MORE),
+    "put": _of_store("put, 128 B, processor, ns each", PUT, "put_128_cpu"),
+    "storesync1": _of_store("SYNC_FLUSH, one sender, p50, µs", SYNC, "sync_lone_p50"),
+    "storesync": _of_store("SYNC_FLUSH, 64 senders, a second", SYNC, "sync_64_senders", less=MORE),
+    "putp999": _of_store("put of 1 KiB, p99.9, µs", ROLL, "put_p999_without_roll"),
+    "roll": _of_store("slowest put around a roll, µs", ROLL, "put_slowest_around_a_roll"),
+    "open": _of_store("start after kill -9, 1 GB, s", OPEN, "start_after_kill"),
+    "openclean": _of_store("start after a clean stop, 1 GB, s", OPEN, "start_clean"),
+    "routes": _of_load("routes, a second", NAMES, "routes 2"),
+    "wide": _of_load("routes of topics on 100 brokers, a second", NAMES, "wide 2"),
+    "register": _of_names("100 brokers register 10,000 topics, first time, s", "first"),
+    "newer": _of_names("100 brokers register a newer version, s", "newer"),
+    "quiet": _of_names("route p99, 2,000/s, nobody registers, µs", "quiet"),
+    "storm": _of_names("route p99, 2,000/s, all register, µs", "storm"),
+    "idle": Row("10,000 idle connections, resident, KiB", _idle, "kib", LESS, EMPTY),
+    "ready": Row("start of name server and broker, s", _starts, "first", LESS),
+    "restart": Row("start of both after kill -9, 300 MB, s", _starts, "killed", LESS),
 }
 
 
-@contextmanager
-def _ready(side: Side, home: Path) -> Iterator[None]:
-    """Start the side's servers, with a backlog and with registered brokers."""
-    with ExitStack() as stack:
-        for name, options in (("memory", []), ("disk", ["--flush-disk-type", "SYNC_FLUSH"])):
-            stack.enter_context(_serving(side, name, home, *options))
-        _produce(side, size=1024, count=200_000)
-        stack.enter_context(_serving(side, "names", home))
-        address = side.servers["names"]["name_server"]
-        side.loads["names"] = stack.enter_context(_load(side.example("load"), address))
-        side.ask("names", "register 100 10000 10")
-        yield
-
-
-def interval(ratios: list[float]) -> tuple[float, float]:
-    """Return the 95 % interval of the mean ratio, of ratios that are log-normal."""
-    logs = [math.log(ratio) for ratio in ratios]
-    if len(logs) < 3:
+def interval(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean ratio, of ratios that are alike within their group."""
+    means = [statistics.fmean(map(math.log, ratios)) for ratios in groups]
+    if len(means) < 3:
         return 0.0, math.inf
-    half = STUDENT.get(len(logs) - 1, 2.228)
-    half *= statistics.stdev(logs) / math.sqrt(len(logs))
-    mean = statistics.fmean(logs)
-    return math.exp(mean - half), math.exp(mean + half)
+    degrees = min(len(means) - 1, len(STUDENT) + 1)
+    half = STUDENT[degrees - 2] * statistics.stdev(means) / math.sqrt(len(means))
+    middle = statistics.fmean(means)
+    return math.exp(middle - half), math.exp(middle + half)
 
 
-def compare(sides: tuple[Side, Side], row: str, turns: int) -> bool:
-    """Measure one row; print it; return whether this checkout is slower."""
-    what, measure = ROWS[row]
-    ratios: list[float] = []
-    figures: list[float] = []
-    # The first turn warms both.
-    for turn in range(turns + 1):
-        taken = {}
-        for side in sides if turn % 2 else sides[::-1]:
-            os.sync()
-            taken[side.root] = measure(side)
-        if turn == 0:
-            continue
-        ratios.append(taken[sides[0].root] / taken[sides[1].root])
-        figures.append(taken[sides[0].root])
-        low, high = interval(ratios)
-        if turn >= FEWEST_TURNS and high - low < NARROW:
-            break
-    slower = high < SLOWER
-    middle, verdict = statistics.median(ratios), "slower" if slower else "ok"
-    print(
-        f"| {what} | {statistics.median(figures):,.0f} | {middle:.3f} | "
-        f"{low:.3f} to {high:.3f} | {len(ratios)} | {verdict} |",
-        flush=True,
+def verdict(low: float, high: float) -> str:
+    """Say what an interval of the ratio decides."""
+    if high < SLOWER:
+        return "slower"
+    return "ok" if low >= SLOWER else "not decided"
+
+
+def _order(sides: tuple[Side, Side], number: int) -> tuple[Side, Side]:
+    return sides if number % 2 else sides[::-1]
+
+
+def _turn(sides: tuple[Side, Side], load: Callable[[Side], Figures], number: int) -> list[Figures]:
+    """Return the figures of both sides, this checkout's first."""
+    taken = {}
+    for side in _order(sides, number):
+        # Nobody shall pay for the other side's pages.
+        os.sync()
+        taken[side] = load(side)
+    return [taken[side] for side in sides]
+
+
+def measured(
+    sides: tuple[Side, Side], rows: Sequence[Row], turns: int, group: int
+) -> list[list[list[Figures]]]:
+    """Measure rows that share load and server; gives groups of turns of both sides' figures."""
+    load, server = rows[0].load, rows[0].server
+    # Where a turn starts all that it measures, it is a group of its own.
+    group = group if server and not server.once else 1
+    groups: list[list[list[Figures]]] = []
+    while len(groups) * group < turns:
+        with ExitStack() as stack:
+            for side in _order(sides, len(groups)):
+                home = stack.enter_context(tempfile.TemporaryDirectory(prefix="pyrmq-turns-"))
+                if server:
+                    stack.enter_context(server.started(side, Path(home) / "store"))
+            if server and not server.once:
+                # Warms both servers.
+                _turn(sides, load, 0)
+            first = len(groups) * group
+            groups.append([_turn(sides, load, first + number) for number in range(group)])
+        if len(groups) >= FEWEST_GROUPS:
+            intervals = [interval(_ratios(row, groups)) for row in rows]
+            if all(high - low < NARROW for low, high in intervals):
+                break
+    return groups
+
+
+def _ratios(row: Row, groups: list[list[list[Figures]]]) -> list[list[float]]:
+    ratios = [[ours[row.figure] / other[row.figure] for ours, other in group] for group in groups]
+    return [[1 / ratio for ratio in group] for group in ratios] if row.less else ratios
+
+
+def line(row: Row, groups: list[list[list[Figures]]]) -> str:
+    """Return a row's line of the table."""
+    low, high = interval(_ratios(row, groups))
+    turns = [turn for group in groups for turn in group]
+    ours, other = (statistics.median(turn[side][row.figure] for turn in turns) for side in (0, 1))
+    return (
+        f"| {row.what} | {ours:,.6g} | {other:,.6g} | {math.sqrt(low * high):.3f} | "
+        f"{low:.3f} to {high:.3f} | {len(turns)} in {len(groups)} | {verdict(low, high)} |"
     )
-    return slower
 
 
 def main() -> int:
     """Build the load programs of both sides, measure the rows, print a table."""
-    parser = argparse.ArgumentParser(prog="benches.turns", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="benches.turns",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="rows:\n" + "\n".join(f"  {name:13} {row.what}" for name, row in ROWS.items()),
+    )
     parser.add_argument("other", type=Path, help="the checkout to compare with")
-    parser.add_argument("--rows", default=",".join(ROWS), help=f"of {','.join(ROWS)}")
+    parser.add_argument("--rows", default=",".join(ROWS), help="which, comma separated")
     parser.add_argument("--turns", type=int, default=30, help="turns of a row at most")
+    parser.add_argument("--group", type=int, default=3, help="turns with the same servers")
     given = parser.parse_args()
-    unknown = [row for row in given.rows.split(",") if row not in ROWS]
+    names = given.rows.split(",")
+    unknown = [name for name in names if name not in ROWS]
     if unknown:
         parser.error(f"unknown rows: {', '.join(unknown)}; known: {', '.join(ROWS)}")
+    if given.group < 1 or given.turns < given.group * FEWEST_GROUPS:
+        parser.error(f"--turns must be {FEWEST_GROUPS} times --group at least")
     sides = (Side(HERE), Side(given.other.resolve()))
     for side in sides:
         for example, package in EXAMPLES.items():
             command = ["cargo", "build", "--release", "--quiet", "-p", package]
             subprocess.run([*command, "--example", example], cwd=side.root, check=True)
-    print("| row | this, a second | ratio, median | 95 % of its mean | turns | verdict |")
-    print("|---|---|---|---|---|---|")
-    with ExitStack() as stack:
-        for number, side in enumerate(sides):
-            home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyrmq-turns-")))
-            stack.enter_context(_ready(side, home / str(number)))
-        slower = [row for row in given.rows.split(",") if compare(sides, row, given.turns)]
+    together: dict[object, list[Row]] = {}
+    for name in names:
+        row = ROWS[name]
+        together.setdefault((row.load, row.server), []).append(row)
+    print("| row | this | other | ratio | 95 % of its mean | turns | verdict |")
+    print("|---|---|---|---|---|---|---|", flush=True)
+    slower = False
+    for rows in together.values():
+        began = time.perf_counter()
+        groups = measured(sides, rows, given.turns, given.group)
+        print(f"{time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+        for row in rows:
+            print(line(row, groups), flush=True)
+            slower = slower or interval(_ratios(row, groups))[1] < SLOWER
     return 1 if slower else 0
 
 
