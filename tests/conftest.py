@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import shutil
+import tempfile
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
-if TYPE_CHECKING:
-    import pytest
+from pyrmq.config.broker import BrokerOptions
 
 # A busy machine may take any time for one example.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -61,3 +63,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     long = [item for item in items if item.get_closest_marker("nightly")]
     config.hook.pytest_deselected(items=long)
     items[:] = [item for item in items if item not in long]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """End the run at once where every broker would refuse to store, and say why."""
+    if all(Path(__file__).parent / "unit" in item.path.parents for item in session.items):
+        return
+    defaults = BrokerOptions()
+    path = tempfile.gettempdir()
+    space = shutil.disk_usage(path)
+    used = 100 * (1 - space.free / space.total)
+    limit, enough = defaults.disk_space_warning_level_ratio, defaults.disk_space_enough_bytes
+    if used > limit and space.free < enough:
+        pytest.exit(
+            f"the disk of {path} is too full for these tests: {used:.0f} % are used and "
+            f"{space.free / 2**30:.1f} GiB are free, and a broker refuses messages above {limit} % "
+            f"with less than {enough / 2**30:.0f} GiB free; make room, or set TMPDIR to a "
+            "directory of another disk (tests/unit runs without)",
+            returncode=pytest.ExitCode.USAGE_ERROR,
+        )

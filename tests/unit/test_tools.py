@@ -118,3 +118,33 @@ def test_a_part_fails_by_its_status_its_tests_or_its_time(
     monkeypatch.setattr(nightly, "LOGS", tmp_path)
     monkeypatch.setattr(nightly, "LIMIT_S", 1 if "sleep" in recipe else 60)
     assert nightly.run("loom").verdict.startswith(verdict)
+
+
+@pytest.mark.parametrize(
+    ("tests", "free_gib", "ends"),
+    [
+        ("e2e/test_testing.py", 9, True),
+        ("e2e/test_testing.py", 30, False),
+        ("unit/test_codes.py", 9, False),
+    ],
+)
+def test_a_disk_on_which_no_broker_stores_ends_the_run_before_its_first_test(
+    tests: str, free_gib: int, *, ends: bool
+) -> None:
+    program = (
+        "import shutil, sys, pytest\n"
+        f"space = shutil._ntuple_diskusage(400 << 30, 0, {free_gib} << 30)\n"
+        "shutil.disk_usage = lambda path: space\n"
+        f"sys.exit(pytest.main(['--collect-only', '-q', 'tests/{tests}']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == (4 if ends else 0), done.stdout + done.stderr
+    told = "98 % are used and 9.0 GiB are free" in done.stdout + done.stderr
+    assert told == ends
