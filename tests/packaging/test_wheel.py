@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -94,6 +95,25 @@ def test_there_is_one_small_abi3_wheel_without_dependencies(wheel: Path) -> None
         if line.startswith("Requires-Dist") and "extra ==" not in line
     ]
     assert required == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="manylinux is Linux'")
+def test_the_platform_tag_asks_for_no_less_than_the_module_needs(wheel: Path) -> None:
+    tag = re.search(r"-manylinux_(\d+)_(\d+)_(\w+)\.whl$", wheel.name)
+    assert tag is not None, f"pip takes {wheel.name} on this machine only"
+    with zipfile.ZipFile(wheel) as archive:
+        libraries = [name for name in archive.namelist() if ".so" in name]
+        module = archive.read("pyrmq/_core.abi3.so")
+        (described,) = (name for name in archive.namelist() if name.endswith("/WHEEL"))
+        text = archive.read(described).decode()
+    assert libraries == ["pyrmq/_core.abi3.so"]
+    assert f"Tag: cp311-abi3-manylinux_{tag[1]}_{tag[2]}_{tag[3]}\n" in text
+    # The versions of the C library's symbols stand by name in the module.
+    versions = re.findall(rb"\0GLIBC_(\d+)\.(\d+)", module)
+    assert versions
+    needed = max((int(major), int(minor)) for major, minor in versions)
+    assert needed <= (int(tag[1]), int(tag[2]))
+    assert tag[3] == platform.machine()
 
 
 def test_the_first_program_of_the_readme_runs_from_the_wheel(
