@@ -39,11 +39,12 @@ fmt: deps ## check the format of Rust and Python
 	cargo fmt --all --check
 	$(BIN)/ruff format --check .
 
-lint: deps ## clippy and ruff, warnings are errors
+lint: deps ## clippy, ruff and codespell, warnings are errors
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	cargo check -p pyrmq-remoting --no-default-features
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	$(BIN)/ruff check .
+	$(BIN)/codespell *.md Makefile benches changes crates docs examples python tests tools
 
 types: mypy stubs ## mypy strict, and the stubs against the built module
 
