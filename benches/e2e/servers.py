@@ -29,7 +29,8 @@ MEASURED_STORE = {
 """What both sides are started with: Apache's own sizes but for the segment, which is 128 MiB."""
 
 JAVA_STORE = {**MEASURED_STORE, "messageIndexSafe": "false"}
-"""The same for the Java broker, which the tests start with another index setting."""
+"""Settings of the Java broker: those of both sides, and Apache's default for the index, which the
+tests' Java broker does not have."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,7 +60,7 @@ def airlines() -> dict[str, str]:
 
 
 def flights(rows: int) -> Iterator[Flight]:
-    """Yield so many flights, in the order of the table."""
+    """Yield the first `rows` flights of the table."""
     return itertools.islice(
         itertools.chain.from_iterable(_year(repeat) for repeat in itertools.count()), rows
     )

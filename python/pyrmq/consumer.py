@@ -138,7 +138,7 @@ class PullConsumer(ConfiguredConsumer):
         What earlier polls handed out is done now.
 
         Args:
-            max_messages: At most so many.
+            max_messages: The most to return.
             timeout: Seconds to wait for the first; 0 does not wait, None waits for ever.
 
         Returns:

@@ -113,7 +113,7 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
             somebody awaits leave at once while nothing of their topic is on its way, and together
             with what came meanwhile otherwise. 0: each message is a frame of its own.
         batch_bytes: A batch of this size leaves; never more than ``max_message_bytes``.
-        batch_messages: A batch of so many messages leaves.
+        batch_messages: Messages with which a batch is full and leaves.
         hooks: Told of everything that is sent; see :class:`SendHook`.
 
     Raises:

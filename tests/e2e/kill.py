@@ -70,7 +70,7 @@ class Senders:
             self.acknowledged += 1
 
     def await_acknowledged(self, wanted: int, seconds: float) -> None:
-        """Wait until so many messages are acknowledged."""
+        """Wait until `wanted` messages are acknowledged."""
         await_true(lambda: self.acknowledged >= wanted, seconds)
 
     def end(self) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(1500)
 
 WARM_UP, ROUNDS = 2, 5
-"""The work is done in so many rounds; what comes after the first ones is what leaks."""
+"""Rounds in which the work is done; what grows after the first ones is a leak."""
 SPREAD_KIB = 6 * 1024
 """By how much a process that leaks nothing is larger at one moment than at another."""
 LARGE_FILES = {

@@ -67,7 +67,7 @@ def form(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 
 def held(address: str, topic: str, count: int) -> list[tuple[bytes, str]]:
-    """Body and unique id of so many messages of a topic, and of all that are there then."""
+    """Wait for `count` messages of a topic; gives body and unique id of all that are there then."""
     found: list[tuple[bytes, str]] = []
     with PullConsumer(name_server=address, group=f"held-{topic}") as consumer:
         consumer.subscribe(topic)

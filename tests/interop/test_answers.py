@@ -108,7 +108,7 @@ def ask_on(stream: socket.socket, one: wire.Frame) -> wire.Frame:
 
 
 def read_whole(source: socket.SocketIO, size: int) -> bytes:
-    """Read so many bytes."""
+    """Read exactly `size` bytes."""
     data = b""
     while len(data) < size:
         part = source.read(size - len(data))

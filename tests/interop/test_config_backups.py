@@ -57,7 +57,7 @@ def start(
 
 
 def read(address: str, group: str, wanted: int, seconds: float = 60.0) -> Counter[bytes]:
-    """Read so many messages of the topic, or what comes in the time, and commit the offsets."""
+    """Read `wanted` messages of the topic, or what comes in the time, and commit the offsets."""
     found: Counter[bytes] = Counter()
     deadline = time.monotonic() + seconds
     with PullConsumer(name_server=address, group=group) as consumer:

@@ -56,7 +56,7 @@ def java_reads(
 def we_read(
     name_server: str, topic: str, count: int, *, namespace: str = ""
 ) -> list[ReceivedMessage]:
-    """Read a topic from its beginning until so many messages are there."""
+    """Read a topic from its beginning until `count` messages are there."""
     found: list[ReceivedMessage] = []
     deadline = time.monotonic() + POLL_S
     options: dict[str, Any] = {"name_server": name_server, "namespace": namespace}

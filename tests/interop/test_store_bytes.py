@@ -1,4 +1,4 @@
-"""The same sends to the real broker and to ours leave the same bytes on the disk.
+"""Sends to the real broker and to ours leave the same bytes on the disk.
 
 Masked are times, the sender's port and the order of properties, which the real one takes from the
 hashes of a map; everything else that differs is a fault, or stands in docs/differences.md.

@@ -80,7 +80,7 @@ class Site:
                     self.sent[body] += 1
 
     def read(self, wanted: int, seconds: float = 60.0) -> Counter[bytes]:
-        """Read the topic from its beginning until so many different messages are there."""
+        """Read the topic from its beginning until `wanted` different messages are there."""
         found: Counter[bytes] = Counter()
         deadline = time.monotonic() + seconds
         group = f"reader-{time.monotonic_ns()}"

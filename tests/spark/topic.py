@@ -110,7 +110,7 @@ class Topic:
         return offsets
 
     def await_offset(self, queue_id: int, offset: int) -> None:
-        """Wait until a queue shows so many messages: it is filled a moment after the log."""
+        """Wait until a queue ends at `offset`: it is filled a moment after the log."""
         deadline = time.monotonic() + 20
         fields: Fields = {"topic": self.name, "queueId": queue_id}
         while int(self.ask(30, fields).fields["offset"]) < offset:

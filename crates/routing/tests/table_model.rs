@@ -38,7 +38,7 @@ enum Step {
     Register(Register),
     /// The registration before, byte for byte.
     Again,
-    /// The same with a newer version.
+    /// The registration before, with a newer version.
     Renewed,
     Leave(Vec<Leaving>),
     Delete(&'static str, Option<&'static str>),

@@ -53,7 +53,7 @@ fn ends(store: &Store, topic: &str) -> (i64, i64) {
     (min, max)
 }
 
-/// The same after a kill and after a clean stop.
+/// The ends of the queue are as expected, and stay so after a kill and after a clean stop.
 fn stays(disk: &SimDisk, (session, store): (Session, Arc<Store>), topic: &str, expected: (i64, i64)) {
     assert_eq!(ends(&store, topic), expected);
     session.kill();

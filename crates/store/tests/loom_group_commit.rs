@@ -174,7 +174,7 @@ impl Disk {
         self.commit.when_durable(self.as_ref(), position, done);
     }
 
-    /// The same as one of a burst.
+    /// Writes as one of a burst, and waits as `send` does.
     fn put(self: &Arc<Self>, answers: &Arc<Answers>) {
         let waiting = self.write(answers);
         self.commit.when_durable_in_burst(self.as_ref(), [waiting]);

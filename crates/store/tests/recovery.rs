@@ -86,7 +86,7 @@ fn crashed(count: u32) -> TempDir {
     TempDir::copy_of(dir.path()).unwrap()
 }
 
-/// The same some moments later, when the queues' units have reached the files.
+/// A store with `count` messages as a kill would leave it once the queues' units have reached the files.
 fn crashed_later(count: u32) -> TempDir {
     let dir = TempDir::new().unwrap();
     let store = open(small(dir.path()));
@@ -108,7 +108,8 @@ fn crashed_later(count: u32) -> TempDir {
     TempDir::copy_of(dir.path()).unwrap()
 }
 
-/// The same when everything is durable and the checkpoint says so: a start reads nothing but what follows.
+/// A store with `count` messages as a kill would leave it once everything is durable and the checkpoint says so: a start
+/// reads nothing but what follows.
 fn crashed_when_durable(count: u32) -> TempDir {
     let dir = TempDir::new().unwrap();
     let store = open(small(dir.path()));

@@ -208,7 +208,7 @@ class Hooks:
         *arguments: _Given.args,
         **options: _Given.kwargs,
     ) -> _Told:
-        """The same for a call that gives the outcome."""
+        """Attempt a call that gives the outcome, and run the hooks that follow it."""
         result = self.attempt(sending, call, *arguments, **options)
         self.after(sending, None, result)
         return result

@@ -27,7 +27,7 @@ class Room:
     """The waiting sends of one producer.
 
     Args:
-        ask: Gives what is done once so many bytes may be worth a try.
+        ask: Takes a number of bytes; gives a future that is done once a try may succeed.
         free: How many messages have room now.
 
     Attributes:
@@ -48,7 +48,7 @@ class Room:
         return next(self._numbers)
 
     async def turn(self, ticket: int, size: int, deadline: float) -> None:
-        """Wait until there may be room for so many bytes, or the time is over."""
+        """Wait until there may be room for that many bytes, or the time is over."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         heapq.heappush(self.waiting, (ticket, size, future))

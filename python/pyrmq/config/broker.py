@@ -64,7 +64,7 @@ class BrokerOptions(Options):
     )
     auto_create_topic_limit: int = option(
         default=20_000,
-        text="from so many topics on, sends make no more; operators may (ours)",
+        text="topics from which on sends create no more; operators may (ours)",
         unit="topics",
         minimum=0,
         maximum=10_000_000,
@@ -72,7 +72,7 @@ class BrokerOptions(Options):
     )
     auto_create_group_limit: int = option(
         default=10_000,
-        text="from so many consumer groups on, consumers make no more; operators may (ours)",
+        text="consumer groups from which on consumers create no more; operators may (ours)",
         unit="groups",
         minimum=0,
         maximum=10_000_000,
@@ -238,7 +238,7 @@ class BrokerOptions(Options):
     )
     timer_roll_window_slot: int = option(
         default=2 * 86_400,
-        text="timer messages that are due later wait in rounds of so many steps",
+        text="steps of a round; timer messages that are due later wait for several rounds",
         unit="steps",
         minimum=2,
         maximum=7 * 86_400 - 60,
@@ -282,7 +282,7 @@ class BrokerOptions(Options):
     )
     max_transfer_count_on_message_in_memory: int = option(
         default=1024,
-        text="most messages in one answer to a pull, when it asks for so many; Apache's is 32",
+        text="most messages in one answer to a pull that asks for as many or more; Apache's is 32",
         unit="messages",
         minimum=1,
         maximum=65_536,

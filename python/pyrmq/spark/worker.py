@@ -54,7 +54,7 @@ def batches(
         options: batch sizes, tags, time-outs.
         schema: the columns, in order.
         parts: what to read, in this order.
-        limit: stop after so many rows, 0 for all.
+        limit: rows after which to stop, 0 for all.
 
     Raises:
         ConnectionLost: a broker was away for longer than ``timeoutMs``.

@@ -33,6 +33,6 @@ pub(crate) const SEEDS: &[u64] = &[
     346_332_418,
 ];
 
-/// The same for runs of several threads.
+/// Seeds that failed once in runs of several threads.
 #[cfg(debug_assertions)]
 pub(crate) const SEEDS_OF_THREADS: &[u64] = &[11, 22, 111];

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 BACKLOG = 1_000_000
 """Messages that are drained where no count is given."""
 SAMPLE = 64
-"""One message in so many has its latency taken where taking it costs more than sending."""
+"""Measure the latency of one message in this many, where measuring costs more than sending."""
 PATIENCE = 30.0
 """Seconds without a message after which a load gives up."""
 _TICK = 0.1

@@ -1,4 +1,4 @@
-"""The same loads on Kafka by confluent-kafka with its own defaults, where that is installed."""
+"""The loads of `pyrmq bench` on Kafka, by confluent-kafka with its defaults, if it is installed."""
 
 from __future__ import annotations
 
