@@ -104,6 +104,19 @@ def test_the_scan_sees_a_forbidden_crate_edge() -> None:
     assert _wrong_crate_edges(packages) == ["store -> testkit", "store -> broker"]
 
 
+def test_no_crate_can_reach_files_past_the_store_by_tokio() -> None:
+    """clippy.toml bans `std::fs`; tokio's file calls are not even compiled."""
+    turned_on = {
+        (str(package["name"]), feature)
+        for package in _metadata()
+        for dependency in package["dependencies"]  # type: ignore[attr-defined]
+        if dependency["name"] == "tokio"
+        for feature in dependency["features"]
+    }
+    assert ("pyrmq-remoting", "net") in turned_on
+    assert not {(crate, feature) for crate, feature in turned_on if feature in {"fs", "full"}}
+
+
 def test_only_bindings_knows_pyo3() -> None:
     users = {
         str(package["name"])
