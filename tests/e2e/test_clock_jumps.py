@@ -68,7 +68,7 @@ time_t time(time_t *now) {
 def clock_of_the_servers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[int], None]]:
-    """Servers that start inside have a clock that the function moves by so many seconds."""
+    """Servers that start inside have a clock that the function moves by a number of seconds."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler to build the clock with")
