@@ -15,6 +15,7 @@ from pyrmq.message import QueueId, SendStatus
 
 __version__: str
 BUILD_PROFILE: str
+SYSTEM_TOPICS: list[str]
 
 # command.rs
 @final

@@ -51,6 +51,7 @@ mod _core {
                 "release"
             },
         )?;
+        module.add("SYSTEM_TOPICS", pyrmq_remoting::names::SYSTEM_TOPICS.to_vec())?;
         crate::accumulate::register(module)?;
         crate::broker::register(module)?;
         crate::columns::register(module)?;

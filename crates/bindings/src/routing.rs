@@ -111,7 +111,7 @@ fn queue_by_hash(key: &str, count: usize) -> Option<usize> {
 /// Java's `String.hashCode`.
 #[pyfunction]
 fn java_hash(text: &str) -> i32 {
-    select::java_hash(text)
+    pyrmq_remoting::message::java_hash::hash(text)
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -3,46 +3,17 @@
 
 use crate::error::Refusal;
 use pyrmq_remoting::codes::response;
-use pyrmq_store::REVIVE_TOPIC;
-use pyrmq_store::TIMER_TOPIC;
+use pyrmq_remoting::names::{
+    DLQ_PREFIX, NOT_ALLOWED_SEND_TOPICS, PERM_READ, PERM_WRITE, RETRY_PREFIX, REVIVE_TOPIC, TIMER_TOPIC,
+    TOPIC_LIMIT, TRANSACTION_GROUP, is_legal, is_retry,
+};
 
-/// Longest name of an ordinary topic, in bytes (Apache `TopicValidator.TOPIC_MAX_LENGTH`).
-pub const NAME_LIMIT: usize = 127;
 /// Longest name of a retry or dead-letter topic.
 pub const RETRY_NAME_LIMIT: usize = 255;
 /// Longest name of a new group (Apache `TopicValidator.GROUP_MAX_LENGTH`).
 pub const GROUP_LIMIT: usize = 120;
 /// Longest text of properties: a record has 16 signed bits for it.
 pub const PROPERTIES_LIMIT: usize = 32_767;
-/// Prefix of a group's retry topic (Apache `MixAll.RETRY_GROUP_TOPIC_PREFIX`).
-pub const RETRY_PREFIX: &str = "%RETRY%";
-/// Prefix of a group's dead-letter topic (Apache `MixAll.DLQ_GROUP_TOPIC_PREFIX`).
-pub const DLQ_PREFIX: &str = "%DLQ%";
-/// Template of automatically made topics (Apache `TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC`).
-pub const TEMPLATE_TOPIC: &str = "TBW102";
-/// Where delayed messages wait, one queue a level.
-pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
-
-/// Permission bit: may be read.
-pub const PERM_READ: i32 = 4;
-/// Permission bit: may be written.
-pub const PERM_WRITE: i32 = 2;
-/// Permission bit: new topics may be made after this one.
-pub const PERM_INHERIT: i32 = 1;
-
-/// Topics that only the broker itself writes: Apache's (`TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET`) and the timer's.
-const CLOSED_TOPICS: [&str; 7] = [
-    SCHEDULE_TOPIC,
-    TIMER_TOPIC,
-    "RMQ_SYS_TRANS_HALF_TOPIC",
-    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-    "TRANS_CHECK_MAX_TIME_TOPIC",
-    "SELF_TEST_TOPIC",
-    "OFFSET_MOVED_EVENT",
-];
-
-/// Who keeps how far transactions are done (Apache `MixAll.CID_SYS_RMQ_TRANS`).
-pub const TRANSACTION_GROUP: &str = "CID_RMQ_SYS_TRANS";
 
 /// Groups that always exist (Apache `SubscriptionGroupManager.init`).
 pub const PRESET_GROUPS: [&str; 8] = [
@@ -55,19 +26,6 @@ pub const PRESET_GROUPS: [&str; 8] = [
     "CID_ONSAPI_OWNER",
     TRANSACTION_GROUP,
 ];
-
-/// True for a name of Apache's characters, `%|a-zA-Z0-9_-`, that is not empty.
-pub fn is_legal_name(name: &str) -> bool {
-    !name.is_empty()
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'%' | b'|' | b'_' | b'-'))
-}
-
-/// True for a group's retry topic.
-pub fn is_retry(topic: &str) -> bool {
-    topic.starts_with(RETRY_PREFIX)
-}
 
 /// The group that a retry topic belongs to.
 pub fn group_of_retry(topic: &str) -> &str {
@@ -89,11 +47,11 @@ pub fn topic_name(topic: &str) -> Result<(), Refusal> {
     let limit = if is_retry(topic) || topic.starts_with(DLQ_PREFIX) {
         RETRY_NAME_LIMIT
     } else {
-        NAME_LIMIT
+        TOPIC_LIMIT
     };
     let reason = if topic.trim().is_empty() {
         "The specified topic is blank. Its name must not be empty".to_owned()
-    } else if !is_legal_name(topic) {
+    } else if !is_legal(topic) {
         format!(
             "the topic name has characters other than a-z A-Z 0-9 % | _ -: {}",
             shorten(topic)
@@ -112,7 +70,7 @@ pub fn topic_name(topic: &str) -> Result<(), Refusal> {
 
 /// Refuses a group name that cannot be.
 pub fn group_name(group: &str) -> Result<(), Refusal> {
-    if is_legal_name(group) && group.len() <= GROUP_LIMIT {
+    if is_legal(group) && group.len() <= GROUP_LIMIT {
         return Ok(());
     }
     Err(Refusal::new(
@@ -126,7 +84,7 @@ pub fn group_name(group: &str) -> Result<(), Refusal> {
 
 /// Refuses a send to a topic that only the broker writes.
 pub fn open_to_clients(topic: &str) -> Result<(), Refusal> {
-    if CLOSED_TOPICS.contains(&topic) || topic.starts_with(REVIVE_TOPIC) {
+    if NOT_ALLOWED_SEND_TOPICS.contains(&topic) || topic == TIMER_TOPIC || topic.starts_with(REVIVE_TOPIC) {
         return Err(Refusal::new(
             response::NO_PERMISSION,
             format!("sending to the system topic is forbidden: {topic}"),
@@ -148,11 +106,11 @@ pub fn open_to_commits(group: &str) -> Result<(), Refusal> {
 
 /// Refuses a topic whose name is too long for a message that is no retry (Apache `HookUtils.checkBeforePutMessage`).
 pub fn storable(topic: &str) -> Result<(), Refusal> {
-    if topic.len() <= NAME_LIMIT || is_retry(topic) {
+    if topic.len() <= TOPIC_LIMIT || is_retry(topic) {
         return Ok(());
     }
     let reason = format!(
-        "messages go to topics of at most {NAME_LIMIT} characters: {}",
+        "messages go to topics of at most {TOPIC_LIMIT} characters: {}",
         shorten(topic)
     );
     Err(Refusal::new(response::MESSAGE_ILLEGAL, reason))

@@ -12,11 +12,12 @@ use crate::processor::pull::Pull;
 use crate::register::{self, Lost};
 use crate::state::State;
 use pyrmq_remoting::clock;
+use pyrmq_remoting::names::TIMER_TOPIC;
 use pyrmq_remoting::net::{
     Client, ClientOptions, CloseReason, Events, Peer, Requests, Server, Shutdown, Stats, Tracker,
     descriptor_limit, raise_descriptor_limit,
 };
-use pyrmq_store::{Fs, RealFs, TIMER_TOPIC};
+use pyrmq_store::{Fs, RealFs};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::admission::SCHEDULE_TOPIC;
+use pyrmq_remoting::names::SCHEDULE_TOPIC;
 
 /// How often the heads are looked at (Apache `DELAY_FOR_A_WHILE`).
 const TICK: Duration = Duration::from_millis(100);

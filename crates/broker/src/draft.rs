@@ -3,11 +3,11 @@
 //! A delay level sends it by way of `SCHEDULE_TOPIC_XXXX` (Apache `HookUtils.transformDelayLevelMessage`): its real
 //! topic and queue go into its properties, and its consume queue entry carries the time of delivery instead of a hash.
 
-use crate::admission::SCHEDULE_TOPIC;
 use crate::delay::Delays;
 use crate::processor::properties;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, java_hash};
+use pyrmq_remoting::names::SCHEDULE_TOPIC;
 use pyrmq_store::{Message, OnStored, Store, StoreError, Stored};
 use std::net::SocketAddr;
 

@@ -59,7 +59,7 @@ pyrmq_remoting::options! {
     /// Makes the topic for message traces.
     trace_topic_enable: bool = false, "traceTopicEnable", "switch", 0..=0;
     /// Name of the topic for message traces.
-    msg_trace_topic_name: String = "RMQ_SYS_TRACE_TOPIC".to_owned(), "msgTraceTopicName", "text", 0..=0;
+    msg_trace_topic_name: String = pyrmq_remoting::names::TRACE_TOPIC.to_owned(), "msgTraceTopicName", "text", 0..=0;
     /// Told to clients: trace what they send.
     trace_on: bool = true, "traceOn", "switch", 0..=0;
     /// Region written into each message.
@@ -154,7 +154,7 @@ impl Options {
             ("brokerClusterName", &self.broker_cluster_name),
             ("brokerName", &self.broker_name),
         ] {
-            if !crate::admission::is_legal_name(name) || name.len() > crate::admission::NAME_LIMIT {
+            if !pyrmq_remoting::names::is_legal(name) || name.len() > pyrmq_remoting::names::TOPIC_LIMIT {
                 return Err(BrokerError::Option {
                     key,
                     value: name.clone(),

@@ -4,12 +4,12 @@
 //! `registerNameServerPeriod`, at once after a change of topics, and soon after its connection was lost. Whoever
 //! changes a topic can wait until every name server that answers has heard of it.
 
-use crate::admission;
 use crate::state::{State, file};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::{RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader};
 use pyrmq_remoting::message::record::body_crc;
+use pyrmq_remoting::names::{PERM_READ, PERM_WRITE};
 use pyrmq_remoting::net::{Client, CloseReason, Events, Peer, Shutdown};
 use std::sync::Arc;
 use std::time::Duration;
@@ -164,11 +164,11 @@ async fn register(state: &State, client: &Client, address: &str) -> Result<(), S
 pub(crate) fn register_command(state: &State) -> Command {
     let options = &state.options;
     let (topics, version) = state.topics.all();
-    let mut broker_bits = state.live.broker_permission() | !(admission::PERM_READ | admission::PERM_WRITE);
+    let mut broker_bits = state.live.broker_permission() | !(PERM_READ | PERM_WRITE);
     let mut version = version;
     if state.store.has_failed() {
         // The log takes nothing more: producers are to go elsewhere. A name server looks only when the version is another one.
-        broker_bits &= !admission::PERM_WRITE;
+        broker_bits &= !PERM_WRITE;
         version = version.next();
     }
     let body = file::register_body(&topics, &version, broker_bits);

@@ -8,10 +8,9 @@ use pyrmq_broker::{Broker, BrokerError, Options};
 use pyrmq_remoting::clock;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::{Record, java_hash};
+use pyrmq_remoting::names::TIMER_TOPIC;
 use pyrmq_store::fs::RealFs;
-use pyrmq_store::{
-    Fs, Get, Message, Store, StoreError, TIMER_QUEUE, TIMER_TOPIC, TagFilter, TimerStore, TimerUnit,
-};
+use pyrmq_store::{Fs, Get, Message, Store, StoreError, TIMER_QUEUE, TagFilter, TimerStore, TimerUnit};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::runtime::Handle;

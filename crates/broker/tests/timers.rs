@@ -8,8 +8,9 @@ use pyrmq_broker::Options;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::record;
+use pyrmq_remoting::names::TIMER_TOPIC;
 use pyrmq_remoting::{Command, clock};
-use pyrmq_store::{Get, TIMER_TOPIC, TagFilter};
+use pyrmq_store::{Get, TagFilter};
 use std::collections::BTreeMap;
 
 const TOPIC: &str = "Timed";

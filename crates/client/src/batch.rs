@@ -14,7 +14,7 @@ use bytes::Bytes;
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::batch::{self, BatchItem, ITEM_OVERHEAD};
-use pyrmq_remoting::message::id::UniqueIds;
+use pyrmq_remoting::message::id::{HEX_PAIRS, UniqueIds};
 use pyrmq_remoting::message::properties::MAX_BYTES;
 use std::sync::Arc;
 
@@ -32,19 +32,6 @@ const ITEM_HEAD: usize = 20;
 
 /// Room made at once in a new batch; larger ones grow.
 const FIRST_ROOM: usize = 64 * 1024;
-
-const fn digit_pairs() -> [[u8; 2]; 256] {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    let mut table = [[0; 2]; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        table[byte] = [DIGITS[byte >> 4], DIGITS[byte & 15]];
-        byte += 1;
-    }
-    table
-}
-
-static PAIRS: [[u8; 2]; 256] = digit_pairs();
 
 /// Writes unique ids as text; the fixed part is formatted once.
 #[derive(Debug, Clone, Copy)]
@@ -80,7 +67,7 @@ impl IdText {
             .into_iter()
             .chain(id.counter.to_be_bytes());
         for (pair, byte) in moving.chunks_exact_mut(2).zip(bytes) {
-            pair.copy_from_slice(&PAIRS[usize::from(byte)]);
+            pair.copy_from_slice(&HEX_PAIRS[usize::from(byte)]);
         }
         text
     }

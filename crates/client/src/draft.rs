@@ -6,23 +6,12 @@ use pyrmq_remoting::clock;
 use pyrmq_remoting::message::id::UniqueIds;
 use pyrmq_remoting::message::properties::{self, MAX_BYTES};
 use pyrmq_remoting::message::sys_flag;
+use pyrmq_remoting::names::{NOT_ALLOWED_SEND_TOPICS, TOPIC_LIMIT, is_legal, is_retry};
 use std::sync::Arc;
 
-/// Longest topic name (Apache `Validators.TOPIC_MAX_LENGTH`).
-const TOPIC_BYTES: usize = 127;
 /// Separators of the wire form (Apache `MessageDecoder`).
 const NAME_SEPARATOR: char = '\u{1}';
 const PROPERTY_SEPARATOR: char = '\u{2}';
-
-/// Topics that only brokers write (Apache `TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET`).
-const BROKERS_OWN: [&str; 6] = [
-    "SCHEDULE_TOPIC_XXXX",
-    "RMQ_SYS_TRANS_HALF_TOPIC",
-    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-    "TRANS_CHECK_MAX_TIME_TOPIC",
-    "SELF_TEST_TOPIC",
-    "OFFSET_MOVED_EVENT",
-];
 
 /// Which queue a message goes to.
 #[derive(Debug, Clone, Default)]
@@ -86,9 +75,9 @@ pub struct Packed {
 /// Refuses topics that no broker takes from a client.
 pub fn check_topic(topic: &str) -> Result<(), ClientError> {
     check_name(topic)?;
-    let reason = if topic.len() > TOPIC_BYTES && !topic.starts_with("%RETRY%") {
+    let reason = if topic.len() > TOPIC_LIMIT && !is_retry(topic) {
         "it is longer than 127 characters"
-    } else if BROKERS_OWN.contains(&topic) {
+    } else if NOT_ALLOWED_SEND_TOPICS.contains(&topic) {
         "only brokers write to it"
     } else {
         return Ok(());
@@ -98,10 +87,9 @@ pub fn check_topic(topic: &str) -> Result<(), ClientError> {
 
 /// Refuses what no topic is called.
 pub fn check_name(topic: &str) -> Result<(), ClientError> {
-    let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"%|_-".contains(&byte);
     let reason = if topic.is_empty() {
         "it is empty"
-    } else if !topic.bytes().all(is_legal) {
+    } else if !is_legal(topic) {
         "only the characters a-z A-Z 0-9 % | _ - may stand in it"
     } else {
         return Ok(());

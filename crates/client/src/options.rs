@@ -5,6 +5,7 @@ use crate::error::ClientError;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::Durability;
 use pyrmq_remoting::message::compress::Codec;
+use pyrmq_remoting::names::{DLQ_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS, TEMPLATE_TOPIC};
 use pyrmq_remoting::net::{Resolve, SystemResolver};
 use pyrmq_routing::fault::Schedule;
 use std::borrow::Cow;
@@ -29,20 +30,8 @@ const RETRY_CODES: [i32; 8] = [
 /// Between a namespace and a name in it (Apache `NamespaceUtil.NAMESPACE_SEPARATOR`).
 const NAMESPACE_SEPARATOR: char = '%';
 
-/// Topics that belong to RocketMQ, not to a namespace (Apache `TopicValidator.SYSTEM_TOPIC_SET`).
-const SYSTEM_TOPICS: [&str; 9] = [
-    "TBW102",
-    "SCHEDULE_TOPIC_XXXX",
-    "BenchmarkTest",
-    "RMQ_SYS_TRANS_HALF_TOPIC",
-    "RMQ_SYS_TRACE_TOPIC",
-    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-    "TRANS_CHECK_MAX_TIME_TOPIC",
-    "SELF_TEST_TOPIC",
-    "OFFSET_MOVED_EVENT",
-];
-const SYSTEM_PREFIX: &str = "rmq_sys_";
-const GROUP_PREFIXES: [&str; 2] = ["%RETRY%", "%DLQ%"];
+/// What goes before a namespace in the name of a topic of a group.
+const GROUP_PREFIXES: [&str; 2] = [RETRY_PREFIX, DLQ_PREFIX];
 
 /// No group of a user's (Apache `MixAll.DEFAULT_PRODUCER_GROUP`).
 const DEFAULT_PRODUCER: &str = "DEFAULT_PRODUCER";
@@ -249,7 +238,7 @@ impl ProducerOptions {
             compression: Some(Compression::default()),
             max_message_bytes: 4 * 1024 * 1024,
             default_queues: 4,
-            create_topic_key: "TBW102".to_owned(),
+            create_topic_key: TEMPLATE_TOPIC.to_owned(),
             retry_codes: RETRY_CODES.to_vec(),
             latency_fault: false,
             fault_schedule: Schedule::default(),

@@ -28,8 +28,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Where traces go by default (Apache `TopicValidator.RMQ_SYS_TRACE_TOPIC`).
-pub const TRACE_TOPIC: &str = "RMQ_SYS_TRACE_TOPIC";
 /// Apache `AsyncTraceDispatcher`: contexts that wait, contexts and bytes of a message, longest wait.
 const LIST: usize = 2048;
 /// Bytes of contexts that wait: the context of a full batch has the ids of a thousand messages.

@@ -4,15 +4,10 @@
 use crate::select::OnBroker;
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::body::{Body, TopicRouteData};
+use pyrmq_remoting::names::{PERM_READ, PERM_WRITE};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bit of a topic's or broker's permission: consumers may read (Apache `PermName.PERM_READ`).
-pub const PERM_READ: i32 = 4;
-/// Producers may write (Apache `PermName.PERM_WRITE`).
-pub const PERM_WRITE: i32 = 2;
-/// Clients may create other topics by it (Apache `PermName.PERM_INHERIT`).
-pub const PERM_INHERIT: i32 = 1;
 /// The broker id of a master (Apache `MixAll.MASTER_ID`).
 pub const MASTER_ID: i64 = 0;
 

@@ -2,6 +2,7 @@
 //! `SelectMessageQueueByHash`).
 
 use crate::fault::{Health, Healths, LatencyFaultTolerance};
+use pyrmq_remoting::message::java_hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Something that lies on a broker.
@@ -115,16 +116,9 @@ impl QueueSelector {
     }
 }
 
-/// Java's `String.hashCode`: keys of both kinds of client fall into the same queue.
-pub fn java_hash(key: &str) -> i32 {
-    key.encode_utf16().fold(0_i32, |hash, unit| {
-        hash.wrapping_mul(31).wrapping_add(i32::from(unit))
-    })
-}
-
 /// The place of a key among `count` queues, as Apache's hash selector computes it. `None` without queues.
 pub fn by_hash(key: &str, count: usize) -> Option<usize> {
-    by_number(java_hash(key).into(), count)
+    by_number(java_hash::hash(key).into(), count)
 }
 
 /// The place of a number (a Java `Integer` key, a random number) among `count` queues. `None` without queues.

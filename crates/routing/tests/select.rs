@@ -1,8 +1,9 @@
 //! Queue selection and latency fault tolerance.
 
 use proptest::prelude::*;
+use pyrmq_remoting::message::java_hash::hash as java_hash;
 use pyrmq_routing::fault::{LatencyFaultTolerance, Schedule};
-use pyrmq_routing::select::{QueueSelector, by_hash, by_number, java_hash};
+use pyrmq_routing::select::{QueueSelector, by_hash, by_number};
 use std::collections::HashMap;
 
 const QUEUES: [&str; 6] = ["a", "a", "a", "b", "b", "b"];

@@ -1,8 +1,8 @@
 //! When a delayed message is due: the entry of its queue carries that instead of a tag's hash (Apache
 //! `CommitLog.checkMessageAndReturnSize`, `ScheduleMessageService.computeDeliverTimestamp`).
 
-use crate::format::SCHEDULE_TOPIC;
 use pyrmq_remoting::message::properties::{Properties, names};
+use pyrmq_remoting::names::SCHEDULE_TOPIC;
 
 /// Apache's default `messageDelayLevel`.
 pub const DEFAULT_LEVELS: &str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";

@@ -26,8 +26,6 @@ pub(crate) const NUL_RECORDS: &str = "nulRecords";
 pub(crate) const LOCK: &str = "lock";
 /// Digits of a file name.
 const NAME_DIGITS: usize = 20;
-/// The topic whose consume queues hold delivery times instead of tag codes.
-pub(crate) const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 
 /// The name of the file whose first byte is at `offset`.
 pub(crate) fn file_name(offset: i64) -> String {

@@ -63,7 +63,7 @@ pub use error::StoreError;
 pub use fs::{Fs, RealFs};
 pub use message::{Arrival, Batch, BatchItem, Message, Stored};
 pub use options::{FlushDiskType, Options};
-pub use pop::{POPPED, REVIVE_TOPIC};
+pub use pop::POPPED;
 pub use pyrmq_remoting::message::Durability;
 pub use query::{Boundary, Found, Get, GetStatus, Got, KeyKind, KeyQuery, TagFilter};
 pub use stats::{Busy, Health, Stats};
@@ -71,4 +71,4 @@ pub use store::{OnArrival, OnDurable, OnHeldUp, OnStored, Store};
 #[cfg(debug_assertions)]
 #[doc(hidden)]
 pub use sync::schedule_by;
-pub use timer::{TIMER_QUEUE, TIMER_TOPIC, TimerOptions, TimerProgress, TimerStore, TimerUnit};
+pub use timer::{TIMER_QUEUE, TimerOptions, TimerProgress, TimerStore, TimerUnit};

@@ -9,11 +9,10 @@ use crate::error::StoreError;
 use crate::format::{CONSUME_QUEUE, UNIT, Unit};
 use crate::fs::{Context, Fs};
 use pyrmq_remoting::body::{Json, Key};
+use pyrmq_remoting::names::REVIVE_TOPIC;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Topics of check points begin with this; a cluster's name follows (Apache `PopAckConstants.REVIVE_TOPIC`).
-pub const REVIVE_TOPIC: &str = "rmq_sys_REVIVE_LOG_";
 const REVIVE_GROUP: &str = "CID_RMQ_SYS_REVIVE_GROUP";
 /// What such a store holds.
 pub const POPPED: &str = "POP messages in flight, which are not served yet (they must be acknowledged or returned by the broker that wrote them)";

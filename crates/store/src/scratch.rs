@@ -4,7 +4,7 @@
 use crate::consume_queue::ConsumeQueue;
 use crate::delay::delay_of;
 use crate::error::StoreError;
-use crate::format::{SCHEDULE_TOPIC, Unit, to_i64};
+use crate::format::{Unit, to_i64};
 use crate::key_index::{MessageKeys, TopicKeys};
 use crate::message::{Batch, Message, Stored};
 use crate::nul_records::may_look_torn;
@@ -12,6 +12,7 @@ use crate::options::Options;
 use crate::waiting_keys::{RecordKeys, WaitingKeys};
 use pyrmq_remoting::message::record::Patch;
 use pyrmq_remoting::message::{NewRecord, properties};
+use pyrmq_remoting::names::SCHEDULE_TOPIC;
 use std::ops::Range;
 use std::sync::Arc;
 

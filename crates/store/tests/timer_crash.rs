@@ -13,9 +13,10 @@ mod common;
 use common::message;
 use pyrmq_remoting::message::java_hash;
 use pyrmq_remoting::message::record::records;
+use pyrmq_remoting::names::TIMER_TOPIC;
 use pyrmq_store::{
-    Chore, Durability, Fs, Get, Options, Store, StoreError, TIMER_QUEUE, TIMER_TOPIC, TagFilter,
-    TimerProgress, TimerStore, TimerUnit,
+    Chore, Durability, Fs, Get, Options, Store, StoreError, TIMER_QUEUE, TagFilter, TimerProgress,
+    TimerStore, TimerUnit,
 };
 use pyrmq_testkit::sim::{Loss, Session, Swallow};
 use pyrmq_testkit::{Random, SimDisk};

@@ -10,9 +10,8 @@ mod common;
 use common::{message, props, real, small};
 use proptest::prelude::*;
 use pyrmq_remoting::clock;
-use pyrmq_store::{
-    FlushDiskType, Options, Store, StoreError, TIMER_QUEUE, TIMER_TOPIC, TimerStore, TimerUnit,
-};
+use pyrmq_remoting::names::TIMER_TOPIC;
+use pyrmq_store::{FlushDiskType, Options, Store, StoreError, TIMER_QUEUE, TimerStore, TimerUnit};
 use pyrmq_testkit::TempDir;
 use std::collections::BTreeMap;
 use std::fs;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyrmq import _core
 from pyrmq.admin import Admin
 from pyrmq.cli.arguments import add_name_server, parser
 from pyrmq.cli.output import print_rows
@@ -12,18 +13,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-# What brokers make for themselves (Apache `TopicValidator`, `TopicConfigManager`).
-_SYSTEM = {
-    "BenchmarkTest",
-    "OFFSET_MOVED_EVENT",
-    "RMQ_SYS_TRACE_TOPIC",
-    "RMQ_SYS_TRANS_HALF_TOPIC",
-    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-    "SCHEDULE_TOPIC_XXXX",
-    "SELF_TEST_TOPIC",
-    "TBW102",
-    "TRANS_CHECK_MAX_TIME_TOPIC",
-}
+# Prefixes of newer system topics and of the topics of groups (Apache `TopicValidator`, `MixAll`).
 _SYSTEM_STARTS = ("rmq_sys_", "%RETRY%", "%DLQ%")
 # The group that `pyrmq tail` looks with.
 _TOOLS = "TOOLS_CONSUMER"
@@ -108,7 +98,7 @@ def _system_names(admin: Admin) -> set[str]:
 
 
 def _is_system(topic: str, names: set[str]) -> bool:
-    return topic in _SYSTEM or topic in names or topic.startswith(_SYSTEM_STARTS)
+    return topic in _core.SYSTEM_TOPICS or topic in names or topic.startswith(_SYSTEM_STARTS)
 
 
 def _permission(bits: int) -> str:

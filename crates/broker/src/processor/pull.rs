@@ -18,6 +18,7 @@ use crate::state::topics::TopicConfig;
 use bytes::Bytes;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::PullMessageRequestHeader;
+use pyrmq_remoting::names::SYSTEM_GROUP_PREFIX;
 use pyrmq_remoting::net::{Peer, Processor, Reply};
 use pyrmq_remoting::{Command, Fields, clock};
 use pyrmq_store::{Get, GetStatus, Got, TagFilter};
@@ -52,7 +53,6 @@ const TOOL_GROUPS: [&str; 11] = [
     "CID_ONSAPI_PULL",
     "CID_SYS_RMQ_TRANS",
 ];
-const SYSTEM_GROUP_PREFIX: &str = "CID_RMQ_SYS_";
 
 /// A pull so many messages from its queue's end may need the disk.
 const OLD: i64 = 4096;

@@ -4,9 +4,9 @@
 //! are not built say 0.
 
 use super::Answer;
-use crate::admission::SCHEDULE_TOPIC;
 use crate::json;
 use crate::state::State;
+use pyrmq_remoting::names::SCHEDULE_TOPIC;
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
 use std::fmt::Display;

@@ -20,6 +20,7 @@ use pyrmq_remoting::codes::{request as request_code, response};
 use pyrmq_remoting::header::{HeadWriter, SendMessageRequestHeader};
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::{DURABILITY, Durability, batch, java_hash, sys_flag};
+use pyrmq_remoting::names::{HALF_TOPIC, is_retry};
 use pyrmq_remoting::net::{Peer, Processor, Reply};
 use pyrmq_store::{self as store, Batch, BatchItem, OnDurable, OnStored, StoreError, Stored};
 use std::cell::RefCell;
@@ -214,7 +215,7 @@ impl Send {
         let half = is_half(state, header, &known)?;
         refuse_unbuilt(header, &known)?;
         let mut delay_level = if half { 0 } else { known.delay_level };
-        let gives_up = admission::is_retry(&topic.name) && self.gives_up(request, header, &topic.name)?;
+        let gives_up = is_retry(&topic.name) && self.gives_up(request, header, &topic.name)?;
         if gives_up {
             topic = state.dead_letter_topic(admission::group_of_retry(header.topic))?;
             (queue_id, delay_level) = (0, 0);
@@ -241,7 +242,7 @@ impl Send {
         if half {
             transaction::half_properties(&mut text, unique_key.unwrap_or_default(), &topic.name, queue_id);
             sys_flag = sys_flag::with_transaction(sys_flag, 0);
-            (stored_topic, stored_queue) = (transaction::HALF_TOPIC, 0);
+            (stored_topic, stored_queue) = (HALF_TOPIC, 0);
         }
         let mut draft = Draft {
             topic: stored_topic,
@@ -270,7 +271,7 @@ impl Send {
             waits: self.waits(asked, &known),
             half,
             recall: due_ms
-                .filter(|_| !admission::is_retry(&topic.name))
+                .filter(|_| !is_retry(&topic.name))
                 .map(|due_ms| (Arc::clone(&topic), due_ms)),
         };
         let sent = self.sent(reply, answer, unique_key);
@@ -421,7 +422,7 @@ pub(crate) fn refuse_unbuilt(
 
 /// What a batch cannot carry (Apache `SendMessageProcessor.sendBatchMessage`, `MessageBatch`).
 fn refuse_in_batch(header: &SendMessageRequestHeader<'_>, known: &Known<'_>) -> Result<(), Refusal> {
-    let reason = if admission::is_retry(header.topic) {
+    let reason = if is_retry(header.topic) {
         "a batch cannot go to a retry topic"
     } else if known.delay_level > 0 || known.is_timer {
         "a batch cannot be delayed"

@@ -10,14 +10,14 @@ pub mod subscription;
 pub mod topics;
 pub mod version;
 
-use crate::admission::{self, PERM_READ, PERM_WRITE};
+use crate::admission;
 use crate::delay::Delays;
 use crate::error::{BrokerError, Refusal};
 use crate::hold::Hold;
 use crate::live::Live;
 use crate::options::Options;
 use crate::processor::properties;
-use crate::processor::transaction::{HALF_TOPIC, OP_TOPIC, Transactions};
+use crate::processor::transaction::Transactions;
 use crate::register::Announcements;
 use crate::stats::Stats;
 use crate::timer::Timers;
@@ -29,6 +29,7 @@ use offsets::Offsets;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{SendMessageRequestHeader, SharedFields};
 use pyrmq_remoting::message::id::UniqueIds;
+use pyrmq_remoting::names::{self, HALF_TOPIC, OP_HALF_TOPIC, PERM_READ, PERM_WRITE};
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::{FlushDiskType, Fs, Store, StoreError};
@@ -156,8 +157,8 @@ impl State {
         let timers = Timers::open(&store, fs)?;
         let (topics, _) = tables.topics.all();
         timers.refuse_popped(&store, topics.iter().map(|topic| topic.name.as_str()))?;
-        let done = |topic: &str| tables.offsets.get(admission::TRANSACTION_GROUP, topic, 0);
-        let transactions = Transactions::load(&store, done(HALF_TOPIC), done(OP_TOPIC))?;
+        let done = |topic: &str| tables.offsets.get(names::TRANSACTION_GROUP, topic, 0);
+        let transactions = Transactions::load(&store, done(HALF_TOPIC), done(OP_HALF_TOPIC))?;
         Ok(Self {
             transactions,
             topics: tables.topics,
@@ -264,7 +265,7 @@ impl State {
         if is_reached(limit, self.topics.count()) {
             return Err(Refusal::limit_reached(name, "autoCreateTopicLimit", limit));
         }
-        let unit = match (header.unit_mode, admission::is_retry(name)) {
+        let unit = match (header.unit_mode, names::is_retry(name)) {
             (false, _) => 0,
             (true, false) => 1,
             (true, true) => 2,
@@ -274,7 +275,7 @@ impl State {
                 .make_after(name, header.default_topic, header.default_topic_queue_nums, unit)?;
         let topic = match made {
             Some(topic) => topic,
-            None if admission::is_retry(name) => self.topics.get_or_put(name, || both_ways(name, 1, unit))?.0,
+            None if names::is_retry(name) => self.topics.get_or_put(name, || both_ways(name, 1, unit))?.0,
             None => return Err(Refusal::no_topic(name)),
         };
         tracing::info!(topic = name, queues = topic.write_queue_nums, peer = %peer.remote(), "made a topic for a send");

@@ -5,10 +5,10 @@
 use super::file::{self, ConfigFile};
 use super::others::Others;
 use super::version::DataVersion;
-use crate::admission::{PERM_INHERIT, PERM_READ, PERM_WRITE, SCHEDULE_TOPIC, TEMPLATE_TOPIC};
 use crate::error::{BrokerError, Refusal};
 use crate::options::Options;
 use pyrmq_remoting::hash::NameMap;
+use pyrmq_remoting::names::{self, PERM_INHERIT, PERM_READ, PERM_WRITE, SCHEDULE_TOPIC, TEMPLATE_TOPIC};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -145,7 +145,7 @@ impl Topics {
 
     /// Names that only the broker makes.
     pub fn is_system(&self, name: &str) -> bool {
-        self.system.contains(name) || name.starts_with("rmq_sys_")
+        self.system.contains(name) || name.starts_with(names::SYSTEM_PREFIX)
     }
 
     /// The system topics, sorted.
@@ -291,18 +291,18 @@ fn system_topics(options: &Options) -> Vec<TopicConfig> {
     let cluster = &options.broker_cluster_name;
     let broker = &options.broker_name;
     let mut topics = vec![
-        TopicConfig::new("SELF_TEST_TOPIC", 1, BOTH),
-        TopicConfig::new("BenchmarkTest", 1024, BOTH),
+        TopicConfig::new(names::SELF_TEST_TOPIC, 1, BOTH),
+        TopicConfig::new(names::BENCHMARK_TOPIC, 1024, BOTH),
         TopicConfig::new(cluster, 16, opened(options.cluster_topic_enable)),
         TopicConfig::new(broker, 1, opened(options.broker_topic_enable)),
-        TopicConfig::new("OFFSET_MOVED_EVENT", 1, BOTH),
+        TopicConfig::new(names::OFFSET_MOVED_TOPIC, 1, BOTH),
         TopicConfig::new(SCHEDULE_TOPIC, 18, BOTH),
         TopicConfig::new(&format!("{cluster}_REPLY_TOPIC"), 1, BOTH),
-        TopicConfig::new(&format!("{}{cluster}", pyrmq_store::REVIVE_TOPIC), 8, BOTH),
+        TopicConfig::new(&format!("{}{cluster}", names::REVIVE_TOPIC), 8, BOTH),
         TopicConfig::new(&format!("rmq_sys_SYNC_BROKER_MEMBER_{broker}"), 1, PERM_INHERIT),
-        TopicConfig::new("RMQ_SYS_TRANS_HALF_TOPIC", 1, BOTH),
-        TopicConfig::new("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1, BOTH),
-        TopicConfig::new("rmq_sys_wheel_timer", 1, BOTH),
+        TopicConfig::new(names::HALF_TOPIC, 1, BOTH),
+        TopicConfig::new(names::OP_HALF_TOPIC, 1, BOTH),
+        TopicConfig::new(names::TIMER_TOPIC, 1, BOTH),
     ];
     if options.auto_create_topic_enable {
         topics.push(TopicConfig::new(

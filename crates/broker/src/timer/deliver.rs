@@ -5,7 +5,8 @@ use crate::draft::copy_of;
 use crate::processor::properties;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::Record;
-use pyrmq_store::{Store, StoreError, Stored, TIMER_QUEUE, TIMER_TOPIC, TimerStore, TimerUnit};
+use pyrmq_remoting::names::TIMER_TOPIC;
+use pyrmq_store::{Store, StoreError, Stored, TIMER_QUEUE, TimerStore, TimerUnit};
 use std::collections::HashSet;
 use std::sync::Mutex;
 

@@ -22,9 +22,8 @@ pub(crate) use handle::Handle;
 
 use deliver::Job;
 use pyrmq_remoting::clock;
-use pyrmq_store::{
-    Durability, Fs, Store, StoreError, TIMER_QUEUE, TIMER_TOPIC, TimerOptions, TimerProgress, TimerStore,
-};
+use pyrmq_remoting::names::TIMER_TOPIC;
+use pyrmq_store::{Durability, Fs, Store, StoreError, TIMER_QUEUE, TimerOptions, TimerProgress, TimerStore};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

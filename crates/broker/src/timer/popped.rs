@@ -3,7 +3,8 @@
 use super::Timers;
 use crate::scan::has_record;
 use pyrmq_remoting::message::java_hash;
-use pyrmq_store::{POPPED, REVIVE_TOPIC, Store, StoreError, TIMER_QUEUE, TIMER_TOPIC};
+use pyrmq_remoting::names::{REVIVE_TOPIC, TIMER_TOPIC};
+use pyrmq_store::{POPPED, Store, StoreError, TIMER_QUEUE};
 
 impl Timers {
     /// Refuses a store that has some. `topics`: every topic by name; the timer's log knows only their hashes.

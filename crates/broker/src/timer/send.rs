@@ -6,7 +6,8 @@ use crate::error::Refusal;
 use crate::processor::properties;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::codes::response;
-use pyrmq_store::{TIMER_QUEUE, TIMER_TOPIC};
+use pyrmq_remoting::names::TIMER_TOPIC;
+use pyrmq_store::TIMER_QUEUE;
 
 impl Timers {
     /// Sends a message by way of the timer if its properties ask for a moment ahead. Says which step it waits for.

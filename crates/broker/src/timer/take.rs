@@ -3,9 +3,8 @@
 use super::{Timers, Work, lock};
 use crate::processor::properties;
 use pyrmq_remoting::message::{Record, java_hash, record};
-use pyrmq_store::{
-    Get, Store, StoreError, TIMER_QUEUE, TIMER_TOPIC, TagFilter, TimerOptions, TimerStore, TimerUnit,
-};
+use pyrmq_remoting::names::TIMER_TOPIC;
+use pyrmq_store::{Get, Store, StoreError, TIMER_QUEUE, TagFilter, TimerOptions, TimerStore, TimerUnit};
 use std::sync::Mutex;
 
 const READ_COUNT: usize = 1024;

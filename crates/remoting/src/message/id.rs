@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 const LONGEST: usize = 28;
 
-/// The two digits of each byte.
-const PAIRS: [[u8; 2]; 256] = {
+/// The two upper-case hex digits of each byte.
+pub static HEX_PAIRS: [[u8; 2]; 256] = {
     let mut pairs = [[0; 2]; 256];
     let mut byte = 0;
     while byte < 256 {
@@ -51,7 +51,7 @@ impl Digits {
         let rest = self.text.get_mut(self.length..).unwrap_or_default();
         let (places, _) = rest.as_chunks_mut::<2>();
         for (place, byte) in places.iter_mut().zip(bytes) {
-            *place = PAIRS[usize::from(byte)];
+            *place = HEX_PAIRS[usize::from(byte)];
         }
         self.length += 2 * N;
     }

@@ -3,9 +3,10 @@
 use super::published::keep_zone;
 use super::writer::announced;
 use super::{BrokerKey, Table};
-use crate::route::{PERM_READ, PERM_WRITE};
+
 use bytes::Bytes;
 use pyrmq_remoting::body::{BrokerData, ClusterInfo, DataVersion, QueueData, Style, TopicRouteData};
+use pyrmq_remoting::names::{PERM_READ, PERM_WRITE};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

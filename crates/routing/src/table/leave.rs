@@ -4,7 +4,8 @@
 use super::published::Live;
 use super::writer::Writer;
 use super::{BrokerKey, MinIdChange, Table};
-use crate::route::{MASTER_ID, PERM_WRITE};
+use crate::route::MASTER_ID;
+use pyrmq_remoting::names::PERM_WRITE;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -13,11 +13,12 @@
 
 use super::encoded::{Cache, Encoded};
 use super::{BrokerKey, Settings};
-use crate::route::{MASTER_ID, PERM_WRITE};
+use crate::route::MASTER_ID;
 use bytes::Bytes;
 use pyrmq_remoting::body::{
     Body, BrokerData, DataVersion, KVTable, QueueData, Style, TopicQueueMappingInfo, TopicRouteData,
 };
+use pyrmq_remoting::names::PERM_WRITE;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

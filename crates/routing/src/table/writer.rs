@@ -4,8 +4,9 @@ use super::published::{Live, Published, Row, Seat, Shown};
 use super::{
     AnnouncedTopic, BrokerKey, DEFAULT_TIMEOUT_MS, MinIdChange, News, RegisterError, Registered, Registration,
 };
-use crate::route::{MASTER_ID, PERM_WRITE};
+use crate::route::MASTER_ID;
 use pyrmq_remoting::body::{BrokerData, QueueData};
+use pyrmq_remoting::names::PERM_WRITE;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

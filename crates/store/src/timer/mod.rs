@@ -29,8 +29,6 @@ use std::path::Path;
 use std::sync::Arc;
 use wheel::{Slot, WINDOW_SLOTS, Wheel};
 
-/// Where timer messages wait (Apache `TimerMessageStore.TIMER_TOPIC`).
-pub const TIMER_TOPIC: &str = "rmq_sys_wheel_timer";
 /// Its only queue.
 pub const TIMER_QUEUE: i32 = 0;
 

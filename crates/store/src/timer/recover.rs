@@ -6,10 +6,11 @@
 //! 3. Reading the topic goes on behind the message of the newest unit, or where the checkpoint says, whichever is later.
 
 use super::log::{TimerUnit, UNIT_I64};
-use super::{TIMER_QUEUE, TIMER_TOPIC, TimerStore};
+use super::{TIMER_QUEUE, TimerStore};
 use crate::error::StoreError;
 use crate::store::Store;
 use pyrmq_remoting::message::{Record, java_hash};
+use pyrmq_remoting::names::TIMER_TOPIC;
 use std::collections::BTreeSet;
 
 pub(super) fn recover(timers: &mut TimerStore, store: &Store) -> Result<(), StoreError> {

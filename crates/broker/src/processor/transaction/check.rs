@@ -9,9 +9,9 @@
 //! ```
 
 use super::{
-    GIVEN_UP_TOPIC, GROUP, HALF_TOPIC, OP_TOPIC, Open, QUEUE, is_committed, properties, read, write_op,
+    GROUP, HALF_TOPIC, OP_HALF_TOPIC, Open, QUEUE, TRANS_CHECK_MAX_TIME_TOPIC, is_committed, properties,
+    read, write_op,
 };
-use crate::admission::{PERM_READ, PERM_WRITE};
 use crate::draft::copy_of;
 use crate::state::State;
 use crate::state::topics::TopicConfig;
@@ -20,6 +20,7 @@ use pyrmq_remoting::command::FLAG_ONEWAY;
 use pyrmq_remoting::header::transaction::CheckTransactionStateRequestHeader;
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::{NewRecord, Record, record};
+use pyrmq_remoting::names::{PERM_READ, PERM_WRITE};
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::{StoreError, Stored};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -83,7 +84,7 @@ fn note_progress(state: &State, from: i64, place: i64) {
         state.offsets.commit(GROUP, HALF_TOPIC, QUEUE, place);
     }
     if let Some(done) = done {
-        state.offsets.commit(GROUP, OP_TOPIC, QUEUE, done);
+        state.offsets.commit(GROUP, OP_HALF_TOPIC, QUEUE, done);
     }
 }
 
@@ -174,21 +175,24 @@ fn write_again(
 
 /// Nobody ends it: keeps it where an operator finds it.
 fn give_up(state: &State, half: &Record<'_>, id: &str, checks: i32) -> Result<(), StoreError> {
-    let make = || TopicConfig::new(GIVEN_UP_TOPIC, 1, PERM_READ | PERM_WRITE);
-    match state.topics.get_or_put(GIVEN_UP_TOPIC, make) {
+    let make = || TopicConfig::new(TRANS_CHECK_MAX_TIME_TOPIC, 1, PERM_READ | PERM_WRITE);
+    match state.topics.get_or_put(TRANS_CHECK_MAX_TIME_TOPIC, make) {
         Ok((_, false)) => {}
         Ok((_, true)) => state.announcements.changed(),
-        Err(refusal) => tracing::warn!(reason = refusal.remark, "cannot make {GIVEN_UP_TOPIC}"),
+        Err(refusal) => tracing::warn!(
+            reason = refusal.remark,
+            "cannot make {TRANS_CHECK_MAX_TIME_TOPIC}"
+        ),
     }
     let text = half.properties.as_str().unwrap_or_default();
     state
         .store
-        .put_accepted(&copy_of(half, GIVEN_UP_TOPIC, QUEUE, text))?;
+        .put_accepted(&copy_of(half, TRANS_CHECK_MAX_TIME_TOPIC, QUEUE, text))?;
     state.transactions.tables().open.remove(id);
     tracing::warn!(
         id,
         checks,
-        "a transaction was given up, its message is in {GIVEN_UP_TOPIC}"
+        "a transaction was given up, its message is in {TRANS_CHECK_MAX_TIME_TOPIC}"
     );
     Ok(())
 }

@@ -21,22 +21,19 @@ pub(crate) use end::end;
 pub(crate) use resume::resume;
 
 use super::properties;
-use crate::admission::{SCHEDULE_TOPIC, TRANSACTION_GROUP as GROUP};
 use crate::error::Refusal;
 use crate::scan::has_record;
 use crate::state::State;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, java_hash, record, sys_flag};
-use pyrmq_store::{Boundary, Get, KeyKind, KeyQuery, Message, Store, StoreError, TIMER_TOPIC, TagFilter};
+use pyrmq_remoting::names::TIMER_TOPIC;
+use pyrmq_remoting::names::{
+    HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, TRANSACTION_GROUP as GROUP,
+};
+use pyrmq_store::{Boundary, Get, KeyKind, KeyQuery, Message, Store, StoreError, TagFilter};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Where halves lie (Apache `TopicValidator.RMQ_SYS_TRANS_HALF_TOPIC`).
-pub(crate) const HALF_TOPIC: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
-/// Where their ends lie (Apache `TopicValidator.RMQ_SYS_TRANS_OP_HALF_TOPIC`).
-pub(crate) const OP_TOPIC: &str = "RMQ_SYS_TRANS_OP_HALF_TOPIC";
-/// Where halves go that nobody ends (Apache `TopicValidator.RMQ_SYS_TRANS_CHECK_MAX_TIME_TOPIC`).
-const GIVEN_UP_TOPIC: &str = "TRANS_CHECK_MAX_TIME_TOPIC";
 /// Apache writes to one queue only.
 const QUEUE: i32 = 0;
 /// Tag of an op message (Apache `TransactionalMessageUtil.REMOVE_TAG`).
@@ -89,8 +86,8 @@ impl Transactions {
     ) -> Result<Self, StoreError> {
         let mut tables = Tables::default();
         let half_from = half_from.unwrap_or(0).max(store.min_offset(HALF_TOPIC, QUEUE));
-        let op_from = op_from.unwrap_or(0).max(store.min_offset(OP_TOPIC, QUEUE));
-        each(store, OP_TOPIC, op_from, |record| {
+        let op_from = op_from.unwrap_or(0).max(store.min_offset(OP_HALF_TOPIC, QUEUE));
+        each(store, OP_HALF_TOPIC, op_from, |record| {
             let text = std::str::from_utf8(record.body).unwrap_or_default();
             let places = text
                 .split(',')
@@ -174,7 +171,7 @@ fn write_op(state: &State, place: i64) -> Result<(), StoreError> {
     properties::append(&mut text, "TAGS", REMOVE_TAG);
     properties::append(&mut text, "WAIT", "true");
     let stored = state.store.put(&Message {
-        topic: OP_TOPIC,
+        topic: OP_HALF_TOPIC,
         queue_id: QUEUE,
         flag: 0,
         sys_flag: 0,

@@ -1,6 +1,6 @@
 //! A transaction that was given up is asked about again: request 323 (Apache `resumeCheckHalfMessage`).
 
-use super::{GIVEN_UP_TOPIC, HALF_TOPIC, Open, QUEUE, check, internal};
+use super::{HALF_TOPIC, Open, QUEUE, TRANS_CHECK_MAX_TIME_TOPIC, check, internal};
 use crate::draft::copy_of;
 use crate::error::Refusal;
 use crate::processor::Answer;
@@ -17,7 +17,7 @@ pub(crate) fn resume(state: &State, request: &Command, _: &Peer) -> Answer {
     let header = ResumeCheckHalfMessageRequestHeader::decode(&request.fields)?;
     let at: OffsetId = header.msg_id.unwrap_or_default().parse()?;
     let missing = || {
-        let text = format!("no message of {GIVEN_UP_TOPIC} has this id");
+        let text = format!("no message of {TRANS_CHECK_MAX_TIME_TOPIC} has this id");
         Refusal::new(response::QUERY_NOT_FOUND, text)
     };
     let bytes = state
@@ -26,7 +26,7 @@ pub(crate) fn resume(state: &State, request: &Command, _: &Peer) -> Answer {
         .map_err(|error| internal(&error))?
         .ok_or_else(missing)?;
     let half = Record::decode(&bytes)?;
-    if half.topic != GIVEN_UP_TOPIC {
+    if half.topic != TRANS_CHECK_MAX_TIME_TOPIC {
         return Err(missing());
     }
     let id = half.properties.get("UNIQ_KEY").ok_or_else(missing)?;

@@ -1,0 +1,83 @@
+//! Names that every RocketMQ server and client agrees on: system topics, prefixes, permission bits, legal characters
+//! (Apache `TopicValidator`, `MixAll`, `PermName`).
+
+/// Prefix of a group's retry topic (Apache `MixAll.RETRY_GROUP_TOPIC_PREFIX`).
+pub const RETRY_PREFIX: &str = "%RETRY%";
+/// Prefix of a group's dead-letter topic (Apache `MixAll.DLQ_GROUP_TOPIC_PREFIX`).
+pub const DLQ_PREFIX: &str = "%DLQ%";
+/// Prefix of the system topics that newer versions added (Apache `TopicValidator.SYSTEM_TOPIC_PREFIX`).
+pub const SYSTEM_PREFIX: &str = "rmq_sys_";
+
+/// Template of automatically created topics (Apache `TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC`).
+pub const TEMPLATE_TOPIC: &str = "TBW102";
+/// Where messages of delay levels wait, one queue for each level.
+pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
+/// Where timer messages wait (Apache `TimerMessageStore.TIMER_TOPIC`).
+pub const TIMER_TOPIC: &str = "rmq_sys_wheel_timer";
+/// Prefix of the topic of POP check points and acknowledgements (Apache `PopAckConstants.REVIVE_TOPIC`).
+pub const REVIVE_TOPIC: &str = "rmq_sys_REVIVE_LOG_";
+/// Transactional messages that are not yet committed.
+pub const HALF_TOPIC: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
+/// Which transactional messages were committed or rolled back.
+pub const OP_HALF_TOPIC: &str = "RMQ_SYS_TRANS_OP_HALF_TOPIC";
+/// Transactional messages whose producer never answered.
+pub const TRANS_CHECK_MAX_TIME_TOPIC: &str = "TRANS_CHECK_MAX_TIME_TOPIC";
+/// Message traces.
+pub const TRACE_TOPIC: &str = "RMQ_SYS_TRACE_TOPIC";
+/// Apache's self test.
+pub const SELF_TEST_TOPIC: &str = "SELF_TEST_TOPIC";
+/// Apache's benchmark.
+pub const BENCHMARK_TOPIC: &str = "BenchmarkTest";
+/// Events of moved consumer offsets, a leftover of 3.x.
+pub const OFFSET_MOVED_TOPIC: &str = "OFFSET_MOVED_EVENT";
+
+/// Topics that RocketMQ itself uses (Apache `TopicValidator.SYSTEM_TOPIC_SET`).
+pub const SYSTEM_TOPICS: [&str; 9] = [
+    TEMPLATE_TOPIC,
+    SCHEDULE_TOPIC,
+    BENCHMARK_TOPIC,
+    HALF_TOPIC,
+    TRACE_TOPIC,
+    OP_HALF_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    SELF_TEST_TOPIC,
+    OFFSET_MOVED_TOPIC,
+];
+/// Topics that clients must not send to (Apache `TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET`).
+pub const NOT_ALLOWED_SEND_TOPICS: [&str; 6] = [
+    SCHEDULE_TOPIC,
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    SELF_TEST_TOPIC,
+    OFFSET_MOVED_TOPIC,
+];
+
+/// Prefix of the groups of brokers and tools (Apache `MixAll.CID_RMQ_SYS_PREFIX`).
+pub const SYSTEM_GROUP_PREFIX: &str = "CID_RMQ_SYS_";
+/// Group whose offsets say how far transactions are done (Apache `TransactionalMessageUtil`).
+pub const TRANSACTION_GROUP: &str = "CID_RMQ_SYS_TRANS";
+
+/// Longest name of an ordinary topic, in bytes (Apache `TopicValidator.TOPIC_MAX_LENGTH`).
+pub const TOPIC_LIMIT: usize = 127;
+
+/// Permission bit: may be read (Apache `PermName.PERM_READ`).
+pub const PERM_READ: i32 = 4;
+/// Permission bit: may be written.
+pub const PERM_WRITE: i32 = 2;
+/// Permission bit: new topics may be created after this one.
+pub const PERM_INHERIT: i32 = 1;
+
+/// True for a name that is not empty and has only Apache's characters: `a-z A-Z 0-9 % | _ -`.
+pub fn is_legal(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(is_legal_byte)
+}
+
+fn is_legal_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'%' | b'|' | b'_' | b'-')
+}
+
+/// True for a group's retry topic.
+pub fn is_retry(topic: &str) -> bool {
+    topic.starts_with(RETRY_PREFIX)
+}
