@@ -9,11 +9,12 @@ import pytest
 
 from pyrmq import ClosedError
 from pyrmq.aio.room import Room
+from pyrmq.errors import QueueFull
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-FAR = 1e9
+FAR = 60.0
 
 
 class Gate:
@@ -25,7 +26,7 @@ class Gate:
         self.asked = 0
         self.tries = 0
         self._told: list[asyncio.Future[None]] = []
-        self.room = Room(self._ask, lambda: self.most - len(self.inside))
+        self.room = Room(self._ask, lambda: self.most - len(self.inside), lambda _: QueueFull())
 
     def _ask(self, _: int) -> asyncio.Future[None]:
         self.asked += 1
@@ -33,19 +34,22 @@ class Gate:
         self._told.append(future)
         return future
 
-    async def send(self, number: int, deadline: float = FAR) -> bool:
+    async def send(self, number: int, seconds: float = FAR) -> bool:
         """As a producer does: in its turn, until there is room or the time is over."""
-        ticket = self.room.ticket()
-        if self.room.waiting:
-            await self.room.turn(ticket, 1, deadline)
-        while True:
+        loop = asyncio.get_running_loop()
+
+        def come_in() -> asyncio.Future[None]:
             self.tries += 1
-            if len(self.inside) < self.most:
-                self.inside.append(number)
-                return True
-            if asyncio.get_running_loop().time() >= deadline:
-                return False
-            await self.room.turn(ticket, 1, deadline)
+            if len(self.inside) >= self.most:
+                raise QueueFull
+            self.inside.append(number)
+            return loop.create_future()
+
+        try:
+            await self.room.enter(come_in, 1, loop.time(), seconds)
+        except QueueFull:
+            return False
+        return True
 
     async def leave(self) -> list[int]:
         """Let all out; who waits hears of it."""
@@ -100,10 +104,9 @@ def test_who_is_woken_in_vain_keeps_its_place() -> None:
 def test_cancelled_and_late_ones_hold_up_nobody() -> None:
     async def main() -> None:
         gate = Gate(1)
-        loop = asyncio.get_running_loop()
         first = asyncio.create_task(gate.send(0))
         cancelled = asyncio.create_task(gate.send(1))
-        late = asyncio.create_task(gate.send(2, loop.time() + 0.01))
+        late = asyncio.create_task(gate.send(2, 0.01))
         last = asyncio.create_task(gate.send(3))
         await asyncio.sleep(0)
         cancelled.cancel()
@@ -123,9 +126,16 @@ def test_a_question_that_fails_ends_the_wait_of_all() -> None:
             await asyncio.sleep(0)
             raise ClosedError("closed")
 
-        room = Room(closed, lambda: 0)
-        waits = [asyncio.create_task(room.turn(room.ticket(), 1, FAR)) for _ in range(3)]
-        await asyncio.gather(*waits)
+        errors = [QueueFull("full"), *[ClosedError("closed")] * 3]
+
+        def call() -> asyncio.Future[None]:
+            raise errors.pop(0)
+
+        room = Room(closed, lambda: 0, lambda _: QueueFull())
+        began = asyncio.get_running_loop().time()
+        waits = [asyncio.create_task(room.enter(call, 1, began, 60)) for _ in range(3)]
+        ended = await asyncio.gather(*waits, return_exceptions=True)
+        assert [type(error) for error in ended] == [ClosedError] * 3
         assert not room.waiting
 
     run(main())

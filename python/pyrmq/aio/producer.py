@@ -262,26 +262,9 @@ class Producer(ConfiguredProducer):
             wait,
         )
         plain = not (keys or tags or properties or sharding_key) and when == 0
-        limits = (most_bytes(body, plain=plain), began, timeout)
-        return await self._with_room(limits, lambda: self._gathering.offer(soon, *arguments))
-
-    async def _with_room(
-        self, limits: tuple[int, float, float | None], call: Callable[[], asyncio.Future[Any]]
-    ) -> asyncio.Future[Any]:
-        """Make a call once its bytes have room; `limits`: bytes, when its time began, time-out."""
-        size, began, timeout = limits
         seconds = self._options.send_timeout if timeout is None else timeout
-        loop, room = asyncio.get_running_loop(), self._room
-        ticket, deadline = room.ticket(), began + seconds
-        if room.waiting:
-            await room.turn(ticket, size, deadline)
-        while True:
-            try:
-                return call()
-            except QueueFull:
-                if loop.time() >= deadline:
-                    raise self._gathering.full(milliseconds("timeout", seconds)) from None
-            await room.turn(ticket, size, deadline)
+        offer = partial(self._gathering.offer, soon, *arguments)
+        return await self._room.enter(offer, most_bytes(body, plain=plain), began, seconds)
 
     async def _hooked(
         self,
@@ -320,9 +303,13 @@ class Producer(ConfiguredProducer):
 
     def _new_room(self) -> Room:
         # What it calls holds the native parts, not this producer: that must be free to go.
-        core, call, room_to = self._core, self._outcomes.call, self._gathering.room_to
+        core, call, gathering = self._core, self._outcomes.call, self._gathering
         most = self._options.max_in_flight
-        return Room(lambda size: call(room_to, size), lambda: most - core.in_flight())
+        return Room(
+            lambda size: call(gathering.room_to, size),
+            lambda: most - core.in_flight(),
+            gathering.full,
+        )
 
     def _soon_of(self, loop: asyncio.AbstractEventLoop) -> _core.Soon:
         soon = self._soon
@@ -375,12 +362,14 @@ class Producer(ConfiguredProducer):
 
         async def whole() -> list[SendResult]:
             loop, call = asyncio.get_running_loop(), self._outcomes.call
-            limits = (1, loop.time(), timeout)  # one message: the whole list is in memory anyway
+            began = loop.time()
+            seconds = self._options.send_timeout if timeout is None else timeout
             place, left = await self._place_of(topic, queue, wait)
             self._soon_of(loop)
             to = (topic, messages, extras, place, batch_bytes, left, inner)
             send = partial(call, self._gathering.send_batch_to, *to)
-            return all_sent(topic, await (await self._with_room(limits, send)))
+            # Room for one byte will do: the whole list is in memory anyway.
+            return all_sent(topic, await (await self._room.enter(send, 1, began, seconds)))
 
         if sending is None:
             return await whole()
