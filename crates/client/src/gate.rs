@@ -99,7 +99,7 @@ impl InLine<'_> {
             let mut state = self.gate.state();
             self.entered = if !state.has(self.number) {
                 true
-            } else if self.gate.admit(&mut state, self.messages, self.bytes) {
+            } else if self.gate.admit(&mut state.used, self.messages, self.bytes) {
                 state.remove(self.number);
                 true
             } else {
@@ -119,10 +119,16 @@ impl Drop for InLine<'_> {
     }
 }
 
-#[derive(Default)]
-struct State {
+/// What is on its way.
+#[derive(Debug, Default)]
+struct Used {
     messages: usize,
     bytes: usize,
+}
+
+#[derive(Default)]
+struct State {
+    used: Used,
     // In the order in which they came.
     line: Vec<Waiting>,
     last_number: u64,
@@ -157,8 +163,7 @@ impl State {
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("State")
-            .field("messages", &self.messages)
-            .field("bytes", &self.bytes)
+            .field("used", &self.used)
             .finish_non_exhaustive()
     }
 }
@@ -176,14 +181,14 @@ impl Gate {
 
     /// Comes in if there is room.
     pub fn try_enter(&self, messages: usize, bytes: usize) -> bool {
-        self.admit(&mut self.state(), messages, bytes)
+        self.admit(&mut self.state().used, messages, bytes)
     }
 
     /// Comes in without being asked: what had left and is given back, or is in memory anyway.
     pub fn enter_anyway(&self, messages: usize, bytes: usize) {
         let mut state = self.state();
-        state.messages += messages;
-        state.bytes += bytes;
+        state.used.messages += messages;
+        state.used.bytes += bytes;
     }
 
     /// Comes in, or waits up to `slice` for room.
@@ -214,8 +219,8 @@ impl Gate {
     /// Leaves.
     pub fn leave(&self, messages: usize, bytes: usize) {
         let mut state = self.state();
-        state.messages = state.messages.saturating_sub(messages);
-        state.bytes = state.bytes.saturating_sub(bytes);
+        state.used.messages = state.used.messages.saturating_sub(messages);
+        state.used.bytes = state.used.bytes.saturating_sub(bytes);
         let told = self.told(&mut state);
         drop(state);
         for listener in told {
@@ -252,34 +257,27 @@ impl Gate {
         if state.line.is_empty() || !self.is_roomy(state) {
             return Vec::new();
         }
-        let (was_empty, window) = (state.messages == 0, self.window());
-        let (mut on_way, mut used) = (state.messages, state.bytes);
+        let State { line, used, .. } = state;
+        let was_empty = used.messages == 0;
         let holds = |waiting: &mut Waiting| match waiting.want {
             Want::Empty => was_empty,
-            Want::Room { bytes } => on_way == 0 || (on_way < window && used + bytes <= self.bytes),
-            Want::Entry { messages, bytes } => {
-                let fits = on_way == 0 || (on_way + messages <= window && used + bytes <= self.bytes);
-                if fits {
-                    (on_way, used) = (on_way + messages, used + bytes);
-                }
-                fits
-            }
+            Want::Room { bytes } => self.fits(used, 1, bytes),
+            Want::Entry { messages, bytes } => self.admit(used, messages, bytes),
         };
-        let told = state.line.extract_if(.., holds);
-        let told = told.map(|waiting| waiting.listener).collect();
-        (state.messages, state.bytes) = (on_way, used);
-        told
+        let told = line.extract_if(.., holds);
+        told.map(|waiting| waiting.listener).collect()
     }
 
     fn is_roomy(&self, state: &State) -> bool {
         let window = self.window();
-        state.messages == 0
-            || (state.messages <= window - window.div_ceil(4) && state.bytes <= self.bytes / 4 * 3)
+        let used = &state.used;
+        used.messages == 0
+            || (used.messages <= window - window.div_ceil(4) && used.bytes <= self.bytes / 4 * 3)
     }
 
     /// True without room for one more message.
     pub fn is_full(&self) -> bool {
-        !self.fits(&self.state(), 1, 1)
+        !self.fits(&self.state().used, 1, 1)
     }
 
     /// Threads and tasks that wait for room, or until nothing is on its way.
@@ -289,7 +287,7 @@ impl Gate {
 
     /// Bytes on their way.
     pub fn bytes(&self) -> usize {
-        self.state().bytes
+        self.state().used.bytes
     }
 
     /// A broker has too much to do: half of what is on its way may be.
@@ -298,7 +296,7 @@ impl Gate {
         if state.shrank.is_some_and(|(at, _)| now < at + SHRINK_AGAIN) {
             return;
         }
-        let used = self.window().min(state.messages.max(1));
+        let used = self.window().min(state.used.messages.max(1));
         let part = if state.shrank.is_none() {
             used / 4
         } else {
@@ -335,15 +333,15 @@ impl Gate {
 
     /// Messages on their way.
     pub fn waiting(&self) -> usize {
-        self.state().messages
+        self.state().used.messages
     }
 
     /// The error for one who found no room in that time.
     pub fn full(&self, waited: Duration) -> ClientError {
         let state = self.state();
         ClientError::TooManyInFlight(Full {
-            messages: state.messages,
-            bytes: state.bytes,
+            messages: state.used.messages,
+            bytes: state.used.bytes,
             window: self.window(),
             message_limit: self.messages,
             byte_limit: self.bytes,
@@ -363,16 +361,15 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn fits(&self, state: &State, messages: usize, bytes: usize) -> bool {
-        state.messages == 0
-            || (state.messages + messages <= self.window() && state.bytes + bytes <= self.bytes)
+    fn fits(&self, used: &Used, messages: usize, bytes: usize) -> bool {
+        used.messages == 0 || (used.messages + messages <= self.window() && used.bytes + bytes <= self.bytes)
     }
 
-    fn admit(&self, state: &mut State, messages: usize, bytes: usize) -> bool {
-        let fits = self.fits(state, messages, bytes);
+    fn admit(&self, used: &mut Used, messages: usize, bytes: usize) -> bool {
+        let fits = self.fits(used, messages, bytes);
         if fits {
-            state.messages += messages;
-            state.bytes += bytes;
+            used.messages += messages;
+            used.bytes += bytes;
         }
         fits
     }
