@@ -41,15 +41,14 @@ struct List {
     found: HashMap<String, Vec<SocketAddr>>,
 }
 
-/// What became of a round of questions.
-enum Round<T> {
-    Answered(T),
-    Failed {
-        tried: String,
-        unresolved: bool,
-        /// Why the last of the answers was of no use.
-        unusable: Option<ClientError>,
-    },
+/// Why a round of questions gave nothing.
+struct RoundFailed {
+    /// What each server that gave no answer failed with.
+    tried: String,
+    /// No server's name could be resolved.
+    unresolved: bool,
+    /// Why the last of the answers was of no use.
+    unusable: Option<ClientError>,
 }
 
 impl NameServers {
@@ -102,16 +101,12 @@ impl NameServers {
         }
         loop {
             let addresses = self.addresses();
-            let (tried, unresolved, unusable) = match self.go_round(&addresses, what, &command, &read).await {
-                Round::Answered(found) => return Ok(found),
-                Round::Failed {
-                    tried,
-                    unresolved,
-                    unusable,
-                } => (tried, unresolved, unusable),
+            let failed = match self.go_round(&addresses, what, &command, &read).await {
+                Ok(found) => return Ok(found),
+                Err(failed) => failed,
             };
             // What a server said tells more than that others are silent.
-            if let Some(error) = unusable {
+            if let Some(error) = failed.unusable {
                 return Err(error);
             }
             if !renewed {
@@ -122,8 +117,8 @@ impl NameServers {
             }
             return Err(ClientError::NameServers {
                 addresses: addresses.join(";"),
-                tried: self.list().missing.clone().unwrap_or(tried),
-                unresolved,
+                tried: self.list().missing.clone().unwrap_or(failed.tried),
+                unresolved: failed.unresolved,
             });
         }
     }
@@ -135,7 +130,7 @@ impl NameServers {
         what: &'static str,
         command: &Command,
         read: &impl Fn(Command, &str) -> Result<T, ClientError>,
-    ) -> Round<T> {
+    ) -> Result<T, RoundFailed> {
         let count = addresses.len();
         let first = self.current.load(Ordering::Relaxed);
         let (mut tried, mut unresolved, mut unusable) = (String::new(), 0, None);
@@ -152,7 +147,7 @@ impl NameServers {
                         if at > first {
                             self.current.store(at % count, Ordering::Relaxed);
                         }
-                        return Round::Answered(found);
+                        return Ok(found);
                     }
                     Err(error) => {
                         tracing::warn!(address, what, %error, "the answer of a name server is of no use");
@@ -169,11 +164,11 @@ impl NameServers {
                 }
             }
         }
-        Round::Failed {
+        Err(RoundFailed {
             tried,
             unresolved: count > 0 && unresolved == count,
             unusable,
-        }
+        })
     }
 
     /// Asks the address server, if there is one, and looks up the hosts. True when something is elsewhere now.
