@@ -194,8 +194,7 @@ impl Shared {
     fn read_from(self: &Arc<Self>, key: &Arc<QueueKey>, begin: i64, generation: u64) {
         {
             let mut state = self.state();
-            let queue = state.queues.get_mut(key);
-            let Some(queue) = queue.filter(|queue| queue.generation == generation) else {
+            let Some(queue) = state.queue(key, generation) else {
                 return;
             };
             tracing::info!(%key, begin, "queue taken");
@@ -214,8 +213,7 @@ impl Shared {
         };
         {
             let mut state = self.state();
-            let queue = state.queues.get_mut(key);
-            let Some(queue) = queue.filter(|queue| queue.generation == generation) else {
+            let Some(queue) = state.queue(key, generation) else {
                 return;
             };
             // What was fetched of the old one is handed out first.
@@ -237,11 +235,7 @@ impl Shared {
     /// Drops a queue whose start is not known: the next look at the shares tries again.
     fn forget(&self, key: &Arc<QueueKey>, generation: u64) {
         let mut state = self.state();
-        if state
-            .queues
-            .get(key)
-            .is_some_and(|queue| queue.generation == generation)
-        {
+        if state.queue(key, generation).is_some() {
             state.queues.remove(key);
         }
     }

@@ -301,6 +301,12 @@ impl State {
         Share::new(ahead_bytes, self.queues.len())
     }
 
+    /// A queue, unless it was given back or moved since it had this generation.
+    pub(crate) fn queue(&mut self, key: &QueueKey, generation: u64) -> Option<&mut Queue> {
+        let queue = self.queues.get_mut(key);
+        queue.filter(|queue| queue.generation == generation)
+    }
+
     fn take(
         &mut self,
         max: usize,
@@ -429,12 +435,9 @@ impl Shared {
             .map_err(|source| ClientError::net(WHAT, address.to_owned(), source))
             .and_then(|answer| read(address, answer));
         let mut state = self.state();
-        let Some(queue) = state.queues.get_mut(key) else {
+        let Some(queue) = state.queue(key, generation) else {
             return;
         };
-        if queue.generation != generation {
-            return;
-        }
         queue.pulling = false;
         let chunk = outcome.and_then(|(code, next_offset, body)| {
             if code == response::PULL_OFFSET_MOVED {
@@ -491,7 +494,7 @@ impl Shared {
             _ => false,
         };
         if matches!(&error, ClientError::Answer { code, .. } if *code == response::TOPIC_NOT_EXIST)
-            && let Some(queue) = self.state().queues.get_mut(key)
+            && let Some(queue) = self.state().queue(key, generation)
         {
             queue.is_gone = true;
         }
@@ -507,7 +510,7 @@ impl Shared {
         let shared = self.clone();
         let failures = {
             let mut state = self.state();
-            let Some(queue) = state.queues.get_mut(&key) else {
+            let Some(queue) = state.queue(&key, generation) else {
                 return;
             };
             queue.pulling = true;
@@ -520,12 +523,9 @@ impl Shared {
             }
             {
                 let mut state = shared.state();
-                let Some(queue) = state.queues.get_mut(&key) else {
+                let Some(queue) = state.queue(&key, generation) else {
                     return;
                 };
-                if queue.generation != generation {
-                    return;
-                }
                 queue.pulling = false;
                 if !queue.is_gone {
                     drop(state);
