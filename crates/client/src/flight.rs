@@ -212,7 +212,10 @@ impl Flight {
         let last = self.queue.as_ref().map(|queue| &*queue.broker);
         let queue = match self.shared.queue_for(&route, &self.draft, last, now) {
             Ok(queue) => queue,
-            Err(error) => return self.give_up(error, false),
+            Err(error) => {
+                self.shared.routes.suspect_missing(&self.draft.topic, &route);
+                return self.give_up(error, false);
+            }
         };
         self.attempts += 1;
         let wait = self.share_of(left, &route);

@@ -66,6 +66,8 @@ pub struct ClientOptions {
     pub request_timeout: Duration,
     /// How often a known route is asked for again. Apache `pollNameServerInterval`: 30 s.
     pub route_interval: Duration,
+    /// How long a route is kept that nobody uses. Kafka `metadata.max.idle.ms`: 5 min; Apache keeps it for good.
+    pub route_idle: Duration,
     /// How old the list of name servers may be. Apache `MQClientInstance.startScheduledTask`: 2 min.
     pub name_server_interval: Duration,
     /// How often brokers get a heartbeat. Apache `heartbeatBrokerInterval`: 30 s.
@@ -86,6 +88,7 @@ impl ClientOptions {
             namespace: String::new(),
             request_timeout: Duration::from_secs(3),
             route_interval: Duration::from_secs(30),
+            route_idle: Duration::from_mins(5),
             name_server_interval: Duration::from_mins(2),
             heartbeat_interval: Duration::from_secs(30),
             resolver: Arc::new(SystemResolver),

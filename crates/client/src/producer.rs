@@ -185,11 +185,11 @@ impl Producer {
             options.client.request_timeout,
         );
         let shutdown = Shutdown::new();
-        tracker.spawn(
-            routes
-                .clone()
-                .keep_fresh(options.client.route_interval, shutdown.clone()),
-        );
+        tracker.spawn(routes.clone().keep_fresh(
+            options.client.route_interval,
+            options.client.route_idle,
+            shutdown.clone(),
+        ));
         tracker.spawn(
             heartbeat
                 .clone()
@@ -380,7 +380,8 @@ impl Producer {
     pub async fn send_oneway(&self, draft: Draft) -> Result<(), ClientError> {
         let time = self.shared.options.send_timeout;
         let route = self.shared.routes.get_within(&draft.topic, time).await?;
-        let queue = self.shared.queue_for(&route, &draft, None, Instant::now())?;
+        let queue = self.shared.queue_for(&route, &draft, None, Instant::now());
+        let queue = queue.inspect_err(|_| self.shared.routes.suspect_missing(&draft.topic, &route))?;
         let command = self.shared.command(&draft, &queue);
         self.shared
             .client

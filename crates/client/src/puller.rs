@@ -134,11 +134,15 @@ impl Puller {
             tracker,
         });
         let every = &shared.options.client;
-        let (route_interval, beat_interval) = (every.route_interval, every.heartbeat_interval);
+        let (route_interval, route_idle) = (every.route_interval, every.route_idle);
+        let beat_interval = every.heartbeat_interval;
         let stop = || shared.shutdown.clone();
-        shared
-            .tracker
-            .spawn(shared.routes.clone().keep_fresh(route_interval, stop()));
+        shared.tracker.spawn(
+            shared
+                .routes
+                .clone()
+                .keep_fresh(route_interval, route_idle, stop()),
+        );
         shared
             .tracker
             .spawn(shared.heartbeat.clone().keep_alive(beat_interval, stop()));

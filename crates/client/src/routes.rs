@@ -14,10 +14,10 @@ use pyrmq_remoting::net::{Shutdown, Tracker};
 use pyrmq_routing::fault::{Healths, LatencyFaultTolerance};
 use pyrmq_routing::route::{MASTER_ID, Published, Route};
 use pyrmq_routing::select::QueueSelector;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -27,6 +27,9 @@ const FIND_AGAIN: u32 = 10;
 /// Further looks of a producer at a topic that nobody has or may create, and the pause between them.
 const REGISTERING: u32 = 4;
 const REGISTERING_PAUSE: Duration = Duration::from_millis(50);
+
+/// Routes that are kept although nobody uses them.
+const IDLE_KEPT: usize = 1024;
 
 /// What happens when a topic is unknown.
 #[derive(Debug, Clone)]
@@ -50,6 +53,8 @@ pub struct TopicRoute {
     pub guessed: bool,
     /// Whose turn it is; kept when the route is asked for again.
     pub selector: Arc<QueueSelector>,
+    /// How often the route was refreshed since it was last used; kept, too.
+    idle: Arc<AtomicU32>,
     /// What the headers of all messages to this topic share, as it travels; written by the first of them.
     pub(crate) shared_fields: OnceLock<Vec<u8>>,
 }
@@ -63,8 +68,16 @@ impl TopicRoute {
             route: Arc::new(route),
             guessed,
             selector: Arc::new(QueueSelector::new(crate::random(1 << 16))),
+            idle: Arc::default(),
             shared_fields: OnceLock::new(),
         }
+    }
+
+    /// Whether its messages may go to more than one broker.
+    pub(crate) fn has_several_brokers(&self) -> bool {
+        let queues = &self.published.queues;
+        let first = queues.first().map(|queue| &queue.broker);
+        queues.iter().any(|queue| Some(&queue.broker) != first)
     }
 
     /// Why no queue of the topic can be written.
@@ -74,7 +87,7 @@ impl TopicRoute {
             topic: topic.to_owned(),
             what: "write to",
             reason: if !self.published.queues.is_empty() {
-                "the queue that was asked for is not among its writable queues"
+                "the queue that was asked for is not among its writable queues (its broker may be away)"
             } else if queues.is_empty() {
                 "its route is empty"
             } else if queues.iter().all(|queues| queues.perm & PERM_WRITE == 0) {
@@ -172,8 +185,18 @@ impl Routes {
 
     /// What is known now, without asking.
     pub fn known(&self, topic: &str) -> Option<Arc<TopicRoute>> {
-        let known = self.shared.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.get(topic).cloned()
+        let route = self.shared.known().get(topic).cloned();
+        if let Some(route) = &route
+            && route.idle.load(Ordering::Relaxed) > 0
+        {
+            route.idle.store(0, Ordering::Relaxed);
+        }
+        route
+    }
+
+    /// Topics whose route is known.
+    pub fn count(&self) -> usize {
+        self.shared.known().len()
     }
 
     /// Calls back with what is known (at once), else with what the name servers say until `by`. Callbacks of one
@@ -271,6 +294,14 @@ impl Routes {
         }
     }
 
+    /// The same after a send that found no queue by this route: its broker may have been away when the route was asked
+    /// for. A guessed route names every broker that there is, and holds until the first message has made the topic.
+    pub(crate) fn suspect_missing(&self, topic: &Arc<str>, route: &TopicRoute) {
+        if !route.guessed {
+            self.suspect(topic);
+        }
+    }
+
     /// Whoever waits for a route is told that the client is closed, and so is whoever asks from now on: a look-up that
     /// hangs holds up nobody.
     pub fn close(&self) {
@@ -309,14 +340,14 @@ impl Routes {
 
     /// The master's address of a broker by name.
     pub fn master(&self, broker: &str) -> Option<String> {
-        let known = self.shared.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.shared.known();
         let mut brokers = known.values().filter_map(|topic| topic.route.broker(broker));
         brokers.find_map(|broker| broker.addresses.get(&MASTER_ID).cloned())
     }
 
     /// Some queue on a broker, to ask it something harmless: topic, queue and the master's address.
     pub fn queue_on(&self, broker: &str) -> Option<(Arc<str>, i32, String)> {
-        let known = self.shared.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.shared.known();
         known.iter().find_map(|(topic, route)| {
             let mut queues = route.published.queues.iter();
             let queue = queues.find(|queue| &*queue.broker == broker)?;
@@ -326,7 +357,7 @@ impl Routes {
 
     /// The addresses of every broker that is known, each with whether it is a master.
     pub fn brokers(&self) -> Vec<(String, bool)> {
-        let known = self.shared.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.shared.known();
         let mut found: Vec<(String, bool)> = known
             .values()
             .flat_map(|topic| topic.route.brokers.iter())
@@ -338,15 +369,13 @@ impl Routes {
         found
     }
 
-    /// Asks for every known topic again, each interval, until the client stops.
-    pub async fn keep_fresh(self, interval: Duration, shutdown: Shutdown) {
+    /// Asks for every known topic again, each `interval`, until the client stops. Forgets what was not used for `idle`.
+    pub async fn keep_fresh(self, interval: Duration, idle: Duration, shutdown: Shutdown) {
+        let rounds = idle.as_millis() / interval.as_millis().max(1);
+        let rounds = u32::try_from(rounds).unwrap_or(u32::MAX);
         while !shutdown.sleep_or_stop(interval).await {
             self.names().keep_fresh().await;
-            let topics: Vec<Arc<str>> = {
-                let known = self.shared.known.read().unwrap_or_else(PoisonError::into_inner);
-                known.keys().cloned().collect()
-            };
-            for topic in topics {
+            for topic in self.shared.forget_idle(rounds) {
                 // A failure leaves what is known; `learn` has logged it.
                 drop(self.refresh(&topic).await);
             }
@@ -355,6 +384,51 @@ impl Routes {
 }
 
 impl Shared {
+    fn known(&self) -> RwLockReadGuard<'_, NameMap<Arc<str>, Arc<TopicRoute>>> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets routes that were not used for so many rounds, while more than [`IDLE_KEPT`] are known; returns the topics
+    /// that remain. The last route to a broker stays, for heartbeats go to the brokers of known routes.
+    fn forget_idle(&self, rounds: u32) -> Vec<Arc<str>> {
+        let now = Instant::now();
+        self.suspected()
+            .retain(|_, (at, again)| *again || now.saturating_duration_since(*at) < SUSPECT_AGAIN);
+        let known = self.known();
+        let is_idle = |route: &TopicRoute| route.idle.fetch_add(1, Ordering::Relaxed) >= rounds;
+        let (idle, mut kept): (Vec<_>, Vec<_>) = known
+            .iter()
+            .map(|(topic, route)| (topic.clone(), route.clone()))
+            .partition(|(_, route)| is_idle(route));
+        drop(known);
+        // The brokers that the kept routes lead to.
+        let mut reached: HashSet<String> = HashSet::new();
+        let names = |route: &TopicRoute| -> Vec<String> {
+            let brokers = route.route.brokers.iter();
+            brokers.map(|broker| broker.name.clone()).collect()
+        };
+        for (_, route) in &kept {
+            reached.extend(names(route));
+        }
+        let mut forgotten = Vec::new();
+        for (topic, route) in idle {
+            let names = names(&route);
+            if kept.len() < IDLE_KEPT || names.iter().any(|name| !reached.contains(name)) {
+                reached.extend(names);
+                kept.push((topic, route));
+            } else {
+                forgotten.push(topic);
+            }
+        }
+        if !forgotten.is_empty() {
+            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+            for topic in &forgotten {
+                known.remove(topic);
+            }
+        }
+        kept.into_iter().map(|(topic, _)| topic).collect()
+    }
+
     fn suspected(&self) -> MutexGuard<'_, HashMap<Arc<str>, (Instant, bool)>> {
         self.suspected.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -424,7 +498,7 @@ impl Shared {
             Ok(route) => {
                 let mut route = TopicRoute::clone(route);
                 if let Some(old) = known.get(topic) {
-                    route.selector = old.selector.clone();
+                    (route.selector, route.idle) = (old.selector.clone(), old.idle.clone());
                 }
                 known.insert(topic.clone(), Arc::new(route));
             }

@@ -576,3 +576,30 @@ fn the_window_widens_more_slowly_where_the_broker_had_too_much() {
         "near 4000, where it was too wide"
     );
 }
+
+#[test]
+fn routes_that_nobody_uses_are_forgotten_but_for_the_last_to_a_broker() {
+    let world = World::new(2);
+    let producer = world.producer(|options| {
+        options.client.route_interval = Duration::from_millis(50);
+        options.client.route_idle = Duration::from_millis(100);
+    });
+    let routes = producer.routes().clone();
+    let topics: Vec<Arc<str>> = (0..1200).map(|number| format!("t{number}").into()).collect();
+    world.runtime.block_on(async {
+        for topic in &topics {
+            routes.get(topic).await.unwrap();
+        }
+    });
+    let deadline = Instant::now() + WAIT;
+    while routes.count() > 1024 {
+        // This one is used.
+        assert!(routes.known(&topics[0]).is_some());
+        assert!(Instant::now() < deadline, "{} routes are known", routes.count());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(routes.known(&topics[0]).is_some());
+    assert_eq!(routes.brokers().len(), 2);
+    let again = topics.iter().find(|topic| routes.known(topic).is_none()).unwrap();
+    world.runtime.block_on(routes.get(again)).unwrap();
+}

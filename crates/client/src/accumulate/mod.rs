@@ -378,7 +378,8 @@ impl<T: Send + 'static> Accumulator<T> {
         let Some(route) = self.producer.routes().known(topic) else {
             return Ok(None);
         };
-        let key = park::by_hash(topic, &route, hash)?;
+        let key = park::by_hash(topic, &route, hash);
+        let key = key.inspect_err(|_| self.producer.routes().suspect_missing(topic, &route))?;
         self.follow(state, topic, &route, followed);
         Ok(Some(key))
     }
