@@ -217,6 +217,8 @@ impl Flight {
                 return self.give_up(error, false);
             }
         };
+        let (items, counted) = (self.items(), self.draft.counted);
+        self.shared.gate.depart(&queue.broker, items, counted);
         self.attempts += 1;
         let wait = self.share_of(left, &route);
         self.shared.stats.frames.fetch_add(1, Ordering::Relaxed);
@@ -233,17 +235,16 @@ impl Flight {
     /// The time of this attempt: all that is left for the last one, or where there is no other broker to go to.
     fn share_of(&self, left: Duration, route: &TopicRoute) -> Duration {
         let after_this = self.allowed().saturating_sub(self.attempts);
-        let first = route.published.queues.first().map(|queue| &queue.broker);
-        let several = route
-            .published
-            .queues
-            .iter()
-            .any(|queue| Some(&queue.broker) != first);
-        if several && matches!(self.draft.target, Target::Any) {
+        if route.has_several_brokers() && matches!(self.draft.target, Target::Any) {
             left / (after_this + 1)
         } else {
             left
         }
+    }
+
+    /// Messages that it counts for.
+    fn items(&self) -> usize {
+        self.draft.items.max(1) as usize
     }
 
     fn allowed(&self) -> u32 {
@@ -261,6 +262,8 @@ impl Flight {
         let region = self.region(&outcome);
         let verdict = self.judge(queue, outcome);
         self.learn(queue, &verdict);
+        let items = self.items();
+        self.shared.gate.land(&queue.broker, items, self.draft.counted);
         match &verdict {
             Verdict::Stored(_) => {}
             Verdict::Better(error, _) => self.note(queue, error, true),
@@ -480,7 +483,7 @@ impl Flight {
         if let Verdict::Elsewhere(ClientError::Answer { code, .. }, _) = verdict
             && *code == response::SYSTEM_BUSY
         {
-            self.shared.gate.slow_down(Instant::now());
+            self.shared.gate.slow_down(&queue.broker, Instant::now());
         }
         if self.shared.options.latency_fault {
             let now = Instant::now();
@@ -524,9 +527,9 @@ impl Flight {
         if self.can_be_split() && outcome.as_ref().is_err_and(is_illegal) {
             return (self.done)(outcome);
         }
-        let messages = self.draft.items.max(1) as usize;
-        if outcome.is_ok() {
-            self.shared.gate.confirm(messages);
+        let messages = self.items();
+        if let Ok(result) = &outcome {
+            self.shared.gate.confirm(&result.broker, messages);
         }
         let counter = match &outcome {
             Ok(_) => &self.shared.stats.confirmed,
@@ -583,7 +586,8 @@ impl Shared {
         last_broker: Option<&str>,
         now: Instant,
     ) -> Result<PublishedQueue, ClientError> {
-        let mut queue = self.choose(route, draft, last_broker, now)?.clone();
+        let chosen = self.choose(route, draft, last_broker, now)?;
+        let mut queue = self.spread(route, draft, (chosen, last_broker), now).clone();
         if self.options.vip_channel {
             queue.address = fast_port(&queue.address);
         }
@@ -658,6 +662,27 @@ impl Shared {
                 .find(|queue| queue.queue_id == *id && (broker.is_empty() || queue.broker == *broker)),
         };
         chosen.ok_or_else(|| route.no_queue(&draft.topic))
+    }
+
+    /// The chosen queue, or one of another broker where the chosen one's has too much of what is on its way.
+    fn spread<'a>(
+        &self,
+        route: &'a TopicRoute,
+        draft: &Draft,
+        (chosen, last_broker): (&'a PublishedQueue, Option<&str>),
+        now: Instant,
+    ) -> &'a PublishedQueue {
+        if !matches!(draft.target, Target::Any) || !route.has_several_brokers() {
+            return chosen;
+        }
+        let queues = &route.published.queues;
+        let brokers = queues.iter().map(|queue| &queue.broker);
+        let Some(least) = self.gate.instead_of(&chosen.broker, brokers) else {
+            return chosen;
+        };
+        let again = || self.choose(route, draft, last_broker, now).ok();
+        let mut others = std::iter::repeat_with(again).take(queues.len()).flatten();
+        others.find(|queue| queue.broker == *least).unwrap_or(chosen)
     }
 
     /// Notes in the fault table how an attempt went. A broker that failed waits for the detector, where there is one.

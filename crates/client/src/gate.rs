@@ -5,29 +5,27 @@
 //! fit: a sender that is woken has its room already, so nobody can take it away again and no wake-up is lost. Without
 //! a line leaving costs one uncontended lock. Each entry of the line belongs to its sender, who takes it away.
 //!
-//! The room shrinks when a broker says that it has too much to do, at most five times a second: to a quarter the first
-//! time, for it may be far too wide, to half after that. It grows by an eighth for each quarter of it that is confirmed,
-//! and near the width at which the broker had too much by a sixty-fourth only: real brokers refuse what waited for
-//! 200 ms, so a window that is wider than they are fast would fail most of its messages.
+//! What is on its way is also counted for each broker, as soon as its frame leaves. A broker that says that it has too
+//! much to do narrows its own window (`window.rs`). A broker that holds more than is free has too much: what may go to
+//! another broker does, so one that does not answer gets half of the room at most, and the next one half of the rest.
 
 use crate::error::{ClientError, Full};
 use crate::signal::Signal;
+use crate::window::{Used, Window};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-/// The room never shrinks below this.
-const NARROWEST: usize = 64;
-/// Many refusals at once are one.
-const SHRINK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Counts what is on its way.
 #[derive(Debug)]
 pub struct Gate {
     messages: usize,
     bytes: usize,
-    // At most `messages`; changed under the lock, looked at without it.
+    // At most `messages`: the sum of the brokers' windows. Changed under the lock, looked at without it.
     window: AtomicUsize,
+    // Brokers whose window is narrow. Changed under the lock, looked at without it.
+    narrow: AtomicUsize,
     // Guards the counts, and who waits for them to fall.
     state: Mutex<State>,
 }
@@ -119,22 +117,14 @@ impl Drop for InLine<'_> {
     }
 }
 
-/// What is on its way.
-#[derive(Debug, Default)]
-struct Used {
-    messages: usize,
-    bytes: usize,
-}
-
 #[derive(Default)]
 struct State {
     used: Used,
+    // Every broker that a frame has left for.
+    brokers: HashMap<Arc<str>, Window>,
     // In the order in which they came.
     line: Vec<Waiting>,
     last_number: u64,
-    // When the room shrank, how wide it was then, and what was confirmed since it last changed.
-    shrank: Option<(Instant, usize)>,
-    confirmed: usize,
 }
 
 impl State {
@@ -175,6 +165,7 @@ impl Gate {
             messages,
             bytes,
             window: AtomicUsize::new(messages),
+            narrow: AtomicUsize::new(0),
             state: Mutex::default(),
         }
     }
@@ -186,9 +177,7 @@ impl Gate {
 
     /// Comes in without being asked: what had left and is given back, or is in memory anyway.
     pub fn enter_anyway(&self, messages: usize, bytes: usize) {
-        let mut state = self.state();
-        state.used.messages += messages;
-        state.used.bytes += bytes;
+        self.state().used.add(messages, bytes);
     }
 
     /// Comes in, or waits up to `slice` for room.
@@ -219,8 +208,7 @@ impl Gate {
     /// Leaves.
     pub fn leave(&self, messages: usize, bytes: usize) {
         let mut state = self.state();
-        state.used.messages = state.used.messages.saturating_sub(messages);
-        state.used.bytes = state.used.bytes.saturating_sub(bytes);
+        state.used.remove(messages, bytes);
         let told = self.told(&mut state);
         drop(state);
         for listener in told {
@@ -290,40 +278,78 @@ impl Gate {
         self.state().used.bytes
     }
 
-    /// A broker has too much to do: half of what is on its way may be.
-    pub fn slow_down(&self, now: Instant) {
+    /// A frame leaves for a broker.
+    pub fn depart(&self, broker: &Arc<str>, messages: usize, bytes: usize) {
         let mut state = self.state();
-        if state.shrank.is_some_and(|(at, _)| now < at + SHRINK_AGAIN) {
-            return;
-        }
-        let used = self.window().min(state.used.messages.max(1));
-        let part = if state.shrank.is_none() {
-            used / 4
+        let window = if let Some(window) = state.brokers.get_mut(broker) {
+            window
         } else {
-            used / 2
+            let window = Window::new(self.messages);
+            state.brokers.entry(broker.clone()).or_insert(window)
         };
-        self.window
-            .store(part.max(NARROWEST).min(self.messages), Ordering::Relaxed);
-        (state.shrank, state.confirmed) = (Some((now, used)), 0);
+        window.used.add(messages, bytes);
     }
 
-    /// So many were confirmed. Costs nothing while the room is as wide as it may be.
-    pub fn confirm(&self, messages: usize) {
-        if self.window() == self.messages {
+    /// It is no longer on its way to that broker.
+    pub fn land(&self, broker: &str, messages: usize, bytes: usize) {
+        if let Some(window) = self.state().brokers.get_mut(broker) {
+            window.used.remove(messages, bytes);
+        }
+    }
+
+    /// The broker that has least of what is on its way, for what should not go to `broker`, which has too much.
+    pub fn instead_of<'a>(
+        &self,
+        broker: &str,
+        all: impl Iterator<Item = &'a Arc<str>>,
+    ) -> Option<&'a Arc<str>> {
+        let state = self.state();
+        let free = self.messages.saturating_sub(state.used.messages);
+        let free_bytes = self.bytes.saturating_sub(state.used.bytes);
+        let window = state.brokers.get(broker)?;
+        let used = window.used;
+        let has_too_much = used.messages >= window.width() || used.messages > free || used.bytes > free_bytes;
+        if !has_too_much {
+            return None;
+        }
+        let load = |broker: &Arc<str>| {
+            let window = state.brokers.get(broker);
+            window.map_or((false, 0, 0), |window| {
+                let used = window.used;
+                (used.messages >= window.width(), used.bytes, used.messages)
+            })
+        };
+        all.min_by_key(|broker| load(broker))
+            .filter(|least| &***least != broker)
+    }
+
+    /// A broker has too much to do: its window narrows.
+    pub fn slow_down(&self, broker: &str, now: Instant) {
+        let mut state = self.state();
+        if let Some(window) = state.brokers.get_mut(broker) {
+            window.slow_down(now);
+            self.adjust(&state);
+        }
+    }
+
+    /// A broker has confirmed messages. Costs nothing while all windows are as wide as they may be.
+    pub fn confirm(&self, broker: &str, messages: usize) {
+        if self.narrow.load(Ordering::Relaxed) == 0 {
             return;
         }
         let mut state = self.state();
-        state.confirmed += messages;
-        let window = self.window();
-        if state.confirmed >= window / 4 {
-            state.confirmed = 0;
-            let is_near = state
-                .shrank
-                .is_some_and(|(_, was)| (was / 4 * 3..was / 4 * 5).contains(&window));
-            let step = if is_near { window / 64 } else { window / 8 };
-            let wider = (window + step + 1).min(self.messages);
-            self.window.store(wider, Ordering::Relaxed);
+        if let Some(window) = state.brokers.get_mut(broker).filter(|window| window.is_narrow()) {
+            window.confirm(messages);
+            self.adjust(&state);
         }
+    }
+
+    fn adjust(&self, state: &State) {
+        let windows = || state.brokers.values();
+        let all = windows().fold(0_usize, |sum, window| sum.saturating_add(window.width()));
+        self.window.store(all.min(self.messages), Ordering::Relaxed);
+        let narrow = windows().filter(|window| window.is_narrow()).count();
+        self.narrow.store(narrow, Ordering::Relaxed);
     }
 
     /// How many messages may be on their way now.
@@ -368,8 +394,7 @@ impl Gate {
     fn admit(&self, used: &mut Used, messages: usize, bytes: usize) -> bool {
         let fits = self.fits(used, messages, bytes);
         if fits {
-            used.messages += messages;
-            used.bytes += bytes;
+            used.add(messages, bytes);
         }
         fits
     }

@@ -29,6 +29,7 @@ mod detect;
 mod flight;
 mod heartbeat;
 mod identity;
+mod window;
 
 pub use error::ClientError;
 pub use heartbeat::Subscription;

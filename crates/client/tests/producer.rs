@@ -534,20 +534,23 @@ fn a_namespace_goes_before_topics_and_comes_off_again() {
 fn a_busy_broker_narrows_the_window_and_confirmations_widen_it_again() {
     let gate = Gate::new(1000, 1 << 20);
     assert!(gate.try_enter(800, 800));
+    let broker: Arc<str> = "b0".into();
+    gate.depart(&broker, 800, 800);
     let now = Instant::now();
-    gate.slow_down(now);
-    gate.slow_down(now + Duration::from_millis(199));
+    gate.slow_down(&broker, now);
+    gate.slow_down(&broker, now + Duration::from_millis(199));
     assert_eq!(gate.window(), 200, "a quarter of what was on its way, once");
     assert!(!gate.try_enter(1, 1));
     gate.leave(700, 700);
+    gate.land(&broker, 700, 700);
     assert!(gate.try_enter(1, 1));
     for step in 1..30 {
-        gate.slow_down(now + step * Duration::from_secs(1));
+        gate.slow_down(&broker, now + step * Duration::from_secs(1));
     }
     assert_eq!(gate.window(), 64, "there is always some room");
     let mut confirmed = 0;
     while gate.window() < 1000 {
-        gate.confirm(16);
+        gate.confirm(&broker, 16);
         confirmed += 16;
     }
     assert!(confirmed > 1000, "it widens slowly: {confirmed}");
@@ -557,24 +560,71 @@ fn a_busy_broker_narrows_the_window_and_confirmations_widen_it_again() {
 fn the_window_widens_more_slowly_where_the_broker_had_too_much() {
     let gate = Gate::new(16_000, 1 << 20);
     assert!(gate.try_enter(16_000, 16_000));
+    let broker: Arc<str> = "b0".into();
+    gate.depart(&broker, 16_000, 16_000);
     let now = Instant::now();
-    gate.slow_down(now);
+    gate.slow_down(&broker, now);
     assert_eq!(gate.window(), 4000);
     gate.leave(12_000, 12_000);
-    gate.slow_down(now + Duration::from_secs(1));
+    gate.land(&broker, 12_000, 12_000);
+    gate.slow_down(&broker, now + Duration::from_secs(1));
     assert_eq!(gate.window(), 2000, "half after the first time");
-    gate.confirm(500);
+    gate.confirm(&broker, 500);
     assert_eq!(gate.window(), 2251, "an eighth for a quarter confirmed");
     while gate.window() < 3000 {
-        gate.confirm(1000);
+        gate.confirm(&broker, 1000);
     }
     let near = gate.window();
-    gate.confirm(near);
+    gate.confirm(&broker, near);
     assert_eq!(
         gate.window(),
         near + near / 64 + 1,
         "near 4000, where it was too wide"
     );
+}
+
+#[test]
+fn a_busy_broker_narrows_no_other_brokers_window() {
+    let gate = Gate::new(1000, 1 << 20);
+    let (busy, idle): (Arc<str>, Arc<str>) = ("b0".into(), "b1".into());
+    for (broker, messages) in [(&busy, 300), (&idle, 100)] {
+        assert!(gate.try_enter(messages, messages));
+        gate.depart(broker, messages, messages);
+    }
+    assert_eq!(gate.instead_of(&busy, [&busy, &idle].into_iter()), None);
+    gate.slow_down(&busy, Instant::now());
+    assert_eq!(gate.window(), 1000, "the other takes as much as before");
+    assert!(gate.try_enter(500, 500));
+    assert_eq!(gate.instead_of(&busy, [&busy, &idle].into_iter()), Some(&idle));
+    assert_eq!(gate.instead_of(&idle, [&busy, &idle].into_iter()), None);
+    gate.slow_down(&idle, Instant::now());
+    assert_eq!(gate.window(), 75 + 64, "the sum of both");
+}
+
+#[test]
+fn a_silent_broker_holds_half_of_what_may_be_on_its_way() {
+    let world = World::new(2);
+    world.script(0, &[Act::Silent; 500]);
+    let producer = world.producer(|options| {
+        options.max_in_flight = 100;
+        options.retries = 0;
+    });
+    // Far longer than the test: what went to the silent broker stays there.
+    let sends = || send(&producer, "x", Target::Any, 30 * WAIT);
+    let outcomes: Vec<_> = std::iter::repeat_with(sends).take(400).collect();
+    let deadline = Instant::now() + WAIT;
+    let held = || world.brokers[0].held.lock().unwrap().len();
+    while world.stored() + held() < 400 || producer.gate().waiting() > held() {
+        assert!(Instant::now() < deadline, "{} are stored", world.stored());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let held = held();
+    assert!(held <= 51, "the silent broker holds {held}");
+    world.runtime.block_on(producer.shut());
+    let failed = outcomes
+        .iter()
+        .filter(|outcome| outcome.recv_timeout(WAIT).unwrap().is_err());
+    assert_eq!(failed.count(), held);
 }
 
 #[test]
