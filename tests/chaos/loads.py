@@ -32,7 +32,8 @@ class Told:
         refused: bodies that certainly are not stored.
         unknown: bodies that may be.
         twice: bodies whose outcome was told more than once.
-        late: for each call that outlived its time: when it should have ended, and when it did.
+        late: for each call that outlived its time: when it should have ended, when it did, and the
+            native id of the thread that was told.
         errors: how often which error came.
     """
 
@@ -42,7 +43,7 @@ class Told:
     refused: set[str] = field(default_factory=set)
     unknown: set[str] = field(default_factory=set)
     twice: list[str] = field(default_factory=list)
-    late: list[tuple[float, float]] = field(default_factory=list)
+    late: list[tuple[float, float, int]] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -71,7 +72,7 @@ class Told:
         """Keep when a call ended that outlived its time."""
         now = time.monotonic()
         if now > began + timeout:
-            self.late.append((began + timeout, now))
+            self.late.append((began + timeout, now, threading.get_native_id()))
 
 
 class Quota:

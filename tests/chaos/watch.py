@@ -2,14 +2,17 @@
 
 Threads that do nothing but sleep for a few milliseconds note when they woke too late. A busy
 machine, and a busy interpreter, make them late just as they make the threads late that call the
-producer. What is left of a call's overtime, when the time in which such a thread was overdue is
-taken off, is the call's own.
+producer. Linux also counts for each thread how long it was ready to run and did not (run delay):
+that of the thread that was told, and of the producer's own threads, is sampled. What is left of a
+call's overtime, when the time in which such a thread was overdue is taken off, is the call's own.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -18,6 +21,11 @@ if TYPE_CHECKING:
 _NAP_S = 0.004
 _WATCHERS = 4
 _NOTED_S = 0.004
+_SAMPLE_S = 0.02
+_TASKS = Path("/proc/self/task")
+
+Delays = dict[int, float]
+"""Seconds for which threads, by native id, were ready to run and did not, since they began."""
 
 
 class Watch:
@@ -26,8 +34,13 @@ class Watch:
     def __init__(self) -> None:
         """Nothing is measured yet."""
         self._overdue: list[tuple[float, float]] = []
+        # When each sample was taken, and by how much run delays had grown since the one before.
+        self._samples: list[tuple[float, Delays]] = [(time.monotonic(), {})]
+        self._known: set[int] = set()
+        self._ours: set[int] = set()
         self._ended = threading.Event()
         self._threads = [threading.Thread(target=self._run) for _ in range(_WATCHERS)]
+        self._threads.append(threading.Thread(target=self._sample))
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -49,14 +62,48 @@ class Watch:
             if woke - due > _NOTED_S:
                 self._overdue.append((due, woke))
 
+    def _sample(self) -> None:
+        before: Delays = {}
+        while not self._ended.wait(_SAMPLE_S):
+            now = self._run_delays()
+            grown = {thread: s - before.get(thread, s) for thread, s in now.items()}
+            self._samples.append((time.monotonic(), grown))
+            before = now
+
+    def _run_delays(self) -> Delays:
+        found: Delays = {}
+        for task in _TASKS.iterdir() if _TASKS.is_dir() else ():
+            # A thread may end meanwhile.
+            with suppress(OSError, IndexError):
+                thread = int(task.name)
+                found[thread] = int((task / "schedstat").read_text().split()[1]) / 1e9
+                if thread not in self._known:
+                    self._known.add(thread)
+                    if (task / "comm").read_text().startswith("pyrmq"):
+                        self._ours.add(thread)
+        return found
+
     @property
     def longest_s(self) -> float:
         """The longest time that a watcher was overdue."""
         return max((woke - due for due, woke in self._overdue), default=0.0)
 
-    def overdue(self, begin: float, end: float) -> float:
-        """Seconds between two times in which at least one watcher was overdue."""
-        return covered(self._overdue, begin, end)
+    def overdue(self, begin: float, end: float, thread: int) -> float:
+        """Seconds between two times in which a watcher, this thread, or the producer was overdue.
+
+        Args:
+            begin: when the call was due.
+            end: when its caller was told.
+            thread: the native id of the thread that was told.
+        """
+        ready, first = 0.0, self._samples[0][0]
+        for last, grown in self._samples[1:]:
+            within = min(last, end) - max(first, begin)
+            if within > 0:
+                longest = max((grown.get(one, 0.0) for one in (thread, *self._ours)), default=0.0)
+                ready += min(within, longest)
+            first = last
+        return max(ready, covered(self._overdue, begin, end))
 
 
 def covered(spans: Iterable[tuple[float, float]], begin: float, end: float) -> float:
