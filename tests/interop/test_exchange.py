@@ -168,9 +168,10 @@ def test_we_reply_to_javas_request(java: Driver, site: Site, topic: str) -> None
                     replier.reply(message, b"ours to " + message.body)
 
         thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            with java.producer(site.namesrv, group=f"{topic}-asking") as asking:
+        # Longer than the replies: one that its client no longer confirms to the broker fails.
+        with java.producer(site.namesrv, group=f"{topic}-asking") as asking:
+            thread.start()
+            try:
                 answers = []
                 for start in range(3):
                     try:
@@ -181,8 +182,8 @@ def test_we_reply_to_javas_request(java: Driver, site: Site, topic: str) -> None
                         continue
                     answers.append(answer["reply"])
                     break
-        finally:
-            stop.set()
-            thread.join()
+            finally:
+                stop.set()
+                thread.join()
     assert answers
     assert answers[0].startswith("ours to ")
