@@ -150,7 +150,7 @@ class BrokerOptions(Options):
     )
     transaction_check_max: int = option(
         default=15,
-        text="a transaction is asked about so often, then given up",
+        text="checks of a transaction after which it is given up",
         unit="checks",
         minimum=1,
         maximum=1_000_000,
