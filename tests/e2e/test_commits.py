@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
+import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.e2e.relay import BROKER_IP, frames, listening
 from tests.e2e.wire import await_true
+from tests.reference.frame import decode
 
 from pyrmq import Admin, ConfigError, Producer, PullConsumer, aio
 from pyrmq.errors import CommitError, RmqError
@@ -19,11 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyrmq import QueueId
-    from pyrmq.testing import ClusterBroker
+    from pyrmq.testing import Cluster, ClusterBroker
 
 BROKERS = 2
 QUEUES = 2
 MESSAGES = 5
+UPDATE_CONSUMER_OFFSET = 15
 
 
 def fill(address: str, topic: str) -> int:
@@ -191,3 +196,77 @@ def test_a_group_is_joined_while_a_broker_is_away(topic: str) -> None:
                 consumer.subscribe(topic)
             take(consumer, QUEUES * MESSAGES)
             assert {queue.broker for queue in consumer.assignment()} == {"broker-a"}
+
+
+@contextmanager
+def overtaking() -> Iterator[tuple[Cluster, threading.Event, threading.Event]]:
+    """Run a broker that works on commits of one connection side by side, as Apache's does.
+
+    Once the first event is set, the next commit waits for a second; if another one passes it, until
+    the client has closed. The second event is set when that client's connection is worked off.
+    """
+    armed, passed, done = threading.Event(), threading.Event(), threading.Event()
+
+    def serve(client: socket.socket) -> None:
+        closed = threading.Event()
+        with socket.create_connection(("127.0.0.1", port)) as server:
+            back = threading.Thread(target=carry, args=(server, client))
+            back.start()
+            late: list[threading.Thread] = []
+            for whole in frames(client):
+                if decode(whole).code != UPDATE_CONSUMER_OFFSET:
+                    server.sendall(whole)
+                elif armed.is_set():
+                    passed.clear()
+                    late.append(threading.Thread(target=wait, args=(server, whole, closed)))
+                    late[-1].start()
+                    armed.clear()
+                else:
+                    server.sendall(whole)
+                    passed.set()
+            closed.set()
+            for thread in late:
+                thread.join()
+            server.shutdown(socket.SHUT_WR)
+            back.join()
+            if late:
+                done.set()
+
+    def carry(server: socket.socket, client: socket.socket) -> None:
+        while some := server.recv(1 << 16):
+            with suppress(OSError):
+                client.sendall(some)
+
+    def wait(server: socket.socket, whole: bytes, closed: threading.Event) -> None:
+        if passed.wait(1):
+            closed.wait(20)
+        server.sendall(whole)
+
+    with cluster(broker_ip1=BROKER_IP) as running:
+        port = int(running.broker.address.rpartition(":")[2])
+        with listening(serve, BROKER_IP, port):
+            yield running, armed, done
+
+
+def test_no_commit_overtakes_an_older_one_of_its_queue(topic: str) -> None:
+    with overtaking() as (running, armed, done):
+        address = running.name_server
+        with Admin(name_server=address) as admin:
+            admin.create_topic(topic, queues=1)
+            (queue,) = admin.topic_stats(topic)
+        with (
+            Producer(name_server=address) as producer,
+            PullConsumer(name_server=address, group="order", auto_commit=0.05) as consumer,
+        ):
+            consumer.assign({queue: 0})
+            producer.send(topic, b"first", queue=queue)
+            await_true(lambda: consumer.committed(queue) == 0)
+            armed.set()
+            take(consumer, 1)
+            # Until the commit of the first message is under way.
+            await_true(lambda: not armed.is_set())
+            producer.send(topic, b"second", queue=queue)
+            take(consumer, 1)
+            consumer.commit()
+        assert done.wait(20)
+        assert committed(address, "order", topic) == {queue: 2}

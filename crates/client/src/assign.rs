@@ -10,7 +10,7 @@ use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::client::GetConsumerListByGroupRequestHeader;
 use pyrmq_routing::allocate;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// Pauses between the first looks at the route of a subscribed topic.
@@ -29,6 +29,23 @@ pub(crate) struct Assignment {
     pub(crate) key: Arc<QueueKey>,
     pub(crate) start: Option<i64>,
     pub(crate) subscription: Arc<Subscription>,
+}
+
+/// What is to be committed of a queue.
+struct Position {
+    key: Arc<QueueKey>,
+    offset: i64,
+    committing: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Position {
+    fn of(queue: &Queue) -> Self {
+        Self {
+            key: queue.key.clone(),
+            offset: queue.done,
+            committing: queue.committing.clone(),
+        }
+    }
 }
 
 impl Shared {
@@ -147,7 +164,10 @@ impl Shared {
                     continue;
                 }
                 let generation = self.next_generation();
-                let queue = Queue::new(wish.key.clone(), wish.subscription, generation);
+                let mut queue = Queue::new(wish.key.clone(), wish.subscription, generation);
+                if let Some(before) = state.queues.get(&wish.key) {
+                    queue.committing = before.committing.clone();
+                }
                 state.queues.insert(wish.key.clone(), queue);
                 fresh.push((wish.key, wish.start, generation));
             }
@@ -156,7 +176,7 @@ impl Shared {
         for queue in lost {
             tracing::info!(key = %queue.key, "queue given back");
             if self.options.commit_interval.is_some() && queue.done > queue.committed {
-                last_positions.push((queue.key, queue.done));
+                last_positions.push(Position::of(&queue));
             }
         }
         let (committed, begun) = tokio::join!(self.commit_positions(last_positions), self.begin(fresh));
@@ -266,40 +286,23 @@ impl Shared {
 
     /// Commits positions that have changed.
     pub(crate) async fn commit_done(self: &Arc<Self>) -> Result<(), ClientError> {
-        let changed: Vec<(Arc<QueueKey>, i64)> = {
+        let changed: Vec<Position> = {
             let state = self.state();
             let queues = state.queues.values();
             let changed = queues.filter(|queue| queue.done >= 0 && queue.done != queue.committed);
-            changed.map(|queue| (queue.key.clone(), queue.done)).collect()
+            changed.map(Position::of).collect()
         };
         self.commit_positions(changed).await
     }
 
     /// Commits positions side by side, each with the time of one request: a broker that is away delays and fails
     /// nobody else's. The error lists the queues that are not committed.
-    async fn commit_positions(
-        self: &Arc<Self>,
-        positions: Vec<(Arc<QueueKey>, i64)>,
-    ) -> Result<(), ClientError> {
+    async fn commit_positions(self: &Arc<Self>, positions: Vec<Position>) -> Result<(), ClientError> {
         let asked = positions.len();
         let mut commits = JoinSet::new();
-        for (key, offset) in positions {
+        for position in positions {
             let shared = self.clone();
-            commits.spawn(async move {
-                let outcome = shared.offsets.commit(&key, offset).await;
-                if outcome.is_ok()
-                    && let Some(queue) = shared.state().queues.get_mut(&key)
-                {
-                    queue.committed = offset;
-                }
-                outcome.map_err(|cause| Uncommitted {
-                    topic: shared.options.client.unwrap_name(&key.topic),
-                    broker: key.broker.clone(),
-                    queue_id: key.queue_id,
-                    offset,
-                    cause,
-                })
-            });
+            commits.spawn(async move { shared.commit_one(position).await });
         }
         let mut failed = Vec::new();
         while let Some(outcome) = commits.join_next().await {
@@ -315,6 +318,35 @@ impl Shared {
             place(one).cmp(&place(other))
         });
         Err(ClientError::NotCommitted { asked, failed })
+    }
+
+    /// Commits a position after the commits of this queue that have begun, all within the time of one request.
+    async fn commit_one(&self, position: Position) -> Result<(), Uncommitted> {
+        let due = Instant::now() + self.options.client.request_timeout;
+        let Position { key, committing, .. } = position;
+        let _alone = committing.lock().await;
+        let mut offset = position.offset;
+        if let Some(queue) = self.state().queues.get(&key).filter(|queue| queue.done >= 0) {
+            // What was done while this waited, or was committed meanwhile.
+            offset = queue.done;
+            if offset == queue.committed {
+                return Ok(());
+            }
+        }
+        let left = due.saturating_duration_since(Instant::now());
+        let outcome = self.offsets.commit(&key, offset, left).await;
+        if outcome.is_ok()
+            && let Some(queue) = self.state().queues.get_mut(&key)
+        {
+            queue.committed = offset;
+        }
+        outcome.map_err(|cause| Uncommitted {
+            topic: self.options.client.unwrap_name(&key.topic),
+            broker: key.broker.clone(),
+            queue_id: key.queue_id,
+            offset,
+            cause,
+        })
     }
 
     /// Looks at the share of every subscribed topic when the group changes, and each interval.

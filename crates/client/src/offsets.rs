@@ -85,8 +85,8 @@ impl Offsets {
         }
     }
 
-    /// Says how far the group has come.
-    pub async fn commit(&self, key: &QueueKey, offset: i64) -> Result<(), ClientError> {
+    /// Says how far the group has come, within this time.
+    pub async fn commit(&self, key: &QueueKey, offset: i64, timeout: Duration) -> Result<(), ClientError> {
         const WHAT: &str = "a commit";
         let header = UpdateConsumerOffsetRequestHeader {
             consumer_group: &self.group,
@@ -95,7 +95,7 @@ impl Offsets {
             commit_offset: offset,
         };
         let command = Command::request(request::UPDATE_CONSUMER_OFFSET).with_header(&header);
-        let (answer, address) = self.ask(WHAT, key, command).await?;
+        let (answer, address) = self.ask_within(WHAT, key, command, timeout).await?;
         match answer.code {
             response::SUCCESS => Ok(()),
             code => Err(ClientError::answer(WHAT, &address, code, answer.remark)),
@@ -141,13 +141,23 @@ impl Offsets {
         key: &QueueKey,
         command: Command,
     ) -> Result<(Command, String), ClientError> {
+        self.ask_within(what, key, command, self.timeout).await
+    }
+
+    async fn ask_within(
+        &self,
+        what: &'static str,
+        key: &QueueKey,
+        command: Command,
+        timeout: Duration,
+    ) -> Result<(Command, String), ClientError> {
         let route = self.routes.get(&key.topic).await?;
         let address = route.reader_of(&key.broker).ok_or_else(|| ClientError::NoQueue {
             topic: key.topic.to_string(),
             what: "read from",
             reason: "its broker is not in the route: it is down, or has not registered yet",
         })?;
-        match self.client.request(&address, command, self.timeout).await {
+        match self.client.request(&address, command, timeout).await {
             Ok(answer) => Ok((answer, address)),
             Err(source) => Err(ClientError::net(what, address, source)),
         }

@@ -190,6 +190,9 @@ pub(crate) struct Queue {
     pub(crate) delivered: i64,
     pub(crate) done: i64,
     pub(crate) committed: i64,
+    /// Held during a commit: brokers may work on requests of one connection at once, and an older position that comes
+    /// last would stay.
+    pub(crate) committing: Arc<tokio::sync::Mutex<()>>,
     pub(crate) failures: u32,
     /// The broker does not know the topic: where its queue begins is asked again before the next pull.
     pub(crate) is_gone: bool,
@@ -211,6 +214,7 @@ impl Queue {
             delivered: -1,
             done: -1,
             committed: -1,
+            committing: Arc::default(),
             failures: 0,
             is_gone: false,
             chunks: VecDeque::new(),
