@@ -44,7 +44,7 @@ lint: deps ## clippy, ruff and codespell, warnings are errors
 	cargo check -p pyrmq-remoting --no-default-features
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	$(BIN)/ruff check .
-	$(BIN)/codespell *.md Makefile benches changes crates docs examples python tests tools
+	$(BIN)/codespell *.md Makefile benches crates docs examples python tests tools
 
 types: mypy stubs ## mypy strict, and the stubs against the built module
 
