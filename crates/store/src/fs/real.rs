@@ -1,6 +1,6 @@
 //! The operating system's files.
 
-use super::{Entry, File, FileSystem, Fs, LockGuard, Space, System};
+use super::{Entry, File, FileSystem, Fs, LockGuard, Space, System, parent};
 #[cfg(target_os = "linux")]
 use rustix::io::{Errno, ReadWriteFlags};
 use std::collections::BTreeSet;
@@ -202,6 +202,7 @@ impl Fs for RealFs {
         if FileId::of(path).is_some_and(|id| held.contains(&id)) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
+        let directory = lock_directory(parent(path))?;
         let file = fs::OpenOptions::new()
             .read(true)
             .write(true)
@@ -213,7 +214,11 @@ impl Fs for RealFs {
         file.write_all_at(b"lock", 0)?;
         let id = FileId::new(&file.metadata()?);
         held.insert(id);
-        Ok(Box::new(RealLock { id, file: Some(file) }))
+        Ok(Box::new(RealLock {
+            id,
+            file: Some(file),
+            directory,
+        }))
     }
 }
 
@@ -331,6 +336,8 @@ pub fn is_locked_here(path: &Path) -> bool {
 struct RealLock {
     id: FileId,
     file: Option<fs::File>,
+    /// The directory of the file, where its file system can lock directories.
+    directory: Option<fs::File>,
 }
 
 impl LockGuard for RealLock {}
@@ -342,7 +349,25 @@ impl Drop for RealLock {
         if let Some(file) = self.file.take() {
             unlock_against_ours(&file);
         }
+        if let Some(Err(error)) = self.directory.take().map(|directory| directory.unlock()) {
+            tracing::debug!(%error, "the directory of the lock file was not unlocked");
+        }
         held.remove(&self.id);
+    }
+}
+
+/// Locks the directory of a lock file. Whoever deletes the file and makes a new one holds that one's lock, but not the directory's.
+/// `None` where the file system has no such locks, as NFS.
+#[expect(clippy::disallowed_methods, reason = "this is the one file that opens files")]
+fn lock_directory(path: &Path) -> io::Result<Option<fs::File>> {
+    let directory = fs::File::open(path)?;
+    match directory.try_lock() {
+        Ok(()) => Ok(Some(directory)),
+        Err(fs::TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+        Err(fs::TryLockError::Error(error)) => {
+            tracing::debug!(%error, path = %path.display(), "the directory cannot be locked, its lock file is all the same");
+            Ok(None)
+        }
     }
 }
 
