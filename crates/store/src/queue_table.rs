@@ -5,7 +5,6 @@
 //! slot is taken by the first queue that finds it free from its home on; at most three quarters are taken.
 
 use crate::consume_queue::ConsumeQueue;
-use pyrmq_remoting::hash::NameState;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher;
 use std::ops::Range;
@@ -14,13 +13,20 @@ use std::sync::Arc;
 /// The queues of a topic by their ids.
 type TopicQueues = BTreeMap<i32, Arc<ConsumeQueue>>;
 
+/// Seeded: nobody who chooses names can make them collide.
+#[cfg(not(debug_assertions))]
+type State = pyrmq_remoting::hash::NameState;
+/// Not seeded: a test that replays the seed of its threads has to meet the queues in the same order again.
+#[cfg(debug_assertions)]
+type State = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
+
 /// Slots of a table that has any.
 const FEWEST_SLOTS: usize = 16;
 
 /// Queues by topic and id.
 #[derive(Debug, Default)]
-pub(crate) struct QueueTable<S = NameState> {
-    topics: HashMap<Arc<str>, TopicQueues>,
+pub(crate) struct QueueTable<S = State> {
+    topics: HashMap<Arc<str>, TopicQueues, S>,
     slots: Vec<Option<Slot>>,
     used: usize,
     hasher: S,
@@ -190,6 +196,7 @@ impl<S: BuildHasher> QueueTable<S> {
 mod tests {
     use super::*;
     use crate::queue_files::Handles;
+    use pyrmq_remoting::hash::NameState;
     use std::hash::{BuildHasherDefault, Hasher};
     use std::path::PathBuf;
 

@@ -86,7 +86,10 @@ fn a_lock_file_that_somebody_deletes_lets_no_other_broker_of_ours_in() {
     std::fs::remove_file(dir.path().join("lock")).unwrap();
     assert!(!is_free(dir.path()), "another process was let in");
     is_refused(dir.path());
-    assert!(!dir.path().join("lock").exists(), "who was refused left a lock file");
+    assert!(
+        !dir.path().join("lock").exists(),
+        "who was refused left a lock file"
+    );
     drop(store);
     assert!(is_free(dir.path()), "nobody holds it");
     open(small(dir.path())).close().unwrap();

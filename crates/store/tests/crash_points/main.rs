@@ -19,7 +19,7 @@ mod sent;
 mod threads;
 mod workload;
 
-use oracle::{Crash, check};
+use oracle::{Crash, check, deletions};
 use pyrmq_store::Options;
 use pyrmq_testkit::sim::{Loss, Swallow};
 use pyrmq_testkit::{Random, SimDisk};
@@ -102,6 +102,7 @@ fn crash(
             options,
             kind,
             harmed: harmed.map(|harm| harm.queue),
+            noted: deletions(&after),
         };
         check(&crash, &after, &mut random).map_err(|what| {
             if number("PYRMQ_FAULT_SEED").is_some() {
@@ -303,4 +304,24 @@ fn a_seed_replays_exactly() {
     };
     assert_eq!(steps(7), steps(7));
     assert_ne!(steps(7), steps(8));
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn a_seed_of_threads_replays_exactly() {
+    let steps = |seed| {
+        let run = threads::run(seed, SimDisk::default()).unwrap();
+        (1..=run.disk.steps())
+            .map(|step| run.disk.describe(step))
+            .collect::<Vec<_>>()
+    };
+    for seed in [94, 183] {
+        let (one, other) = (steps(seed), steps(seed));
+        let at = one.iter().zip(&other).position(|(one, other)| one != other);
+        assert_eq!(
+            at.map(|at| (at, &one[at.saturating_sub(3)..=at], &other[at])),
+            None
+        );
+        assert_eq!(one.len(), other.len());
+    }
 }

@@ -6,8 +6,9 @@
 //! 3. What was acknowledged as durable is there; after a kill everything that was acknowledged.
 //! 4. No record in front of the end is missing, and no segment is gone that retention did not take.
 //! 5. Each queue has exactly the log's records of it, in order, and goes on behind the newest acknowledged index. A topic does not
-//!    come back after an acknowledged deletion; one under way took all of its queue or nothing. Files of a queue that somebody deleted
-//!    or shortened after the crash change nothing of that, except where a queue without records goes on.
+//!    come back after an acknowledged deletion; one under way took all of its queues once it was noted, else nothing.
+//!    Files of a queue that somebody deleted or shortened after the crash change nothing of that, except where a queue
+//!    without records goes on.
 //!    A reader that filters gets exactly those with its tag.
 //! 6. The key index finds each record once by its unique key, and by each of its keys and its tag.
 //! 7. A configuration file has the last text that was saved, or the one that was being saved.
@@ -18,7 +19,7 @@ use crate::sent::Sent;
 use crate::workload::{History, Kind, NEVER, Outcome, Put, ROOT, Span, TOPICS, Unknown, open};
 use pyrmq_remoting::message::record::records;
 use pyrmq_remoting::message::{Record, java_hash};
-use pyrmq_store::{Chore, Get, GetStatus, KeyKind, KeyQuery, Options, Store, TagFilter, config_file};
+use pyrmq_store::{Chore, Fs, Get, GetStatus, KeyKind, KeyQuery, Options, Store, TagFilter, config_file};
 use pyrmq_testkit::sim::{Loss, Session};
 use pyrmq_testkit::{Random, SimDisk};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +37,32 @@ pub(crate) struct Crash<'h> {
     pub(crate) kind: Kind,
     /// A queue whose files were deleted or shortened after it.
     pub(crate) harmed: Option<(String, i32)>,
+    /// What the disk says of deleted topics: their records in front of a position are gone.
+    pub(crate) noted: BTreeMap<String, i64>,
+}
+
+/// What a disk says of deleted topics, as it was found.
+pub(crate) fn deletions(disk: &SimDisk) -> BTreeMap<String, i64> {
+    let (session, mut noted, mut at) = (disk.session(), BTreeMap::new(), 0);
+    let bytes = session
+        .read(&Path::new(ROOT).join("deletedTopics"))
+        .unwrap_or_default();
+    while let Some(entry) = bytes.get(at..).filter(|rest| rest.len() > 14) {
+        let end = 2 + usize::from(u16::from_be_bytes([entry[0], entry[1]])) + 8;
+        let Some((entry, crc)) = entry.split_at_checked(end).filter(|(_, rest)| rest.len() >= 4) else {
+            break;
+        };
+        let sealed = [b"PYRMQ-T1", (at as u64).to_be_bytes().as_slice(), entry].concat();
+        if crc32fast::hash(&sealed).to_be_bytes() != crc[..4] {
+            break;
+        }
+        let topic = String::from_utf8(entry[2..end - 8].to_vec()).expect("a topic");
+        let position = i64::from_be_bytes(entry[end - 8..].try_into().unwrap());
+        let newest = noted.entry(topic).or_insert(position);
+        *newest = position.max(*newest);
+        at += end + 4;
+    }
+    noted
 }
 
 macro_rules! ensure {
@@ -72,6 +99,7 @@ pub(crate) fn check(crash: &Crash<'_>, disk: &SimDisk, random: &mut Random) -> O
                 options: crash.options,
                 kind: crash.kind,
                 harmed: None,
+                noted: deletions(disk),
             };
             drop(store);
             return again.look_again(disk);
@@ -96,6 +124,7 @@ pub(crate) fn check(crash: &Crash<'_>, disk: &SimDisk, random: &mut Random) -> O
         options: crash.options,
         kind: crash.kind,
         harmed: None,
+        noted: deletions(&next),
     };
     let (session, store) = open(&next, crash.options);
     let store = store.map_err(|error| format!("the second start fails: {error}"))?;
@@ -320,13 +349,15 @@ impl Crash<'_> {
             expected.push(put);
         }
         let name = format!("{topic}-{queue}");
-        // What an acknowledged deletion took never comes back; one under way took all or nothing.
+        // What an acknowledged deletion took never comes back.
         let last = |which: fn(&Span<(String, usize)>) -> usize| {
             let spans = self.history.deletions.iter();
             let spans = spans.filter(|span| span.what.0 == topic && which(span) <= self.steps);
             spans.map(|span| span.what.1).max()
         };
-        let (begun, done) = (last(|span| span.began), last(|span| span.done));
+        let done = last(|span| span.done);
+        // One that failed may have been ended by a later start, and its note goes with the last record of it.
+        let failed = last(|span| if span.done == NEVER { span.began } else { NEVER });
         let is_left = |put: &Put, deletion: Option<usize>| deletion.is_none_or(|life| put.life > life);
         let (min, max) = (store.min_offset(topic, queue), store.max_offset(topic, queue));
         let actual = read(store, topic, queue, TagFilter::All)?;
@@ -359,10 +390,14 @@ impl Crash<'_> {
                 || is_made_by_failed(),
             "came back: {name} was deleted and ends at {max}"
         );
-        expected.retain(|put| is_left(put, done));
-        let is_taken = expected.len() != actual.len() || max == 0;
-        if is_taken {
-            expected.retain(|put| is_left(put, begun));
+        // What a deletion took is what stands in front of its note, whether it was acknowledged or under way.
+        let noted = self.noted.get(topic).copied().unwrap_or(0);
+        expected.retain(|put| put.position >= noted);
+        if let Some(put) = expected.iter().find(|put| !is_left(put, done)) {
+            return Err(format!(
+                "came back: an acknowledged deletion took {} at {}, the note says {noted}",
+                put.sent.key, put.position
+            ));
         }
         let life = expected.last().map(|put| put.life);
         let positions = |list: &[&Put]| {
@@ -385,17 +420,7 @@ impl Crash<'_> {
             .puts
             .iter()
             .filter(|put| put.sent.topic == topic && put.sent.queue == queue && !put.sent.is_hidden)
-            // Without a record nothing tells whether a deletion that failed was ended by the next start.
-            .filter(|put| {
-                is_left(
-                    put,
-                    if is_taken || expected.is_empty() {
-                        begun
-                    } else {
-                        done
-                    },
-                )
-            })
+            .filter(|put| put.position >= noted && is_left(put, done.max(failed)))
             .filter(|put| put.life >= life.unwrap_or(0) && put.is_durable(self.steps))
             .map(|put| put.index + 1)
             .max();

@@ -25,6 +25,8 @@ struct Site {
     number: AtomicUsize,
     /// Each deletion's position in the log, in their order.
     deleted_at: Mutex<Vec<i64>>,
+    /// Keys and positions of messages that retention took before they were looked at.
+    expired: Mutex<Vec<(String, i64)>>,
     failed: Mutex<Option<String>>,
 }
 
@@ -48,6 +50,7 @@ pub(crate) fn run(seed: u64, disk: SimDisk) -> Outcome<Threaded> {
     disk.set_syncs_all(kind.syncs_all);
     let mut random = Random::of(&[seed, 5]);
     let (mut history, mut deleted_at, mut number) = (History::default(), Vec::new(), 0);
+    let mut expired = Vec::new();
     for start in 0..STARTS {
         let (session, store) = open(&disk, &options);
         let store = store.map_err(|error| format!("start {start}: {error}\n{}", history.last_told(NEVER)))?;
@@ -59,6 +62,7 @@ pub(crate) fn run(seed: u64, disk: SimDisk) -> Outcome<Threaded> {
             history: Mutex::new(history),
             number: AtomicUsize::new(number),
             deleted_at: Mutex::new(deleted_at),
+            expired: Mutex::new(expired),
             failed: Mutex::default(),
         };
         site.tell("start");
@@ -84,6 +88,7 @@ pub(crate) fn run(seed: u64, disk: SimDisk) -> Outcome<Threaded> {
         }
         history = std::mem::take(&mut *held(&site.history));
         deleted_at = std::mem::take(&mut *held(&site.deleted_at));
+        expired = std::mem::take(&mut *held(&site.expired));
         number = site.number.load(Ordering::Relaxed);
         if let Some(failed) = held(&site.failed).take() {
             return Err(format!("{failed}\n{}", history.last_told(NEVER)));
@@ -93,6 +98,11 @@ pub(crate) fn run(seed: u64, disk: SimDisk) -> Outcome<Threaded> {
     let life = |position: i64| deleted_at.iter().filter(|at| **at <= position).count();
     for put in history.puts.iter_mut().filter(|put| put.sent.topic == DOOMED) {
         put.life = life(put.position);
+    }
+    for (key, position) in &expired {
+        if let Some(unknown) = history.unknown.get_mut(key) {
+            unknown.life = life(*position);
+        }
     }
     history.puts.sort_by_key(|put| put.position);
     Ok(Threaded {
@@ -170,6 +180,7 @@ impl Site {
             // Retention was faster. A crash before that leaves it there.
             let gone = self.store.health().min_physical_offset > position;
             let key = sent.key.clone();
+            held(&self.expired).push((key.clone(), position));
             let unknown = Unknown {
                 sent,
                 life: 0,
