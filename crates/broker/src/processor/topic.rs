@@ -174,6 +174,8 @@ pub(crate) fn delete(state: &State, request: &Command, peer: &Peer) -> Answer {
         tracing::info!(topic = name, peer = %peer.remote(), "deleted a topic");
     }
     state.offsets.remove_topic(name);
+    // Before the messages go: a crash must not leave offsets that pass what a topic of the same name will hold.
+    state.persist_offsets().map_err(|error| internal(&error))?;
     state.store.delete_topic(name).map_err(|error| internal(&error))?;
     state.hold.release_all(Some(name));
     state.announcements.changed();

@@ -66,12 +66,13 @@ impl Offsets {
     /// Forgets a topic in every group.
     pub fn remove_topic(&self, topic: &str) {
         let mut table = lock(&self.table);
+        let mut has_changed = false;
         for topics in table.values_mut() {
-            topics.remove(topic);
+            has_changed |= topics.remove(topic).is_some();
         }
         table.retain(|_, topics| !topics.is_empty());
         drop(table);
-        self.changed.store(true, Ordering::Release);
+        self.changed.fetch_or(has_changed, Ordering::AcqRel);
     }
 
     /// Parks an offset for the group's next pull of the queue, and commits it.

@@ -45,6 +45,11 @@ impl Drop for TempDir {
 
 /// Settings for a small broker in this directory.
 pub(crate) fn options(dir: &TempDir) -> Options {
+    options_in(dir.path())
+}
+
+/// The same in any directory.
+pub(crate) fn options_in(dir: &Path) -> Options {
     let mut options = Options {
         listen_port: 0,
         bind_address: "127.0.0.1".to_owned(),
@@ -52,7 +57,7 @@ pub(crate) fn options(dir: &TempDir) -> Options {
         broker_name: "broker-a".to_owned(),
         ..Options::default()
     };
-    options.store.root = dir.path().join("store");
+    options.store.root = dir.join("store");
     options.store.segment_bytes = 4 << 20;
     options.store.queue_file_bytes = 20 * 1000;
     options.store.max_message_bytes = 1 << 20;

@@ -1,0 +1,720 @@
+//! A broker over a simulated disk that stops anywhere: what its files say of progress is never ahead of the messages, and each
+//! file is an old or a new one.
+//!
+//! The broker is a whole one with its threads, so two runs of a seed differ; its disk wrote down everything, and is stopped
+//! at many steps of one run.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking, and its tasks end before it does"
+)]
+
+mod common;
+
+use common::{LIMIT, Site, client, create, number, options_in, properties, send};
+use pyrmq_broker::{Broker, Options};
+use pyrmq_remoting::body::Json;
+use pyrmq_remoting::codes::request;
+use pyrmq_remoting::message::Record;
+use pyrmq_remoting::message::id::OffsetId;
+use pyrmq_remoting::message::record::records;
+use pyrmq_remoting::{Command, clock};
+use pyrmq_store::{Fs, Get, GetStatus, Store, TagFilter, config_file};
+use pyrmq_testkit::sim::{Loss, Session, Swallow};
+use pyrmq_testkit::{Random, SimDisk};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::runtime::Handle;
+
+const ROOT: &str = "/data";
+const HALVES: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
+const OPS: &str = "RMQ_SYS_TRANS_OP_HALF_TOPIC";
+const GIVEN_UP: &str = "TRANS_CHECK_MAX_TIME_TOPIC";
+const SCHEDULE: &str = "SCHEDULE_TOPIC_XXXX";
+const CHECKER: &str = "CID_RMQ_SYS_TRANS";
+const DELAYS: &str = "delayOffset.json";
+const OFFSETS: &str = "consumerOffset.json";
+const QUEUES: i32 = 2;
+/// Things done in one run.
+const DONE_A_RUN: usize = 300;
+
+type Outcome = Result<(), String>;
+
+macro_rules! ensure {
+    ($holds:expr, $($text:tt)*) => {
+        if !$holds {
+            return Err(format!($($text)*));
+        }
+    };
+}
+
+/// Something that took from one step of the disk to another.
+struct Span<T> {
+    what: T,
+    began: usize,
+    done: usize,
+}
+
+#[derive(Default)]
+struct History {
+    /// Queues that the topic V had, one after the other.
+    topics: Vec<Span<i64>>,
+    /// Retries that the group W had, one after the other.
+    groups: Vec<Span<i64>>,
+    /// Queue of Doomed and how often that had been deleted, and the offset.
+    commits: Vec<Span<(i32, usize, i64)>>,
+    deletions: Vec<Span<usize>>,
+    /// Keys of transactions that were committed.
+    committed: BTreeSet<String>,
+    /// What a file said when it was looked at.
+    seen: BTreeMap<&'static str, Vec<(usize, Rows)>>,
+}
+
+/// Offsets by what they are of, and queue or level.
+type Rows = BTreeMap<(String, i32), i64>;
+
+/// One seed in three has delayed messages only: nothing else makes durable what they were delivered as.
+fn has_only_delays(seed: u64) -> bool {
+    seed % 3 == 1
+}
+
+fn small(seed: u64) -> Options {
+    let mut options = Options {
+        message_delay_level: "0s 0s".to_owned(),
+        flush_consumer_offset_interval: 100,
+        flush_delay_offset_interval: 100,
+        transaction_time_out: 1,
+        transaction_check_interval: if has_only_delays(seed) { 86_400_000 } else { 10 },
+        transaction_check_max: 4,
+        ..options_in(Path::new(ROOT))
+    };
+    let store = &mut options.store;
+    store.segment_bytes = 1 << 17;
+    store.max_message_bytes = 1 << 16;
+    store.queue_file_bytes = 4000;
+    store.index = false;
+    // Progress itself has to see to it that messages are durable.
+    store.flush_interval_ms = 60_000;
+    options
+}
+
+fn config(name: &str) -> PathBuf {
+    Path::new(ROOT).join("store/config").join(name)
+}
+
+fn rows(tree: &Json, name: &str) -> Rows {
+    let members = |tree: &Json| -> Vec<(String, Json)> {
+        let members = tree.as_object().unwrap_or_default().iter();
+        members
+            .map(|(key, value)| {
+                let name = match key {
+                    pyrmq_remoting::body::Key::Str(name) => name.clone(),
+                    pyrmq_remoting::body::Key::Int(number) => number.to_string(),
+                    pyrmq_remoting::body::Key::Object(_) => String::new(),
+                };
+                (name, value.clone())
+            })
+            .collect()
+    };
+    let table = tree.get("offsetTable").map(members).unwrap_or_default();
+    let mut rows = Rows::new();
+    for (key, value) in table {
+        if name == DELAYS {
+            rows.insert((String::new(), key.parse().unwrap()), value.as_i64().unwrap());
+            continue;
+        }
+        for (queue, offset) in members(&value) {
+            rows.insert((key.clone(), queue.parse().unwrap()), offset.as_i64().unwrap());
+        }
+    }
+    rows
+}
+
+/// Does things with a broker on this disk, and stops it in order or as a kill does.
+async fn work(seed: u64, disk: &SimDisk) -> History {
+    let mut random = Random::of(&[seed]);
+    disk.set_now(clock::now_ms());
+    let session = disk.session();
+    let fs: Arc<dyn Fs> = Arc::new(session.clone());
+    let broker = Broker::start_on(fs, small(seed), &Handle::current(), None, &[]).unwrap();
+    let site = Site {
+        address: broker.address(),
+        client: client(),
+        broker,
+    };
+    let mut run = Run {
+        disk,
+        session: &session,
+        history: History::default(),
+        stored: BTreeMap::new(),
+        life: 0,
+        halves: Vec::new(),
+        number: 0,
+        has_only_delays: has_only_delays(seed),
+    };
+    let stopped = Arc::new(AtomicBool::new(false));
+    let clock = {
+        let (disk, stopped) = (disk.clone(), stopped.clone());
+        tokio::spawn(async move {
+            while !stopped.load(Ordering::Relaxed) {
+                disk.set_now(clock::now_ms());
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+    };
+    site.ask_ok(create("T", QUEUES)).await;
+    site.ask_ok(create("Doomed", QUEUES)).await;
+    for _ in 0..DONE_A_RUN {
+        run.one(&site, &mut random).await;
+        run.look();
+    }
+    if random.one_in(2) {
+        session.kill();
+        drop(site.broker.stop(LIMIT).await);
+        site.client.close().await;
+    } else {
+        site.stop().await;
+    }
+    stopped.store(true, Ordering::Relaxed);
+    clock.await.unwrap();
+    run.history
+}
+
+struct Run<'r> {
+    disk: &'r SimDisk,
+    session: &'r Session,
+    history: History,
+    /// Messages of each queue.
+    stored: BTreeMap<(&'static str, i32), i64>,
+    life: usize,
+    halves: Vec<(String, i64, i64)>,
+    number: usize,
+    has_only_delays: bool,
+}
+
+impl Run<'_> {
+    async fn one(&mut self, site: &Site, random: &mut Random) {
+        self.number += 1;
+        let key = format!("key{}", self.number);
+        let topic = *random.choose(&["T", "Doomed"]).unwrap();
+        let queue = i32::try_from(random.below(2)).unwrap();
+        let what = random.below(20);
+        match what {
+            10..17 if self.has_only_delays => tokio::time::sleep(Duration::from_millis(2)).await,
+            0..6 => {
+                let body = self.life.to_string();
+                let text = properties(&[("UNIQ_KEY", &key)]);
+                let sent = site.ask_ok(send(topic, queue, body.as_bytes(), &text)).await;
+                self.stored
+                    .insert((topic, queue), number(&sent, "queueOffset") + 1);
+            }
+            6..10 => {
+                let level = random.choose(&["1", "2"]).unwrap();
+                let text = properties(&[("UNIQ_KEY", &key), ("DELAY", level)]);
+                site.ask_ok(send("T", queue, b"later", &text)).await;
+            }
+            10..13 => {
+                let pairs = [("TRAN_MSG", "true"), ("PGROUP", "producers"), ("UNIQ_KEY", &key)];
+                let mut half = send("T", queue, b"half", &properties(&pairs));
+                half.fields.set("f", "4");
+                let sent = site.ask_ok(half).await;
+                let stored: OffsetId = sent.fields.get("msgId").unwrap().parse().unwrap();
+                self.halves
+                    .push((key, number(&sent, "queueOffset"), stored.offset));
+            }
+            13 => self.end(site, random).await,
+            14..17 => self.commit(site, topic, queue).await,
+            17 => {
+                let began = self.disk.steps();
+                let queues = i64::try_from(self.history.topics.len()).unwrap() + 1;
+                site.ask_ok(create("V", i32::try_from(queues).unwrap())).await;
+                self.history.topics.push(self.span(queues, began));
+            }
+            18 => {
+                let began = self.disk.steps();
+                let retries = i64::try_from(self.history.groups.len()).unwrap() + 1;
+                let group = format!(r#"{{"groupName":"W","retryMaxTimes":{retries}}}"#);
+                let change = Command::request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP);
+                site.ask_ok(change.with_body(group)).await;
+                self.history.groups.push(self.span(retries, began));
+            }
+            _ if random.one_in(3) => self.delete(site).await,
+            _ => tokio::time::sleep(Duration::from_millis(40)).await,
+        }
+    }
+
+    fn span<T>(&self, what: T, began: usize) -> Span<T> {
+        Span {
+            what,
+            began,
+            done: self.disk.steps(),
+        }
+    }
+
+    async fn end(&mut self, site: &Site, random: &mut Random) {
+        if self.halves.is_empty() {
+            return;
+        }
+        let (key, place, position) = self.halves.swap_remove(random.below(self.halves.len()));
+        let how = *random.choose(&["8", "12"]).unwrap();
+        let (place, position) = (place.to_string(), position.to_string());
+        let fields = [
+            ("producerGroup", "producers"),
+            ("tranStateTableOffset", &place),
+            ("commitLogOffset", &position),
+            ("commitOrRollback", how),
+            ("fromTransactionCheck", "false"),
+            ("msgId", &key),
+            ("transactionId", &key),
+        ];
+        let command = Command::request(request::END_TRANSACTION);
+        let command = fields
+            .into_iter()
+            .fold(command, |command, (name, value)| command.with_field(name, value));
+        // It is refused where the check has given it up.
+        site.ask(command).await;
+        if how == "8" {
+            self.history.committed.insert(key);
+        }
+    }
+
+    async fn commit(&mut self, site: &Site, topic: &'static str, queue: i32) {
+        let Some(count) = self.stored.get(&(topic, queue)).copied() else {
+            return;
+        };
+        let began = self.disk.steps();
+        let fields = [
+            ("consumerGroup", "G"),
+            ("topic", topic),
+            ("queueId", &queue.to_string()),
+            ("commitOffset", &count.to_string()),
+        ];
+        let command = Command::request(request::UPDATE_CONSUMER_OFFSET);
+        let command = fields
+            .into_iter()
+            .fold(command, |command, (name, value)| command.with_field(name, value));
+        site.ask_ok(command).await;
+        if topic == "Doomed" {
+            let commit = self.span((queue, self.life, count), began);
+            self.history.commits.push(commit);
+        }
+    }
+
+    async fn delete(&mut self, site: &Site) {
+        let began = self.disk.steps();
+        let command = Command::request(request::DELETE_TOPIC_IN_BROKER).with_field("topic", "Doomed");
+        site.ask_ok(command).await;
+        self.history.deletions.push(self.span(self.life, began));
+        self.life += 1;
+        self.stored.retain(|(topic, _), _| *topic != "Doomed");
+        site.ask_ok(create("Doomed", QUEUES)).await;
+    }
+
+    /// Notes what the files say that are written now and then.
+    fn look(&mut self) {
+        for name in [DELAYS, OFFSETS] {
+            let step = self.disk.steps();
+            let Ok(bytes) = self.session.read(&config(name)) else {
+                continue;
+            };
+            let now = rows(&Json::parse(&bytes).unwrap(), name);
+            let seen = self.history.seen.entry(name).or_default();
+            if seen.last().is_none_or(|(_, last)| *last != now) {
+                seen.push((step, now));
+            }
+        }
+    }
+}
+
+/// A disk after a crash.
+struct After<'h> {
+    history: &'h History,
+    steps: usize,
+    session: Session,
+    store: Arc<Store>,
+}
+
+/// A record as far as this is concerned.
+struct Found {
+    index: i64,
+    key: String,
+    body: Vec<u8>,
+    real: Option<(String, i32)>,
+}
+
+impl After<'_> {
+    /// The text of a file: whole, or there is none.
+    fn load(&self, name: &str) -> Result<Option<Json>, String> {
+        let whole = |text: &str| {
+            let tree = Json::parse(text.as_bytes()).map_err(|error| error.to_string())?;
+            tree.get("dataVersion")
+                .map(drop)
+                .ok_or_else(|| "no dataVersion".to_owned())
+        };
+        let loaded =
+            config_file::load(&self.session, &config(name), whole).map_err(|error| error.to_string())?;
+        Ok(loaded.text().map(|text| Json::parse(text.as_bytes()).unwrap()))
+    }
+
+    /// A table that is written before its change is answered has the last one, or the one under way.
+    fn table(&self, (file, table, row, column): (&str, &str, &str, &str), changes: &[Span<i64>]) -> Outcome {
+        let tree = self.load(file)?;
+        let row = tree.as_ref().and_then(|tree| tree.get(table)?.get(row));
+        let has = row.and_then(|row| row.get(column)?.as_i64()).unwrap_or(0);
+        let newest = |is: &dyn Fn(&Span<i64>) -> bool| {
+            let changes = changes.iter().filter(|change| is(change));
+            changes.map(|change| change.what).max().unwrap_or(0)
+        };
+        let least = newest(&|change| change.done <= self.steps);
+        let most = newest(&|change| change.began < self.steps);
+        ensure!(
+            (least..=most).contains(&has),
+            "{file} is neither old nor new: {column} is {has} instead of {least} to {most}"
+        );
+        Ok(())
+    }
+
+    /// What is written now and then is not older than the save before the one that was seen last.
+    fn offsets(&self, name: &'static str) -> Result<Rows, String> {
+        let tree = self.load(name)?;
+        let now = tree.map(|tree| rows(&tree, name)).unwrap_or_default();
+        let seen = self.history.seen.get(name).map_or(&[][..], Vec::as_slice);
+        let before = seen.partition_point(|(step, _)| *step <= self.steps);
+        let deleted = |key: &str| key.starts_with("Doomed");
+        if let Some((_, least)) = before.checked_sub(2).and_then(|at| seen.get(at)) {
+            for (key, offset) in least.iter().filter(|((key, _), _)| !deleted(key)) {
+                ensure!(
+                    now.get(key).is_some_and(|now| now >= offset),
+                    "{name} is older than a save that was done: {key:?} is {:?} instead of {offset}",
+                    now.get(key)
+                );
+            }
+        }
+        Ok(now)
+    }
+
+    fn all(&self, topic: &str, queue: i32) -> Result<Vec<Found>, String> {
+        let (mut all, mut offset) = (Vec::new(), self.store.min_offset(topic, queue));
+        loop {
+            let get = Get {
+                topic,
+                queue_id: queue,
+                offset,
+                max_count: 64,
+                max_bytes: 1 << 20,
+                tags: TagFilter::All,
+            };
+            let got = self
+                .store
+                .get(&get)
+                .map_err(|error| format!("{topic}-{queue}: {error}"))?;
+            if got.status != GetStatus::Found {
+                return Ok(all);
+            }
+            all.extend(records(&got.body).map(|record| found(&record.unwrap())));
+            offset = got.next_offset;
+        }
+    }
+
+    fn delays(&self) -> Outcome {
+        let mut delivered = BTreeSet::new();
+        for queue in 0..QUEUES {
+            let all = self.all("T", queue)?;
+            delivered.extend(all.into_iter().map(|found| (found.key, queue)));
+        }
+        for ((_, level), offset) in self.offsets(DELAYS)? {
+            let end = self.store.max_offset(SCHEDULE, level - 1);
+            ensure!(
+                offset <= end,
+                "{DELAYS} is ahead: level {level} is at {offset} of {end}"
+            );
+            for found in self.all(SCHEDULE, level - 1)? {
+                let (topic, queue) = found.real.unwrap();
+                assert_eq!(topic, "T");
+                ensure!(
+                    found.index >= offset || delivered.contains(&(found.key.clone(), queue)),
+                    "{DELAYS} is ahead: level {level} is at {offset}, and {} at {} was never delivered",
+                    found.key,
+                    found.index
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn consumers(&self, offsets: &Rows) -> Outcome {
+        for ((key, queue), offset) in offsets {
+            let (topic, _) = key.split_once('@').unwrap();
+            let end = self.store.max_offset(topic, *queue);
+            ensure!(
+                *offset <= end,
+                "{OFFSETS} is ahead: {key} queue {queue} is at {offset} of {end}"
+            );
+            if topic != "Doomed" {
+                continue;
+            }
+            let Some(newest) = self.all(topic, *queue)?.pop() else {
+                continue;
+            };
+            let life: usize = String::from_utf8(newest.body).unwrap().parse().unwrap();
+            let commits = self.history.commits.iter().filter(|commit| {
+                (commit.what.0, commit.what.1) == (*queue, life) && commit.began < self.steps
+            });
+            let most = commits.map(|commit| commit.what.2).max().unwrap_or(0);
+            ensure!(
+                *offset <= most,
+                "{OFFSETS} is ahead: {key} queue {queue} is at {offset}, of this topic only {most} were read"
+            );
+        }
+        Ok(())
+    }
+
+    fn transactions(&self, offsets: &Rows) -> Outcome {
+        let of = |topic: &str| {
+            let key = (format!("{topic}@{CHECKER}"), 0);
+            offsets.get(&key).copied().unwrap_or(0)
+        };
+        let (done, ops_done) = (of(HALVES), of(OPS));
+        let (halves, ops) = (self.all(HALVES, 0)?, self.all(OPS, 0)?);
+        let mut ended = BTreeSet::new();
+        for op in ops {
+            let text = String::from_utf8(op.body).unwrap();
+            let places = text.split(',').filter(|place| !place.is_empty());
+            for place in places.map(|place| place.parse::<i64>().unwrap()) {
+                ensure!(
+                    op.index >= ops_done || place < done,
+                    "{OFFSETS} is ahead: ops are done to {ops_done}, halves to {done}, and {place} ended"
+                );
+                ended.insert(place);
+            }
+        }
+        let given_up: BTreeSet<String> = self
+            .all(GIVEN_UP, 0)?
+            .into_iter()
+            .map(|found| found.key)
+            .collect();
+        let newest: BTreeMap<&str, i64> = halves
+            .iter()
+            .map(|half| (half.key.as_str(), half.index))
+            .collect();
+        let mut stored = BTreeSet::new();
+        for queue in 0..QUEUES {
+            stored.extend(self.all("T", queue)?.into_iter().map(|found| found.key));
+        }
+        for half in &halves {
+            let is_ended = ended.contains(&half.index);
+            let is_passed =
+                is_ended || newest[half.key.as_str()] > half.index || given_up.contains(&half.key);
+            ensure!(
+                half.index >= done || is_passed,
+                "{OFFSETS} is ahead: halves are done to {done}, and nothing became of {} at {}",
+                half.key,
+                half.index
+            );
+            ensure!(
+                !is_ended || !self.history.committed.contains(&half.key) || stored.contains(&half.key),
+                "the transaction {} was closed without its message",
+                half.key
+            );
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Outcome {
+        let topics = ("topics.json", "topicConfigTable", "V", "readQueueNums");
+        self.table(topics, &self.history.topics)?;
+        let groups = (
+            "subscriptionGroup.json",
+            "subscriptionGroupTable",
+            "W",
+            "retryMaxTimes",
+        );
+        self.table(groups, &self.history.groups)?;
+        self.delays()?;
+        let offsets = self.offsets(OFFSETS)?;
+        self.consumers(&offsets)?;
+        self.transactions(&offsets)
+    }
+}
+
+fn found(record: &Record<'_>) -> Found {
+    let property = |name| record.properties.get(name).map(ToOwned::to_owned);
+    let queue = property("REAL_QID").and_then(|id| id.parse().ok());
+    Found {
+        index: record.queue_offset,
+        key: property("UNIQ_KEY").unwrap_or_default(),
+        body: record.body.to_vec(),
+        real: property("REAL_TOPIC").zip(queue),
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(2).enable_all().build().unwrap()
+}
+
+/// Runs a broker, stops its disk at many places, and says what does not hold.
+fn run(seed: u64, points: usize, swallow: Option<Swallow>) -> Outcome {
+    let runtime = runtime();
+    let disk = SimDisk::default();
+    if let Some(what) = swallow {
+        disk.swallow(what);
+    }
+    let history = runtime.block_on(work(seed, &disk));
+    let mut random = Random::of(&[seed, 3]);
+    for _ in 0..points {
+        let steps = random.below(disk.steps() + 1);
+        let loss = *random.choose(&Loss::ALL).unwrap();
+        let after = disk.crash(steps, loss, random.next());
+        let session = after.session();
+        let about = |what: &str| {
+            let step = disk.describe(steps);
+            format!(
+                "seed {seed}, behind step {steps} of {} ({step}), {loss:?} lost: {what}",
+                disk.steps()
+            )
+        };
+        let store = Store::open_without_threads(small(seed).store, Arc::new(session.clone()));
+        let crash = After {
+            history: &history,
+            steps,
+            session,
+            store: store.map_err(|error| about(&error.to_string()))?,
+        };
+        crash.check().map_err(|what| about(&what))?;
+    }
+    Ok(())
+}
+
+/// Starts a broker on what crashes left and waits until it has delivered all delayed messages: none is passed, and after a kill one
+/// comes again at most.
+fn run_on(seed: u64, points: usize) -> Outcome {
+    let runtime = runtime();
+    let disk = SimDisk::default();
+    runtime.block_on(work(seed, &disk));
+    let mut random = Random::of(&[seed, 5]);
+    for point in 0..points {
+        let steps = random.below(disk.steps() + 1);
+        let loss = if point % 2 == 0 {
+            Loss::Nothing
+        } else {
+            *random.choose(&Loss::ALL).unwrap()
+        };
+        let after = disk.crash(steps, loss, random.next());
+        let about = format!(
+            "seed {seed}, behind step {steps} of {}, {loss:?} lost",
+            disk.steps()
+        );
+        let (all, copies) = runtime.block_on(deliver(seed, &after));
+        let missing = all.iter().find(|key| !copies.contains_key(*key));
+        ensure!(missing.is_none(), "{about}: {missing:?} was passed");
+        let again: usize = all.iter().map(|key| copies[key] - 1).sum();
+        ensure!(
+            loss != Loss::Nothing || again <= 1,
+            "{about}: {again} of {} came again",
+            all.len()
+        );
+    }
+    Ok(())
+}
+
+/// The delayed messages, and how often each message was stored in its topic.
+async fn deliver(seed: u64, disk: &SimDisk) -> (BTreeSet<String>, BTreeMap<String, usize>) {
+    let session = disk.session();
+    let fs: Arc<dyn Fs> = Arc::new(session.clone());
+    let broker = Broker::start_on(fs, small(seed), &Handle::current(), None, &[]).unwrap();
+    let state = broker.state();
+    common::eventually("all levels are done", async || {
+        let offsets = state.delays.offsets();
+        (1..=2).all(|level| {
+            let end = state.store.max_offset(SCHEDULE, level - 1);
+            end == 0 || offsets.get(&level) == Some(&end)
+        })
+    })
+    .await;
+    let history = History::default();
+    let after = After {
+        history: &history,
+        steps: 0,
+        session,
+        store: Arc::clone(&state.store),
+    };
+    let keys = |topic, queues| -> Vec<String> {
+        let all = (0..queues).flat_map(|queue| after.all(topic, queue).unwrap());
+        all.map(|found| found.key).collect()
+    };
+    let all = keys(SCHEDULE, 2).into_iter().collect();
+    let mut copies = BTreeMap::new();
+    for key in keys("T", QUEUES) {
+        *copies.entry(key).or_default() += 1;
+    }
+    broker.stop(LIMIT).await.unwrap();
+    (all, copies)
+}
+
+#[test]
+fn no_crash_leaves_progress_ahead_of_the_messages_or_half_a_file() {
+    for seed in 0..3 {
+        run(seed, 100, None).unwrap();
+    }
+}
+
+#[test]
+fn a_broker_on_what_a_crash_left_delivers_every_delayed_message() {
+    for seed in 10..13 {
+        run_on(seed, 8).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "nightly: some minutes"]
+fn no_crash_of_many_leaves_progress_ahead_of_the_messages_or_half_a_file() {
+    let first = u64::try_from(clock::now_ms()).unwrap() % 1_000_000_000;
+    for seed in first..first + 200 {
+        run(seed, 100, None).unwrap();
+        run_on(seed, 20).unwrap();
+    }
+}
+
+/// A disk that pretends to do one kind of fsync: that has to be noticed, by this.
+fn is_noticed(swallow: Swallow, by: &str) {
+    let found = (0..8).find_map(|seed| run(seed, 150, Some(swallow)).err());
+    let found = found.unwrap_or_else(|| panic!("{swallow:?} was never noticed"));
+    assert!(
+        found.contains(by),
+        "{swallow:?} was noticed by something else: {found}"
+    );
+}
+
+#[test]
+fn a_log_that_is_never_flushed_leaves_progress_ahead_of_the_messages() {
+    is_noticed(Swallow::File("/commitlog/"), "ahead");
+}
+
+#[test]
+fn progress_of_levels_that_is_never_flushed_is_noticed() {
+    is_noticed(Swallow::File(DELAYS), DELAYS);
+}
+
+#[test]
+fn progress_of_consumers_that_is_never_flushed_is_noticed() {
+    is_noticed(Swallow::File(OFFSETS), OFFSETS);
+}
+
+#[test]
+fn topics_that_are_never_flushed_are_noticed() {
+    is_noticed(Swallow::File("topics.json"), "topics.json");
+}
+
+#[test]
+fn groups_that_are_never_flushed_are_noticed() {
+    is_noticed(Swallow::File("subscriptionGroup.json"), "subscriptionGroup.json");
+}
+
+#[test]
+fn files_whose_renames_are_never_flushed_are_noticed() {
+    is_noticed(Swallow::Directory("config"), ".json");
+}
