@@ -4,9 +4,10 @@
 //! SCHEDULE_TOPIC_XXXX queue level-1   oldest first, so the head of a queue is the next of its level
 //! every 100 ms: head's store time + delay of the level reached -> stored again under REAL_TOPIC, REAL_QID
 //! ```
-//! Progress is written every 10 s and at stop, behind an fsync of the log; after a kill the messages since then are
-//! delivered once more, as Apache's are. One thread serves all levels.
+//! Progress is written every 10 s and at stop, behind an fsync of the log: after a power loss the messages since then are
+//! delivered once more, as Apache's are. After a kill at most one is: see [`Delivered`]. One thread serves all levels.
 
+use crate::delivered::Delivered;
 use crate::draft::Draft;
 use crate::error::BrokerError;
 use crate::processor::properties;
@@ -35,7 +36,9 @@ pub struct Delays {
     levels_ms: Vec<i64>,
     // Guards progress by level.
     progress: Mutex<Progress>,
-    file: ConfigFile,
+    delivered: Delivered,
+    // Guards that an older text is not written over a newer one.
+    file: Mutex<ConfigFile>,
     // Guards whether the thread shall end.
     stopped: Mutex<bool>,
     wake: Condvar,
@@ -61,18 +64,30 @@ enum Stopped {
 }
 
 impl Delays {
-    /// Reads the file.
-    pub fn load(levels_ms: Vec<i64>, file: ConfigFile) -> Result<Self, BrokerError> {
-        let (offsets, version, others) = file.read(file::delays_from_json)?.unwrap_or_default();
+    /// Reads the file; `delivered` says how far the levels were delivered before a kill.
+    pub(crate) fn load(
+        levels_ms: Vec<i64>,
+        file: ConfigFile,
+        (delivered, newest): (Delivered, BTreeMap<i32, i64>),
+    ) -> Result<Self, BrokerError> {
+        let (mut offsets, version, others) = file.read(file::delays_from_json)?.unwrap_or_default();
+        let mut changed = false;
+        for (level, offset) in newest {
+            let saved = offsets.entry(level).or_default();
+            changed |= offset > *saved;
+            *saved = offset.max(*saved);
+        }
         Ok(Self {
             levels_ms,
+            delivered,
             progress: Mutex::new(Progress {
                 offsets,
                 version,
                 others,
+                changed,
                 ..Progress::default()
             }),
-            file,
+            file: Mutex::new(file),
             stopped: Mutex::new(false),
             wake: Condvar::new(),
         })
@@ -108,6 +123,7 @@ impl Delays {
     /// Writes the file if there was progress, after what was delivered is durable: a power loss must not take a message
     /// that the file calls delivered.
     pub fn persist(&self, store: &Store) -> Result<(), StoreError> {
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         {
             let mut progress = self.progress();
             if !progress.changed {
@@ -117,7 +133,7 @@ impl Delays {
             progress.version = progress.version.next();
         }
         let text = self.to_json(true);
-        let written = store.flush().and_then(|()| self.file.save(&text));
+        let written = store.flush().and_then(|()| file.save(&text));
         if written.is_err() {
             self.progress().changed = true;
         }
@@ -180,7 +196,7 @@ impl Delays {
                 max_bytes: READ_BYTES,
                 tags: TagFilter::All,
             })?;
-            let (delivered, stopped) = self.deliver_due(store, level, &got);
+            let (delivered, stopped) = self.deliver_due(store, (level, from), &got);
             let next = if got.count == 0 {
                 got.next_offset
             } else {
@@ -207,7 +223,7 @@ impl Delays {
     }
 
     /// Stores again what is due. Answers how many, and why not all.
-    fn deliver_due(&self, store: &Store, level: i32, got: &Got) -> (i64, Option<Stopped>) {
+    fn deliver_due(&self, store: &Store, (level, from): (i32, i64), got: &Got) -> (i64, Option<Stopped>) {
         let mut delivered = 0;
         for record in record::records(&got.body) {
             let record = match record {
@@ -245,6 +261,7 @@ impl Delays {
                 );
             }
             delivered += 1;
+            self.delivered.note(level, from + delivered);
         }
         (delivered, None)
     }

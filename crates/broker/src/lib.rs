@@ -3,6 +3,7 @@
 pub mod admission;
 pub mod broker;
 mod delay;
+mod delivered;
 mod draft;
 pub mod error;
 pub mod hold;

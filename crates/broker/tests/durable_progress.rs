@@ -1,13 +1,22 @@
 //! What says how far messages were handled is on the disk only after the messages.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and a process tells the one that started it how far it is"
+)]
 
 mod common;
 
-use common::{Site, TempDir, eventually, number, options, properties};
+use common::{Site, TempDir, eventually, number, options, options_in, properties};
 use pyrmq_broker::Options;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::request;
-use pyrmq_store::Durability;
+use pyrmq_store::{Durability, FlushDiskType, Get, TagFilter};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command as Process, Stdio};
+use std::time::Duration;
 
 /// The log is not fsynced by itself; progress is written at once.
 fn lazy(dir: &TempDir) -> Options {
@@ -60,5 +69,93 @@ async fn a_consumer_s_progress_is_written_after_the_messages_that_it_passed() {
     .await;
     let end = state.store.health().max_physical_offset;
     assert_eq!(state.store.durability(end), Durability::Local);
+    site.stop().await;
+}
+
+const DIRECTORY: &str = "PYRMQ_DELAYED_DIRECTORY";
+const DELAYED: usize = 1500;
+
+/// Progress is saved at the stop only.
+fn unsaved(dir: &Path) -> Options {
+    let mut options = Options {
+        flush_delay_offset_interval: 3_600_000,
+        flush_consumer_offset_interval: 3_600_000,
+        message_delay_level: "1s".to_owned(),
+        ..options_in(dir)
+    };
+    options.store.flush = FlushDiskType::Sync;
+    options
+}
+
+/// Not a test of its own: a broker that is killed while it delivers. Without the variable it does nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn child_delivers_delayed_messages() {
+    let Ok(dir) = std::env::var(DIRECTORY) else {
+        return;
+    };
+    let site = Site::start(unsaved(Path::new(&dir)));
+    let waiting: Vec<_> = (0..DELAYED)
+        .map(|number| {
+            let text = properties(&[("DELAY", "1"), ("UNIQ_KEY", &number.to_string())]);
+            site.asking(common::send("T", 0, b"later", &text))
+        })
+        .collect();
+    for answer in waiting {
+        answer.await.unwrap().unwrap();
+    }
+    println!("\nsent");
+    loop {
+        println!("\ndelivered {}", site.broker.state().store.max_offset("T", 0));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_kill_at_most_one_delayed_message_comes_again() {
+    let dir = TempDir::new();
+    let mut child = Process::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_delivers_delayed_messages", "--nocapture"])
+        .env(DIRECTORY, dir.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let delivered = lines.find_map(|line| {
+        let line = line.ok()?;
+        let count: usize = line.strip_prefix("delivered ")?.parse().ok()?;
+        (count > DELAYED / 5).then_some(count)
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(delivered.is_some(), "it ended by itself");
+    let site = Site::start(unsaved(dir.path()));
+    let state = site.broker.state();
+    eventually("all are delivered", async || {
+        state.delays.offsets().get(&1) == Some(&i64::try_from(DELAYED).unwrap())
+    })
+    .await;
+    // With SYNC_FLUSH only what was fsynced can be read.
+    state.store.flush().unwrap();
+    let mut copies = BTreeMap::<String, usize>::new();
+    let mut offset = 0;
+    while offset < state.store.max_offset("T", 0) {
+        let got = state.store.get(&Get {
+            topic: "T",
+            queue_id: 0,
+            offset,
+            max_count: 1000,
+            max_bytes: 1 << 20,
+            tags: TagFilter::All,
+        });
+        let got = got.unwrap();
+        for record in pyrmq_remoting::message::record::records(&got.body) {
+            let key = record.unwrap().properties.get("UNIQ_KEY").unwrap().to_owned();
+            *copies.entry(key).or_default() += 1;
+        }
+        offset = got.next_offset;
+    }
+    assert_eq!(copies.len(), DELAYED, "some never came");
+    let again: usize = copies.values().map(|count| count - 1).sum();
+    assert!(again <= 1, "{again} of {DELAYED} came again");
     site.stop().await;
 }

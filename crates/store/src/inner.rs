@@ -74,6 +74,8 @@ pub(crate) struct Inner {
     pub(crate) held_up: OnceLock<Arc<OnHeldUp>>,
     pub(crate) closed: AtomicBool,
     pub(crate) crashed: bool,
+    /// Only the process ended: the system has all that was written.
+    pub(crate) was_killed: bool,
     /// A reader met a unit that points to no record.
     pub(crate) queues_damaged: AtomicBool,
     pub(crate) counts: Counts,

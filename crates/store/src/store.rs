@@ -203,6 +203,7 @@ impl Store {
             held_up: OnceLock::new(),
             closed: AtomicBool::new(false),
             crashed,
+            was_killed: last_stop.is_kill(),
             queues_damaged: AtomicBool::new(false),
             counts: Counts::default(),
             flushes: AtomicU64::new(0),
@@ -538,6 +539,12 @@ impl Store {
     /// True when a write or an fsync has failed: nothing more is taken until a restart.
     pub fn has_failed(&self) -> bool {
         self.inner.log.failure.is_set()
+    }
+
+    /// True when the run before this one was ended by a kill of its process: everything that it had written is there, whether
+    /// it was fsynced or not. False after a clean stop, a power loss, a failed fsync, and where nobody knows.
+    pub fn was_killed(&self) -> bool {
+        self.inner.was_killed
     }
 
     /// The state of the store.

@@ -12,6 +12,7 @@ pub mod version;
 
 use crate::admission;
 use crate::delay::Delays;
+use crate::delivered::Delivered;
 use crate::error::{BrokerError, Refusal};
 use crate::hold::Hold;
 use crate::live::Live;
@@ -33,9 +34,10 @@ use pyrmq_remoting::names::{self, HALF_TOPIC, OP_HALF_TOPIC, PERM_READ, PERM_WRI
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::{FlushDiskType, Fs, Store, StoreError};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use topics::{TopicConfig, Topics};
 
 /// Apache compares with 40 % of the machine's memory; a fixed share of an ordinary machine makes the answer the same
@@ -88,7 +90,8 @@ pub struct State {
     pub(crate) waits_for_disk: bool,
     unique_ids: UniqueIds,
     next_queue: AtomicU32,
-    offsets_file: ConfigFile,
+    // Guards that an older text is not written over a newer one.
+    offsets_file: Mutex<ConfigFile>,
     pub(crate) offsets_rest: OffsetsRest,
 }
 
@@ -106,6 +109,7 @@ impl Tables {
     fn load(
         options: &Options,
         delay_levels: Vec<i64>,
+        delivered: (Delivered, BTreeMap<i32, i64>),
         file: impl Fn(&str) -> ConfigFile,
     ) -> Result<Self, BrokerError> {
         let offsets = Offsets::default();
@@ -118,7 +122,7 @@ impl Tables {
             offsets,
             offsets_rest,
             offsets_file,
-            delays: Delays::load(delay_levels, file("delayOffset.json"))?,
+            delays: Delays::load(delay_levels, file("delayOffset.json"), delivered)?,
         })
     }
 }
@@ -153,7 +157,8 @@ impl State {
         let mut store_options = options.store.clone();
         store_options.delay_levels_ms.clone_from(&delay_levels);
         let store = Store::open(store_options, fs.clone())?;
-        let tables = Tables::load(&options, delay_levels, file)?;
+        let delivered = Delivered::open(fs.clone(), &config, store.was_killed())?;
+        let tables = Tables::load(&options, delay_levels, delivered, file)?;
         let timers = Timers::open(&store, fs)?;
         let (topics, _) = tables.topics.all();
         timers.refuse_popped(&store, topics.iter().map(|topic| topic.name.as_str()))?;
@@ -182,7 +187,7 @@ impl State {
             waits_for_disk,
             unique_ids: UniqueIds::new(ip, std::process::id(), BROKER_LOADER),
             next_queue: AtomicU32::new(0),
-            offsets_file: tables.offsets_file,
+            offsets_file: Mutex::new(tables.offsets_file),
             offsets_rest: tables.offsets_rest,
             live: Live::new(&options),
             options,
@@ -384,6 +389,7 @@ impl State {
     /// point behind messages that a power loss took: groups would pass the messages that take their places, and a
     /// transaction whose half was stored again would never be asked about.
     pub(crate) fn persist_offsets(&self) -> Result<(), StoreError> {
+        let file = self.offsets_file.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.offsets.take_changed() {
             return Ok(());
         }
@@ -394,7 +400,7 @@ impl State {
         } else {
             self.store.flush()
         };
-        let written = flushed.and_then(|()| self.offsets_file.save(&text));
+        let written = flushed.and_then(|()| file.save(&text));
         if written.is_err() {
             self.offsets.set_changed();
         }
