@@ -56,6 +56,9 @@ impl Segment {
     }
 }
 
+/// Three times the longest `flushIntervalCommitLog`.
+const LATE_MS: i64 = 180_000;
+
 /// All segments.
 #[derive(Debug)]
 pub(crate) struct CommitLog {
@@ -68,6 +71,8 @@ pub(crate) struct CommitLog {
     most_open: usize,
     /// The segment behind the last one, made ahead of time. Its lock is held while it is made, so that a roll waits for it.
     prepared: Mutex<Option<Arc<Segment>>>,
+    /// In front of this nothing was written in the last minutes before the stop.
+    written_late_from: i64,
     /// A last file without any byte, as a stop in the middle of making it leaves behind.
     half_made: Option<PathBuf>,
     appended: AtomicI64,
@@ -93,6 +98,15 @@ impl CommitLog {
             .collect();
         let half_made = found.pop_if(|(_, last)| last.length == 0);
         let half_made = half_made.map(|(_, last)| directory.join(last.name));
+        let newest_ms = found
+            .iter()
+            .map(|(_, entry)| entry.modified_ms)
+            .max()
+            .unwrap_or(0);
+        let late = found
+            .iter()
+            .find(|(_, entry)| entry.modified_ms >= newest_ms - LATE_MS);
+        let written_late_from = late.map_or(0, |(base, _)| *base);
         let mut segments: Vec<Arc<Segment>> = Vec::with_capacity(found.len());
         for (base, entry) in found {
             let path = directory.join(&entry.name);
@@ -119,6 +133,7 @@ impl CommitLog {
             open: Mutex::default(),
             most_open: Shares::of_process().segments,
             prepared: Mutex::default(),
+            written_late_from,
             half_made,
             appended: AtomicI64::new(start),
             flushed: AtomicI64::new(start),
@@ -132,6 +147,12 @@ impl CommitLog {
             Some(path) => self.fs.remove(path).at("remove", path),
             None => Ok(()),
         }
+    }
+
+    /// The oldest segment that was written in the last minutes before the stop, as its files were found. What is older was fsynced by
+    /// later rounds: one that failed would have ended all writing.
+    pub(crate) fn written_late_from(&self) -> i64 {
+        self.written_late_from
     }
 
     pub(crate) fn segment_bytes(&self) -> i64 {

@@ -117,7 +117,9 @@ impl Recovery<'_> {
         let log = self.log;
         let durable = match self.durable()? {
             Durable::InFrontOf(end) => end,
-            Durable::All | Durable::OlderThan(_) => safe_segment(log, self.times)?,
+            Durable::All | Durable::OlderThan(_) => {
+                safe_segment(log, self.times)?.max(log.written_late_from())
+            }
         };
         let from = self
             .last_stop

@@ -209,3 +209,61 @@ fn queue_files_of_another_setting_are_refused_after_a_crash_too() {
     fs::remove_file(dir.path().join("abort")).unwrap();
     is_refused(dir.path(), 2000);
 }
+
+/// Bytes that a start without a checkpoint writes after a kill, where the segments of the log were filled so many ms apart.
+fn written_without_a_mark(apart_ms: i64) -> usize {
+    let disk = SimDisk::default();
+    disk.set_now(NOW_MS);
+    let options = || Options {
+        index: false,
+        file_reserved_hours: 72,
+        ..simulated()
+    };
+    let open = || {
+        let session = disk.session();
+        let store = Store::open_without_threads(options(), Arc::new(session.clone()));
+        (session, store.expect("the store opens"))
+    };
+    let (session, store) = open();
+    for segment in 1..=10 {
+        while store.health().max_physical_offset < segment * 8192 - 1200 {
+            put(&store, "T", 0, &[b'a'; 1000]);
+        }
+        for chore in [
+            Chore::Flush,
+            Chore::SyncQueues,
+            Chore::SaveCheckpoint,
+            Chore::PrepareSegment,
+        ] {
+            store.run(chore).unwrap();
+        }
+        disk.set_now(disk.now() + apart_ms);
+    }
+    let count = bodies(&store, "T", 0).len();
+    session.kill();
+    drop(store);
+    let session = disk.session();
+    session.remove(&Path::new(ROOT).join("checkpoint")).unwrap();
+    session.kill();
+    let before = disk.steps();
+    let (_session, store) = open();
+    let done = (before + 1..=disk.steps()).map(|step| disk.describe(step));
+    let written = done.filter_map(|step| {
+        let rest = step.strip_prefix("write of ")?;
+        rest.split(' ').next()?.parse::<usize>().ok()
+    });
+    let written = written.sum();
+    assert_eq!(bodies(&store, "T", 0).len(), count);
+    written
+}
+
+#[test]
+fn a_start_without_a_mark_writes_only_that_again_which_was_written_last() {
+    let recent = written_without_a_mark(1000);
+    assert!(
+        recent > 9 * 8192,
+        "all of it may be not durable, {recent} bytes were written"
+    );
+    let old = written_without_a_mark(3_600_000);
+    assert!(old < 4 * 8192, "{old} bytes were written again");
+}
