@@ -79,6 +79,8 @@ pub struct Entry {
     pub length: u64,
     /// When it was last written, ms.
     pub modified_ms: i64,
+    /// The file system that it lies on.
+    pub device: u64,
 }
 
 /// The space of a file system.

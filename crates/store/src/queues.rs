@@ -117,6 +117,8 @@ pub(crate) struct Queues {
     writes_again: bool,
     /// Their file system, kept open.
     file_system: Option<Arc<dyn FileSystem>>,
+    /// The directory of a topic or of a queue is a link or a mount: one fsync does not reach them all.
+    is_spread: bool,
     table: RwLock<QueueTable>,
     /// Those with units that are only in memory.
     unwritten: Mutex<Vec<Arc<ConsumeQueue>>>,
@@ -142,9 +144,10 @@ impl Queues {
         if !fs.exists(&home).at("look for", &home)? {
             home.clone_from(&root);
         }
-        let queues = Self {
+        let mut queues = Self {
             fs: Arc::clone(fs),
             file_system: fs.file_system(&home).at("open", &home)?,
+            is_spread: false,
             root,
             file_bytes,
             handles: Arc::new(Handles::new(Shares::of_process().queue_files)),
@@ -156,6 +159,9 @@ impl Queues {
             rest_at: Mutex::default(),
         };
         let mut found = Vec::new();
+        let entries = fs.list(&queues.root).at("list", &queues.root)?;
+        let own = entries.iter().find(|entry| entry.name == CONSUME_QUEUE);
+        let device = own.map(|entry| entry.device);
         let directory = queues.root.join(CONSUME_QUEUE);
         for topic in fs.list(&directory).at("list", &directory)? {
             if !topic.is_directory {
@@ -166,6 +172,7 @@ impl Queues {
                 if let Ok(id) = queue.name.parse::<i32>()
                     && queue.is_directory
                 {
+                    queues.is_spread |= device != Some(queue.device);
                     found.push(queues.get_or_add(&topic.name, id));
                 }
             }
@@ -343,6 +350,9 @@ impl Queues {
     /// Makes everything durable that is on the queues' file system, which need not be the one of the root:
     /// `consumequeue` may be a mount or a link. False where the system cannot say whether that went well.
     pub(crate) fn sync_file_system(&self) -> Result<bool, StoreError> {
+        if self.is_spread {
+            return Ok(false);
+        }
         let directory = self.root.join(CONSUME_QUEUE);
         let done = match &self.file_system {
             Some(held) => held.sync(),

@@ -271,6 +271,16 @@ fn a_wheel_that_is_not_flushed_is_noticed() {
     assert!(lost.is_some());
 }
 
+/// What the wheel lacks is taken from the log again, and what that lacks from the queue; an old checkpoint has more of it read.
+#[test]
+fn a_timer_log_or_checkpoint_that_is_not_flushed_loses_nothing() {
+    for part in ["timerlog", "timercheck"] {
+        for seed in 5..8 {
+            check(seed, 8, Some(Swallow::File(part))).unwrap_or_else(|what| panic!("{part}: {what}"));
+        }
+    }
+}
+
 #[test]
 #[ignore = "long: make faults"]
 fn nothing_is_lost_at_many_crashes() {

@@ -473,6 +473,7 @@ impl Fs for Session {
                 is_directory: *node == Node::Directory,
                 length: inode.map_or(0, |inode| inode.bytes.len() as u64),
                 modified_ms: inode.map_or(0, |inode| inode.modified_ms),
+                device: 1,
             }
         };
         let below = world.names.range(path.to_owned()..);

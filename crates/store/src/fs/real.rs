@@ -149,12 +149,17 @@ impl Fs for RealFs {
         let mut entries = Vec::new();
         for entry in directory {
             let entry = entry?;
-            let data = entry.metadata()?;
+            let mut data = entry.metadata()?;
+            if data.is_symlink() {
+                // As if what it leads to were here: a topic's directory may lie on another disk.
+                data = fs::metadata(entry.path()).unwrap_or(data);
+            }
             entries.push(Entry {
                 name: entry.file_name().to_string_lossy().into_owned(),
                 is_directory: data.is_dir(),
                 length: data.len(),
                 modified_ms: modified_ms(&data),
+                device: data.dev(),
             });
         }
         entries.sort_by(|one, other| one.name.cmp(&other.name));
