@@ -87,6 +87,22 @@ def hosts() -> list[str]:
 def test_log_queues_and_index_have_the_bytes_of_the_reference(
     sent: list[Sending], host: str
 ) -> None:
+    compare_sent(sent, host)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("host", hosts())
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@given(sent=sendings)
+def test_many_logs_queues_and_indexes_have_the_bytes_of_the_reference(
+    sent: list[Sending], host: str
+) -> None:
+    compare_sent(sent, host)
+
+
+def compare_sent(sent: list[Sending], host: str) -> None:
+    """Send it all to a broker and compare its files with the reference's."""
     with TemporaryDirectory() as directory:
         home = Path(directory)
         with (
@@ -213,6 +229,21 @@ def write_log(home: Path, records: list[Record]) -> list[tuple[Record, int]]:
 def test_a_log_of_records_of_every_version_gets_queues_and_index_of_the_reference(
     records: list[Record],
 ) -> None:
+    compare_recovered(records)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3000)
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@given(records=stored)
+def test_many_logs_of_records_of_every_version_get_queues_and_index_of_the_reference(
+    records: list[Record],
+) -> None:
+    compare_recovered(records)
+
+
+def compare_recovered(records: list[Record]) -> None:
+    """Let a broker recover a log of these records and compare its files with the reference's."""
     with TemporaryDirectory() as directory:
         home = Path(directory) / "store"
         there = write_log(home, records)
