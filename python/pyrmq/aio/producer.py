@@ -127,7 +127,8 @@ class Producer(ConfiguredProducer):
         """Hand a message over, and get the future of its result.
 
         The call waits for room only. The message leaves with others when a batch is full, when it
-        is ``linger`` old, or with :meth:`flush`; see :meth:`pyrmq.Producer.produce`.
+        is ``linger`` old, or with :meth:`flush`; see :meth:`pyrmq.Producer.produce`. The future
+        is one to all of asyncio (`gather`, `wait`, `isfuture`), but no `asyncio.Future` by class.
 
         Example:
             >>> futures = [await producer.produce("t", str(n)) for n in range(9)]  # doctest: +SKIP
