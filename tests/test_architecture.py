@@ -251,6 +251,7 @@ def test_unsafe_code_stays_where_it_is_named() -> None:
         "bindings/src/columns.rs",
         "bindings/src/runtime.rs",
         "remoting/tests/allocation.rs",
+        "routing/tests/filter_allocation.rs",
         "store/src/fs/real.rs",
     }
     crates = ROOT / "crates"

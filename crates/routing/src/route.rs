@@ -47,7 +47,7 @@ pub struct RouteQueues {
     pub read_queues: i32,
     /// Queues 0 up to this may be written.
     pub write_queues: i32,
-    /// [`PERM_READ`], [`PERM_WRITE`], [`PERM_INHERIT`].
+    /// [`PERM_READ`], [`PERM_WRITE`], [`PERM_INHERIT`](pyrmq_remoting::names::PERM_INHERIT).
     pub perm: i32,
     /// Unit flags.
     pub sys_flag: i32,
