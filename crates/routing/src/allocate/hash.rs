@@ -1,0 +1,58 @@
+//! Queues and clients on a ring (Apache `AllocateMessageQueueConsistentHash`, `ConsistentHashRouter`).
+//!
+//! Each client stands on the ring at the hashes of `id-0`, `id-1`, ...; a queue belongs to the first client at or behind
+//! its own hash. The hash is the first four bytes of MD5. When a client comes or goes, only its own queues move.
+
+use super::{AllocateError, MAX_VIRTUAL_NODES, Queue};
+use std::collections::{BTreeMap, HashSet};
+
+/// `CONSISTENT_HASH`: the places of the client's queues. Apache's default is 10 virtual nodes.
+///
+/// # Errors
+/// No virtual nodes, so that nobody would read any queue, or more than `MAX_VIRTUAL_NODES`.
+pub fn consistent_hash<Id: AsRef<str>>(
+    queues: &[Queue<'_>],
+    clients: &[Id],
+    client: &str,
+    virtual_nodes: usize,
+) -> Result<Vec<usize>, AllocateError> {
+    if !(1..=MAX_VIRTUAL_NODES).contains(&virtual_nodes) {
+        return Err(AllocateError::VirtualNodes { virtual_nodes });
+    }
+    let ring = ring(clients, virtual_nodes);
+    let owner = |queue: &Queue<'_>| {
+        let hash = hash(&format!(
+            "MessageQueue [topic={}, brokerName={}, queueId={}]",
+            queue.topic, queue.broker, queue.queue_id
+        ));
+        let behind = ring.range(hash..).next();
+        behind.or_else(|| ring.first_key_value()).map(|(_, owner)| *owner)
+    };
+    let places = queues.iter().enumerate();
+    let mine = places.filter(|(_, queue)| owner(queue) == Some(client));
+    Ok(mine.map(|(place, _)| place).collect())
+}
+
+/// Where two nodes have one hash the later one stands, as in Apache's map.
+fn ring<Id: AsRef<str>>(clients: &[Id], virtual_nodes: usize) -> BTreeMap<u32, &str> {
+    let mut ring = BTreeMap::new();
+    let mut seen = HashSet::new();
+    for client in clients {
+        let client = client.as_ref();
+        // A client that is listed twice has twice the nodes.
+        let before = if seen.insert(client) {
+            0
+        } else {
+            ring.values().filter(|owner| **owner == client).count()
+        };
+        for node in before..before + virtual_nodes {
+            ring.insert(hash(&format!("{client}-{node}")), client);
+        }
+    }
+    ring
+}
+
+fn hash(key: &str) -> u32 {
+    let [first, second, third, fourth, ..] = md5::compute(key).0;
+    u32::from_be_bytes([first, second, third, fourth])
+}
