@@ -15,6 +15,8 @@ import pytest
 
 from pyrmq import Producer, PullConsumer, TransactionProducer, TransactionState
 from pyrmq.cli import main
+from pyrmq.errors import FilterError
+from pyrmq.routing import Filter
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
@@ -41,6 +43,9 @@ def test_every_program_of_a_page_has_its_test() -> None:
         "README.md: from pyrmq import Producer, PullConsumer",
         "README.md: from pyrmq.testing import cluster",
         "README.md: orders = (",
+        "filters.md: from pyrmq import routing",
+        "filters.md: from pyrmq.errors import FilterError",
+        "filters.md: from pyrmq.routing import Filter",
         "producer.md: def local(half):  # runs after the half is stored",
         'producer.md: with Producer(name_server="127.0.0.1:9876", group="shop") as producer:',
         "testing.md: from pyrmq import Producer",
@@ -76,6 +81,22 @@ def test_the_clusters_of_the_testing_page_work(
 ) -> None:
     _run(BLOCKS[f"testing.md: {name}"])
     assert capsys.readouterr().out == said
+
+
+def test_the_filters_of_the_filters_page_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in [name for name in BLOCKS if name.startswith("filters.md: ")]:
+        _run(BLOCKS[name])
+    said = "the comparison at character 18 of the filter has no result: the property is no integer"
+    assert capsys.readouterr().out.startswith(said)
+
+
+def test_the_errors_of_the_filters_page_are_raised() -> None:
+    page = (ROOT / "docs" / "filters.md").read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\| `(.+)` \| (wrong filter at .+) \|$", page)
+    assert len(rows) == 6
+    for expression, text in rows:
+        with pytest.raises(FilterError, match=f"^{re.escape(text)}$"):
+            Filter(expression)
 
 
 @pytest.mark.rocketmq(brokers=2)

@@ -27,6 +27,7 @@ __all__ = [
     "ConfigError",
     "ConnectionLost",
     "DataLossError",
+    "FilterError",
     "ForkError",
     "MessageError",
     "MessageRefused",
@@ -137,6 +138,18 @@ def _remade(cls: type[RmqError], args: tuple[object, ...]) -> RmqError:
 
 class ConfigError(RmqError, ValueError):
     """An option or argument that cannot be used; the text names it and what is allowed."""
+
+
+class FilterError(ConfigError):
+    """A SQL92 filter that cannot be read, or that cannot compare a message's value.
+
+    Attributes:
+        position: Character of the expression, counted from 0, at which the wrong part begins.
+    """
+
+    def __init__(self, text: str, *, position: int = 0, **about: Unpack[About]) -> None:
+        super().__init__(text, **about)
+        self.position = position
 
 
 class MessageError(RmqError, ValueError):

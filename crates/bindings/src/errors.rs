@@ -13,6 +13,8 @@ use pyrmq_client::range::RangeError;
 use pyrmq_nameserver::NameServerError;
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::net::NetError;
+use pyrmq_routing::allocate::AllocateError;
+use pyrmq_routing::filter::{FilterError, Mismatch};
 use pyrmq_store::StoreError;
 use std::time::Duration;
 use thiserror::Error;
@@ -59,6 +61,15 @@ pub(crate) enum Error {
     /// A name server did not start or change as asked.
     #[error(transparent)]
     NameServer(#[from] NameServerError),
+    /// A filter that cannot be read.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    /// A value that a filter cannot compare.
+    #[error("the comparison at character {position} of the filter has no result: {mismatch}")]
+    NoResult { position: usize, mismatch: Mismatch },
+    /// Queues that cannot be shared out.
+    #[error(transparent)]
+    Allocate(#[from] AllocateError),
 }
 
 impl Error {
@@ -69,7 +80,7 @@ impl Error {
             Self::Forked { .. } => raise(py, "ForkError", &text, &[]),
             Self::Closed { .. } => raise(py, "ClosedError", &text, &[]),
             Self::Runtime { .. } => raise(py, "RmqError", &text, &[]),
-            Self::Config { .. } => raise(py, "ConfigError", &text, &[]),
+            Self::Config { .. } | Self::Allocate(_) => raise(py, "ConfigError", &text, &[]),
             Self::Wire(_) | Self::Message { .. } => raise(py, "ProtocolError", &text, &[]),
             Self::Net(error) => raise_net(py, &text, &error, Vec::new()),
             Self::Range(error) => raise_range(py, &text, &error),
@@ -82,6 +93,10 @@ impl Error {
                 raise(py, "ConfigError", &text, &[])
             }
             Self::Broker(_) | Self::NameServer(_) => raise(py, "ServerError", &text, &[]),
+            Self::Filter(FilterError { position, .. }) | Self::NoResult { position, .. } => {
+                let position = Value::Int(i64::try_from(position).unwrap_or(i64::MAX));
+                raise(py, "FilterError", &text, &[("position", position)])
+            }
         };
         made.unwrap_or_else(|failed| failed)
     }

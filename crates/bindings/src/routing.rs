@@ -1,8 +1,17 @@
-//! Queue selection and latency fault tolerance as plain classes: `pyrmq.routing`.
+//! Queue selection, latency fault tolerance, filters and allocation, usable alone: `pyrmq.routing`.
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "pyo3 makes the lists for the call, and hands them over"
+)]
 
-use pyo3::exceptions::PyValueError;
+use crate::errors::Error;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+use pyo3::types::PyString;
+use pyrmq_routing::allocate::{self, AllocateError, Queue};
 use pyrmq_routing::fault::{LatencyFaultTolerance, Schedule};
+use pyrmq_routing::filter::Filter;
 use pyrmq_routing::select::{self, OnBroker, QueueSelector};
 
 /// A queue of Python's: broker name and number.
@@ -114,9 +123,167 @@ fn java_hash(text: &str) -> i32 {
     pyrmq_remoting::message::java_hash::hash(text)
 }
 
+/// A compiled SQL92 filter.
+#[pyclass(frozen, name = "Filter", module = "pyrmq._core")]
+#[derive(Debug)]
+pub(crate) struct PyFilter {
+    filter: Filter,
+}
+
+#[pymethods]
+impl PyFilter {
+    #[new]
+    fn new(py: Python<'_>, expression: &Bound<'_, PyString>) -> PyResult<Self> {
+        // No message can hold a lone surrogate: replacement characters stand for it.
+        let text = expression.to_string_lossy();
+        match Filter::compile(&text) {
+            Ok(filter) => Ok(Self { filter }),
+            Err(error) => Err(Error::Filter(error).into_py(py)),
+        }
+    }
+
+    /// The properties that it names.
+    fn names(&self) -> Vec<&str> {
+        self.filter.names().iter().map(|name| &**name).collect()
+    }
+
+    /// Its value for the values of `names()`, in their order.
+    fn evaluate(&self, py: Python<'_>, values: Vec<Bound<'_, PyAny>>) -> PyResult<Option<bool>> {
+        let texts = self.texts(&values)?;
+        self.filter
+            .evaluate_with(|slot| texts.get(slot)?.as_deref())
+            .map_err(|error| {
+                let position = self.filter.position(error.offset);
+                Error::NoResult {
+                    position,
+                    mismatch: error.mismatch,
+                }
+                .into_py(py)
+            })
+    }
+
+    /// True when `evaluate` gives true; what cannot be compared does not match.
+    fn matches(&self, values: Vec<Bound<'_, PyAny>>) -> PyResult<bool> {
+        let texts = self.texts(&values)?;
+        Ok(self.filter.evaluate_with(|slot| texts.get(slot)?.as_deref()) == Ok(Some(true)))
+    }
+}
+
+impl PyFilter {
+    fn texts(&self, values: &[Bound<'_, PyAny>]) -> PyResult<Vec<Option<PyBackedStr>>> {
+        let names = self.filter.names().iter();
+        let text = |(name, value): (_, &Bound<'_, PyAny>)| match value.cast::<PyString>() {
+            Ok(text) => Ok(Some(PyBackedStr::try_from(text.clone())?)),
+            Err(_) if value.is_none() => Ok(None),
+            Err(_) => Err(PyTypeError::new_err(format!(
+                "the property `{name}` is {}, not text: pass str(value)",
+                value.get_type().name()?
+            ))),
+        };
+        names.zip(values).map(text).collect()
+    }
+}
+
+/// The client's place in the group, as all strategies need it.
+fn place(py: Python<'_>, client: &str, queues: usize, clients: &[PyBackedStr]) -> PyResult<Option<usize>> {
+    allocate::check(client, queues, clients).map_err(|error| refused(py, error))
+}
+
+fn refused(py: Python<'_>, error: AllocateError) -> PyErr {
+    Error::Allocate(error).into_py(py)
+}
+
+/// The places of the client's queues among `queues`, in blocks.
+#[pyfunction]
+fn allocate_average(
+    py: Python<'_>,
+    client: &str,
+    queues: usize,
+    clients: Vec<PyBackedStr>,
+) -> PyResult<Vec<usize>> {
+    let place = place(py, client, queues, &clients)?;
+    let mine = place.map(|place| allocate::average(queues, clients.len(), place));
+    Ok(mine.into_iter().flatten().collect())
+}
+
+/// The places of the client's queues among `queues`, in turn.
+#[pyfunction]
+fn allocate_average_by_circle(
+    py: Python<'_>,
+    client: &str,
+    queues: usize,
+    clients: Vec<PyBackedStr>,
+) -> PyResult<Vec<usize>> {
+    let place = place(py, client, queues, &clients)?;
+    let mine = place.map(|place| allocate::average_by_circle(queues, clients.len(), place));
+    Ok(mine.into_iter().flatten().collect())
+}
+
+/// The places of the client's queues on the ring; `queues` are topic, broker name and queue id.
+#[pyfunction]
+fn allocate_consistent_hash(
+    py: Python<'_>,
+    client: &str,
+    queues: Vec<(PyBackedStr, PyBackedStr, i32)>,
+    clients: Vec<PyBackedStr>,
+    virtual_nodes: usize,
+) -> PyResult<Vec<usize>> {
+    if place(py, client, queues.len(), &clients)?.is_none() {
+        return Ok(Vec::new());
+    }
+    let queues: Vec<Queue<'_>> = queues
+        .iter()
+        .map(|(topic, broker, queue_id)| Queue {
+            topic,
+            broker,
+            queue_id: *queue_id,
+        })
+        .collect();
+    allocate::consistent_hash(&queues, &clients, client, virtual_nodes).map_err(|error| refused(py, error))
+}
+
+/// The places of the client's queues among those of brokers in `rooms`; `brokers` has the broker name of each queue.
+#[pyfunction]
+fn allocate_machine_room(
+    py: Python<'_>,
+    client: &str,
+    brokers: Vec<PyBackedStr>,
+    clients: Vec<PyBackedStr>,
+    rooms: Vec<PyBackedStr>,
+) -> PyResult<Vec<usize>> {
+    let place = place(py, client, brokers.len(), &clients)?;
+    let mine = place.map(|place| allocate::machine_room(&brokers, &rooms, clients.len(), place));
+    Ok(mine.unwrap_or_default())
+}
+
+/// What the client shares with whom: places of queues, and places of the clients that share them.
+#[pyfunction]
+fn allocate_nearby(
+    py: Python<'_>,
+    client: &str,
+    queue_rooms: Vec<PyBackedStr>,
+    clients: Vec<PyBackedStr>,
+    client_rooms: Vec<PyBackedStr>,
+) -> PyResult<Vec<(Vec<usize>, Vec<usize>)>> {
+    let Some(place) = place(py, client, queue_rooms.len(), &clients)? else {
+        return Ok(Vec::new());
+    };
+    let shares = allocate::nearby(&queue_rooms, &client_rooms, place).map_err(|error| refused(py, error))?;
+    Ok(shares
+        .into_iter()
+        .map(|share| (share.queues, share.clients))
+        .collect())
+}
+
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyQueueSelector>()?;
     module.add_class::<PyLatencyFaultTolerance>()?;
     module.add_function(wrap_pyfunction!(queue_by_hash, module)?)?;
-    module.add_function(wrap_pyfunction!(java_hash, module)?)
+    module.add_function(wrap_pyfunction!(java_hash, module)?)?;
+    module.add_class::<PyFilter>()?;
+    module.add_function(wrap_pyfunction!(allocate_average, module)?)?;
+    module.add_function(wrap_pyfunction!(allocate_average_by_circle, module)?)?;
+    module.add_function(wrap_pyfunction!(allocate_consistent_hash, module)?)?;
+    module.add_function(wrap_pyfunction!(allocate_machine_room, module)?)?;
+    module.add_function(wrap_pyfunction!(allocate_nearby, module)?)
 }

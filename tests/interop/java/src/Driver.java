@@ -105,7 +105,11 @@ public final class Driver {
             case "admin.mqadmin":
                 return admin.mqadmin(args);
             case "routing.replay":
-                return Class.forName("Routing").getDeclaredMethod("replay", Args.class).invoke(null, args);
+                return onlyFrom5("Routing", "replay", args);
+            case "filter.evaluate":
+                return onlyFrom5("Filtering", "evaluate", args);
+            case "allocate.shares":
+                return onlyFrom5("Allocating", "shares", args);
             case "bench.send":
                 return bench.send(args);
             case "bench.sendAsync":
@@ -115,6 +119,11 @@ public final class Driver {
             default:
                 throw new IllegalArgumentException("unknown command: " + args.command);
         }
+    }
+
+    /** Call what is compiled against clients of 5.x only. */
+    private static Object onlyFrom5(String name, String method, Args args) throws Exception {
+        return Class.forName(name).getDeclaredMethod(method, Args.class).invoke(null, args);
     }
 
     private void close() {

@@ -1,4 +1,4 @@
-"""Queue selection and latency fault tolerance, usable alone: no connection, no clock of their own.
+"""Queue selection and latency fault tolerance: :class:`QueueSelector` and what goes with it.
 
 Example:
     >>> selector = QueueSelector(start=0)
@@ -15,19 +15,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from pyrmq import _core
-from pyrmq._core import java_hash as java_hash
-from pyrmq._core import queue_by_hash as queue_by_hash
 from pyrmq.errors import ConfigError
 from pyrmq.message import QueueId
 
-__all__ = [
-    "Fault",
-    "LatencyFaultTolerance",
-    "MachineRoom",
-    "QueueSelector",
-    "java_hash",
-    "queue_by_hash",
-]
+__all__ = ["Fault", "LatencyFaultTolerance", "MachineRoom", "QueueSelector"]
 
 
 class Fault(NamedTuple):
