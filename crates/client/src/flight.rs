@@ -45,6 +45,8 @@ const ATTEMPTS_KEPT: usize = 8;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+/// With less time than this left no further attempt is made: it would hardly be answered, and make the outcome unknown.
+const LEAST_LEFT: Duration = Duration::from_millis(20);
 
 /// Of these, what says that the message was not stored, and passes by itself.
 const PASSING_CODES: [i32; 3] = [
@@ -353,8 +355,8 @@ impl Flight {
         let hopeless = self.spent >= self.allowed() || self.shared.options.retries == 0 || (self.is_bound() && !passing)
             // A half that may be stored must not be stored again elsewhere: both could be committed.
             || (self.may_exist && self.draft.is_half());
-        if left.is_zero() || hopeless {
-            return self.give_up(error, left.is_zero());
+        if left < LEAST_LEFT || hopeless {
+            return self.give_up(error, left.is_zero() || !hopeless);
         }
         tracing::debug!(topic = &*self.draft.topic, broker = self.queue.as_ref().map(|queue| &*queue.broker), %error, "send is tried again");
         self.last = Some(error);
@@ -364,7 +366,7 @@ impl Flight {
         }
         let pause = LONGEST_PAUSE
             .min(FIRST_PAUSE * 2_u32.saturating_pow(self.attempts - 1))
-            .min(left);
+            .min(left / 2);
         let tracker = self.shared.tracker.clone();
         tracker.spawn(async move {
             tokio::time::sleep(pause).await;
