@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from pyrmq import _core
+from pyrmq._client import log
 from pyrmq._client.values import name_servers
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.errors import (
@@ -359,6 +360,7 @@ class Admin:
                 answer = self._client.request(address, code, fields, timeout=self._timeout)
             except (ConnectionLost, RequestTimeout) as error:
                 tried.append(str(error))
+                log.get("pyrmq.admin").warning("name server %s did not answer: %s", address, error)
                 continue
             if answer.code == ResponseCode.TOPIC_NOT_EXIST:
                 topic = str((fields or {}).get("topic", ""))

@@ -19,6 +19,7 @@ from typing import Literal, Self
 
 from pyrmq import _core
 from pyrmq._client import log
+from pyrmq._client.ending import leave
 from pyrmq._client.options import ConfiguredConsumer
 from pyrmq._client.values import milliseconds, places_of, start_of, whole
 from pyrmq.errors import CommitError, ConfigError
@@ -74,7 +75,7 @@ class PullConsumer(ConfiguredConsumer):
         self._group = options.group
         self._closed = False
         self._unlog = log.serve(self)
-        self._finalizer = weakref.finalize(self, _core.PullConsumer.shut, self._core, False)
+        self._finalizer = weakref.finalize(self, leave, self._core)
 
     def subscribe(self, topic: str, tags: str = "*") -> None:
         """Join the group for a topic and take this member's share of its queues.

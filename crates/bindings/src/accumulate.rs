@@ -18,7 +18,7 @@ use crate::batch::{self, Plan};
 use crate::callbacks::{Callbacks, Thread, wait_for};
 use crate::delivery::{Delivery, Soon};
 use crate::enter;
-use crate::errors::Error;
+use crate::errors::{Error, about};
 use crate::inbox::{Inbox, Ticket, share};
 use crate::outcome::{Bell, Outcomes, PySendResult, Value, Waiter};
 use crate::own::{self, Delay, Extras};
@@ -88,7 +88,7 @@ impl PyAccumulator {
         };
         let counted = body.len() + extra.len();
         if !self.producer.gate().try_enter(1, counted) {
-            self.come_in(py, counted, &mut manner)?;
+            self.come_in(py, topic, counted, &mut manner)?;
         }
         let packed = if self.producer.is_packed(body.len()) {
             self.pack(py, body).inspect_err(|_| {
@@ -133,7 +133,7 @@ impl PyAccumulator {
     }
 
     /// Waits for room, serving callbacks meanwhile: they are what makes room when nobody polls.
-    fn come_in(&self, py: Python<'_>, bytes: usize, manner: &mut Manner) -> PyResult<()> {
+    fn come_in(&self, py: Python<'_>, topic: &str, bytes: usize, manner: &mut Manner) -> PyResult<()> {
         let gate = self.producer.gate();
         let time = manner.timeout.unwrap_or(self.producer.options().send_timeout);
         let deadline = Instant::now() + time;
@@ -145,7 +145,24 @@ impl PyAccumulator {
             return Ok(());
         }
         let waited = if manner.wait { time } else { Duration::ZERO };
-        Err(Error::from(gate.full(waited)).into_py(py))
+        Err(about(py, Error::from(gate.full(waited)).into_py(py), topic, None))
+    }
+
+    fn plan<'a, 'py>(
+        &self,
+        topic: &'a str,
+        extras: &'a Extras<'py>,
+        queue: Option<&'a (String, i32)>,
+        (batch_bytes, timeout_ms, inner): (usize, Option<u64>, bool),
+    ) -> Plan<'a, 'py> {
+        Plan {
+            topic,
+            extras,
+            queue,
+            batch_bytes,
+            timeout: self.native.get().timeout(timeout_ms),
+            inner,
+        }
     }
 
     fn landed_for_a_loop(&self) -> usize {
@@ -384,14 +401,7 @@ impl PyAccumulator {
         inner: bool,
     ) -> PyResult<Bound<'py, PyTuple>> {
         self.check(py)?;
-        let plan = Plan {
-            topic,
-            extras: &extras,
-            queue: queue.as_ref(),
-            batch_bytes,
-            timeout: self.native.get().timeout(timeout_ms),
-            inner,
-        };
+        let plan = self.plan(topic, &extras, queue.as_ref(), (batch_bytes, timeout_ms, inner));
         batch::send(self, py, messages, &plan)
     }
 
@@ -411,14 +421,7 @@ impl PyAccumulator {
         inner: bool,
     ) -> PyResult<()> {
         self.check(py)?;
-        let plan = Plan {
-            topic,
-            extras: &extras,
-            queue: queue.as_ref(),
-            batch_bytes,
-            timeout: self.native.get().timeout(timeout_ms),
-            inner,
-        };
+        let plan = self.plan(topic, &extras, queue.as_ref(), (batch_bytes, timeout_ms, inner));
         let shared = outcomes.shared();
         let then = move |parts, unsent| shared.push(token, Ok(Value::Batch(parts, unsent)));
         batch::send_then(self, py, messages, &plan, then)

@@ -259,6 +259,20 @@ fn raise_net<'a>(
     raise(py, class, text, &fields)
 }
 
+/// The same error, which also says which message it concerns, where it does not say so yet.
+pub(crate) fn about(py: Python<'_>, error: PyErr, topic: &str, message_id: Option<&str>) -> PyErr {
+    let raised = error.value(py);
+    for (name, text) in [("topic", Some(topic)), ("message_id", message_id)] {
+        let is_missing = raised.getattr(name).is_ok_and(|known| known.is_none());
+        if let Some(text) = text.filter(|_| is_missing)
+            && let Err(failed) = raised.setattr(name, text)
+        {
+            return failed;
+        }
+    }
+    error
+}
+
 fn raise_range(py: Python<'_>, text: &str, error: &RangeError) -> PyResult<PyErr> {
     match error {
         RangeError::Unreachable { range, .. } => raise(

@@ -6,7 +6,7 @@
 
 use crate::callbacks::Callbacks;
 use crate::command::body_of;
-use crate::errors::Error;
+use crate::errors::{Error, about};
 use crate::outcome::{Outcome, Outcomes, Place, PySendResult, Value, Waiter};
 use crate::own::Extras;
 use crate::runtime::Owner;
@@ -110,7 +110,10 @@ impl PyProducer {
         timeout_ms: Option<u64>,
     ) -> PyResult<PySendResult> {
         let deadline = Instant::now() + self.timeout(timeout_ms);
-        self.enter(py, 1, draft.counted, deadline)?;
+        self.enter(py, 1, draft.counted, deadline).map_err(|error| {
+            let topic = self.producer.options().client.unwrap_name(&draft.topic);
+            about(py, error, &topic, Some(&draft.message_id))
+        })?;
         let timeout = deadline.saturating_duration_since(Instant::now());
         let waiter: Arc<Waiter> = Arc::default();
         let slot = waiter.clone();

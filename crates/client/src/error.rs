@@ -5,7 +5,7 @@ use pyrmq_remoting::WireError;
 use pyrmq_remoting::net::NetError;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// A failed attempt of a send.
@@ -86,6 +86,23 @@ pub struct SendFailure {
 }
 
 impl SendFailure {
+    /// Of a single message that no attempt was made for.
+    pub fn unsent(topic: Arc<str>, message_id: String, since: Instant, last: ClientError) -> Self {
+        Self {
+            topic,
+            message_ids: message_id,
+            items: 0,
+            broker: None,
+            queue_id: None,
+            attempts: 0,
+            elapsed_ms: u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX),
+            may_exist: false,
+            in_time: false,
+            tried: Vec::new(),
+            last,
+        }
+    }
+
     /// The unique id of the message at this place of the frame.
     pub fn message_id(&self, item: Option<u32>) -> &str {
         id_at(&self.message_ids, item)

@@ -6,7 +6,7 @@
 use crate::batch::COMMON_PROPERTIES;
 use crate::detect;
 use crate::draft::{Draft, Packed, Target, check_topic};
-use crate::error::{Attempt, ClientError};
+use crate::error::{Attempt, ClientError, SendFailure};
 use crate::flight::Flight;
 use crate::gate::Gate;
 use crate::heartbeat::{Heartbeat, Membership};
@@ -22,6 +22,7 @@ use pyrmq_remoting::message::compress;
 use pyrmq_remoting::message::id::UniqueIds;
 use pyrmq_remoting::net::{Client, Shutdown, Table, Tracker};
 use pyrmq_routing::fault::LatencyFaultTolerance;
+use pyrmq_routing::route::PublishedQueue;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -378,15 +379,30 @@ impl Producer {
     /// Sends without an answer: `Ok` means queued, whether it arrives is not known. A route that is not known is waited
     /// for as long as a send may take.
     pub async fn send_oneway(&self, draft: Draft) -> Result<(), ClientError> {
-        let time = self.shared.options.send_timeout;
-        let route = self.shared.routes.get_within(&draft.topic, time).await?;
-        let queue = self.shared.queue_for(&route, &draft, None, Instant::now());
-        let queue = queue.inspect_err(|_| self.shared.routes.suspect_missing(&draft.topic, &route))?;
+        let queue = self.oneway_queue(&draft).await?;
         let command = self.shared.command(&draft, &queue);
         self.shared
             .client
             .oneway(&queue.address, command)
             .map_err(|source| ClientError::net("a oneway send", queue.address.to_string(), source))
+    }
+
+    async fn oneway_queue(&self, draft: &Draft) -> Result<PublishedQueue, ClientError> {
+        let (shared, began) = (&self.shared, Instant::now());
+        let unsent = |last| {
+            let topic = shared.options.client.unwrap_name(&draft.topic);
+            let failure = SendFailure::unsent(topic, draft.message_id.clone(), began, last);
+            ClientError::NotConfirmed {
+                failure: Arc::new(failure),
+                item: None,
+            }
+        };
+        let time = shared.options.send_timeout;
+        let route = shared.routes.get_within(&draft.topic, time).await;
+        let route = route.map_err(unsent)?;
+        let queue = shared.queue_for(&route, draft, None, began);
+        let queue = queue.inspect_err(|_| shared.routes.suspect_missing(&draft.topic, &route));
+        queue.map_err(unsent)
     }
 
     /// Takes no more messages. Those on their way go on: wait on the gate until it is empty, then [`Self::shut`].

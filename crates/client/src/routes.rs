@@ -248,7 +248,9 @@ impl Routes {
         let mut pause = Duration::from_millis(10);
         for _ in 0..FIND_AGAIN {
             match self.get(topic).await {
-                Err(ClientError::NoTopic { .. }) => tokio::time::sleep(pause).await,
+                Err(ClientError::NoTopic { .. } | ClientError::NoBroker { .. }) => {
+                    tokio::time::sleep(pause).await;
+                }
                 found => return found,
             }
             pause = pause.mul_f32(1.5);
@@ -532,8 +534,11 @@ impl Shared {
             topic: topic.to_string(),
             to_send: self.create.is_some(),
         };
-        let create = self.create.as_ref().ok_or_else(unknown)?;
-        let Some(mut route) = self.query(&create.topic).await? else {
+        let stand_in = match &self.create {
+            Some(create) => self.query(&create.topic).await?.zip(Some(create)),
+            None => None,
+        };
+        let Some((mut route, create)) = stand_in else {
             return Err(if self.has_brokers().await? {
                 unknown()
             } else {

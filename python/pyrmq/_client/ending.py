@@ -4,9 +4,9 @@ import logging
 import threading
 from typing import Protocol
 
-from pyrmq.errors import ForkError
+from pyrmq.errors import ForkError, RmqError
 
-__all__ = ["abandon", "end", "end_connections"]
+__all__ = ["abandon", "end", "end_connections", "leave"]
 
 _log = logging.getLogger("pyrmq.producer")
 _ABANDONED_MS = 2000
@@ -17,6 +17,14 @@ class Ending(Protocol):
 
     def close(self) -> None:
         """Take nothing more."""
+        ...
+
+
+class Leaving(Protocol):
+    """A native consumer, as far as its end needs it."""
+
+    def shut(self, all_done: bool, /) -> None:  # noqa: FBT001 - as the native one
+        """Commit, leave the group, end every connection."""
         ...
 
 
@@ -83,3 +91,13 @@ def end(
     # In a callback the thread is this one.
     if futures is not None and futures is not threading.current_thread():
         futures.join()
+
+
+def leave(core: Leaving) -> None:
+    """End a consumer that nobody closed; what cannot be committed is logged."""
+    try:
+        core.shut(False)
+    except RmqError as error:
+        logging.getLogger("pyrmq.consumer").warning(
+            "a consumer was dropped without close: %s", error
+        )

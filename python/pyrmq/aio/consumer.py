@@ -8,6 +8,7 @@ from typing import Literal, Self
 
 from pyrmq import _core
 from pyrmq._client import log
+from pyrmq._client.ending import leave
 from pyrmq._client.options import ConfiguredConsumer
 from pyrmq._client.values import places_of, start_of, whole
 from pyrmq.aio.outcomes import Outcomes
@@ -37,7 +38,7 @@ class PullConsumer(ConfiguredConsumer):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._unlog = log.serve(self)
-        self._finalizer = weakref.finalize(self, _core.PullConsumer.shut, self._core, False)
+        self._finalizer = weakref.finalize(self, leave, self._core)
 
     async def subscribe(self, topic: str, tags: str = "*") -> None:
         """Join the group for a topic; see :meth:`pyrmq.PullConsumer.subscribe`.

@@ -72,9 +72,11 @@ class Room:
         while True:
             try:
                 return call()
-            except QueueFull:
+            except QueueFull as error:
                 if asyncio.get_running_loop().time() >= deadline:
-                    raise self._full(milliseconds("timeout", seconds)) from None
+                    late = self._full(milliseconds("timeout", seconds))
+                    late.topic = error.topic
+                    raise late from None
             await self._wait(number, size, deadline)
 
     async def _wait(self, number: int, size: int, deadline: float) -> None:

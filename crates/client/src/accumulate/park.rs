@@ -5,8 +5,10 @@ use super::lane::{Key, Lane, Now};
 use super::{Accumulator, Item, Landed, OwnBatch, Place, State};
 use crate::ClientError;
 use crate::draft::Packed;
+use crate::error::SendFailure;
 use crate::routes::TopicRoute;
 use bytes::Bytes;
+use pyrmq_remoting::clock;
 use pyrmq_routing::select;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
@@ -151,8 +153,14 @@ impl<T: Send + 'static> Accumulator<T> {
         self.opened.notify_one();
     }
 
-    /// A parked message that cannot be sent.
-    pub(super) fn refuse(&self, topic: &Arc<str>, bytes: usize, ticket: Option<T>, error: ClientError) {
+    /// A message that cannot be sent, before it had an id and a place.
+    pub(super) fn refuse(&self, topic: &Arc<str>, bytes: usize, ticket: Option<T>, last: ClientError) {
+        let id = self.producer.ids().next(clock::now_ms()).to_string();
+        let name = self.producer.options().client.unwrap_name(topic);
+        let error = ClientError::NotConfirmed {
+            failure: Arc::new(SendFailure::unsent(name, id, Instant::now(), last)),
+            item: None,
+        };
         let kept = usize::from(ticket.is_some());
         self.producer.gate().leave(1 - kept, bytes);
         self.producer.count_failed(1);
