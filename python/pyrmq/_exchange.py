@@ -33,6 +33,7 @@ class Exchange:
     def __init__(self, core: _core.Producer, group: str, hooks: Hooks) -> None:
         self.native = _core.Exchange(core)
         self.hooks = hooks
+        hooks.client_id = self.native.client_id
         self._core = core
         self._group = group
         self._lock = threading.RLock()

@@ -215,6 +215,8 @@ def _attributes_of(sending: Sending) -> dict[str, Any]:
     attributes["pyrmq.kind"] = sending.kind
     attributes["messaging.rocketmq.namespace"] = sending.namespace
     attributes["messaging.rocketmq.client_group"] = sending.group
+    if sending.client_id:
+        attributes["messaging.client.id"] = sending.client_id
     if sending.kind == "half":
         attributes["messaging.rocketmq.message.type"] = "transaction"
     elif sending.when:

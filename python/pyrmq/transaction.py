@@ -238,6 +238,7 @@ def end_of(
         "queue_offset": half.queue_offset,
         "message_id": half.message_id,
         "state": state.value,
+        "region": None,
         "tags": tags,
         "keys": keys if keys is None or isinstance(keys, str) else " ".join(keys),
     }
@@ -261,6 +262,7 @@ def answer_of(
         "queue_offset": int(fields["tranStateTableOffset"]),
         "message_id": message.message_id,
         "state": state.value,
+        "region": message.properties.get("MSG_REGION"),
         "tags": message.tags,
         "keys": message.properties.get("KEYS"),
     }

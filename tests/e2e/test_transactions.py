@@ -574,3 +574,20 @@ def test_the_end_of_a_transaction_is_traced_in_apaches_form(address: str, topic:
     [end] = [line.split("\x01") for line in contexts if line.startswith("EndTransaction")]
     assert end[2:8] == ["DefaultRegion", topic, topic, half.message_id, "null", "k"]
     assert end[9:] == ["2", half.message_id, "COMMIT_MESSAGE", "false"]
+
+
+def test_the_end_that_a_broker_asked_for_is_traced_with_the_brokers_region() -> None:
+    with cluster(region_id="north", **QUICK) as running:
+        with TransactionProducer(
+            check=lambda _: COMMIT,
+            name_server=running.name_server,
+            group="asked",
+            trace=True,
+            trace_topic="asked-traces",
+        ) as producer:
+            producer.send_in_transaction("asked", b"x", lambda _: UNKNOWN)
+            assert bodies(running.name_server, "asked", 1) == [b"x"]
+        contexts = b"".join(bodies(running.name_server, "asked-traces", 2, still=0.5))
+    lines = [line.split("\x01") for line in contexts.decode().split("\x02")]
+    [end, *_] = [line for line in lines if line[0] == "EndTransaction"]
+    assert (end[2], end[-2:]) == ("north", ["COMMIT_MESSAGE", "true"])

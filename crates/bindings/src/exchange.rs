@@ -75,6 +75,8 @@ pub(crate) struct Ending {
     queue_offset: i64,
     message_id: String,
     state: i32,
+    /// Of the broker, when it asked.
+    region: Option<String>,
     tags: Option<String>,
     keys: Option<String>,
 }
@@ -94,6 +96,7 @@ impl Ending {
             queue_offset: self.queue_offset,
             message_id: self.message_id,
             state: self.state,
+            region: self.region,
             tags: self.tags,
             keys: self.keys,
         })

@@ -29,6 +29,8 @@ pub struct End {
     pub state: i32,
     /// It answers a broker's question.
     pub asked: bool,
+    /// Where the broker that asked says it is, for the trace.
+    pub region: Option<String>,
     /// The message's tag, for its trace.
     pub tags: Option<String>,
     /// The message's keys, for its trace.

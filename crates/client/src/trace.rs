@@ -110,7 +110,7 @@ impl Traces {
         let text = context(&[
             &"EndTransaction",
             &clock::now_ms(),
-            &REGION,
+            &end.region.as_deref().unwrap_or(REGION),
             &names.inside(&names.group),
             &names.inside(&end.topic),
             &end.message_id,

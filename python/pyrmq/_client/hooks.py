@@ -41,6 +41,7 @@ class Sending:
             and its text. 0 for a batch.
         group: The producer's group, without its namespace.
         namespace: The producer's namespace; empty without one.
+        client_id: What brokers know the producer by.
         notes: Free for hooks: what one keeps here before the send is there after it.
 
     Example:
@@ -50,6 +51,7 @@ class Sending:
 
     __slots__ = (
         "body",
+        "client_id",
         "group",
         "keys",
         "kind",
@@ -75,6 +77,7 @@ class Sending:
         *,
         group: str = "",
         namespace: str = "",
+        client_id: str = "",
     ) -> None:
         self.kind = kind
         self.topic = topic
@@ -86,6 +89,7 @@ class Sending:
         self.when = when
         self.group = group
         self.namespace = namespace
+        self.client_id = client_id
         self.notes: dict[object, Any] = {}
 
     def __repr__(self) -> str:
@@ -147,6 +151,8 @@ class Hooks:
     def __init__(self, hooks: Sequence[SendHook], group: str = "", namespace: str = "") -> None:
         self._hooks = tuple(hooks)
         self._group, self._namespace = group, namespace
+        # Known once the native producer is made.
+        self.client_id = ""
 
     def __bool__(self) -> bool:
         return bool(self._hooks)
@@ -174,6 +180,7 @@ class Hooks:
             when,
             group=self._group,
             namespace=self._namespace,
+            client_id=self.client_id,
         )
         for number, hook in enumerate(self._hooks):
             try:
