@@ -9,15 +9,18 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.e2e.wire import await_true
 
-from pyrmq import Producer, RmqError, SendResult, aio
+from pyrmq import Producer, RmqError, SendResult, TransactionProducer, TransactionState, aio
+from pyrmq.errors import RequestTimeout
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
 
     from pyrmq.producer import DeliveryCallback
@@ -245,3 +248,32 @@ def test_a_slow_link_fills_the_window_and_is_no_fault_of_the_broker() -> None:
             results = [future.result(25) for future in futures]
         # More than waits for a broker's answers: each message leaves once, when its turn comes.
         assert [result.failed_attempts for result in results] == [()] * 40
+
+
+@pytest.mark.parametrize("way", ["request", "send_in_transaction", "send_batch", "send_oneway"])
+def test_a_call_that_waits_for_room_serves_the_callbacks_that_make_it(
+    address: str, topic: str, way: str
+) -> None:
+    told: list[RmqError | None] = []
+    calls: dict[str, Callable[[TransactionProducer], object]] = {
+        "request": lambda producer: producer.request(topic, b"x", timeout=0.5),
+        "send_in_transaction": lambda producer: producer.send_in_transaction(
+            topic, b"x", lambda _: TransactionState.COMMIT
+        ),
+        "send_batch": lambda producer: producer.send_batch(topic, [b"x", b"y"]),
+        "send_oneway": lambda producer: producer.send_oneway(topic, b"x"),
+    }
+    with TransactionProducer(
+        check=lambda _: TransactionState.ROLLBACK,
+        group=f"serves-{way}",
+        name_server=address,
+        max_in_flight=8,
+    ) as producer:
+        for number in range(8):
+            producer.produce(topic, str(number), lambda error, _: told.append(error))
+        await_true(lambda: producer.stats().confirmed == 8)
+        # Nobody polls: the window is full of callbacks that have not run.
+        with suppress(RequestTimeout):
+            calls[way](producer)
+        producer.flush()
+    assert told == [None] * 8

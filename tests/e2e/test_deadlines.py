@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import socket
+import subprocess
+import sys
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.e2e.ways import FORMS
 
-from pyrmq import Message, RmqError
+from pyrmq import Admin, Message, RmqError
 from pyrmq.errors import RequestTimeout
-from pyrmq.testing import cluster
+from pyrmq.testing import Cluster, cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 TIME = 0.4
 LATE = 0.1
@@ -110,3 +113,81 @@ def test_a_request_without_a_reply_ends_in_time_and_says_which_it_was(
     assert (error.topic, error.broker, error.may_exist) == (topic, "broker-a", True)
     assert error.queue_id is not None
     assert str(error.message_id) in str(error)
+
+
+@pytest.mark.parametrize(
+    "name", ["send to a chosen queue", "keyed batch", "request", "transaction"]
+)
+def test_no_call_outlives_its_time_while_a_broker_takes_connections_and_is_silent(
+    name: str, form: Callable[..., Any], mute: Cluster
+) -> None:
+    with form(name_server=mute.name_server, send_timeout=TIME) as ways:
+        late = []
+        for _ in range(TRIES):
+            gc.collect()
+            late.append(overtime(lambda: CALLS[name](ways, "known")))
+            if late[-1] <= LATE:
+                break
+        assert min(late) <= LATE, late
+
+
+@pytest.fixture(scope="module")
+def mute() -> Iterator[Cluster]:
+    """A broker that has told the name server of itself, and answers no client."""
+    with cluster(faults=True) as running:
+        with Admin(name_server=running.name_server) as admin:
+            admin.create_topic("known")
+        with running.brokers[0].network.silence():
+            yield running
+
+
+HOSTS = """
+import time
+from pyrmq import Producer, RmqError
+with Producer(name_server="names.example:9876", send_timeout={time}) as producer:
+    def request(topic, body):
+        producer.request(topic, body, timeout={time})
+
+    for call in (producer.send, producer.send_oneway, request):
+        late = []
+        for _ in range({tries}):
+            began = time.monotonic()
+            try:
+                call("any", b"x")
+            except RmqError as error:
+                late.append(time.monotonic() - began - {time})
+            if late[-1] <= {late}:
+                break
+        print(round(min(late), 3), flush=True)
+"""
+
+
+def test_no_call_outlives_its_time_while_the_dns_is_silent(tmp_path: Path) -> None:
+    resolver = tmp_path / "resolv.conf"
+    # Nobody answers there; the system asks for 5 s, twice.
+    resolver.write_text("nameserver 127.0.0.77\n")
+    program = HOSTS.format(time=TIME, late=LATE, tries=TRIES)
+    # A mount of its own: only this process sees that resolver.
+    inside = 'mount --bind "$1" /etc/resolv.conf && exec "$2" -c "$3"'
+    command = [
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        inside,
+        "sh",
+        str(resolver),
+        sys.executable,
+        program,
+    ]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        try:
+            silent.bind(("127.0.0.77", 53))
+            subprocess.run([*command[:2], "true"], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            pytest.skip("needs the right to bind port 53 and to mount")
+        told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert told.returncode == 0, told.stderr
+    late = [float(line) for line in told.stdout.split()]
+    assert len(late) == 3
+    assert max(late) <= LATE, late

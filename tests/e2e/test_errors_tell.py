@@ -15,11 +15,11 @@ from pyrmq import (
     NameServerUnreachable,
     Producer,
     PullConsumer,
-    QueueFull,
     RmqError,
     RouteError,
     aio,
 )
+from pyrmq.errors import QueueFull
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
