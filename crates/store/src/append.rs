@@ -91,7 +91,7 @@ impl Inner {
             lay_out(scratch)?;
             let mut done = Err(StoreError::Closed);
             self.append_all(scratch, |stored| done = stored);
-            if self.options.flush == FlushDiskType::Sync && done.is_ok() {
+            if self.live.flush() == FlushDiskType::Sync && done.is_ok() {
                 self.commit.alarm.ring();
             }
             done
@@ -124,7 +124,7 @@ impl Inner {
     }
 
     fn check_body(&self, size: usize) -> Result<(), StoreError> {
-        let limit = self.options.max_message_bytes;
+        let limit = self.live.max_message_bytes();
         if size > limit {
             return Err(StoreError::MessageTooLarge { size, limit });
         }
@@ -310,7 +310,7 @@ impl Inner {
             }
         };
         append.tail.last_store_ms = store_ms;
-        if self.options.flush == FlushDiskType::Sync {
+        if self.live.flush() == FlushDiskType::Sync {
             append.tail.write_ahead(&self.log, self.options.flush_ahead_bytes);
         }
         if append.tail.is_past_half(&self.log) {
@@ -361,7 +361,7 @@ impl Inner {
 
     /// What was written goes to its queues and to the index.
     fn hand_on(&self, append: &mut Append, scratch: &mut Scratch, run: Range<usize>, place: Place) {
-        let deferred = self.options.flush == FlushDiskType::Sync;
+        let deferred = self.live.flush() == FlushDiskType::Sync;
         if append.index_direct {
             scratch.hand_keys(run.clone(), place, &mut append.index);
         }
@@ -378,6 +378,7 @@ impl Inner {
                 }));
             } else if !target.hidden {
                 placed.units_waiting = target.queue.push_all(units);
+                placed.is_readable = true;
                 // Under the lock: who fsyncs the queues up to this record must find this one in the list.
                 self.queues.note_unwritten(&target.queue);
             }
@@ -392,8 +393,7 @@ impl Inner {
 
     /// Tells the listener of what is readable now.
     fn announce(&self, target: &Target, placed: &Placed) {
-        if self.options.flush == FlushDiskType::Async
-            && !target.hidden
+        if placed.is_readable
             && let Some(listener) = self.listener.get()
         {
             let (queue, stored) = (&target.queue, &placed.stored);

@@ -99,8 +99,8 @@ fn inner_root() -> std::path::PathBuf {
 }
 
 fn flush(inner: &Inner) {
-    let interval = Duration::from_millis(inner.options.flush_interval_ms);
-    while inner.commit.alarm.sleep(interval) {
+    let interval = || Duration::from_millis(inner.live.flush_interval_ms());
+    while inner.commit.alarm.sleep(interval()) {
         if let Err(error) = inner.flush_round()
             && inner.log.failure.is_set()
         {
@@ -121,11 +121,11 @@ fn prepare(inner: &Inner) {
 /// Answers those who wait too long, and tells when who ended a burst is held up by its fsync. A thread of its own: when the
 /// disk hangs, all others do.
 fn expire(inner: &Inner) {
-    let longest = Duration::from_millis(inner.options.sync_flush_timeout_ms);
-    let patience = (longest / 4).clamp(PATIENCE_LEAST, PATIENCE_MOST);
+    let longest = || Duration::from_millis(inner.live.sync_flush_timeout_ms());
+    let patience = || (longest() / 4).clamp(PATIENCE_LEAST, PATIENCE_MOST);
     let mut seen = Seen::default();
-    while inner.patience_alarm.sleep(inner.watch.tick(patience)) {
-        inner.expire_waiters(longest);
+    while inner.patience_alarm.sleep(inner.watch.tick(patience())) {
+        inner.expire_waiters(longest());
         if inner.watch.look(&mut seen)
             && let Some(tell) = inner.held_up.get()
         {
@@ -135,22 +135,22 @@ fn expire(inner: &Inner) {
 }
 
 fn keep_house(inner: &Inner) {
-    let queue_tick = Duration::from_millis(inner.options.flush_queue_interval_ms);
-    let clean_tick = Duration::from_millis(inner.options.clean_interval_ms);
+    let queue_tick = || Duration::from_millis(inner.live.flush_queue_interval_ms());
+    let clean_tick = || Duration::from_millis(inner.live.clean_interval_ms());
     let start = Instant::now();
     let (mut written, mut rested, mut synced, mut cleaned) = (start, start, start, start);
     let (mut saved, mut looked) = (start, start);
     let mut synced_at = inner.log.appended();
     while inner
         .house_alarm
-        .sleep(HOUSE_TICK.min(queue_tick).min(clean_tick))
+        .sleep(HOUSE_TICK.min(queue_tick()).min(clean_tick()))
     {
         if let Err(error) = inner.log.failure.check() {
             // Whoever met the failure has answered those who wait, unless there was nobody to tell.
             inner.fail(&error);
             continue;
         }
-        if written.elapsed() >= queue_tick.min(Duration::from_millis(200)) {
+        if written.elapsed() >= queue_tick().min(Duration::from_millis(200)) {
             drop(inner.write_queues());
             written = Instant::now();
         }
@@ -183,7 +183,7 @@ fn keep_house(inner: &Inner) {
                     .unwrap_or(synced);
             }
         }
-        if cleaned.elapsed() >= clean_tick {
+        if cleaned.elapsed() >= clean_tick() {
             if let Err(error) = inner.clean(false) {
                 tracing::error!(%error, "cannot delete old files");
             }

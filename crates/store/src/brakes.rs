@@ -5,7 +5,7 @@
 
 use crate::error::StoreError;
 use crate::inner::Inner;
-use crate::options::{FlushDiskType, Options};
+use crate::options::FlushDiskType;
 use crate::stats::Busy;
 use crate::sync::{MutexGuard, lock, try_lock};
 use std::fmt;
@@ -107,11 +107,11 @@ fn millis(time: Duration) -> u64 {
 impl Inner {
     fn busy(&self, brake: Brake, waited_ms: u64, waiting: usize) -> StoreError {
         self.brakes.count(brake, waited_ms);
-        let options = &self.options;
+        let live = &self.live;
         let limit = match brake {
-            Brake::Held => format!("osPageCacheBusyTimeOutMills={}", options.busy_ms),
-            Brake::Waited => format!("waitTimeMillsInSendQueue={}", options.send_wait_ms),
-            Brake::Overload => format!("sendThreadPoolQueueCapacity={}", options.send_capacity),
+            Brake::Held => format!("osPageCacheBusyTimeOutMills={}", live.busy_ms()),
+            Brake::Waited => format!("waitTimeMillsInSendQueue={}", live.send_wait_ms()),
+            Brake::Overload => format!("sendThreadPoolQueueCapacity={}", live.send_capacity()),
         };
         StoreError::Busy {
             brake,
@@ -123,26 +123,21 @@ impl Inner {
 
     /// Refuses a put that would wait behind something that has taken too long already, or behind too many.
     pub(crate) fn check_brakes(&self) -> Result<(), StoreError> {
-        let Options {
-            busy_ms,
-            send_capacity,
-            flush,
-            ..
-        } = &self.options;
+        let busy_ms = self.live.busy_ms();
         let held_ms = self.brakes.held_ms();
-        if held_ms > *busy_ms {
+        if held_ms > busy_ms {
             let waiting = self.brakes.waiting.load(Ordering::Relaxed);
             return Err(self.busy(Brake::Held, held_ms, waiting));
         }
-        if *flush == FlushDiskType::Async {
+        if self.live.flush() == FlushDiskType::Async {
             return Ok(());
         }
         let (waiting, oldest) = self.commit.waiters.queue();
         let oldest_ms = millis(oldest);
-        if oldest_ms > *busy_ms {
+        if oldest_ms > busy_ms {
             return Err(self.busy(Brake::Held, oldest_ms, waiting));
         }
-        if waiting >= *send_capacity {
+        if waiting >= self.live.send_capacity() {
             return Err(self.busy(Brake::Overload, oldest_ms, waiting));
         }
         Ok(())
@@ -158,7 +153,7 @@ impl Inner {
         let guard = lock(&self.append);
         let waiting = self.brakes.waiting.fetch_sub(1, Ordering::Relaxed);
         let waited_ms = millis(since.elapsed());
-        if waited_ms > self.options.send_wait_ms {
+        if waited_ms > self.live.send_wait_ms() {
             return Err(self.busy(Brake::Waited, waited_ms, waiting));
         }
         Ok(guard)

@@ -7,6 +7,7 @@
 //! A failed fsync turns the log read-only and is never tried again: the system may have dropped the pages that it could not
 //! write.
 
+use crate::append::Deferred;
 use crate::commit::Log;
 use crate::error::StoreError;
 use crate::inner::Inner;
@@ -129,7 +130,7 @@ impl Inner {
     /// Sees to it that those who wait are served.
     pub(crate) fn end_burst(&self) {
         let limit = Duration::from_micros(self.options.flush_inline_below_us);
-        let for_readers = self.options.flush == FlushDiskType::Sync;
+        let for_readers = self.live.flush() == FlushDiskType::Sync;
         self.commit.end_burst(&InBurst(self), limit, for_readers);
     }
 
@@ -152,18 +153,47 @@ impl Inner {
             deferred.drain(..count).collect()
         };
         for next in ready {
-            next.queue.push(next.unit);
-            self.queues.note_unwritten(&next.queue);
-            if let Some(listener) = self.listener.get() {
-                listener(&Arrival {
-                    topic: &next.queue.topic,
-                    queue_id: next.queue.id,
-                    next_offset: next.queue.end(),
-                    count: 1,
-                    tags_code: Some(next.unit.tags_code),
-                    store_timestamp_ms: next.store_ms,
-                });
+            self.show(&next);
+            self.announce_shown(&next);
+        }
+    }
+
+    fn show(&self, next: &Deferred) {
+        next.queue.push(next.unit);
+        self.queues.note_unwritten(&next.queue);
+    }
+
+    fn announce_shown(&self, next: &Deferred) {
+        if let Some(listener) = self.listener.get() {
+            listener(&Arrival {
+                topic: &next.queue.topic,
+                queue_id: next.queue.id,
+                next_offset: next.queue.end(),
+                count: 1,
+                tags_code: Some(next.unit.tags_code),
+                store_timestamp_ms: next.store_ms,
+            });
+        }
+    }
+
+    /// Changes when messages are answered and readable. To [`FlushDiskType::Async`]: what waits for an fsync is readable
+    /// at once, before anything that is stored from then on.
+    pub(crate) fn change_flush(&self, flush: FlushDiskType) {
+        // With the turn held, no round has taken units out that are not readable yet.
+        let (shown, _) = self.commit.turns.wait(|| {
+            let mut append = lock(&self.append);
+            self.live.set_flush(flush);
+            if flush == FlushDiskType::Sync {
+                return Vec::new();
             }
+            let shown: Vec<_> = append.deferred.drain(..).collect();
+            for next in &shown {
+                self.show(next);
+            }
+            shown
+        });
+        for next in &shown {
+            self.announce_shown(next);
         }
     }
 }

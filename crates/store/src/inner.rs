@@ -12,6 +12,7 @@ use crate::error::StoreError;
 use crate::extended::Extended;
 use crate::fs::Fs;
 use crate::key_index::KeyIndex;
+use crate::live::Live;
 use crate::nul_records::NulRecords;
 use crate::options::Options;
 use crate::queue_ends::QueueEnds;
@@ -29,7 +30,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// The parts of a store. Lock order: `deleted`, `cleaning`, `ends`, the turn to fsync, `indexing`, `append`, then the
 /// locks inside of queues and index.
 pub(crate) struct Inner {
+    /// As they were at the start; what may change is in `live`.
     pub(crate) options: Options,
+    pub(crate) live: Live,
     pub(crate) fs: Arc<dyn Fs>,
     pub(crate) log: CommitLog,
     pub(crate) queues: Queues,
@@ -121,7 +124,7 @@ impl Inner {
     pub(crate) fn check_writable(&self) -> Result<(), StoreError> {
         self.check_open()?;
         self.log.failure.check()?;
-        self.disk.check(&self.options)?;
+        self.disk.check(&self.live, self.log.directory())?;
         self.stall.check()
     }
 

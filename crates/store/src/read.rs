@@ -149,8 +149,8 @@ impl Inner {
         request: &Get<'_>,
         max: i64,
     ) -> Result<Picked, StoreError> {
-        let most = request.max_count.clamp(1, self.options.max_transfer_count);
-        let most_bytes = request.max_bytes.min(self.options.max_transfer_bytes);
+        let most = request.max_count.clamp(1, self.live.max_transfer_count());
+        let most_bytes = request.max_bytes.min(self.live.max_transfer_bytes());
         let chunk = match request.tags {
             TagFilter::All => to_i64(most),
             TagFilter::Codes(_) => SCAN.max(to_i64(most)),
@@ -342,7 +342,7 @@ impl Inner {
 
     /// The record that begins at a position, if readers may see it: with `SYNC_FLUSH` what is not durable is not readable.
     pub(crate) fn readable_at(&self, position: i64) -> Result<Option<Bytes>, StoreError> {
-        let is_sync = self.options.flush == FlushDiskType::Sync;
+        let is_sync = self.live.flush() == FlushDiskType::Sync;
         let served = self.served.load(Ordering::Acquire);
         let record = self.record_at(position)?;
         Ok(record.filter(|record| !is_sync || position + to_i64(record.len()) <= served))
@@ -420,7 +420,7 @@ impl Inner {
         if !self.log.failure.is_set() {
             self.note_failure("cannot fill the key index", self.index_round());
         }
-        let most = query.max_count.clamp(1, self.options.max_query_count);
+        let most = query.max_count.clamp(1, self.live.max_query_count());
         // Other keys may have the hash.
         let positions = index.find(query, most.saturating_mul(4).max(LEAST_LOOKED_AT))?;
         let mut found = Found {

@@ -9,8 +9,9 @@ use crate::error::StoreError;
 use crate::format::parse_file_name;
 use crate::fs::{Context, Space};
 use crate::inner::Inner;
-use crate::options::Options;
+use crate::live::Live;
 use crate::sync::lock;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// Segments that one round deletes at most.
@@ -32,16 +33,16 @@ pub(crate) struct Disk {
 const LEAST_CREDIT: u64 = 1 << 18;
 
 impl Disk {
-    fn set(&self, space: Space, options: &Options) {
+    fn set(&self, space: Space, live: &Live) {
         self.total.store(space.total, Ordering::Relaxed);
         self.free.store(space.free, Ordering::Relaxed);
         self.was_refused.store(false, Ordering::Relaxed);
-        let left = space.free.saturating_sub(options.disk_min_free_bytes);
+        let left = space.free.saturating_sub(live.disk_min_free_bytes());
         let credit = i64::try_from((left / 2).max(LEAST_CREDIT)).unwrap_or(i64::MAX);
         self.credit.store(credit, Ordering::Relaxed);
-        let is_full = self.limit(options).is_some();
+        let is_full = self.limit(live).is_some();
         if self.is_full.swap(is_full, Ordering::Release) != is_full {
-            let limit = self.limit(options).unwrap_or_default();
+            let limit = self.limit(live).unwrap_or_default();
             tracing::warn!(free_bytes = space.free, is_full, limit, "disk space");
         }
     }
@@ -64,20 +65,24 @@ impl Disk {
     }
 
     /// What forbids writing, if anything does.
-    fn limit(&self, options: &Options) -> Option<String> {
+    fn limit(&self, live: &Live) -> Option<String> {
         let free = self.free();
-        if free < options.disk_min_free_bytes {
-            return Some(format!("diskSpaceMinFreeBytes={}", options.disk_min_free_bytes));
-        }
-        if self.used_percent() > options.disk_warning_percent && free < options.disk_enough_bytes {
+        if free < live.disk_min_free_bytes() {
             return Some(format!(
-                "diskSpaceWarningLevelRatio={} (which counts below diskSpaceEnoughBytes={})",
-                options.disk_warning_percent, options.disk_enough_bytes
+                "diskSpaceMinFreeBytes={} forbids to write",
+                live.disk_min_free_bytes()
+            ));
+        }
+        if self.used_percent() > live.disk_warning_percent() && free < live.disk_enough_bytes() {
+            return Some(format!(
+                "diskSpaceWarningLevelRatio={} (which counts below diskSpaceEnoughBytes={}) forbids to write",
+                live.disk_warning_percent(),
+                live.disk_enough_bytes()
             ));
         }
         self.was_refused
             .load(Ordering::Relaxed)
-            .then(|| "the system, which refused a write (a quota, perhaps)".to_owned())
+            .then(|| "the system refused a write since then (a full disk or a quota)".to_owned())
     }
 
     fn used_percent(&self) -> u8 {
@@ -102,15 +107,15 @@ impl Disk {
         1.0 - self.free() as f64 / total as f64
     }
 
-    pub(crate) fn check(&self, options: &Options) -> Result<(), StoreError> {
+    pub(crate) fn check(&self, live: &Live, log: &Path) -> Result<(), StoreError> {
         if !self.is_full() {
             return Ok(());
         }
         Err(StoreError::DiskFull {
-            path: options.commit_log_dir(),
+            path: log.to_owned(),
             used_percent: self.used_percent(),
             free_bytes: self.free(),
-            limit: self.limit(options).unwrap_or_default(),
+            limit: self.limit(live).unwrap_or_default(),
         })
     }
 }
@@ -120,7 +125,7 @@ impl Inner {
     pub(crate) fn look_at_disk(&self) -> Result<(), StoreError> {
         let directory = self.log.directory();
         let space = self.fs.space(directory).at("read the space of", directory)?;
-        self.disk.set(space, &self.options);
+        self.disk.set(space, &self.live);
         Ok(())
     }
 
@@ -136,12 +141,12 @@ impl Inner {
         self.look_at_disk()?;
         let now_ms = self.fs.now_ms();
         let used = self.disk.used_percent();
-        let forcibly = used > self.options.disk_clean_forcibly_percent
-            && self.disk.free() < self.options.disk_enough_bytes;
+        let forcibly = used > self.live.disk_clean_forcibly_percent()
+            && self.disk.free() < self.live.disk_enough_bytes();
         let is_time = now
             || forcibly
-            || used > self.options.disk_max_used_percent
-            || self.options.delete_when.contains(&crate::fs::local_hour(now_ms));
+            || used > self.live.disk_max_used_percent()
+            || self.live.deletes_at(crate::fs::local_hour(now_ms));
         let mut deleted = 0;
         let result = if is_time {
             self.delete_segments(now_ms, forcibly, &mut deleted)
@@ -162,7 +167,7 @@ impl Inner {
 
     /// Deletes old segments and counts them; an error is what kept the next one from going.
     fn delete_segments(&self, now_ms: i64, forcibly: bool, gone: &mut u64) -> Result<(), StoreError> {
-        let keep_ms = i64::from(self.options.file_reserved_hours) * 3_600_000;
+        let keep_ms = i64::from(self.live.file_reserved_hours()) * 3_600_000;
         let directory = self.log.directory();
         let files = self.fs.list(directory).at("list", directory)?;
         // Not what the log has flushed: with SYNC_FLUSH that moves a moment before units of it reach their queues.

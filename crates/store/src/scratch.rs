@@ -333,6 +333,8 @@ pub(crate) struct Placed {
     pub(crate) tags_code: Option<i64>,
     /// Bytes that its queue has not written.
     pub(crate) units_waiting: usize,
+    /// Readers find it now, not only after an fsync.
+    pub(crate) is_readable: bool,
 }
 
 impl Placed {
@@ -355,6 +357,7 @@ impl Placed {
             },
             tags_code: tags_code.filter(|first| codes.all(|code| code == *first)),
             units_waiting: 0,
+            is_readable: false,
         }
     }
 }

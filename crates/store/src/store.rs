@@ -17,6 +17,7 @@ use crate::format::LOCK;
 use crate::fs::{Context, Fs, Guarded, LockGuard, make_directories, parent};
 use crate::inner::{Counts, Inner};
 use crate::key_index::KeyIndex;
+use crate::live::Live;
 use crate::message::{Arrival, Batch, Message, Stored};
 use crate::nul_records::NulRecords;
 use crate::options::{FlushDiskType, Options};
@@ -175,6 +176,7 @@ impl Store {
             cleaning: Mutex::new(log.start()),
             ends: Mutex::new(ends),
             append: Mutex::new(Append::new(&log, &recovered, newest_ms, index.is_none())),
+            live: Live::new(&options),
             options,
             fs,
             log,
@@ -508,9 +510,28 @@ impl Store {
         self.inner.clean(true)
     }
 
-    /// The settings.
+    /// The settings at the start; [`Store::live`] has the values of those that may have changed since.
     pub fn options(&self) -> &Options {
         &self.inner.options
+    }
+
+    /// The values in force of the settings that may change.
+    pub fn live(&self) -> &Live {
+        &self.inner.live
+    }
+
+    /// Applies those of these settings that are in [`Live`]; all others stay as they are. With a change from `ASYNC_FLUSH`
+    /// to `SYNC_FLUSH` everything that was stored before is durable when this returns.
+    pub fn reconfigure(&self, options: &Options) -> Result<(), StoreError> {
+        options.validate()?;
+        let _one_at_a_time = lock(&self.running);
+        self.inner.check_open()?;
+        let is_change = options.flush != self.inner.live.flush();
+        self.inner.reconfigure(options);
+        if is_change {
+            self.inner.flush_round()?;
+        }
+        self.inner.look_at_disk()
     }
 
     /// Counters.
@@ -553,7 +574,7 @@ impl Store {
         let dispatch_behind_bytes = inner.behind();
         let refused = inner
             .disk
-            .check(&inner.options)
+            .check(&inner.live, inner.log.directory())
             .and_then(|()| inner.stall.check());
         let refused = refused.err().map(|error| error.to_string());
         Health {
@@ -565,7 +586,7 @@ impl Store {
             disk_free_bytes: inner.disk.free(),
             read_only: inner.log.failure.reason().or(refused),
             has_failed: inner.log.failure.reason().is_some(),
-            durability: inner.options.flush.durability(),
+            durability: inner.live.flush().durability(),
             queues: inner.queues.count(),
             busy: inner.busy_counts(),
             recovered_from_crash: inner.crashed,

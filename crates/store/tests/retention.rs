@@ -100,6 +100,23 @@ fn old_segments_go_at_their_hour_only() {
 }
 
 #[test]
+fn what_goes_when_may_change_while_the_store_is_open() {
+    let mut site = Site::new(|_| ());
+    site.fill(0);
+    assert_eq!(site.clean(), 0);
+    site.options.delete_when = (0..24).collect();
+    site.store.reconfigure(&site.options).unwrap();
+    assert_eq!(
+        site.clean(),
+        0,
+        "the hour is one for deletion, but nothing is old"
+    );
+    site.options.file_reserved_hours = 0;
+    site.store.reconfigure(&site.options).unwrap();
+    assert_eq!(site.clean(), 2 * 65536);
+}
+
+#[test]
 fn what_is_not_old_stays() {
     let site = Site::new(|options| options.delete_when = (0..24).collect());
     site.fill(0);
