@@ -181,7 +181,7 @@ pub enum StoreError {
         reason: String,
     },
     /// The file system is nearly full.
-    #[error("no space for messages: {free_bytes} bytes are free on the file system of {} ({used_percent} % used), the limit is set by {limit}; writing goes on by itself when there is space", path.display())]
+    #[error("no space for messages: {limit}; at the last look {free_bytes} bytes were free on the file system of {} ({used_percent} % used), and writing goes on by itself when a look every second finds space", path.display())]
     DiskFull {
         /// Where.
         path: PathBuf,
@@ -189,7 +189,7 @@ pub enum StoreError {
         used_percent: u8,
         /// Bytes left.
         free_bytes: u64,
-        /// The option that sets the limit with its value, or that the system itself refused a write.
+        /// Which option forbids writing, with its value, or that the system itself refused a write.
         limit: String,
     },
     /// Something that the put would wait for has taken too long, or too many wait: nothing was stored.
