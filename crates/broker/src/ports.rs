@@ -19,6 +19,9 @@ const FAST_DISTANCE: u16 = 2;
 /// Longest drain of a port; [`Broker::stop`] ends it earlier.
 const DRAIN: Duration = Duration::from_hours(1);
 
+/// Bytes of frames of which the rest has not come yet, for each port: some thirty of the largest messages that are usual.
+const UNFINISHED: usize = 128 << 20;
+
 /// Opens both ports. Port 0: a free one whose neighbour two below is free too; failing that, no fast port.
 pub(crate) fn listen(
     options: &Options,
@@ -30,6 +33,7 @@ pub(crate) fn listen(
     let bind = |port: u16, table: &Arc<Table>| {
         let options = ServerOptions {
             drain: DRAIN,
+            unfinished_total_bytes: UNFINISHED,
             ..ServerOptions::default()
         };
         Server::bind(SocketAddr::new(ip, port), options, table.clone(), events.clone())

@@ -136,6 +136,7 @@ impl NameServer {
             ("connections", net.connections),
             ("connections_opened", net.opened),
             ("connections_refused", net.refused),
+            ("unfinished_requests_closed", net.unfinished),
             ("requests", net.requests),
             ("requests_busy", net.busy),
             ("requests_unsupported", net.unsupported),

@@ -90,6 +90,7 @@ impl Client {
                 table,
                 stats: Arc::default(),
                 large: None,
+                halves: None,
                 waiting: Room::new(usize::MAX),
             }),
             events,

@@ -7,9 +7,10 @@
 //!        again while there was progress, at most TURN_FRAMES frames or 128 KiB; then let other tasks run
 //! sleep: until the socket, a push or the earliest of idle, stall, deadline
 //! ```
-//! What a peer can cost: one partial frame up to the decoder's cap, `outgoing_bytes` of waiting answers (less where many are
+//! What a peer can cost: one partial frame up to the decoder's cap (`halves.rs` bounds the sum), `outgoing_bytes` of waiting answers (less where many are
 //! slow: `share.rs`) before it is no longer read (`outgoing_close_bytes` before it is closed), `in_flight` unanswered requests.
 
+use super::halves::{Half, Halves};
 use super::large::{Turn, Turns};
 use super::link::{Link, Park, Phase};
 use super::outgoing::Batch;
@@ -40,8 +41,6 @@ const TURN_FRAME_BYTES: usize = 256;
 /// Bytes asked of the socket at first; doubled while reads fill it, halved while they do not.
 const READ_MIN: usize = 4 * 1024;
 const READ_MAX: usize = 256 * 1024;
-/// How soon a connection that may not read for want of memory looks again.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Progress that a slow peer must make to be no stalled one.
 const PROGRESS_BYTES: usize = 64 * 1024;
 
@@ -53,6 +52,8 @@ pub(super) struct Setting {
     pub(super) table: Arc<Table>,
     pub(super) stats: Arc<Stats>,
     pub(super) large: Option<Turns>,
+    /// `None` for a client.
+    pub(super) halves: Option<Halves>,
     pub(super) waiting: Arc<Room>,
 }
 
@@ -103,10 +104,8 @@ pub(super) struct Connection {
     /// A request since the last write waits for the burst's end.
     pub(super) in_burst: bool,
     pub(super) turn: Turn,
-    /// What it has of a large frame, among the halves of all connections.
-    half: Option<Share>,
-    /// It may not read on: others hold the memory for halves.
-    starved: bool,
+    /// What it has of a frame, among the unfinished frames of all connections.
+    half: Option<Half>,
     share: Share,
     ready: Queue,
     batch: Batch,
@@ -127,7 +126,7 @@ impl Connection {
         let now = Instant::now();
         let armed = now + setting.options.idle;
         let share = Share::of(&setting.waiting);
-        let half = setting.large.as_ref().map(|turns| Share::of(&turns.halves));
+        let half = setting.halves.as_ref().map(Half::new);
         Self {
             stream,
             link,
@@ -143,7 +142,6 @@ impl Connection {
             in_burst: false,
             turn: Turn::None,
             half,
-            starved: false,
             share,
             ready: Queue::default(),
             batch: Batch::default(),
@@ -254,24 +252,23 @@ impl Connection {
         self.batch.is_empty() && self.ready.is_empty()
     }
 
-    /// False while other connections read large frames and this one is about to.
+    /// False while other connections read large frames and this one is about to, or have taken the memory for unfinished ones.
     fn may_read(&mut self, cx: &mut Context<'_>) -> bool {
+        if let (Some(half), Some(halves)) = (&mut self.half, &self.setting.halves)
+            && !half.fits(self.input.len())
+            && !half.may_go_past(halves, self.now, cx)
+        {
+            drop(self.turn.take());
+            return false;
+        }
         let Some(turns) = &self.setting.large else {
             return true;
         };
-        if let Some(half) = &mut self.half {
-            half.tell(self.input.len());
-            self.starved = self.input.len() >= half.allowed(usize::MAX);
-            if self.starved {
-                drop(self.turn.take());
-                return false;
-            }
-        }
         let frame = frame::announced(&self.input, &self.setting.options.limits);
         if !matches!(frame, Ok(Some(bytes)) if turns.is_large(bytes)) {
             return true;
         }
-        self.turn.poll(turns, cx)
+        self.turn.poll(&turns.permits, cx)
     }
 
     fn read(&mut self, cx: &mut Context<'_>, work: &mut usize) -> Result<bool, CloseReason> {
@@ -371,7 +368,9 @@ impl Connection {
         phase: Phase,
         deadline: Option<Instant>,
     ) -> Result<bool, CloseReason> {
-        let half = !self.input.is_empty() && self.takes_more() && !self.turn.is_waiting();
+        let after_share = self.look_at_half()?;
+        let is_in_line = self.turn.is_waiting() || self.half.as_ref().is_some_and(Half::is_waiting);
+        let half = !self.input.is_empty() && self.takes_more() && !is_in_line;
         let options = &self.setting.options;
         let idle = self.last_active + options.idle;
         let stalled = self.write_hang.due(self.blocked, self.now, options.write_timeout);
@@ -389,7 +388,7 @@ impl Connection {
             self.link.expire(self.now, &mut self.ready);
             return Ok(false);
         }
-        let mut due = [stalled, half, deadline]
+        let mut due = [stalled, half, deadline, after_share]
             .into_iter()
             .flatten()
             .fold(idle, Instant::min);
@@ -401,10 +400,30 @@ impl Connection {
             }
             due = due.min(quiet.max(self.now + Duration::from_millis(5)));
         }
-        if self.starved {
-            due = due.min(self.now + LOOK_AGAIN);
-        }
         Ok(self.arm(cx, due))
+    }
+
+    /// When to look again at a frame that takes more than the connection's share; an error if its rest is late.
+    fn look_at_half(&mut self) -> Result<Option<Instant>, CloseReason> {
+        let (Some(half), Some(halves)) = (&mut self.half, &self.setting.halves) else {
+            return Ok(None);
+        };
+        let bytes = self.input.len();
+        if half.fits(bytes) {
+            return Ok(None);
+        }
+        if self.turn.is_waiting() {
+            half.excuse(halves, self.now);
+        }
+        if half.is_late(self.now) {
+            tracing::warn!(
+                peer = %self.peer.remote(), bytes, limit = halves.room.total(),
+                "closed a connection: the rest of a frame did not come, while unfinished frames take all memory that they may"
+            );
+            self.tally.unfinished += 1;
+            return Err(CloseReason::HalfFrame);
+        }
+        Ok(half.due(self.now))
     }
 
     /// The timer is only moved when it would come too late; when it comes too early it is armed again.

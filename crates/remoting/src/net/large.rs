@@ -2,27 +2,21 @@
 //!
 //! A hundred peers that send megabytes at once would else have every small request wait for a round of all of them,
 //! and have all of it in memory. A turn is held while a frame is read and until its request is answered; it is given
-//! back while the peer is slow, so nobody can keep it by stalling. What has come of a frame stays in memory then, so all
-//! halves together are bounded, too: a connection reads on while its half is smaller than what all of them leave free.
+//! back while the peer is slow, so nobody can keep it by stalling. What has come of a frame stays in memory then; `halves.rs`
+//! bounds that.
 
 use super::options::LargeFrames;
-use super::share::Room;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Bytes of frames of which the rest has not come yet, of all connections together.
-const HALVES: usize = 256 * 1024 * 1024;
-
 /// The turns of one server.
 #[derive(Debug)]
 pub(super) struct Turns {
     bytes: usize,
-    permits: Arc<Semaphore>,
-    /// What halves may take.
-    pub(super) halves: Arc<Room>,
+    pub(super) permits: Arc<Semaphore>,
 }
 
 impl Turns {
@@ -30,7 +24,6 @@ impl Turns {
         Self {
             bytes: options.bytes,
             permits: Arc::new(Semaphore::new(options.at_once)),
-            halves: Room::new(HALVES),
         }
     }
 
@@ -67,9 +60,9 @@ impl std::fmt::Debug for Turn {
 
 impl Turn {
     /// Gets in line, or asks how far the line is. True: it may read.
-    pub(super) fn poll(&mut self, turns: &Turns, cx: &mut Context<'_>) -> bool {
+    pub(super) fn poll(&mut self, permits: &Arc<Semaphore>, cx: &mut Context<'_>) -> bool {
         if matches!(self, Self::None) {
-            let turn = turns.permits.clone().acquire_owned();
+            let turn = permits.clone().acquire_owned();
             // The semaphore is never closed.
             *self = Self::Waiting(Box::pin(async { turn.await.ok() }));
         }

@@ -93,6 +93,11 @@ pub struct ServerOptions {
     /// Bytes that may wait to be written on all connections together before slow readers get less than `outgoing_bytes`
     /// each: as much as is left of it, but 128 KiB always.
     pub outgoing_total_bytes: usize,
+    /// Bytes of frames of which the rest has not come yet, on all connections together, before each connection gets less: as
+    /// much as is left of it, but 128 KiB always. A few at a time may go past that, and are closed if the rest does not come.
+    pub unfinished_total_bytes: usize,
+    /// What those few have for the rest of their frame.
+    pub unfinished_time: Duration,
     /// Connections that wait to be accepted. Apache `serverSocketBacklog`: 1024.
     pub backlog: u32,
     /// Connections at the same time; one more is closed at once.
@@ -110,6 +115,8 @@ impl Default for ServerOptions {
         Self {
             connection: ConnectionOptions::default(),
             outgoing_total_bytes: 256 * MIB,
+            unfinished_total_bytes: 256 * MIB,
+            unfinished_time: Duration::from_secs(5),
             backlog: 1024,
             max_connections: 65_536,
             drain: Duration::from_secs(10),
@@ -125,6 +132,8 @@ impl ServerOptions {
         self.connection.validate()?;
         at_least_one("max_connections", self.max_connections)?;
         at_least_one("outgoing_total_bytes", self.outgoing_total_bytes)?;
+        at_least_one("unfinished_total_bytes", self.unfinished_total_bytes)?;
+        positive("unfinished_time", self.unfinished_time)?;
         if !(1..=65_535).contains(&self.backlog) {
             return Err(bad("backlog", self.backlog, "1 to 65535"));
         }

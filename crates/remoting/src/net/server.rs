@@ -5,6 +5,7 @@
 
 use super::connection::{Connection, Setting};
 use super::descriptors::{descriptor_limit, is_reserved};
+use super::halves::{Halves, UnfinishedFrames};
 use super::large::Turns;
 use super::link::{Link, Phase};
 use super::share::Room;
@@ -67,6 +68,7 @@ pub struct Server {
     address: SocketAddr,
     options: ServerOptions,
     shared: Arc<Shared>,
+    unfinished: UnfinishedFrames,
 }
 
 struct Shared {
@@ -92,6 +94,8 @@ impl Server {
             source: Arc::new(source),
         })?;
         let local = listener.local_addr().unwrap_or(address);
+        let halves = Halves::new(options.unfinished_total_bytes, options.unfinished_time);
+        let unfinished = UnfinishedFrames(halves.room.clone());
         Ok(Self {
             listener,
             address: local,
@@ -103,12 +107,14 @@ impl Server {
                     table,
                     stats: Arc::default(),
                     large: options.large_frames.map(Turns::new),
+                    halves: Some(halves),
                     waiting: Room::new(options.outgoing_total_bytes),
                 }),
                 events,
                 opaque: Arc::default(),
                 links: Mutex::default(),
             }),
+            unfinished,
         })
     }
 
@@ -120,6 +126,11 @@ impl Server {
     /// The counters, which outlive the server.
     pub fn stats(&self) -> Arc<Stats> {
         self.shared.setting.stats.clone()
+    }
+
+    /// The memory of unfinished frames, which may be asked after the server's end, too.
+    pub fn unfinished_frames(&self) -> UnfinishedFrames {
+        self.unfinished.clone()
     }
 
     /// Serves until `shutdown`, then stops cleanly within the options' `drain` time (at once after `stop_now`).

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// A connection tells when it differs by so many bytes from what it told last.
 const STEP: usize = 64 * 1024;
 /// Each connection may keep this.
-const FLOOR: usize = 128 * 1024;
+pub(super) const FLOOR: usize = 128 * 1024;
 
 /// What a server's connections share.
 #[derive(Debug)]
@@ -28,6 +28,14 @@ impl Room {
             total,
             taken: AtomicUsize::new(0),
         })
+    }
+
+    pub(super) fn total(&self) -> usize {
+        self.total
+    }
+
+    pub(super) fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
     }
 }
 
@@ -61,10 +69,7 @@ impl Share {
 
     /// How many bytes may wait before nothing more is read, where the connection's own bound is `most`.
     pub(super) fn allowed(&self, most: usize) -> usize {
-        let free = self
-            .shared
-            .total
-            .saturating_sub(self.shared.taken.load(Ordering::Relaxed));
+        let free = self.shared.total.saturating_sub(self.shared.taken());
         most.min(free.max(FLOOR))
     }
 }

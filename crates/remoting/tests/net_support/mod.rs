@@ -6,7 +6,7 @@
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{
     Client, ClientOptions, CloseReason, Drained, Events, NetError, Peer, Processor, Reply, Requests, Server,
-    ServerOptions, Shutdown, Stats, Table,
+    ServerOptions, Shutdown, Stats, Table, UnfinishedFrames,
 };
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -107,6 +107,7 @@ pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     pub(crate) seen: Arc<Seen>,
     pub(crate) stats: Arc<Stats>,
+    pub(crate) unfinished: UnfinishedFrames,
     pub(crate) shutdown: Shutdown,
     pub(crate) requests: Arc<Requests>,
     task: JoinHandle<Result<Drained, NetError>>,
@@ -119,12 +120,14 @@ impl Running {
         let table = Arc::new(table(&seen, &requests));
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), options, table, seen.clone()).unwrap();
         let (address, stats) = (server.local_addr(), server.stats());
+        let unfinished = server.unfinished_frames();
         let shutdown = Shutdown::new();
         let task = tokio::task::spawn(server.run(shutdown.clone()));
         Self {
             address,
             seen,
             stats,
+            unfinished,
             shutdown,
             requests,
             task,

@@ -1,0 +1,114 @@
+//! The memory that unfinished frames may take on all connections of a server together.
+//!
+//! A connection reads on while its part of a frame is smaller than what all of them leave free (`share.rs`). Where that stops
+//! it, it gets in line: a few at a time may read past their share, so that frames come to their end although all memory is
+//! taken. Whoever does not send the rest in time then is closed: the server needs the memory for others.
+
+use super::large::Turn;
+use super::share::{FLOOR, Room, Share};
+use std::sync::Arc;
+use std::task::Context;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+/// Connections that may read past their share at a time.
+const PAST_AT_ONCE: usize = 4;
+/// How soon a connection in the line looks whether others have left it memory.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// What a server's connections share.
+#[derive(Debug)]
+pub(super) struct Halves {
+    pub(super) room: Arc<Room>,
+    past: Arc<Semaphore>,
+    /// What a connection past its share has for the rest of its frame.
+    time: Duration,
+}
+
+impl Halves {
+    pub(super) fn new(total: usize, time: Duration) -> Self {
+        Self {
+            room: Room::new(total),
+            past: Arc::new(Semaphore::new(PAST_AT_ONCE)),
+            time,
+        }
+    }
+}
+
+/// The memory that a server's unfinished frames take, in steps of 64 KiB for each connection.
+#[derive(Debug, Clone)]
+pub struct UnfinishedFrames(pub(super) Arc<Room>);
+
+impl UnfinishedFrames {
+    /// Bytes that they take now.
+    pub fn bytes(&self) -> usize {
+        self.0.taken()
+    }
+
+    /// Bytes from which on connections wait in line, or are closed.
+    pub fn limit(&self) -> usize {
+        self.0.total()
+    }
+}
+
+/// One connection's unfinished frame.
+#[derive(Debug)]
+pub(super) struct Half {
+    share: Share,
+    past: Turn,
+    /// When the rest of a frame must be there that was read past the share.
+    until: Option<Instant>,
+}
+
+impl Half {
+    pub(super) fn new(halves: &Halves) -> Self {
+        Self {
+            share: Share::of(&halves.room),
+            past: Turn::None,
+            until: None,
+        }
+    }
+
+    /// Takes in how many bytes the connection has of a frame. True: they are within its share.
+    pub(super) fn fits(&mut self, bytes: usize) -> bool {
+        self.share.tell(bytes);
+        let fits = bytes < FLOOR || bytes < self.share.allowed(usize::MAX);
+        if fits && !matches!(self.past, Turn::None) {
+            drop(self.past.take());
+            self.until = None;
+        }
+        fits
+    }
+
+    /// For a connection whose frame does not fit: gets it in line. True: it may read on.
+    pub(super) fn may_go_past(&mut self, halves: &Halves, now: Instant, cx: &mut Context<'_>) -> bool {
+        let may = self.past.poll(&halves.past, cx);
+        if may {
+            self.until.get_or_insert(now + halves.time);
+        }
+        may
+    }
+
+    /// True while in the line: it is not the peer that is slow.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.past.is_waiting()
+    }
+
+    /// Gives it the whole time again: something else than the peer keeps it from reading.
+    pub(super) fn excuse(&mut self, halves: &Halves, now: Instant) {
+        if let Some(until) = &mut self.until {
+            *until = now + halves.time;
+        }
+    }
+
+    /// When to look at it again, if at all.
+    pub(super) fn due(&self, now: Instant) -> Option<Instant> {
+        self.until.or_else(|| self.is_waiting().then(|| now + LOOK_AGAIN))
+    }
+
+    /// True for a frame that was read past its share, and whose rest has not come in time.
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now >= until)
+    }
+}
