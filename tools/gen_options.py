@@ -23,7 +23,13 @@ their name (`Broker(broker_name="broker-a")`); on the command line as `--broker-
 the commands also in the environment, as `PYRMQ_NAMESERVER_LISTEN_PORT` or
 `PYRMQ_BROKER_BROKER_NAME`. The command line wins over the environment, that over the file. A wrong
 value is an error that names key, value and range. Keys without effect are named in a warning.
-`live`: request codes 25 and 318 change it while the server runs.
+`live`: it changes while the server runs, by request codes 25 (broker, `mqadmin updateBrokerConfig`)
+and 318 (name server, `mqadmin updateNamesrvConfig`), by `reconfigure()`, and by SIGHUP, at which
+`pyrmq nameserver`, `broker` and `server` read the files of `-c` again. A change by request or by
+`reconfigure()` is written into that file before it is answered, so it holds after the next start;
+without a file it holds until the server stops. SIGHUP changes nothing that the command line or the
+environment has set, and nothing at all where one value is wrong or needs a new start; the log says
+which. Without a file, SIGHUP stops the server.
 """
 
 

@@ -140,8 +140,13 @@ impl Broker {
         descriptors.set_item("reserved", health.descriptors.reserved)?;
         descriptors.set_item("connections", health.descriptors.connections)?;
         descriptors.set_item("refused", health.descriptors.refused)?;
+        let unfinished = PyDict::new(py);
+        unfinished.set_item("bytes", health.unfinished.bytes)?;
+        unfinished.set_item("limit", health.unfinished.limit)?;
+        unfinished.set_item("closed", health.unfinished.closed)?;
         let all = PyDict::new(py);
         all.set_item("descriptors", descriptors)?;
+        all.set_item("unfinished_requests", unfinished)?;
         all.set_item("address", self.inner.address())?;
         all.set_item("name_servers", health.name_servers)?;
         all.set_item("registered", health.registered)?;

@@ -11,11 +11,12 @@ use crate::processor;
 use crate::processor::pull::Pull;
 use crate::register::{self, Lost};
 use crate::state::State;
+use crate::state::topics::TopicConfig;
 use pyrmq_remoting::clock;
-use pyrmq_remoting::names::TIMER_TOPIC;
+use pyrmq_remoting::names::{PERM_READ, PERM_WRITE, TIMER_TOPIC};
 use pyrmq_remoting::net::{
     Client, ClientOptions, CloseReason, Events, Peer, Requests, Server, Shutdown, Stats, Tracker,
-    descriptor_limit, raise_descriptor_limit,
+    UnfinishedFrames, descriptor_limit, raise_descriptor_limit,
 };
 use pyrmq_store::{Fs, RealFs};
 use std::net::SocketAddr;
@@ -49,8 +50,8 @@ pub struct Broker {
     tasks: Tracker,
     listening: SocketAddr,
     fast: Option<SocketAddr>,
-    /// Counters of both ports.
-    ports: Vec<Arc<Stats>>,
+    /// Counters and unfinished frames of both ports.
+    ports: Vec<(Arc<Stats>, UnfinishedFrames)>,
     // Guards the threads that deliver delayed and timer messages, until they are joined.
     deliverers: Mutex<Vec<JoinHandle<()>>>,
     stopped: AtomicBool,
@@ -73,6 +74,8 @@ pub struct Health {
     pub waiting_pulls: usize,
     /// Open files and connections.
     pub descriptors: Descriptors,
+    /// Memory of requests of which the rest has not come yet.
+    pub unfinished: Unfinished,
     /// False once it stops.
     pub running: bool,
 }
@@ -88,6 +91,17 @@ pub struct Descriptors {
     pub connections: u64,
     /// Connections refused so far because only reserved descriptors were left.
     pub refused: u64,
+}
+
+/// The memory of requests of which the rest has not come yet, on all ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Bytes that they take now.
+    pub bytes: usize,
+    /// Bytes that they may take before connections wait for each other.
+    pub limit: usize,
+    /// Connections closed so far because the rest did not come while these bytes were taken.
+    pub closed: u64,
 }
 
 impl Broker {
@@ -135,7 +149,9 @@ impl Broker {
             tasks,
             listening,
             fast: fast_address,
-            ports: std::iter::once(&main).chain(&fast).map(Server::stats).collect(),
+            ports: (std::iter::once(&main).chain(&fast))
+                .map(|server| (server.stats(), server.unfinished_frames()))
+                .collect(),
             deliverers: Mutex::default(),
             stopped: AtomicBool::new(false),
             state,
@@ -192,6 +208,11 @@ impl Broker {
             // Name servers look at what a broker says only when the version of its topics is another one.
             state.topics.persist().map_err(not_changed)?;
         }
+        if options.trace_topic_enable {
+            let topic = TopicConfig::new(&options.msg_trace_topic_name, 1, PERM_READ | PERM_WRITE);
+            state.topics.add_all(vec![topic]).map_err(not_changed)?;
+        }
+        state.store.reconfigure(&options.store)?;
         state.live.set(options);
         state.announcements.changed();
         Ok(())
@@ -209,13 +230,14 @@ impl Broker {
             producers,
             waiting_pulls: self.state.hold.len(),
             descriptors: self.descriptors(),
+            unfinished: self.unfinished(),
             running: !self.stopped.load(Ordering::Acquire),
         }
     }
 
     fn descriptors(&self) -> Descriptors {
         let sum = |count: fn(&Stats) -> &AtomicU64| {
-            let counts = self.ports.iter().map(|port| count(port).load(Ordering::Relaxed));
+            let counts = (self.ports.iter()).map(|(port, _)| count(port).load(Ordering::Relaxed));
             counts.sum()
         };
         Descriptors {
@@ -223,6 +245,16 @@ impl Broker {
             reserved: self.state.store.reserved_descriptors(),
             connections: sum(|port| &port.connections),
             refused: sum(|port| &port.starved),
+        }
+    }
+
+    fn unfinished(&self) -> Unfinished {
+        Unfinished {
+            bytes: self.ports.iter().map(|(_, frames)| frames.bytes()).sum(),
+            limit: self.ports.iter().map(|(_, frames)| frames.limit()).sum(),
+            closed: (self.ports.iter())
+                .map(|(stats, _)| stats.unfinished.load(Ordering::Relaxed))
+                .sum(),
         }
     }
 
@@ -438,13 +470,14 @@ async fn check_transactions(state: Arc<State>, shutdown: Shutdown) {
 /// Writes what is written late: consumer offsets and the progress of delayed messages.
 async fn write_files(state: Arc<State>, shutdown: Shutdown) {
     let millis = |ms: i64| Duration::from_millis(u64::try_from(ms).unwrap_or(1000));
-    let period = millis(
-        state
-            .options
-            .flush_consumer_offset_interval
-            .min(state.options.flush_delay_offset_interval),
-    );
-    while !shutdown.sleep_or_stop(period).await {
+    let period = || {
+        let live = &state.live;
+        millis(
+            live.flush_consumer_offset_interval()
+                .min(live.flush_delay_offset_interval()),
+        )
+    };
+    while !shutdown.sleep_or_stop(period()).await {
         let writing = state.clone();
         let written = tokio::task::spawn_blocking(move || {
             writing

@@ -48,5 +48,9 @@ live! {
     short_polling_time_mills: AtomicI64 => i64;
     notify_consumer_ids_changed_enable: AtomicBool => bool;
     recall_message_enable: AtomicBool => bool;
+    trace_on: AtomicBool => bool;
+    default_query_max_num: AtomicI32 => i32;
+    flush_consumer_offset_interval: AtomicI64 => i64;
+    flush_delay_offset_interval: AtomicI64 => i64;
     allow_recall_when_broker_not_writeable: AtomicBool => bool;
 }

@@ -57,11 +57,11 @@ pyrmq_remoting::options! {
     /// The topic named after the broker can be read and written.
     broker_topic_enable: bool = true, "brokerTopicEnable", "switch", 0..=0;
     /// Makes the topic for message traces.
-    trace_topic_enable: bool = false, "traceTopicEnable", "switch", 0..=0;
+    trace_topic_enable: bool = false, "traceTopicEnable", "switch", 0..=0, live;
     /// Name of the topic for message traces.
-    msg_trace_topic_name: String = pyrmq_remoting::names::TRACE_TOPIC.to_owned(), "msgTraceTopicName", "text", 0..=0;
+    msg_trace_topic_name: String = pyrmq_remoting::names::TRACE_TOPIC.to_owned(), "msgTraceTopicName", "text", 0..=0, live;
     /// Told to clients: trace what they send.
-    trace_on: bool = true, "traceOn", "switch", 0..=0;
+    trace_on: bool = true, "traceOn", "switch", 0..=0, live;
     /// Region written into each message.
     region_id: String = "DefaultRegion".to_owned(), "regionId", "text", 0..=0;
     /// A pull at the end of a queue waits as long as the client allows; else `shortPollingTimeMills`.
@@ -93,9 +93,9 @@ pyrmq_remoting::options! {
     /// System topics cannot be changed by clients.
     validate_system_topic_when_update_topic: bool = true, "validateSystemTopicWhenUpdateTopic", "switch", 0..=0;
     /// How often consumer offsets are written.
-    flush_consumer_offset_interval: i64 = 5000, "flushConsumerOffsetInterval", "ms", 100..=3_600_000;
+    flush_consumer_offset_interval: i64 = 5000, "flushConsumerOffsetInterval", "ms", 100..=3_600_000, live;
     /// How often the progress of delayed messages is written.
-    flush_delay_offset_interval: i64 = 10_000, "flushDelayOffsetInterval", "ms", 100..=3_600_000;
+    flush_delay_offset_interval: i64 = 10_000, "flushDelayOffsetInterval", "ms", 100..=3_600_000, live;
     /// How often the broker registers at its name servers.
     register_name_server_period: i64 = 30_000, "registerNameServerPeriod", "ms", 10_000..=60_000;
     /// How long a name server may take to answer a registration.
@@ -112,7 +112,7 @@ pyrmq_remoting::options! {
     /// That is so where the broker may not be written, too.
     allow_recall_when_broker_not_writeable: bool = true, "allowRecallWhenBrokerNotWriteable", "switch", 0..=0, live;
     /// Most messages in one answer to a query by unique key.
-    default_query_max_num: i32 = 32, "defaultQueryMaxNum", "messages", 1..=10_000;
+    default_query_max_num: i32 = 32, "defaultQueryMaxNum", "messages", 1..=10_000, live;
 }
 
 impl Options {
@@ -153,6 +153,7 @@ impl Options {
         for (key, name) in [
             ("brokerClusterName", &self.broker_cluster_name),
             ("brokerName", &self.broker_name),
+            ("msgTraceTopicName", &self.msg_trace_topic_name),
         ] {
             if !pyrmq_remoting::names::is_legal(name) || name.len() > pyrmq_remoting::names::TOPIC_LIMIT {
                 return Err(BrokerError::Option {

@@ -144,6 +144,20 @@ def use_standard_error(level: str) -> None:
         _configure()
 
 
+def set_level(level: str | None) -> None:
+    """Write records of the logger `pyrmq` and the core's events from this level on.
+
+    Args:
+        level: its name; `None` for the level of the loggers above.
+
+    Example:
+        >>> set_level("info")  # doctest: +SKIP
+    """
+    logger = get("pyrmq")
+    logger.setLevel("NOTSET" if level is None else level.upper())
+    _core.log_start(max(1, min(logger.getEffectiveLevel(), 255)))
+
+
 def _configure() -> None:
     import logging
 

@@ -7,6 +7,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, ClassVar
 
 from pyrmq import _core
+from pyrmq._client import log
 from pyrmq.broker.processor import config
 from pyrmq.config import BrokerOptions
 from pyrmq.errors import RmqError, ServerError
@@ -96,7 +97,9 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
             self._keep(before)
 
     def _apply(self, options: BrokerOptions) -> None:
-        self.core.reconfigure(list(options.to_properties().items()))
+        self.core.reconfigure(self._pairs(options))
+        if options.log_level != self._options.log_level:
+            log.set_level(options.log_level)
         self._options = options
         self.changes += 1
 
@@ -115,8 +118,7 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
             text = decode(Path(self.config_file).read_bytes())
             write_synced(self.config_file, amended(text, changed).encode())
         except (RmqError, OSError):
-            self.core.reconfigure(list(old.items()))
-            self._options = before
+            self._apply(before)
             raise
 
     def await_registration(self, timeout: float = 10.0) -> None:
@@ -139,6 +141,8 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
             sleep(_LOOK_SECONDS)
 
     def _start(self) -> None:
+        if self._options.log_level is not None:
+            log.set_level(self._options.log_level)
         super()._start()
         core = self.core
         try:
@@ -152,13 +156,15 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
         return [code for code, kind, _ in _core.broker_rows() if kind == "native"]
 
     def _start_core(self) -> _core.Broker:
-        return _core.Broker.start(self._pairs(), self.processors.codes)
+        return _core.Broker.start(self._pairs(self._options), self.processors.codes)
 
-    def _pairs(self) -> list[tuple[str, str]]:
-        pairs = {**self._options.to_properties(), "storePathRootDir": self._root()}
-        log = self._options.store_path_commit_log
-        if log is not None:
-            pairs["storePathCommitLog"] = _expanded(log)
+    def _pairs(self, options: BrokerOptions) -> list[tuple[str, str]]:
+        """What the core is told: all options but the log's level, which is Python's."""
+        pairs = {**options.to_properties(), "storePathRootDir": self._root()}
+        pairs.pop("logLevel", None)
+        directory = options.store_path_commit_log
+        if directory is not None:
+            pairs["storePathCommitLog"] = _expanded(directory)
         return list(pairs.items())
 
     def _root(self) -> str:

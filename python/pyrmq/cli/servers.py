@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyrmq._client import log
 from pyrmq.cli.arguments import DEFAULT_NAME_SERVER, NAME_SERVER_VARIABLE
@@ -36,7 +36,7 @@ def run(verb: str, words: list[str]) -> int:
 
         return status.run(words[1:])
     given = _parser(verb).parse_args(words)
-    log.use_standard_error(given.log_level)
+    log.use_standard_error(given.log_level or "warning")
     return {"nameserver": _name_server, "broker": _broker, "server": _both}[verb](given)
 
 
@@ -49,29 +49,36 @@ def _name_server(given: argparse.Namespace) -> int:
         address = servers[0].address
         return {"name_server": address}, f"ready: name server {address}"
 
-    reload = None if given.config is None else _reload_from(given.config, "nameserver")
-    makers = [lambda _: _new_name_server(options, given.config)]
-    return _serve(given, makers, ready, reload=reload)
+    file = _File(given.config, _overridden(NameServerOptions, given))
+    return _serve(given, [lambda _: _new_name_server(options, file)], ready, files=[file])
 
 
-def _reload_from(file: str, verb: str) -> Callable[[list[AnyServer]], None]:
-    """SIGHUP: let the changes of the property file hold, or say in the log why they cannot."""
+class _File(NamedTuple):
+    """A server's property file, if it has one, and the options that something stronger sets."""
 
-    def reload(servers: list[AnyServer]) -> None:
-        import logging
+    path: str | None
+    overridden: frozenset[str]
 
-        from pyrmq.errors import RmqError
+    def give(self, server: AnyServer) -> AnyServer:
+        """Let a server read it again at SIGHUP, and keep its changes there."""
+        server.config_file, server.overridden = self.path, self.overridden
+        return server
 
-        logger = logging.getLogger(f"pyrmq.{verb}")
-        for server in servers:
-            try:
-                server.reload(file)
-            except (RmqError, OSError) as error:
-                logger.warning("%s stays as it is: %s", server.address, error)
-            else:
-                logger.warning("%s has read %s again", server.address, file)
 
-    return reload
+def _reload(servers: list[AnyServer]) -> None:
+    """SIGHUP: let the changes of property files hold, or say in the log why they cannot."""
+    from pyrmq.errors import RmqError
+
+    for server in servers:
+        if server.config_file is None:
+            continue
+        logger = log.get(f"pyrmq.{server.kind.role.replace(' ', '')}")
+        try:
+            server.reload()
+        except (RmqError, OSError) as error:
+            logger.warning("%s stays as it is: %s", server.address, error)
+        else:
+            logger.warning("%s has read %s again", server.address, server.config_file)
 
 
 def _broker(given: argparse.Namespace) -> int:
@@ -85,12 +92,12 @@ def _broker(given: argparse.Namespace) -> int:
         text = f"ready: broker {options.broker_name} at {address}, name servers: {names}"
         return {"broker": address, "name_server": options.namesrv_addr}, text
 
-    reload = None if given.config is None else _reload_from(given.config, "broker")
-    return _serve(given, [lambda _: _new_broker(options, given.config)], ready, reload=reload)
+    file = _File(given.config, _overridden(BrokerOptions, given))
+    return _serve(given, [lambda _: _new_broker(options, file)], ready, files=[file])
 
 
 def _both(given: argparse.Namespace) -> int:
-    names = _names_of_both(given)
+    names, names_file = _names_of_both(given)
     values: dict[str, object] = {"namesrv_addr": f"127.0.0.1:{names.listen_port}"}
     if given.bind_address.startswith("127."):
         values["broker_ip1"] = given.bind_address
@@ -106,7 +113,7 @@ def _both(given: argparse.Namespace) -> int:
         return _print(options)
 
     def broker(started: list[AnyServer]) -> AnyServer:
-        return _new_broker(options.with_values(namesrv_addr=started[0].address), given.config)
+        return _new_broker(options.with_values(namesrv_addr=started[0].address), broker_file)
 
     def ready(servers: list[AnyServer]) -> Ready:
         from pyrmq.broker.server import Broker
@@ -123,11 +130,12 @@ def _both(given: argparse.Namespace) -> int:
         )
         return {"name_server": name_server, "broker": broker}, text
 
-    makers = [lambda _: _new_name_server(names, given.name_server_config), broker]
-    return _serve(given, makers, ready)
+    broker_file = _File(given.config, _overridden(BrokerOptions, given) | values.keys())
+    makers = [lambda _: _new_name_server(names, names_file), broker]
+    return _serve(given, makers, ready, files=[names_file, broker_file])
 
 
-def _names_of_both(given: argparse.Namespace) -> NameServerOptions:
+def _names_of_both(given: argparse.Namespace) -> tuple[NameServerOptions, _File]:
     """The name server's options: flags over the environment over its property file."""
     from argparse import Namespace
 
@@ -138,23 +146,20 @@ def _names_of_both(given: argparse.Namespace) -> NameServerOptions:
         # The broker's address: clients that reach one must reach the other.
         bind_address=given.bind_address,
     )
-    return _options(NameServerOptions, flags)
+    file = _File(flags.config, _overridden(NameServerOptions, flags))
+    return _options(NameServerOptions, flags), file
 
 
-def _new_name_server(options: NameServerOptions, file: str | None) -> AnyServer:
+def _new_name_server(options: NameServerOptions, file: _File) -> AnyServer:
     from pyrmq.nameserver.server import NameServer
 
-    server = NameServer(options)
-    server.config_file = file
-    return server
+    return file.give(NameServer(options))
 
 
-def _new_broker(options: BrokerOptions, file: str | None) -> AnyServer:
+def _new_broker(options: BrokerOptions, file: _File) -> AnyServer:
     from pyrmq.broker.server import Broker
 
-    broker = Broker(options)
-    broker.config_file = file
-    return broker
+    return file.give(Broker(options))
 
 
 def _serve(
@@ -162,7 +167,7 @@ def _serve(
     makers: list[Callable[[list[AnyServer]], AnyServer]],
     ready: Callable[[list[AnyServer]], Ready],
     *,
-    reload: Callable[[list[AnyServer]], None] | None = None,
+    files: list[_File],
 ) -> int:
     def say(servers: list[AnyServer]) -> None:
         keys, text = ready(servers)
@@ -172,7 +177,8 @@ def _serve(
             text = json.dumps({**keys, "pid": os.getpid()})
         print(text, flush=True)
 
-    serve(makers, ready=say, drain=DRAIN_SECONDS, reload=reload)
+    has_file = any(file.path is not None for file in files)
+    serve(makers, ready=say, drain=DRAIN_SECONDS, reload=_reload if has_file else None)
     return 0
 
 
@@ -183,16 +189,27 @@ def _options(
     from pyrmq.server.load import load
 
     options = role() if given.config is None else load(role, given.config)
+    stronger = _stronger(role, given)
+    if stronger:
+        options = role.from_properties({**options.to_properties(), **stronger})
+    return options.with_values(**values) if values else options
+
+
+def _stronger(role: type[Options], given: argparse.Namespace) -> dict[str, str]:
+    """What the command line and the environment say, by Apache's names."""
     known = {item.name: item for item in role.fields}
     flags = {
         known[name].apache: text
         for name, text in vars(given).items()
         if name in known and text is not None
     }
-    stronger = {**role.environment(os.environ), **flags}
-    if stronger:
-        options = role.from_properties({**options.to_properties(), **stronger})
-    return options.with_values(**values) if values else options
+    return {**role.environment(os.environ), **flags}
+
+
+def _overridden(role: type[Options], given: argparse.Namespace) -> frozenset[str]:
+    """The names of those options."""
+    stronger = _stronger(role, given)
+    return frozenset(item.name for item in role.fields if item.apache in stronger)
 
 
 def _print(options: Options) -> int:
@@ -213,7 +230,6 @@ def _parser(verb: str) -> argparse.ArgumentParser:
     made.add_argument("--json", action="store_true", help="say where it listens as one JSON object")
     made.add_argument(
         "--log-level",
-        default="warning",
         choices=["debug", "info", "warning", "error"],
         help="what is logged to standard error (default: warning)",
     )
@@ -227,7 +243,7 @@ def _parser(verb: str) -> argparse.ArgumentParser:
             default=os.environ.get(NAME_SERVER_VARIABLE),
             help=f"name servers, host:port;host:port (default: {NAME_SERVER_VARIABLE})",
         )
-        _add_options(made, BrokerOptions, leave_out=("namesrv_addr",))
+        _add_options(made, BrokerOptions, leave_out=("namesrv_addr", "log_level"))
     else:
         made.add_argument(
             "--name-server-port",

@@ -89,11 +89,13 @@ class BrokerOptions(Options):
     broker_topic_enable: bool = option(
         default=True, text="the topic named after the broker can be read and written"
     )
-    trace_topic_enable: bool = option(default=False, text="makes the topic for message traces")
-    msg_trace_topic_name: str = option(
-        default="RMQ_SYS_TRACE_TOPIC", text="name of the topic for message traces"
+    trace_topic_enable: bool = option(
+        default=False, text="makes the topic for message traces", live=True
     )
-    trace_on: bool = option(default=True, text="told to clients: trace what they send")
+    msg_trace_topic_name: str = option(
+        default="RMQ_SYS_TRACE_TOPIC", text="name of the topic for message traces", live=True
+    )
+    trace_on: bool = option(default=True, text="told to clients: trace what they send", live=True)
     region_id: str = option(default="DefaultRegion", text="region written into each message")
     long_polling_enable: bool = option(
         default=True,
@@ -180,6 +182,7 @@ class BrokerOptions(Options):
         unit="ms",
         minimum=100,
         maximum=3_600_000,
+        live=True,
     )
     flush_delay_offset_interval: int = option(
         default=10_000,
@@ -187,6 +190,7 @@ class BrokerOptions(Options):
         unit="ms",
         minimum=100,
         maximum=3_600_000,
+        live=True,
     )
     register_name_server_period: int = option(
         default=30_000,
@@ -279,6 +283,7 @@ class BrokerOptions(Options):
         unit="bytes",
         minimum=1,
         maximum=128 << 20,
+        live=True,
     )
     max_transfer_count_on_message_in_memory: int = option(
         default=1024,
@@ -286,6 +291,7 @@ class BrokerOptions(Options):
         unit="messages",
         minimum=1,
         maximum=65_536,
+        live=True,
     )
     max_transfer_bytes_on_message_in_memory: int = option(
         default=4 * 1024 * 1024,
@@ -294,6 +300,7 @@ class BrokerOptions(Options):
         unit="bytes",
         minimum=1,
         maximum=1 << 30,
+        live=True,
     )
     max_msgs_num_batch: int = option(
         default=64,
@@ -301,6 +308,7 @@ class BrokerOptions(Options):
         unit="messages",
         minimum=1,
         maximum=10_000,
+        live=True,
     )
     default_query_max_num: int = option(
         default=32,
@@ -308,6 +316,7 @@ class BrokerOptions(Options):
         unit="messages",
         minimum=1,
         maximum=10_000,
+        live=True,
     )
     sync_flush_timeout: int = option(
         default=5000,
@@ -315,6 +324,7 @@ class BrokerOptions(Options):
         unit="ms",
         minimum=1,
         maximum=600_000,
+        live=True,
     )
     os_page_cache_busy_time_out_mills: int = option(
         default=1000,
@@ -322,6 +332,7 @@ class BrokerOptions(Options):
         unit="ms",
         minimum=1,
         maximum=600_000,
+        live=True,
     )
     wait_time_mills_in_send_queue: int = option(
         default=1000,
@@ -329,6 +340,7 @@ class BrokerOptions(Options):
         unit="ms",
         minimum=1,
         maximum=600_000,
+        live=True,
     )
     send_thread_pool_queue_capacity: int = option(
         default=10_000,
@@ -336,6 +348,7 @@ class BrokerOptions(Options):
         unit="sends",
         minimum=1,
         maximum=10_000_000,
+        live=True,
     )
     store_path_root_dir: str | None = option(
         default=None, text="directory of the store; ~/store where it is not set"
@@ -356,6 +369,7 @@ class BrokerOptions(Options):
         default="ASYNC_FLUSH",
         text="whether a send is answered before its message is on disk",
         choices=("ASYNC_FLUSH", "SYNC_FLUSH"),
+        live=True,
     )
     flush_interval_commit_log: int = option(
         default=500,
@@ -363,6 +377,7 @@ class BrokerOptions(Options):
         unit="ms",
         minimum=1,
         maximum=60_000,
+        live=True,
     )
     flush_interval_consume_queue: int = option(
         default=1000,
@@ -370,12 +385,13 @@ class BrokerOptions(Options):
         unit="ms",
         minimum=1,
         maximum=600_000,
+        live=True,
     )
     file_reserved_time: int = option(
-        default=72, text="how long a segment is kept", unit="hours", maximum=2**32 - 1
+        default=72, text="how long a segment is kept", unit="hours", maximum=2**32 - 1, live=True
     )
     delete_when: str = option(
-        default="04", text="hours of the day at which old segments go, by `;`"
+        default="04", text="hours of the day at which old segments go, by `;`", live=True
     )
     disk_max_used_space_ratio: int = option(
         default=75,
@@ -383,6 +399,7 @@ class BrokerOptions(Options):
         unit="percent",
         minimum=10,
         maximum=95,
+        live=True,
     )
     disk_space_clean_forcibly_ratio: int = option(
         default=85,
@@ -390,6 +407,7 @@ class BrokerOptions(Options):
         unit="percent",
         minimum=10,
         maximum=99,
+        live=True,
     )
     disk_space_warning_level_ratio: int = option(
         default=90,
@@ -397,18 +415,21 @@ class BrokerOptions(Options):
         unit="percent",
         minimum=10,
         maximum=100,
+        live=True,
     )
     disk_space_enough_bytes: int = option(
         default=16 * 2**30,
         text="free bytes from which the two ratios above do not count (ours)",
         unit="bytes",
         maximum=2**63 - 1,
+        live=True,
     )
     disk_space_min_free_bytes: int = option(
         default=256 * 2**20,
         text="free bytes below which sends are refused whatever the ratio (ours)",
         unit="bytes",
         maximum=2**63 - 1,
+        live=True,
     )
     clean_resource_interval: int = option(
         default=10_000,
@@ -416,6 +437,7 @@ class BrokerOptions(Options):
         unit="ms",
         minimum=10,
         maximum=86_400_000,
+        live=True,
     )
     message_index_enable: bool = option(default=True, text="whether messages are found by key")
     max_hash_slot_num: int = option(
@@ -434,4 +456,11 @@ class BrokerOptions(Options):
     )
     check_crc_on_recover: bool = option(
         default=True, text="whether recovery checks the sums of bodies", apache="checkCRCOnRecover"
+    )
+    log_level: str | None = option(
+        default=None,
+        text="level from which the logger `pyrmq` of the process writes; as `--log-level` or the "
+        "application says where it is not set (ours)",
+        choices=("debug", "info", "warning", "error"),
+        live=True,
     )

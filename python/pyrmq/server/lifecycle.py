@@ -46,6 +46,8 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         else:
             self._options = options.with_values(**values) if values else options
         self.config_file: str | os.PathLike[str] | None = None
+        # Options that something stronger than the file has set: `reload` leaves them alone.
+        self.overridden: frozenset[str] = frozenset()
         # Held while options change: they, the core and the property file change together.
         self.changing = threading.RLock()
         self.processors = Processors(self.kind.role, native=self._native_rows())
@@ -79,11 +81,13 @@ class Server(ABC, Generic[OptionsT, CoreT]):
 
         options = load(cls.kind, path)
         server = cls(options.with_values(**values))  # type: ignore[arg-type]
-        server.config_file = path
+        server.config_file, server.overridden = path, frozenset(values)
         return server
 
     def reload(self, path: str | os.PathLike[str] | None = None) -> None:
         """Read the property file again and let its changes hold: all of them, or none.
+
+        Options that `from_file` was given, or the command line or the environment, stay.
 
         Args:
             path: the file; the one of `from_file` where not given.
@@ -102,7 +106,7 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         if file is None:
             raise ConfigError("there is no file to reload: give its path, or use from_file()")
         with self.changing:
-            changed = file_changes(self._options, file)
+            changed = file_changes(self._options, file, but=self.overridden)
             if changed:
                 self._apply(self._options.with_values(**changed))
 

@@ -111,8 +111,15 @@ def changes_of(options: Options, pairs: Mapping[str, str], source: str) -> dict[
     return {item.name: getattr(wanted, item.name) for item in changed}
 
 
-def file_changes(options: Options, path: str | os.PathLike[str]) -> dict[str, object]:
+def file_changes(
+    options: Options, path: str | os.PathLike[str], *, but: Container[str] = ()
+) -> dict[str, object]:
     """What a property file changes: option names with their new values.
+
+    Args:
+        options: what holds now.
+        path: the file.
+        but: names of options that the file does not change.
 
     Raises:
         ConfigError: the file cannot be read, a value is wrong, or an option changed that holds
@@ -125,7 +132,8 @@ def file_changes(options: Options, path: str | os.PathLike[str]) -> dict[str, ob
     pairs = read(path)
     warn_of_unknown(options.role, pairs, [item.apache for item in options.fields], str(path))
     wanted = type(options).from_properties(pairs)
-    values = {item.name: getattr(wanted, item.name) for item in _changed(options, wanted, pairs)}
+    changed = [item for item in _changed(options, wanted, pairs) if item.name not in but]
+    values = {item.name: getattr(wanted, item.name) for item in changed}
     check_live(options, values)
     return values
 

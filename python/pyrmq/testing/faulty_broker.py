@@ -19,4 +19,4 @@ class FaultyBroker(Broker):
         self._disk = disk
 
     def _start_core(self) -> _core.Broker:
-        return _core.Broker.start_on(self._disk, self._pairs(), self.processors.codes)
+        return _core.Broker.start_on(self._disk, self._pairs(self._options), self.processors.codes)

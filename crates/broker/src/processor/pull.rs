@@ -216,7 +216,7 @@ impl Pull {
         let count = ask.max_msg_nums.max(1);
         // Apache's clients say the largest number when they mean nothing.
         let bytes = ask.max_msg_bytes.filter(|bytes| (1..i32::MAX).contains(bytes));
-        let usual_bytes = state.options.store.usual_transfer_bytes;
+        let usual_bytes = state.store.live().usual_transfer_bytes();
         let get = Get {
             topic: ask.topic,
             queue_id: ask.queue_id,

@@ -31,7 +31,7 @@ pub(crate) fn by_key(state: &State, request: &Command, _peer: &Peer) -> Answer {
         _ => KeyKind::Key,
     };
     let asked = if is_unique {
-        state.options.default_query_max_num
+        state.live.default_query_max_num()
     } else {
         header.max_num
     };

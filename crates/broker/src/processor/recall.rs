@@ -98,7 +98,7 @@ fn recall(state: &State, request: &Command, peer: &Peer) -> Result<(Command, Opt
         .with_header(&RecallMessageResponseHeader {
             msg_id: &handle.unique_key,
         });
-    Ok((answer, state.waits_for_disk.then_some(stored.end_position)))
+    Ok((answer, state.waits_for_disk().then_some(stored.end_position)))
 }
 
 fn check(state: &State, header: &RecallMessageRequestHeader<'_>) -> Result<Handle, Refusal> {

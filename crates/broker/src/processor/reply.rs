@@ -127,13 +127,9 @@ fn store(
     peer: &Peer,
 ) -> Result<(), Refusal> {
     let known = properties::look(header.properties.unwrap_or_default());
-    let mut text = properties::copy_for_store(
-        header.properties.unwrap_or_default(),
-        &known,
-        state.own_properties.len(),
-        true,
-    );
-    text.push_str(&state.own_properties);
+    let own = &state.said().properties;
+    let mut text = properties::copy_for_store(header.properties.unwrap_or_default(), &known, own.len(), true);
+    text.push_str(own);
     let draft = Draft {
         topic,
         queue_id,

@@ -140,7 +140,7 @@ fn brakes(state: &State, rows: &mut Rows) {
         "sendThreadPoolQueueSize",
         &(busy.waiting_for_lock + busy.waiting_for_disk),
     );
-    rows.add("sendThreadPoolQueueCapacity", &state.options.store.send_capacity);
+    rows.add("sendThreadPoolQueueCapacity", &state.store.live().send_capacity());
     rows.add("sendThreadPoolQueueHeadWaitTimeMills", &busy.oldest_ms);
     rows.add("busyPageCacheTimes", &busy.held);
     rows.add("busyWaitedTimes", &busy.waited);

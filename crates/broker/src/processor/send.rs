@@ -170,7 +170,7 @@ impl Answer {
         if !sent.key.is_empty() {
             head.text("transactionId", &sent.key);
         }
-        head.shared(&state.answer_fields);
+        head.shared(&state.said().answer);
         if let Some((topic, due_ms)) = &self.recall {
             let broker = &state.options.broker_name;
             let handle = Handle::write(&topic.name, broker, *due_ms, &sent.key);
@@ -222,7 +222,8 @@ impl Send {
         }
         let made_key = known.unique_key.is_none().then(|| state.unique_key());
         let unique_key = known.unique_key.or(made_key.as_deref());
-        let extra = state.own_properties.len() + 96 + topic.name.len();
+        let own = &state.said().properties;
+        let extra = own.len() + 96 + topic.name.len();
         let mut text = properties::copy_for_store(
             header.properties.unwrap_or_default(),
             &known,
@@ -233,7 +234,7 @@ impl Send {
             text = properties::copy(&text, extra, |name| name == "DELAY");
             properties::append(&mut text, "DELAY", NO_DELAY);
         }
-        text.push_str(&state.own_properties);
+        text.push_str(own);
         if let Some(key) = &made_key {
             properties::append(&mut text, "UNIQ_KEY", key);
         }
@@ -292,7 +293,7 @@ impl Send {
     }
 
     fn waits(&self, asked: Option<Durability>, known: &Known<'_>) -> bool {
-        asked.map_or(!known.no_wait && self.state.waits_for_disk, |level| {
+        asked.map_or(!known.no_wait && self.state.waits_for_disk(), |level| {
             level == Durability::Local
         })
     }

@@ -82,17 +82,42 @@ pub struct State {
     address: OnceLock<(SocketAddr, String)>,
     /// Distance from the log's end within which a queue counts as young.
     pub(crate) young_bytes: i64,
-    /// The properties that every stored message gets.
-    pub(crate) own_properties: String,
-    /// What every answer to a send says besides where the message went.
-    pub(crate) answer_fields: SharedFields,
-    /// Sends are answered after the disk has them.
-    pub(crate) waits_for_disk: bool,
+    /// What is said of tracing, with `traceOn` and without.
+    traced: Said,
+    untraced: Said,
     unique_ids: UniqueIds,
     next_queue: AtomicU32,
     // Guards that an older text is not written over a newer one.
     offsets_file: Mutex<ConfigFile>,
     pub(crate) offsets_rest: OffsetsRest,
+}
+
+/// What this broker says of itself to every message and sender, made once.
+#[derive(Debug)]
+pub(crate) struct Said {
+    /// The properties that every stored message gets.
+    pub(crate) properties: String,
+    /// What every answer to a send says besides where the message went.
+    pub(crate) answer: SharedFields,
+}
+
+impl Said {
+    fn new(options: &Options, trace_on: bool) -> Result<Self, BrokerError> {
+        let region = &options.region_id;
+        let answer = SharedFields::new(|head| {
+            head.text("MSG_REGION", region);
+            head.truth("TRACE_ON", trace_on);
+        })
+        .map_err(|error| BrokerError::Option {
+            key: "regionId",
+            value: region.clone(),
+            range: error.to_string(),
+        })?;
+        Ok(Self {
+            properties: properties::brokers_own(region, trace_on, &options.broker_cluster_name),
+            answer,
+        })
+    }
 }
 
 /// What the files below `config/` hold.
@@ -141,16 +166,7 @@ impl State {
             .parse()
             .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let delay_levels = options.delay_levels()?;
-        let answer_fields = SharedFields::new(|head| {
-            head.text("MSG_REGION", &options.region_id);
-            head.truth("TRACE_ON", options.trace_on);
-        })
-        .map_err(|error| BrokerError::Option {
-            key: "regionId",
-            value: options.region_id.clone(),
-            range: error.to_string(),
-        })?;
-        let waits_for_disk = options.store.flush == FlushDiskType::Sync;
+        let (traced, untraced) = (Said::new(&options, true)?, Said::new(&options, false)?);
         let config = options.store.root.join("config");
         let file = |name: &str| ConfigFile::new(fs.clone(), config.join(name));
         // The store first: its lock says whether the directory is ours. Where a later step fails, its drop closes it.
@@ -178,13 +194,8 @@ impl State {
             announcements: Announcements::new(name_servers),
             address: OnceLock::new(),
             young_bytes: YOUNG_BYTES,
-            own_properties: properties::brokers_own(
-                &options.region_id,
-                options.trace_on,
-                &options.broker_cluster_name,
-            ),
-            answer_fields,
-            waits_for_disk,
+            traced,
+            untraced,
             unique_ids: UniqueIds::new(ip, std::process::id(), BROKER_LOADER),
             next_queue: AtomicU32::new(0),
             offsets_file: Mutex::new(tables.offsets_file),
@@ -209,6 +220,20 @@ impl State {
             .unwrap_or_default()
     }
 
+    /// What messages and senders are told, by the `traceOn` in force.
+    pub(crate) fn said(&self) -> &Said {
+        if self.live.trace_on() {
+            &self.traced
+        } else {
+            &self.untraced
+        }
+    }
+
+    /// Sends are answered after the disk has them.
+    pub(crate) fn waits_for_disk(&self) -> bool {
+        self.store.live().flush() == FlushDiskType::Sync
+    }
+
     /// A unique id for a message whose sender gave none.
     pub(crate) fn unique_key(&self) -> String {
         self.unique_ids.next(clock::now_ms()).to_string()
@@ -231,7 +256,7 @@ impl State {
         self.check_writeable()?;
         admission::sizes(
             body,
-            self.options.store.max_message_bytes,
+            self.store.live().max_message_bytes(),
             header.properties.map_or(0, str::len),
         )?;
         // A name in the table is legal: only an unknown one has to be looked at.

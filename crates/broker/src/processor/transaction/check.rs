@@ -105,7 +105,7 @@ fn look_at(state: &State, half: &Record<'_>, started_ms: i64) -> Result<Step, St
     };
     let age_ms = started_ms.saturating_sub(half.born_timestamp_ms);
     let checks: i32 = number(half, "TRANSACTION_CHECK_TIMES").unwrap_or(0);
-    let reserved_ms = i64::from(state.options.store.file_reserved_hours).saturating_mul(HOUR_MS);
+    let reserved_ms = i64::from(state.store.live().file_reserved_hours()).saturating_mul(HOUR_MS);
     // Before it is given up: who was asked in this pass has until the next one to answer.
     if half.store_timestamp_ms >= started_ms {
         return Ok(Step::Stop);

@@ -1,0 +1,63 @@
+"""What hostile peers do to a server, and what that costs it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+MIB = 1 << 20
+FRAME = 16 * MIB
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process holds now."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    [line] = [line for line in lines if line.startswith("VmRSS:")]
+    return int(line.split()[1]) * 1024
+
+
+def push(peers: list[socket.socket], data: bytes, each: int) -> int:
+    """Write up to `each` bytes on all, until nothing was taken for a second; say how many."""
+    left = dict.fromkeys(peers, each)
+    moved, pushed = time.monotonic(), 0
+    while left and time.monotonic() < moved + 1:
+        for peer in list(left):
+            try:
+                count = peer.send(data[: left[peer]])
+            except BlockingIOError:
+                continue
+            except ConnectionError:
+                # The server has closed it.
+                del left[peer]
+                continue
+            moved = time.monotonic()
+            left[peer] -= count
+            pushed += count
+            if left[peer] == 0:
+                del left[peer]
+        os.sched_yield()
+    return pushed
+
+
+def connect(address: str, count: int, stack: ExitStack) -> list[socket.socket]:
+    """Open connections that do not block."""
+    host, port = address.split(":")
+    made = []
+    for _ in range(count):
+        peer = stack.enter_context(socket.create_connection((host, int(port))))
+        peer.setblocking(False)
+        made.append(peer)
+    return made
+
+
+def push_halves(peers: list[socket.socket]) -> int:
+    """Each announces a frame of 16 MiB, and sends half of it or what is read of that."""
+    for peer in peers:
+        peer.send((FRAME - 4).to_bytes(4, "big") + (200).to_bytes(4, "big"))
+    return push(peers, b" " * 65_536, FRAME // 2)

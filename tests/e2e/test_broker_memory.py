@@ -1,0 +1,41 @@
+"""What hostile peers cost the broker: its memory, measured, while others are served."""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tests.e2e.hostile import MIB, connect, push_halves, resident
+from tests.interop.ours import OurBroker, OurNameServer
+
+from pyrmq import Producer
+
+PEERS = 100
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="memory is read out of /proc"
+)
+
+
+def test_half_requests_of_many_peers_do_not_fill_the_memory(topic: str) -> None:
+    with OurNameServer() as names, OurBroker(names.address) as broker, ExitStack() as stack:
+        producer = stack.enter_context(Producer(name_server=names.address, send_timeout=30))
+        producer.send(topic, bytes(3 * MIB))
+        before = resident(broker.pid)
+        assert push_halves(connect(broker.address, PEERS, stack)) > 100 * MIB
+        # 128 MiB for all, a read more than that on each, and the few that may go past.
+        assert resident(broker.pid) - before < 330 * MIB
+        # Others send what is as large.
+        for _ in range(3):
+            producer.send(topic, bytes(3 * MIB))
+        # Those whose rest does not come are closed, with a line in the log.
+        until = time.monotonic() + 30
+        pattern = (
+            r"closed a connection: the rest of a frame did not come.* bytes=\d+ limit=134217728"
+        )
+        while not re.search(pattern, broker.log.read_text()):
+            assert time.monotonic() < until, broker.log_tail()
+            time.sleep(0.05)
