@@ -257,6 +257,56 @@ async fn no_more_broker_names_are_taken_than_allowed() {
     assert_eq!(ask(&client, &server, of("c", 0)).await.code, response::SUCCESS);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_ids_of_one_name_or_of_all_names_are_taken_than_allowed() {
+    let (server, client) = (start(Options::default()), client());
+    let of =
+        |name: &str, id: i64| registration(name, id, &format!("10.0.0.1:{name}{id}"), body(1, 2).encode());
+    for id in 0..1000 {
+        assert_eq!(
+            ask(&client, &server, of("a", id)).await.code,
+            response::SUCCESS,
+            "{id}"
+        );
+    }
+    let refused = ask(&client, &server, of("a", 1000)).await;
+    let remark = refused.remark.unwrap();
+    assert_eq!(refused.code, response::SYSTEM_ERROR);
+    assert!(
+        remark.contains("broker a has 1000 ids already, 1000 is not taken"),
+        "{remark}"
+    );
+    // Those that are known come again, also by another address or with another id.
+    assert_eq!(ask(&client, &server, of("a", 7)).await.code, response::SUCCESS);
+    let moved = registration("a", 7, "10.0.0.2:1", body(2, 2).encode());
+    assert_eq!(ask(&client, &server, moved).await.code, response::SUCCESS);
+    let renumbered = registration("a", 5000, "10.0.0.1:a8", body(2, 2).encode());
+    assert_eq!(ask(&client, &server, renumbered).await.code, response::SUCCESS);
+    assert_eq!(ask(&client, &server, of("b", 1000)).await.code, response::SUCCESS);
+    assert_eq!(server.health().brokers, 1001);
+
+    let few = start(Options {
+        max_brokers: 2,
+        ..Options::default()
+    });
+    for id in 0..20 {
+        assert_eq!(
+            ask(&client, &few, of("a", id)).await.code,
+            response::SUCCESS,
+            "{id}"
+        );
+    }
+    for name in ["a", "b"] {
+        let refused = ask(&client, &few, of(name, 20)).await;
+        let remark = refused.remark.unwrap();
+        assert!(
+            remark.contains("all names together have 20 ids already"),
+            "{remark}"
+        );
+    }
+    assert_eq!(few.health().brokers, 20);
+}
+
 /// A compressed body of few bytes that would grow to gigabytes.
 fn bomb() -> Vec<u8> {
     let mut body = body(1, 2);

@@ -64,9 +64,15 @@ pub struct Settings {
     pub max_topics_per_broker: Option<usize>,
     /// Topics of all broker names together, counted once for each name that has it; `None` for any number.
     pub max_topics: Option<usize>,
-    /// Broker names that there may be; `None` for any number.
+    /// Broker names that there may be, with [`IDS_PER_NAME`] ids each and [`IDS_FOR_EACH_NAME`] on average; `None` for any
+    /// number.
     pub max_brokers: Option<usize>,
 }
+
+/// Ids, a master's and its slaves', that one broker name may have where names are limited.
+pub const IDS_PER_NAME: usize = 1000;
+/// Ids that there may be for each of the names allowed.
+pub const IDS_FOR_EACH_NAME: usize = 10;
 
 /// A broker's announcement.
 #[derive(Debug, Clone, Copy)]
@@ -147,6 +153,32 @@ pub enum RegisterError {
     TooManyBrokers {
         /// Broker name.
         name: String,
+        /// What is allowed.
+        limit: usize,
+    },
+    /// More ids than one name may have.
+    #[error(
+        "broker {name} has {limit} ids already, {id} is not taken: a name is for a master and its slaves, other masters need \
+         names of their own"
+    )]
+    TooManyIds {
+        /// Broker name.
+        name: String,
+        /// Broker id.
+        id: i64,
+        /// What is allowed.
+        limit: usize,
+    },
+    /// More ids than all names may have together.
+    #[error(
+        "broker {name} with id {id} is not taken: all names together have {limit} ids already, {IDS_FOR_EACH_NAME} for each \
+         name that there may be (maxBrokers)"
+    )]
+    TooManyIdsOfAll {
+        /// Broker name.
+        name: String,
+        /// Broker id.
+        id: i64,
         /// What is allowed.
         limit: usize,
     },

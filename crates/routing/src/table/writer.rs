@@ -2,7 +2,8 @@
 
 use super::published::{Live, Published, Row, Seat, Shown};
 use super::{
-    AnnouncedTopic, BrokerKey, DEFAULT_TIMEOUT_MS, MinIdChange, News, RegisterError, Registered, Registration,
+    AnnouncedTopic, BrokerKey, DEFAULT_TIMEOUT_MS, IDS_FOR_EACH_NAME, IDS_PER_NAME, MinIdChange, News,
+    RegisterError, Registered, Registration,
 };
 use crate::route::MASTER_ID;
 use pyrmq_remoting::body::{BrokerData, QueueData};
@@ -125,6 +126,7 @@ impl Writer {
                 limit,
             });
         }
+        self.refuse_too_many_ids(from)?;
         let has = self.topics.get(from.name);
         let both = |has: &HashSet<Arc<str>>| has.iter().filter(|topic| from.topics.has(topic)).count();
         // How many it brings, where those and the ones counted already are too many. Only there each is looked up among those
@@ -154,6 +156,38 @@ impl Writer {
                     limit,
                 });
             }
+        }
+        Ok(())
+    }
+
+    /// A broker that comes again, or whose id changed, brings no new one.
+    fn refuse_too_many_ids(&self, from: &Registration<'_>) -> Result<(), RegisterError> {
+        let Some(names) = self.published.settings().max_brokers else {
+            return Ok(());
+        };
+        let held = self
+            .brokers
+            .get(from.name)
+            .map(|broker| &broker.data.broker_addrs);
+        if held
+            .is_some_and(|held| held.contains_key(&from.id) || held.values().any(|held| held == from.address))
+        {
+            return Ok(());
+        }
+        if held.is_some_and(|held| held.len() >= IDS_PER_NAME) {
+            return Err(RegisterError::TooManyIds {
+                name: from.name.to_owned(),
+                id: from.id,
+                limit: IDS_PER_NAME,
+            });
+        }
+        let limit = names.saturating_mul(IDS_FOR_EACH_NAME);
+        if self.published.live().len() >= limit {
+            return Err(RegisterError::TooManyIdsOfAll {
+                name: from.name.to_owned(),
+                id: from.id,
+                limit,
+            });
         }
         Ok(())
     }
