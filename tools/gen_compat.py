@@ -6,6 +6,7 @@ Run it by `make docs`; a test fails when the page is not what this writes.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -34,8 +35,10 @@ within itself.
 Beside the codes: Spark writes no topic yet. `df.write.format("rocketmq")` and `df.writeStream`
 raise an error that says so.
 
-| code | name | versions | name server | broker | note |
-|---|---|---|---|---|---|
+`test`: one of those that ask a server by this code, of the many that may.
+
+| code | name | versions | name server | broker | note | test |
+|---|---|---|---|---|---|---|
 """
 
 Rows = dict[int, tuple[str, str]]
@@ -60,23 +63,99 @@ def _versions() -> dict[int, str]:
     return {code: ", ".join(versions) for code, versions in known.items()}
 
 
+# Where a test is looked for, in this order: those that say what an answer means come first.
+_TESTS = (
+    "tests/e2e/test_broker_co*.py",
+    "tests/e2e/test_nameserver*.py",
+    "crates/broker/tests/*.rs",
+    "crates/nameserver/tests/*.rs",
+    "tests/e2e/test_*.py",
+    "tests/interop/test_*.py",
+)
+# These send damaged requests, which says nothing about the good ones.
+_DAMAGED = ("hostile.rs", "test_header_table.py")
+_FUNCTION = re.compile(
+    r"^(?P<test>#\[(?:tokio::)?test[^\n]*\]\n(?:#\[[^\n]*\]\n)*)?"
+    r"(?:pub(?:\(crate\))? )?(?:async )?(?:fn|def) (?P<name>\w+)",
+    re.MULTILINE,
+)
+
+
+class _TestFile:
+    """A file with tests: which function says what."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        text = path.read_text(encoding="utf-8")
+        found = list(_FUNCTION.finditer(text))
+        ends = [one.start() for one in found[1:]] + [len(text)]
+        self._bodies = {
+            one["name"]: text[one.end() : end] for one, end in zip(found, ends, strict=True)
+        }
+        self._tests = [
+            one["name"] for one in found if one["test"] or one["name"].startswith("test_")
+        ]
+
+    def test_of(self, code: str) -> str | None:
+        """The first test that names a code, itself or by a function of its file."""
+        names = {name for name, body in self._bodies.items() if re.search(rf"\b{code}\b", body)}
+        while names:
+            for test in self._tests:
+                if test in names:
+                    return f"{self.path.name}: {test}"
+            calls = re.compile(rf"\b(?:{'|'.join(names)})\(")
+            more = {name for name, body in self._bodies.items() if calls.search(body)}
+            if more <= names:
+                return None
+            names |= more
+        return None
+
+
+def proving_tests() -> dict[str, str]:
+    """A test for each request code that has one, by the code's name."""
+    paths = [path for pattern in _TESTS for path in sorted(ROOT.glob(pattern))]
+    files = [_TestFile(path) for path in paths if path.name not in _DAMAGED]
+    proofs: dict[str, str] = {}
+    for code in RequestCode:
+        found = (file.test_of(code.name) for file in files)
+        test = next((one for one in found if one is not None), None)
+        if test is not None:
+            proofs[code.name] = test
+    return proofs
+
+
+def served() -> list[str]:
+    """The names of all codes that one of the servers serves."""
+    tables = (
+        _rows(_core.name_server_rows(), NameServer().processors.codes),
+        _rows(_core.broker_rows(), Broker().processors.codes),
+    )
+    return [
+        code.name
+        for code in RequestCode
+        if any(rows.get(code, ("refused", ""))[0] != "refused" for rows in tables)
+    ]
+
+
 def render() -> str:
     """The page's text."""
     names = _rows(_core.name_server_rows(), NameServer().processors.codes)
     brokers = _rows(_core.broker_rows(), Broker().processors.codes)
-    versions = _versions()
+    versions, tests = _versions(), proving_tests()
     lines = []
     for code in sorted(RequestCode):
         cells = [rows.get(code, ("refused", "")) for rows in (names, brokers)]
         if all(kind == "refused" for kind, _ in cells):
             # The name server knows why for what it could serve, the broker for all else.
             notes = [next(note for _, note in cells if note)]
-            kinds = "refused | refused"
+            kinds, test = "refused | refused", ""
         else:
             notes = [note for kind, note in cells if note and kind != "refused"]
             kinds = " | ".join("" if kind == "refused" else kind for kind, _ in cells)
+            test = f"`{tests[code.name]}`" if code.name in tests else ""
         known = versions.get(code, "internal")
-        lines.append(f"| {int(code)} | {code.name} | {known} | {kinds} | {'; '.join(notes)} |")
+        note = "; ".join(notes)
+        lines.append(f"| {int(code)} | {code.name} | {known} | {kinds} | {note} | {test} |")
     return _HEAD + "\n".join(lines) + "\n"
 
 

@@ -74,7 +74,7 @@ def test_the_page_gives_no_refusal_beside_a_server_that_serves() -> None:
     refusals = {why for _, kind, why in rows if kind == "refused"}
     wrong = [
         (name, note)
-        for _, name, _, names, broker, note in page_rows()
+        for _, name, _, names, broker, note, _ in page_rows()
         if {names, broker} & {"native", "python"} and refusals & set(note.split("; "))
     ]
     assert wrong == []

@@ -39,7 +39,9 @@ NAME_SERVER = Role(
         "enableTopicList": "224 and 311 to 313 are Python rows",
     },
 )
-BROKER = Role(BrokerOptions, _core.broker_keys, _core.broker_check, {})
+BROKER = Role(
+    BrokerOptions, _core.broker_keys, _core.broker_check, {"logLevel": "the log is Python's"}
+)
 ROLES = pytest.mark.parametrize("role", [NAME_SERVER, BROKER], ids=["name server", "broker"])
 
 # Options whose bounds hang on others, with what lets the whole range through.
@@ -89,3 +91,10 @@ def test_both_sides_have_the_same_bounds(role: Role) -> None:
 @pytest.mark.parametrize("page", [gen_compat, gen_options], ids=["compat", "options"])
 def test_the_generated_pages_are_up_to_date(page: ModuleType) -> None:
     assert page.PAGE.read_text(encoding="utf-8") == page.render(), "run `make docs`"
+
+
+def test_every_code_that_is_served_has_a_test_that_asks_by_it() -> None:
+    served = gen_compat.served()
+    assert len(served) > 70
+    tests = gen_compat.proving_tests()
+    assert [name for name in served if name not in tests] == []
