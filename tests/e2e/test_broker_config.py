@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import pytest
 from tests.e2e.wire import ask, await_true
 from tests.interop.ours import OurBroker, OurNameServer
 
-from pyrmq import Broker, Producer
+from pyrmq import Admin, Broker, Producer
 from pyrmq.codes import RequestCode
 from pyrmq.errors import ConfigError, PermissionDenied, RmqError
 from pyrmq.server.properties import parse, read
@@ -20,6 +21,8 @@ from pyrmq.testing import cluster
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from pyrmq.testing import Cluster
 
 
 def update(address: str, text: str) -> tuple[int, str]:
@@ -67,6 +70,22 @@ def test_a_change_holds_at_once_and_name_servers_are_told(topic: str) -> None:
         assert shown(address)["brokerPermission"] == "6"
         with Producer(name_server=running.name_server) as other:
             other.send(topic, b"x")
+
+
+def test_a_permission_that_changes_while_topics_are_made_reaches_the_name_servers() -> None:
+    with cluster() as running, Admin(name_server=running.name_server) as admin:
+        for number in range(200):
+            topic, permission = f"made-{number}", 4 if number % 2 else 6
+            maker = Thread(target=admin.create_topic, args=(topic,))
+            maker.start()
+            running.broker.reconfigure({"broker_permission": permission})
+            maker.join()
+            await_true(partial(has_permission, running, topic, permission))
+
+
+def has_permission(running: Cluster, topic: str, permission: int) -> bool:
+    route = running.names.route(topic)
+    return route is not None and route.queues[0].perm == permission
 
 
 def test_automatic_topics_can_be_turned_off_and_on(topic: str) -> None:

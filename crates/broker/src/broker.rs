@@ -204,15 +204,20 @@ impl Broker {
                 .open_template(options.auto_create_topic_enable, options.default_topic_queue_nums)
                 .map_err(not_changed)?;
         }
-        if options.broker_permission != state.live.broker_permission() {
-            // Name servers look at what a broker says only when the version of its topics is another one.
-            state.topics.persist().map_err(not_changed)?;
-        }
         if options.trace_topic_enable {
             let topic = TopicConfig::new(&options.msg_trace_topic_name, 1, PERM_READ | PERM_WRITE);
             state.topics.add_all(vec![topic]).map_err(not_changed)?;
         }
         state.store.reconfigure(&options.store)?;
+        let before = state.live.swap_broker_permission(options.broker_permission);
+        if before != options.broker_permission {
+            // Name servers look at what a broker says only when the version of its topics is another one. The new version
+            // comes after the new permission: a registration that runs meanwhile must not use it up for the old one.
+            state.topics.persist().map_err(|refusal| {
+                state.live.swap_broker_permission(before);
+                not_changed(refusal)
+            })?;
+        }
         state.live.set(options);
         state.announcements.changed();
         Ok(())

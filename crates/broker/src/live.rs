@@ -32,6 +32,13 @@ macro_rules! live {
     };
 }
 
+impl Live {
+    /// Takes a new permission ahead of the other options; the one before it.
+    pub(crate) fn swap_broker_permission(&self, permission: i32) -> i32 {
+        self.broker_permission.swap(permission, Ordering::AcqRel)
+    }
+}
+
 live! {
     broker_permission: AtomicI32 => i32;
     auto_create_topic_enable: AtomicBool => bool;
