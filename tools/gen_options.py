@@ -29,7 +29,7 @@ and 318 (name server, `mqadmin updateNamesrvConfig`), by `reconfigure()`, and by
 `reconfigure()` is written into that file before it is answered, so it holds after the next start;
 without a file it holds until the server stops. SIGHUP changes nothing that the command line or the
 environment has set, and nothing at all where one value is wrong or needs a new start; the log says
-which. Without a file, SIGHUP stops the server.
+which. Without a file, or when the server's terminal was closed, SIGHUP stops it.
 """
 
 

@@ -177,11 +177,9 @@ def test_options_are_shown_and_not_changed(tmp_path: Path) -> None:
         assert json.loads(shown.fields["version"])["stateVersion"] == 0
         same = ask(server.address, RequestCode.UPDATE_BROKER_CONFIG, body=b"brokerId=0\n")
         assert same.code == 0
-        other = ask(
-            server.address, RequestCode.UPDATE_BROKER_CONFIG, body=b"flushDiskType=SYNC_FLUSH"
-        )
+        other = ask(server.address, RequestCode.UPDATE_BROKER_CONFIG, body=b"brokerName=broker-b")
         assert other.code == 1
-        assert "cannot be changed while the broker runs: flushDiskType" in str(other.remark)
+        assert "cannot be changed while the broker runs: brokerName" in str(other.remark)
         black = ask(server.address, RequestCode.UPDATE_BROKER_CONFIG, body=b"brokerConfigPath=/x")
         assert black.code == 16
 

@@ -78,7 +78,8 @@ def test_ctrl_c_ends_a_wait(address: str, topic: str, wait: str) -> None:
     finally:
         process.kill()
         process.communicate()
-    assert errors.rstrip().endswith("KeyboardInterrupt"), errors
+    # What the core logs while the producer closes may come after the traceback.
+    assert "KeyboardInterrupt" in errors.splitlines(), errors
 
 
 def test_a_program_that_closes_nothing_ends_and_keeps_what_it_sent(

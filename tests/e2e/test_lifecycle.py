@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -283,10 +286,15 @@ def test_a_forgotten_server_ends_with_the_interpreter(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def own_terminal() -> None:
+    """Make standard input the terminal that controls the session; in the child, before it runs."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 class Process:
     """A `pyrmq` server process that said where it listens; killed at the end of the block."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, terminal: int | None = None) -> None:
         # Where the tests run under nohup, the process would ignore it as they do.
         before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
         try:
@@ -296,6 +304,9 @@ class Process:
                 stderr=subprocess.PIPE,
                 text=True,
                 env=ENVIRONMENT,
+                stdin=terminal,
+                start_new_session=terminal is not None,
+                preexec_fn=None if terminal is None else own_terminal,
             )
         finally:
             signal.signal(signal.SIGHUP, before)
@@ -356,7 +367,26 @@ def test_a_terminal_that_goes_away_stops_the_command_cleanly(
     tmp_path: Path, small_store: Path
 ) -> None:
     store = tmp_path / "store"
-    with Process(*server_words(small_store, store)) as process:
+    ours, theirs = os.openpty()
+    try:
+        with Process(*server_words(small_store, store), terminal=theirs) as process:
+            os.close(theirs)
+            # The hang-up makes the system send SIGHUP, also with a property file to read again.
+            os.close(ours)
+            _, errors = process.process.communicate(timeout=20)
+            assert process.process.returncode == 0, errors
+            assert "has read" not in errors
+    finally:
+        for end in (ours, theirs):
+            with suppress(OSError):
+                os.close(end)
+    assert not (store / "abort").exists()
+
+
+def test_a_hangup_without_a_property_file_stops_the_command_cleanly(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    words = ["--store", str(store), "--listen-port", "0", "--name-server-port", "0"]
+    with Process("server", *words) as process:
         assert process.end(signal.SIGHUP) == 0
     assert not (store / "abort").exists()
 

@@ -38,13 +38,14 @@ def serve(
         makers: each makes a server, given those that run already; in the order of their start.
         ready: called with all of them when they serve.
         drain: seconds that requests under way get; a second signal ends that wait, not the flush.
-        reload: called with all of them at each SIGHUP; it raises nothing. Stops them where not
-            given.
+        reload: called with all of them at each SIGHUP; it raises nothing. Without it, SIGHUP stops
+            them, as it always does when it comes because their terminal was closed.
 
     Raises:
         RmqError: one of them cannot start, and those before it are stopped; or one could not
             write everything when it stopped.
     """
+    on_terminal = os.isatty(0)
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     taken = [signal.SIGINT, signal.SIGTERM]
@@ -61,6 +62,8 @@ def serve(
             started.append(maker(started).start())
         ready(started)
         while os.read(reader, 1)[0] == signal.SIGHUP and reload is not None:
+            if on_terminal and not os.isatty(0):
+                break
             reload(started)
     finally:
         _stop_all(started[::-1], drain, reader, writer)
