@@ -9,7 +9,7 @@ VERSIONS ?= 5.5.0,4.9.7,4.6.1
 PARTS ?=
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 # Tests of the store that use the system's files; of the others there is no unsafe code behind.
-ON_FILES := append_and_read bad_input brakes bursts cached config_file deleted_topics delayed ends extended faults formats key_search kill locks \
+ON_FILES := append_and_read bad_input flow_control append_batches cached config_file deleted_topics delayed queue_manifest extended faults formats key_search kill locks \
 	newer_version read_only nul_bytes real_stores recovery retention small_disk timer_files without_timer write_ahead
 PYTEST := $(BIN)/python -m pytest
 export PYO3_PYTHON := $(abspath $(BIN)/python)

@@ -388,7 +388,7 @@ fn hook_up(
     let waker = tasks.clone();
     state
         .store
-        .on_held_up(Arc::new(move || waker.spawn(std::future::ready(()))));
+        .on_slow_flush(Arc::new(move || waker.spawn(std::future::ready(()))));
     let main_table = Arc::new(processor::table(state, tasks, false, python, python_codes));
     let fast_table = Arc::new(processor::table(state, tasks, true, python, python_codes));
     let events: Arc<dyn Events> = Arc::new(Connections(state.clone()));

@@ -43,8 +43,8 @@ impl Draft<'_> {
     }
 
     /// The same, as one of a burst.
-    pub(crate) fn put_in_burst(self, store: &Store, delays: &Delays, done: Box<dyn OnStored>) {
-        self.put_by(delays, |message| store.put_in_burst(message, done));
+    pub(crate) fn stage(self, store: &Store, delays: &Delays, done: Box<dyn OnStored>) {
+        self.put_by(delays, |message| store.stage(message, done));
     }
 
     fn put_by<T>(mut self, delays: &Delays, put: impl FnOnce(&Message<'_>) -> T) -> T {

@@ -1,22 +1,22 @@
 //! The way in: one appender under a lock.
 //!
-//! What a put costs: the record is laid out in a buffer of the calling thread (`scratch`), the keys are hashed there
+//! What a put costs: the record is laid out in a buffer of the calling thread (`append_buffer`), the keys are hashed there
 //! too; under the lock three fields are patched, one positional write brings the record (or the whole batch, or all
 //! puts of a burst) into the page cache, and 20 bytes go to the queue's memory. No other system call, no other thread is woken.
 
+use crate::append_buffer::{AppendBuffer, Appended, LogPosition, QueueAppend};
 use crate::checkpoint::SLACK_MS;
 use crate::commit_log::{CommitLog, Tail};
 use crate::consume_queue::{ConsumeQueue, WRITE_NOW};
+use crate::engine::{Counts, Engine};
 use crate::error::StoreError;
-use crate::format::{Unit, to_i64, to_usize};
-use crate::inner::{Counts, Inner};
+use crate::format::{CqUnit, to_i64, to_usize};
 use crate::message::{Arrival, Batch, Message, Stored};
 use crate::nul_records::looks_torn;
 use crate::options::FlushDiskType;
-use crate::recover::Recovered;
-use crate::scratch::{Place, Placed, Scratch, Target};
+use crate::pending_keys::PendingKeys;
+use crate::recovery::Recovered;
 use crate::sync::lock;
-use crate::waiting_keys::WaitingKeys;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::record::BLANK_SIZE;
 use pyrmq_remoting::message::sys_flag;
@@ -26,18 +26,18 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Waiting index entries from which the index thread is woken before its time.
-const INDEX_SOON: usize = 1 << 14;
+const INDEX_WAKE_AT: usize = 1 << 14;
 /// Waiting index entries from which the putting thread helps.
-const INDEX_NOW: usize = 1 << 20;
+const INDEX_HELP_AT: usize = 1 << 20;
 /// Waiting index entries (some 100 MB) from which the putting thread waits for whoever fills the index.
-const INDEX_MOST: usize = 1 << 23;
+const INDEX_BLOCK_AT: usize = 1 << 23;
 
 /// What the append lock guards.
 #[derive(Debug)]
 pub(crate) struct Append {
     pub(crate) tail: Tail,
     /// Keys that wait for the index thread.
-    pub(crate) index: WaitingKeys,
+    pub(crate) index: PendingKeys,
     /// False while the index thread still reads the log: it will meet the new records there.
     pub(crate) index_direct: bool,
     /// Units that become readable once they are durable (`SYNC_FLUSH`).
@@ -50,7 +50,7 @@ pub(crate) struct Append {
 #[derive(Debug)]
 pub(crate) struct Deferred {
     pub(crate) queue: Arc<ConsumeQueue>,
-    pub(crate) unit: Unit,
+    pub(crate) unit: CqUnit,
     pub(crate) store_ms: i64,
 }
 
@@ -63,64 +63,82 @@ struct Written {
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static APPEND_BUFFER: RefCell<AppendBuffer> = RefCell::default();
 }
 
-impl Inner {
+impl Engine {
     /// Stores one message.
     pub(crate) fn put(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
-        self.put_now(|scratch| self.lay_out(scratch, message))
+        self.put_directly(|append_buffer| self.encode(append_buffer, message))
     }
 
     /// Stores one message whose size was allowed when it was stored for the first time.
     pub(crate) fn put_accepted(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
-        self.put_now(|scratch| self.lay_out_accepted(scratch, message))
+        self.put_directly(|append_buffer| self.encode_accepted(append_buffer, message))
     }
 
     /// Stores a batch in one write.
     pub(crate) fn put_batch(&self, batch: &Batch<'_>) -> Result<Stored, StoreError> {
-        self.put_now(|scratch| self.lay_out_batch(scratch, batch))
+        self.put_directly(|append_buffer| self.encode_batch(append_buffer, batch))
     }
 
-    fn put_now(
+    fn put_directly(
         &self,
-        lay_out: impl FnOnce(&mut Scratch) -> Result<(), StoreError>,
+        encode: impl FnOnce(&mut AppendBuffer) -> Result<(), StoreError>,
     ) -> Result<Stored, StoreError> {
-        SCRATCH.with_borrow_mut(|scratch| {
-            scratch.clear();
-            lay_out(scratch)?;
+        APPEND_BUFFER.with_borrow_mut(|append_buffer| {
+            append_buffer.clear();
+            encode(append_buffer)?;
             let mut done = Err(StoreError::Closed);
-            self.append_all(scratch, |stored| done = stored);
+            self.append_all(append_buffer, |stored| done = stored);
             if self.live.flush() == FlushDiskType::Sync && done.is_ok() {
-                self.commit.alarm.ring();
+                self.group_commit.wakeup.notify();
             }
             done
         })
     }
 
     /// Gets a message ready to be appended.
-    pub(crate) fn lay_out(&self, scratch: &mut Scratch, message: &Message<'_>) -> Result<(), StoreError> {
+    pub(crate) fn encode(
+        &self,
+        append_buffer: &mut AppendBuffer,
+        message: &Message<'_>,
+    ) -> Result<(), StoreError> {
         self.check_body(message.body.len())?;
-        self.lay_out_accepted(scratch, message)
+        self.encode_accepted(append_buffer, message)
     }
 
-    fn lay_out_accepted(&self, scratch: &mut Scratch, message: &Message<'_>) -> Result<(), StoreError> {
+    fn encode_accepted(
+        &self,
+        append_buffer: &mut AppendBuffer,
+        message: &Message<'_>,
+    ) -> Result<(), StoreError> {
         let hidden = sys_flag::is_hidden(message.sys_flag);
-        self.lay_out_target(scratch, (message.topic, message.queue_id), hidden, |scratch| {
-            scratch.add(message, &self.options, self.index.is_some())
-        })
+        self.encode_for_queue(
+            append_buffer,
+            (message.topic, message.queue_id),
+            hidden,
+            |append_buffer| append_buffer.add(message, &self.options, self.index.is_some()),
+        )
     }
 
     /// Gets a batch ready to be appended as consecutive records of one file.
-    pub(crate) fn lay_out_batch(&self, scratch: &mut Scratch, batch: &Batch<'_>) -> Result<(), StoreError> {
+    pub(crate) fn encode_batch(
+        &self,
+        append_buffer: &mut AppendBuffer,
+        batch: &Batch<'_>,
+    ) -> Result<(), StoreError> {
         if batch.items.is_empty() {
             return Err(StoreError::EmptyBatch);
         }
         self.check_body(batch.items.iter().map(|item| item.body.len()).sum())?;
         let hidden = sys_flag::is_hidden(batch.sys_flag);
-        self.lay_out_target(scratch, (batch.topic, batch.queue_id), hidden, |scratch| {
-            scratch.add_batch(batch, &self.options, self.index.is_some())
-        })
+        self.encode_for_queue(
+            append_buffer,
+            (batch.topic, batch.queue_id),
+            hidden,
+            |append_buffer| append_buffer.add_batch(batch, &self.options, self.index.is_some()),
+        )
     }
 
     fn check_body(&self, size: usize) -> Result<(), StoreError> {
@@ -132,63 +150,67 @@ impl Inner {
     }
 
     /// Adds one target to what is laid out; what fails leaves it as it was.
-    fn lay_out_target(
+    fn encode_for_queue(
         &self,
-        scratch: &mut Scratch,
+        append_buffer: &mut AppendBuffer,
         (topic, queue_id): (&str, i32),
         hidden: bool,
-        records: impl FnOnce(&mut Scratch) -> Result<(), StoreError>,
+        records: impl FnOnce(&mut AppendBuffer) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         self.check_writable()?;
-        self.check_brakes()?;
+        self.check_flow_control()?;
         let queue = self.queue_for_put(topic, queue_id)?;
-        let before = scratch.filled();
-        let done = records(scratch).and_then(|()| {
+        let before = append_buffer.lengths();
+        let done = records(append_buffer).and_then(|()| {
             let limit = usize::try_from(self.options.segment_bytes).unwrap_or(usize::MAX) - BLANK_SIZE;
-            let size = scratch.records.len() - before.records;
+            let size = append_buffer.records.len() - before.records;
             if size > limit {
                 return Err(StoreError::MessageTooLarge { size, limit });
             }
             Ok(())
         });
         if done.is_err() {
-            scratch.cut(before);
+            append_buffer.cut(before);
             return done;
         }
-        scratch.targets.push(Target {
+        append_buffer.queue_appends.push(QueueAppend {
             queue,
             hidden,
-            pieces: before.pieces..scratch.pieces.len(),
+            encoded_records: before.encoded_records..append_buffer.encoded_records.len(),
         });
         Ok(())
     }
 
     /// Appends all that was laid out, in one write for each segment that it reaches, and tells of each target, in their order,
     /// what has become of it.
-    pub(crate) fn append_all(&self, scratch: &mut Scratch, mut tell: impl FnMut(Result<Stored, StoreError>)) {
+    pub(crate) fn append_all(
+        &self,
+        append_buffer: &mut AppendBuffer,
+        mut notify_put: impl FnMut(Result<Stored, StoreError>),
+    ) {
         let mut next = 0;
-        while next < scratch.targets.len() {
-            match self.append(scratch, next) {
+        while next < append_buffer.queue_appends.len() {
+            match self.append(append_buffer, next) {
                 Ok(None) => {
-                    if let Err(error) = self.renew_queue(scratch, next) {
-                        tell(Err(error));
+                    if let Err(error) = self.renew_queue(append_buffer, next) {
+                        notify_put(Err(error));
                         next += 1;
                     }
                 }
                 Ok(Some(written)) => {
-                    let count = scratch.placed.len();
+                    let count = append_buffer.appended.len();
                     self.after_write(&written);
-                    for (at, placed) in scratch.placed.drain(..).enumerate() {
-                        if let Some(target) = scratch.targets.get(next + at) {
-                            self.after_append(target, &placed);
+                    for (at, appended) in append_buffer.appended.drain(..).enumerate() {
+                        if let Some(queue_append) = append_buffer.queue_appends.get(next + at) {
+                            self.after_append(queue_append, &appended);
                         }
-                        tell(Ok(placed.stored));
+                        notify_put(Ok(appended.stored));
                     }
                     next += count;
                 }
                 Err(error) => {
-                    for _ in next..scratch.targets.len() {
-                        tell(Err(error.clone()));
+                    for _ in next..append_buffer.queue_appends.len() {
+                        notify_put(Err(error.clone()));
                     }
                     return;
                 }
@@ -197,18 +219,18 @@ impl Inner {
     }
 
     /// The queue is being deleted: this message is the first one of its topic's next life.
-    fn renew_queue(&self, scratch: &mut Scratch, at: usize) -> Result<(), StoreError> {
-        let Some(target) = scratch.targets.get_mut(at) else {
+    fn renew_queue(&self, append_buffer: &mut AppendBuffer, at: usize) -> Result<(), StoreError> {
+        let Some(queue_append) = append_buffer.queue_appends.get_mut(at) else {
             return Ok(());
         };
         drop(lock(&self.deleted));
-        let (topic, id) = (target.queue.topic.to_string(), target.queue.id);
+        let (topic, id) = (queue_append.queue.topic.to_string(), queue_append.queue.id);
         let next = self.queue_for_put(&topic, id)?;
-        if Arc::ptr_eq(&next, &target.queue) && self.is_stuck(&next) {
+        if Arc::ptr_eq(&next, &queue_append.queue) && self.is_stuck(&next) {
             let reason = "its deletion came to no end: delete the topic again";
             return Err(StoreError::illegal_queue(&topic, id, reason));
         }
-        target.queue = next;
+        queue_append.queue = next;
         Ok(())
     }
 
@@ -219,25 +241,25 @@ impl Inner {
         {
             tracing::error!(%error, "cannot see how much space is free");
         }
-        if written.keys_waiting >= INDEX_MOST {
+        if written.keys_waiting >= INDEX_BLOCK_AT {
             self.note_failure("cannot fill the key index", self.index_round());
-        } else if written.keys_waiting >= INDEX_NOW {
+        } else if written.keys_waiting >= INDEX_HELP_AT {
             self.note_failure("cannot fill the key index", self.help_index());
-        } else if written.keys_waiting >= INDEX_SOON {
-            self.index_alarm.ring();
+        } else if written.keys_waiting >= INDEX_WAKE_AT {
+            self.index_wakeup.notify();
         }
     }
 
     /// The same for one queue.
-    fn after_append(&self, target: &Target, placed: &Placed) {
-        let queue = &target.queue;
-        if placed.units_waiting >= WRITE_NOW {
+    fn after_append(&self, queue_append: &QueueAppend, appended: &Appended) {
+        let queue = &queue_append.queue;
+        if appended.units_waiting >= WRITE_NOW {
             self.queues.note_unsynced(queue);
             if let Err(error) = queue.write_out(self.fs.as_ref()) {
                 self.note_unwritten(error);
             }
         }
-        self.announce(target, placed);
+        self.announce(queue_append, appended);
     }
 
     fn queue_for_put(&self, topic: &str, queue_id: i32) -> Result<Arc<ConsumeQueue>, StoreError> {
@@ -269,43 +291,45 @@ impl Inner {
 
     /// Writes the targets from `from` on that fit into the segment, in one write, and notes their places in the scratch. `None`
     /// when the first one's queue is being deleted.
-    fn append(&self, scratch: &mut Scratch, from: usize) -> Result<Option<Written>, StoreError> {
+    fn append(&self, append_buffer: &mut AppendBuffer, from: usize) -> Result<Option<Written>, StoreError> {
         let mut append = self.wait_for_append()?;
-        let _hold = self.brakes.hold();
+        let _hold = self.flow_control.mark_held();
         let append = &mut *append;
         // Looked at again under the lock: behind a failed write nothing may be written.
         self.check_writable()?;
-        let Some(first) = scratch
-            .targets
+        let Some(first) = append_buffer
+            .queue_appends
             .get(from)
             .filter(|first| !first.queue.is_closing())
         else {
             return Ok(None);
         };
-        let base = scratch.bytes_of(first).start;
+        let base = append_buffer.bytes_of(first).start;
         append
             .tail
-            .make_room(&self.log, scratch.bytes_of(first).len())
+            .make_room(&self.log, append_buffer.bytes_of(first).len())
             .inspect_err(|error| self.note_full(error))?;
-        let run = from..scratch.run_end(from, base + append.tail.room(&self.log));
+        let run = from..append_buffer.run_end(from, base + append.tail.room(&self.log));
         let store_ms = self.append_time(append)?;
-        let place = Place {
+        let log_position = LogPosition {
             buffer: append.tail.position - to_i64(base),
             store_ms,
         };
-        let written = scratch.place(run.clone(), place).and_then(|end| {
-            self.note_torn_looking(scratch, run.clone(), place)?;
-            let records = scratch.records.get(base..end).unwrap_or_default();
-            append
-                .tail
-                .write(&self.log, records)
-                .inspect_err(|error| self.note_full(error))?;
-            Ok(records.len() as u64)
-        });
+        let written = append_buffer
+            .assign_positions(run.clone(), log_position)
+            .and_then(|end| {
+                self.note_torn_looking(append_buffer, run.clone(), log_position)?;
+                let records = append_buffer.records.get(base..end).unwrap_or_default();
+                append
+                    .tail
+                    .write(&self.log, records)
+                    .inspect_err(|error| self.note_full(error))?;
+                Ok(records.len() as u64)
+            });
         let bytes = match written {
             Ok(bytes) => bytes,
             Err(error) => {
-                scratch.take_back(run);
+                append_buffer.undo_positions(run);
                 return Err(error);
             }
         };
@@ -318,7 +342,7 @@ impl Inner {
         }
         Counts::add(&self.counts.bytes, bytes);
         Counts::add(&self.counts.writes, 1);
-        self.hand_on(append, scratch, run, place);
+        self.publish(append, append_buffer, run, log_position);
         Ok(Some(Written {
             bytes,
             keys_waiting: append.index.len(),
@@ -328,11 +352,11 @@ impl Inner {
     /// Notes those records of a run that a start after a crash would take for torn, before they are written.
     fn note_torn_looking(
         &self,
-        scratch: &Scratch,
+        append_buffer: &AppendBuffer,
         run: Range<usize>,
-        place: Place,
+        log_position: LogPosition,
     ) -> Result<(), StoreError> {
-        for (position, bytes) in scratch.torn_looking(run, place) {
+        for (position, bytes) in append_buffer.torn_looking(run, log_position) {
             let segment_begin = self.log.next_segment(position) - self.log.segment_bytes();
             let inside = to_usize(position - segment_begin);
             if Record::decode(bytes).is_ok_and(|record| looks_torn(&record, bytes, inside)) {
@@ -350,7 +374,7 @@ impl Inner {
         let store_ms = self.fs.now_ms();
         if store_ms + SLACK_MS <= append.high_ms {
             tracing::warn!(from_ms = append.high_ms, to_ms = store_ms, "the clock went back");
-            self.checkpoint.fall_back(store_ms)?;
+            self.checkpoint.note_clock_regression(store_ms)?;
             append.high_ms = store_ms;
             // Also where the write that comes now fails: the next fsync must not say that later times are durable.
             append.tail.last_store_ms = append.tail.last_store_ms.min(store_ms);
@@ -360,49 +384,60 @@ impl Inner {
     }
 
     /// What was written goes to its queues and to the index.
-    fn hand_on(&self, append: &mut Append, scratch: &mut Scratch, run: Range<usize>, place: Place) {
+    fn publish(
+        &self,
+        append: &mut Append,
+        append_buffer: &mut AppendBuffer,
+        run: Range<usize>,
+        log_position: LogPosition,
+    ) {
         let deferred = self.live.flush() == FlushDiskType::Sync;
         if append.index_direct {
-            scratch.hand_keys(run.clone(), place, &mut append.index);
+            append_buffer.move_keys(run.clone(), log_position, &mut append.index);
         }
         let mut messages = 0;
-        let targets = scratch.targets.get(run).unwrap_or_default();
-        for (target, placed) in targets.iter().zip(&mut scratch.placed) {
-            let pieces = scratch.pieces.get(target.pieces.clone()).unwrap_or_default();
-            let units = pieces.iter().map(|piece| piece.unit(place));
-            if deferred && !target.hidden {
+        let queue_appends = append_buffer.queue_appends.get(run).unwrap_or_default();
+        for (queue_append, appended) in queue_appends.iter().zip(&mut append_buffer.appended) {
+            let encoded_records = append_buffer
+                .encoded_records
+                .get(queue_append.encoded_records.clone())
+                .unwrap_or_default();
+            let units = encoded_records
+                .iter()
+                .map(|encoded_record| encoded_record.unit(log_position));
+            if deferred && !queue_append.hidden {
                 append.deferred.extend(units.map(|unit| Deferred {
-                    queue: Arc::clone(&target.queue),
+                    queue: Arc::clone(&queue_append.queue),
                     unit,
-                    store_ms: place.store_ms,
+                    store_ms: log_position.store_ms,
                 }));
-            } else if !target.hidden {
-                placed.units_waiting = target.queue.push_all(units);
-                placed.is_readable = true;
+            } else if !queue_append.hidden {
+                appended.units_waiting = queue_append.queue.push_all(units);
+                appended.is_readable = true;
                 // Under the lock: who fsyncs the queues up to this record must find this one in the list.
-                self.queues.note_unwritten(&target.queue);
+                self.queues.note_unwritten(&queue_append.queue);
             }
-            if let Some(last) = pieces.last() {
-                append.tail.last.record = place.of(last);
+            if let Some(last) = encoded_records.last() {
+                append.tail.last.record = log_position.of(last);
             }
-            messages += pieces.len() as u64;
+            messages += encoded_records.len() as u64;
         }
         Counts::add(&self.counts.messages, messages);
         append.tail.last.end = append.tail.position;
     }
 
     /// Tells the listener of what is readable now.
-    fn announce(&self, target: &Target, placed: &Placed) {
-        if placed.is_readable
+    fn announce(&self, queue_append: &QueueAppend, appended: &Appended) {
+        if appended.is_readable
             && let Some(listener) = self.listener.get()
         {
-            let (queue, stored) = (&target.queue, &placed.stored);
+            let (queue, stored) = (&queue_append.queue, &appended.stored);
             listener(&Arrival {
                 topic: &queue.topic,
                 queue_id: queue.id,
                 next_offset: stored.queue_offset + i64::from(stored.count),
                 count: stored.count,
-                tags_code: placed.tags_code,
+                tags_code: appended.tags_code,
                 store_timestamp_ms: stored.store_timestamp_ms,
             });
         }
@@ -414,7 +449,7 @@ impl Append {
         Self {
             high_ms: high_ms.max(recovered.last_store_ms),
             tail: Tail::new(log, recovered.last, recovered.last_store_ms),
-            index: WaitingKeys::default(),
+            index: PendingKeys::default(),
             index_direct,
             deferred: VecDeque::new(),
         }

@@ -78,7 +78,7 @@ pub(crate) struct Times {
     /// Up to where log and queues are durable.
     pub(crate) queues: Mark,
     /// How often the clock went back since the file was opened; not in the file.
-    pub(crate) falls: u32,
+    pub(crate) clock_regressions: u32,
 }
 
 impl Times {
@@ -144,7 +144,7 @@ impl Times {
             unknown: [number(40), number(48), number(56)],
             log,
             queues,
-            falls: 0,
+            clock_regressions: 0,
         };
         (times, is_ours)
     }
@@ -267,12 +267,12 @@ impl Checkpoint {
     }
 
     /// The clock went back to `now_ms`: what is stored from now on must not look older than what is durable.
-    pub(crate) fn fall_back(&self, now_ms: i64) -> Result<(), StoreError> {
+    pub(crate) fn note_clock_regression(&self, now_ms: i64) -> Result<(), StoreError> {
         self.update(|times| {
             times.physic_ms = times.physic_ms.min(now_ms);
             times.logics_ms = times.logics_ms.min(now_ms);
             times.index_ms = times.index_ms.min(now_ms);
-            times.falls += 1;
+            times.clock_regressions += 1;
         });
         self.save()
     }

@@ -7,7 +7,6 @@
 //! A segment is opened when it is first used. Those that are durable are closed again where too many are open; one that
 //! is not stays open until it is, because only the open file tells of a write that failed.
 
-use crate::access::Access;
 use crate::checkpoint::Mark;
 use crate::descriptors::Shares;
 use crate::error::StoreError;
@@ -15,6 +14,7 @@ use crate::failure::Failure;
 use crate::format::{file_name, parse_file_name, to_i64, to_u64, to_usize};
 use crate::fs::{Context, File, Fs, is_full, write_zeros};
 use crate::options::Options;
+use crate::read_buffers::ReadMode;
 use crate::sync::{lock, read, write};
 use pyrmq_remoting::message::record;
 use std::collections::VecDeque;
@@ -304,13 +304,13 @@ impl CommitLog {
 
     /// Fills `buffer` from one segment. `Ok(false)`: the bytes are not there (deleted or not written).
     pub(crate) fn read(&self, position: i64, buffer: &mut [u8]) -> Result<bool, StoreError> {
-        self.read_by(&Access::waiting(), position, buffer)
+        self.read_by(&ReadMode::waiting(), position, buffer)
     }
 
     /// The same; `Ok(false)` also where they are not in memory and must be.
     pub(crate) fn read_by(
         &self,
-        access: &Access,
+        mode: &ReadMode,
         position: i64,
         buffer: &mut [u8],
     ) -> Result<bool, StoreError> {
@@ -324,7 +324,7 @@ impl CommitLog {
         let file = match segment.opened() {
             Some(file) => file,
             // Opening may wait for the disk, too.
-            None if !access.may_wait() => return Ok(false),
+            None if !mode.may_wait() => return Ok(false),
             None => match self.file_if_there(&segment)? {
                 Some(file) => file,
                 None => return Ok(false),
@@ -332,7 +332,7 @@ impl CommitLog {
         };
         let wanted = buffer.len();
         let offset = to_u64(position - segment.base);
-        match access.read_at(file.as_ref(), buffer, offset) {
+        match mode.read_at(file.as_ref(), buffer, offset) {
             Ok(Some(got)) if got < wanted => {
                 let error = io::Error::new(
                     io::ErrorKind::UnexpectedEof,
@@ -594,14 +594,14 @@ impl Tail {
         let Some((segment, file)) = &self.segment else {
             return;
         };
-        let ends = segment.base + log.segment_bytes;
-        self.ahead = self.position.saturating_add_unsigned(bytes).min(ends);
+        let manifest = segment.base + log.segment_bytes;
+        self.ahead = self.position.saturating_add_unsigned(bytes).min(manifest);
         let place = |position: i64| to_u64(position - segment.base);
         let write = |zeros: &[u8], at| file.write_all_at(zeros, at);
         if let Err(error) = write_zeros(place(self.position), place(self.ahead), write) {
             // Nothing is lost; a disk that is full or broken shows at the next record.
             tracing::debug!(%error, path = %segment.path.display(), "no zeros ahead in this segment");
-            self.ahead = ends;
+            self.ahead = manifest;
         }
     }
 }

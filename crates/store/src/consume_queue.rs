@@ -12,13 +12,13 @@
 mod start;
 mod units;
 
-use crate::access::Access;
 use crate::consume_queue::units::Units;
 use crate::error::StoreError;
-use crate::format::{UNIT, UNIT_I64, Unit, to_i64, to_usize};
+use crate::format::{CQ_UNIT_SIZE, CQ_UNIT_SIZE_I64, CqUnit, to_i64, to_usize};
 use crate::fs::Fs;
-use crate::queue_ends::Reach;
 use crate::queue_files::{Handles, QueueFiles, read_units};
+use crate::queue_manifest::QueueRange;
+use crate::read_buffers::ReadMode;
 use crate::sync::lock;
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -64,7 +64,7 @@ struct Memory {
     /// Something stood behind the end that no record explains.
     is_strange: bool,
     /// Units that a crash left in the newest file behind the end, until the walk meets their records.
-    found: VecDeque<Unit>,
+    found: VecDeque<CqUnit>,
     /// These are written again although they are there: an fsync may have failed, and the system may only believe that the
     /// disk has them.
     writes_again: bool,
@@ -72,7 +72,7 @@ struct Memory {
 
 impl Memory {
     fn end(&self) -> i64 {
-        self.first + to_i64(self.units.len() / UNIT)
+        self.first + to_i64(self.units.len() / CQ_UNIT_SIZE)
     }
 }
 
@@ -104,13 +104,13 @@ impl ConsumeQueue {
         fs: &dyn Fs,
         from: i64,
         to: i64,
-        mut matches: impl FnMut(Unit) -> Result<bool, StoreError>,
+        mut matches: impl FnMut(CqUnit) -> Result<bool, StoreError>,
     ) -> Result<i64, StoreError> {
-        let mut bytes = Vec::with_capacity(UNIT);
+        let mut bytes = Vec::with_capacity(CQ_UNIT_SIZE);
         search(from, to, |index| {
             bytes.clear();
             self.read(fs, index, 1, &mut bytes)?;
-            match Unit::from_bytes(&bytes) {
+            match CqUnit::from_bytes(&bytes) {
                 Some(unit) => matches(unit),
                 None => Ok(true),
             }
@@ -161,18 +161,18 @@ impl ConsumeQueue {
     }
 
     /// Makes a unit readable. Says how many bytes wait to be written.
-    pub(crate) fn push(&self, unit: Unit) -> usize {
+    pub(crate) fn push(&self, unit: CqUnit) -> usize {
         self.push_all(std::iter::once(unit))
     }
 
     /// The same for the units of a batch.
-    pub(crate) fn push_all(&self, units: impl ExactSizeIterator<Item = Unit>) -> usize {
+    pub(crate) fn push_all(&self, units: impl ExactSizeIterator<Item = CqUnit>) -> usize {
         let mut memory = lock(&self.memory);
         memory.units.add(units);
         memory.idle = 0;
         let end = memory.end();
         self.end.store(end, Ordering::Release);
-        to_usize((end - memory.written) * UNIT_I64)
+        to_usize((end - memory.written) * CQ_UNIT_SIZE_I64)
     }
 
     /// True for the caller that shall put the queue into the list of those to be written.
@@ -198,13 +198,13 @@ impl ConsumeQueue {
         count: i64,
         out: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
-        self.read_by(&Access::waiting(), fs, (index, count), out)
+        self.read_by(&ReadMode::waiting(), fs, (index, count), out)
     }
 
     /// The same, as it may be read: nothing is added where the units are not in memory and must be.
     pub(crate) fn read_by(
         &self,
-        access: &Access,
+        mode: &ReadMode,
         fs: &dyn Fs,
         (index, count): (i64, i64),
         out: &mut Vec<u8>,
@@ -212,8 +212,8 @@ impl ConsumeQueue {
         let on_disk = {
             let memory = lock(&self.memory);
             if index >= memory.first {
-                let from = to_usize((index - memory.first) * UNIT_I64).min(memory.units.len());
-                let to = (from + to_usize(count * UNIT_I64)).min(memory.units.len());
+                let from = to_usize((index - memory.first) * CQ_UNIT_SIZE_I64).min(memory.units.len());
+                let to = (from + to_usize(count * CQ_UNIT_SIZE_I64)).min(memory.units.len());
                 out.extend_from_slice(memory.units.bytes().get(from..to).unwrap_or_default());
                 return Ok(());
             }
@@ -228,7 +228,7 @@ impl ConsumeQueue {
             (file, base, files.per_file())
         };
         let wanted = (index, count.min(on_disk - index));
-        read_units(access, file.as_ref(), (base, per_file), wanted, out)
+        read_units(mode, file.as_ref(), (base, per_file), wanted, out)
             .map_err(|error| StoreError::io("read", lock(&self.files).directory(), &error))
     }
 
@@ -245,22 +245,22 @@ impl ConsumeQueue {
             if memory.deleted {
                 return Ok(());
             }
-            let from = to_usize((memory.written - memory.first) * UNIT_I64);
+            let from = to_usize((memory.written - memory.first) * CQ_UNIT_SIZE_I64);
             (
                 memory.written,
                 memory.units.bytes().get(from..).unwrap_or_default().to_vec(),
             )
         };
         files.write(fs, start, &units)?;
-        let index = start + to_i64(units.len() / UNIT);
+        let index = start + to_i64(units.len() / CQ_UNIT_SIZE);
         let mut memory = lock(&self.memory);
         memory.written = memory.written.max(index);
         let surplus = memory.units.len().saturating_sub(KEEP);
-        let written = to_usize((memory.written - memory.first) * UNIT_I64);
-        let drop = surplus.min(written) / UNIT * UNIT;
+        let written = to_usize((memory.written - memory.first) * CQ_UNIT_SIZE_I64);
+        let drop = surplus.min(written) / CQ_UNIT_SIZE * CQ_UNIT_SIZE;
         if drop > KEEP {
             memory.units.drop_front(drop);
-            memory.first += to_i64(drop / UNIT);
+            memory.first += to_i64(drop / CQ_UNIT_SIZE);
         }
         Ok(())
     }
@@ -268,8 +268,8 @@ impl ConsumeQueue {
     /// Position of the record of the first unit that is only in memory.
     pub(crate) fn first_unwritten(&self) -> Option<i64> {
         let memory = lock(&self.memory);
-        let at = to_usize((memory.written - memory.first) * UNIT_I64);
-        let unit = memory.units.bytes().get(at..).and_then(Unit::from_bytes)?;
+        let at = to_usize((memory.written - memory.first) * CQ_UNIT_SIZE_I64);
+        let unit = memory.units.bytes().get(at..).and_then(CqUnit::from_bytes)?;
         (!memory.deleted).then_some(unit.position)
     }
 
@@ -278,7 +278,7 @@ impl ConsumeQueue {
         &self,
         fs: &dyn Fs,
         directories: &mut BTreeSet<PathBuf>,
-    ) -> Result<Option<Reach>, StoreError> {
+    ) -> Result<Option<QueueRange>, StoreError> {
         let (dirty, made) = {
             let mut files = lock(&self.files);
             if lock(&self.memory).deleted {
@@ -292,25 +292,25 @@ impl ConsumeQueue {
 
     /// Notes that everything is durable because the whole file system is fsynced now. Says how far the files reach if some are
     /// new.
-    pub(crate) fn forget_dirty(&self) -> Option<Reach> {
+    pub(crate) fn forget_dirty(&self) -> Option<QueueRange> {
         let mut files = lock(&self.files);
         files.forget_dirty();
         self.take_made(&mut files)
     }
 
-    fn take_made(&self, files: &mut QueueFiles) -> Option<Reach> {
-        files.take_made().then(|| self.reach_of(files)).flatten()
+    fn take_made(&self, files: &mut QueueFiles) -> Option<QueueRange> {
+        files.take_made().then(|| self.range_of(files)).flatten()
     }
 
     /// How far the files reach; `None` without a file.
-    pub(crate) fn reach(&self) -> Option<Reach> {
-        self.reach_of(&lock(&self.files))
+    pub(crate) fn range(&self) -> Option<QueueRange> {
+        self.range_of(&lock(&self.files))
     }
 
-    fn reach_of(&self, files: &QueueFiles) -> Option<Reach> {
+    fn range_of(&self, files: &QueueFiles) -> Option<QueueRange> {
         let memory = lock(&self.memory);
         let is_there = !memory.deleted && memory.written > 0 && files.bases().is_some();
-        is_there.then(|| Reach {
+        is_there.then(|| QueueRange {
             topic: Arc::clone(&self.topic),
             id: self.id,
             min: self.min(),
@@ -319,8 +319,8 @@ impl ConsumeQueue {
     }
 
     /// True when the files go from the one of an index to the one in front of another; a short newest one is none.
-    pub(crate) fn reaches(&self, range: (i64, i64), is_short: bool) -> bool {
-        lock(&self.files).reach(range, is_short)
+    pub(crate) fn covers(&self, range: (i64, i64), is_short: bool) -> bool {
+        lock(&self.files).range(range, is_short)
     }
 
     /// Takes back that anything is durable.
@@ -329,7 +329,7 @@ impl ConsumeQueue {
     }
 
     /// A visit of rest: after so many without a put the memory and the open files are given back.
-    pub(crate) fn rest(&self, visits: u8) {
+    pub(crate) fn release_memory(&self, visits: u8) {
         let mut files = lock(&self.files);
         let mut memory = lock(&self.memory);
         memory.idle = memory.idle.saturating_add(1);
@@ -342,14 +342,14 @@ impl ConsumeQueue {
     }
 
     /// The last unit, if there is one.
-    pub(crate) fn last(&self, fs: &dyn Fs) -> Result<Option<Unit>, StoreError> {
+    pub(crate) fn last(&self, fs: &dyn Fs) -> Result<Option<CqUnit>, StoreError> {
         let end = self.end();
         if end <= self.min() {
             return Ok(None);
         }
-        let mut bytes = Vec::with_capacity(UNIT);
+        let mut bytes = Vec::with_capacity(CQ_UNIT_SIZE);
         self.read(fs, end - 1, 1, &mut bytes)?;
-        Ok(Unit::from_bytes(&bytes))
+        Ok(CqUnit::from_bytes(&bytes))
     }
 
     /// Follows the log's new start: the minimum moves. Says whether there are files without any live unit.

@@ -2,7 +2,7 @@
 //!
 //! Errors are `Clone`, because one failed fsync answers everyone who waits for it.
 
-use crate::brakes::Brake;
+use crate::flow_control::BusyReason;
 use pyrmq_remoting::WireError;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -194,11 +194,11 @@ pub enum StoreError {
     },
     /// Something that the put would wait for has taken too long, or too many wait: nothing was stored.
     #[error(
-        "{brake}broker busy, start flow control for a while, period in queue: {waited_ms}ms, size of queue: {waiting} ({limit})"
+        "{busy_reason}broker busy, start flow control for a while, period in queue: {waited_ms}ms, size of queue: {waiting} ({limit})"
     )]
     Busy {
         /// Which limit was reached.
-        brake: Brake,
+        busy_reason: BusyReason,
         /// How long this put, or what it would have waited for, has waited, ms.
         waited_ms: u64,
         /// How many wait.

@@ -48,7 +48,7 @@ pub(crate) fn queue_directory(root: &Path, topic: &str, queue_id: i32) -> PathBu
 
 /// An entry of a consume queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Unit {
+pub(crate) struct CqUnit {
     /// Position of the record in the commit log.
     pub(crate) position: i64,
     /// Bytes of the record.
@@ -58,11 +58,11 @@ pub(crate) struct Unit {
 }
 
 /// Bytes of a unit.
-pub(crate) const UNIT: usize = 20;
+pub(crate) const CQ_UNIT_SIZE: usize = 20;
 /// The same for arithmetic on positions.
-pub(crate) const UNIT_I64: i64 = 20;
+pub(crate) const CQ_UNIT_SIZE_I64: i64 = 20;
 
-impl Unit {
+impl CqUnit {
     /// What fills a file in front of a first entry that is not the file's first (Apache `ConsumeQueue.fillPreBlank`).
     pub(crate) const FILLER: Self = Self {
         position: 0,
@@ -70,7 +70,7 @@ impl Unit {
         tags_code: 0,
     };
 
-    pub(crate) fn to_bytes(self) -> [u8; UNIT] {
+    pub(crate) fn to_bytes(self) -> [u8; CQ_UNIT_SIZE] {
         let [p0, p1, p2, p3, p4, p5, p6, p7] = self.position.to_be_bytes();
         let [s0, s1, s2, s3] = self.size.to_be_bytes();
         let [t0, t1, t2, t3, t4, t5, t6, t7] = self.tags_code.to_be_bytes();

@@ -2,31 +2,31 @@
 //!
 //! A round is one fsync and the answers to all whom it serves. The flush thread does rounds, and so does who ends a burst, while
 //! the disk is quick: then the answers of a connection's burst are there before its task writes, and no thread is woken. Who may
-//! do one when is [`Turns`](crate::flush_turn::Turns), who is answered when is [`Commit`](crate::commit::Commit).
+//! do one when is [`FlushLeader`](crate::flush_leader::FlushLeader), who is answered when is [`GroupCommit`](crate::waiters::GroupCommit).
 //!
 //! A failed fsync turns the log read-only and is never tried again: the system may have dropped the pages that it could not
 //! write.
 
 use crate::append::Deferred;
-use crate::commit::Log;
+use crate::engine::Engine;
 use crate::error::StoreError;
-use crate::inner::Inner;
 use crate::message::Arrival;
 use crate::options::FlushDiskType;
 use crate::store::OnDurable;
 use crate::sync::lock;
+use crate::waiters::Log;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-impl Log for Inner {
+impl Log for Engine {
     type Error = StoreError;
 
     fn appended(&self) -> i64 {
         self.log.appended()
     }
 
-    fn served(&self) -> i64 {
-        self.served.load(Ordering::Acquire)
+    fn readable(&self) -> i64 {
+        self.readable.load(Ordering::Acquire)
     }
 
     fn check(&self) -> Result<(), StoreError> {
@@ -34,17 +34,17 @@ impl Log for Inner {
     }
 
     fn check_open(&self) -> Result<(), StoreError> {
-        Inner::check_open(self)
+        Engine::check_open(self)
     }
 
     fn sync(&self) -> Result<Option<Duration>, StoreError> {
-        let (target, last_ms, last, falls) = {
+        let (target, last_ms, last, clock_regressions) = {
             let append = lock(&self.append);
             (
                 append.tail.position,
                 append.tail.last_store_ms,
                 append.tail.last,
-                self.checkpoint.times().falls,
+                self.checkpoint.times().clock_regressions,
             )
         };
         if target <= self.log.flushed() {
@@ -64,10 +64,10 @@ impl Log for Inner {
         })?;
         let took = begin.elapsed();
         self.flushes.fetch_add(1, Ordering::Relaxed);
-        self.show_durable();
-        self.served.store(target, Ordering::Release);
+        self.publish_durable();
+        self.readable.store(target, Ordering::Release);
         self.checkpoint.update(|times| {
-            if times.falls == falls {
+            if times.clock_regressions == clock_regressions {
                 times.physic_ms = times.physic_ms.max(last_ms);
             }
             // Every unit in front of it is in its queue's memory by now, and the queue in the list of those to be written.
@@ -80,17 +80,17 @@ impl Log for Inner {
 }
 
 /// The log as who ends a burst fsyncs it: looked after.
-struct InBurst<'i>(&'i Inner);
+struct InBatch<'i>(&'i Engine);
 
-impl Log for InBurst<'_> {
+impl Log for InBatch<'_> {
     type Error = StoreError;
 
     fn appended(&self) -> i64 {
         self.0.appended()
     }
 
-    fn served(&self) -> i64 {
-        self.0.served()
+    fn readable(&self) -> i64 {
+        self.0.readable()
     }
 
     fn check(&self) -> Result<(), StoreError> {
@@ -102,41 +102,41 @@ impl Log for InBurst<'_> {
     }
 
     fn sync(&self) -> Result<Option<Duration>, StoreError> {
-        if self.0.watch.begin() {
-            self.0.patience_alarm.ring();
+        if self.0.watchdog.begin() {
+            self.0.timeout_wakeup.notify();
         }
         let done = self.0.sync();
-        self.0.watch.end();
+        self.0.watchdog.end();
         done
     }
 }
 
-impl Inner {
+impl Engine {
     /// Calls back once everything in front of `position` is durable.
     pub(crate) fn when_durable(&self, position: i64, done: OnDurable) {
-        self.commit.when_durable(self, position, done);
+        self.group_commit.when_durable(self, position, done);
     }
 
     /// The same for those of a burst, whose thread will end it.
-    pub(crate) fn when_durable_in_burst(&self, waiting: impl Iterator<Item = (i64, OnDurable)>) {
-        self.commit.when_durable_in_burst(self, waiting);
+    pub(crate) fn when_durable_in_batch(&self, waiting: impl Iterator<Item = (i64, OnDurable)>) {
+        self.group_commit.when_durable_in_batch(self, waiting);
     }
 
     /// Does a round, once it is this thread's turn.
     pub(crate) fn flush_round(&self) -> Result<(), StoreError> {
-        self.commit.flush_round(self)
+        self.group_commit.flush_round(self)
     }
 
     /// Sees to it that those who wait are served.
-    pub(crate) fn end_burst(&self) {
+    pub(crate) fn commit_batch(&self) {
         let limit = Duration::from_micros(self.options.flush_inline_below_us);
         let for_readers = self.live.flush() == FlushDiskType::Sync;
-        self.commit.end_burst(&InBurst(self), limit, for_readers);
+        self.group_commit.commit_batch(&InBatch(self), limit, for_readers);
     }
 
     /// Answers those who wait too long.
     pub(crate) fn expire_waiters(&self, longest: Duration) {
-        self.commit
+        self.group_commit
             .waiters
             .expire(longest, |waited| StoreError::FlushTimeout {
                 waited_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
@@ -145,7 +145,7 @@ impl Inner {
 
     /// Makes readable what waited for the fsync. Rounds take turns, so that units of a queue stay in their order although
     /// the append lock is held only to take all of them out.
-    fn show_durable(&self) {
+    fn publish_durable(&self) {
         let flushed = self.log.flushed();
         let ready: Vec<_> = {
             let deferred = &mut lock(&self.append).deferred;
@@ -180,7 +180,7 @@ impl Inner {
     /// at once, before anything that is stored from then on.
     pub(crate) fn change_flush(&self, flush: FlushDiskType) {
         // With the turn held, no round has taken units out that are not readable yet.
-        let (shown, _) = self.commit.turns.wait(|| {
+        let (shown, _) = self.group_commit.leader.wait(|| {
             let mut append = lock(&self.append);
             self.live.set_flush(flush);
             if flush == FlushDiskType::Sync {

@@ -3,7 +3,7 @@
 //! Entries never change once they are written, so no lock is needed, and a file that retention deletes meanwhile stays readable. A slot
 //! may have millions of entries, of a tag that most messages have or of a key that somebody sends on purpose: the entries of such
 //! lie close together and are read many at a time, those that are newer than what is wanted are jumped over, and one search
-//! follows [`MOST_HOPS`] entries at most.
+//! follows [`MAX_HOPS`] entries at most.
 
 use crate::error::StoreError;
 use crate::format::{number, to_usize};
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Entries that one search follows at most, in all files.
-pub(crate) const MOST_HOPS: u32 = 1 << 17;
+pub(crate) const MAX_HOPS: u32 = 1 << 17;
 /// Entries that are read at once where they lie close together.
 const WINDOW: i32 = 3200;
 /// Entries lie close together where so many of other slots lie between two of them at most: a window has a dozen of them then.

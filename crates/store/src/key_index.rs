@@ -10,14 +10,14 @@ use crate::commit_log::CommitLog;
 use crate::error::StoreError;
 use crate::format::INDEX;
 use crate::fs::{Context, Fs, make_directories};
-use crate::index_chain::MOST_HOPS;
+use crate::index_chain::MAX_HOPS;
 use crate::index_file::{Header, IndexFile, Wanted, file_length};
 use crate::log_reader::{LogReader, Step};
 use crate::options::Options;
+use crate::pending_keys::PendingKeys;
 use crate::query::{KeyKind, KeyQuery};
+use crate::replay::end_of;
 use crate::sync::lock;
-use crate::waiting_keys::WaitingKeys;
-use crate::walk::end_of;
 use pyrmq_remoting::message::java_hash::JavaHash;
 use pyrmq_remoting::message::properties::KEY_SEPARATOR;
 use pyrmq_remoting::message::sys_flag;
@@ -203,7 +203,7 @@ impl KeyIndex {
     }
 
     /// Adds keys in the order of the log. Returns the end time of a file that became full and durable.
-    pub(crate) fn add(&self, keys: &WaitingKeys) -> Result<Option<i64>, StoreError> {
+    pub(crate) fn add(&self, keys: &PendingKeys) -> Result<Option<i64>, StoreError> {
         self.remove_dropped()?;
         let mut full = None;
         let mut files = Some(lock(&self.files));
@@ -314,7 +314,7 @@ impl KeyIndex {
                 }
             }
         }
-        let mut hops = MOST_HOPS;
+        let mut hops = MAX_HOPS;
         for chain in chains {
             if found.positions.len() < most {
                 chain.find(&wanted, most, &mut hops, &mut found.positions)?;

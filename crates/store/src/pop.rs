@@ -6,7 +6,7 @@
 //! orderly groups in `config/consumerOrderInfo.json`.
 
 use crate::error::StoreError;
-use crate::format::{CONSUME_QUEUE, UNIT, Unit};
+use crate::format::{CONSUME_QUEUE, CQ_UNIT_SIZE, CqUnit};
 use crate::fs::{Context, Fs};
 use pyrmq_remoting::body::{Json, Key};
 use pyrmq_remoting::names::REVIVE_TOPIC;
@@ -79,13 +79,13 @@ fn end_of(fs: &dyn Fs, directory: &Path) -> Result<i64, StoreError> {
         .filter_map(|entry| Some((entry.name.parse().ok()?, entry.name)))
         .collect();
     files.sort_unstable();
-    let unit = i64::try_from(UNIT).unwrap_or(1);
+    let unit = i64::try_from(CQ_UNIT_SIZE).unwrap_or(1);
     while let Some((begin, name)) = files.pop() {
         let path = directory.join(name);
         let bytes = fs.read(&path).at("read", &path)?;
         let written = bytes
-            .chunks_exact(UNIT)
-            .rposition(|bytes| Unit::from_bytes(bytes).is_some_and(Unit::is_written));
+            .chunks_exact(CQ_UNIT_SIZE)
+            .rposition(|bytes| CqUnit::from_bytes(bytes).is_some_and(CqUnit::is_written));
         if let Some(last) = written {
             return Ok(begin / unit + i64::try_from(last).unwrap_or(0) + 1);
         }

@@ -3,11 +3,11 @@
 //! Invariants: files are contiguous; a file has its full length from the beginning and is zero where no unit was written;
 //! in front of a first unit that is not its file's first the file is filled.
 
-use crate::access::Access;
 use crate::commit_log::is_clear;
 use crate::error::StoreError;
-use crate::format::{UNIT, UNIT_I64, Unit, file_name, parse_file_name, to_u64, to_usize};
+use crate::format::{CQ_UNIT_SIZE, CQ_UNIT_SIZE_I64, CqUnit, file_name, parse_file_name, to_u64, to_usize};
 use crate::fs::{Context, File, Fs};
+use crate::read_buffers::ReadMode;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -112,7 +112,7 @@ impl QueueFiles {
     pub(crate) fn new(directory: PathBuf, file_bytes: u64, handles: Arc<Handles>) -> Self {
         Self {
             directory,
-            per_file: i64::try_from(file_bytes).unwrap_or(i64::MAX) / UNIT_I64,
+            per_file: i64::try_from(file_bytes).unwrap_or(i64::MAX) / CQ_UNIT_SIZE_I64,
             list: Vec::new(),
             handles,
             moved: false,
@@ -121,11 +121,11 @@ impl QueueFiles {
     }
 
     fn path(&self, base: i64) -> PathBuf {
-        self.directory.join(file_name(base * UNIT_I64))
+        self.directory.join(file_name(base * CQ_UNIT_SIZE_I64))
     }
 
     fn length(&self) -> u64 {
-        to_u64(self.per_file * UNIT_I64)
+        to_u64(self.per_file * CQ_UNIT_SIZE_I64)
     }
 
     /// Looks which files are there and changes nothing. After a crash a newest file may be short.
@@ -156,12 +156,12 @@ impl QueueFiles {
                     .wrong
                     .get_or_insert((self.directory.join(&entry.name), entry.length));
             }
-            if offset % (self.per_file * UNIT_I64) != 0 {
+            if offset % (self.per_file * CQ_UNIT_SIZE_I64) != 0 {
                 // No file of ours has such a name: it is left alone.
                 shape.has_gap = true;
                 continue;
             }
-            let base = offset / UNIT_I64;
+            let base = offset / CQ_UNIT_SIZE_I64;
             shape.has_gap |= self
                 .list
                 .last()
@@ -180,7 +180,7 @@ impl QueueFiles {
 
     /// True where these names of files, which follow one another, are such as the configured length makes.
     fn are_neighbours(&self, names: &[i64]) -> bool {
-        let length = self.per_file * UNIT_I64;
+        let length = self.per_file * CQ_UNIT_SIZE_I64;
         names.iter().all(|name| name % length == 0)
             && names
                 .windows(2)
@@ -200,7 +200,8 @@ impl QueueFiles {
             let file = fs.open(&path).at("open", &path)?;
             let length = file.length().at("read", &path)?;
             // What is left of a unit that was cut through is none.
-            file.set_length(length - length % UNIT as u64).at("cut", &path)?;
+            file.set_length(length - length % CQ_UNIT_SIZE as u64)
+                .at("cut", &path)?;
             file.set_length(self.length()).at("extend", &path)?;
             if let Some(last) = self.list.last_mut() {
                 last.dirty = true;
@@ -236,7 +237,7 @@ impl QueueFiles {
         let handle = if let Some(handle) = &file.handle {
             Arc::clone(handle)
         } else {
-            let path = self.directory.join(file_name(base * UNIT_I64));
+            let path = self.directory.join(file_name(base * CQ_UNIT_SIZE_I64));
             let handle = fs.open(&path).at("open", &path)?;
             if self.handles.take() {
                 file.handle = Some(Arc::clone(&handle));
@@ -257,13 +258,13 @@ impl QueueFiles {
             let Some((_, handle)) = self.at(fs, index)? else {
                 return Err(StoreError::Gap {
                     path: self.path(base),
-                    expected: base * UNIT_I64,
+                    expected: base * CQ_UNIT_SIZE_I64,
                 });
             };
-            let room = to_usize((base + self.per_file - index) * UNIT_I64).min(left.len());
+            let room = to_usize((base + self.per_file - index) * CQ_UNIT_SIZE_I64).min(left.len());
             let (now, later) = left.split_at(room);
             handle
-                .write_all_at(now, to_u64((index - base) * UNIT_I64))
+                .write_all_at(now, to_u64((index - base) * CQ_UNIT_SIZE_I64))
                 .at("write", &self.directory)?;
             if let Some(file) = self.list.iter_mut().rfind(|file| file.base == base) {
                 file.dirty = true;
@@ -289,7 +290,7 @@ impl QueueFiles {
         let handle = fs.create(&path).at("create", &path)?;
         handle.set_length(self.length()).at("extend", &path)?;
         if index > base {
-            let filler = Unit::FILLER.to_bytes().repeat(to_usize(index - base));
+            let filler = CqUnit::FILLER.to_bytes().repeat(to_usize(index - base));
             handle.write_all_at(&filler, 0).at("write", &path)?;
         }
         let handle = self.handles.take().then_some(handle);
@@ -315,7 +316,7 @@ impl QueueFiles {
         };
         let wanted = (index, count);
         read_units(
-            &Access::waiting(),
+            &ReadMode::waiting(),
             file.as_ref(),
             (base, self.per_file),
             wanted,
@@ -352,7 +353,7 @@ impl QueueFiles {
     }
 
     /// True when files are there from the one of an index to the one in front of another; a short newest one is none.
-    pub(crate) fn reach(&self, (from, to): (i64, i64), is_short: bool) -> bool {
+    pub(crate) fn range(&self, (from, to): (i64, i64), is_short: bool) -> bool {
         let last = if is_short { 0 } else { self.per_file };
         self.bases()
             .is_some_and(|(first, newest)| first <= from && to <= newest + last)
@@ -377,7 +378,12 @@ impl QueueFiles {
         let Some((base, file)) = self.at(fs, index)? else {
             return Ok(false);
         };
-        is_clear(file.as_ref(), to_u64((index - base) * UNIT_I64), self.length()).at("read", &path)
+        is_clear(
+            file.as_ref(),
+            to_u64((index - base) * CQ_UNIT_SIZE_I64),
+            self.length(),
+        )
+        .at("read", &path)
     }
 
     /// The newest file and its name need an fsync.
@@ -418,7 +424,7 @@ impl QueueFiles {
         let (length, Some(base)) = (self.length(), self.list.last().map(|last| last.base)) else {
             return Ok(changed);
         };
-        let used = to_u64((index - base).max(0) * UNIT_I64);
+        let used = to_u64((index - base).max(0) * CQ_UNIT_SIZE_I64);
         if used < length {
             let path = self.path(base);
             let file = fs.open(&path).at("open", &path)?;
@@ -459,7 +465,8 @@ impl QueueFiles {
             let length = file.length().at("read", &path)?;
             if length != self.length() {
                 // What is left of a unit that was cut through is none.
-                file.set_length(length - length % UNIT as u64).at("cut", &path)?;
+                file.set_length(length - length % CQ_UNIT_SIZE as u64)
+                    .at("cut", &path)?;
                 file.set_length(self.length()).at("extend", &path)?;
                 if let Some(file) = self.list.get_mut(number) {
                     file.dirty = true;
@@ -547,7 +554,7 @@ impl QueueFiles {
 
 /// Adds up to `count` units from `index` on to `out`, not going behind the end of the file.
 pub(crate) fn read_units(
-    access: &Access,
+    mode: &ReadMode,
     file: &dyn File,
     (base, per_file): (i64, i64),
     (index, count): (i64, i64),
@@ -555,10 +562,10 @@ pub(crate) fn read_units(
 ) -> io::Result<()> {
     let count = count.min(base + per_file - index);
     let start = out.len();
-    out.resize(start + to_usize(count * UNIT_I64), 0);
+    out.resize(start + to_usize(count * CQ_UNIT_SIZE_I64), 0);
     let place = out.get_mut(start..).unwrap_or_default();
-    let got = access.read_at(file, place, to_u64((index - base) * UNIT_I64));
-    let whole = got.as_ref().map_or(0, |got| got.unwrap_or_default()) / UNIT * UNIT;
+    let got = mode.read_at(file, place, to_u64((index - base) * CQ_UNIT_SIZE_I64));
+    let whole = got.as_ref().map_or(0, |got| got.unwrap_or_default()) / CQ_UNIT_SIZE * CQ_UNIT_SIZE;
     out.truncate(start + whole);
     got?;
     Ok(())

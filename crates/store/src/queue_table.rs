@@ -21,7 +21,7 @@ type State = pyrmq_remoting::hash::NameState;
 type State = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 
 /// Slots of a table that has any.
-const FEWEST_SLOTS: usize = 16;
+const MIN_SLOTS: usize = 16;
 
 /// Queues by topic and id.
 #[derive(Debug, Default)]
@@ -111,7 +111,7 @@ impl<S: BuildHasher> QueueTable<S> {
             return;
         }
         let mut larger = Vec::new();
-        larger.resize_with((self.slots.len() * 2).max(FEWEST_SLOTS), || None);
+        larger.resize_with((self.slots.len() * 2).max(MIN_SLOTS), || None);
         let before = std::mem::replace(&mut self.slots, larger);
         for slot in before.into_iter().flatten() {
             self.place(slot);

@@ -3,13 +3,13 @@
 use crate::checkpoint::LastStop;
 use crate::commit_log::CommitLog;
 use crate::consume_queue::ConsumeQueue;
-use crate::deleted::Positions;
+use crate::deleted_topics::Positions;
 use crate::descriptors::Shares;
 use crate::error::StoreError;
 use crate::format::{CONSUME_QUEUE, queue_directory};
 use crate::fs::{Context, FileSystem, Fs};
-use crate::queue_ends::Reach;
 use crate::queue_files::{Handles, Shape};
+use crate::queue_manifest::QueueRange;
 use crate::queue_table::QueueTable;
 use crate::sync::{lock, read, write};
 use std::collections::BTreeSet;
@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 
 /// The queues whose directories are there.
 #[derive(Debug, Default)]
-pub(crate) struct Seen(Vec<(Arc<ConsumeQueue>, Shape)>);
+pub(crate) struct DiscoveredQueues(Vec<(Arc<ConsumeQueue>, Shape)>);
 
-impl Seen {
+impl DiscoveredQueues {
     /// Short files are no longer what a crash may leave: they are made again, not mended.
     pub(crate) fn distrust_short(&mut self) {
         for (_, shape) in &mut self.0 {
@@ -65,7 +65,7 @@ impl Seen {
 
 /// From so many queues on, looking at them is shared between threads. Below it everything happens in order, so that a test can
 /// replay it.
-const SHARE_FROM: usize = 256;
+const PARALLEL_FROM: usize = 256;
 
 /// Does something with every item, in the order of the items, or with many of them on all processors; the first error ends it.
 fn in_parallel<T: Sync, R: Send>(
@@ -73,7 +73,7 @@ fn in_parallel<T: Sync, R: Send>(
     work: impl Fn(&T) -> Result<R, StoreError> + Sync,
 ) -> Result<Vec<R>, StoreError> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
-    if items.len() < SHARE_FROM || threads == 1 {
+    if items.len() < PARALLEL_FROM || threads == 1 {
         return items.iter().map(work).collect();
     }
     std::thread::scope(|scope| {
@@ -93,17 +93,17 @@ fn in_parallel<T: Sync, R: Send>(
 }
 
 /// Rounds of rest after which a queue without puts is at rest, or after which all have been visited once.
-const REST_ROUNDS: usize = 10;
+const IDLE_ROUNDS: usize = 10;
 /// Slots of the table that a round visits at least.
-const REST_LEAST: usize = 1024;
+const MIN_SLOTS_PER_ROUND: usize = 1024;
 /// Visits without a put that it takes at least: a first one says nothing about the time since that put.
-const REST_VISITS: usize = 2;
+const MIN_IDLE_VISITS: usize = 2;
 
 /// How often those who wait are told how far writing the queues has come: a stop with a million new ones takes most of a minute.
-const TELL: Duration = Duration::from_secs(2);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// From so many queues on, one fsync of the whole file system takes less time than theirs.
-const SYNC_ALL: usize = 64;
+const SYNC_FILE_SYSTEM_FROM: usize = 64;
 
 /// Queues by topic and id.
 #[derive(Debug)]
@@ -127,7 +127,7 @@ pub(crate) struct Queues {
     /// Held by who takes these lists: who finds them empty must know that nobody still works on what stood there.
     rounds: Mutex<()>,
     /// The slot of the table with which the next round of rest begins.
-    rest_at: Mutex<usize>,
+    release_cursor: Mutex<usize>,
 }
 
 impl Queues {
@@ -138,7 +138,7 @@ impl Queues {
         root: PathBuf,
         file_bytes: u64,
         last_stop: LastStop,
-    ) -> Result<(Self, Seen), StoreError> {
+    ) -> Result<(Self, DiscoveredQueues), StoreError> {
         let crashed = last_stop.is_crash();
         let mut home = root.join(CONSUME_QUEUE);
         if !fs.exists(&home).at("look for", &home)? {
@@ -156,7 +156,7 @@ impl Queues {
             unwritten: Mutex::default(),
             unsynced: Mutex::default(),
             rounds: Mutex::default(),
-            rest_at: Mutex::default(),
+            release_cursor: Mutex::default(),
         };
         let mut found = Vec::new();
         let entries = fs.list(&queues.root).at("list", &queues.root)?;
@@ -178,10 +178,10 @@ impl Queues {
             }
         }
         let shapes = in_parallel(&found, |queue| queue.look(fs.as_ref(), crashed))?;
-        let seen = Seen(found.into_iter().zip(shapes).collect());
-        let wrong = seen.0.iter().find_map(|(_, shape)| shape.wrong.clone());
+        let discovered = DiscoveredQueues(found.into_iter().zip(shapes).collect());
+        let wrong = discovered.0.iter().find_map(|(_, shape)| shape.wrong.clone());
         if let Some((path, length)) = wrong
-            && seen.is_of_other_size(file_bytes, last_stop)
+            && discovered.is_of_other_size(file_bytes, last_stop)
         {
             return Err(StoreError::FileLength {
                 path,
@@ -190,13 +190,13 @@ impl Queues {
                 key: "mappedFileSizeConsumeQueue",
             });
         }
-        Ok((queues, seen))
+        Ok((queues, discovered))
     }
 
     /// Loads what [`Queues::look`] saw; after a crash it only mends it, because [`Queues::cut`] looks at every unit anyway. True when
     /// a queue is so damaged that the queues must be built from the log's start.
-    pub(crate) fn load(&self, seen: &Seen, crashed: bool) -> Result<bool, StoreError> {
-        in_parallel(&seen.0, |(queue, shape)| {
+    pub(crate) fn load(&self, discovered: &DiscoveredQueues, crashed: bool) -> Result<bool, StoreError> {
+        in_parallel(&discovered.0, |(queue, shape)| {
             if shape.is_damaged() {
                 return Ok(());
             }
@@ -206,12 +206,12 @@ impl Queues {
             }
             queue.load(self.fs.as_ref())
         })?;
-        Ok(seen.0.iter().any(|(_, shape)| shape.is_damaged()))
+        Ok(discovered.0.iter().any(|(_, shape)| shape.is_damaged()))
     }
 
     /// Makes the files of damaged queues such that they can be built again.
-    pub(crate) fn straighten_damaged(&self, seen: &Seen) -> Result<(), StoreError> {
-        for (queue, _) in seen.0.iter().filter(|(_, shape)| shape.is_damaged()) {
+    pub(crate) fn straighten_damaged(&self, discovered: &DiscoveredQueues) -> Result<(), StoreError> {
+        for (queue, _) in discovered.0.iter().filter(|(_, shape)| shape.is_damaged()) {
             tracing::warn!(topic = %queue.topic, queue = queue.id, "damaged queue files: to be made again from the log");
             queue.straighten(self.fs.as_ref())?;
             self.note_unsynced(queue);
@@ -286,7 +286,7 @@ impl Queues {
         let mut queues = std::mem::take(&mut *lock(&self.unwritten));
         let (all, mut told) = (queues.len(), Instant::now());
         while let Some(queue) = queues.pop() {
-            if told.elapsed() >= TELL {
+            if told.elapsed() >= PROGRESS_INTERVAL {
                 tracing::warn!(left = queues.len() + 1, of = all, "writing consume queues");
                 told = Instant::now();
             }
@@ -302,13 +302,13 @@ impl Queues {
     }
 
     /// Writes and fsyncs everything. Says how far queues with new files reach.
-    pub(crate) fn sync(&self) -> Result<Vec<Reach>, StoreError> {
+    pub(crate) fn sync(&self) -> Result<Vec<QueueRange>, StoreError> {
         let _one = lock(&self.rounds);
         self.write_listed()?;
         self.sync_listed()
     }
 
-    fn sync_listed(&self) -> Result<Vec<Reach>, StoreError> {
+    fn sync_listed(&self) -> Result<Vec<QueueRange>, StoreError> {
         let queues = std::mem::take(&mut *lock(&self.unsynced));
         for queue in &queues {
             queue.unlist_for_sync();
@@ -322,9 +322,9 @@ impl Queues {
         })
     }
 
-    fn sync_all_of(&self, queues: &[Arc<ConsumeQueue>]) -> Result<Vec<Reach>, StoreError> {
+    fn sync_all_of(&self, queues: &[Arc<ConsumeQueue>]) -> Result<Vec<QueueRange>, StoreError> {
         let mut made = Vec::new();
-        if queues.len() >= SYNC_ALL {
+        if queues.len() >= SYNC_FILE_SYSTEM_FROM {
             // What is written from here on is dirty again.
             made.extend(queues.iter().filter_map(|queue| queue.forget_dirty()));
             if self.sync_file_system()? {
@@ -384,8 +384,8 @@ impl Queues {
     }
 
     /// How far the files of all queues reach.
-    pub(crate) fn reach(&self) -> Vec<Reach> {
-        self.sorted().iter().filter_map(|queue| queue.reach()).collect()
+    pub(crate) fn range(&self) -> Vec<QueueRange> {
+        self.sorted().iter().filter_map(|queue| queue.range()).collect()
     }
 
     /// Drops the units of records at or behind `position` in all queues. Only before the store runs.
@@ -411,21 +411,21 @@ impl Queues {
 
     /// One of ten rounds that give back memory and files of queues without puts. Where there are many queues a round visits a tenth of
     /// the table, so that a million of them cost no more than a hundred thousand.
-    pub(crate) fn rest(&self) {
-        let mut next = lock(&self.rest_at);
+    pub(crate) fn release_idle(&self) {
+        let mut next = lock(&self.release_cursor);
         let (part, visits) = {
             let table = read(&self.table);
             let slots = table.slots();
-            let size = slots.div_ceil(REST_ROUNDS).max(REST_LEAST);
+            let size = slots.div_ceil(IDLE_ROUNDS).max(MIN_SLOTS_PER_ROUND);
             let from = if *next < slots { *next } else { 0 };
             *next = from + size;
             let rounds = slots.div_ceil(size).max(1);
             let part: Vec<_> = table.part(from..(from + size).min(slots)).cloned().collect();
-            (part, (REST_ROUNDS / rounds).max(REST_VISITS))
+            (part, (IDLE_ROUNDS / rounds).max(MIN_IDLE_VISITS))
         };
         let visits = u8::try_from(visits).unwrap_or(u8::MAX);
         for queue in part {
-            queue.rest(visits);
+            queue.release_memory(visits);
         }
     }
 
@@ -433,7 +433,7 @@ impl Queues {
     pub(crate) fn trim(
         &self,
         log_start: i64,
-        tell: impl FnOnce(&[Reach]) -> Result<(), StoreError>,
+        before_removal: impl FnOnce(&[QueueRange]) -> Result<(), StoreError>,
     ) -> Result<u64, StoreError> {
         let mut old = Vec::new();
         for queue in self.sorted() {
@@ -444,7 +444,7 @@ impl Queues {
         if old.is_empty() {
             return Ok(0);
         }
-        tell(&old.iter().filter_map(|queue| queue.reach()).collect::<Vec<_>>())?;
+        before_removal(&old.iter().filter_map(|queue| queue.range()).collect::<Vec<_>>())?;
         let mut removed = 0;
         for queue in old {
             removed += queue.trim(self.fs.as_ref())?;
@@ -486,7 +486,11 @@ impl Queues {
     }
 
     /// Ends deletions that a crash interrupted: what is there of the topics' queues from before goes.
-    pub(crate) fn finish_deletions(&self, seen: &mut Seen, deleted: &Positions) -> Result<(), StoreError> {
+    pub(crate) fn finish_deletions(
+        &self,
+        discovered: &mut DiscoveredQueues,
+        deleted: &Positions,
+    ) -> Result<(), StoreError> {
         let topics: BTreeSet<_> = deleted.iter().collect();
         for (topic, position) in topics {
             let mut left = Vec::new();
@@ -502,7 +506,8 @@ impl Queues {
                     "the deletion of a topic is brought to its end"
                 );
                 self.delete(topic, &left)?;
-                seen.0
+                discovered
+                    .0
                     .retain(|(queue, _)| !left.iter().any(|gone| Arc::ptr_eq(gone, queue)));
             }
         }

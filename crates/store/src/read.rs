@@ -1,13 +1,13 @@
 //! The way out: pulls, single records, times, keys.
 
-use crate::access::Access;
 use crate::consume_queue::ConsumeQueue;
+use crate::consume_queue_ext::is_address;
+use crate::engine::Engine;
 use crate::error::StoreError;
-use crate::extended::is_address;
-use crate::format::{UNIT, Unit, to_i64, to_usize};
-use crate::inner::Inner;
+use crate::format::{CQ_UNIT_SIZE, CqUnit, to_i64, to_usize};
 use crate::options::FlushDiskType;
 use crate::query::{Boundary, Found, Get, GetStatus, Got, KeyKind, KeyQuery, TagFilter};
+use crate::read_buffers::ReadMode;
 use crate::sync::lock;
 use bytes::Bytes;
 use pyrmq_remoting::message::Record;
@@ -17,13 +17,13 @@ use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 
 /// Most units that a pull looks at when its filter lets nothing through (Apache `maxFilterMessageSize`, in units).
-const MOST_SCANNED: i64 = 800 * 4;
+const MAX_SCANNED: i64 = 800 * 4;
 /// Units read at once for a filter.
 const SCAN: i64 = 800;
 /// Neighbours closer than this are read in one go and the gap thrown away.
 const SMALL_GAP: i64 = 4096;
 /// Records that a search by key looks at, if there are so many of that hash.
-const LEAST_LOOKED_AT: usize = 1024;
+const MIN_SCANNED: usize = 1024;
 /// Bytes of a record up to and including the store time, whatever its hosts.
 const TIME_HEAD: usize = 76;
 
@@ -34,29 +34,29 @@ thread_local! {
 
 /// A pull under way.
 struct Picked {
-    units: Vec<Unit>,
+    units: Vec<CqUnit>,
     bytes: usize,
     next: i64,
 }
 
-impl Inner {
+impl Engine {
     /// Reads messages of a queue, from the disk if it must be.
     pub(crate) fn get(&self, request: &Get<'_>) -> Result<Got, StoreError> {
-        self.get_by(&Access::waiting(), request)
+        self.get_by(&ReadMode::waiting(), request)
     }
 
     /// Reads messages of a queue unless that needs the disk.
     pub(crate) fn get_cached(&self, request: &Get<'_>) -> Result<Option<Got>, StoreError> {
-        let access = Access::cached();
-        let got = self.get_by(&access, request);
-        if access.has_missed() {
+        let mode = ReadMode::cached();
+        let got = self.get_by(&mode, request);
+        if mode.has_missed() {
             return Ok(None);
         }
         got.map(Some)
     }
 
     /// When something is missed that had to be in memory, what this returns has no meaning.
-    fn get_by(&self, access: &Access, request: &Get<'_>) -> Result<Got, StoreError> {
+    fn get_by(&self, mode: &ReadMode, request: &Get<'_>) -> Result<Got, StoreError> {
         self.check_open()?;
         let mut got = Got {
             status: GetStatus::NoMatchedLogicQueue,
@@ -92,8 +92,8 @@ impl Inner {
                 self.distrust_queues(&queue.topic, queue.id, error);
             }
         };
-        let picked = self.pick(access, &queue, request, max).inspect_err(note_damage)?;
-        if access.has_missed() {
+        let picked = self.pick(mode, &queue, request, max).inspect_err(note_damage)?;
+        if mode.has_missed() {
             return Ok(got);
         }
         got.next_offset = picked.next;
@@ -105,10 +105,8 @@ impl Inner {
             return Ok(got);
         };
         got.behind_bytes = self.log.appended() - last.position;
-        let body = self
-            .read_records(access, &picked.units)
-            .inspect_err(note_damage)?;
-        if access.has_missed() {
+        let body = self.read_records(mode, &picked.units).inspect_err(note_damage)?;
+        if mode.has_missed() {
             return Ok(got);
         }
         if let Some(body) = body {
@@ -144,7 +142,7 @@ impl Inner {
     /// Chooses the units to answer with.
     fn pick(
         &self,
-        access: &Access,
+        mode: &ReadMode,
         queue: &ConsumeQueue,
         request: &Get<'_>,
         max: i64,
@@ -162,17 +160,15 @@ impl Inner {
             next: request.offset,
         };
         UNITS.with_borrow_mut(|bytes| {
-            while picked.units.len() < most
-                && picked.next < max
-                && picked.next - request.offset < MOST_SCANNED
+            while picked.units.len() < most && picked.next < max && picked.next - request.offset < MAX_SCANNED
             {
                 bytes.clear();
                 let wanted = (picked.next, chunk.min(max - picked.next));
-                queue.read_by(access, self.fs.as_ref(), wanted, bytes)?;
-                if bytes.len() < UNIT {
+                queue.read_by(mode, self.fs.as_ref(), wanted, bytes)?;
+                if bytes.len() < CQ_UNIT_SIZE {
                     break;
                 }
-                for unit in bytes.chunks_exact(UNIT).filter_map(Unit::from_bytes) {
+                for unit in bytes.chunks_exact(CQ_UNIT_SIZE).filter_map(CqUnit::from_bytes) {
                     let size = to_usize(i64::from(unit.size));
                     if !unit.is_written() || unit.end() > log_end {
                         return Err(StoreError::QueueMismatch {
@@ -182,7 +178,7 @@ impl Inner {
                     }
                     let wanted = !unit.is_filler()
                         && unit.position >= log_start
-                        && self.is_wanted(access, queue, &request.tags, unit)?;
+                        && self.is_wanted(mode, queue, &request.tags, unit)?;
                     if wanted {
                         let is_full = picked.units.len() >= most || picked.bytes + size > most_bytes;
                         if is_full && !picked.units.is_empty() {
@@ -201,22 +197,22 @@ impl Inner {
     /// Asks the filter; one that knows only a place among the extended entries is looked up there.
     fn is_wanted(
         &self,
-        access: &Access,
+        mode: &ReadMode,
         queue: &ConsumeQueue,
         tags: &TagFilter<'_>,
-        unit: Unit,
+        unit: CqUnit,
     ) -> Result<bool, StoreError> {
         if matches!(tags, TagFilter::Codes(_)) && is_address(unit.tags_code) {
             let code = self
                 .extended
-                .code(access, self.fs.as_ref(), queue, unit.tags_code)?;
+                .code(mode, self.fs.as_ref(), queue, unit.tags_code)?;
             return Ok(code.is_none_or(|code| tags.matches(code)));
         }
         Ok(tags.matches(unit.tags_code))
     }
 
     /// Reads records into one buffer; `None` when the log has dropped one of them meanwhile.
-    fn read_records(&self, access: &Access, units: &[Unit]) -> Result<Option<Bytes>, StoreError> {
+    fn read_records(&self, mode: &ReadMode, units: &[CqUnit]) -> Result<Option<Bytes>, StoreError> {
         let total: i64 = units.iter().map(|unit| i64::from(unit.size)).sum();
         let mut body = self.buffers.take(to_usize(total));
         let mut place = body.as_mut();
@@ -228,9 +224,9 @@ impl Inner {
             };
             let run = left.get(..count).unwrap_or_default();
             let is_there = if span_end - first.position == size {
-                self.log.read_by(access, first.position, now)?
+                self.log.read_by(mode, first.position, now)?
             } else {
-                self.read_span(access, run, (first.position, span_end), now)?
+                self.read_span(mode, run, (first.position, span_end), now)?
             };
             if !is_there {
                 return Ok(None);
@@ -246,9 +242,9 @@ impl Inner {
     pub(crate) fn records_at(&self, places: &[(i64, i32)]) -> Result<Option<Bytes>, StoreError> {
         self.check_open()?;
         let (start, end) = (self.log.start(), self.log.appended());
-        let units: Vec<Unit> = places
+        let units: Vec<CqUnit> = places
             .iter()
-            .map(|(position, size)| Unit {
+            .map(|(position, size)| CqUnit {
                 position: *position,
                 size: *size,
                 tags_code: 0,
@@ -260,14 +256,14 @@ impl Inner {
         if !are_there {
             return Ok(None);
         }
-        match self.read_records(&Access::waiting(), &units) {
+        match self.read_records(&ReadMode::waiting(), &units) {
             Err(StoreError::QueueMismatch { .. }) => Ok(None),
             done => done,
         }
     }
 
     /// How many units from the first on are read in one go: their number, where the last one ends, and their bytes.
-    fn run_of(&self, units: &[Unit], start: i64) -> (usize, i64, i64) {
+    fn run_of(&self, units: &[CqUnit], start: i64) -> (usize, i64, i64) {
         let segment_end = self.log.next_segment(start);
         let (mut count, mut end, mut size) = (0, start, 0);
         for unit in units {
@@ -285,14 +281,14 @@ impl Inner {
     /// Reads a span with gaps and copies the records out of it.
     fn read_span(
         &self,
-        access: &Access,
-        units: &[Unit],
+        mode: &ReadMode,
+        units: &[CqUnit],
         (start, end): (i64, i64),
         place: &mut [u8],
     ) -> Result<bool, StoreError> {
         SPAN.with_borrow_mut(|span| {
             span.resize(to_usize(end - start), 0);
-            if !self.log.read_by(access, start, span)? {
+            if !self.log.read_by(mode, start, span)? {
                 return Ok(false);
             }
             let mut place = place;
@@ -343,13 +339,13 @@ impl Inner {
     /// The record that begins at a position, if readers may see it: with `SYNC_FLUSH` what is not durable is not readable.
     pub(crate) fn readable_at(&self, position: i64) -> Result<Option<Bytes>, StoreError> {
         let is_sync = self.live.flush() == FlushDiskType::Sync;
-        let served = self.served.load(Ordering::Acquire);
+        let readable = self.readable.load(Ordering::Acquire);
         let record = self.record_at(position)?;
-        Ok(record.filter(|record| !is_sync || position + to_i64(record.len()) <= served))
+        Ok(record.filter(|record| !is_sync || position + to_i64(record.len()) <= readable))
     }
 
     /// When the record of a unit was stored.
-    fn time_of(&self, unit: Unit) -> Result<Option<i64>, StoreError> {
+    fn time_of(&self, unit: CqUnit) -> Result<Option<i64>, StoreError> {
         let mut head = [0; TIME_HEAD];
         if unit.is_filler() || !unit.is_written() || !self.log.read(unit.position, &mut head)? {
             return Ok(None);
@@ -357,16 +353,16 @@ impl Inner {
         Ok(record::store_timestamp_of(&head))
     }
 
-    fn unit_at(&self, topic: &str, queue_id: i32, index: i64) -> Result<Option<Unit>, StoreError> {
+    fn unit_at(&self, topic: &str, queue_id: i32, index: i64) -> Result<Option<CqUnit>, StoreError> {
         let Some(queue) = self.queues.get(topic, queue_id) else {
             return Ok(None);
         };
         if index < queue.min() || index >= queue.end() {
             return Ok(None);
         }
-        let mut bytes = Vec::with_capacity(UNIT);
+        let mut bytes = Vec::with_capacity(CQ_UNIT_SIZE);
         queue.read(self.fs.as_ref(), index, 1, &mut bytes)?;
-        Ok(Unit::from_bytes(&bytes))
+        Ok(CqUnit::from_bytes(&bytes))
     }
 
     /// When the message at an index was stored.
@@ -422,7 +418,7 @@ impl Inner {
         }
         let most = query.max_count.clamp(1, self.live.max_query_count());
         // Other keys may have the hash.
-        let positions = index.find(query, most.saturating_mul(4).max(LEAST_LOOKED_AT))?;
+        let positions = index.find(query, most.saturating_mul(4).max(MIN_SCANNED))?;
         let mut found = Found {
             index_last_update_ms: positions.last_update_ms,
             index_last_update_offset: positions.last_update_position,
@@ -430,9 +426,9 @@ impl Inner {
             ..Found::default()
         };
         let mut body = Vec::new();
-        let mut seen = std::collections::HashSet::new();
+        let mut discovered = std::collections::HashSet::new();
         for position in positions.positions {
-            if found.count >= most || !seen.insert(position) {
+            if found.count >= most || !discovered.insert(position) {
                 continue;
             }
             let Some(bytes) = self.readable_at(position)? else {
@@ -467,7 +463,7 @@ fn has_key(record: &Record<'_>, query: &KeyQuery<'_>) -> bool {
 }
 
 /// Every record must be what its queue says: a queue that is wrong must not send noise to a reader.
-fn check_records(units: &[Unit], bytes: &[u8]) -> Result<(), StoreError> {
+fn check_records(units: &[CqUnit], bytes: &[u8]) -> Result<(), StoreError> {
     let mut left = bytes;
     for unit in units {
         let size = to_usize(i64::from(unit.size));

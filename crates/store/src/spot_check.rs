@@ -9,7 +9,7 @@
 
 use crate::commit_log::CommitLog;
 use crate::damage::record_behind;
-use crate::deleted::{Positions, is_gone};
+use crate::deleted_topics::{Positions, is_deleted};
 use crate::error::StoreError;
 use crate::format::to_i64;
 use crate::fs::Fs;
@@ -90,7 +90,7 @@ impl SpotCheck<'_> {
                     Step::Record(record) => {
                         let has_queue = !sys_flag::is_hidden(record.sys_flag)
                             && record.sys_flag & sys_flag::INNER_BATCH == 0
-                            && !is_gone(self.deleted, record.topic, record.physical_offset);
+                            && !is_deleted(self.deleted, record.topic, record.physical_offset);
                         if has_queue && !take(&record)? {
                             return Ok(());
                         }

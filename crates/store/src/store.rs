@@ -1,36 +1,36 @@
 //! The store as its users see it.
 
-use crate::alarm::Alarm;
 use crate::append::Append;
-use crate::background::{self, Chore};
-use crate::brakes::Brakes;
-use crate::burst;
+use crate::append_batch;
 use crate::checkpoint::{Checkpoint, LastStop, Mark, Times, mark_closed, mark_open, mark_recovered};
-use crate::commit::{Commit, Done};
 use crate::commit_log::CommitLog;
-use crate::deleted::DeletedTopics;
+use crate::consume_queue_ext::ConsumeQueueExt;
+use crate::deleted_topics::DeletedTopics;
 use crate::descriptors::Shares;
+use crate::engine::{Counts, Engine};
 use crate::error::StoreError;
-use crate::extended::Extended;
 use crate::failure::Failure;
+use crate::flow_control::FlowControl;
+use crate::flush_watchdog::FlushWatchdog;
 use crate::format::LOCK;
 use crate::fs::{Context, Fs, Guarded, LockGuard, make_directories, parent};
-use crate::inner::{Counts, Inner};
 use crate::key_index::KeyIndex;
 use crate::live::Live;
+use crate::maintenance::{self, MaintenanceTask};
 use crate::message::{Arrival, Batch, Message, Stored};
 use crate::nul_records::NulRecords;
 use crate::options::{FlushDiskType, Options};
 use crate::query::{Boundary, Found, Get, Got, KeyQuery};
-use crate::queue_ends::{Compared, QueueEnds};
-use crate::queues::{Queues, Seen};
-use crate::recover::{Recovered, Recovery, find_lost};
-use crate::retain::Disk;
+use crate::queue_manifest::{Compared, QueueManifest};
+use crate::queues::{DiscoveredQueues, Queues};
+use crate::recovery::{Recovered, Recovery, find_lost};
+use crate::retention::Disk;
 use crate::stall::Stall;
 use crate::stats::{Health, Stats};
 use crate::sync::lock;
-use crate::watch::Watch;
-use crate::{foreign, pop};
+use crate::waiters::{BoxedCallback, GroupCommit};
+use crate::wakeup::Wakeup;
+use crate::{pop, unsupported_formats};
 use bytes::Bytes;
 use pyrmq_remoting::message::Durability;
 use std::io;
@@ -55,16 +55,16 @@ impl<F: FnOnce(Result<Stored, StoreError>) -> Option<(i64, OnDurable)>> OnStored
 }
 
 /// Called while a thread that ended a burst is held up by its fsync.
-pub type OnHeldUp = dyn Fn() + Send + Sync;
+pub type OnSlowFlush = dyn Fn() + Send + Sync;
 /// Called once when messages are durable, or are known not to be.
-pub type OnDurable = Done<StoreError>;
+pub type OnDurable = BoxedCallback<StoreError>;
 
 /// A message log in a directory. All methods may be called from any thread.
 ///
 /// Dropping it closes it; [`Store::close`] also tells whether that went well.
 #[derive(Debug)]
 pub struct Store {
-    inner: Arc<Inner>,
+    engine: Arc<Engine>,
     running: Mutex<Running>,
 }
 
@@ -78,7 +78,7 @@ impl Store {
     /// Loads, recovers, and starts the store's threads.
     pub fn open(options: Options, fs: Arc<dyn Fs>) -> Result<Arc<Self>, StoreError> {
         let store = Self::open_without_threads(options, fs)?;
-        lock(&store.running).threads = background::start(&store.inner)?;
+        lock(&store.running).threads = maintenance::start(&store.engine)?;
         Ok(store)
     }
 
@@ -89,7 +89,7 @@ impl Store {
         let failure = Arc::new(Failure::default());
         let fs: Arc<dyn Fs> = Arc::new(Guarded::new(fs, Arc::clone(&failure)));
         let root = options.root.clone();
-        foreign::refuse(fs.as_ref(), &root, &options.timer)?;
+        unsupported_formats::refuse(fs.as_ref(), &root, &options.timer)?;
         pop::refuse(fs.as_ref(), &root)?;
         let guard = take_lock(fs.as_ref(), &root)?;
         let log_directory = options.commit_log_dir();
@@ -97,14 +97,14 @@ impl Store {
             .map_err(|error| not_writable(&log_directory, &error))?;
         let last_stop = LastStop::look(fs.as_ref(), &root)?;
         let log = CommitLog::load(&fs, &options, failure)?;
-        let (queues, seen) = Queues::look(&fs, root.clone(), options.queue_file_bytes, last_stop)?;
-        let inner = Self::recover(options, fs, (log, queues, seen), last_stop)?;
+        let (queues, discovered) = Queues::look(&fs, root.clone(), options.queue_file_bytes, last_stop)?;
+        let engine = Self::recover(options, fs, (log, queues, discovered), last_stop)?;
         let running = Running {
             threads: Vec::new(),
             lock: Some(guard),
         };
         Ok(Arc::new(Self {
-            inner,
+            engine,
             running: Mutex::new(running),
         }))
     }
@@ -112,9 +112,9 @@ impl Store {
     fn recover(
         options: Options,
         fs: Arc<dyn Fs>,
-        (log, queues, mut seen): (CommitLog, Queues, Seen),
+        (log, queues, mut discovered): (CommitLog, Queues, DiscoveredQueues),
         mut last_stop: LastStop,
-    ) -> Result<Arc<Inner>, StoreError> {
+    ) -> Result<Arc<Engine>, StoreError> {
         let root = options.root.clone();
         let crashed = last_stop.is_crash();
         let checkpoint = Checkpoint::open(fs.as_ref(), &root, crashed)?;
@@ -122,20 +122,20 @@ impl Store {
         // The lengths of all files are right: from here on something may change.
         mark_open(fs.as_ref(), &root, last_stop, options.queue_file_bytes)?;
         let nul_records = NulRecords::open(fs.as_ref(), &root, crashed)?;
-        let mut ends = QueueEnds::open(fs.as_ref(), &root)?;
+        let mut manifest = QueueManifest::open(fs.as_ref(), &root)?;
         let mut deleted = DeletedTopics::open(fs.as_ref(), &root, checkpoint.is_trusted(crashed), crashed)?;
         let is_ours = checkpoint.is_ours();
         if !is_ours && times != Times::default() {
             // Another broker or an older version of ours wrote last. It made no notes, but may have left our abort file.
             last_stop = last_stop.without_notes();
         }
-        let found = (&log, &queues, &mut seen);
+        let found = (&log, &queues, &mut discovered);
         let recovered = Self::recover_files(
             &options,
             fs.as_ref(),
             found,
             (&checkpoint, &nul_records),
-            (&deleted, &ends),
+            (&deleted, &manifest),
             last_stop,
         );
         if recovered.is_err() && !crashed {
@@ -145,8 +145,8 @@ impl Store {
         let (recovered, is_wrong) = recovered?;
         // Where another broker stopped, a walk has changed queues, or nothing says what there is, it is written anew.
         let says_all = !crashed && is_ours && recovered.replayed == 0 && !recovered.rebuilt;
-        ends.settle(fs.as_ref(), says_all, is_wrong)?;
-        ends.is_undurable = crashed && queues.count() > 0;
+        manifest.settle(fs.as_ref(), says_all, is_wrong)?;
+        manifest.is_undurable = crashed && queues.count() > 0;
         sync_names(fs.as_ref(), &root, log.directory())?;
         deleted.settle(fs.as_ref(), log.start(), log.appended())?;
         if !crashed {
@@ -170,39 +170,39 @@ impl Store {
             (None, 0)
         };
         let newest_ms = times.physic_ms.max(times.logics_ms);
-        let served = AtomicI64::new(log.flushed());
-        let inner = Arc::new(Inner {
+        let readable = AtomicI64::new(log.flushed());
+        let engine = Arc::new(Engine {
             deleted: Mutex::new(deleted),
             cleaning: Mutex::new(log.start()),
-            ends: Mutex::new(ends),
+            manifest: Mutex::new(manifest),
             append: Mutex::new(Append::new(&log, &recovered, newest_ms, index.is_none())),
             live: Live::new(&options),
             options,
             fs,
             log,
             queues,
-            extended: Extended::new(&root),
+            extended: ConsumeQueueExt::new(&root),
             index,
             checkpoint,
             nul_records,
-            commit: Commit::default(),
-            served,
+            group_commit: GroupCommit::default(),
+            readable,
             indexing: Mutex::default(),
             index_from: AtomicI64::new(index_from),
-            index_alarm: Alarm::default(),
-            house_alarm: Alarm::default(),
-            segment_alarm: Alarm::default(),
-            patience_alarm: Alarm::default(),
-            asked_for_segment: AtomicI64::new(-1),
+            index_wakeup: Wakeup::default(),
+            maintenance_wakeup: Wakeup::default(),
+            segment_wakeup: Wakeup::default(),
+            timeout_wakeup: Wakeup::default(),
+            requested_segment: AtomicI64::new(-1),
             disk: Disk::default(),
             stall: Stall::default(),
             noted_unsure: AtomicBool::new(false),
-            brakes: Brakes::default(),
+            flow_control: FlowControl::default(),
             behind: AtomicI64::new(0),
             buffers: Arc::default(),
             listener: OnceLock::new(),
-            watch: Watch::default(),
-            held_up: OnceLock::new(),
+            watchdog: FlushWatchdog::default(),
+            on_slow_flush: OnceLock::new(),
             closed: AtomicBool::new(false),
             crashed,
             was_killed: last_stop.is_kill(),
@@ -213,9 +213,9 @@ impl Store {
             got_bytes: AtomicU64::new(0),
             deleted_files: AtomicU64::new(0),
         });
-        inner.look_at_disk()?;
-        inner.catch_up_if_near()?;
-        Ok(inner)
+        engine.look_at_disk()?;
+        engine.catch_up_if_near()?;
+        Ok(engine)
     }
 
     /// Says in the abort file that the log is recovered.
@@ -242,21 +242,21 @@ impl Store {
     fn recover_files(
         options: &Options,
         fs: &dyn Fs,
-        (log, queues, seen): (&CommitLog, &Queues, &mut Seen),
+        (log, queues, discovered): (&CommitLog, &Queues, &mut DiscoveredQueues),
         (checkpoint, nul_records): (&Checkpoint, &NulRecords),
-        notes: (&DeletedTopics, &QueueEnds),
+        notes: (&DeletedTopics, &QueueManifest),
         last_stop: LastStop,
     ) -> Result<(Recovered, bool), StoreError> {
-        let (deleted, ends) = (&notes.0.positions, notes.1);
-        queues.finish_deletions(seen, deleted)?;
-        let lost = |seen: &Seen| {
+        let (deleted, manifest) = (&notes.0.positions, notes.1);
+        queues.finish_deletions(discovered, deleted)?;
+        let lost = |discovered: &DiscoveredQueues| {
             let is_crash = last_stop.is_crash();
-            match is_crash.then(|| find_lost(fs, &options.root, (queues, seen), deleted, ends)) {
+            match is_crash.then(|| find_lost(fs, &options.root, (queues, discovered), deleted, manifest)) {
                 Some(Compared::Short(topic, queue)) => Some((topic, queue)),
                 _ => None,
             }
         };
-        let lost_before = lost(seen).filter(|_| checkpoint.is_ours());
+        let lost_before = lost(discovered).filter(|_| checkpoint.is_ours());
         if let Some((topic, queue)) = &lost_before {
             tracing::warn!(
                 topic,
@@ -264,20 +264,20 @@ impl Store {
                 "a file is missing since the crash: queues are built again"
             );
             // Mended, they would look whole to the next start if this one is interrupted.
-            seen.distrust_short();
+            discovered.distrust_short();
         }
-        let found = (log, queues, &*seen, lost_before.is_some());
+        let found = (log, queues, &*discovered, lost_before.is_some());
         let marks = (checkpoint, nul_records);
         let recovered = Self::recover_log(options, fs, found, marks, notes, last_stop)?;
-        Ok((recovered, recovered.rebuilt || lost(seen).is_some()))
+        Ok((recovered, recovered.rebuilt || lost(discovered).is_some()))
     }
 
     fn recover_log(
         options: &Options,
         fs: &dyn Fs,
-        (log, queues, seen, is_lost): (&CommitLog, &Queues, &Seen, bool),
+        (log, queues, discovered, is_lost): (&CommitLog, &Queues, &DiscoveredQueues, bool),
         (checkpoint, nul_records): (&Checkpoint, &NulRecords),
-        (deleted, ends): (&DeletedTopics, &QueueEnds),
+        (deleted, manifest): (&DeletedTopics, &QueueManifest),
         last_stop: LastStop,
     ) -> Result<Recovered, StoreError> {
         let is_crash = last_stop.is_crash();
@@ -289,8 +289,8 @@ impl Store {
             checkpoint,
             times: checkpoint.times(),
             last_stop,
-            must_rebuild: queues.load(seen, is_crash)? || is_lost,
-            seen,
+            must_rebuild: queues.load(discovered, is_crash)? || is_lost,
+            discovered,
             nul_records,
             deleted: &deleted.positions,
             knows_deletions: checkpoint.is_trusted(is_crash),
@@ -301,7 +301,7 @@ impl Store {
             recovery.must_rebuild = true;
         }
         if !is_crash && !recovery.must_rebuild {
-            let short = match ends.find_short(log.start(), queues) {
+            let short = match manifest.find_short(log.start(), queues) {
                 Compared::Whole => None,
                 Compared::Short(topic, queue) => Some((topic, queue)),
                 Compared::Unknown => recovery.spot_check(i64::MAX).run()?,
@@ -321,67 +321,69 @@ impl Store {
     }
 
     /// Does one piece of the work that the store's threads do; for a store without threads.
-    pub fn run(&self, chore: Chore) -> Result<(), StoreError> {
-        self.inner.run(chore)
+    pub fn run(&self, task: MaintenanceTask) -> Result<(), StoreError> {
+        self.engine.run(task)
     }
 
     /// Sets who is told of readable messages; once, before the first message. Later calls do nothing. The listener runs on
     /// the putting thread (or on the flushing one with `SYNC_FLUSH`) and must be quick.
     pub fn on_arrival(&self, listener: Arc<OnArrival>) {
-        if self.inner.listener.set(listener).is_err() {
+        if self.engine.listener.set(listener).is_err() {
             tracing::warn!("a second arrival listener was ignored");
         }
     }
 
-    /// Sets who is told, every 10 ms, while [`Store::end_burst`] holds its thread up because the disk hangs: whoever waits
+    /// Sets who is told, every 10 ms, while [`Store::commit_batch`] holds its thread up because the disk hangs: whoever waits
     /// behind that thread can be helped then. Once; later calls do nothing.
-    pub fn on_held_up(&self, tell: Arc<OnHeldUp>) {
-        if self.inner.held_up.set(tell).is_err() {
+    pub fn on_slow_flush(&self, callback: Arc<OnSlowFlush>) {
+        if self.engine.on_slow_flush.set(callback).is_err() {
             tracing::warn!("a second listener for a disk that hangs was ignored");
         }
     }
 
     /// Stores one message: it is in the page cache when this returns.
     pub fn put(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
-        self.inner.put(message)
+        self.engine.put(message)
     }
 
     /// As [`Store::put`], for a message that this store has taken before and puts into another queue: the size was
     /// allowed then, so today's `maxMessageSize` does not count.
     pub fn put_accepted(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
-        self.inner.put_accepted(message)
+        self.engine.put_accepted(message)
     }
 
     /// Stores a batch as consecutive records of one file.
     pub fn put_batch(&self, batch: &Batch<'_>) -> Result<Stored, StoreError> {
-        self.inner.put_batch(batch)
+        self.engine.put_batch(batch)
     }
 
-    /// As [`Store::put`], as a part of a burst: several calls of one thread that end with [`Store::end_burst`] on it. All
+    /// As [`Store::put`], as a part of a burst: several calls of one thread that end with [`Store::commit_batch`] on it. All
     /// of them go into the log in one write there, or before once they are many bytes, and are told of in their order.
-    pub fn put_in_burst(&self, message: &Message<'_>, done: Box<dyn OnStored>) {
-        burst::put(&self.inner, done, |scratch| self.inner.lay_out(scratch, message));
+    pub fn stage(&self, message: &Message<'_>, done: Box<dyn OnStored>) {
+        append_batch::stage(&self.engine, done, |append_buffer| {
+            self.engine.encode(append_buffer, message)
+        });
     }
 
     /// As [`Store::put_batch`], as a part of a burst.
-    pub fn put_batch_in_burst(&self, batch: &Batch<'_>, done: Box<dyn OnStored>) {
-        burst::put(&self.inner, done, |scratch| {
-            self.inner.lay_out_batch(scratch, batch)
+    pub fn stage_batch(&self, batch: &Batch<'_>, done: Box<dyn OnStored>) {
+        append_batch::stage(&self.engine, done, |append_buffer| {
+            self.engine.encode_batch(append_buffer, batch)
         });
     }
 
     /// Ends a burst: writes what its puts brought. Where somebody waits for the disk, no fsync is under way and fsyncs are
     /// quick, this thread does the fsync for all who wait, and answers them before it returns; otherwise it is left to who
     /// does that now or to the thread of the store, as it is when nobody waits.
-    pub fn end_burst(&self) {
-        burst::write(&self.inner);
-        self.inner.end_burst();
+    pub fn commit_batch(&self) {
+        append_batch::commit_staged(&self.engine);
+        self.engine.commit_batch();
     }
 
     /// Calls back when everything in front of `position` is durable, with the error of the fsync or a timeout else. The call
     /// comes from another thread, or from this one when nothing is left to do.
     pub fn when_durable(&self, position: i64, done: impl FnOnce(Result<(), StoreError>) + Send + 'static) {
-        self.inner.when_durable(position, Box::new(done));
+        self.engine.when_durable(position, Box::new(done));
     }
 
     /// Calls back when everything in front of `position` has reached a level: at once for [`Durability::Memory`], as
@@ -401,14 +403,14 @@ impl Store {
     /// Makes everything durable that was stored before the call, and returns when it is. What is written elsewhere and says how far messages were
     /// handled comes after this: a power loss must not keep it and take the messages.
     pub fn flush(&self) -> Result<(), StoreError> {
-        self.inner.check_open()?;
-        self.inner.log.failure.check()?;
-        self.inner.flush_round()
+        self.engine.check_open()?;
+        self.engine.log.failure.check()?;
+        self.engine.flush_round()
     }
 
     /// What everything in front of a position has reached.
     pub fn durability(&self, position: i64) -> Durability {
-        if position <= self.inner.log.flushed() {
+        if position <= self.engine.log.flushed() {
             Durability::Local
         } else {
             Durability::Memory
@@ -417,38 +419,38 @@ impl Store {
 
     /// Reads messages of a queue.
     pub fn get(&self, request: &Get<'_>) -> Result<Got, StoreError> {
-        self.inner.get(request)
+        self.engine.get(request)
     }
 
     /// The same, but only from memory: `None` where the disk is needed. Where [`Store::knows_cached`] is false it may
     /// wait all the same.
     pub fn get_cached(&self, request: &Get<'_>) -> Result<Option<Got>, StoreError> {
-        self.inner.get_cached(request)
+        self.engine.get_cached(request)
     }
 
     /// Whether the file system can say what of a file is in memory.
     pub fn knows_cached(&self) -> bool {
-        self.inner.fs.knows_cached()
+        self.engine.fs.knows_cached()
     }
 
     /// The record that begins at a position, if one does.
     pub fn record_at(&self, physical_offset: i64) -> Result<Option<Bytes>, StoreError> {
-        self.inner.record_at(physical_offset)
+        self.engine.record_at(physical_offset)
     }
 
     /// As [`Store::record_at`], but only what readers may see: with `SYNC_FLUSH` nothing that is not durable.
     pub fn readable_at(&self, physical_offset: i64) -> Result<Option<Bytes>, StoreError> {
-        self.inner.readable_at(physical_offset)
+        self.engine.readable_at(physical_offset)
     }
 
     /// The records at these positions, in this order, with their sizes as they are; `None` when one of them is not there.
     pub fn records_at(&self, places: &[(i64, i32)]) -> Result<Option<Bytes>, StoreError> {
-        self.inner.records_at(places)
+        self.engine.records_at(places)
     }
 
     /// Index of the oldest message of a queue; 0 when there is no such queue.
     pub fn min_offset(&self, topic: &str, queue_id: i32) -> i64 {
-        self.inner
+        self.engine
             .queues
             .get(topic, queue_id)
             .map_or(0, |queue| queue.min())
@@ -456,7 +458,7 @@ impl Store {
 
     /// Index behind the newest readable message of a queue; 0 when there is no such queue.
     pub fn max_offset(&self, topic: &str, queue_id: i32) -> i64 {
-        self.inner
+        self.engine
             .queues
             .get(topic, queue_id)
             .map_or(0, |queue| queue.end())
@@ -470,7 +472,8 @@ impl Store {
         timestamp_ms: i64,
         boundary: Boundary,
     ) -> Result<i64, StoreError> {
-        self.inner.offset_by_time(topic, queue_id, timestamp_ms, boundary)
+        self.engine
+            .offset_by_time(topic, queue_id, timestamp_ms, boundary)
     }
 
     /// When the message at an index was stored, ms.
@@ -480,44 +483,44 @@ impl Store {
         queue_id: i32,
         queue_offset: i64,
     ) -> Result<Option<i64>, StoreError> {
-        self.inner.store_time(topic, queue_id, queue_offset)
+        self.engine.store_time(topic, queue_id, queue_offset)
     }
 
     /// When the oldest message of a queue was stored, ms.
     pub fn earliest_time(&self, topic: &str, queue_id: i32) -> Result<Option<i64>, StoreError> {
-        self.inner
+        self.engine
             .store_time(topic, queue_id, self.min_offset(topic, queue_id))
     }
 
     /// Searches by key.
     pub fn query(&self, query: &KeyQuery<'_>) -> Result<Found, StoreError> {
-        self.inner.query(query)
+        self.engine.query(query)
     }
 
     /// Forgets a topic's queues and deletes their files, durably. Its records stay until their segments go, without a queue.
     pub fn delete_topic(&self, topic: &str) -> Result<(), StoreError> {
-        self.inner.delete_topic(topic)
+        self.engine.delete_topic(topic)
     }
 
     /// All topics that have queues, with the queues' ids, sorted.
     pub fn topics(&self) -> Vec<(String, Vec<i32>)> {
-        self.inner.queues.topics()
+        self.engine.queues.topics()
     }
 
     /// Deletes segments that are old enough now, whatever the hour. Says how many files went.
     pub fn delete_expired(&self) -> Result<u64, StoreError> {
-        self.inner.check_open()?;
-        self.inner.clean(true)
+        self.engine.check_open()?;
+        self.engine.clean(true)
     }
 
     /// The settings at the start; [`Store::live`] has the values of those that may have changed since.
     pub fn options(&self) -> &Options {
-        &self.inner.options
+        &self.engine.options
     }
 
     /// The values in force of the settings that may change.
     pub fn live(&self) -> &Live {
-        &self.inner.live
+        &self.engine.live
     }
 
     /// Applies those of these settings that are in [`Live`]; all others stay as they are. With a change from `ASYNC_FLUSH`
@@ -525,71 +528,71 @@ impl Store {
     pub fn reconfigure(&self, options: &Options) -> Result<(), StoreError> {
         options.validate()?;
         let _one_at_a_time = lock(&self.running);
-        self.inner.check_open()?;
-        let is_change = options.flush != self.inner.live.flush();
-        self.inner.reconfigure(options);
+        self.engine.check_open()?;
+        let is_change = options.flush != self.engine.live.flush();
+        self.engine.reconfigure(options);
         if is_change {
-            self.inner.flush_round()?;
+            self.engine.flush_round()?;
         }
-        self.inner.look_at_disk()
+        self.engine.look_at_disk()
     }
 
     /// Counters.
     pub fn stats(&self) -> Stats {
-        let inner = &self.inner;
+        let engine = &self.engine;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
-            messages_put: count(&inner.counts.messages),
-            bytes_put: count(&inner.counts.bytes),
-            writes: count(&inner.counts.writes),
-            flushes: inner.flushes.load(Ordering::Relaxed),
-            messages_got: inner.got_messages.load(Ordering::Relaxed),
-            bytes_got: inner.got_bytes.load(Ordering::Relaxed),
-            keys_indexed: inner.index.as_ref().map_or(0, KeyIndex::added),
-            files_deleted: inner.deleted_files.load(Ordering::Relaxed),
+            messages_put: count(&engine.counts.messages),
+            bytes_put: count(&engine.counts.bytes),
+            writes: count(&engine.counts.writes),
+            flushes: engine.flushes.load(Ordering::Relaxed),
+            messages_got: engine.got_messages.load(Ordering::Relaxed),
+            bytes_got: engine.got_bytes.load(Ordering::Relaxed),
+            keys_indexed: engine.index.as_ref().map_or(0, KeyIndex::added),
+            files_deleted: engine.deleted_files.load(Ordering::Relaxed),
         }
     }
 
     /// Descriptors that the store must find free, whoever else opens files and connections in this process: for what it
     /// keeps open but has not opened yet, and for what it opens for a moment.
     pub fn reserved_descriptors(&self) -> usize {
-        let kept = self.inner.queues.spare_handles() + self.inner.log.spare_handles();
+        let kept = self.engine.queues.spare_handles() + self.engine.log.spare_handles();
         Shares::of_process().others + kept
     }
 
     /// True when a write or an fsync has failed: nothing more is taken until a restart.
     pub fn has_failed(&self) -> bool {
-        self.inner.log.failure.is_set()
+        self.engine.log.failure.is_set()
     }
 
     /// True when the run before this one was ended by a kill of its process: everything that it had written is there, whether
     /// it was fsynced or not. False after a clean stop, a power loss, a failed fsync, and where nobody knows.
     pub fn was_killed(&self) -> bool {
-        self.inner.was_killed
+        self.engine.was_killed
     }
 
     /// The state of the store.
     pub fn health(&self) -> Health {
-        let inner = &self.inner;
-        let dispatch_behind_bytes = inner.behind();
-        let refused = inner
+        let engine = &self.engine;
+        let dispatch_behind_bytes = engine.behind();
+        let refused = engine
             .disk
-            .check(&inner.live, inner.log.directory())
-            .and_then(|()| inner.stall.check());
+            .check(&engine.live, engine.log.directory())
+            .and_then(|()| engine.stall.check());
         let refused = refused.err().map(|error| error.to_string());
         Health {
-            min_physical_offset: inner.log.start(),
-            max_physical_offset: inner.log.appended(),
-            flushed_offset: inner.log.flushed(),
+            min_physical_offset: engine.log.start(),
+            max_physical_offset: engine.log.appended(),
+            flushed_offset: engine.log.flushed(),
             dispatch_behind_bytes,
-            disk_ratio: inner.disk.ratio(),
-            disk_free_bytes: inner.disk.free(),
-            read_only: inner.log.failure.reason().or(refused),
-            has_failed: inner.log.failure.reason().is_some(),
-            durability: inner.live.flush().durability(),
-            queues: inner.queues.count(),
-            busy: inner.busy_counts(),
-            recovered_from_crash: inner.crashed,
+            disk_ratio: engine.disk.ratio(),
+            disk_free_bytes: engine.disk.free(),
+            read_only: engine.log.failure.reason().or(refused),
+            has_failed: engine.log.failure.reason().is_some(),
+            durability: engine.live.flush().durability(),
+            queues: engine.queues.count(),
+            busy: engine.busy_counts(),
+            recovered_from_crash: engine.crashed,
         }
     }
 
@@ -600,20 +603,20 @@ impl Store {
         let Some(guard) = running.lock.take() else {
             return Ok(());
         };
-        let inner = &self.inner;
+        let engine = &self.engine;
         {
-            let _no_put_is_under_way = lock(&inner.append);
-            inner.closed.store(true, Ordering::Release);
+            let _no_put_is_under_way = lock(&engine.append);
+            engine.closed.store(true, Ordering::Release);
         }
         let alarms = [
-            &inner.commit.alarm,
-            &inner.index_alarm,
-            &inner.house_alarm,
-            &inner.segment_alarm,
-            &inner.patience_alarm,
+            &engine.group_commit.wakeup,
+            &engine.index_wakeup,
+            &engine.maintenance_wakeup,
+            &engine.segment_wakeup,
+            &engine.timeout_wakeup,
         ];
-        for alarm in alarms {
-            alarm.stop();
+        for wakeup in alarms {
+            wakeup.stop();
         }
         for thread in running.threads.drain(..) {
             if thread.join().is_err() {
@@ -621,29 +624,29 @@ impl Store {
             }
         }
         let result = self.finish();
-        inner.commit.waiters.fail(&StoreError::Closed);
+        engine.group_commit.waiters.fail(&StoreError::Closed);
         drop(guard);
         result
     }
 
     fn finish(&self) -> Result<(), StoreError> {
-        let inner = &self.inner;
-        inner.flush_round()?;
-        inner.log.failure.check()?;
-        inner.catch_up_at_close()?;
-        inner.index_round()?;
-        if let Some(index) = &inner.index
+        let engine = &self.engine;
+        engine.flush_round()?;
+        engine.log.failure.check()?;
+        engine.catch_up_at_close()?;
+        engine.index_round()?;
+        if let Some(index) = &engine.index
             && let Some(durable_ms) = index.sync()?
         {
-            inner.checkpoint.update(|times| times.index_ms = durable_ms);
+            engine.checkpoint.update(|times| times.index_ms = durable_ms);
         }
-        inner.sync_queues(true)?;
-        if inner.queues_damaged.load(Ordering::Acquire) {
+        engine.sync_queues(true)?;
+        if engine.queues_damaged.load(Ordering::Acquire) {
             // Not a clean stop: the next start is told that no queue is durable.
-            inner.checkpoint.update(Times::distrust_queues);
-            return inner.checkpoint.save();
+            engine.checkpoint.update(Times::distrust_queues);
+            return engine.checkpoint.save();
         }
-        mark_closed(inner.fs.as_ref(), &inner.options.root)
+        mark_closed(engine.fs.as_ref(), &engine.options.root)
     }
 }
 

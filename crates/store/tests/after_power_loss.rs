@@ -9,7 +9,7 @@
 mod common;
 
 use common::{bodies, content, get, message, open, props, put, real, small};
-use pyrmq_store::{Chore, Fs, Options, Store, StoreError};
+use pyrmq_store::{Fs, MaintenanceTask, Options, Store, StoreError};
 use pyrmq_testkit::sim::{Loss, Session};
 use pyrmq_testkit::{SimDisk, TempDir};
 use std::fs;
@@ -46,12 +46,12 @@ fn rolled(disk: &SimDisk) -> (Session, Arc<Store>) {
     while store.health().max_physical_offset < 7900 {
         put(&store, "T", 0, &[b'a'; 100]);
     }
-    store.run(Chore::PrepareSegment).unwrap();
+    store.run(MaintenanceTask::PrepareSegment).unwrap();
     // Room for the blank record.
     disk.set_room(Some(8));
     store.put(&message("T", 0, &[b'b'; 400], "")).unwrap_err();
     disk.set_room(None);
-    store.run(Chore::Flush).unwrap();
+    store.run(MaintenanceTask::Flush).unwrap();
     (session, store)
 }
 
@@ -112,8 +112,8 @@ fn a_clock_that_fell_before_a_write_that_failed_makes_nothing_look_durable() {
     disk.set_room(Some(300));
     store.put(&message("T", 0, &[b'b'; 400], "")).unwrap_err();
     disk.set_room(None);
-    store.run(Chore::Flush).unwrap();
-    store.run(Chore::SaveCheckpoint).unwrap();
+    store.run(MaintenanceTask::Flush).unwrap();
+    store.run(MaintenanceTask::SaveCheckpoint).unwrap();
     assert_eq!(durable_ms(&session), fallen_ms);
     // Sees that there is space again.
     store.delete_expired().unwrap();
@@ -129,8 +129,8 @@ fn killed(queue_file_bytes: u64) -> TempDir {
     for _ in 0..=per_file {
         put(&store, "T", 0, b"body");
     }
-    for chore in [Chore::Flush, Chore::WriteQueues] {
-        store.run(chore).unwrap();
+    for task in [MaintenanceTask::Flush, MaintenanceTask::WriteQueues] {
+        store.run(task).unwrap();
     }
     TempDir::copy_of(dir.path()).unwrap()
 }
@@ -229,13 +229,13 @@ fn written_without_a_mark(apart_ms: i64) -> usize {
         while store.health().max_physical_offset < segment * 8192 - 1200 {
             put(&store, "T", 0, &[b'a'; 1000]);
         }
-        for chore in [
-            Chore::Flush,
-            Chore::SyncQueues,
-            Chore::SaveCheckpoint,
-            Chore::PrepareSegment,
+        for task in [
+            MaintenanceTask::Flush,
+            MaintenanceTask::SyncQueues,
+            MaintenanceTask::SaveCheckpoint,
+            MaintenanceTask::PrepareSegment,
         ] {
-            store.run(chore).unwrap();
+            store.run(task).unwrap();
         }
         disk.set_now(disk.now() + apart_ms);
     }

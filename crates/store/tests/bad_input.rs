@@ -13,7 +13,7 @@ mod common;
 
 use common::{bodies, content, eventually, get, message, open, props, put, real, small};
 use pyrmq_remoting::message::properties;
-use pyrmq_store::{Chore, GetStatus, Options, Store, StoreError};
+use pyrmq_store::{GetStatus, MaintenanceTask, Options, Store, StoreError};
 use pyrmq_testkit::{SimDisk, TempDir};
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -433,8 +433,8 @@ fn a_hundred_thousand_queues_of_one_message_each() {
             );
         }
     }
-    store.run(Chore::Flush).unwrap();
-    store.run(Chore::SyncQueues).unwrap();
+    store.run(MaintenanceTask::Flush).unwrap();
+    store.run(MaintenanceTask::SyncQueues).unwrap();
     session.kill();
     let check = |store: &Store| {
         assert_eq!(store.health().queues, 100_000);

@@ -11,7 +11,7 @@ mod common;
 use common::{message, props, small, try_get};
 use pyrmq_remoting::message::record::records;
 use pyrmq_store::fs::{File, Fs};
-use pyrmq_store::{Chore, GetStatus, KeyKind, KeyQuery, Options, Store, StoreError};
+use pyrmq_store::{GetStatus, KeyKind, KeyQuery, MaintenanceTask, Options, Store, StoreError};
 use pyrmq_testkit::sim::Loss;
 use pyrmq_testkit::{Random, SimDisk};
 use std::path::{Path, PathBuf};
@@ -49,18 +49,18 @@ fn filled(clean: bool) -> SimDisk {
         disk.set_now(disk.now() + 100);
         if number == MESSAGES / 2 {
             // Up to here log and queues are durable, further on the log alone.
-            store.run(Chore::Flush).unwrap();
-            store.run(Chore::SyncQueues).unwrap();
+            store.run(MaintenanceTask::Flush).unwrap();
+            store.run(MaintenanceTask::SyncQueues).unwrap();
         }
     }
-    for chore in [
-        Chore::Flush,
-        Chore::Index,
-        Chore::WriteIndex,
-        Chore::WriteQueues,
-        Chore::SaveCheckpoint,
+    for task in [
+        MaintenanceTask::Flush,
+        MaintenanceTask::Index,
+        MaintenanceTask::WriteIndex,
+        MaintenanceTask::WriteQueues,
+        MaintenanceTask::SaveCheckpoint,
     ] {
-        store.run(chore).unwrap();
+        store.run(task).unwrap();
     }
     if clean {
         store.close().unwrap();

@@ -53,7 +53,7 @@ fn configured_levels_count_for_puts_and_for_recovery() {
         let stored = store.put(&message(TOPIC, 0, b"x", &properties)).unwrap();
         expected.push(delay_ms.map_or(97, |delay_ms| stored.store_timestamp_ms + delay_ms));
     }
-    store.run(pyrmq_store::Chore::WriteQueues).unwrap();
+    store.run(pyrmq_store::MaintenanceTask::WriteQueues).unwrap();
     let crash = TempDir::copy_of(dir.path()).unwrap();
     store.close().unwrap();
     drop(store);

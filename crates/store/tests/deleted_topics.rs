@@ -12,7 +12,7 @@
 mod common;
 
 use common::{bodies, eventually, get, message, open, put, real, small};
-use pyrmq_store::{Chore, GetStatus, Options, Store};
+use pyrmq_store::{GetStatus, MaintenanceTask, Options, Store};
 use pyrmq_testkit::sim::Loss;
 use pyrmq_testkit::{SimDisk, TempDir};
 use std::fs;
@@ -147,8 +147,8 @@ fn records_behind_a_log_that_lost_its_end_are_new() {
     };
     let (session, store) = opened(&disk);
     put(&store, "T", 0, b"durable");
-    store.run(Chore::Flush).unwrap();
-    store.run(Chore::SyncQueues).unwrap();
+    store.run(MaintenanceTask::Flush).unwrap();
+    store.run(MaintenanceTask::SyncQueues).unwrap();
     for _ in 0..40 {
         put(&store, "T", 0, b"in memory only");
     }
@@ -162,7 +162,7 @@ fn records_behind_a_log_that_lost_its_end_are_new() {
     for number in 0..5 {
         assert_eq!(put(&store, "T", 0, b"new").queue_offset, number);
     }
-    store.run(Chore::Flush).unwrap();
+    store.run(MaintenanceTask::Flush).unwrap();
     session.kill();
     let (_, store) = opened(&after);
     assert_eq!(bodies(&store, "T", 0), vec![b"new"; 5]);

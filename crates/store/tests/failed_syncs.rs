@@ -8,7 +8,7 @@
 mod common;
 
 use common::{bodies, message, props, put, real, small};
-use pyrmq_store::{Chore, KeyKind, KeyQuery, Options, Store, StoreError};
+use pyrmq_store::{KeyKind, KeyQuery, MaintenanceTask, Options, Store, StoreError};
 use pyrmq_testkit::disk::{Fault, FaultyDisk, Operation};
 use pyrmq_testkit::{SimDisk, TempDir};
 use std::io::ErrorKind;
@@ -44,8 +44,8 @@ fn check_given_up(store: &Store, disk: &FaultyDisk, root: &Path) {
     assert!(store.has_failed());
     let refused = |done: Result<(), StoreError>| matches!(done, Err(StoreError::ReadOnly { .. }));
     assert!(refused(store.put(&message("T", 0, b"later", "")).map(drop)));
-    assert!(refused(store.run(Chore::SyncQueues)));
-    assert!(refused(store.run(Chore::SaveCheckpoint)));
+    assert!(refused(store.run(MaintenanceTask::SyncQueues)));
+    assert!(refused(store.run(MaintenanceTask::SaveCheckpoint)));
     assert!(refused(store.delete_expired().map(drop)));
     assert!(refused(store.delete_topic("T")));
     store.close().unwrap_err();
@@ -81,7 +81,7 @@ fn given_up_when(
 
 #[test]
 fn a_failed_fsync_of_a_queue_file_turns_the_store_read_only() {
-    let sync = |store: &Store| store.run(Chore::SyncQueues);
+    let sync = |store: &Store| store.run(MaintenanceTask::SyncQueues);
     let put_one = |store: &Store| drop(put(store, "T", 0, b"x"));
     given_up_when((Operation::Sync, "consumequeue"), put_one, sync);
     given_up_when((Operation::SyncDirectory, "consumequeue"), put_one, sync);
@@ -89,7 +89,7 @@ fn a_failed_fsync_of_a_queue_file_turns_the_store_read_only() {
 
 #[test]
 fn a_failed_fsync_of_a_note_of_the_queues_turns_the_store_read_only() {
-    let sync = |store: &Store| store.run(Chore::SyncQueues);
+    let sync = |store: &Store| store.run(MaintenanceTask::SyncQueues);
     let put_one = |store: &Store| drop(put(store, "T", 0, b"x"));
     given_up_when((Operation::Sync, "queueEnds"), put_one, sync);
     given_up_when((Operation::Sync, "checkpoint"), put_one, sync);
@@ -104,7 +104,7 @@ fn a_failed_fsync_of_the_queues_file_system_turns_the_store_read_only() {
     };
     // It is the file system of `consumequeue`, wherever that is.
     given_up_when((Operation::SyncAll, "/consumequeue"), many, |store| {
-        store.run(Chore::SyncQueues)
+        store.run(MaintenanceTask::SyncQueues)
     });
 }
 
@@ -113,13 +113,13 @@ fn a_failed_fsync_of_an_index_file_that_is_full_turns_the_store_read_only() {
     given_up_when(
         (Operation::Sync, "/index/"),
         |store| fill(store, "T", 1100, 10),
-        |store| store.run(Chore::Index),
+        |store| store.run(MaintenanceTask::Index),
     );
     // So it does where a query has to fill the index first.
     given_up_when(
         (Operation::Sync, "/index/"),
         |store| {
-            store.run(Chore::Index).unwrap();
+            store.run(MaintenanceTask::Index).unwrap();
             fill(store, "T", 1100, 10);
         },
         |store| {
@@ -148,7 +148,7 @@ fn a_failed_fsync_inside_retention_turns_the_store_read_only() {
             let disk = FaultyDisk::default();
             let store = open(&disk, short_lived(dir.path()));
             fill(&store, "T", 20, 10_000);
-            store.run(Chore::Flush).unwrap();
+            store.run(MaintenanceTask::Flush).unwrap();
             disk.fail(operation, path, 0, Fault::Error(kind));
             store.delete_expired().unwrap_err();
             check_given_up(&store, &disk, dir.path());
@@ -164,7 +164,7 @@ fn a_failed_fsync_inside_a_deletion_of_a_topic_turns_the_store_read_only() {
     let prepare = |store: &Store| {
         put(store, "T", 0, b"x");
         put(store, "other", 0, b"x");
-        store.run(Chore::SyncQueues).unwrap();
+        store.run(MaintenanceTask::SyncQueues).unwrap();
     };
     given_up_when((Operation::SyncDirectory, "consumequeue"), prepare, delete);
     given_up_when((Operation::Sync, "deletedTopics"), prepare, delete);
@@ -191,12 +191,12 @@ fn an_entry_whose_fsync_failed_is_written_again_by_the_next_start() {
     let disk = FaultyDisk::default();
     let store = open(&disk, small(dir.path()));
     put(&store, "T", 0, b"durable");
-    store.run(Chore::Flush).unwrap();
-    store.run(Chore::SyncQueues).unwrap();
+    store.run(MaintenanceTask::Flush).unwrap();
+    store.run(MaintenanceTask::SyncQueues).unwrap();
     put(&store, "T", 0, b"doubtful");
-    store.run(Chore::Flush).unwrap();
+    store.run(MaintenanceTask::Flush).unwrap();
     disk.fail(Operation::Sync, "consumequeue", 0, Fault::Error(ErrorKind::Other));
-    store.run(Chore::SyncQueues).unwrap_err();
+    store.run(MaintenanceTask::SyncQueues).unwrap_err();
     drop(store);
     // The file says what it should, but the system may hold the page for clean: it must be written again.
     disk.heal();
@@ -211,6 +211,6 @@ fn an_entry_whose_fsync_failed_is_written_again_by_the_next_start() {
     disk.heal();
     let store = open(&disk, small(dir.path()));
     assert_eq!(bodies(&store, "T", 0), [&b"durable"[..], b"doubtful"]);
-    store.run(Chore::Flush).unwrap();
+    store.run(MaintenanceTask::Flush).unwrap();
     store.close().unwrap();
 }

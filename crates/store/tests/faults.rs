@@ -9,7 +9,7 @@ mod common;
 
 use common::{bodies, eventually, message, open, put, real, small};
 use pyrmq_store::fs::Space;
-use pyrmq_store::{Chore, Durability, FlushDiskType, Store, StoreError};
+use pyrmq_store::{Durability, FlushDiskType, MaintenanceTask, Store, StoreError};
 use pyrmq_testkit::TempDir;
 use pyrmq_testkit::disk::{Fault, FaultyDisk, Operation};
 use std::io::ErrorKind;
@@ -156,7 +156,7 @@ fn nobody_is_told_that_is_durable_what_he_cannot_read_yet() {
         };
         store.when_durable(end, done);
     }));
-    store.run(Chore::Flush).unwrap();
+    store.run(MaintenanceTask::Flush).unwrap();
     assert_eq!(*readable.lock().unwrap(), [2, 2]);
 }
 
@@ -343,7 +343,7 @@ fn the_next_segment_is_there_before_the_roll() {
     drop(store);
     for _ in 0..3 {
         let store = Store::open_without_threads(small(dir.path()), Arc::new(FaultyDisk::default())).unwrap();
-        store.run(Chore::PrepareSegment).unwrap();
+        store.run(MaintenanceTask::PrepareSegment).unwrap();
         store.close().unwrap();
     }
     assert_eq!(segments(), 2, "one that waits is enough");

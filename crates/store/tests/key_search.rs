@@ -10,7 +10,7 @@
 mod common;
 
 use common::{eventually, message, open, props, real, small};
-use pyrmq_store::{Chore, FlushDiskType, Found, KeyKind, KeyQuery, Message, Options, Store};
+use pyrmq_store::{FlushDiskType, Found, KeyKind, KeyQuery, MaintenanceTask, Message, Options, Store};
 use pyrmq_testkit::{FaultyDisk, SimDisk, TempDir};
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -70,7 +70,7 @@ fn what_is_newer_than_the_search_costs_few_reads_however_many_messages_have_the_
     for _ in 0..20 {
         put_with(&store, "hot", MANY);
     }
-    store.run(Chore::Index).unwrap();
+    store.run(MaintenanceTask::Index).unwrap();
     let (before, _, _) = disk.counts();
     let found = find(&store, "hot", NOW_MS + 1000);
     let (after, _, _) = disk.counts();
@@ -88,7 +88,7 @@ fn a_search_ends_after_so_many_entries_and_says_that_it_is_not_complete() {
     for _ in 0..20 {
         put_with(&store, "oth", MANY);
     }
-    store.run(Chore::Index).unwrap();
+    store.run(MaintenanceTask::Index).unwrap();
     let (before, _, _) = disk.counts();
     let found = find(&store, "cold", i64::MAX);
     let (after, _, _) = disk.counts();
@@ -113,8 +113,8 @@ fn goes_on(work: impl FnOnce() + Send + 'static) {
 fn a_search_that_waits_for_the_disk_holds_up_neither_senders_nor_the_index() {
     let (_sim, disk, store) = on_held_disk(200);
     put_with(&store, "hot", MANY);
-    store.run(Chore::Index).unwrap();
-    store.run(Chore::WriteIndex).unwrap();
+    store.run(MaintenanceTask::Index).unwrap();
+    store.run(MaintenanceTask::WriteIndex).unwrap();
     let _end = EndOfHang(disk.clone());
     disk.hang_reads(true);
     let (before, _, _) = disk.counts();
@@ -124,7 +124,7 @@ fn a_search_that_waits_for_the_disk_holds_up_neither_senders_nor_the_index() {
     let putting = Arc::clone(&store);
     goes_on(move || {
         put_with(&putting, "hot", 10);
-        putting.run(Chore::Index).unwrap();
+        putting.run(MaintenanceTask::Index).unwrap();
     });
     disk.hang_reads(false);
     assert_eq!(search.join().unwrap(), 1);
@@ -151,14 +151,14 @@ fn an_index_file_that_is_fsynced_holds_up_neither_senders_nor_searches_of_what_i
     let store = Store::open_without_threads(options, Arc::new(disk.clone())).unwrap();
     // The first file is there.
     put_with(&store, "k", 1);
-    store.run(Chore::Index).unwrap();
+    store.run(MaintenanceTask::Index).unwrap();
     let _end = EndOfHang(disk.clone());
     disk.hang(true);
     for _ in 0..3 {
         put_with(&store, "k", MANY);
     }
     let indexing = Arc::clone(&store);
-    let index = thread::spawn(move || indexing.run(Chore::Index).unwrap());
+    let index = thread::spawn(move || indexing.run(MaintenanceTask::Index).unwrap());
     // The first file is full, and waits for its fsync.
     let is_full = |path: &Path| {
         let bytes = fs::read(path).unwrap_or_default();
@@ -177,7 +177,7 @@ fn an_index_file_that_is_fsynced_holds_up_neither_senders_nor_searches_of_what_i
     });
     disk.hang(false);
     index.join().unwrap();
-    store.run(Chore::Index).unwrap();
+    store.run(MaintenanceTask::Index).unwrap();
     assert!(find(&store, "k", i64::MAX).count > 0);
     store.close().unwrap();
 }
@@ -217,7 +217,7 @@ fn an_index_that_is_made_again_goes_on_behind_damage() {
         .unwrap();
     file.write_all_at(&[0; 8], damaged % 65536).unwrap();
     let store = Store::open_without_threads(small(dir.path()), real()).unwrap();
-    store.run(Chore::Index).unwrap();
+    store.run(MaintenanceTask::Index).unwrap();
     let found = |number: usize| find(&store, &format!("key{number}"), i64::MAX).count;
     assert_eq!((found(199), found(200), found(201), found(599)), (1, 0, 1, 1));
 }
@@ -235,7 +235,7 @@ fn an_index_that_is_made_again_goes_on_where_retention_was_faster() {
     disk.hang_reads(true);
     let (before, _, _) = disk.counts();
     let indexing = Arc::clone(&store);
-    let index = thread::spawn(move || indexing.run(Chore::Index).unwrap());
+    let index = thread::spawn(move || indexing.run(MaintenanceTask::Index).unwrap());
     eventually(|| disk.counts().0 > before);
     let cleaning = Arc::clone(&store);
     let clean = thread::spawn(move || cleaning.delete_expired().unwrap());
@@ -254,7 +254,7 @@ fn with_sync_flush_neither_a_key_nor_an_id_shows_what_is_not_durable() {
     options.flush = FlushDiskType::Sync;
     let store = Store::open_without_threads(options.clone(), real()).unwrap();
     let position = put_with(&store, "k", 1);
-    store.run(Chore::Index).unwrap();
+    store.run(MaintenanceTask::Index).unwrap();
     assert_eq!(find(&store, "k", i64::MAX).count, 0);
     assert!(store.readable_at(position).unwrap().is_none());
     store.flush().unwrap();

@@ -11,12 +11,12 @@
     reason = "a test that cannot go on says so; the files have more than is used here"
 )]
 
-#[path = "../src/alarm.rs"]
-mod alarm;
-#[path = "../src/commit.rs"]
-mod commit;
-#[path = "../src/flush_turn.rs"]
-mod flush_turn;
+#[path = "../src/flush_leader.rs"]
+mod flush_leader;
+#[path = "../src/waiters.rs"]
+mod waiters;
+#[path = "../src/wakeup.rs"]
+mod wakeup;
 
 mod sync {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence};
@@ -45,11 +45,11 @@ mod sync {
     }
 }
 
-use commit::{Commit, Done, Log};
 use loom::thread;
 use std::sync::Arc;
 use std::time::Duration;
 use sync::{AtomicBool, AtomicI64, Condvar, Mutex, Ordering, lock};
+use waiters::{BoxedCallback, GroupCommit, Log};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Refused {
@@ -60,12 +60,12 @@ enum Refused {
 
 /// A log whose disk may fail, with the order of things that the store keeps: a failure is kept before anyone is told.
 struct Disk {
-    commit: Commit<Refused>,
+    group_commit: GroupCommit<Refused>,
     /// What was written; behind a lock, as the store's append lock.
     written: Mutex<i64>,
     appended: AtomicI64,
     durable: AtomicI64,
-    served: AtomicI64,
+    readable: AtomicI64,
     fails: bool,
     failed: AtomicBool,
     closed: AtomicBool,
@@ -78,8 +78,8 @@ impl Log for Disk {
         self.appended.load(Ordering::Acquire)
     }
 
-    fn served(&self) -> i64 {
-        self.served.load(Ordering::Acquire)
+    fn readable(&self) -> i64 {
+        self.readable.load(Ordering::Acquire)
     }
 
     fn check(&self) -> Result<(), Refused> {
@@ -98,7 +98,7 @@ impl Log for Disk {
 
     fn sync(&self) -> Result<Option<Duration>, Refused> {
         let target = *lock(&self.written);
-        if target <= self.served() {
+        if target <= self.readable() {
             return Ok(None);
         }
         self.check()?;
@@ -107,7 +107,7 @@ impl Log for Disk {
             return Err(Refused::Failed);
         }
         self.durable.store(target, Ordering::Release);
-        self.served.store(target, Ordering::Release);
+        self.readable.store(target, Ordering::Release);
         Ok(Some(Duration::ZERO))
     }
 }
@@ -138,11 +138,11 @@ const ALWAYS: Duration = Duration::from_secs(3600);
 impl Disk {
     fn new(fails: bool) -> Arc<Self> {
         Arc::new(Self {
-            commit: Commit::default(),
+            group_commit: GroupCommit::default(),
             written: Mutex::new(0),
             appended: AtomicI64::new(0),
             durable: AtomicI64::new(0),
-            served: AtomicI64::new(0),
+            readable: AtomicI64::new(0),
             fails,
             failed: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -150,7 +150,7 @@ impl Disk {
     }
 
     /// Writes one more byte; what waits for it to be durable.
-    fn write(self: &Arc<Self>, answers: &Arc<Answers>) -> (i64, Done<Refused>) {
+    fn write(self: &Arc<Self>, answers: &Arc<Answers>) -> (i64, BoxedCallback<Refused>) {
         let position = {
             let mut written = lock(&self.written);
             *written += 1;
@@ -171,25 +171,25 @@ impl Disk {
 
     fn send(self: &Arc<Self>, answers: &Arc<Answers>) {
         let (position, done) = self.write(answers);
-        self.commit.when_durable(self.as_ref(), position, done);
+        self.group_commit.when_durable(self.as_ref(), position, done);
     }
 
     /// Writes as one of a burst, and waits as `send` does.
     fn put(self: &Arc<Self>, answers: &Arc<Answers>) {
         let waiting = self.write(answers);
-        self.commit.when_durable_in_burst(self.as_ref(), [waiting]);
+        self.group_commit.when_durable_in_batch(self.as_ref(), [waiting]);
     }
 
-    fn end_burst(&self) {
-        self.commit.end_burst(self, ALWAYS, true);
+    fn commit_batch(&self) {
+        self.group_commit.commit_batch(self, ALWAYS, true);
     }
 
     /// The flush thread.
     fn flusher(self: &Arc<Self>) -> thread::JoinHandle<()> {
         let disk = Arc::clone(self);
         thread::spawn(move || {
-            while disk.commit.alarm.sleep(ALWAYS) {
-                if disk.commit.flush_round(disk.as_ref()).is_err() {
+            while disk.group_commit.wakeup.sleep(ALWAYS) {
+                if disk.group_commit.flush_round(disk.as_ref()).is_err() {
                     return;
                 }
             }
@@ -202,10 +202,10 @@ impl Disk {
             let _no_put_is_under_way = lock(&self.written);
             self.closed.store(true, Ordering::Release);
         }
-        self.commit.alarm.stop();
+        self.group_commit.wakeup.stop();
         flusher.join().unwrap();
-        drop(self.commit.flush_round(self));
-        self.commit.waiters.fail(&Refused::Closed);
+        drop(self.group_commit.flush_round(self));
+        self.group_commit.waiters.fail(&Refused::Closed);
     }
 }
 
@@ -234,7 +234,7 @@ fn two_senders_and_the_flush_thread() {
 }
 
 #[test]
-fn bursts_that_lead_and_bursts_that_come_late() {
+fn append_batches_that_lead_and_append_batches_that_come_late() {
     model(|| {
         let (disk, answers) = (Disk::new(false), Arc::new(Answers::default()));
         let flusher = disk.flusher();
@@ -242,11 +242,11 @@ fn bursts_that_lead_and_bursts_that_come_late() {
             let (disk, answers) = (Arc::clone(&disk), Arc::clone(&answers));
             thread::spawn(move || {
                 disk.put(&answers);
-                disk.end_burst();
+                disk.commit_batch();
             })
         };
         disk.put(&answers);
-        disk.end_burst();
+        disk.commit_batch();
         answers.wait(2);
         other.join().unwrap();
         disk.close(flusher);
@@ -264,7 +264,7 @@ fn a_failed_fsync_answers_all() {
             thread::spawn(move || disk.send(&answers))
         };
         disk.put(&answers);
-        disk.end_burst();
+        disk.commit_batch();
         answers.wait(2);
         other.join().unwrap();
         disk.close(flusher);
@@ -294,10 +294,14 @@ fn a_timeout_and_a_round_do_not_both_answer() {
         let (disk, answers) = (Disk::new(false), Arc::new(Answers::default()));
         let patience = {
             let disk = Arc::clone(&disk);
-            thread::spawn(move || disk.commit.waiters.expire(Duration::ZERO, |_| Refused::Late))
+            thread::spawn(move || {
+                disk.group_commit
+                    .waiters
+                    .expire(Duration::ZERO, |_| Refused::Late)
+            })
         };
         disk.put(&answers);
-        disk.end_burst();
+        disk.commit_batch();
         patience.join().unwrap();
         let told = answers.take();
         assert!(matches!(told[..], [Ok(()) | Err(Refused::Late)]), "{told:?}");

@@ -9,7 +9,7 @@
 mod common;
 
 use common::{bodies, put, real, small};
-use pyrmq_store::{Chore, Fs, Options, Store};
+use pyrmq_store::{Fs, MaintenanceTask, Options, Store};
 use pyrmq_testkit::sim::Loss;
 use pyrmq_testkit::{SimDisk, TempDir};
 use std::fs;
@@ -29,8 +29,12 @@ fn open(root: &Path) -> Arc<Store> {
 }
 
 fn sync(store: &Store) {
-    for chore in [Chore::Flush, Chore::SyncQueues, Chore::Flush] {
-        store.run(chore).unwrap();
+    for task in [
+        MaintenanceTask::Flush,
+        MaintenanceTask::SyncQueues,
+        MaintenanceTask::Flush,
+    ] {
+        store.run(task).unwrap();
     }
 }
 

@@ -9,7 +9,7 @@
 mod common;
 
 use common::{get, host, message, open, props, put, real, small};
-use pyrmq_store::{Batch, BatchItem, Chore, FlushDiskType, Fs, Options, Store, StoreError, Stored};
+use pyrmq_store::{Batch, BatchItem, FlushDiskType, Fs, MaintenanceTask, Options, Store, StoreError, Stored};
 use pyrmq_testkit::sim::{Loss, Session};
 use pyrmq_testkit::{Random, SimDisk, TempDir};
 use std::fs;
@@ -106,15 +106,15 @@ impl Run {
         for _ in 0..40 {
             match random.below(8) {
                 0 => {
-                    store.run(Chore::Flush).unwrap();
+                    store.run(MaintenanceTask::Flush).unwrap();
                     run.durable = run.put.len();
                 }
-                1 => store.run(Chore::SaveCheckpoint).unwrap(),
+                1 => store.run(MaintenanceTask::SaveCheckpoint).unwrap(),
                 2 => {
                     // Queues and the mark of the log.
-                    store.run(Chore::Flush).unwrap();
+                    store.run(MaintenanceTask::Flush).unwrap();
                     run.durable = run.put.len();
-                    store.run(Chore::SyncQueues).unwrap();
+                    store.run(MaintenanceTask::SyncQueues).unwrap();
                 }
                 3 if random.one_in(4) => {
                     before.kill();
@@ -144,7 +144,7 @@ fn what_looks_torn_survives_a_power_loss_with_all_its_bytes_or_is_not_there() {
         for (number, loss) in Loss::ALL.into_iter().cycle().take(12).enumerate() {
             let disk = run.disk.crash(run.disk.steps(), loss, seed * 100 + number as u64);
             let (session, store) = open_on(&disk);
-            store.run(Chore::Flush).unwrap();
+            store.run(MaintenanceTask::Flush).unwrap();
             let found = records(&store);
             let what = format!("seed {seed}, {loss:?}");
             assert!(
@@ -214,7 +214,7 @@ fn a_cut_after_a_power_loss_that_is_killed_itself_is_ended_by_the_next_start() {
             // Killed behind each step of the start.
             let killed = lost.crash(step, Loss::Nothing, seed);
             let (session, store) = open_on(&killed);
-            store.run(Chore::Flush).unwrap();
+            store.run(MaintenanceTask::Flush).unwrap();
             let found = records(&store);
             assert!(
                 run.put.starts_with(&found) && found.len() >= run.durable,

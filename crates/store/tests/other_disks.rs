@@ -9,7 +9,7 @@
 mod common;
 
 use common::{bodies, message, props, put, real, small};
-use pyrmq_store::{Chore, KeyKind, KeyQuery, Store};
+use pyrmq_store::{KeyKind, KeyQuery, MaintenanceTask, Store};
 use pyrmq_testkit::disk::{Fault, FaultyDisk, Operation};
 use pyrmq_testkit::{SimDisk, TempDir};
 use std::io::ErrorKind;
@@ -72,7 +72,7 @@ fn a_topic_s_queues_behind_a_link_are_found_and_fsynced() {
         0,
         Fault::Error(ErrorKind::Other),
     );
-    store.run(Chore::SyncQueues).unwrap_err();
+    store.run(MaintenanceTask::SyncQueues).unwrap_err();
     assert!(store.has_failed(), "its fsync failed, and nobody asked for it");
     disk.heal();
     drop(store);
@@ -98,16 +98,16 @@ fn an_index_without_space_catches_up_from_the_log() {
         disk.fail(operation, "/store/index", 0, Fault::Error(ErrorKind::StorageFull));
         for _ in 0..20 {
             send(20);
-            drop(store.run(Chore::Index));
-            drop(store.run(Chore::WriteIndex));
+            drop(store.run(MaintenanceTask::Index));
+            drop(store.run(MaintenanceTask::WriteIndex));
             // As the broker's thread does every second: the log's own file system has space.
-            store.run(Chore::Rest).unwrap();
+            store.run(MaintenanceTask::ReleaseIdle).unwrap();
             store.delete_expired().unwrap();
         }
         assert!(!store.has_failed());
         disk.heal();
         send(10);
-        store.run(Chore::Index).unwrap();
+        store.run(MaintenanceTask::Index).unwrap();
         for number in 0..sent {
             let found = store.query(&KeyQuery {
                 topic: "T",

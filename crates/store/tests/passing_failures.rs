@@ -9,7 +9,7 @@
 mod common;
 
 use common::{again, bodies, eventually, message, open, props, put, real, small};
-use pyrmq_store::{Chore, Options, Store, StoreError};
+use pyrmq_store::{MaintenanceTask, Options, Store, StoreError};
 use pyrmq_testkit::TempDir;
 use pyrmq_testkit::disk::{Fault, FaultyDisk, Operation};
 use std::io::ErrorKind;
@@ -57,22 +57,22 @@ fn a_lack_of_descriptors_or_memory_is_no_failed_disk() {
         if number != ENOMEM {
             disk.fail(Operation::SyncDirectory, "/store", 0, Fault::System(number));
         }
-        let error = store.run(Chore::WriteQueues).unwrap_err();
+        let error = store.run(MaintenanceTask::WriteQueues).unwrap_err();
         assert!(matches!(error, StoreError::Exhausted { .. }), "{error}");
         let error = store.put(&message("T", 0, b"refused", "")).unwrap_err();
         assert!(matches!(error, StoreError::Stalled { .. }), "{error}");
         assert!(error.to_string().contains("cannot create"), "{error}");
         assert_eq!(store.health().read_only, Some(error.to_string()));
-        for chore in [Chore::SyncQueues, Chore::Index] {
-            drop(store.run(chore));
+        for task in [MaintenanceTask::SyncQueues, MaintenanceTask::Index] {
+            drop(store.run(task));
         }
         assert!(!store.has_failed());
         assert_eq!(bodies(&store, "T", 0), [b"before"], "reading goes on");
         disk.heal();
-        store.run(Chore::WriteQueues).unwrap();
+        store.run(MaintenanceTask::WriteQueues).unwrap();
         put(&store, "T", 0, b"after");
         assert_eq!(store.health().read_only, None);
-        store.run(Chore::Index).unwrap();
+        store.run(MaintenanceTask::Index).unwrap();
         store.close().unwrap();
         drop(store);
         assert!(!dir.path().join("abort").exists());
@@ -91,12 +91,12 @@ fn queues_whose_fsync_could_not_begin_are_fsynced_later() {
             put(&store, "T", queue, b"x");
         }
         disk.fail(operation, "consumequeue", 0, Fault::System(EMFILE));
-        store.run(Chore::SyncQueues).unwrap_err();
+        store.run(MaintenanceTask::SyncQueues).unwrap_err();
         assert!(!store.has_failed());
         disk.heal();
         // Nothing was forgotten: the next round has the same to do, and meets what fails then.
         disk.fail(operation, "consumequeue", 0, Fault::Error(ErrorKind::Other));
-        store.run(Chore::SyncQueues).unwrap_err();
+        store.run(MaintenanceTask::SyncQueues).unwrap_err();
         assert!(store.has_failed());
     }
 }
@@ -129,15 +129,15 @@ fn queues_on_a_full_file_system_of_their_own_keep_sends_out_until_they_can_be_wr
     let store = without_threads(&disk, small(dir.path()));
     put(&store, "T", 0, b"before");
     disk.fail(Operation::Write, "consumequeue", 0, FULL);
-    store.run(Chore::WriteQueues).unwrap_err();
+    store.run(MaintenanceTask::WriteQueues).unwrap_err();
     for _ in 0..3 {
         // The log's file system has space, whenever it is looked at.
-        store.run(Chore::Clean).unwrap();
+        store.run(MaintenanceTask::Clean).unwrap();
         let error = store.put(&message("T", 0, b"refused", "")).unwrap_err();
         assert!(matches!(error, StoreError::Stalled { .. }), "{error}");
     }
     disk.heal();
-    store.run(Chore::WriteQueues).unwrap();
+    store.run(MaintenanceTask::WriteQueues).unwrap();
     put(&store, "T", 0, b"after");
     store.close().unwrap();
 }
@@ -149,21 +149,21 @@ fn retention_makes_space_on_a_full_disk() {
         let disk = FaultyDisk::default();
         let mut store = without_threads(&disk, short_lived(dir.path()));
         fill(&store, 20);
-        store.run(Chore::WriteQueues).unwrap();
+        store.run(MaintenanceTask::WriteQueues).unwrap();
         if is_noted {
-            store.run(Chore::Flush).unwrap();
-            store.run(Chore::SyncQueues).unwrap();
+            store.run(MaintenanceTask::Flush).unwrap();
+            store.run(MaintenanceTask::SyncQueues).unwrap();
         }
         let copy = TempDir::copy_of(dir.path()).unwrap();
         put(&store, "new", 0, b"its queue has no file");
-        store.run(Chore::Flush).unwrap();
+        store.run(MaintenanceTask::Flush).unwrap();
         for round in 0..2 {
             if round == 1 {
                 // The same after a crash.
                 disk.heal();
                 store = without_threads(&disk, short_lived(copy.path()));
                 put(&store, "new", 0, b"its queue has no file");
-                store.run(Chore::Flush).unwrap();
+                store.run(MaintenanceTask::Flush).unwrap();
             }
             disk.fail(Operation::Open, "consumequeue/new", 0, FULL);
             disk.fail(Operation::Open, "queueEnds", 0, FULL);
@@ -172,7 +172,7 @@ fn retention_makes_space_on_a_full_disk() {
             assert!(!store.has_failed());
         }
         disk.heal();
-        store.run(Chore::WriteQueues).unwrap();
+        store.run(MaintenanceTask::WriteQueues).unwrap();
         let left = bodies(&store, "T", 0).len();
         assert_eq!(bodies(&store, "new", 0).len(), 1);
         store.close().unwrap();
@@ -190,7 +190,7 @@ fn a_segment_that_cannot_be_deleted_keeps_those_behind_it() {
     let disk = FaultyDisk::default();
     let store = without_threads(&disk, short_lived(dir.path()));
     fill(&store, 30);
-    store.run(Chore::Flush).unwrap();
+    store.run(MaintenanceTask::Flush).unwrap();
     disk.fail(
         Operation::Remove,
         "commitlog/00000000000000000000",
@@ -254,7 +254,7 @@ fn a_topic_that_is_made_again_while_it_is_deleted_finds_its_directory() {
             for queue in 0..2000 {
                 put(&store, "T", queue % 400, b"x");
                 if queue % 3 == 0 {
-                    store.run(Chore::WriteQueues).unwrap();
+                    store.run(MaintenanceTask::WriteQueues).unwrap();
                 }
             }
         });
@@ -306,7 +306,7 @@ fn a_log_of_many_segments_is_read_and_written_with_few_descriptors() {
     for number in 0..100 {
         store.put(&message("T", 0, &body, &properties)).unwrap();
         if number % 10 == 9 {
-            store.run(Chore::Flush).unwrap();
+            store.run(MaintenanceTask::Flush).unwrap();
         }
     }
     for is_clean in [true, false] {
@@ -316,7 +316,7 @@ fn a_log_of_many_segments_is_read_and_written_with_few_descriptors() {
         if is_clean {
             store.close().unwrap();
         } else {
-            store.run(Chore::Flush).unwrap();
+            store.run(MaintenanceTask::Flush).unwrap();
         }
         drop(store);
         store = open_here();

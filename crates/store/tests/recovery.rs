@@ -14,7 +14,7 @@
 mod common;
 
 use common::{bodies, decoded, get, message, open, props, put, real, small};
-use pyrmq_store::{Chore, GetStatus, KeyKind, KeyQuery, Options, Store, StoreError};
+use pyrmq_store::{GetStatus, KeyKind, KeyQuery, MaintenanceTask, Options, Store, StoreError};
 use pyrmq_testkit::TempDir;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -114,8 +114,12 @@ fn crashed_when_durable(count: u32) -> TempDir {
     let dir = TempDir::new().unwrap();
     let store = open(small(dir.path()));
     fill(&store, 0, count);
-    for chore in [Chore::Flush, Chore::SyncQueues, Chore::SaveCheckpoint] {
-        store.run(chore).unwrap();
+    for task in [
+        MaintenanceTask::Flush,
+        MaintenanceTask::SyncQueues,
+        MaintenanceTask::SaveCheckpoint,
+    ] {
+        store.run(task).unwrap();
     }
     let copy = TempDir::copy_of(dir.path()).unwrap();
     assert!(copy.path().join("abort").exists());

@@ -10,7 +10,7 @@ mod common;
 
 use common::{bodies, decoded, get, message, props, put, small};
 use pyrmq_store::fs::Space;
-use pyrmq_store::{Boundary, Chore, GetStatus, KeyKind, KeyQuery, Options, Store};
+use pyrmq_store::{Boundary, GetStatus, KeyKind, KeyQuery, MaintenanceTask, Options, Store};
 use pyrmq_testkit::SimDisk;
 use pyrmq_testkit::sim::Session;
 use std::path::Path;
@@ -60,8 +60,12 @@ impl Site {
                 .put(&message("T", 0, body.as_bytes(), &properties))
                 .unwrap();
         }
-        for chore in [Chore::Flush, Chore::Index, Chore::SyncQueues] {
-            self.store.run(chore).unwrap();
+        for task in [
+            MaintenanceTask::Flush,
+            MaintenanceTask::Index,
+            MaintenanceTask::SyncQueues,
+        ] {
+            self.store.run(task).unwrap();
         }
     }
 
@@ -70,7 +74,7 @@ impl Site {
     }
 
     fn clean(&self) -> i64 {
-        self.store.run(Chore::Clean).unwrap();
+        self.store.run(MaintenanceTask::Clean).unwrap();
         self.store.health().min_physical_offset
     }
 
@@ -95,7 +99,7 @@ fn old_segments_go_at_their_hour_only() {
     assert_eq!(site.clean(), 0, "no hour is one for deletion");
     site.options.delete_when = (0..24).collect();
     site.kill_and_start();
-    site.store.run(Chore::Flush).unwrap();
+    site.store.run(MaintenanceTask::Flush).unwrap();
     assert_eq!(site.clean(), 2 * 65536, "the last segment stays");
 }
 
@@ -183,7 +187,7 @@ fn queues_index_and_readers_follow() {
         assert_eq!(bodies(store, "T", 0).len(), usize::try_from(max - min).unwrap());
         assert_eq!(store.offset_by_time("T", 0, 0, Boundary::Lower).unwrap(), min);
         assert!(store.earliest_time("T", 0).unwrap().unwrap() >= 1_800_000_000_000);
-        store.run(Chore::Index).unwrap();
+        store.run(MaintenanceTask::Index).unwrap();
         assert!(!site.finds(0) && site.finds(279));
         site.kill_and_start();
     }
@@ -215,7 +219,7 @@ fn a_queue_whose_messages_are_all_gone_goes_on_behind_them() {
 fn a_clock_that_goes_back_loses_no_queue_after_a_kill() {
     let mut site = Site::new(|_| ());
     site.fill(0);
-    site.store.run(Chore::SaveCheckpoint).unwrap();
+    site.store.run(MaintenanceTask::SaveCheckpoint).unwrap();
     site.after(-1);
     // A queue that is only in memory, in a segment older than the newest one, written with times from before the checkpoint.
     put(&site.store, "Late", 0, b"late");

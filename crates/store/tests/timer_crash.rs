@@ -15,7 +15,7 @@ use pyrmq_remoting::message::java_hash;
 use pyrmq_remoting::message::record::records;
 use pyrmq_remoting::names::TIMER_TOPIC;
 use pyrmq_store::{
-    Chore, Durability, Fs, Get, Options, Store, StoreError, TIMER_QUEUE, TagFilter, TimerProgress,
+    Durability, Fs, Get, MaintenanceTask, Options, Store, StoreError, TIMER_QUEUE, TagFilter, TimerProgress,
     TimerStore, TimerUnit,
 };
 use pyrmq_testkit::sim::{Loss, Session, Swallow};
@@ -203,7 +203,7 @@ fn work(seed: u64, swallow: Option<Swallow>) -> (SimDisk, Vec<Sent>) {
                 site.deliver();
             }
             8 | 9 => {
-                site.store.run(Chore::Flush).unwrap();
+                site.store.run(MaintenanceTask::Flush).unwrap();
                 for one in &mut sent {
                     if one.durable_at.is_none() && site.store.durability(one.end) == Durability::Local {
                         one.durable_at = Some(disk.steps());
@@ -212,8 +212,12 @@ fn work(seed: u64, swallow: Option<Swallow>) -> (SimDisk, Vec<Sent>) {
             }
             10 => site.save(),
             _ => {
-                for chore in [Chore::WriteQueues, Chore::SyncQueues, Chore::SaveCheckpoint] {
-                    site.store.run(chore).unwrap();
+                for task in [
+                    MaintenanceTask::WriteQueues,
+                    MaintenanceTask::SyncQueues,
+                    MaintenanceTask::SaveCheckpoint,
+                ] {
+                    site.store.run(task).unwrap();
                 }
             }
         }
@@ -318,7 +322,7 @@ fn without_a_crash_each_is_delivered_once() {
             }
         }
         // As the broker does at a stop.
-        site.store.run(Chore::Flush).unwrap();
+        site.store.run(MaintenanceTask::Flush).unwrap();
         let progress = site.timers.progress();
         site.timers.save(&progress).unwrap();
         site.store.close().unwrap();

@@ -41,7 +41,7 @@ pub(crate) fn info(state: &State) -> Vec<(String, String)> {
         rows.add(&format!("{pool}ThreadPoolQueueCapacity"), &capacity);
         rows.add(&format!("{pool}ThreadPoolQueueHeadWaitTimeMills"), &0);
     }
-    brakes(state, &mut rows);
+    flow_control(state, &mut rows);
     rows.add("EndTransactionQueueSize", &0);
     rows.add("EndTransactionThreadPoolQueueCapacity", &100_000);
     let [late, unread, waiting] = state.timers.figures(&state.store);
@@ -133,7 +133,7 @@ fn counters(state: &State, rows: &mut Rows) {
 }
 
 /// What sends wait for, and how often that took too long. The last four keys are ours.
-fn brakes(state: &State, rows: &mut Rows) {
+fn flow_control(state: &State, rows: &mut Rows) {
     let busy = state.store.health().busy;
     rows.add("pageCacheLockTimeMills", &busy.held_now_ms);
     rows.add(

@@ -129,8 +129,8 @@ impl OnStored for Sent {
     }
 }
 
-impl store::Told<StoreError> for Sent {
-    fn told(self: Box<Self>, flushed: Result<(), StoreError>) {
+impl store::DurableCallback<StoreError> for Sent {
+    fn complete(self: Box<Self>, flushed: Result<(), StoreError>) {
         let reached = flushed
             .as_ref()
             .map_or(Durability::Memory, |()| Durability::Local);
@@ -276,7 +276,7 @@ impl Send {
                 .map(|due_ms| (Arc::clone(&topic), due_ms)),
         };
         let sent = self.sent(reply, answer, unique_key);
-        draft.put_in_burst(&state.store, &state.delays, sent);
+        draft.stage(&state.store, &state.delays, sent);
         Ok(())
     }
 
@@ -331,7 +331,7 @@ impl Send {
         };
         state
             .store
-            .put_batch_in_burst(&batch, self.sent(reply, answer, known.unique_key));
+            .stage_batch(&batch, self.sent(reply, answer, known.unique_key));
         Ok(())
     }
 

@@ -322,8 +322,8 @@ fn put_durable(store: &Arc<Store>, body: &[u8], queue: i32) -> f64 {
             let done = Box::new(move |result: Result<(), StoreError>| done.send(result).expect("a waiter"));
             Some((stored.expect("stored").end_position, done as OnDurable))
         });
-        store.put_in_burst(&message(body, queue), told);
-        store.end_burst();
+        store.stage(&message(body, queue), told);
+        store.commit_batch();
         wait.recv().expect("an answer").expect("durable");
     })
 }

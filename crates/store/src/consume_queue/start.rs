@@ -2,9 +2,9 @@
 
 use super::{ConsumeQueue, search};
 use crate::commit_log::CommitLog;
+use crate::consume_queue_ext::is_address;
 use crate::error::StoreError;
-use crate::extended::is_address;
-use crate::format::{UNIT, UNIT_I64, Unit, to_i64};
+use crate::format::{CQ_UNIT_SIZE, CQ_UNIT_SIZE_I64, CqUnit, to_i64};
 use crate::fs::Fs;
 use crate::queue_files::Shape;
 use crate::sync::lock;
@@ -52,10 +52,10 @@ impl ConsumeQueue {
 
     /// Where the written part of a file ends. Most queues are short: their end is in the first page.
     fn end_in_file(&self, fs: &dyn Fs, base: i64, per_file: i64) -> Result<i64, StoreError> {
-        let mut head = Vec::with_capacity(HEAD_UNITS * UNIT);
+        let mut head = Vec::with_capacity(HEAD_UNITS * CQ_UNIT_SIZE);
         let count = to_i64(HEAD_UNITS).min(per_file);
         lock(&self.files).read(fs, base, count, &mut head)?;
-        let units = head.chunks_exact(UNIT).filter_map(Unit::from_bytes);
+        let units = head.chunks_exact(CQ_UNIT_SIZE).filter_map(CqUnit::from_bytes);
         let written = to_i64(units.take_while(|unit| unit.is_written()).count());
         if written < count {
             return Ok(base + written);
@@ -71,10 +71,10 @@ impl ConsumeQueue {
         }
     }
 
-    fn unit_on_disk(&self, fs: &dyn Fs, index: i64) -> Result<Option<Unit>, StoreError> {
-        let mut bytes = Vec::with_capacity(UNIT);
+    fn unit_on_disk(&self, fs: &dyn Fs, index: i64) -> Result<Option<CqUnit>, StoreError> {
+        let mut bytes = Vec::with_capacity(CQ_UNIT_SIZE);
         lock(&self.files).read(fs, index, 1, &mut bytes)?;
-        Ok(Unit::from_bytes(&bytes))
+        Ok(CqUnit::from_bytes(&bytes))
     }
 
     /// True for a queue whose oldest file is not its first.
@@ -116,13 +116,13 @@ impl ConsumeQueue {
         fs: &dyn Fs,
         from: i64,
         to: i64,
-        matches: impl Fn(Unit) -> bool,
+        matches: impl Fn(CqUnit) -> bool,
     ) -> Result<i64, StoreError> {
-        let mut bytes = Vec::with_capacity(UNIT);
+        let mut bytes = Vec::with_capacity(CQ_UNIT_SIZE);
         search(from, to, |index| {
             bytes.clear();
             lock(&self.files).read(fs, index, 1, &mut bytes)?;
-            Ok(Unit::from_bytes(&bytes).is_none_or(&matches))
+            Ok(CqUnit::from_bytes(&bytes).is_none_or(&matches))
         })
     }
 
@@ -172,7 +172,7 @@ impl ConsumeQueue {
 
     /// The units from an index on, if the newest file has them and nothing behind them: most likely the walk finds them right,
     /// so that nothing is cleared.
-    fn units_behind(&self, fs: &dyn Fs, index: i64) -> Result<VecDeque<Unit>, StoreError> {
+    fn units_behind(&self, fs: &dyn Fs, index: i64) -> Result<VecDeque<CqUnit>, StoreError> {
         let mut files = lock(&self.files);
         let per_file = files.per_file();
         let mut found = VecDeque::new();
@@ -186,7 +186,7 @@ impl ConsumeQueue {
         'file: while at < newest + per_file {
             bytes.clear();
             files.read(fs, at, count.min(newest + per_file - at), &mut bytes)?;
-            for unit in bytes.chunks_exact(UNIT).filter_map(Unit::from_bytes) {
+            for unit in bytes.chunks_exact(CQ_UNIT_SIZE).filter_map(CqUnit::from_bytes) {
                 if !unit.is_written() {
                     break 'file;
                 }
@@ -206,7 +206,7 @@ impl ConsumeQueue {
 
     /// Makes the unit of a record readable that the walk met: it may be in the file already. Says how many bytes wait to be
     /// written.
-    pub(crate) fn put_back(&self, fs: &dyn Fs, unit: Unit) -> Result<usize, StoreError> {
+    pub(crate) fn put_back(&self, fs: &dyn Fs, unit: CqUnit) -> Result<usize, StoreError> {
         {
             let mut memory = lock(&self.memory);
             if let Some(found) = memory.found.pop_front_if(|found| is_of(found, unit)) {
@@ -244,7 +244,7 @@ impl ConsumeQueue {
             return Ok(0);
         };
         let per_file = lock(&self.files).per_file();
-        let is_sound = |unit: Unit| unit.is_written() && (unit.is_filler() || unit.position < position);
+        let is_sound = |unit: CqUnit| unit.is_written() && (unit.is_filler() || unit.position < position);
         // A file's first unit lies in one sector: it is there or not, never torn.
         let mut base = last;
         while base > first && !self.unit_on_disk(fs, base)?.is_some_and(is_sound) {
@@ -257,7 +257,7 @@ impl ConsumeQueue {
             let now = count.min(base + per_file - keep);
             lock(&self.files).read(fs, keep, now, &mut bytes)?;
             count = (count * 2).min(SCAN_UNITS);
-            for unit in bytes.chunks_exact(UNIT).filter_map(Unit::from_bytes) {
+            for unit in bytes.chunks_exact(CQ_UNIT_SIZE).filter_map(CqUnit::from_bytes) {
                 if !is_sound(unit) || (!unit.is_filler() && unit.position <= newest) {
                     break 'file;
                 }
@@ -272,7 +272,7 @@ impl ConsumeQueue {
         }
         // A last unit that lies in two sectors may be torn and look older than it is: the log knows.
         while keep > base
-            && (keep - base) * UNIT_I64 / SECTOR != ((keep - 1 - base) * UNIT_I64) / SECTOR
+            && (keep - base) * CQ_UNIT_SIZE_I64 / SECTOR != ((keep - 1 - base) * CQ_UNIT_SIZE_I64) / SECTOR
             && let Some(unit) = self.unit_on_disk(fs, keep - 1)?.filter(|unit| !unit.is_filler())
             && unit.position >= log.start()
             && !log.has_record(unit.position, unit.size, self.id, keep - 1)?
@@ -291,7 +291,7 @@ impl ConsumeQueue {
 }
 
 /// True for a unit that stands for the same record; one with an extended entry says more than the log.
-fn is_of(found: &Unit, unit: Unit) -> bool {
+fn is_of(found: &CqUnit, unit: CqUnit) -> bool {
     *found == unit
         || (is_address(found.tags_code) && (found.position, found.size) == (unit.position, unit.size))
 }

@@ -1,7 +1,7 @@
 //! Units of a queue in memory. The first few lie in the queue itself: most of many queues get few messages, and a place of its own
 //! for them would be one more line that a put waits for.
 
-use crate::format::{UNIT, Unit};
+use crate::format::{CQ_UNIT_SIZE, CqUnit};
 
 /// Units that need no memory of their own.
 const FEW: usize = 3;
@@ -13,13 +13,13 @@ pub(super) struct Units {
     more: Vec<u8>,
     /// How many of `few` count; none once there are more.
     used: u8,
-    few: [[u8; UNIT]; FEW],
+    few: [[u8; CQ_UNIT_SIZE]; FEW],
 }
 
 impl Default for Units {
     fn default() -> Self {
         Self {
-            few: [[0; UNIT]; FEW],
+            few: [[0; CQ_UNIT_SIZE]; FEW],
             used: 0,
             more: Vec::new(),
         }
@@ -46,14 +46,14 @@ impl Units {
     /// Number of bytes.
     pub(super) fn len(&self) -> usize {
         if self.more.is_empty() {
-            usize::from(self.used) * UNIT
+            usize::from(self.used) * CQ_UNIT_SIZE
         } else {
             self.more.len()
         }
     }
 
     /// Adds units at the end.
-    pub(super) fn add(&mut self, units: impl ExactSizeIterator<Item = Unit>) {
+    pub(super) fn add(&mut self, units: impl ExactSizeIterator<Item = CqUnit>) {
         let used = usize::from(self.used);
         let wanted = used + units.len();
         if self.more.is_empty() && wanted <= FEW {
@@ -70,12 +70,12 @@ impl Units {
             self.used = 0;
         }
         let from = self.more.len();
-        self.more.resize(from + units.len() * UNIT, 0);
+        self.more.resize(from + units.len() * CQ_UNIT_SIZE, 0);
         let (places, _) = self
             .more
             .get_mut(from..)
             .unwrap_or_default()
-            .as_chunks_mut::<UNIT>();
+            .as_chunks_mut::<CQ_UNIT_SIZE>();
         for (place, unit) in places.iter_mut().zip(units) {
             *place = unit.to_bytes();
         }

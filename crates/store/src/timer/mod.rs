@@ -13,7 +13,7 @@
 mod checkpoint;
 mod log;
 mod options;
-mod recover;
+mod recovery;
 mod wheel;
 
 pub use log::TimerUnit;
@@ -58,7 +58,7 @@ impl TimerStore {
         let options = store.options().timer;
         let root = &store.options().root;
         let mut timers = Self::load(options, fs, root)?;
-        recover::recover(&mut timers, store)?;
+        recovery::recover(&mut timers, store)?;
         Ok(timers)
     }
 

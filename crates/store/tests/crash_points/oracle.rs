@@ -19,7 +19,9 @@ use crate::sent::Sent;
 use crate::workload::{History, Kind, NEVER, Outcome, Put, ROOT, Span, TOPICS, Unknown, open};
 use pyrmq_remoting::message::record::records;
 use pyrmq_remoting::message::{Record, java_hash};
-use pyrmq_store::{Chore, Fs, Get, GetStatus, KeyKind, KeyQuery, Options, Store, TagFilter, config_file};
+use pyrmq_store::{
+    Fs, Get, GetStatus, KeyKind, KeyQuery, MaintenanceTask, Options, Store, TagFilter, config_file,
+};
 use pyrmq_testkit::sim::{Loss, Session};
 use pyrmq_testkit::{Random, SimDisk};
 use std::collections::{BTreeMap, BTreeSet};
@@ -184,14 +186,14 @@ fn go_on(store: &Store, disk: &SimDisk, kind: Kind, history: &mut History) -> Ou
             });
         }
     }
-    for chore in [
-        Chore::Flush,
-        Chore::WriteQueues,
-        Chore::Index,
-        Chore::SyncQueues,
-        Chore::PrepareSegment,
+    for task in [
+        MaintenanceTask::Flush,
+        MaintenanceTask::WriteQueues,
+        MaintenanceTask::Index,
+        MaintenanceTask::SyncQueues,
+        MaintenanceTask::PrepareSegment,
     ] {
-        store.run(chore).map_err(|error| format!("{chore:?}: {error}"))?;
+        store.run(task).map_err(|error| format!("{task:?}: {error}"))?;
     }
     Ok(())
 }
@@ -565,7 +567,7 @@ const KINDS: [KeyKind; 3] = [KeyKind::Unique, KeyKind::Key, KeyKind::Tag];
 /// Every record is found by each of its keys, once.
 fn keys(store: &Store, found: &[Put]) -> Outcome<()> {
     store
-        .run(Chore::Index)
+        .run(MaintenanceTask::Index)
         .map_err(|error| format!("the index: {error}"))?;
     let mut wanted: BTreeMap<(&str, usize, String), BTreeSet<i64>> = BTreeMap::new();
     for put in found {

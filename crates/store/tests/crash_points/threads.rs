@@ -2,7 +2,7 @@
 
 use crate::sent::Sent;
 use crate::workload::{History, Kind, NEVER, Outcome, Put, ROOT, Span, TOPICS, Unknown, open, options};
-use pyrmq_store::{Chore, Options, Store, Stored};
+use pyrmq_store::{MaintenanceTask, Options, Store, Stored};
 use pyrmq_testkit::sim::Session;
 use pyrmq_testkit::{Random, SimDisk, schedule};
 use std::path::Path;
@@ -147,7 +147,7 @@ impl Site {
         let told = Arc::new(Mutex::new(Vec::new()));
         for sent in &sent {
             let done = Arc::clone(&told);
-            self.store.put_in_burst(
+            self.store.stage(
                 &sent.message(),
                 Box::new(move |stored| {
                     held(&done).push(stored);
@@ -155,7 +155,7 @@ impl Site {
                 }),
             );
         }
-        self.store.end_burst();
+        self.store.commit_batch();
         let told = std::mem::take(&mut *held(&told));
         if told.len() != sent.len() {
             return Err(format!("{} of a burst of {} were told", told.len(), sent.len()));
@@ -210,37 +210,35 @@ impl Site {
         Ok(())
     }
 
-    fn chore(&self, chore: Chore) -> Outcome<()> {
-        self.tell(format!("{chore:?}"));
-        self.store
-            .run(chore)
-            .map_err(|error| format!("{chore:?}: {error}"))
+    fn task(&self, task: MaintenanceTask) -> Outcome<()> {
+        self.tell(format!("{task:?}"));
+        self.store.run(task).map_err(|error| format!("{task:?}: {error}"))
     }
 
     fn keep_house(&self, random: &mut Random) -> Outcome<()> {
         self.disk.set_now(self.disk.now() + 1);
-        self.chore(match random.below(12) {
-            0..4 => Chore::Flush,
-            4..6 => Chore::WriteQueues,
-            6..8 => Chore::SyncQueues,
-            8 => Chore::SaveCheckpoint,
-            9 => Chore::Rest,
-            _ => Chore::PrepareSegment,
+        self.task(match random.below(12) {
+            0..4 => MaintenanceTask::Flush,
+            4..6 => MaintenanceTask::WriteQueues,
+            6..8 => MaintenanceTask::SyncQueues,
+            8 => MaintenanceTask::SaveCheckpoint,
+            9 => MaintenanceTask::ReleaseIdle,
+            _ => MaintenanceTask::PrepareSegment,
         })
     }
 
     fn index(&self, random: &mut Random) -> Outcome<()> {
-        self.chore(match random.below(4) {
-            0 => Chore::WriteIndex,
-            1 => Chore::Flush,
-            _ => Chore::Index,
+        self.task(match random.below(4) {
+            0 => MaintenanceTask::WriteIndex,
+            1 => MaintenanceTask::Flush,
+            _ => MaintenanceTask::Index,
         })
     }
 
     fn clean(&self, random: &mut Random) -> Outcome<()> {
         match random.below(6) {
             0 => self.delete_topic(),
-            1 => self.chore(Chore::SyncQueues),
+            1 => self.task(MaintenanceTask::SyncQueues),
             _ => self.retain(),
         }
     }

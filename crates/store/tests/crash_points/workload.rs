@@ -3,7 +3,9 @@
 use crate::common::host;
 use crate::known::{FAILING, FULL_CALLS, NUL_IN_PROPERTIES};
 use crate::sent::Sent;
-use pyrmq_store::{Batch, BatchItem, Chore, FlushDiskType, Options, Store, StoreError, Stored, config_file};
+use pyrmq_store::{
+    Batch, BatchItem, FlushDiskType, MaintenanceTask, Options, Store, StoreError, Stored, config_file,
+};
 use pyrmq_testkit::sim::{Faults, Session};
 use pyrmq_testkit::{Random, SimDisk};
 use std::collections::BTreeMap;
@@ -214,19 +216,19 @@ impl Run {
     fn one(&mut self) -> Outcome<()> {
         match self.random.below(100) {
             0..34 => self.put(),
-            34..40 => self.burst(),
+            34..40 => self.append_batch(),
             40..50 => self.put_batch(),
-            50..62 => self.chore(Chore::Flush),
-            62..68 => self.chore(Chore::WriteQueues),
-            68..72 => self.chore(Chore::SyncQueues),
-            72..76 => self.chore(Chore::SaveCheckpoint),
-            76..82 => self.chore(Chore::Index),
-            82..84 => self.chore(Chore::WriteIndex),
-            84..88 => self.chore(Chore::PrepareSegment),
+            50..62 => self.task(MaintenanceTask::Flush),
+            62..68 => self.task(MaintenanceTask::WriteQueues),
+            68..72 => self.task(MaintenanceTask::SyncQueues),
+            72..76 => self.task(MaintenanceTask::SaveCheckpoint),
+            76..82 => self.task(MaintenanceTask::Index),
+            82..84 => self.task(MaintenanceTask::WriteIndex),
+            84..88 => self.task(MaintenanceTask::PrepareSegment),
             88..90 => self.retain(),
             90..93 => self.save_config(),
             93..95 => self.delete_topic(),
-            95 => self.chore(Chore::Rest),
+            95 => self.task(MaintenanceTask::ReleaseIdle),
             96..98 => self.kill(),
             _ => self.close(),
         }
@@ -287,7 +289,7 @@ impl Run {
         self.tell("the disk is well again");
         if !self.store.has_failed() && !self.random.one_in(3) {
             // Sends are let in again once queues could be written, and the space was looked at.
-            self.chore(Chore::WriteQueues)?;
+            self.task(MaintenanceTask::WriteQueues)?;
             self.retain()?;
             return if self.is_half_deleted {
                 self.delete_topic()
@@ -318,9 +320,9 @@ impl Run {
         self.disk.set_now(self.disk.now() + step);
     }
 
-    fn chore(&mut self, chore: Chore) -> Outcome<()> {
-        self.tell(format!("{chore:?}"));
-        let done = self.store.run(chore);
+    fn task(&mut self, task: MaintenanceTask) -> Outcome<()> {
+        self.tell(format!("{task:?}"));
+        let done = self.store.run(task);
         self.done("chore", done).map(drop)
     }
 
@@ -356,7 +358,7 @@ impl Run {
     }
 
     /// Several puts in one write: none of them has a place before the end.
-    fn burst(&mut self) -> Outcome<()> {
+    fn append_batch(&mut self) -> Outcome<()> {
         let sent: Vec<Sent> = if self.kind.is_wide && self.random.one_in(3) {
             // So many queues that they are fsynced together.
             let topic = *self.random.choose(&["A", "Doomed"]).unwrap();
@@ -373,9 +375,9 @@ impl Run {
                 done.lock().unwrap().push(stored);
                 None
             });
-            self.store.put_in_burst(&sent.message(), done);
+            self.store.stage(&sent.message(), done);
         }
-        self.store.end_burst();
+        self.store.commit_batch();
         let told: Vec<Result<Stored, StoreError>> = std::mem::take(&mut *told.lock().unwrap());
         if told.len() != sent.len() {
             return Err(format!("{} of a burst of {} were told", told.len(), sent.len()));

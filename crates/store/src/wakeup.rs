@@ -5,23 +5,23 @@ use std::time::Duration;
 
 /// A bell for one sleeper: a ring while nobody sleeps ends the next sleep.
 #[derive(Debug, Default)]
-pub(crate) struct Alarm {
-    state: Mutex<AlarmState>,
+pub(crate) struct Wakeup {
+    state: Mutex<WakeupState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct AlarmState {
-    rung: bool,
+struct WakeupState {
+    notified: bool,
     stopped: bool,
 }
 
-impl Alarm {
+impl Wakeup {
     /// Ends the current or the next sleep.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn notify(&self) {
         let mut state = lock(&self.state);
-        if !state.rung {
-            state.rung = true;
+        if !state.notified {
+            state.notified = true;
             self.changed.notify_one();
         }
     }
@@ -36,9 +36,9 @@ impl Alarm {
     pub(crate) fn sleep(&self, longest: Duration) -> bool {
         let state = lock(&self.state);
         let mut state = wait_while(&self.changed, state, longest, |state| {
-            !state.rung && !state.stopped
+            !state.notified && !state.stopped
         });
-        state.rung = false;
+        state.notified = false;
         !state.stopped
     }
 }

@@ -1,20 +1,20 @@
 //! The walk over the log at the start: finds where it ends, and puts its records into their queues.
 //!
 //! The log is read once, with checksums; nothing is changed before its end is known. What the queues need is gathered meanwhile,
-//! forty bytes a record and at most [`MOST_GATHERED`] records; what lies behind those is read a second time.
+//! forty bytes a record and at most [`MAX_COLLECTED`] records; what lies behind those is read a second time.
 
 use crate::checkpoint::Mark;
 use crate::commit_log::CommitLog;
 use crate::consume_queue::{ConsumeQueue, WRITE_NOW};
 use crate::damage::record_behind;
 use crate::delay::delay_of;
-use crate::deleted::{Positions, is_gone};
+use crate::deleted_topics::{Positions, is_deleted};
 use crate::error::StoreError;
-use crate::format::{Unit, to_i64, to_u64};
+use crate::format::{CqUnit, to_i64, to_u64};
 use crate::fs::{Context, Fs};
 use crate::log_reader::{LogReader, Step, Trust};
 use crate::queues::Queues;
-use crate::recover::Recovered;
+use crate::recovery::Recovered;
 use pyrmq_remoting::message::properties::names;
 use pyrmq_remoting::message::record::unknown_kind;
 use pyrmq_remoting::message::{Record, java_hash, sys_flag};
@@ -22,45 +22,45 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Records whose units are kept in memory at most: 80 MiB.
-const MOST_GATHERED: usize = 1 << 21;
+const MAX_COLLECTED: usize = 1 << 21;
 /// No record has fewer bytes.
-const SHORTEST: i64 = 91;
+const MIN_RECORD_BYTES: i64 = 91;
 /// From so many bytes on all processors read. Below it everything happens in order, so that a test can replay it.
-const SHARE_FROM: i64 = 1 << 28;
+const PARALLEL_FROM: i64 = 1 << 28;
 
 /// A record of a queue.
 #[derive(Debug)]
-struct Met {
+struct ReplayedEntry {
     queue: Arc<ConsumeQueue>,
     /// Its index there.
     index: i64,
-    unit: Unit,
+    unit: CqUnit,
 }
 
 /// What was read of one segment.
 #[derive(Debug)]
-struct Piece {
+struct ReplayedSegment {
     /// Behind its last sound record, or the next segment's begin.
     end: i64,
     /// Why it ends before the segment does, if something unsound is there.
     reason: Option<String>,
-    /// What queues get of the records in front of `gathered_to`.
-    met: Vec<Met>,
-    gathered_to: i64,
+    /// What queues get of the records in front of `collected_to`.
+    entries: Vec<ReplayedEntry>,
+    collected_to: i64,
     /// How many records that were, the newest of them and its store time.
-    gathered: Recovered,
+    summary: Recovered,
 }
 
 /// The part of the log that was found sound.
 #[derive(Debug)]
-pub(crate) struct Sound {
+pub(crate) struct ValidLog {
     start: i64,
     pub(crate) end: i64,
-    pieces: Vec<Piece>,
+    parts: Vec<ReplayedSegment>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Walk<'w> {
+pub(crate) struct Replay<'w> {
     pub(crate) fs: &'w dyn Fs,
     pub(crate) log: &'w CommitLog,
     pub(crate) queues: &'w Queues,
@@ -73,18 +73,18 @@ pub(crate) struct Walk<'w> {
     pub(crate) delay_levels_ms: &'w [i64],
 }
 
-impl Walk<'_> {
+impl Replay<'_> {
     /// Walks to the log's end and refuses a log that is damaged in front of what was durable. Changes nothing in queues.
-    pub(crate) fn find_end(&self, start: i64) -> Result<Sound, StoreError> {
-        let mut pieces = self.read_segments(start)?;
+    pub(crate) fn find_end(&self, start: i64) -> Result<ValidLog, StoreError> {
+        let mut parts = self.read_segments(start)?;
         // A segment in which the log ends makes those behind it void.
-        let ends = pieces
+        let manifest = parts
             .iter()
-            .position(|(limit, piece)| piece.end < *limit)
-            .map_or(pieces.len(), |last| last + 1);
-        pieces.truncate(ends);
-        let mut pieces: Vec<_> = pieces.into_iter().map(|(_, piece)| piece).collect();
-        let (end, reason) = pieces
+            .position(|(limit, part)| part.end < *limit)
+            .map_or(parts.len(), |last| last + 1);
+        parts.truncate(manifest);
+        let mut parts: Vec<_> = parts.into_iter().map(|(_, part)| part).collect();
+        let (end, reason) = parts
             .last_mut()
             .map_or((start, None), |last| (last.end, last.reason.take()));
         if let Some(segment) = self.log.segment_at(end)
@@ -107,7 +107,7 @@ impl Walk<'_> {
                 self.log.cut(end, false)?;
             }
         }
-        Ok(Sound { start, end, pieces })
+        Ok(ValidLog { start, end, parts })
     }
 
     /// Refuses a log that goes on with records of a kind that this version does not know: cutting them would lose them.
@@ -132,7 +132,7 @@ impl Walk<'_> {
 
     /// Reads every segment from a position on, each with its end: a segment begins with a record, so that each can be read
     /// by itself. Where there are several, all processors read.
-    fn read_segments(&self, start: i64) -> Result<Vec<(i64, Piece)>, StoreError> {
+    fn read_segments(&self, start: i64) -> Result<Vec<(i64, ReplayedSegment)>, StoreError> {
         let length = self.log.segment_bytes();
         let ranges: Vec<(i64, i64)> = self
             .log
@@ -141,85 +141,87 @@ impl Walk<'_> {
             .map(|segment| (segment.base.max(start), segment.base + length))
             .filter(|(from, to)| from < to)
             .collect();
-        let room = AtomicUsize::new(MOST_GATHERED);
-        let is_small = to_i64(ranges.len()) * length < SHARE_FROM;
+        let budget = AtomicUsize::new(MAX_COLLECTED);
+        let is_small = to_i64(ranges.len()) * length < PARALLEL_FROM;
         let threads = std::thread::available_parallelism()
             .map_or(1, usize::from)
             .min(ranges.len());
         if is_small || threads < 2 {
-            let mut pieces = Vec::new();
+            let mut parts = Vec::new();
             for (from, to) in ranges {
-                let piece = self.read_segment(from, to, &room)?;
-                let is_end = piece.end < to;
-                pieces.push((to, piece));
+                let part = self.read_segment(from, to, &budget)?;
+                let is_end = part.end < to;
+                parts.push((to, part));
                 if is_end {
                     break;
                 }
             }
-            return Ok(pieces);
+            return Ok(parts);
         }
         let (next, ends_at) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
         let work = || {
-            let mut pieces = Vec::new();
+            let mut parts = Vec::new();
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let Some((from, to)) = ranges.get(number).copied() else {
-                    return Ok(pieces);
+                    return Ok(parts);
                 };
                 if number > ends_at.load(Ordering::Relaxed) {
-                    return Ok(pieces);
+                    return Ok(parts);
                 }
-                let piece = self.read_segment(from, to, &room)?;
-                if piece.end < to {
+                let part = self.read_segment(from, to, &budget)?;
+                if part.end < to {
                     ends_at.fetch_min(number, Ordering::Relaxed);
                 }
-                pieces.push((number, to, piece));
+                parts.push((number, to, part));
             }
         };
-        let mut pieces = std::thread::scope(|scope| {
+        let mut parts = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
             let mut all = Vec::new();
             for worker in workers {
-                let pieces: Result<Vec<_>, StoreError> = worker
+                let parts: Result<Vec<_>, StoreError> = worker
                     .join()
                     .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                all.extend(pieces?);
+                all.extend(parts?);
             }
             Ok::<_, StoreError>(all)
         })?;
-        pieces.sort_unstable_by_key(|(number, _, _)| *number);
-        Ok(pieces.into_iter().map(|(_, to, piece)| (to, piece)).collect())
+        parts.sort_unstable_by_key(|(number, _, _)| *number);
+        Ok(parts.into_iter().map(|(_, to, part)| (to, part)).collect())
     }
 
-    fn read_segment(&self, from: i64, to: i64, room: &AtomicUsize) -> Result<Piece, StoreError> {
+    fn read_segment(&self, from: i64, to: i64, budget: &AtomicUsize) -> Result<ReplayedSegment, StoreError> {
         let mut reader = LogReader::new(self.log, from, self.check_crc)
             .trust(self.trust)
             .until(to);
-        let mut piece = Piece {
+        let mut part = ReplayedSegment {
             end: from,
             reason: None,
-            met: Vec::new(),
-            gathered_to: from,
-            gathered: Recovered::default(),
+            entries: Vec::new(),
+            collected_to: from,
+            summary: Recovered::default(),
         };
-        let mut has_room = true;
+        let mut has_budget = true;
         loop {
             match reader.step()? {
-                Step::Record(record) if has_room => {
-                    if let Some(met) = self.meet(&record) {
-                        piece.met.push(met);
-                        has_room = room
-                            .try_update(Ordering::Relaxed, Ordering::Relaxed, |room| room.checked_sub(1))
+                Step::Record(record) if has_budget => {
+                    if let Some(entry) = self.entry_of(&record) {
+                        part.entries.push(entry);
+                        has_budget = budget
+                            .try_update(Ordering::Relaxed, Ordering::Relaxed, |budget| {
+                                budget.checked_sub(1)
+                            })
                             .is_ok();
                     }
-                    piece.gathered.note(&record);
-                    piece.gathered_to = end_of(&record);
+                    part.summary.note(&record);
+                    part.collected_to = end_of(&record);
                 }
                 Step::Record(_) => {}
                 Step::End(reason) => {
-                    piece.reason = reason;
-                    piece.end = reader.position();
-                    return Ok(piece);
+                    part.reason = reason;
+                    part.end = reader.position();
+                    return Ok(part);
                 }
             }
         }
@@ -227,26 +229,26 @@ impl Walk<'_> {
 
     /// Puts the records of a range that was found sound into their queues; `None` when a queue has a gap and the walk did not
     /// begin at the log's start.
-    pub(crate) fn run(&self, sound: Sound, is_whole: bool) -> Result<Option<Recovered>, StoreError> {
-        let Sound { start, end, pieces } = sound;
+    pub(crate) fn run(&self, valid_log: ValidLog, is_whole: bool) -> Result<Option<Recovered>, StoreError> {
+        let ValidLog { start, end, parts } = valid_log;
         if self.crashed || is_whole {
             self.queues.cut(self.log, start)?;
         }
         let mut recovered = Recovered::default();
-        for piece in pieces {
-            for met in piece.met {
-                if !self.dispatch(&met, is_whole)? {
+        for part in parts {
+            for entry in part.entries {
+                if !self.dispatch(&entry, is_whole)? {
                     return Ok(None);
                 }
             }
-            recovered.add(piece.gathered);
-            let mut reader = LogReader::new(self.log, piece.gathered_to, false).until(piece.end);
-            while reader.position() < piece.end
+            recovered.add(part.summary);
+            let mut reader = LogReader::new(self.log, part.collected_to, false).until(part.end);
+            while reader.position() < part.end
                 && let Step::Record(record) = reader.step()?
             {
                 recovered.note(&record);
-                if let Some(met) = self.meet(&record)
-                    && !self.dispatch(&met, is_whole)?
+                if let Some(entry) = self.entry_of(&record)
+                    && !self.dispatch(&entry, is_whole)?
                 {
                     return Ok(None);
                 }
@@ -259,17 +261,17 @@ impl Walk<'_> {
     }
 
     /// What a queue gets of a record, if any does.
-    fn meet(&self, record: &Record<'_>) -> Option<Met> {
+    fn entry_of(&self, record: &Record<'_>) -> Option<ReplayedEntry> {
         if sys_flag::is_hidden(record.sys_flag)
             || record.sys_flag & sys_flag::INNER_BATCH != 0
-            || is_gone(self.deleted, record.topic, record.physical_offset)
+            || is_deleted(self.deleted, record.topic, record.physical_offset)
         {
             return None;
         }
-        Some(Met {
+        Some(ReplayedEntry {
             queue: self.queues.get_or_add(record.topic, record.queue_id),
             index: record.queue_offset,
-            unit: Unit {
+            unit: CqUnit {
                 position: record.physical_offset,
                 size: i32::try_from(record.size).unwrap_or(i32::MAX),
                 tags_code: self.tags_code_of(record),
@@ -286,8 +288,8 @@ impl Walk<'_> {
     }
 
     /// Puts a record into its queue; false when the queue has a gap in front of it that a longer walk can fill.
-    fn dispatch(&self, met: &Met, is_whole: bool) -> Result<bool, StoreError> {
-        let Met { queue, index, unit } = met;
+    fn dispatch(&self, entry: &ReplayedEntry, is_whole: bool) -> Result<bool, StoreError> {
+        let ReplayedEntry { queue, index, unit } = entry;
         let (index, next) = (*index, queue.next());
         if index == 0 && next > 0 {
             // The topic was deleted and made again.
@@ -311,8 +313,8 @@ impl Walk<'_> {
                 return Ok(false);
             }
             // What is missing stood between the queue's newest record and this one.
-            let newest = queue.last(self.fs)?.map_or(0, Unit::end).max(self.log.start());
-            if index - next > (unit.position - newest) / SHORTEST {
+            let newest = queue.last(self.fs)?.map_or(0, CqUnit::end).max(self.log.start());
+            if index - next > (unit.position - newest) / MIN_RECORD_BYTES {
                 tracing::warn!(
                     topic = %queue.topic,
                     queue = queue.id,
@@ -324,7 +326,7 @@ impl Walk<'_> {
             }
             for _ in next..index {
                 queue.assign(1);
-                queue.put_back(self.fs, Unit::FILLER)?;
+                queue.put_back(self.fs, CqUnit::FILLER)?;
             }
         }
         queue.assign(1);

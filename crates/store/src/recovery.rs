@@ -14,16 +14,16 @@
 
 use crate::checkpoint::{Checkpoint, LastStop, Mark, SLACK_MS, Times};
 use crate::commit_log::CommitLog;
-use crate::deleted::Positions;
+use crate::deleted_topics::Positions;
 use crate::error::StoreError;
 use crate::fs::Fs;
 use crate::log_reader::{Durable, LogReader, Step, Trust};
 use crate::nul_records::NulRecords;
 use crate::options::Options;
-use crate::queue_ends::{Compared, QueueEnds};
-use crate::queues::{Queues, Seen};
+use crate::queue_manifest::{Compared, QueueManifest};
+use crate::queues::{DiscoveredQueues, Queues};
+use crate::replay::{Replay, end_of};
 use crate::spot_check::{SpotCheck, knows};
-use crate::walk::{Walk, end_of};
 use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::path::Path;
@@ -56,7 +56,7 @@ pub(crate) struct Recovery<'r> {
     /// A queue is known to be damaged: all are built from the log's start.
     pub(crate) must_rebuild: bool,
     /// The queues' files as they were found.
-    pub(crate) seen: &'r Seen,
+    pub(crate) discovered: &'r DiscoveredQueues,
     /// Whole records that look torn.
     pub(crate) nul_records: &'r NulRecords,
     /// Topics that were deleted.
@@ -71,7 +71,7 @@ impl Recovery<'_> {
         let (log, queues) = (self.log, self.queues);
         let crashed = self.last_stop.is_crash();
         let (start, known, known_ms) = self.beginning()?;
-        let walk = Walk {
+        let replay = Replay {
             fs: self.fs,
             log,
             queues,
@@ -86,14 +86,14 @@ impl Recovery<'_> {
             check_crc: self.options.check_crc_on_recover,
             delay_levels_ms: &self.options.delay_levels_ms,
         };
-        let recovered = self.walk_from(&walk, start, known)?;
+        let recovered = self.replay_from(&replay, start, known)?;
         let mut recovered = if let Some(recovered) = recovered {
             recovered
         } else {
             tracing::warn!("consume queues are behind the log: they are built again from its start");
-            let sound = walk.find_end(log.start())?;
+            let valid_log = replay.find_end(log.start())?;
             self.distrust_queues()?;
-            let mut recovered = walk.run(sound, true)?.unwrap_or_default();
+            let mut recovered = replay.run(valid_log, true)?.unwrap_or_default();
             recovered.rebuilt = true;
             recovered
         };
@@ -133,14 +133,14 @@ impl Recovery<'_> {
 
     /// Walks from a position on, and after a crash from an older one where queues have units that no record explains. `None` where
     /// queues must be built from the log's start.
-    fn walk_from(
+    fn replay_from(
         &self,
-        walk: &Walk<'_>,
+        replay: &Replay<'_>,
         mut start: i64,
         known: Mark,
     ) -> Result<Option<Recovered>, StoreError> {
         let (log, queues) = (self.log, self.queues);
-        let mut recovered = self.attempt(walk, start)?;
+        let mut recovered = self.attempt(replay, start)?;
         if !self.last_stop.is_crash() {
             return Ok(recovered);
         }
@@ -154,7 +154,7 @@ impl Recovery<'_> {
             // Durable units are about to be dropped.
             self.checkpoint.update(|times| times.queues = Mark::default());
             self.checkpoint.save_changed()?;
-            recovered = self.attempt(walk, start)?;
+            recovered = self.attempt(replay, start)?;
         }
         if recovered.is_some()
             && start > log.start()
@@ -181,18 +181,18 @@ impl Recovery<'_> {
     }
 
     /// One walk from a position on; `None` when a queue has a gap in front of what it met.
-    fn attempt(&self, walk: &Walk<'_>, start: i64) -> Result<Option<Recovered>, StoreError> {
+    fn attempt(&self, replay: &Replay<'_>, start: i64) -> Result<Option<Recovered>, StoreError> {
         // Nothing is cut, neither log nor queue, before it is known that the log is whole.
-        let sound = walk.find_end(start)?;
+        let valid_log = replay.find_end(start)?;
         if self.must_rebuild {
             self.distrust_queues()?;
         }
-        self.queues.straighten_damaged(self.seen)?;
+        self.queues.straighten_damaged(self.discovered)?;
         if self.last_stop.is_crash() {
-            self.forget_marks_behind(sound.end)?;
-            self.log.cut(sound.end, true)?;
+            self.forget_marks_behind(valid_log.end)?;
+            self.log.cut(valid_log.end, true)?;
         }
-        walk.run(sound, start == self.log.start())
+        replay.run(valid_log, start == self.log.start())
     }
 
     /// Where the walk begins, the record in front of that and its store time, as far as they are known.
@@ -261,18 +261,18 @@ impl Recovery<'_> {
 pub(crate) fn find_lost(
     fs: &dyn Fs,
     root: &Path,
-    (queues, seen): (&Queues, &Seen),
+    (queues, discovered): (&Queues, &DiscoveredQueues),
     deleted: &Positions,
-    ends: &QueueEnds,
+    manifest: &QueueManifest,
 ) -> Compared {
-    let short = seen.short();
+    let short = discovered.short();
     let is_short: HashSet<_> = short.iter().map(|queue| Arc::as_ptr(queue)).collect();
     let table = OnceCell::new();
-    ends.find_lost(
+    manifest.find_lost(
         deleted,
-        |topic, id, reach| {
+        |topic, id, range| {
             let queue = queues.get(topic, id);
-            queue.is_some_and(|queue| queue.reaches(reach, is_short.contains(&Arc::as_ptr(&queue))))
+            queue.is_some_and(|queue| queue.covers(range, is_short.contains(&Arc::as_ptr(&queue))))
         },
         |topic| !queues.of(topic).is_empty() || knows(fs, root, &table, topic),
     )

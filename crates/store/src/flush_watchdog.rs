@@ -1,46 +1,46 @@
 //! Who ended a burst has other things to do than to wait for a disk that hangs. While such threads fsync, a thread of the
-//! store looks every [`EVERY`] whether one of them is held up.
+//! store looks every [`CHECK_INTERVAL`] whether one of them is held up.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often it is looked, while there is something to look at.
-const EVERY: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// So many looks at nothing end the watch.
-const ROUNDS: u32 = 100;
+const QUIET_CHECKS: u32 = 100;
 /// An fsync that takes this long holds its thread up.
-const HELD_UP: Duration = Duration::from_millis(5);
+const SLOW_AFTER: Duration = Duration::from_millis(5);
 
 /// What the watching thread sees of who has the turn to fsync.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct FlushWatchdog {
     origin: Instant,
     /// Since when a thread that ended a burst fsyncs, ms after `origin` and one; 0: none does.
     since: AtomicU64,
     /// Such fsyncs so far.
     count: AtomicU64,
-    watched: AtomicBool,
+    is_active: AtomicBool,
 }
 
 /// What the watching thread remembers from look to look.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct Observed {
     count: u64,
-    quiet: u32,
+    quiet_checks: u32,
 }
 
-impl Default for Watch {
+impl Default for FlushWatchdog {
     fn default() -> Self {
         Self {
             origin: Instant::now(),
             since: AtomicU64::new(0),
             count: AtomicU64::new(0),
-            watched: AtomicBool::new(false),
+            is_active: AtomicBool::new(false),
         }
     }
 }
 
-impl Watch {
+impl FlushWatchdog {
     fn now_ms(&self) -> u64 {
         u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
     }
@@ -49,7 +49,7 @@ impl Watch {
     pub(crate) fn begin(&self) -> bool {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.since.store(self.now_ms(), Ordering::Relaxed);
-        !self.watched.load(Ordering::Relaxed) && !self.watched.swap(true, Ordering::AcqRel)
+        !self.is_active.load(Ordering::Relaxed) && !self.is_active.swap(true, Ordering::AcqRel)
     }
 
     /// It is over.
@@ -59,27 +59,31 @@ impl Watch {
 
     /// How long the watching thread may sleep that would sleep for `longest` otherwise.
     pub(crate) fn tick(&self, longest: Duration) -> Duration {
-        if self.watched.load(Ordering::Acquire) {
-            EVERY.min(longest)
+        if self.is_active.load(Ordering::Acquire) {
+            CHECK_INTERVAL.min(longest)
         } else {
             longest
         }
     }
 
     /// Looks: true while a thread is held up. Where there was nothing for a while, the watch ends until the next fsync.
-    pub(crate) fn look(&self, seen: &mut Seen) -> bool {
+    pub(crate) fn check(&self, observed: &mut Observed) -> bool {
         let count = self.count.load(Ordering::Relaxed);
-        seen.quiet = if count == seen.count { seen.quiet + 1 } else { 0 };
-        seen.count = count;
+        observed.quiet_checks = if count == observed.count {
+            observed.quiet_checks + 1
+        } else {
+            0
+        };
+        observed.count = count;
         match self.since.load(Ordering::Relaxed) {
             0 => {
-                if seen.quiet >= ROUNDS {
-                    seen.quiet = 0;
-                    self.watched.store(false, Ordering::Release);
+                if observed.quiet_checks >= QUIET_CHECKS {
+                    observed.quiet_checks = 0;
+                    self.is_active.store(false, Ordering::Release);
                 }
                 false
             }
-            since => Duration::from_millis(self.now_ms().saturating_sub(since)) >= HELD_UP,
+            since => Duration::from_millis(self.now_ms().saturating_sub(since)) >= SLOW_AFTER,
         }
     }
 }

@@ -4,12 +4,12 @@
 use crate::consume_queue::ConsumeQueue;
 use crate::delay::delay_of;
 use crate::error::StoreError;
-use crate::format::{Unit, to_i64};
+use crate::format::{CqUnit, to_i64};
 use crate::key_index::{MessageKeys, TopicKeys};
 use crate::message::{Batch, Message, Stored};
 use crate::nul_records::may_look_torn;
 use crate::options::Options;
-use crate::waiting_keys::{RecordKeys, WaitingKeys};
+use crate::pending_keys::{PendingKeys, RecordKeys};
 use pyrmq_remoting::message::record::Patch;
 use pyrmq_remoting::message::{NewRecord, properties};
 use pyrmq_remoting::names::SCHEDULE_TOPIC;
@@ -21,46 +21,46 @@ const KEEP_BUFFER: usize = 1 << 20;
 
 /// One record inside the thread's buffer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Piece {
+pub(crate) struct EncodedRecord {
     from: usize,
     size: usize,
     tags_code: i64,
     /// The time of storing is added to it: it says when a delayed message is due.
     is_delay: bool,
     /// End of its keys among the thread's hashes.
-    keys_to: usize,
+    keys_end: usize,
 }
 
 /// Where a thread's buffer goes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct LogPosition {
     /// Position in the log of the buffer's first byte.
     pub(crate) buffer: i64,
     pub(crate) store_ms: i64,
 }
 
-impl Place {
-    pub(crate) fn of(self, piece: &Piece) -> i64 {
-        self.buffer + to_i64(piece.from)
+impl LogPosition {
+    pub(crate) fn of(self, encoded_record: &EncodedRecord) -> i64 {
+        self.buffer + to_i64(encoded_record.from)
     }
 }
 
-impl Piece {
-    pub(crate) fn unit(&self, place: Place) -> Unit {
-        Unit {
-            position: place.of(self),
+impl EncodedRecord {
+    pub(crate) fn unit(&self, log_position: LogPosition) -> CqUnit {
+        CqUnit {
+            position: log_position.of(self),
             size: i32::try_from(self.size).unwrap_or(i32::MAX),
-            tags_code: self.tags_code + if self.is_delay { place.store_ms } else { 0 },
+            tags_code: self.tags_code + if self.is_delay { log_position.store_ms } else { 0 },
         }
     }
 }
 
 /// What goes to one queue: a message, or those of a batch, neighbours in the thread's buffer.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub(crate) struct QueueAppend {
     pub(crate) queue: Arc<ConsumeQueue>,
     pub(crate) hidden: bool,
-    pub(crate) pieces: Range<usize>,
+    pub(crate) encoded_records: Range<usize>,
 }
 
 /// What the messages of a put share besides their head.
@@ -102,56 +102,56 @@ fn record<'m>(message: &Message<'m>) -> NewRecord<'m> {
 
 /// What one thread is about to append, and what has become of the part that was written last.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch {
+pub(crate) struct AppendBuffer {
     pub(crate) records: Vec<u8>,
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) encoded_records: Vec<EncodedRecord>,
     /// One for each piece, where there is a key index.
     keys: Vec<RecordKeys>,
     hashes: Vec<i32>,
-    pub(crate) targets: Vec<Target>,
-    pub(crate) placed: Vec<Placed>,
+    pub(crate) queue_appends: Vec<QueueAppend>,
+    pub(crate) appended: Vec<Appended>,
     /// A record may look torn, depending on where it comes to lie.
     may_look_torn: bool,
 }
 
-/// How much of a [`Scratch`] was filled.
+/// How much of a [`AppendBuffer`] was filled.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Filled {
+pub(crate) struct BufferLengths {
     pub(crate) records: usize,
-    pub(crate) pieces: usize,
+    pub(crate) encoded_records: usize,
     keys: usize,
     hashes: usize,
 }
 
-impl Scratch {
+impl AppendBuffer {
     pub(crate) fn clear(&mut self) {
         self.records.clear();
-        self.pieces.clear();
+        self.encoded_records.clear();
         self.keys.clear();
         self.hashes.clear();
-        self.targets.clear();
-        self.placed.clear();
+        self.queue_appends.clear();
+        self.appended.clear();
         self.may_look_torn = false;
         if self.records.capacity() > KEEP_BUFFER {
             self.records = Vec::new();
         }
     }
 
-    pub(crate) fn filled(&self) -> Filled {
-        Filled {
+    pub(crate) fn lengths(&self) -> BufferLengths {
+        BufferLengths {
             records: self.records.len(),
-            pieces: self.pieces.len(),
+            encoded_records: self.encoded_records.len(),
             keys: self.keys.len(),
             hashes: self.hashes.len(),
         }
     }
 
     /// Forgets records that were laid out since then.
-    pub(crate) fn cut(&mut self, filled: Filled) {
-        self.records.truncate(filled.records);
-        self.pieces.truncate(filled.pieces);
-        self.keys.truncate(filled.keys);
-        self.hashes.truncate(filled.hashes);
+    pub(crate) fn cut(&mut self, lengths: BufferLengths) {
+        self.records.truncate(lengths.records);
+        self.encoded_records.truncate(lengths.encoded_records);
+        self.keys.truncate(lengths.keys);
+        self.hashes.truncate(lengths.hashes);
     }
 
     /// Bytes that wait to be written.
@@ -160,8 +160,8 @@ impl Scratch {
     }
 
     /// Where a target lies in the buffer.
-    pub(crate) fn bytes_of(&self, target: &Target) -> Range<usize> {
-        match self.pieces.get(target.pieces.clone()) {
+    pub(crate) fn bytes_of(&self, queue_append: &QueueAppend) -> Range<usize> {
+        match self.encoded_records.get(queue_append.encoded_records.clone()) {
             Some([first, .., last]) => first.from..last.from + last.size,
             Some([only]) => only.from..only.from + only.size,
             _ => 0..0,
@@ -170,80 +170,112 @@ impl Scratch {
 
     /// The target behind the last one of a run: all of it lies in front of `limit`, and no queue of it is being deleted.
     pub(crate) fn run_end(&self, from: usize, limit: usize) -> usize {
-        let later = self.targets.get(from + 1..).unwrap_or_default();
-        let fit = later
-            .iter()
-            .take_while(|target| !target.queue.is_closing() && self.bytes_of(target).end <= limit);
+        let later = self.queue_appends.get(from + 1..).unwrap_or_default();
+        let fit = later.iter().take_while(|queue_append| {
+            !queue_append.queue.is_closing() && self.bytes_of(queue_append).end <= limit
+        });
         from + 1 + fit.count()
     }
 
     /// Where the keys of a target begin among the hashes.
-    fn keys_before(&self, target: usize) -> usize {
-        let first = self.targets.get(target).map_or(0, |target| target.pieces.start);
-        let before = first.checked_sub(1).and_then(|before| self.pieces.get(before));
-        before.map_or(0, |piece| piece.keys_to)
+    fn keys_before(&self, queue_append: usize) -> usize {
+        let first = self
+            .queue_appends
+            .get(queue_append)
+            .map_or(0, |queue_append| queue_append.encoded_records.start);
+        let before = first
+            .checked_sub(1)
+            .and_then(|before| self.encoded_records.get(before));
+        before.map_or(0, |encoded_record| encoded_record.keys_end)
     }
 
     /// Gives the targets of a run their places in queues and log; says where the last one ends in the buffer.
-    pub(crate) fn place(&mut self, run: Range<usize>, place: Place) -> Result<usize, StoreError> {
+    pub(crate) fn assign_positions(
+        &mut self,
+        run: Range<usize>,
+        log_position: LogPosition,
+    ) -> Result<usize, StoreError> {
         let mut end = 0;
-        for target in self.targets.get(run).unwrap_or_default() {
-            let pieces = self.pieces.get(target.pieces.clone()).unwrap_or_default();
-            let first = if target.hidden {
+        for queue_append in self.queue_appends.get(run).unwrap_or_default() {
+            let encoded_records = self
+                .encoded_records
+                .get(queue_append.encoded_records.clone())
+                .unwrap_or_default();
+            let first = if queue_append.hidden {
                 0
             } else {
-                target.queue.assign(to_i64(pieces.len()))
+                queue_append.queue.assign(to_i64(encoded_records.len()))
             };
-            self.placed.push(Placed::new(pieces, first, place));
-            for (number, piece) in pieces.iter().enumerate() {
+            self.appended
+                .push(Appended::new(encoded_records, first, log_position));
+            for (number, encoded_record) in encoded_records.iter().enumerate() {
                 let patch = Patch {
-                    queue_offset: if target.hidden { 0 } else { first + to_i64(number) },
-                    physical_offset: place.of(piece),
-                    store_timestamp_ms: place.store_ms,
+                    queue_offset: if queue_append.hidden {
+                        0
+                    } else {
+                        first + to_i64(number)
+                    },
+                    physical_offset: log_position.of(encoded_record),
+                    store_timestamp_ms: log_position.store_ms,
                 };
-                end = piece.from + piece.size;
-                patch.apply(self.records.get_mut(piece.from..end).unwrap_or_default())?;
+                end = encoded_record.from + encoded_record.size;
+                patch.apply(self.records.get_mut(encoded_record.from..end).unwrap_or_default())?;
             }
         }
         Ok(end)
     }
 
     /// Position and bytes of the records of a run that may look torn; all of it, if any may.
-    pub(crate) fn torn_looking(&self, run: Range<usize>, place: Place) -> impl Iterator<Item = (i64, &[u8])> {
+    pub(crate) fn torn_looking(
+        &self,
+        run: Range<usize>,
+        log_position: LogPosition,
+    ) -> impl Iterator<Item = (i64, &[u8])> {
         let run = if self.may_look_torn { run } else { 0..0 };
-        let targets = self.targets.get(run).unwrap_or_default();
-        let pieces = targets
-            .iter()
-            .flat_map(|target| self.pieces.get(target.pieces.clone()).unwrap_or_default());
-        pieces.map(move |piece| {
-            let bytes = self.records.get(piece.from..piece.from + piece.size);
-            (place.of(piece), bytes.unwrap_or_default())
+        let queue_appends = self.queue_appends.get(run).unwrap_or_default();
+        let encoded_records = queue_appends.iter().flat_map(|queue_append| {
+            self.encoded_records
+                .get(queue_append.encoded_records.clone())
+                .unwrap_or_default()
+        });
+        encoded_records.map(move |encoded_record| {
+            let bytes = self
+                .records
+                .get(encoded_record.from..encoded_record.from + encoded_record.size);
+            (log_position.of(encoded_record), bytes.unwrap_or_default())
         })
     }
 
-    /// Takes back what [`Scratch::place`] gave: nothing was written.
-    pub(crate) fn take_back(&mut self, run: Range<usize>) {
-        let targets = self.targets.get(run).unwrap_or_default();
-        for (target, _) in targets.iter().zip(self.placed.drain(..)) {
-            if !target.hidden {
-                target.queue.assign(-to_i64(target.pieces.len()));
+    /// Takes back what [`AppendBuffer::log_position`] gave: nothing was written.
+    pub(crate) fn undo_positions(&mut self, run: Range<usize>) {
+        let queue_appends = self.queue_appends.get(run).unwrap_or_default();
+        for (queue_append, _) in queue_appends.iter().zip(self.appended.drain(..)) {
+            if !queue_append.hidden {
+                queue_append
+                    .queue
+                    .assign(-to_i64(queue_append.encoded_records.len()));
             }
         }
     }
 
     /// Hands the keys of a run's records over.
-    pub(crate) fn hand_keys(&self, run: Range<usize>, place: Place, to: &mut WaitingKeys) {
-        let of_run = self.targets.get(run.clone()).unwrap_or_default();
+    pub(crate) fn move_keys(&self, run: Range<usize>, log_position: LogPosition, to: &mut PendingKeys) {
+        let of_run = self.queue_appends.get(run.clone()).unwrap_or_default();
         if let [first, ..] = of_run
             && let [.., last] = of_run
-            && let Some(newest) = last.pieces.end.checked_sub(1)
+            && let Some(newest) = last.encoded_records.end.checked_sub(1)
         {
-            let hashes_to = self.pieces.get(newest).map_or(0, |piece| piece.keys_to);
+            let hashes_to = self
+                .encoded_records
+                .get(newest)
+                .map_or(0, |encoded_record| encoded_record.keys_end);
             let hashes = self.hashes.get(self.keys_before(run.start)..hashes_to);
-            let records = self.keys.get(first.pieces.start..last.pieces.end);
+            let records = self
+                .keys
+                .get(first.encoded_records.start..last.encoded_records.end);
             to.add(
-                place.buffer,
-                place.store_ms,
+                log_position.buffer,
+                log_position.store_ms,
                 records.unwrap_or_default(),
                 hashes.unwrap_or_default(),
             );
@@ -314,12 +346,12 @@ impl Scratch {
                 levels,
             )
         });
-        self.pieces.push(Piece {
+        self.encoded_records.push(EncodedRecord {
             from,
             size: self.records.len() - from,
             tags_code: delay_ms.unwrap_or(message.tags_code),
             is_delay: delay_ms.is_some(),
-            keys_to: self.hashes.len(),
+            keys_end: self.hashes.len(),
         });
         Ok(())
     }
@@ -327,7 +359,7 @@ impl Scratch {
 
 /// A put's answer, with what its listener is told and what waits behind it.
 #[derive(Debug)]
-pub(crate) struct Placed {
+pub(crate) struct Appended {
     pub(crate) stored: Stored,
     /// `None` for several with different codes.
     pub(crate) tags_code: Option<i64>,
@@ -337,19 +369,27 @@ pub(crate) struct Placed {
     pub(crate) is_readable: bool,
 }
 
-impl Placed {
-    fn new(pieces: &[Piece], queue_offset: i64, place: Place) -> Self {
-        let positions = || pieces.iter().map(|piece| place.of(piece));
-        let mut codes = pieces.iter().map(|piece| piece.tags_code);
+impl Appended {
+    fn new(encoded_records: &[EncodedRecord], queue_offset: i64, log_position: LogPosition) -> Self {
+        let positions = || {
+            encoded_records
+                .iter()
+                .map(|encoded_record| log_position.of(encoded_record))
+        };
+        let mut codes = encoded_records
+            .iter()
+            .map(|encoded_record| encoded_record.tags_code);
         let tags_code = codes.next();
         Self {
             stored: Stored {
                 physical_offset: positions().next().unwrap_or_default(),
-                end_position: pieces.last().map_or(0, |last| place.of(last) + to_i64(last.size)),
+                end_position: encoded_records
+                    .last()
+                    .map_or(0, |last| log_position.of(last) + to_i64(last.size)),
                 queue_offset,
-                store_timestamp_ms: place.store_ms,
-                count: u32::try_from(pieces.len()).unwrap_or(u32::MAX),
-                batch_offsets: if pieces.len() > 1 {
+                store_timestamp_ms: log_position.store_ms,
+                count: u32::try_from(encoded_records.len()).unwrap_or(u32::MAX),
+                batch_offsets: if encoded_records.len() > 1 {
                     positions().collect()
                 } else {
                     Vec::new()

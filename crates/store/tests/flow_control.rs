@@ -8,7 +8,7 @@
 mod common;
 
 use common::{eventually, message, small};
-use pyrmq_store::{Brake, FlushDiskType, Options, Store, StoreError};
+use pyrmq_store::{BusyReason, FlushDiskType, Options, Store, StoreError};
 use pyrmq_testkit::{FaultyDisk, TempDir};
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ fn put(store: &Store) -> Result<(), StoreError> {
     store.put(&message("T", 0, b"x", "")).map(drop)
 }
 
-fn brake(result: &Result<(), StoreError>) -> (Brake, u64, usize) {
+fn busy_reason(result: &Result<(), StoreError>) -> (BusyReason, u64, usize) {
     match result {
         Err(StoreError::Busy {
-            brake,
+            busy_reason,
             waited_ms,
             waiting,
             ..
-        }) => (*brake, *waited_ms, *waiting),
+        }) => (*busy_reason, *waited_ms, *waiting),
         other => panic!("not busy: {other:?}"),
     }
 }
@@ -49,8 +49,8 @@ fn a_write_that_takes_too_long_is_not_queued_behind() {
         eventually(|| store.health().busy.held_now_ms > 2000);
         let refused = put(&store);
         let text = refused.as_ref().unwrap_err().to_string();
-        let (which, waited_ms, waiting) = brake(&refused);
-        assert_eq!((which, waiting), (Brake::Held, 1));
+        let (which, waited_ms, waiting) = busy_reason(&refused);
+        assert_eq!((which, waiting), (BusyReason::PageCacheBusy, 1));
         assert!(waited_ms > 2000, "{text}");
         assert!(
             text.starts_with("[PC_SYNCHRONIZED]broker busy, start flow control for a while")
@@ -60,8 +60,8 @@ fn a_write_that_takes_too_long_is_not_queued_behind() {
         );
         disk.hang_writes(false);
         writer.join().unwrap().unwrap();
-        let (which, waited_ms, _) = brake(&queued.join().unwrap());
-        assert_eq!(which, Brake::Waited);
+        let (which, waited_ms, _) = busy_reason(&queued.join().unwrap());
+        assert_eq!(which, BusyReason::QueueTimeout);
         assert!(waited_ms > 50);
     });
     // Nothing of what was refused was stored, and it goes on.
@@ -89,8 +89,8 @@ fn too_many_senders_that_wait_for_the_disk() {
         let stored = store.put(&message("T", 0, b"x", "")).unwrap();
         store.when_durable(stored.end_position, |result| result.unwrap());
     }
-    let (which, _, waiting) = brake(&put(&store));
-    assert_eq!((which, waiting), (Brake::Overload, 2));
+    let (which, _, waiting) = busy_reason(&put(&store));
+    assert_eq!((which, waiting), (BusyReason::QueueFull, 2));
     assert_eq!(store.health().busy.waiting_for_disk, 2);
     disk.hang(false);
     eventually(|| store.health().busy.waiting_for_disk == 0);
@@ -114,8 +114,8 @@ fn an_fsync_that_takes_too_long_is_not_queued_behind() {
     let stored = store.put(&message("T", 0, b"x", "")).unwrap();
     store.when_durable(stored.end_position, |result| result.unwrap());
     eventually(|| store.health().busy.oldest_ms > 100);
-    let (which, waited_ms, waiting) = brake(&put(&store));
-    assert_eq!((which, waiting), (Brake::Held, 1));
+    let (which, waited_ms, waiting) = busy_reason(&put(&store));
+    assert_eq!((which, waiting), (BusyReason::PageCacheBusy, 1));
     assert!(waited_ms > 100);
     disk.hang(false);
     eventually(|| store.health().busy.waiting_for_disk == 0);

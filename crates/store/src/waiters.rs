@@ -3,28 +3,28 @@
 //! Contract: whoever waits for a position is answered once. `Ok` only after an fsync that began after the position was written
 //! returned without error. A failed fsync answers everyone with the error.
 //!
-//! Nothing here knows the store: `tests/loom_group_commit.rs` goes through the interleavings of this file, `flush_turn.rs` and
-//! `alarm.rs` with a log of its own.
+//! Nothing here knows the store: `tests/loom_group_commit.rs` goes through the interleavings of this file, `flush_leader.rs` and
+//! `wakeup.rs` with a log of its own.
 
-use crate::alarm::Alarm;
-use crate::flush_turn::Turns;
+use crate::flush_leader::FlushLeader;
 use crate::sync::{Mutex, lock};
+use crate::wakeup::Wakeup;
 use std::fmt;
 use std::time::{Duration, Instant};
 
 /// Told once when a position is durable, or that it will not be: a closure, or what has a memory of its own already.
-pub trait Told<E>: Send {
+pub trait DurableCallback<E>: Send {
     /// What the disk did.
-    fn told(self: Box<Self>, durable: Result<(), E>);
+    fn complete(self: Box<Self>, durable: Result<(), E>);
 }
 
-impl<E, F: FnOnce(Result<(), E>) + Send> Told<E> for F {
-    fn told(self: Box<Self>, durable: Result<(), E>) {
+impl<E, F: FnOnce(Result<(), E>) + Send> DurableCallback<E> for F {
+    fn complete(self: Box<Self>, durable: Result<(), E>) {
         self(durable);
     }
 }
 
-pub(crate) type Done<E> = Box<dyn Told<E>>;
+pub(crate) type BoxedCallback<E> = Box<dyn DurableCallback<E>>;
 
 /// What is fsynced.
 pub(crate) trait Log {
@@ -33,7 +33,7 @@ pub(crate) trait Log {
     /// Position behind what was written.
     fn appended(&self) -> i64;
     /// Position up to which everything is durable, and readable: who is answered may read at once.
-    fn served(&self) -> i64;
+    fn readable(&self) -> i64;
     /// The failure of a write or an fsync, from the moment on at which it happened.
     fn check(&self) -> Result<(), Self::Error>;
     /// An error once there will be no more rounds.
@@ -44,13 +44,13 @@ pub(crate) trait Log {
 
 /// Those who wait for an fsync.
 pub(crate) struct Waiters<E> {
-    list: Mutex<Vec<Waiter<E>>>,
+    list: Mutex<Vec<DurableWaiter<E>>>,
 }
 
-struct Waiter<E> {
+struct DurableWaiter<E> {
     position: i64,
     since: Instant,
-    done: Done<E>,
+    callback: BoxedCallback<E>,
 }
 
 impl<E> Default for Waiters<E> {
@@ -79,57 +79,57 @@ impl<E: Clone> Waiters<E> {
         lock(&self.list).is_empty()
     }
 
-    fn take(&self, which: impl Fn(&Waiter<E>) -> bool) -> Vec<Waiter<E>> {
+    fn take(&self, which: impl Fn(&DurableWaiter<E>) -> bool) -> Vec<DurableWaiter<E>> {
         lock(&self.list).extract_if(.., |waiter| which(waiter)).collect()
     }
 
     /// Answers those who wait too long.
     pub(crate) fn expire(&self, longest: Duration, error: impl Fn(Duration) -> E) {
         for waiter in self.take(|waiter| waiter.since.elapsed() >= longest) {
-            waiter.done.told(Err(error(waiter.since.elapsed())));
+            waiter.callback.complete(Err(error(waiter.since.elapsed())));
         }
     }
 
     /// Answers everyone.
     pub(crate) fn fail(&self, error: &E) {
         for waiter in self.take(|_| true) {
-            waiter.done.told(Err(error.clone()));
+            waiter.callback.complete(Err(error.clone()));
         }
     }
 }
 
 /// Waiters, the turn to fsync, and the bell of the flush thread.
 #[derive(Debug)]
-pub(crate) struct Commit<E> {
+pub(crate) struct GroupCommit<E> {
     pub(crate) waiters: Waiters<E>,
-    pub(crate) turns: Turns,
-    pub(crate) alarm: Alarm,
+    pub(crate) leader: FlushLeader,
+    pub(crate) wakeup: Wakeup,
 }
 
-impl<E> Default for Commit<E> {
+impl<E> Default for GroupCommit<E> {
     fn default() -> Self {
         Self {
             waiters: Waiters::default(),
-            turns: Turns::default(),
-            alarm: Alarm::default(),
+            leader: FlushLeader::default(),
+            wakeup: Wakeup::default(),
         }
     }
 }
 
-impl<E: Clone> Commit<E> {
+impl<E: Clone> GroupCommit<E> {
     /// Calls back once everything in front of `position` is durable.
-    pub(crate) fn when_durable(&self, log: &impl Log<Error = E>, position: i64, done: Done<E>) {
-        if position <= log.served() {
-            return done.told(Ok(()));
+    pub(crate) fn when_durable(&self, log: &impl Log<Error = E>, position: i64, callback: BoxedCallback<E>) {
+        if position <= log.readable() {
+            return callback.complete(Ok(()));
         }
-        self.join(log, [(position, done)], || self.alarm.ring());
+        self.join(log, [(position, callback)], || self.wakeup.notify());
     }
 
-    /// The same for those of a burst, whose thread will call [`Commit::end_burst`]: the flush thread hears nothing of them.
-    pub(crate) fn when_durable_in_burst(
+    /// The same for those of a burst, whose thread will call [`GroupCommit::commit_batch`]: the flush thread hears nothing of them.
+    pub(crate) fn when_durable_in_batch(
         &self,
         log: &impl Log<Error = E>,
-        waiting: impl IntoIterator<Item = (i64, Done<E>)>,
+        waiting: impl IntoIterator<Item = (i64, BoxedCallback<E>)>,
     ) {
         self.join(log, waiting, || {});
     }
@@ -137,18 +137,18 @@ impl<E: Clone> Commit<E> {
     fn join(
         &self,
         log: &impl Log<Error = E>,
-        waiting: impl IntoIterator<Item = (i64, Done<E>)>,
-        tell: impl FnOnce(),
+        waiting: impl IntoIterator<Item = (i64, BoxedCallback<E>)>,
+        wake: impl FnOnce(),
     ) {
         let since = Instant::now();
-        lock(&self.waiters.list).extend(waiting.into_iter().map(|(position, done)| Waiter {
+        lock(&self.waiters.list).extend(waiting.into_iter().map(|(position, callback)| DurableWaiter {
             position,
             since,
-            done,
+            callback,
         }));
         // They are in the list before the bell rings or the burst ends, so the round that follows sees them; a store that
         // failed or closed has no more rounds.
-        tell();
+        wake();
         if let Err(error) = log.check() {
             self.waiters.fail(&error);
         }
@@ -160,20 +160,20 @@ impl<E: Clone> Commit<E> {
 
     /// Does a round, once it is this thread's turn.
     pub(crate) fn flush_round(&self, log: &impl Log<Error = E>) -> Result<(), E> {
-        let (done, owed) = self.turns.wait(|| self.round(log));
+        let (callback, owed) = self.leader.wait(|| self.round(log));
         if owed {
-            self.alarm.ring();
+            self.wakeup.notify();
         }
-        done
+        callback
     }
 
     /// Sees to it that those who wait are served: by a round of this thread if it is its turn and will take less than `limit`.
     /// Where nobody waits, the flush thread is told if `for_readers` says that readers wait for the fsync.
-    pub(crate) fn end_burst(&self, log: &impl Log<Error = E>, limit: Duration, for_readers: bool) {
+    pub(crate) fn commit_batch(&self, log: &impl Log<Error = E>, limit: Duration, for_readers: bool) {
         if let Err(error) = log.check() {
             return self.waiters.fail(&error);
         }
-        if log.appended() <= log.served() {
+        if log.appended() <= log.readable() {
             // A round of somebody else was faster than the waiters of this burst came into the list.
             return self.answer(log);
         }
@@ -181,12 +181,12 @@ impl<E: Clone> Commit<E> {
         if !waits && !for_readers {
             return;
         }
-        if !waits || !self.turns.is_quick(limit) {
-            return self.alarm.ring();
+        if !waits || !self.leader.is_fast(limit) {
+            return self.wakeup.notify();
         }
         // A failure is kept in the log, and everybody has been answered. Where another one leads now, it rings.
-        if let Some((_, true)) = self.turns.ask(|| self.round(log)) {
-            self.alarm.ring();
+        if let Some((_, true)) = self.leader.try_lead(|| self.round(log)) {
+            self.wakeup.notify();
         }
     }
 
@@ -195,7 +195,7 @@ impl<E: Clone> Commit<E> {
         match log.sync() {
             Ok(took) => {
                 if let Some(took) = took {
-                    self.turns.note(took);
+                    self.leader.record(took);
                 }
                 self.answer(log);
                 Ok(())
@@ -208,9 +208,9 @@ impl<E: Clone> Commit<E> {
     }
 
     fn answer(&self, log: &impl Log<Error = E>) {
-        let served = log.served();
-        for waiter in self.waiters.take(|waiter| waiter.position <= served) {
-            waiter.done.told(Ok(()));
+        let readable = log.readable();
+        for waiter in self.waiters.take(|waiter| waiter.position <= readable) {
+            waiter.callback.complete(Ok(()));
         }
     }
 }

@@ -8,11 +8,11 @@
 //! Ours writes plain codes, as a Java broker does once the option is off; the files stay as they are. An address that leads
 //! nowhere matches every filter (Apache): clients compare tags themselves.
 
-use crate::access::Access;
 use crate::consume_queue::ConsumeQueue;
 use crate::error::StoreError;
 use crate::format::{parse_file_name, to_u64};
 use crate::fs::{Context, Fs};
+use crate::read_buffers::ReadMode;
 use crate::sync::{Mutex, lock};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub(crate) fn is_address(tags_code: i64) -> bool {
 
 /// The files of all queues.
 #[derive(Debug)]
-pub(crate) struct Extended {
+pub(crate) struct ConsumeQueueExt {
     root: PathBuf,
     /// What was read last.
     chunk: Mutex<Option<Chunk>>,
@@ -58,7 +58,7 @@ impl Chunk {
     }
 }
 
-impl Extended {
+impl ConsumeQueueExt {
     pub(crate) fn new(root: &Path) -> Self {
         Self {
             root: root.join(CONSUME_QUEUE_EXT),
@@ -69,7 +69,7 @@ impl Extended {
     /// The tags code behind an address, if its unit is there. Files are read only by who may wait.
     pub(crate) fn code(
         &self,
-        access: &Access,
+        mode: &ReadMode,
         fs: &dyn Fs,
         queue: &ConsumeQueue,
         address: i64,
@@ -84,7 +84,7 @@ impl Extended {
         {
             return Ok(Some(code));
         }
-        if !access.may_wait() {
+        if !mode.may_wait() {
             return Ok(None);
         }
         *chunk = self.read(fs, queue, position)?;

@@ -9,7 +9,7 @@
 mod common;
 
 use common::{bodies, get, put, small};
-use pyrmq_store::{Chore, GetStatus, Options, Store};
+use pyrmq_store::{GetStatus, MaintenanceTask, Options, Store};
 use pyrmq_testkit::SimDisk;
 use pyrmq_testkit::sim::{Loss, Session};
 use std::path::Path;
@@ -28,8 +28,12 @@ fn start(disk: &SimDisk) -> (Session, Arc<Store>) {
 }
 
 fn make_durable(store: &Store) {
-    for chore in [Chore::Flush, Chore::SyncQueues, Chore::SaveCheckpoint] {
-        store.run(chore).unwrap();
+    for task in [
+        MaintenanceTask::Flush,
+        MaintenanceTask::SyncQueues,
+        MaintenanceTask::SaveCheckpoint,
+    ] {
+        store.run(task).unwrap();
     }
 }
 
@@ -82,7 +86,7 @@ fn after_the_log_was_cut() {
             put(&store, "None", 0, b"lost");
         }
         // The queues are ahead of the log that is left.
-        store.run(Chore::WriteQueues).unwrap();
+        store.run(MaintenanceTask::WriteQueues).unwrap();
         session.kill();
         let after = disk.crash(disk.steps(), Loss::All, 1);
         let started = start(&after);
@@ -100,7 +104,7 @@ fn after_old_segments_went_and_the_log_was_cut() {
     }
     make_durable(&store);
     put(&store, "T", 0, b"lost");
-    store.run(Chore::WriteQueues).unwrap();
+    store.run(MaintenanceTask::WriteQueues).unwrap();
     assert!(store.delete_expired().unwrap() > 0);
     let (min, max) = ends(&store, "T");
     assert!(min > 100 && max == 201, "{min}..{max}");

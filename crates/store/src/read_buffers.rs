@@ -9,22 +9,22 @@ use std::io;
 use std::sync::Arc;
 
 /// Smaller answers are allocated: they are not worth a large buffer.
-const LEAST: usize = 4 << 10;
+const MIN_POOLED: usize = 4 << 10;
 /// Larger buffers are given back to the system.
-const MOST: usize = 1 << 20;
+const MAX_POOLED: usize = 1 << 20;
 /// Bytes that are kept in all.
-const KEPT: usize = 8 << 20;
+const POOL_BYTES: usize = 8 << 20;
 /// A buffer's size is a multiple of this: answers of like size use the same ones.
-const STEP: usize = 16 << 10;
+const SIZE_STEP: usize = 16 << 10;
 
 /// Whether a reader may wait for the disk, and whether it would have had to.
 #[derive(Debug)]
-pub(crate) struct Access {
+pub(crate) struct ReadMode {
     waits: bool,
     missed: Cell<bool>,
 }
 
-impl Access {
+impl ReadMode {
     /// Reads whatever it takes.
     pub(crate) fn waiting() -> Self {
         Self {
@@ -72,20 +72,20 @@ impl Access {
 
 /// Buffers of answers that are over: memory that is there already, need not be cleared and is still in the processor's cache.
 #[derive(Default)]
-pub(crate) struct Buffers {
-    kept: Mutex<Kept>,
+pub(crate) struct ReadBuffers {
+    pool: Mutex<Pool>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct Pool {
     buffers: Vec<Vec<u8>>,
     bytes: usize,
 }
 
-impl Kept {
+impl Pool {
     /// A buffer that is large enough, and not so large that a peer who reads slowly could hold much memory by little.
     fn fitting(&mut self, size: usize) -> Vec<u8> {
-        let fits = size..=size.next_multiple_of(STEP) * 4;
+        let fits = size..=size.next_multiple_of(SIZE_STEP) * 4;
         let Some(at) = self.buffers.iter().rposition(|bytes| fits.contains(&bytes.len())) else {
             return Vec::new();
         };
@@ -96,50 +96,50 @@ impl Kept {
 }
 
 /// A buffer that goes back when nobody holds it any more.
-pub(crate) struct Buffer {
+pub(crate) struct ReadBuffer {
     bytes: Vec<u8>,
     used: usize,
-    home: Arc<Buffers>,
+    owner: Arc<ReadBuffers>,
 }
 
-impl Buffers {
+impl ReadBuffers {
     /// A buffer of `size` bytes of any content.
-    pub(crate) fn take(self: &Arc<Self>, size: usize) -> Buffer {
-        let mut bytes = if (LEAST..=MOST).contains(&size) {
-            lock(&self.kept).fitting(size)
+    pub(crate) fn take(self: &Arc<Self>, size: usize) -> ReadBuffer {
+        let mut bytes = if (MIN_POOLED..=MAX_POOLED).contains(&size) {
+            lock(&self.pool).fitting(size)
         } else {
             Vec::new()
         };
         if bytes.len() < size {
-            let room = if size < LEAST {
+            let size = if size < MIN_POOLED {
                 size
             } else {
-                size.next_multiple_of(STEP)
+                size.next_multiple_of(SIZE_STEP)
             };
-            bytes = vec![0; room];
+            bytes = vec![0; size];
         }
-        Buffer {
+        ReadBuffer {
             bytes,
             used: size,
-            home: Arc::clone(self),
+            owner: Arc::clone(self),
         }
     }
 }
 
-impl fmt::Debug for Buffers {
+impl fmt::Debug for ReadBuffers {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Buffers({} bytes)", lock(&self.kept).bytes)
+        write!(formatter, "Buffers({} bytes)", lock(&self.pool).bytes)
     }
 }
 
-impl Buffer {
+impl ReadBuffer {
     pub(crate) fn as_mut(&mut self) -> &mut [u8] {
         self.bytes.get_mut(..self.used).unwrap_or_default()
     }
 
     /// What was read, to be handed on.
     pub(crate) fn freeze(mut self) -> Bytes {
-        if self.bytes.len() < LEAST {
+        if self.bytes.len() < MIN_POOLED {
             self.bytes.truncate(self.used);
             return Bytes::from(std::mem::take(&mut self.bytes));
         }
@@ -147,22 +147,22 @@ impl Buffer {
     }
 }
 
-impl AsRef<[u8]> for Buffer {
+impl AsRef<[u8]> for ReadBuffer {
     fn as_ref(&self) -> &[u8] {
         self.bytes.get(..self.used).unwrap_or_default()
     }
 }
 
-impl Drop for Buffer {
+impl Drop for ReadBuffer {
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
-        if !(LEAST..=MOST).contains(&bytes.len()) {
+        if !(MIN_POOLED..=MAX_POOLED).contains(&bytes.len()) {
             return;
         }
-        let mut kept = lock(&self.home.kept);
-        if kept.bytes + bytes.len() <= KEPT {
-            kept.bytes += bytes.len();
-            kept.buffers.push(bytes);
+        let mut pool = lock(&self.owner.pool);
+        if pool.bytes + bytes.len() <= POOL_BYTES {
+            pool.bytes += bytes.len();
+            pool.buffers.push(bytes);
         }
     }
 }
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_buffer_is_used_again_and_its_answer_is_as_long_as_asked_for() {
-        let buffers = Arc::new(Buffers::default());
+        let buffers = Arc::new(ReadBuffers::default());
         let mut one = buffers.take(40_000);
         one.as_mut().fill(7);
         let at = one.as_ref().as_ptr();
@@ -196,14 +196,14 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded() {
-        let buffers = Arc::new(Buffers::default());
-        let many: Vec<_> = (0..64).map(|_| buffers.take(MOST).freeze()).collect();
-        let large = buffers.take(MOST + 1).freeze();
+        let buffers = Arc::new(ReadBuffers::default());
+        let many: Vec<_> = (0..64).map(|_| buffers.take(MAX_POOLED).freeze()).collect();
+        let large = buffers.take(MAX_POOLED + 1).freeze();
         let small = buffers.take(1).freeze();
-        assert_eq!((large.len(), small.len()), (MOST + 1, 1));
+        assert_eq!((large.len(), small.len()), (MAX_POOLED + 1, 1));
         drop((many, large, small));
-        assert_eq!(lock(&buffers.kept).bytes, KEPT);
-        let kept = lock(&buffers.kept).buffers.len();
-        assert_eq!(kept, KEPT / MOST);
+        assert_eq!(lock(&buffers.pool).bytes, POOL_BYTES);
+        let pool = lock(&buffers.pool).buffers.len();
+        assert_eq!(pool, POOL_BYTES / MAX_POOLED);
     }
 }

@@ -9,8 +9,8 @@ mod common;
 
 use common::{bodies, eventually, host, message, open, put, small};
 use pyrmq_store::{
-    Batch, BatchItem, Chore, Durability, FlushDiskType, OnDurable, OnStored, Options, Store, StoreError,
-    Stored,
+    Batch, BatchItem, Durability, FlushDiskType, MaintenanceTask, OnDurable, OnStored, Options, Store,
+    StoreError, Stored,
 };
 use pyrmq_testkit::TempDir;
 use pyrmq_testkit::disk::{Fault, FaultyDisk, Operation};
@@ -42,7 +42,7 @@ fn put_durable(store: &Arc<Store>, done: impl FnOnce(Result<(), StoreError>) + S
     let told = Box::new(move |stored: Result<Stored, StoreError>| {
         Some((stored.unwrap().end_position, Box::new(done) as OnDurable))
     });
-    store.put_in_burst(&message("T", 0, b"x", ""), told);
+    store.stage(&message("T", 0, b"x", ""), told);
 }
 
 fn put_one(store: &Arc<Store>, answers: &Answers) {
@@ -99,7 +99,7 @@ fn batch<'a>(items: &'a [BatchItem<'a>]) -> Batch<'a> {
 }
 
 #[test]
-fn who_ends_a_burst_fsyncs_once_and_answers_before_it_returns() {
+fn a_thread_that_commits_an_append_batch_fsyncs_once_and_answers_before_it_returns() {
     let dir = TempDir::new().unwrap();
     let disk = FaultyDisk::default();
     let store = Store::open_without_threads(options(&dir, u64::MAX), Arc::new(disk.clone())).unwrap();
@@ -113,23 +113,23 @@ fn who_ends_a_burst_fsyncs_once_and_answers_before_it_returns() {
     );
     assert_eq!(store.max_offset("T", 0), 0, "nor is anything readable");
     let before = store.stats().flushes;
-    store.end_burst();
+    store.commit_batch();
     assert_eq!(*answers.lock().unwrap(), vec![Ok(()); 10]);
     assert_eq!(store.stats().flushes - before, 1);
     assert_eq!(bodies(&store, "T", 0).len(), 10);
     let (_, _, syncs) = disk.counts();
-    store.end_burst();
+    store.commit_batch();
     assert_eq!(disk.counts().2, syncs, "nothing is left to do");
 }
 
 #[test]
-fn a_burst_serves_who_waited_before_and_waits_for_nobody_without_need() {
+fn an_append_batch_serves_who_waited_before_and_waits_for_nobody_without_need() {
     let dir = TempDir::new().unwrap();
     let store = Store::open_without_threads(options(&dir, u64::MAX), common::real()).unwrap();
     let items = [item(b"a"), item(b"b")];
     let stories = Stories::default();
-    store.put_batch_in_burst(&batch(&items), note(&stories));
-    store.end_burst();
+    store.stage_batch(&batch(&items), note(&stories));
+    store.commit_batch();
     let stored = stories.lock().unwrap().pop().unwrap().unwrap();
     assert_eq!(
         store.durability(stored.end_position),
@@ -138,7 +138,7 @@ fn a_burst_serves_who_waited_before_and_waits_for_nobody_without_need() {
     );
     let early = waiting(&store);
     let late = waiting(&store);
-    store.end_burst();
+    store.commit_batch();
     assert_eq!(early.try_recv(), Ok(Ok(())));
     assert_eq!(late.try_recv(), Ok(Ok(())));
     assert_eq!(store.durability(stored.end_position), Durability::Local);
@@ -149,32 +149,32 @@ fn a_slow_disk_is_left_to_the_thread() {
     let dir = TempDir::new().unwrap();
     let store = Store::open_without_threads(options(&dir, 0), common::real()).unwrap();
     let answer = waiting(&store);
-    store.end_burst();
+    store.commit_batch();
     assert!(answer.try_recv().is_err(), "no fsync on this thread");
-    store.run(Chore::Flush).unwrap();
+    store.run(MaintenanceTask::Flush).unwrap();
     assert_eq!(answer.try_recv(), Ok(Ok(())));
     drop(store);
     let dir = TempDir::new().unwrap();
     let store = open(options(&dir, 0));
     let answer = waiting(&store);
-    store.end_burst();
+    store.commit_batch();
     assert_eq!(answer.recv_timeout(PATIENCE), Ok(Ok(())), "the thread was told");
 }
 
 #[test]
-fn a_failed_fsync_of_a_burst_answers_everyone_and_is_not_tried_again() {
+fn a_failed_fsync_of_an_append_batch_answers_everyone_and_is_not_tried_again() {
     let dir = TempDir::new().unwrap();
     let disk = FaultyDisk::default();
     let store = Store::open_without_threads(options(&dir, u64::MAX), Arc::new(disk.clone())).unwrap();
     let first = waiting(&store);
-    store.end_burst();
+    store.commit_batch();
     assert_eq!(first.try_recv(), Ok(Ok(())));
     disk.fail(Operation::Sync, "commitlog", 0, Fault::Error(ErrorKind::Other));
     let answers = Answers::default();
     for _ in 0..3 {
         put_one(&store, &answers);
     }
-    store.end_burst();
+    store.commit_batch();
     {
         let answers = answers.lock().unwrap();
         assert_eq!(answers.len(), 3);
@@ -185,12 +185,12 @@ fn a_failed_fsync_of_a_burst_answers_everyone_and_is_not_tried_again() {
     let (done, late) = mpsc::channel();
     let waits = Box::new(move |result| done.send(result).unwrap());
     let told = Box::new(move |_| Some((i64::MAX, waits as OnDurable)));
-    store.put_in_burst(&message("T", 0, b"x", ""), told);
-    store.end_burst();
+    store.stage(&message("T", 0, b"x", ""), told);
+    store.commit_batch();
     assert!(matches!(late.try_recv(), Ok(Err(StoreError::ReadOnly { .. }))));
     assert_eq!(disk.counts().2, syncs, "never tried again");
     let stories = Stories::default();
-    store.put_in_burst(&message("T", 0, b"x", ""), note(&stories));
+    store.stage(&message("T", 0, b"x", ""), note(&stories));
     assert!(matches!(
         stories.lock().unwrap()[..],
         [Err(StoreError::ReadOnly { .. })]
@@ -205,7 +205,7 @@ fn a_failed_fsync_of_a_burst_answers_everyone_and_is_not_tried_again() {
 
 /// While one fsync hangs, a burst that ends is not held up; it is served by the round that follows.
 #[test]
-fn a_burst_behind_an_fsync_under_way_is_served_by_the_next_round() {
+fn an_append_batch_behind_an_fsync_under_way_is_served_by_the_next_round() {
     let dir = TempDir::new().unwrap();
     let disk = FaultyDisk::default();
     let store = Store::open(options(&dir, u64::MAX), Arc::new(disk.clone())).unwrap();
@@ -214,7 +214,7 @@ fn a_burst_behind_an_fsync_under_way_is_served_by_the_next_round() {
     std::thread::scope(|scope| {
         let leader = scope.spawn(|| {
             let answer = waiting(&store);
-            store.end_burst();
+            store.commit_batch();
             answer
         });
         // Most likely its fsync is under way; whichever comes first, nobody is forgotten.
@@ -223,7 +223,7 @@ fn a_burst_behind_an_fsync_under_way_is_served_by_the_next_round() {
             .map(|_| {
                 scope.spawn(|| {
                     let answer = waiting(&store);
-                    store.end_burst();
+                    store.commit_batch();
                     answer
                 })
             })
@@ -239,13 +239,13 @@ fn a_burst_behind_an_fsync_under_way_is_served_by_the_next_round() {
 }
 
 #[test]
-fn a_burst_that_the_disk_holds_up_is_told_of() {
+fn an_append_batch_with_a_slow_fsync_is_reported() {
     let dir = TempDir::new().unwrap();
     let disk = FaultyDisk::default();
     let store = Store::open(options(&dir, u64::MAX), Arc::new(disk.clone())).unwrap();
     let told = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&told);
-    store.on_held_up(Arc::new(move || {
+    store.on_slow_flush(Arc::new(move || {
         count.fetch_add(1, Ordering::Relaxed);
     }));
     put(&store, "T", 0, b"so that there is a segment");
@@ -254,7 +254,7 @@ fn a_burst_that_the_disk_holds_up_is_told_of() {
     std::thread::scope(|scope| {
         let held = scope.spawn(|| {
             let answer = waiting(&store);
-            store.end_burst();
+            store.commit_batch();
             answer
         });
         eventually(|| told.load(Ordering::Relaxed) > 1);
@@ -264,7 +264,7 @@ fn a_burst_that_the_disk_holds_up_is_told_of() {
 }
 
 #[test]
-fn nobody_is_forgotten_when_many_end_bursts_at_once() {
+fn nobody_is_forgotten_when_many_end_append_batches_at_once() {
     let dir = TempDir::new().unwrap();
     let store = open(options(&dir, u64::MAX));
     let (answered, asked) = (Arc::new(AtomicUsize::new(0)), 8 * 150 * 3);
@@ -282,7 +282,7 @@ fn nobody_is_forgotten_when_many_end_bursts_at_once() {
                             }
                         });
                     }
-                    store.end_burst();
+                    store.commit_batch();
                 }
             });
         }
@@ -295,19 +295,19 @@ fn nobody_is_forgotten_when_many_end_bursts_at_once() {
 }
 
 #[test]
-fn a_burst_needs_no_sync_flush() {
+fn an_append_batch_needs_no_sync_flush() {
     let dir = TempDir::new().unwrap();
     let mut options = options(&dir, u64::MAX);
     options.flush = FlushDiskType::Async;
     let store = Store::open_without_threads(options, common::real()).unwrap();
     let items = [item(b"a")];
-    store.put_batch_in_burst(&batch(&items), note(&Stories::default()));
+    store.stage_batch(&batch(&items), note(&Stories::default()));
     let before = store.stats().flushes;
-    store.end_burst();
+    store.commit_batch();
     assert_eq!(store.stats().flushes, before, "nobody waits for the disk");
     assert_eq!(store.max_offset("T", 0), 1);
     let answer = waiting(&store);
-    store.end_burst();
+    store.commit_batch();
     assert_eq!(answer.try_recv(), Ok(Ok(())), "who waits all the same is served");
 }
 
@@ -320,20 +320,20 @@ fn without_threads(dir: &TempDir, disk: &FaultyDisk) -> Arc<Store> {
 }
 
 #[test]
-fn a_burst_is_one_write_in_the_order_of_its_puts() {
+fn an_append_batch_is_one_write_in_the_order_of_its_puts() {
     let (dir, disk) = (TempDir::new().unwrap(), FaultyDisk::default());
     let store = without_threads(&dir, &disk);
     let stories = Stories::default();
     put(&store, "T", 0, b"so that there is a segment");
     let writes = store.stats().writes;
-    store.put_in_burst(&message("T", 0, b"one", ""), note(&stories));
-    store.put_in_burst(&message("U", 0, b"two", ""), note(&stories));
+    store.stage(&message("T", 0, b"one", ""), note(&stories));
+    store.stage(&message("U", 0, b"two", ""), note(&stories));
     let items = [item(b"three"), item(b"four")];
-    store.put_batch_in_burst(&batch(&items), note(&stories));
-    store.put_in_burst(&message("T", 0, b"five", ""), note(&stories));
+    store.stage_batch(&batch(&items), note(&stories));
+    store.stage(&message("T", 0, b"five", ""), note(&stories));
     assert!(stories.lock().unwrap().is_empty(), "none has a place yet");
     assert_eq!(store.max_offset("T", 0), 1);
-    store.end_burst();
+    store.commit_batch();
     assert_eq!(store.stats().writes, writes + 1);
     assert_eq!(offsets(&stories), [1, 0, 2, 4]);
     let ends: Vec<_> = {
@@ -357,16 +357,16 @@ fn a_burst_is_one_write_in_the_order_of_its_puts() {
 }
 
 #[test]
-fn a_burst_goes_on_in_the_next_segment() {
+fn an_append_batch_goes_on_in_the_next_segment() {
     let (dir, disk) = (TempDir::new().unwrap(), FaultyDisk::default());
     let store = without_threads(&dir, &disk);
     let segment = usize::try_from(small(dir.path()).segment_bytes).unwrap();
     let body = vec![b'x'; segment / 5];
     let stories = Stories::default();
     for _ in 0..14 {
-        store.put_in_burst(&message("T", 0, &body, ""), note(&stories));
+        store.stage(&message("T", 0, &body, ""), note(&stories));
     }
-    store.end_burst();
+    store.commit_batch();
     assert_eq!(offsets(&stories), (0..14).collect::<Vec<_>>());
     assert_eq!(bodies(&store, "T", 0), vec![body.clone(); 14]);
     let positions: Vec<_> = {
@@ -396,10 +396,10 @@ fn what_cannot_be_stored_is_told_and_harms_no_neighbour() {
             ..item(b"does not")
         },
     ];
-    store.put_in_burst(&message("T", 0, b"one", ""), note(&stories));
-    store.put_batch_in_burst(&batch(&items), note(&refused));
-    store.put_in_burst(&message("..", 0, b"x", ""), note(&refused));
-    store.put_in_burst(&message("T", 0, b"two", ""), note(&stories));
+    store.stage(&message("T", 0, b"one", ""), note(&stories));
+    store.stage_batch(&batch(&items), note(&refused));
+    store.stage(&message("..", 0, b"x", ""), note(&refused));
+    store.stage(&message("T", 0, b"two", ""), note(&stories));
     assert!(matches!(
         refused.lock().unwrap()[..],
         [
@@ -407,13 +407,13 @@ fn what_cannot_be_stored_is_told_and_harms_no_neighbour() {
             Err(StoreError::IllegalQueue { .. })
         ]
     ));
-    store.end_burst();
+    store.commit_batch();
     assert_eq!(offsets(&stories), [0, 1]);
     assert_eq!(bodies(&store, "T", 0), [b"one".to_vec(), b"two".to_vec()]);
 }
 
 #[test]
-fn a_full_disk_is_told_to_the_whole_burst_and_gives_its_indexes_back() {
+fn a_full_disk_is_told_to_the_whole_append_batch_and_gives_its_indexes_back() {
     let (dir, disk) = (TempDir::new().unwrap(), FaultyDisk::default());
     let store = without_threads(&dir, &disk);
     put(&store, "T", 0, b"zero");
@@ -425,9 +425,9 @@ fn a_full_disk_is_told_to_the_whole_burst_and_gives_its_indexes_back() {
         Fault::Error(ErrorKind::StorageFull),
     );
     for _ in 0..3 {
-        store.put_in_burst(&message("T", 0, b"lost", ""), note(&stories));
+        store.stage(&message("T", 0, b"lost", ""), note(&stories));
     }
-    store.end_burst();
+    store.commit_batch();
     let told = std::mem::take(&mut *stories.lock().unwrap());
     assert_eq!(told.len(), 3);
     assert!(
@@ -441,24 +441,24 @@ fn a_full_disk_is_told_to_the_whole_burst_and_gives_its_indexes_back() {
         "{told:?}"
     );
     disk.heal();
-    store.run(Chore::Clean).unwrap();
-    store.put_in_burst(&message("T", 0, b"one", ""), note(&stories));
-    store.end_burst();
+    store.run(MaintenanceTask::Clean).unwrap();
+    store.stage(&message("T", 0, b"one", ""), note(&stories));
+    store.commit_batch();
     assert_eq!(offsets(&stories), [1]);
     assert_eq!(bodies(&store, "T", 0), [b"zero".to_vec(), b"one".to_vec()]);
 }
 
 #[test]
-fn a_topic_deleted_in_the_middle_of_a_burst_begins_anew() {
+fn a_topic_deleted_in_the_middle_of_an_append_batch_begins_anew() {
     let (dir, disk) = (TempDir::new().unwrap(), FaultyDisk::default());
     let store = without_threads(&dir, &disk);
     put(&store, "T", 0, b"old");
     let stories = Stories::default();
-    store.put_in_burst(&message("U", 0, b"one", ""), note(&stories));
-    store.put_in_burst(&message("T", 0, b"new", ""), note(&stories));
-    store.put_in_burst(&message("U", 0, b"two", ""), note(&stories));
+    store.stage(&message("U", 0, b"one", ""), note(&stories));
+    store.stage(&message("T", 0, b"new", ""), note(&stories));
+    store.stage(&message("U", 0, b"two", ""), note(&stories));
     store.delete_topic("T").unwrap();
-    store.end_burst();
+    store.commit_batch();
     assert_eq!(offsets(&stories), [0, 0, 1]);
     assert_eq!(bodies(&store, "T", 0), [b"new".to_vec()]);
     assert_eq!(bodies(&store, "U", 0), [b"one".to_vec(), b"two".to_vec()]);
@@ -471,24 +471,24 @@ fn two_stores_of_one_thread_and_puts_of_who_is_told() {
     let (store, other) = (without_threads(&dir, &disk), without_threads(&other_dir, &disk));
     let stories = Stories::default();
     let (again, told) = (Arc::clone(&store), note(&stories));
-    store.put_in_burst(
+    store.stage(
         &message("T", 0, b"one", ""),
         Box::new(move |_| {
-            again.put_in_burst(&message("T", 0, b"two", ""), told);
+            again.stage(&message("T", 0, b"two", ""), told);
             None
         }),
     );
-    other.put_in_burst(&message("T", 0, b"three", ""), note(&stories));
+    other.stage(&message("T", 0, b"three", ""), note(&stories));
     assert_eq!(offsets(&stories), [1], "the first store's burst has ended");
-    store.end_burst();
+    store.commit_batch();
     assert_eq!(store.max_offset("T", 0), 2);
     assert_eq!(other.max_offset("T", 0), 0);
-    other.end_burst();
+    other.commit_batch();
     assert_eq!(other.max_offset("T", 0), 1);
 }
 
 #[test]
-fn a_long_burst_does_not_wait_for_its_end() {
+fn a_long_append_batch_does_not_wait_for_its_end() {
     let (dir, disk) = (TempDir::new().unwrap(), FaultyDisk::default());
     let mut options = small(dir.path());
     options.segment_bytes = 4 << 20;
@@ -496,10 +496,10 @@ fn a_long_burst_does_not_wait_for_its_end() {
     let stories = Stories::default();
     let body = vec![b'x'; 10 << 10];
     for _ in 0..20 {
-        store.put_in_burst(&message("T", 0, &body, ""), note(&stories));
+        store.stage(&message("T", 0, &body, ""), note(&stories));
     }
     let early = stories.lock().unwrap().len();
     assert!((10..20).contains(&early), "{early}");
-    store.end_burst();
+    store.commit_batch();
     assert_eq!(offsets(&stories), (0..20).collect::<Vec<_>>());
 }

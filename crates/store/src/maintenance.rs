@@ -2,15 +2,15 @@
 //! one answers those who wait too long.
 
 use crate::damage::record_behind;
+use crate::engine::Engine;
 use crate::error::StoreError;
-use crate::inner::Inner;
+use crate::flush_watchdog::Observed;
 use crate::key_index::{KeyIndex, MessageKeys, TopicKeys};
 use crate::log_reader::{LogReader, Step};
-use crate::queue_ends::Reach;
+use crate::pending_keys::{PendingKeys, RecordKeys};
+use crate::queue_manifest::QueueRange;
+use crate::replay::end_of;
 use crate::sync::lock;
-use crate::waiting_keys::{RecordKeys, WaitingKeys};
-use crate::walk::end_of;
-use crate::watch::Seen;
 use pyrmq_remoting::message::properties::names;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often waiting senders are looked after: a quarter of `syncFlushTimeout` within these.
-const PATIENCE_LEAST: Duration = Duration::from_millis(10);
-const PATIENCE_MOST: Duration = Duration::from_secs(1);
+const MIN_TIMEOUT_CHECK: Duration = Duration::from_millis(10);
+const MAX_TIMEOUT_CHECK: Duration = Duration::from_secs(1);
 /// How often queues are written.
-const HOUSE_TICK: Duration = Duration::from_millis(100);
+const MAINTENANCE_TICK: Duration = Duration::from_millis(100);
 /// How often the keys of new messages go to the index.
 const INDEX_TICK: Duration = Duration::from_millis(100);
 /// How often index files are written.
 const INDEX_WRITE: Duration = Duration::from_secs(1);
 /// How often quiet queues give back memory and files.
-const REST: Duration = Duration::from_secs(5);
+const RELEASE_INTERVAL: Duration = Duration::from_secs(5);
 /// Queues are fsynced this often, or when so many bytes of log would have to be read after a crash.
 const QUEUE_SYNC: Duration = Duration::from_mins(1);
 const QUEUE_SYNC_BYTES: i64 = 256 << 20;
 /// After a round that failed they are tried again so soon, and not more often.
-const SYNC_AGAIN: Duration = Duration::from_secs(1);
+const SYNC_RETRY: Duration = Duration::from_secs(1);
 /// Distance from the log's end at which the index thread lets puts hand over their keys and reads the rest.
 const CATCH_UP_LAST: i64 = 64 << 10;
 const CATCH_UP_BATCH: usize = 4096;
@@ -43,11 +43,11 @@ const CATCH_UP_AT_CLOSE: Duration = Duration::from_secs(5);
 /// How often the times of what is durable are written, if they have changed.
 const CHECKPOINT: Duration = Duration::from_secs(1);
 /// How often the free space is looked at.
-const LOOK: Duration = Duration::from_secs(1);
+const DISK_CHECK: Duration = Duration::from_secs(1);
 
 /// A piece of the work that the store's threads do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Chore {
+pub enum MaintenanceTask {
     /// Fsync the log for all who wait.
     Flush,
     /// Make the next segment, if it is time.
@@ -65,54 +65,54 @@ pub enum Chore {
     /// Look at the free space and delete what is old.
     Clean,
     /// Give memory and files of quiet queues back.
-    Rest,
+    ReleaseIdle,
 }
 
 /// Starts the threads.
-pub(crate) fn start(inner: &Arc<Inner>) -> Result<Vec<JoinHandle<()>>, StoreError> {
+pub(crate) fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>, StoreError> {
     let mut threads = Vec::new();
-    let mut spawn = |name: &str, run: fn(&Inner)| {
-        let inner = Arc::clone(inner);
+    let mut spawn = |name: &str, run: fn(&Engine)| {
+        let engine = Arc::clone(engine);
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
-            .spawn(move || run(&inner));
+            .spawn(move || run(&engine));
         match thread {
             Ok(thread) => {
                 threads.push(thread);
                 Ok(())
             }
-            Err(error) => Err(StoreError::io("start a thread for", &inner_root(), &error)),
+            Err(error) => Err(StoreError::io("start a thread for", &no_path(), &error)),
         }
     };
     spawn("store-flush", flush)?;
     spawn("store-segment", prepare)?;
-    spawn("store-patience", expire)?;
-    spawn("store-house", keep_house)?;
-    if inner.index.is_some() {
+    spawn("store-timeouts", expire_waiters)?;
+    spawn("store-upkeep", maintain)?;
+    if engine.index.is_some() {
         spawn("store-index", index)?;
     }
     Ok(threads)
 }
 
-fn inner_root() -> std::path::PathBuf {
+fn no_path() -> std::path::PathBuf {
     std::path::PathBuf::from("the store")
 }
 
-fn flush(inner: &Inner) {
-    let interval = || Duration::from_millis(inner.live.flush_interval_ms());
-    while inner.commit.alarm.sleep(interval()) {
-        if let Err(error) = inner.flush_round()
-            && inner.log.failure.is_set()
+fn flush(engine: &Engine) {
+    let interval = || Duration::from_millis(engine.live.flush_interval_ms());
+    while engine.group_commit.wakeup.sleep(interval()) {
+        if let Err(error) = engine.flush_round()
+            && engine.log.failure.is_set()
         {
             // The failure is kept in the log and answers every put from now on.
-            return inner.fail(&error);
+            return engine.fail(&error);
         }
     }
 }
 
-fn prepare(inner: &Inner) {
-    while inner.segment_alarm.sleep(QUEUE_SYNC) {
-        if let Err(error) = inner.prepare_segment() {
+fn prepare(engine: &Engine) {
+    while engine.segment_wakeup.sleep(QUEUE_SYNC) {
+        if let Err(error) = engine.prepare_segment() {
             tracing::error!(%error, "cannot make the next segment");
         }
     }
@@ -120,71 +120,74 @@ fn prepare(inner: &Inner) {
 
 /// Answers those who wait too long, and tells when who ended a burst is held up by its fsync. A thread of its own: when the
 /// disk hangs, all others do.
-fn expire(inner: &Inner) {
-    let longest = || Duration::from_millis(inner.live.sync_flush_timeout_ms());
-    let patience = || (longest() / 4).clamp(PATIENCE_LEAST, PATIENCE_MOST);
-    let mut seen = Seen::default();
-    while inner.patience_alarm.sleep(inner.watch.tick(patience())) {
-        inner.expire_waiters(longest());
-        if inner.watch.look(&mut seen)
-            && let Some(tell) = inner.held_up.get()
+fn expire_waiters(engine: &Engine) {
+    let longest = || Duration::from_millis(engine.live.sync_flush_timeout_ms());
+    let check_interval = || (longest() / 4).clamp(MIN_TIMEOUT_CHECK, MAX_TIMEOUT_CHECK);
+    let mut observed = Observed::default();
+    while engine
+        .timeout_wakeup
+        .sleep(engine.watchdog.tick(check_interval()))
+    {
+        engine.expire_waiters(longest());
+        if engine.watchdog.check(&mut observed)
+            && let Some(callback) = engine.on_slow_flush.get()
         {
-            tell();
+            callback();
         }
     }
 }
 
-fn keep_house(inner: &Inner) {
-    let queue_tick = || Duration::from_millis(inner.live.flush_queue_interval_ms());
-    let clean_tick = || Duration::from_millis(inner.live.clean_interval_ms());
+fn maintain(engine: &Engine) {
+    let queue_tick = || Duration::from_millis(engine.live.flush_queue_interval_ms());
+    let clean_tick = || Duration::from_millis(engine.live.clean_interval_ms());
     let start = Instant::now();
-    let (mut written, mut rested, mut synced, mut cleaned) = (start, start, start, start);
-    let (mut saved, mut looked) = (start, start);
-    let mut synced_at = inner.log.appended();
-    while inner
-        .house_alarm
-        .sleep(HOUSE_TICK.min(queue_tick()).min(clean_tick()))
+    let (mut written, mut released, mut synced, mut cleaned) = (start, start, start, start);
+    let (mut saved, mut checked) = (start, start);
+    let mut synced_at = engine.log.appended();
+    while engine
+        .maintenance_wakeup
+        .sleep(MAINTENANCE_TICK.min(queue_tick()).min(clean_tick()))
     {
-        if let Err(error) = inner.log.failure.check() {
+        if let Err(error) = engine.log.failure.check() {
             // Whoever met the failure has answered those who wait, unless there was nobody to tell.
-            inner.fail(&error);
+            engine.fail(&error);
             continue;
         }
         if written.elapsed() >= queue_tick().min(Duration::from_millis(200)) {
-            drop(inner.write_queues());
+            drop(engine.write_queues());
             written = Instant::now();
         }
-        if looked.elapsed() >= LOOK {
-            if let Err(error) = inner.look_at_disk() {
+        if checked.elapsed() >= DISK_CHECK {
+            if let Err(error) = engine.look_at_disk() {
                 tracing::error!(%error, "cannot see how much space is free");
             }
-            looked = Instant::now();
+            checked = Instant::now();
         }
         if saved.elapsed() >= CHECKPOINT {
-            inner.note_failure("cannot write the checkpoint", inner.checkpoint.save_changed());
+            engine.note_failure("cannot write the checkpoint", engine.checkpoint.save_changed());
             saved = Instant::now();
         }
-        if rested.elapsed() >= REST {
-            inner.queues.rest();
-            rested = Instant::now();
+        if released.elapsed() >= RELEASE_INTERVAL {
+            engine.queues.release_idle();
+            released = Instant::now();
         }
         let since = synced.elapsed();
-        let many = inner.log.flushed() - synced_at >= QUEUE_SYNC_BYTES && since >= SYNC_AGAIN;
-        if (since >= QUEUE_SYNC || many) && inner.log.flushed() > synced_at {
-            let target = inner.log.flushed();
-            let done = inner.sync_queues(false);
+        let many = engine.log.flushed() - synced_at >= QUEUE_SYNC_BYTES && since >= SYNC_RETRY;
+        if (since >= QUEUE_SYNC || many) && engine.log.flushed() > synced_at {
+            let target = engine.log.flushed();
+            let done = engine.sync_queues(false);
             synced = Instant::now();
             if done.is_ok() {
                 synced_at = target;
             } else {
                 // The clock may not reach back so far just after the machine's start.
                 synced = synced
-                    .checked_sub(QUEUE_SYNC.saturating_sub(SYNC_AGAIN))
+                    .checked_sub(QUEUE_SYNC.saturating_sub(SYNC_RETRY))
                     .unwrap_or(synced);
             }
         }
         if cleaned.elapsed() >= clean_tick() {
-            if let Err(error) = inner.clean(false) {
+            if let Err(error) = engine.clean(false) {
                 tracing::error!(%error, "cannot delete old files");
             }
             cleaned = Instant::now();
@@ -192,7 +195,7 @@ fn keep_house(inner: &Inner) {
     }
 }
 
-impl Inner {
+impl Engine {
     /// Notes a failure outside of the append path: what cannot be written to queues or index would be missed by readers.
     pub(crate) fn note_failure(&self, what: &str, result: Result<(), StoreError>) {
         let Err(error) = result else { return };
@@ -224,24 +227,24 @@ impl Inner {
     }
 
     /// Does one piece of work.
-    pub(crate) fn run(&self, chore: Chore) -> Result<(), StoreError> {
+    pub(crate) fn run(&self, task: MaintenanceTask) -> Result<(), StoreError> {
         self.check_open()?;
         self.log.failure.check()?;
-        let done = match chore {
-            Chore::Flush => return self.flush_round(),
-            Chore::PrepareSegment => return self.prepare_segment(),
-            Chore::WriteQueues => return self.write_queues(),
-            Chore::SyncQueues => return self.sync_queues(false),
-            Chore::SaveCheckpoint => self.checkpoint.save_changed(),
-            Chore::Index => self.catch_up().and_then(|_| self.index_round()),
-            Chore::WriteIndex => self.index.as_ref().map_or(Ok(()), KeyIndex::write_out),
-            Chore::Clean => return self.clean(false).map(drop),
-            Chore::Rest => {
-                self.queues.rest();
+        let done = match task {
+            MaintenanceTask::Flush => return self.flush_round(),
+            MaintenanceTask::PrepareSegment => return self.prepare_segment(),
+            MaintenanceTask::WriteQueues => return self.write_queues(),
+            MaintenanceTask::SyncQueues => return self.sync_queues(false),
+            MaintenanceTask::SaveCheckpoint => self.checkpoint.save_changed(),
+            MaintenanceTask::Index => self.catch_up().and_then(|_| self.index_round()),
+            MaintenanceTask::WriteIndex => self.index.as_ref().map_or(Ok(()), KeyIndex::write_out),
+            MaintenanceTask::Clean => return self.clean(false).map(drop),
+            MaintenanceTask::ReleaseIdle => {
+                self.queues.release_idle();
                 Ok(())
             }
         };
-        self.note_failure("cannot keep house", done.clone());
+        self.note_failure("maintenance failed", done.clone());
         done
     }
 
@@ -259,7 +262,7 @@ impl Inner {
         self.sync_queue_files(is_end)?;
         self.checkpoint.update(|times| {
             // A time from before the clock went back says nothing about what came after.
-            if times.falls == before.falls {
+            if times.clock_regressions == before.clock_regressions {
                 times.logics_ms = times.logics_ms.max(before.physic_ms);
             }
             times.queues = before.log;
@@ -270,25 +273,25 @@ impl Inner {
     /// Fsyncs the queues and notes which files there are now.
     fn sync_queue_files(&self, is_end: bool) -> Result<(), StoreError> {
         // To the end: who notes something later has seen more.
-        let mut ends = lock(&self.ends);
+        let mut manifest = lock(&self.manifest);
         let log = (self.log.start(), self.log.appended());
-        let says_all = ends.says_all();
-        let made = self.queues.sync().inspect_err(|_| ends.distrust())?;
+        let says_all = manifest.says_all();
+        let made = self.queues.sync().inspect_err(|_| manifest.distrust())?;
         if says_all && !is_end {
             return if made.is_empty() {
                 Ok(())
             } else {
-                ends.add(log, &made)
+                manifest.add(log, &made)
             };
         }
-        if ends.is_undurable {
+        if manifest.is_undurable {
             if !self.queues.sync_file_system()? && !is_end {
                 // Nothing is noted before the next clean stop.
                 return Ok(());
             }
-            ends.is_undurable = false;
+            manifest.is_undurable = false;
         }
-        ends.write(self.fs.as_ref(), log, &self.queues.reach())
+        manifest.write(self.fs.as_ref(), log, &self.queues.range())
     }
 
     /// Makes the units of all records in front of a position durable, so that the records may go: the queues' files are
@@ -302,8 +305,8 @@ impl Inner {
             Err(error) if error.is_passing() && !self.log.failure.is_set() => {}
             done => return done,
         }
-        let mut ends = lock(&self.ends);
-        if ends.is_undurable {
+        let mut manifest = lock(&self.manifest);
+        if manifest.is_undurable {
             if !self.queues.sync_file_system()? {
                 return Err(StoreError::io(
                     "flush",
@@ -311,15 +314,15 @@ impl Inner {
                     &ErrorKind::Unsupported.into(),
                 ));
             }
-            ends.is_undurable = false;
+            manifest.is_undurable = false;
         }
-        ends.distrust();
+        manifest.distrust();
         self.queues.sync_in_front_of(end)
     }
 
     /// Notes that files of queues are about to be deleted.
-    pub(crate) fn note_reach(&self, left: &[Reach]) -> Result<(), StoreError> {
-        lock(&self.ends).add((self.log.start(), self.log.appended()), left)
+    pub(crate) fn note_ranges(&self, left: &[QueueRange]) -> Result<(), StoreError> {
+        lock(&self.manifest).add((self.log.start(), self.log.appended()), left)
     }
 
     /// Reads the log from where the index ends. True when the index thread may go on with what puts hand over.
@@ -386,7 +389,7 @@ impl Inner {
             return Ok(target);
         };
         let mut reader = LogReader::new(&self.log, from, false);
-        let (mut waiting, mut hashes) = (WaitingKeys::default(), Vec::new());
+        let (mut waiting, mut hashes) = (PendingKeys::default(), Vec::new());
         let mut done = from;
         while done < target && !stop() {
             match reader.step()? {
@@ -445,25 +448,25 @@ impl Inner {
     }
 }
 
-fn index(inner: &Inner) {
+fn index(engine: &Engine) {
     let mut written = Instant::now();
     loop {
         // At the beginning, and again after a round that failed.
-        match inner.catch_up() {
-            Ok(true) => inner.note_failure("cannot fill the key index", inner.index_round()),
+        match engine.catch_up() {
+            Ok(true) => engine.note_failure("cannot fill the key index", engine.index_round()),
             Ok(false) => return,
-            Err(error) => inner.note_failure("cannot read the log for the key index", Err(error)),
+            Err(error) => engine.note_failure("cannot read the log for the key index", Err(error)),
         }
-        if inner.log.failure.is_set() {
+        if engine.log.failure.is_set() {
             return;
         }
         if written.elapsed() >= INDEX_WRITE
-            && let Some(index) = &inner.index
+            && let Some(index) = &engine.index
         {
-            inner.note_failure("cannot write the key index", index.write_out());
+            engine.note_failure("cannot write the key index", index.write_out());
             written = Instant::now();
         }
-        if !inner.index_alarm.sleep(INDEX_TICK) {
+        if !engine.index_wakeup.sleep(INDEX_TICK) {
             return;
         }
     }

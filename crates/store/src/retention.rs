@@ -5,17 +5,17 @@
 //! one never. Queues and index follow the log's start. Above `diskSpaceWarningLevelRatio` writes are refused until space is
 //! back. These two ratios do not count while `diskSpaceEnoughBytes` are free; below `diskSpaceMinFreeBytes` nothing is written.
 
+use crate::engine::Engine;
 use crate::error::StoreError;
 use crate::format::parse_file_name;
 use crate::fs::{Context, Space};
-use crate::inner::Inner;
 use crate::live::Live;
 use crate::sync::lock;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// Segments that one round deletes at most.
-const MOST_A_ROUND: usize = 10;
+const MAX_PER_ROUND: usize = 10;
 
 /// What is known of the file system.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ pub(crate) struct Disk {
 }
 
 /// The space is not looked at more often than this.
-const LEAST_CREDIT: u64 = 1 << 18;
+const MIN_CREDIT: u64 = 1 << 18;
 
 impl Disk {
     fn set(&self, space: Space, live: &Live) {
@@ -38,7 +38,7 @@ impl Disk {
         self.free.store(space.free, Ordering::Relaxed);
         self.was_refused.store(false, Ordering::Relaxed);
         let left = space.free.saturating_sub(live.disk_min_free_bytes());
-        let credit = i64::try_from((left / 2).max(LEAST_CREDIT)).unwrap_or(i64::MAX);
+        let credit = i64::try_from((left / 2).max(MIN_CREDIT)).unwrap_or(i64::MAX);
         self.credit.store(credit, Ordering::Relaxed);
         let is_full = self.limit(live).is_some();
         if self.is_full.swap(is_full, Ordering::Release) != is_full {
@@ -120,7 +120,7 @@ impl Disk {
     }
 }
 
-impl Inner {
+impl Engine {
     /// Looks how full the disk is.
     pub(crate) fn look_at_disk(&self) -> Result<(), StoreError> {
         let directory = self.log.directory();
@@ -156,7 +156,7 @@ impl Inner {
         let start = self.log.start();
         if start > *followed {
             // Also after a round in which something failed: what is gone makes no space for anything else otherwise.
-            deleted += self.queues.trim(start, |left| self.note_reach(left))?;
+            deleted += self.queues.trim(start, |left| self.note_ranges(left))?;
             deleted += self.index.as_ref().map_or(Ok(0), |index| index.trim(start))?;
             *followed = start;
             self.look_at_disk()?;
@@ -171,12 +171,12 @@ impl Inner {
         let directory = self.log.directory();
         let files = self.fs.list(directory).at("list", directory)?;
         // Not what the log has flushed: with SYNC_FLUSH that moves a moment before units of it reach their queues.
-        let durable = self.served.load(Ordering::Acquire);
+        let durable = self.readable.load(Ordering::Acquire);
         let segments = self.log.segments();
         let oldest = segments
             .iter()
             .take(segments.len().saturating_sub(1))
-            .take(MOST_A_ROUND);
+            .take(MAX_PER_ROUND);
         for segment in oldest {
             let is_it = |name: &str| parse_file_name(name) == Some(segment.base);
             let modified = files

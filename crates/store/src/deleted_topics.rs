@@ -22,7 +22,7 @@ const MAGIC: &[u8] = b"PYRMQ-T1";
 pub(crate) type Positions = HashMap<String, i64>;
 
 /// True for a record that its topic's deletion took.
-pub(crate) fn is_gone(positions: &Positions, topic: &str, position: i64) -> bool {
+pub(crate) fn is_deleted(positions: &Positions, topic: &str, position: i64) -> bool {
     !positions.is_empty() && positions.get(topic).is_some_and(|end| position < *end)
 }
 
@@ -63,8 +63,8 @@ impl DeletedTopics {
         // A killed process may not have come to the fsync, or its fsync failed: the system then takes pages for clean that
         // are not on the disk, unless they are written again. Queues are about to be deleted because of them.
         if crashed {
-            let sound = bytes.get(..length).unwrap_or_default();
-            file.write_all_at(sound, 0).at("write", &path)?;
+            let valid = bytes.get(..length).unwrap_or_default();
+            file.write_all_at(valid, 0).at("write", &path)?;
         }
         file.sync().at("flush", &path)?;
         fs.sync_directory(root).at("flush", root)?;
@@ -188,7 +188,7 @@ fn parse_one(at: u64, bytes: &[u8]) -> Option<(String, i64, usize)> {
     let (topic, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
     let (position, rest) = rest.split_first_chunk::<8>()?;
     let end = 2 + topic.len() + 8;
-    let sound = crc(at, bytes.get(..end)?) == u32::from_be_bytes(*rest.first_chunk()?);
+    let valid = crc(at, bytes.get(..end)?) == u32::from_be_bytes(*rest.first_chunk()?);
     let topic = String::from_utf8(topic.to_vec()).ok()?;
-    sound.then(|| (topic, i64::from_be_bytes(*position), end + 4))
+    valid.then(|| (topic, i64::from_be_bytes(*position), end + 4))
 }

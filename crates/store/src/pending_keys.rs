@@ -33,13 +33,13 @@ struct Put {
 
 /// Keys in the order of the log.
 #[derive(Debug, Default)]
-pub(crate) struct WaitingKeys {
+pub(crate) struct PendingKeys {
     puts: Vec<Put>,
     records: Vec<RecordKeys>,
     hashes: Vec<i32>,
 }
 
-impl WaitingKeys {
+impl PendingKeys {
     /// Adds the keys of a put: its records' numbers of hashes add up to `hashes`.
     pub(crate) fn add(&mut self, start: i64, store_ms: i64, records: &[RecordKeys], hashes: &[i32]) {
         if hashes.is_empty() {

@@ -1,42 +1,42 @@
 //! What the store's threads and its users share.
 
-use crate::access::Buffers;
-use crate::alarm::Alarm;
 use crate::append::Append;
-use crate::brakes::Brakes;
 use crate::checkpoint::{Checkpoint, mark_unsure};
-use crate::commit::Commit;
 use crate::commit_log::CommitLog;
-use crate::deleted::DeletedTopics;
+use crate::consume_queue_ext::ConsumeQueueExt;
+use crate::deleted_topics::DeletedTopics;
 use crate::error::StoreError;
-use crate::extended::Extended;
+use crate::flow_control::FlowControl;
+use crate::flush_watchdog::FlushWatchdog;
 use crate::fs::Fs;
 use crate::key_index::KeyIndex;
 use crate::live::Live;
 use crate::nul_records::NulRecords;
 use crate::options::Options;
-use crate::queue_ends::QueueEnds;
+use crate::pending_keys::PendingKeys;
+use crate::queue_manifest::QueueManifest;
 use crate::queues::Queues;
-use crate::retain::Disk;
+use crate::read_buffers::ReadBuffers;
+use crate::retention::Disk;
 use crate::stall::Stall;
-use crate::store::{OnArrival, OnHeldUp};
+use crate::store::{OnArrival, OnSlowFlush};
 use crate::sync::{MutexGuard, lock, try_lock};
-use crate::waiting_keys::WaitingKeys;
-use crate::watch::Watch;
+use crate::waiters::GroupCommit;
+use crate::wakeup::Wakeup;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// The parts of a store. Lock order: `deleted`, `cleaning`, `ends`, the turn to fsync, `indexing`, `append`, then the
+/// The parts of a store. Lock order: `deleted`, `cleaning`, `manifest`, the turn to fsync, `indexing`, `append`, then the
 /// locks inside of queues and index.
-pub(crate) struct Inner {
+pub(crate) struct Engine {
     /// As they were at the start; what may change is in `live`.
     pub(crate) options: Options,
     pub(crate) live: Live,
     pub(crate) fs: Arc<dyn Fs>,
     pub(crate) log: CommitLog,
     pub(crate) queues: Queues,
-    pub(crate) extended: Extended,
+    pub(crate) extended: ConsumeQueueExt,
     pub(crate) index: Option<KeyIndex>,
     pub(crate) checkpoint: Checkpoint,
     /// Whole records that look torn.
@@ -46,35 +46,35 @@ pub(crate) struct Inner {
     /// Held by who deletes what is old, and up to where of the log queues and index have followed.
     pub(crate) cleaning: Mutex<i64>,
     /// Held while queues are fsynced.
-    pub(crate) ends: Mutex<QueueEnds>,
+    pub(crate) manifest: Mutex<QueueManifest>,
     pub(crate) append: Mutex<Append>,
     /// Who fsyncs the log, and who waits for that.
-    pub(crate) commit: Commit<StoreError>,
+    pub(crate) group_commit: GroupCommit<StoreError>,
     /// Up to where everything is durable and readable: behind `log.flushed()` while a round makes units readable.
-    pub(crate) served: AtomicI64,
+    pub(crate) readable: AtomicI64,
     /// Held by who moves keys to the index; the vector is the one given in exchange for the full one.
-    pub(crate) indexing: Mutex<WaitingKeys>,
+    pub(crate) indexing: Mutex<PendingKeys>,
     /// Where reading the log for the index goes on.
     pub(crate) index_from: AtomicI64,
-    pub(crate) index_alarm: Alarm,
-    pub(crate) house_alarm: Alarm,
-    pub(crate) segment_alarm: Alarm,
-    pub(crate) patience_alarm: Alarm,
+    pub(crate) index_wakeup: Wakeup,
+    pub(crate) maintenance_wakeup: Wakeup,
+    pub(crate) segment_wakeup: Wakeup,
+    pub(crate) timeout_wakeup: Wakeup,
     /// Where the segment begins that the thread of the segments was told to make.
-    pub(crate) asked_for_segment: AtomicI64,
+    pub(crate) requested_segment: AtomicI64,
     pub(crate) disk: Disk,
     pub(crate) stall: Stall,
     /// The next start was told that an fsync failed.
     pub(crate) noted_unsure: AtomicBool,
-    pub(crate) brakes: Brakes,
+    pub(crate) flow_control: FlowControl,
     /// Bytes that were not readable or indexed when it was last asked.
     pub(crate) behind: AtomicI64,
     /// What answers of pulls lie in.
-    pub(crate) buffers: Arc<Buffers>,
+    pub(crate) buffers: Arc<ReadBuffers>,
     pub(crate) listener: OnceLock<Arc<OnArrival>>,
     /// Fsyncs of threads that ended a burst, and who is told when one is held up.
-    pub(crate) watch: Watch,
-    pub(crate) held_up: OnceLock<Arc<OnHeldUp>>,
+    pub(crate) watchdog: FlushWatchdog,
+    pub(crate) on_slow_flush: OnceLock<Arc<OnSlowFlush>>,
     pub(crate) closed: AtomicBool,
     pub(crate) crashed: bool,
     /// Only the process ended: the system has all that was written.
@@ -104,7 +104,7 @@ impl Counts {
     }
 }
 
-impl fmt::Debug for Inner {
+impl fmt::Debug for Engine {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Inner")
@@ -113,7 +113,7 @@ impl fmt::Debug for Inner {
     }
 }
 
-impl Inner {
+impl Engine {
     pub(crate) fn check_open(&self) -> Result<(), StoreError> {
         if self.closed.load(Ordering::Acquire) {
             return Err(StoreError::Closed);
@@ -200,7 +200,7 @@ impl Inner {
     pub(crate) fn fail(&self, error: &StoreError) {
         self.log.failure.set(error);
         self.note_unsure();
-        self.commit.waiters.fail(error);
+        self.group_commit.waiters.fail(error);
     }
 
     /// Answers everyone who waits where the error has turned the store read-only.
@@ -235,8 +235,8 @@ impl Inner {
     /// Has the next segment made, once for each.
     pub(crate) fn prepare_soon(&self) {
         let next = self.log.next_segment(self.log.appended());
-        if self.asked_for_segment.swap(next, Ordering::Relaxed) != next {
-            self.segment_alarm.ring();
+        if self.requested_segment.swap(next, Ordering::Relaxed) != next {
+            self.segment_wakeup.notify();
         }
     }
 
@@ -268,7 +268,7 @@ impl Inner {
         }
     }
 
-    fn index_with(&self, index: &KeyIndex, mut spare: MutexGuard<'_, WaitingKeys>) -> Result<(), StoreError> {
+    fn index_with(&self, index: &KeyIndex, mut spare: MutexGuard<'_, PendingKeys>) -> Result<(), StoreError> {
         std::mem::swap(&mut *spare, &mut lock(&self.append).index);
         let full = index.add(&spare);
         spare.clear();

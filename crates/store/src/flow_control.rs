@@ -3,8 +3,8 @@
 //! A put waits for two things: for the append lock while another put writes, and, with `SYNC_FLUSH`, for an fsync. Both waits are
 //! measured here. None of this costs a put anything while nobody waits but one look at the clock.
 
+use crate::engine::Engine;
 use crate::error::StoreError;
-use crate::inner::Inner;
 use crate::options::FlushDiskType;
 use crate::stats::Busy;
 use crate::sync::{MutexGuard, lock, try_lock};
@@ -14,28 +14,28 @@ use std::time::{Duration, Instant};
 
 /// What made a put be answered "busy", by the mark that Apache's answer begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Brake {
+pub enum BusyReason {
     /// A write or an fsync has taken longer than `osPageCacheBusyTimeOutMills`: nothing was queued behind it.
-    Held,
+    PageCacheBusy,
     /// This put itself has waited longer than `waitTimeMillsInSendQueue`.
-    Waited,
+    QueueTimeout,
     /// `sendThreadPoolQueueCapacity` senders wait for the disk.
-    Overload,
+    QueueFull,
 }
 
-impl fmt::Display for Brake {
+impl fmt::Display for BusyReason {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Self::Held => "[PC_SYNCHRONIZED]",
-            Self::Waited => "[TIMEOUT_CLEAN_QUEUE]",
-            Self::Overload => "[OVERLOAD]",
+            Self::PageCacheBusy => "[PC_SYNCHRONIZED]",
+            Self::QueueTimeout => "[TIMEOUT_CLEAN_QUEUE]",
+            Self::QueueFull => "[OVERLOAD]",
         })
     }
 }
 
 /// Who waits, and how often that was too long.
 #[derive(Debug)]
-pub(crate) struct Brakes {
+pub(crate) struct FlowControl {
     origin: Instant,
     /// Since when the append lock is held by a put, ms after `origin` and one; 0 for not.
     held_since: AtomicI64,
@@ -47,7 +47,7 @@ pub(crate) struct Brakes {
     longest_ms: AtomicU64,
 }
 
-impl Default for Brakes {
+impl Default for FlowControl {
     fn default() -> Self {
         Self {
             origin: Instant::now(),
@@ -62,23 +62,23 @@ impl Default for Brakes {
 }
 
 /// As long as it lives the append lock is held by a put.
-pub(crate) struct Hold<'b>(&'b Brakes);
+pub(crate) struct LockHeld<'b>(&'b FlowControl);
 
-impl Drop for Hold<'_> {
+impl Drop for LockHeld<'_> {
     fn drop(&mut self) {
         self.0.held_since.store(0, Ordering::Relaxed);
     }
 }
 
-impl Brakes {
+impl FlowControl {
     fn now_ms(&self) -> i64 {
         i64::try_from(self.origin.elapsed().as_millis()).unwrap_or(i64::MAX - 1) + 1
     }
 
     /// Says that the append lock was taken.
-    pub(crate) fn hold(&self) -> Hold<'_> {
+    pub(crate) fn mark_held(&self) -> LockHeld<'_> {
         self.held_since.store(self.now_ms(), Ordering::Relaxed);
-        Hold(self)
+        LockHeld(self)
     }
 
     /// For how long a put has held the append lock by now, ms.
@@ -89,11 +89,11 @@ impl Brakes {
         }
     }
 
-    fn count(&self, brake: Brake, waited_ms: u64) {
-        let counter = match brake {
-            Brake::Held => &self.held,
-            Brake::Waited => &self.waited,
-            Brake::Overload => &self.overload,
+    fn count(&self, busy_reason: BusyReason, waited_ms: u64) {
+        let counter = match busy_reason {
+            BusyReason::PageCacheBusy => &self.held,
+            BusyReason::QueueTimeout => &self.waited,
+            BusyReason::QueueFull => &self.overload,
         };
         counter.fetch_add(1, Ordering::Relaxed);
         self.longest_ms.fetch_max(waited_ms, Ordering::Relaxed);
@@ -104,17 +104,17 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Inner {
-    fn busy(&self, brake: Brake, waited_ms: u64, waiting: usize) -> StoreError {
-        self.brakes.count(brake, waited_ms);
+impl Engine {
+    fn busy(&self, busy_reason: BusyReason, waited_ms: u64, waiting: usize) -> StoreError {
+        self.flow_control.count(busy_reason, waited_ms);
         let live = &self.live;
-        let limit = match brake {
-            Brake::Held => format!("osPageCacheBusyTimeOutMills={}", live.busy_ms()),
-            Brake::Waited => format!("waitTimeMillsInSendQueue={}", live.send_wait_ms()),
-            Brake::Overload => format!("sendThreadPoolQueueCapacity={}", live.send_capacity()),
+        let limit = match busy_reason {
+            BusyReason::PageCacheBusy => format!("osPageCacheBusyTimeOutMills={}", live.busy_ms()),
+            BusyReason::QueueTimeout => format!("waitTimeMillsInSendQueue={}", live.send_wait_ms()),
+            BusyReason::QueueFull => format!("sendThreadPoolQueueCapacity={}", live.send_capacity()),
         };
         StoreError::Busy {
-            brake,
+            busy_reason,
             waited_ms,
             waiting,
             limit,
@@ -122,23 +122,23 @@ impl Inner {
     }
 
     /// Refuses a put that would wait behind something that has taken too long already, or behind too many.
-    pub(crate) fn check_brakes(&self) -> Result<(), StoreError> {
+    pub(crate) fn check_flow_control(&self) -> Result<(), StoreError> {
         let busy_ms = self.live.busy_ms();
-        let held_ms = self.brakes.held_ms();
+        let held_ms = self.flow_control.held_ms();
         if held_ms > busy_ms {
-            let waiting = self.brakes.waiting.load(Ordering::Relaxed);
-            return Err(self.busy(Brake::Held, held_ms, waiting));
+            let waiting = self.flow_control.waiting.load(Ordering::Relaxed);
+            return Err(self.busy(BusyReason::PageCacheBusy, held_ms, waiting));
         }
         if self.live.flush() == FlushDiskType::Async {
             return Ok(());
         }
-        let (waiting, oldest) = self.commit.waiters.queue();
+        let (waiting, oldest) = self.group_commit.waiters.queue();
         let oldest_ms = millis(oldest);
         if oldest_ms > busy_ms {
-            return Err(self.busy(Brake::Held, oldest_ms, waiting));
+            return Err(self.busy(BusyReason::PageCacheBusy, oldest_ms, waiting));
         }
         if waiting >= self.live.send_capacity() {
-            return Err(self.busy(Brake::Overload, oldest_ms, waiting));
+            return Err(self.busy(BusyReason::QueueFull, oldest_ms, waiting));
         }
         Ok(())
     }
@@ -149,27 +149,27 @@ impl Inner {
             return Ok(guard);
         }
         let since = Instant::now();
-        self.brakes.waiting.fetch_add(1, Ordering::Relaxed);
+        self.flow_control.waiting.fetch_add(1, Ordering::Relaxed);
         let guard = lock(&self.append);
-        let waiting = self.brakes.waiting.fetch_sub(1, Ordering::Relaxed);
+        let waiting = self.flow_control.waiting.fetch_sub(1, Ordering::Relaxed);
         let waited_ms = millis(since.elapsed());
         if waited_ms > self.live.send_wait_ms() {
-            return Err(self.busy(Brake::Waited, waited_ms, waiting));
+            return Err(self.busy(BusyReason::QueueTimeout, waited_ms, waiting));
         }
         Ok(guard)
     }
 
     /// What the brakes have counted, and who waits now.
     pub(crate) fn busy_counts(&self) -> Busy {
-        let brakes = &self.brakes;
-        let (for_disk, oldest) = self.commit.waiters.queue();
+        let flow_control = &self.flow_control;
+        let (for_disk, oldest) = self.group_commit.waiters.queue();
         Busy {
-            held: brakes.held.load(Ordering::Relaxed),
-            waited: brakes.waited.load(Ordering::Relaxed),
-            overload: brakes.overload.load(Ordering::Relaxed),
-            longest_ms: brakes.longest_ms.load(Ordering::Relaxed),
-            held_now_ms: brakes.held_ms(),
-            waiting_for_lock: brakes.waiting.load(Ordering::Relaxed),
+            held: flow_control.held.load(Ordering::Relaxed),
+            waited: flow_control.waited.load(Ordering::Relaxed),
+            overload: flow_control.overload.load(Ordering::Relaxed),
+            longest_ms: flow_control.longest_ms.load(Ordering::Relaxed),
+            held_now_ms: flow_control.held_ms(),
+            waiting_for_lock: flow_control.waiting.load(Ordering::Relaxed),
             waiting_for_disk: for_disk,
             oldest_ms: millis(oldest),
         }

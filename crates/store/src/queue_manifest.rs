@@ -12,7 +12,7 @@
 //! deleted at or behind the log's end of its part. What came later is in the part of the log that a start reads anyway.
 //! After a crash and whenever else the file may not say all, it is written anew with the next fsync of the queues.
 
-use crate::deleted::Positions;
+use crate::deleted_topics::Positions;
 use crate::error::StoreError;
 use crate::format::to_i64;
 use crate::fs::{Context, File, Fs, parent, with_suffix};
@@ -25,11 +25,11 @@ use std::sync::Arc;
 const NAME: &str = "queueEnds";
 const MAGIC: &[u8] = b"PYRMQ-Q2";
 /// Bytes of a part's length and of its CRC.
-const AROUND: usize = 4 + 4;
+const PART_OVERHEAD: usize = 4 + 4;
 
 /// How far a queue's files reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Reach {
+pub(crate) struct QueueRange {
     pub(crate) topic: Arc<str>,
     pub(crate) id: i32,
     pub(crate) min: i64,
@@ -39,7 +39,7 @@ pub(crate) struct Reach {
 
 /// A queue of the file.
 #[derive(Debug, Clone, Copy)]
-struct Noted {
+struct RecordedRange {
     min: i64,
     end: i64,
     log_start: i64,
@@ -47,7 +47,7 @@ struct Noted {
 }
 
 /// What the file says of each queue.
-type Known = HashMap<(String, i32), Noted>;
+type RecordedRanges = HashMap<(String, i32), RecordedRange>;
 
 /// What a comparison with the file says.
 #[derive(Debug, PartialEq, Eq)]
@@ -62,42 +62,42 @@ pub(crate) enum Compared {
 
 /// The file.
 #[derive(Debug)]
-pub(crate) struct QueueEnds {
+pub(crate) struct QueueManifest {
     path: PathBuf,
     /// The file and its length, where parts may be added to it.
     file: Option<(Arc<dyn File>, u64)>,
-    /// What it held when the store opened; empty behind [`QueueEnds::settle`].
-    known: Option<Known>,
+    /// What it held when the store opened; empty behind [`QueueManifest::settle`].
+    known: Option<RecordedRanges>,
     /// Files of before the store opened may not be durable.
     pub(crate) is_undurable: bool,
 }
 
-impl QueueEnds {
+impl QueueManifest {
     /// Reads the file.
     pub(crate) fn open(fs: &dyn Fs, root: &Path) -> Result<Self, StoreError> {
         let path = root.join(NAME);
-        let mut ends = Self {
+        let mut manifest = Self {
             path,
             file: None,
             known: None,
             is_undurable: false,
         };
-        let bytes = match fs.read(&ends.path) {
+        let bytes = match fs.read(&manifest.path) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(ends),
-            Err(error) => return Err(StoreError::io("read", &ends.path, &error)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(manifest),
+            Err(error) => return Err(StoreError::io("read", &manifest.path, &error)),
         };
         let Some((known, length)) = parse(&bytes) else {
-            tracing::warn!(file = %ends.path.display(), "not readable: queues are not compared with the last stop");
-            return Ok(ends);
+            tracing::warn!(file = %manifest.path.display(), "not readable: queues are not compared with the last stop");
+            return Ok(manifest);
         };
         // A part that was cut off would hide those behind it.
         if length == bytes.len() {
-            let file = fs.open(&ends.path).at("open", &ends.path)?;
-            ends.file = Some((file, length as u64));
+            let file = fs.open(&manifest.path).at("open", &manifest.path)?;
+            manifest.file = Some((file, length as u64));
         }
-        ends.known = Some(known);
-        Ok(ends)
+        manifest.known = Some(known);
+        Ok(manifest)
     }
 
     /// Looks for a queue that has fewer units than it had at the last clean stop. A minimum may only have moved with the log's
@@ -106,11 +106,11 @@ impl QueueEnds {
         let Some(known) = &self.known else {
             return Compared::Unknown;
         };
-        let short = known.iter().find(|((topic, id), noted)| {
+        let short = known.iter().find(|((topic, id), recorded)| {
             let (min, end) = queues
                 .get(topic, *id)
                 .map_or((0, 0), |queue| (queue.min(), queue.end()));
-            end < noted.end || (min > noted.min && log_start == noted.log_start)
+            end < recorded.end || (min > recorded.min && log_start == recorded.log_start)
         });
         short.map_or(Compared::Whole, |((topic, id), _)| {
             Compared::Short(topic.clone(), *id)
@@ -128,11 +128,11 @@ impl QueueEnds {
         let Some(known) = &self.known else {
             return Compared::Unknown;
         };
-        let lost = known.iter().find(|((topic, id), noted)| {
+        let lost = known.iter().find(|((topic, id), recorded)| {
             let was_deleted = deleted
                 .get(topic)
-                .is_some_and(|position| *position >= noted.log_end);
-            !was_deleted && !is_whole(topic, *id, (noted.min, noted.end)) && knows(topic)
+                .is_some_and(|position| *position >= recorded.log_end);
+            !was_deleted && !is_whole(topic, *id, (recorded.min, recorded.end)) && knows(topic)
         });
         lost.map_or(Compared::Whole, |((topic, id), _)| {
             Compared::Short(topic.clone(), *id)
@@ -163,7 +163,12 @@ impl QueueEnds {
     }
 
     /// Writes the file anew with all queues, whose files are durable.
-    pub(crate) fn write(&mut self, fs: &dyn Fs, log: (i64, i64), queues: &[Reach]) -> Result<(), StoreError> {
+    pub(crate) fn write(
+        &mut self,
+        fs: &dyn Fs,
+        log: (i64, i64),
+        queues: &[QueueRange],
+    ) -> Result<(), StoreError> {
         self.file = None;
         let mut bytes = MAGIC.to_vec();
         bytes.extend(part(to_i64(bytes.len()), log, queues));
@@ -179,7 +184,7 @@ impl QueueEnds {
     }
 
     /// Adds a part, durably.
-    pub(crate) fn add(&mut self, log: (i64, i64), queues: &[Reach]) -> Result<(), StoreError> {
+    pub(crate) fn add(&mut self, log: (i64, i64), queues: &[QueueRange]) -> Result<(), StoreError> {
         // After an error nobody knows what the file holds.
         let Some((file, length)) = self.file.take() else {
             return Ok(());
@@ -192,7 +197,7 @@ impl QueueEnds {
     }
 }
 
-fn part(at: i64, (log_start, log_end): (i64, i64), queues: &[Reach]) -> Vec<u8> {
+fn part(at: i64, (log_start, log_end): (i64, i64), queues: &[QueueRange]) -> Vec<u8> {
     let mut bytes = vec![0; 4];
     bytes.extend_from_slice(&log_start.to_be_bytes());
     bytes.extend_from_slice(&log_end.to_be_bytes());
@@ -220,12 +225,12 @@ fn crc(at: i64, bytes: &[u8]) -> u32 {
 }
 
 /// What sound parts from the beginning on say, and how many bytes they take; `None` when not even the first one is sound.
-fn parse(bytes: &[u8]) -> Option<(Known, usize)> {
+fn parse(bytes: &[u8]) -> Option<(RecordedRanges, usize)> {
     let mut rest = bytes.strip_prefix(MAGIC)?;
-    let (mut known, mut at) = (Known::new(), MAGIC.len());
-    while let Some(content) = sound_part(at, rest) {
+    let (mut known, mut at) = (RecordedRanges::new(), MAGIC.len());
+    while let Some(content) = valid_part(at, rest) {
         parse_part(content, &mut known)?;
-        let size = content.len() + AROUND;
+        let size = content.len() + PART_OVERHEAD;
         at += size;
         rest = rest.get(size..)?;
     }
@@ -233,14 +238,14 @@ fn parse(bytes: &[u8]) -> Option<(Known, usize)> {
 }
 
 /// The first part's bytes between length and CRC.
-fn sound_part(at: usize, bytes: &[u8]) -> Option<&[u8]> {
+fn valid_part(at: usize, bytes: &[u8]) -> Option<&[u8]> {
     let length = usize::try_from(u32::from_be_bytes(*bytes.first_chunk()?)).ok()?;
     let whole = bytes.get(..length.checked_add(4)?)?;
     let sum = bytes.get(whole.len()..)?.first_chunk()?;
     (crc(to_i64(at), whole) == u32::from_be_bytes(*sum)).then_some(whole.get(4..)?)
 }
 
-fn parse_part(content: &[u8], known: &mut Known) -> Option<()> {
+fn parse_part(content: &[u8], known: &mut RecordedRanges) -> Option<()> {
     let (log_start, rest) = content.split_first_chunk::<8>()?;
     let (log_end, mut rest) = rest.split_first_chunk::<8>()?;
     while !rest.is_empty() {
@@ -250,13 +255,13 @@ fn parse_part(content: &[u8], known: &mut Known) -> Option<()> {
         let (min, after) = after.split_first_chunk::<8>()?;
         let (end, after) = after.split_first_chunk::<8>()?;
         let topic = String::from_utf8(topic.to_vec()).ok()?;
-        let noted = Noted {
+        let recorded = RecordedRange {
             min: i64::from_be_bytes(*min),
             end: i64::from_be_bytes(*end),
             log_start: i64::from_be_bytes(*log_start),
             log_end: i64::from_be_bytes(*log_end),
         };
-        known.insert((topic, i32::from_be_bytes(*id)), noted);
+        known.insert((topic, i32::from_be_bytes(*id)), recorded);
         rest = after;
     }
     Some(())

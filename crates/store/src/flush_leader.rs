@@ -1,0 +1,75 @@
+//! Whose turn it is to fsync the log: at most one thread at a time, and nobody who asks is forgotten.
+//!
+//! ```text
+//! asks:   what it wants durable is written and in the lists; asked = true; fence; try the lock
+//!           got it   -> it leads a round
+//!           not      -> goes on: whoever leads sees `requested` when the round is over
+//! leads:  lock; asked = false (and with it everything that was written before the asking); round; unlock; fence;
+//!           asked?   -> another round is owed: the leader tells the flush thread
+//! ```
+//! The two fences make one of them see the other: either the asker finds the lock free, or the leader finds `requested` set. The
+//! leader clears `requested` with an acquiring swap in front of its round, so what an asker did before is covered by that round;
+//! a request that comes later is left standing. A leader never runs a second round for others: it has answers of its own to write.
+
+use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, fence, lock, try_lock};
+use std::time::Duration;
+
+/// Weight of the newest fsync in the average: one part of so many.
+const AVERAGE_WEIGHT: u64 = 4;
+
+/// What a disk is taken for before the first fsyncs, ns: a slow one.
+const INITIAL_AVERAGE_NS: u64 = 4_000_000;
+
+/// The turn to fsync, and how long fsyncs took of late.
+#[derive(Debug)]
+pub(crate) struct FlushLeader {
+    leading: Mutex<()>,
+    requested: AtomicBool,
+    /// Moving average, ns.
+    average_ns: AtomicU64,
+}
+
+impl Default for FlushLeader {
+    fn default() -> Self {
+        Self {
+            leading: Mutex::default(),
+            requested: AtomicBool::new(false),
+            average_ns: AtomicU64::new(INITIAL_AVERAGE_NS),
+        }
+    }
+}
+
+impl FlushLeader {
+    /// Waits for the turn and does a round. True beside its result: somebody asked meanwhile and is owed another one.
+    pub(crate) fn wait<R>(&self, round: impl FnOnce() -> R) -> (R, bool) {
+        self.lead(lock(&self.leading), round)
+    }
+
+    /// Does a round at once if nobody does one; otherwise that one's leader is told that another is owed.
+    pub(crate) fn try_lead<R>(&self, round: impl FnOnce() -> R) -> Option<(R, bool)> {
+        self.requested.store(true, Ordering::Release);
+        fence(Ordering::SeqCst);
+        try_lock(&self.leading).map(|leading| self.lead(leading, round))
+    }
+
+    fn lead<R>(&self, leading: MutexGuard<'_, ()>, round: impl FnOnce() -> R) -> (R, bool) {
+        self.requested.swap(false, Ordering::AcqRel);
+        let result = round();
+        drop(leading);
+        fence(Ordering::SeqCst);
+        (result, self.requested.load(Ordering::Relaxed))
+    }
+
+    /// Notes how long an fsync took; only by the leader.
+    pub(crate) fn record(&self, took: Duration) {
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX / AVERAGE_WEIGHT);
+        let before = self.average_ns.load(Ordering::Relaxed);
+        let now = before - before / AVERAGE_WEIGHT + took / AVERAGE_WEIGHT;
+        self.average_ns.store(now, Ordering::Relaxed);
+    }
+
+    /// True while fsyncs take less than that on average.
+    pub(crate) fn is_fast(&self, limit: Duration) -> bool {
+        u128::from(self.average_ns.load(Ordering::Relaxed)) < limit.as_nanos()
+    }
+}
