@@ -22,7 +22,7 @@ use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::send::{SendMessageRequestHeader, SendMessageResponseHeader};
 use pyrmq_remoting::header::{Head, HeadWriter};
 use pyrmq_remoting::message::{DURABILITY, Durability};
-use pyrmq_remoting::net::{Ask, Asker, NetError, Retry};
+use pyrmq_remoting::net::{NetError, OutboundRequest, ResponseHandler, Retry};
 use pyrmq_remoting::{Command, WireError, clock};
 use pyrmq_routing::route::PublishedQueue;
 use pyrmq_routing::select;
@@ -91,7 +91,7 @@ enum Verdict {
     Refused(ClientError, bool),
 }
 
-impl Ask for Flight {
+impl OutboundRequest for Flight {
     fn address(&self) -> &str {
         self.queue.as_ref().map_or("", |queue| &queue.address)
     }
@@ -128,13 +128,13 @@ impl Ask for Flight {
         &self.draft.body
     }
 
-    fn queued(&mut self) {
+    fn on_queued(&mut self) {
         self.route = None;
     }
 }
 
-impl Asker for Flight {
-    fn answered(mut self: Box<Self>, outcome: Result<Command, NetError>) {
+impl ResponseHandler for Flight {
+    fn on_response(mut self: Box<Self>, outcome: Result<Command, NetError>) {
         // It has one from its first attempt on.
         if let Some(queue) = self.queue.take() {
             self.land(queue, outcome);
@@ -231,7 +231,7 @@ impl Flight {
         }
         (self.queue, self.route) = (Some(queue), Some(route));
         let client = self.shared.client.clone();
-        client.ask(self, (now, wait));
+        client.send(self, (now, wait));
     }
 
     /// The time of this attempt: all that is left for the last one, or where there is no other broker to go to.

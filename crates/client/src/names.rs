@@ -197,7 +197,7 @@ impl NameServers {
         };
         let left = self.take(made);
         for address in &left {
-            self.client.leave(address);
+            self.client.retire(address);
         }
         !left.is_empty()
     }

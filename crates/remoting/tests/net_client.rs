@@ -326,7 +326,7 @@ async fn a_connection_that_is_left_ends_behind_the_answers_that_are_awaited() {
     let awaited = tokio::spawn(async move { asking.request(&there, ask(HOLD, b""), SECOND).await });
     let seen = server.seen.clone();
     assert!(eventually(|| seen.held() == 1).await);
-    client.leave(&at);
+    client.retire(&at);
     // The next request opens a new one meanwhile.
     assert_eq!(client.request(&at, ask(ECHO, b""), SECOND).await.unwrap().code, 0);
     assert_eq!((server.seen.opened(), server.seen.closed()), (2, 0));
@@ -335,7 +335,7 @@ async fn a_connection_that_is_left_ends_behind_the_answers_that_are_awaited() {
     assert_eq!(awaited.await.unwrap().unwrap().code, 0);
     assert!(eventually(|| seen.closed() == 1).await, "the one that was left");
     assert_eq!(client.connected(), std::slice::from_ref(&at));
-    client.leave("127.0.0.1:1");
+    client.retire("127.0.0.1:1");
     assert_eq!(client.request(&at, ask(ECHO, b""), SECOND).await.unwrap().code, 0);
     server.stop().await;
 }

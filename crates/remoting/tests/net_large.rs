@@ -63,7 +63,7 @@ async fn large_requests_are_worked_on_a_few_at_a_time_and_all_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_peer_that_stalls_in_a_large_frame_keeps_no_turn() {
+async fn a_peer_that_stalls_in_a_large_frame_keeps_no_permit() {
     let server = Running::start(options(1));
     let whole = large(ECHO, 1);
     let (half, rest) = whole.split_at(whole.len() / 2);
@@ -76,7 +76,7 @@ async fn a_peer_that_stalls_in_a_large_frame_keeps_no_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_comes_back_from_a_connection_that_closes_and_from_a_request_that_is_dropped() {
+async fn a_permit_comes_back_from_a_connection_that_closes_and_from_a_request_that_is_dropped() {
     let server = Running::start(options(1));
     let whole = large(FORGET, 1);
     drop(sent(&server, &whole[..whole.len() / 2]).await);

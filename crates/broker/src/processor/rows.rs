@@ -246,7 +246,7 @@ pub(crate) fn table(
 ) -> Table {
     let mut table = Table::new();
     let bursts = Arc::clone(state);
-    table.at_burst_end(Arc::new(move || bursts.store.commit_batch()));
+    table.on_batch_end(Arc::new(move || bursts.store.commit_batch()));
     for (code, function, _) in PLAIN {
         table.native(&[*code], &Handler::row(state, *function));
     }

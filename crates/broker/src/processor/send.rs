@@ -64,7 +64,7 @@ impl Processor for Send {
         }
     }
 
-    fn joins_bursts(&self) -> bool {
+    fn joins_batch(&self) -> bool {
         true
     }
 }

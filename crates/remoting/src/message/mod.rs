@@ -10,7 +10,7 @@ pub mod record;
 pub mod sys_flag;
 
 mod read;
-mod walk;
+mod records;
 
 pub use batch::BatchItem;
 pub use durability::{DURABILITY, Durability};

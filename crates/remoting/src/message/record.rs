@@ -18,8 +18,8 @@
 
 use super::properties::{self, Properties};
 use super::read::Cursor;
+pub use super::records::{Hop, Records, hop, no_record, records, unknown_kind};
 use super::sys_flag;
-pub use super::walk::{Hop, Records, hop, no_record, records, unknown_kind};
 use crate::error::WireError;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

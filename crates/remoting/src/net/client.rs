@@ -3,15 +3,15 @@
 //! A request costs no task and no timer: it is queued at its connection, whose task writes whatever is queued in one
 //! go, finds the answer's callback by opaque number, and ends the waits whose time has come.
 
-use super::asking::{Commanded, Framed, Request};
 use super::call::Call;
 use super::connection::{Connection, Setting};
-use super::link::{Leave, Link, Phase};
-use super::pending::Ask;
-use super::queue::{Queue, with_head};
+use super::link::{Link, Phase, RetireAddress};
+use super::memory_budget::MemoryBudget;
+use super::outbound_request::{Commanded, Framed, Request};
+use super::pending::OutboundRequest;
 use super::resolve::{Resolve, SystemResolver};
+use super::send_queue::{SendQueue, with_head};
 use super::server::{Events, next_peer_id};
-use super::share::Room;
 use super::stats::Stats;
 use super::{ClientOptions, CloseReason, NetError, Outbox, Peer, Table, Tracker};
 use crate::command::{Command, FLAG_ONEWAY, FLAG_RESPONSE};
@@ -90,8 +90,8 @@ impl Client {
                 table,
                 stats: Arc::default(),
                 large: None,
-                halves: None,
-                waiting: Room::new(usize::MAX),
+                partial_frames: None,
+                waiting: MemoryBudget::new(usize::MAX),
             }),
             events,
             resolver,
@@ -146,10 +146,14 @@ impl Client {
     }
 
     /// Asks with a frame that the asker writes, which then waits for the outcome. The timeout counts from `now` on.
-    pub fn ask(&self, ask: Box<impl Ask + 'static>, (now, timeout): (std::time::Instant, Duration)) {
+    pub fn send(
+        &self,
+        outbound: Box<impl OutboundRequest + 'static>,
+        (now, timeout): (std::time::Instant, Duration),
+    ) {
         with_head(|head| {
             let when = (Instant::from_std(now), timeout);
-            self.owner.shared.submit(Framed { ask, head }, when);
+            self.owner.shared.submit(Framed { outbound, head }, when);
         });
     }
 
@@ -221,8 +225,8 @@ impl Client {
 
     /// Lets go of the connection to an address, if there is one: it ends when everything under way on it is answered.
     /// The next request opens a new one, to where the address is then.
-    pub fn leave(&self, address: &str) {
-        self.owner.shared.leave(address);
+    pub fn retire(&self, address: &str) {
+        self.owner.shared.retire(address);
     }
 
     /// The counters.
@@ -293,14 +297,14 @@ impl Shared {
             return Ok(link.clone());
         }
         let options = &self.options.connection;
-        let this: Arc<dyn Leave> = self.clone();
-        let leave = Some(Arc::downgrade(&this));
+        let this: Arc<dyn RetireAddress> = self.clone();
+        let retire = Some(Arc::downgrade(&this));
         let link = Arc::new(Link::new(
             address.to_owned(),
             options,
             self.opaque.clone(),
             false,
-            leave,
+            retire,
         ));
         links.insert(address.into(), link.clone());
         drop(links);
@@ -325,9 +329,9 @@ impl Shared {
     }
 }
 
-impl Leave for Shared {
+impl RetireAddress for Shared {
     /// Ends a connection as soon as what is under way on it is answered.
-    fn leave(&self, address: &str) {
+    fn retire(&self, address: &str) {
         let link = self.links().remove(address);
         if let Some(link) = link {
             link.advance(Phase::Draining);
@@ -346,14 +350,14 @@ async fn serve(mut presence: Presence) {
                 source: Arc::new(source),
             };
             presence.shared.forget(&link);
-            link.end(&Queue::default(), &CloseReason::Here, Some(&error));
+            link.end(&SendQueue::default(), &CloseReason::Here, Some(&error));
             return;
         }
     };
     // Both fail only when the peer has gone again; the first read will say so.
     drop(stream.set_nodelay(true));
     let (Ok(remote), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
-        link.end(&Queue::default(), &CloseReason::ByPeer, None);
+        link.end(&SendQueue::default(), &CloseReason::ByPeer, None);
         return;
     };
     let setting = presence.shared.setting.clone();
@@ -393,7 +397,7 @@ async fn connect(link: &Link, shared: &Shared) -> io::Result<TcpStream> {
             )));
         }
         while tick.poll_tick(cx).is_ready() {
-            link.expire(Instant::now(), &mut Queue::default());
+            link.expire(Instant::now(), &mut SendQueue::default());
         }
         Poll::Pending
     })
@@ -411,7 +415,7 @@ impl Drop for Presence {
     fn drop(&mut self) {
         self.shared.forget(&self.link);
         let reason = self.link.reason().unwrap_or(CloseReason::Here);
-        self.link.end(&Queue::default(), &reason, None);
+        self.link.end(&SendQueue::default(), &reason, None);
         if let Some(peer) = &self.peer {
             self.shared
                 .setting

@@ -4,19 +4,19 @@
 //! turn:  read what is there -> every whole frame -> response: the one who waits; request: its row in the table
 //!        a burst ends when nothing more is there: what its requests share is done (one fsync), answers are queued
 //!        write everything queued, vectored, until the socket is full or the queue empty
-//!        again while there was progress, at most TURN_FRAMES frames or 128 KiB; then let other tasks run
+//!        again while there was progress, at most POLL_FRAMES frames or 128 KiB; then let other tasks run
 //! sleep: until the socket, a push or the earliest of idle, stall, deadline
 //! ```
-//! What a peer can cost: one partial frame up to the decoder's cap (`halves.rs` bounds the sum), `outgoing_bytes` of waiting answers (less where many are
-//! slow: `share.rs`) before it is no longer read (`outgoing_close_bytes` before it is closed), `in_flight` unanswered requests.
+//! What a peer can cost: one partial frame up to the decoder's cap (`partial_frames.rs` bounds the sum), `outgoing_bytes` of waiting answers (less where many are
+//! slow: `memory_budget.rs`) before it is no longer read (`outgoing_close_bytes` before it is closed), `in_flight` unanswered requests.
 
-use super::halves::{Half, Halves};
-use super::large::{Turn, Turns};
+use super::large_frames::{LargeFramePermits, PermitState};
 use super::link::{Link, Park, Phase};
+use super::memory_budget::{BudgetShare, MemoryBudget};
 use super::outgoing::Batch;
+use super::partial_frames::{Half, Halves};
 use super::pending::Waiter;
-use super::queue::Queue;
-use super::share::{Room, Share};
+use super::send_queue::SendQueue;
 use super::stats::{Snapshot, Stats};
 use super::{CloseReason, ConnectionOptions, Outbox, Peer, Table};
 use crate::codes::response;
@@ -34,10 +34,10 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Frames that one turn handles before other tasks run.
-const TURN_FRAMES: usize = 512;
+const POLL_FRAMES: usize = 512;
 /// Bytes that count as one more frame of a turn: many large frames at once must not hold up small ones on other
 /// connections, so a turn ends after some 128 KiB.
-const TURN_FRAME_BYTES: usize = 256;
+const BYTES_PER_FRAME: usize = 256;
 /// Bytes asked of the socket at first; doubled while reads fill it, halved while they do not.
 const READ_MIN: usize = 4 * 1024;
 const READ_MAX: usize = 256 * 1024;
@@ -51,10 +51,10 @@ pub(super) struct Setting {
     pub(super) drain_quiet: Duration,
     pub(super) table: Arc<Table>,
     pub(super) stats: Arc<Stats>,
-    pub(super) large: Option<Turns>,
+    pub(super) large: Option<LargeFramePermits>,
     /// `None` for a client.
-    pub(super) halves: Option<Halves>,
-    pub(super) waiting: Arc<Room>,
+    pub(super) partial_frames: Option<Halves>,
+    pub(super) waiting: Arc<MemoryBudget>,
 }
 
 /// Since when something hangs, and how many bytes have moved since.
@@ -102,12 +102,12 @@ pub(super) struct Connection {
     /// The last read took all that it had room for: more is likely to be there.
     more: bool,
     /// A request since the last write waits for the burst's end.
-    pub(super) in_burst: bool,
-    pub(super) turn: Turn,
+    pub(super) in_batch: bool,
+    pub(super) permit_state: PermitState,
     /// What it has of a frame, among the unfinished frames of all connections.
-    half: Option<Half>,
-    share: Share,
-    ready: Queue,
+    partial: Option<Half>,
+    share: BudgetShare,
+    ready: SendQueue,
     batch: Batch,
     blocked: bool,
     timer: Pin<Box<Sleep>>,
@@ -125,8 +125,8 @@ impl Connection {
     pub(super) fn new(stream: TcpStream, link: Arc<Link>, peer: Peer, setting: Arc<Setting>) -> Self {
         let now = Instant::now();
         let armed = now + setting.options.idle;
-        let share = Share::of(&setting.waiting);
-        let half = setting.halves.as_ref().map(Half::new);
+        let share = BudgetShare::of(&setting.waiting);
+        let partial = setting.partial_frames.as_ref().map(Half::new);
         Self {
             stream,
             link,
@@ -139,11 +139,11 @@ impl Connection {
             fresh: true,
             ended: false,
             more: false,
-            in_burst: false,
-            turn: Turn::None,
-            half,
+            in_batch: false,
+            permit_state: PermitState::None,
+            partial,
             share,
-            ready: Queue::default(),
+            ready: SendQueue::default(),
             batch: Batch::default(),
             blocked: false,
             timer: Box::pin(sleep_until(armed)),
@@ -163,20 +163,20 @@ impl Connection {
         // The timer must know its task before the first turn may rely on it.
         let _elapsed = poll_fn(|cx| Poll::Ready(self.timer.as_mut().poll(cx).is_ready())).await;
         let reason = poll_fn(|cx| {
-            let polled = self.turn(cx);
+            let polled = self.poll_once(cx);
             self.setting.stats.add(&mut self.tally);
             polled
         })
         .await;
-        self.end_burst();
+        self.end_batch();
         self.link.end(&self.ready, &reason, None);
         reason
     }
 
-    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<CloseReason> {
+    fn poll_once(&mut self, cx: &mut Context<'_>) -> Poll<CloseReason> {
         self.link.unpark();
         self.now = Instant::now();
-        let mut work = TURN_FRAMES;
+        let mut work = POLL_FRAMES;
         loop {
             let phase = self.link.phase();
             match self.step(cx, phase, &mut work) {
@@ -194,10 +194,10 @@ impl Connection {
             let Park::Asleep(deadline) = self.link.park(cx.waker(), phase, self.blocked) else {
                 continue;
             };
-            match self.rest(cx, phase, deadline) {
+            match self.shrink(cx, phase, deadline) {
                 Ok(true) => {
-                    self.batch.rest();
-                    self.ready.rest();
+                    self.batch.shrink();
+                    self.ready.shrink();
                     return Poll::Pending;
                 }
                 Ok(false) => self.link.unpark(),
@@ -222,16 +222,16 @@ impl Connection {
             if self.unread {
                 progress = true;
                 self.dispatch(work)?;
-                if self.in_burst && self.more && *work > 0 {
+                if self.in_batch && self.more && *work > 0 {
                     return Ok(true);
                 }
             }
         }
-        self.end_burst();
+        self.end_batch();
         // Whoever sees an answer may look at the counters next.
         self.setting.stats.add(&mut self.tally);
         progress |= self.write(cx)?;
-        self.share.tell(self.link.queued.load(Ordering::Relaxed));
+        self.share.report(self.link.queued.load(Ordering::Relaxed));
         if self.ended && !self.unread {
             return Err(CloseReason::ByPeer);
         }
@@ -244,7 +244,7 @@ impl Connection {
     /// True while this side should read: what waits for the peer is within its bound, and within what the others leave.
     pub(super) fn takes_more(&mut self) -> bool {
         let queued = self.link.queued.load(Ordering::Relaxed);
-        self.share.tell(queued);
+        self.share.report(queued);
         queued < self.share.allowed(self.setting.options.outgoing_bytes)
     }
 
@@ -254,21 +254,21 @@ impl Connection {
 
     /// False while other connections read large frames and this one is about to, or have taken the memory for unfinished ones.
     fn may_read(&mut self, cx: &mut Context<'_>) -> bool {
-        if let (Some(half), Some(halves)) = (&mut self.half, &self.setting.halves)
-            && !half.fits(self.input.len())
-            && !half.may_go_past(halves, self.now, cx)
+        if let (Some(partial), Some(partial_frames)) = (&mut self.partial, &self.setting.partial_frames)
+            && !partial.fits(self.input.len())
+            && !partial.may_go_past(partial_frames, self.now, cx)
         {
-            drop(self.turn.take());
+            drop(self.permit_state.take());
             return false;
         }
-        let Some(turns) = &self.setting.large else {
+        let Some(frame_permits) = &self.setting.large else {
             return true;
         };
         let frame = frame::announced(&self.input, &self.setting.options.limits);
-        if !matches!(frame, Ok(Some(bytes)) if turns.is_large(bytes)) {
+        if !matches!(frame, Ok(Some(bytes)) if frame_permits.is_large(bytes)) {
             return true;
         }
-        self.turn.poll(&turns.permits, cx)
+        self.permit_state.poll(&frame_permits.permits, cx)
     }
 
     fn read(&mut self, cx: &mut Context<'_>, work: &mut usize) -> Result<bool, CloseReason> {
@@ -279,7 +279,7 @@ impl Connection {
         self.more = false;
         let Poll::Ready(read) = pin!(self.stream.read_buf(&mut self.input)).poll(cx) else {
             // Others go on while this peer is slow.
-            drop(self.turn.take());
+            drop(self.permit_state.take());
             return Ok(false);
         };
         let read = read?;
@@ -287,7 +287,7 @@ impl Connection {
             self.ended = true;
             return Ok(true);
         }
-        *work = work.saturating_sub(read / TURN_FRAME_BYTES);
+        *work = work.saturating_sub(read / BYTES_PER_FRAME);
         self.tally.reads += 1;
         self.tally.bytes_in += read as u64;
         self.last_active = self.now;
@@ -362,33 +362,34 @@ impl Connection {
     }
 
     /// Nothing to do for now: looks at the clock and arms the timer. True: sleep; false: there is work again.
-    fn rest(
+    fn shrink(
         &mut self,
         cx: &mut Context<'_>,
         phase: Phase,
         deadline: Option<Instant>,
     ) -> Result<bool, CloseReason> {
         let after_share = self.look_at_half()?;
-        let is_in_line = self.turn.is_waiting() || self.half.as_ref().is_some_and(Half::is_waiting);
-        let half = !self.input.is_empty() && self.takes_more() && !is_in_line;
+        let is_in_line =
+            self.permit_state.is_waiting() || self.partial.as_ref().is_some_and(Half::is_waiting);
+        let partial = !self.input.is_empty() && self.takes_more() && !is_in_line;
         let options = &self.setting.options;
         let idle = self.last_active + options.idle;
         let stalled = self.write_hang.due(self.blocked, self.now, options.write_timeout);
-        let half = self.read_hang.due(half, self.now, options.idle);
+        let partial = self.read_hang.due(partial, self.now, options.idle);
         if self.now >= idle {
             return Err(CloseReason::Idle);
         }
         if stalled.is_some_and(|due| self.now >= due) {
             return Err(CloseReason::Stalled);
         }
-        if half.is_some_and(|due| self.now >= due) {
+        if partial.is_some_and(|due| self.now >= due) {
             return Err(CloseReason::HalfFrame);
         }
         if deadline.is_some_and(|due| self.now >= due) {
             self.link.expire(self.now, &mut self.ready);
             return Ok(false);
         }
-        let mut due = [stalled, half, deadline, after_share]
+        let mut due = [stalled, partial, deadline, after_share]
             .into_iter()
             .flatten()
             .fold(idle, Instant::min);
@@ -405,25 +406,25 @@ impl Connection {
 
     /// When to look again at a frame that takes more than the connection's share; an error if its rest is late.
     fn look_at_half(&mut self) -> Result<Option<Instant>, CloseReason> {
-        let (Some(half), Some(halves)) = (&mut self.half, &self.setting.halves) else {
+        let (Some(partial), Some(partial_frames)) = (&mut self.partial, &self.setting.partial_frames) else {
             return Ok(None);
         };
         let bytes = self.input.len();
-        if half.fits(bytes) {
+        if partial.fits(bytes) {
             return Ok(None);
         }
-        if self.turn.is_waiting() {
-            half.excuse(halves, self.now);
+        if self.permit_state.is_waiting() {
+            partial.excuse(partial_frames, self.now);
         }
-        if half.is_late(self.now) {
+        if partial.is_late(self.now) {
             tracing::warn!(
-                peer = %self.peer.remote(), bytes, limit = halves.room.total(),
+                peer = %self.peer.remote(), bytes, limit = partial_frames.room.total(),
                 "closed a connection: the rest of a frame did not come, while unfinished frames take all memory that they may"
             );
             self.tally.unfinished += 1;
             return Err(CloseReason::HalfFrame);
         }
-        Ok(half.due(self.now))
+        Ok(partial.due(self.now))
     }
 
     /// The timer is only moved when it would come too late; when it comes too early it is armed again.

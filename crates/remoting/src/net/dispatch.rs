@@ -1,7 +1,7 @@
 //! A connection's incoming frames on their way: responses to those who wait, requests to their row of the table.
 
 use super::connection::{Connection, Hang};
-use super::large::Permit;
+use super::large_frames::Permit;
 use super::link::Phase;
 use super::{CloseReason, PythonRequest, Reply, Row};
 use crate::codes::response;
@@ -29,14 +29,14 @@ impl Connection {
                 Ok(Some(command)) => {
                     *work -= 1;
                     self.fresh = false;
-                    let turn = self.turn.take();
+                    let permit = self.permit_state.take();
                     if command.is_response() {
                         self.responses.push(command);
                         if self.responses.len() >= TOGETHER {
                             self.responses();
                         }
                     } else {
-                        self.request(command, turn);
+                        self.request(command, permit);
                     }
                 }
                 Ok(None) => {
@@ -56,14 +56,14 @@ impl Connection {
 
     /// Behind the last frame that was there: what requests of this burst share is done now, so that their answers leave
     /// in one write.
-    pub(super) fn end_burst(&mut self) {
-        if !std::mem::take(&mut self.in_burst) {
+    pub(super) fn end_batch(&mut self) {
+        if !std::mem::take(&mut self.in_batch) {
             return;
         }
-        let end = AssertUnwindSafe(|| self.setting.table.end_burst());
+        let end = AssertUnwindSafe(|| self.setting.table.end_batch());
         if catch_unwind(end).is_err() {
             self.tally.panics += 1;
-            tracing::error!(peer = %self.peer.remote(), "what ends a burst panicked");
+            tracing::error!(peer = %self.peer.remote(), "the end of a batch panicked");
         }
     }
 
@@ -83,9 +83,9 @@ impl Connection {
         }
     }
 
-    fn request(&mut self, request: Command, turn: Option<Permit>) {
+    fn request(&mut self, request: Command, permit: Option<Permit>) {
         self.tally.requests += 1;
-        let reply = Reply::new(self.peer.clone(), &request).holding(turn);
+        let reply = Reply::new(self.peer.clone(), &request).holding(permit);
         if !reply.is_oneway() && self.link.begin_request() > self.setting.options.in_flight {
             self.tally.busy += 1;
             reply.send(busy("too many requests of this connection wait for their answer"));
@@ -99,7 +99,7 @@ impl Connection {
         match self.setting.table.get(code) {
             Some(Row::Native(processor)) => {
                 let peer = &self.peer;
-                self.in_burst |= processor.joins_bursts();
+                self.in_batch |= processor.joins_batch();
                 let run = AssertUnwindSafe(|| processor.process(request, peer, reply));
                 if catch_unwind(run).is_err() {
                     self.tally.panics += 1;

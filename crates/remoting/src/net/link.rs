@@ -4,9 +4,9 @@
 //! One lock guards queue, waits and the sleeping task's waker, so that a request costs one lock on its way out. A
 //! push wakes the task only when it sleeps: whatever it queues itself while it works costs no wake-up.
 
-use super::asking::{Commanded, Request};
+use super::outbound_request::{Commanded, Request};
 use super::pending::{Callback, Pending};
-use super::queue::{Queue, cost_of};
+use super::send_queue::{SendQueue, cost_of};
 use super::{CloseReason, NetError, Outbox};
 use crate::command::Command;
 use std::fmt;
@@ -60,7 +60,7 @@ pub(super) type Opened = Box<dyn FnOnce(Result<(), NetError>) + Send>;
 
 #[derive(Default)]
 pub(super) struct State {
-    pub(super) queue: Queue,
+    pub(super) queue: SendQueue,
     pub(super) pending: Pending,
     pub(super) parked: Option<Waker>,
     pub(super) connected: bool,
@@ -83,13 +83,13 @@ pub(super) struct Link {
     outgoing_close_bytes: usize,
     pub(super) pending_limit: usize,
     /// Lets go of an address whose server stops; a server's connections have none.
-    pub(super) leave: Option<Weak<dyn Leave>>,
+    pub(super) retire: Option<Weak<dyn RetireAddress>>,
 }
 
 /// Who has the connections.
-pub(super) trait Leave: Send + Sync {
+pub(super) trait RetireAddress: Send + Sync {
     /// A server at this address stops: the next request opens a new connection.
-    fn leave(&self, address: &str);
+    fn retire(&self, address: &str);
 }
 
 impl Link {
@@ -98,7 +98,7 @@ impl Link {
         options: &super::ConnectionOptions,
         opaque: Arc<AtomicI32>,
         connected: bool,
-        leave: Option<Weak<dyn Leave>>,
+        retire: Option<Weak<dyn RetireAddress>>,
     ) -> Self {
         Self {
             address,
@@ -113,7 +113,7 @@ impl Link {
             outgoing_bytes: options.outgoing_bytes,
             outgoing_close_bytes: options.outgoing_close_bytes,
             pending_limit: options.pending,
-            leave,
+            retire,
         }
     }
 
@@ -184,13 +184,13 @@ impl Link {
         if self.phase() != seen || (!blocked && !state.queue.is_empty()) {
             return Park::Awake;
         }
-        state.queue.rest();
+        state.queue.shrink();
         state.parked = Some(waker.clone());
         Park::Asleep(state.pending.earliest())
     }
 
     /// Moves everything queued to `ready`, which is empty.
-    pub(super) fn take_queue(&self, ready: &mut Queue) {
+    pub(super) fn take_queue(&self, ready: &mut SendQueue) {
         ready.clear();
         std::mem::swap(&mut self.lock().queue, ready);
     }
@@ -199,7 +199,7 @@ impl Link {
         self.enqueue_with(cost(&command), |queue| queue.push(command));
     }
 
-    fn enqueue_with(&self, cost: usize, push: impl FnOnce(&mut Queue)) {
+    fn enqueue_with(&self, cost: usize, push: impl FnOnce(&mut SendQueue)) {
         let mut state = self.lock();
         if self.phase() >= Phase::Closing {
             return;

@@ -9,7 +9,6 @@
 //!           then write everything that is ready in one vectored write
 //! ```
 
-mod asking;
 mod call;
 mod client;
 mod connection;
@@ -17,20 +16,21 @@ mod descriptors;
 mod dispatch;
 mod error;
 mod faulty_link;
-mod halves;
-mod large;
+mod large_frames;
 mod link;
+mod memory_budget;
 mod meter;
 mod options;
+mod outbound_request;
 mod outgoing;
+mod partial_frames;
 mod peer;
 mod pending;
-mod queue;
 mod relay;
 mod requests;
 mod resolve;
+mod send_queue;
 mod server;
-mod share;
 pub mod shutdown;
 mod stats;
 pub mod table;
@@ -40,11 +40,11 @@ pub use client::Client;
 pub use descriptors::{descriptor_limit, raise_descriptor_limit};
 pub use error::{CloseReason, NetError, Retry};
 pub use faulty_link::{Direction, FaultyLink, Passage, Way};
-pub use halves::UnfinishedFrames;
 pub use meter::{Latency, Meter};
 pub use options::{ClientOptions, ConnectionOptions, LargeFrames, ServerOptions};
+pub use partial_frames::UnfinishedFrames;
 pub use peer::{Outbox, Peer, Reply};
-pub use pending::{Ask, Asker, Callback};
+pub use pending::{Callback, OutboundRequest, ResponseHandler};
 pub use requests::{PythonRequest, Requests};
 pub use resolve::{Found, Resolve, SystemResolver};
 pub use server::{Drained, Events, Server};

@@ -7,7 +7,7 @@
 //! A body goes out from the memory it lies in. Only bodies up to [`INLINE_BODY`] bytes are copied behind their head:
 //! a slice of its own costs the kernel more than copying so few bytes.
 
-use super::queue::{Entry, INLINE_BODY, Queue};
+use super::send_queue::{Entry, INLINE_BODY, SendQueue};
 use crate::command::Command;
 use crate::error::WireError;
 use crate::frame;
@@ -53,7 +53,7 @@ impl Batch {
 
     /// Takes frames off the front of `ready`. The batch was empty. A frame that the wire cannot carry is put into
     /// `refused`.
-    pub(super) fn fill(&mut self, ready: &mut Queue, refused: &mut Vec<Refused>) {
+    pub(super) fn fill(&mut self, ready: &mut SendQueue, refused: &mut Vec<Refused>) {
         self.at = 0;
         self.body_at = 0;
         self.heads.clear();
@@ -104,7 +104,7 @@ impl Batch {
     }
 
     /// The connection sleeps: gives back memory that a busy time needed.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn shrink(&mut self) {
         if self.segments.is_empty() && self.heads.capacity() > KEEP_BYTES {
             self.heads = Vec::new();
         }

@@ -1,9 +1,9 @@
 //! One connection as a processor sees it, and the right to answer one request.
 
 use super::NetError;
-use super::large::Permit;
+use super::large_frames::Permit;
 use super::pending::Callback;
-use super::queue::with_head;
+use super::send_queue::with_head;
 use crate::codes::response;
 use crate::command::{Command, FLAG_RESPONSE, SerializeType};
 use crate::frame;
@@ -35,7 +35,7 @@ pub trait Outbox: Send + Sync + 'static {
     /// not block.
     fn request(&self, command: Command, timeout: Duration, callback: Callback) {
         let _ = (command, timeout);
-        callback.answered(Err(NetError::Closed));
+        callback.on_response(Err(NetError::Closed));
     }
     /// True once the connection is gone.
     fn is_closed(&self) -> bool;
@@ -144,7 +144,7 @@ pub struct Reply {
     oneway: bool,
     open: bool,
     // Given back when the request is done with.
-    turn: Option<Permit>,
+    permit: Option<Permit>,
 }
 
 impl Reply {
@@ -156,13 +156,13 @@ impl Reply {
             serialize_type: request.serialize_type,
             oneway: request.is_oneway(),
             open: true,
-            turn: None,
+            permit: None,
         }
     }
 
     /// Keeps the turn by which the request was read until it is answered.
-    pub(super) fn holding(mut self, turn: Option<Permit>) -> Self {
-        self.turn = turn;
+    pub(super) fn holding(mut self, permit: Option<Permit>) -> Self {
+        self.permit = permit;
         self
     }
 

@@ -13,20 +13,20 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Who waits for a request's outcome: any function, or what holds all about a request in one piece of memory.
-pub trait Asker: Send {
+pub trait ResponseHandler: Send {
     /// Gets the outcome, once: from the connection's task, or from the call that asked when nothing could be queued. It
     /// must not block.
-    fn answered(self: Box<Self>, outcome: Result<Command, NetError>);
+    fn on_response(self: Box<Self>, outcome: Result<Command, NetError>);
 }
 
-impl<F: FnOnce(Result<Command, NetError>) + Send> Asker for F {
-    fn answered(self: Box<Self>, outcome: Result<Command, NetError>) {
+impl<F: FnOnce(Result<Command, NetError>) + Send> ResponseHandler for F {
+    fn on_response(self: Box<Self>, outcome: Result<Command, NetError>) {
         self(outcome);
     }
 }
 
 /// A request that holds all about itself in one piece of memory: it writes its own frame, and waits for the outcome.
-pub trait Ask: Asker {
+pub trait OutboundRequest: ResponseHandler {
     /// Where it goes, `host:port`.
     fn address(&self) -> &str;
     /// Appends everything of its frame but the body, with this number; called again when the number changes.
@@ -34,11 +34,11 @@ pub trait Ask: Asker {
     /// Its body.
     fn body(&self) -> &Bytes;
     /// It is in the queue: lets go of what it needs only to be written, on the thread that has it at hand.
-    fn queued(&mut self) {}
+    fn on_queued(&mut self) {}
 }
 
 /// Gets a request's outcome, once.
-pub type Callback = Box<dyn Asker>;
+pub type Callback = Box<dyn ResponseHandler>;
 
 /// One request that waits.
 pub(super) struct Waiter {

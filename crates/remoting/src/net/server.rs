@@ -5,10 +5,10 @@
 
 use super::connection::{Connection, Setting};
 use super::descriptors::{descriptor_limit, is_reserved};
-use super::halves::{Halves, UnfinishedFrames};
-use super::large::Turns;
+use super::large_frames::LargeFramePermits;
 use super::link::{Link, Phase};
-use super::share::Room;
+use super::memory_budget::MemoryBudget;
+use super::partial_frames::{Halves, UnfinishedFrames};
 use super::stats::{Snapshot, Stats};
 use super::{CloseReason, NetError, Peer, ServerOptions, Shutdown, Table, Tracker};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -24,7 +24,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
 /// Time between two lines in the log that say that connections are refused for want of descriptors.
-const TELL: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// After an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -94,8 +94,8 @@ impl Server {
             source: Arc::new(source),
         })?;
         let local = listener.local_addr().unwrap_or(address);
-        let halves = Halves::new(options.unfinished_total_bytes, options.unfinished_time);
-        let unfinished = UnfinishedFrames(halves.room.clone());
+        let partial_frames = Halves::new(options.unfinished_total_bytes, options.unfinished_time);
+        let unfinished = UnfinishedFrames(partial_frames.room.clone());
         Ok(Self {
             listener,
             address: local,
@@ -106,9 +106,9 @@ impl Server {
                     drain_quiet: options.drain_quiet,
                     table,
                     stats: Arc::default(),
-                    large: options.large_frames.map(Turns::new),
-                    halves: Some(halves),
-                    waiting: Room::new(options.outgoing_total_bytes),
+                    large: options.large_frames.map(LargeFramePermits::new),
+                    partial_frames: Some(partial_frames),
+                    waiting: MemoryBudget::new(options.outgoing_total_bytes),
                 }),
                 events,
                 opaque: Arc::default(),
@@ -213,7 +213,7 @@ async fn accept(
                         starved: 1,
                         ..Snapshot::default()
                     });
-                    if told.is_none_or(|at| at.elapsed() >= TELL) {
+                    if told.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
                         told = Some(Instant::now());
                         tracing::error!(
                             peer = %remote, limit, reserved,
@@ -282,7 +282,8 @@ impl Drop for Presence {
     fn drop(&mut self) {
         self.shared.links().remove(&self.peer.id());
         let reason = self.link.reason().unwrap_or(CloseReason::Here);
-        self.link.end(&super::queue::Queue::default(), &reason, None);
+        self.link
+            .end(&super::send_queue::SendQueue::default(), &reason, None);
         self.shared
             .setting
             .stats

@@ -12,15 +12,15 @@ pub trait Processor: Send + Sync + 'static {
     /// unanswered it says so to the peer.
     fn process(&self, request: Command, peer: &Peer, reply: Reply);
 
-    /// True when its answers come only once [`Table::at_burst_end`]'s function was called: what many requests share
+    /// True when its answers come only once [`Table::on_batch_end`]'s function was called: what many requests share
     /// (a write to the disk) is then done once for all requests that came together.
-    fn joins_bursts(&self) -> bool {
+    fn joins_batch(&self) -> bool {
         false
     }
 }
 
 /// Called behind the last request of a burst.
-pub type BurstEnd = dyn Fn() + Send + Sync;
+pub type BatchEnd = dyn Fn() + Send + Sync;
 
 impl<F: Fn(Command, &Peer, Reply) + Send + Sync + 'static> Processor for F {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
@@ -75,7 +75,7 @@ pub struct RowInfo {
 #[derive(Default)]
 pub struct Table {
     rows: NameMap<i32, Row>,
-    burst_end: Option<Arc<BurstEnd>>,
+    batch_end: Option<Arc<BatchEnd>>,
 }
 
 impl fmt::Debug for Table {
@@ -119,13 +119,13 @@ impl Table {
     /// Sets what ends a burst: the requests that a connection had when it was read, if one of them was for a row that
     /// joins bursts. It runs on the connection's task, in front of the write of the answers, and must not block for
     /// long.
-    pub fn at_burst_end(&mut self, end: Arc<BurstEnd>) -> &mut Self {
-        self.burst_end = Some(end);
+    pub fn on_batch_end(&mut self, end: Arc<BatchEnd>) -> &mut Self {
+        self.batch_end = Some(end);
         self
     }
 
-    pub(super) fn end_burst(&self) {
-        if let Some(end) = &self.burst_end {
+    pub(super) fn end_batch(&self) {
+        if let Some(end) = &self.batch_end {
             end();
         }
     }

@@ -1,11 +1,11 @@
 //! The memory that unfinished frames may take on all connections of a server together.
 //!
-//! A connection reads on while its part of a frame is smaller than what all of them leave free (`share.rs`). Where that stops
+//! A connection reads on while its part of a frame is smaller than what all of them leave free (`memory_budget.rs`). Where that stops
 //! it, it gets in line: a few at a time may read past their share, so that frames come to their end although all memory is
 //! taken. Whoever does not send the rest in time then is closed: the server needs the memory for others.
 
-use super::large::Turn;
-use super::share::{FLOOR, Room, Share};
+use super::large_frames::PermitState;
+use super::memory_budget::{BudgetShare, MIN_SHARE, MemoryBudget};
 use std::sync::Arc;
 use std::task::Context;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// What a server's connections share.
 #[derive(Debug)]
 pub(super) struct Halves {
-    pub(super) room: Arc<Room>,
+    pub(super) room: Arc<MemoryBudget>,
     past: Arc<Semaphore>,
     /// What a connection past its share has for the rest of its frame.
     time: Duration,
@@ -29,7 +29,7 @@ pub(super) struct Halves {
 impl Halves {
     pub(super) fn new(total: usize, time: Duration) -> Self {
         Self {
-            room: Room::new(total),
+            room: MemoryBudget::new(total),
             past: Arc::new(Semaphore::new(PAST_AT_ONCE)),
             time,
         }
@@ -38,7 +38,7 @@ impl Halves {
 
 /// The memory that a server's unfinished frames take, in steps of 64 KiB for each connection.
 #[derive(Debug, Clone)]
-pub struct UnfinishedFrames(pub(super) Arc<Room>);
+pub struct UnfinishedFrames(pub(super) Arc<MemoryBudget>);
 
 impl UnfinishedFrames {
     /// Bytes that they take now.
@@ -55,26 +55,26 @@ impl UnfinishedFrames {
 /// One connection's unfinished frame.
 #[derive(Debug)]
 pub(super) struct Half {
-    share: Share,
-    past: Turn,
+    share: BudgetShare,
+    past: PermitState,
     /// When the rest of a frame must be there that was read past the share.
     until: Option<Instant>,
 }
 
 impl Half {
-    pub(super) fn new(halves: &Halves) -> Self {
+    pub(super) fn new(partial_frames: &Halves) -> Self {
         Self {
-            share: Share::of(&halves.room),
-            past: Turn::None,
+            share: BudgetShare::of(&partial_frames.room),
+            past: PermitState::None,
             until: None,
         }
     }
 
     /// Takes in how many bytes the connection has of a frame. True: they are within its share.
     pub(super) fn fits(&mut self, bytes: usize) -> bool {
-        self.share.tell(bytes);
-        let fits = bytes < FLOOR || bytes < self.share.allowed(usize::MAX);
-        if fits && !matches!(self.past, Turn::None) {
+        self.share.report(bytes);
+        let fits = bytes < MIN_SHARE || bytes < self.share.allowed(usize::MAX);
+        if fits && !matches!(self.past, PermitState::None) {
             drop(self.past.take());
             self.until = None;
         }
@@ -82,10 +82,15 @@ impl Half {
     }
 
     /// For a connection whose frame does not fit: gets it in line. True: it may read on.
-    pub(super) fn may_go_past(&mut self, halves: &Halves, now: Instant, cx: &mut Context<'_>) -> bool {
-        let may = self.past.poll(&halves.past, cx);
+    pub(super) fn may_go_past(
+        &mut self,
+        partial_frames: &Halves,
+        now: Instant,
+        cx: &mut Context<'_>,
+    ) -> bool {
+        let may = self.past.poll(&partial_frames.past, cx);
         if may {
-            self.until.get_or_insert(now + halves.time);
+            self.until.get_or_insert(now + partial_frames.time);
         }
         may
     }
@@ -96,9 +101,9 @@ impl Half {
     }
 
     /// Gives it the whole time again: something else than the peer keeps it from reading.
-    pub(super) fn excuse(&mut self, halves: &Halves, now: Instant) {
+    pub(super) fn excuse(&mut self, partial_frames: &Halves, now: Instant) {
         if let Some(until) = &mut self.until {
-            *until = now + halves.time;
+            *until = now + partial_frames.time;
         }
     }
 

@@ -36,7 +36,7 @@ impl Processor for Row {
         self.0.kept.lock().unwrap().push(reply);
     }
 
-    fn joins_bursts(&self) -> bool {
+    fn joins_batch(&self) -> bool {
         true
     }
 }
@@ -50,7 +50,7 @@ fn start(end: impl Fn(&Sharing) + Send + Sync + 'static) -> (SocketAddr, Arc<Sha
     });
     table.native(&[SHARED], &row).native(&[PLAIN], &plain);
     let ended = sharing.clone();
-    table.at_burst_end(Arc::new(move || end(&ended)));
+    table.on_batch_end(Arc::new(move || end(&ended)));
     let address = "127.0.0.1:0".parse().unwrap();
     let server = Server::bind(address, ServerOptions::default(), Arc::new(table), Arc::new(())).unwrap();
     let (address, shutdown) = (server.local_addr(), Shutdown::new());
@@ -77,14 +77,14 @@ async fn requests_that_come_together_share_their_end() {
     assert_eq!(
         sharing.ends.load(Ordering::Relaxed),
         ends,
-        "a burst without such a row has no end"
+        "a batch without such a row has no end"
     );
     shutdown.stop_now();
 }
 
 /// More than one turn handles: each turn ends its own burst.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_burst_ends_with_each_turn() {
+async fn a_long_batch_ends_with_each_poll() {
     let (address, sharing, shutdown) = start(Sharing::end);
     let mut peer = RawPeer::connect(address).await.unwrap();
     let mut bytes = Vec::new();
@@ -101,7 +101,7 @@ async fn a_long_burst_ends_with_each_turn() {
 
 /// Bad bytes behind good requests: the burst of the good ones is ended all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_ends_ends_its_burst() {
+async fn a_connection_that_ends_ends_its_batch() {
     let (address, sharing, shutdown) = start(Sharing::end);
     let mut peer = RawPeer::connect(address).await.unwrap();
     let mut bytes = frame::request(SHARED, 1, 0, 407, b"");

@@ -11,18 +11,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A connection tells when it differs by so many bytes from what it told last.
-const STEP: usize = 64 * 1024;
+const REPORT_STEP: usize = 64 * 1024;
 /// Each connection may keep this.
-pub(super) const FLOOR: usize = 128 * 1024;
+pub(super) const MIN_SHARE: usize = 128 * 1024;
 
 /// What a server's connections share.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct MemoryBudget {
     total: usize,
     taken: AtomicUsize,
 }
 
-impl Room {
+impl MemoryBudget {
     pub(super) fn new(total: usize) -> Arc<Self> {
         Arc::new(Self {
             total,
@@ -41,41 +41,45 @@ impl Room {
 
 /// One connection's part; given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Share {
-    shared: Arc<Room>,
-    told: usize,
+pub(super) struct BudgetShare {
+    shared: Arc<MemoryBudget>,
+    reported: usize,
 }
 
-impl Share {
-    pub(super) fn of(shared: &Arc<Room>) -> Self {
+impl BudgetShare {
+    pub(super) fn of(shared: &Arc<MemoryBudget>) -> Self {
         Self {
             shared: Arc::clone(shared),
-            told: 0,
+            reported: 0,
         }
     }
 
-    /// Takes in that `own` bytes wait now.
-    pub(super) fn tell(&mut self, own: usize) {
-        if own.abs_diff(self.told) < STEP && own != 0 {
+    /// Takes in that `bytes` bytes wait now.
+    pub(super) fn report(&mut self, bytes: usize) {
+        if bytes.abs_diff(self.reported) < REPORT_STEP && bytes != 0 {
             return;
         }
-        if own > self.told {
-            self.shared.taken.fetch_add(own - self.told, Ordering::Relaxed);
-        } else if own < self.told {
-            self.shared.taken.fetch_sub(self.told - own, Ordering::Relaxed);
+        if bytes > self.reported {
+            self.shared
+                .taken
+                .fetch_add(bytes - self.reported, Ordering::Relaxed);
+        } else if bytes < self.reported {
+            self.shared
+                .taken
+                .fetch_sub(self.reported - bytes, Ordering::Relaxed);
         }
-        self.told = own;
+        self.reported = bytes;
     }
 
     /// How many bytes may wait before nothing more is read, where the connection's own bound is `most`.
     pub(super) fn allowed(&self, most: usize) -> usize {
         let free = self.shared.total.saturating_sub(self.shared.taken());
-        most.min(free.max(FLOOR))
+        most.min(free.max(MIN_SHARE))
     }
 }
 
-impl Drop for Share {
+impl Drop for BudgetShare {
     fn drop(&mut self) {
-        self.tell(0);
+        self.report(0);
     }
 }

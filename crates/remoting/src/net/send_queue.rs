@@ -78,12 +78,12 @@ impl Entry {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct SendQueue {
     entries: VecDeque<Entry>,
     heads: Vec<u8>,
 }
 
-impl Queue {
+impl SendQueue {
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -135,7 +135,7 @@ impl Queue {
     }
 
     /// Gives back memory that a busy time needed; nothing is in it, or it waits for a slow peer.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn shrink(&mut self) {
         if self.entries.capacity() > KEEP_ENTRIES {
             self.entries.shrink_to(64);
         }

@@ -1,8 +1,8 @@
 //! Our own requests on a link: queued with their wait, answered, timed out, ended with the connection.
 
 use super::link::{Link, Phase, State};
-use super::pending::{Ask, Callback, Waiter};
-use super::queue::{Entry, Queue, cost_of};
+use super::pending::{Callback, OutboundRequest, Waiter};
+use super::send_queue::{Entry, SendQueue, cost_of};
 use super::{CloseReason, NetError};
 use crate::codes::response;
 use crate::command::{Command, FLAG_ONEWAY};
@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Stands for deadlines that a clock cannot hold.
-const FAR: Duration = Duration::from_hours(24 * 365);
+const FAR_FUTURE: Duration = Duration::from_hours(24 * 365);
 
 /// A request that was not queued, given back.
 pub(super) struct Rejected<Q> {
@@ -31,7 +31,7 @@ pub(super) trait Request: Sized {
     /// Bytes of its body.
     fn body(&self) -> usize;
     /// Goes into the queue.
-    fn queue(self, opaque: i32, queue: &mut Queue) -> Callback;
+    fn queue(self, opaque: i32, queue: &mut SendQueue) -> Callback;
     /// Does not go.
     fn refuse(self, error: NetError);
 }
@@ -57,7 +57,7 @@ impl Request for Commanded<'_> {
         self.command.body.as_ref().map_or(0, Bytes::len)
     }
 
-    fn queue(self, _opaque: i32, queue: &mut Queue) -> Callback {
+    fn queue(self, _opaque: i32, queue: &mut SendQueue) -> Callback {
         queue.push(self.command);
         self.callback
     }
@@ -69,32 +69,32 @@ impl Request for Commanded<'_> {
 
 /// One whose head its sender writes.
 pub(super) struct Framed<'a, A> {
-    pub(super) ask: Box<A>,
+    pub(super) outbound: Box<A>,
     pub(super) head: &'a mut Vec<u8>,
 }
 
-impl<A: Ask + 'static> Request for Framed<'_, A> {
+impl<A: OutboundRequest + 'static> Request for Framed<'_, A> {
     fn address(&self) -> &str {
-        self.ask.address()
+        self.outbound.address()
     }
 
     fn number(&mut self, opaque: i32) -> Result<(), WireError> {
         self.head.clear();
-        self.ask.write_head(opaque, self.head)
+        self.outbound.write_head(opaque, self.head)
     }
 
     fn body(&self) -> usize {
-        self.ask.body().len()
+        self.outbound.body().len()
     }
 
-    fn queue(mut self, opaque: i32, queue: &mut Queue) -> Callback {
-        queue.push_written(Some(opaque), self.head, Some(self.ask.body()));
-        self.ask.queued();
-        self.ask
+    fn queue(mut self, opaque: i32, queue: &mut SendQueue) -> Callback {
+        queue.push_written(Some(opaque), self.head, Some(self.outbound.body()));
+        self.outbound.on_queued();
+        self.outbound
     }
 
     fn refuse(self, error: NetError) {
-        self.ask.answered(Err(error));
+        self.outbound.on_response(Err(error));
     }
 }
 
@@ -106,7 +106,7 @@ impl Link {
         (now, timeout): (Instant, Duration),
     ) -> Result<(), Box<Rejected<Q>>> {
         let rejected = |error, request| Err(Box::new(Rejected { error, request }));
-        let deadline = now.checked_add(timeout).unwrap_or(now + FAR);
+        let deadline = now.checked_add(timeout).unwrap_or(now + FAR_FUTURE);
         // Its head is written before the lock is taken.
         let mut opaque = self.next_opaque();
         if let Err(error) = request.number(opaque) {
@@ -181,17 +181,21 @@ impl Link {
     }
 
     /// Hands responses to those who wait; returns how many nobody waited for.
-    pub(super) fn complete(&self, responses: &mut Vec<Command>, scratch: &mut Vec<(Waiter, Command)>) -> u64 {
+    pub(super) fn complete(
+        &self,
+        responses: &mut Vec<Command>,
+        completed: &mut Vec<(Waiter, Command)>,
+    ) -> u64 {
         let mut late = 0;
         let mut state = self.lock();
         for response in responses.drain(..) {
             match state.pending.take(response.opaque) {
-                Some(waiter) => scratch.push((waiter, response)),
+                Some(waiter) => completed.push((waiter, response)),
                 None => late += 1,
             }
         }
         drop(state);
-        for (waiter, response) in scratch.drain(..) {
+        for (waiter, response) in completed.drain(..) {
             call(waiter.callback, self.refuse_go_away(response));
         }
         late
@@ -199,11 +203,11 @@ impl Link {
 
     /// A server that stops is left: the next request opens a new connection, which fails or finds its successor.
     fn refuse_go_away(&self, answer: Command) -> Result<Command, NetError> {
-        let Some(leave) = self.leave.as_ref().filter(|_| answer.code == response::GO_AWAY) else {
+        let Some(retire) = self.retire.as_ref().filter(|_| answer.code == response::GO_AWAY) else {
             return Ok(answer);
         };
-        if let Some(client) = leave.upgrade() {
-            client.leave(&self.address);
+        if let Some(client) = retire.upgrade() {
+            client.retire(&self.address);
         }
         Err(NetError::GoAway {
             address: self.address.clone(),
@@ -211,7 +215,7 @@ impl Link {
     }
 
     /// Ends the waits whose time has come, and takes back those of their requests that have not left.
-    pub(super) fn expire(&self, now: Instant, ready: &mut Queue) {
+    pub(super) fn expire(&self, now: Instant, ready: &mut SendQueue) {
         let mut state = self.lock();
         let expired = state.pending.expire(now);
         let mut unsent = HashSet::new();
@@ -248,7 +252,7 @@ impl Link {
     }
 
     /// The end: every wait ends now. Requests in `ready` or still queued are known not to have left.
-    pub(super) fn end(&self, ready: &Queue, reason: &CloseReason, connect: Option<&NetError>) {
+    pub(super) fn end(&self, ready: &SendQueue, reason: &CloseReason, connect: Option<&NetError>) {
         let mut state = self.lock();
         state.reason.get_or_insert_with(|| reason.clone());
         self.phase.fetch_max(Phase::Gone as u8, Ordering::AcqRel);
@@ -282,7 +286,7 @@ impl Link {
 
 /// A callback that panics must not take the connection with it.
 pub(super) fn call(callback: Callback, result: Result<Command, NetError>) {
-    if catch_unwind(AssertUnwindSafe(|| callback.answered(result))).is_err() {
+    if catch_unwind(AssertUnwindSafe(|| callback.on_response(result))).is_err() {
         tracing::error!("a response's callback panicked");
     }
 }

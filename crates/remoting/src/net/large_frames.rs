@@ -2,7 +2,7 @@
 //!
 //! A hundred peers that send megabytes at once would else have every small request wait for a round of all of them,
 //! and have all of it in memory. A turn is held while a frame is read and until its request is answered; it is given
-//! back while the peer is slow, so nobody can keep it by stalling. What has come of a frame stays in memory then; `halves.rs`
+//! back while the peer is slow, so nobody can keep it by stalling. What has come of a frame stays in memory then; `partial_frames.rs`
 //! bounds that.
 
 use super::options::LargeFrames;
@@ -14,12 +14,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The turns of one server.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(super) struct LargeFramePermits {
     bytes: usize,
     pub(super) permits: Arc<Semaphore>,
 }
 
-impl Turns {
+impl LargeFramePermits {
     pub(super) fn new(options: LargeFrames) -> Self {
         Self {
             bytes: options.bytes,
@@ -38,7 +38,7 @@ pub(super) type Permit = OwnedSemaphorePermit;
 
 /// Where one connection stands.
 #[derive(Default)]
-pub(super) enum Turn {
+pub(super) enum PermitState {
     /// It reads nothing large.
     #[default]
     None,
@@ -48,7 +48,7 @@ pub(super) enum Turn {
     Held(Permit),
 }
 
-impl std::fmt::Debug for Turn {
+impl std::fmt::Debug for PermitState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::None => "None",
@@ -58,7 +58,7 @@ impl std::fmt::Debug for Turn {
     }
 }
 
-impl Turn {
+impl PermitState {
     /// Gets in line, or asks how far the line is. True: it may read.
     pub(super) fn poll(&mut self, permits: &Arc<Semaphore>, cx: &mut Context<'_>) -> bool {
         if matches!(self, Self::None) {
