@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyDict};
 use pyrmq_nameserver::{Kind, NameServerError, Options};
 use pyrmq_remoting::body::{Body, Style};
 use pyrmq_remoting::net::Requests;
-use pyrmq_routing::table::{BrokerView, Units};
+use pyrmq_routing::table::{BrokerView, UnitTopics};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -182,9 +182,9 @@ impl NameServer {
     /// Topics by their unit flags, sorted: `unit`, `has_unit_sub` or `has_unit_sub_ununit`.
     fn unit_topics(&self, py: Python<'_>, which: &str) -> PyResult<Vec<String>> {
         let units = match which {
-            "unit" => Units::Unit,
-            "has_unit_sub" => Units::Subscribed,
-            _ => Units::SubscribedNotUnit,
+            "unit" => UnitTopics::Unit,
+            "has_unit_sub" => UnitTopics::Subscribed,
+            _ => UnitTopics::SubscribedNotUnit,
         };
         let server = self.here(py)?;
         enter::compute(py, || Ok::<_, Error>(server.unit_topics(units)))

@@ -12,7 +12,7 @@ use pyrmq_remoting::hash::NameMap;
 use pyrmq_remoting::names::PERM_WRITE;
 use pyrmq_remoting::net::{Shutdown, Tracker};
 use pyrmq_routing::fault::{Healths, LatencyFaultTolerance};
-use pyrmq_routing::route::{MASTER_ID, Published, Route};
+use pyrmq_routing::route::{MASTER_ID, Route, TopicPublishInfo};
 use pyrmq_routing::select::QueueSelector;
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
@@ -46,7 +46,7 @@ pub struct TopicRoute {
     /// As the name server told it; of the topic that stands in for it when `guessed`.
     pub route: Arc<Route>,
     /// The queues that may be written to, in Apache's order.
-    pub published: Arc<Published>,
+    pub published: Arc<TopicPublishInfo>,
     /// What is known of the broker of each published queue.
     pub healths: Healths,
     /// True when the topic does not exist yet: the first send creates it.

@@ -9,7 +9,7 @@ use crate::state::State;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::{Peer, Reply};
-use pyrmq_routing::table::Leaving;
+use pyrmq_routing::table::RemovalReason;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -40,7 +40,7 @@ pub(crate) enum Job {
     /// 103.
     Register(Box<Asked>),
     /// 104.
-    Unregister(Leaving, Reply, Instant),
+    Unregister(RemovalReason, Reply, Instant),
     /// A connection with brokers on it has closed.
     Closed(u64),
     /// Somebody was silent for too long.
@@ -157,7 +157,7 @@ fn run(state: &State, jobs: &Receiver<Job>) {
                     }
                 }
                 // Whoever comes next must still be served.
-                let work = std::panic::AssertUnwindSafe(|| leave(state, departures));
+                let work = std::panic::AssertUnwindSafe(|| remove_brokers(state, departures));
                 if std::panic::catch_unwind(work).is_err() {
                     tracing::error!("the departure of brokers made its processor panic");
                 }
@@ -192,22 +192,22 @@ fn register(state: &State, asked: Asked) {
     reply.send(answer.unwrap_or_else(Command::from));
 }
 
-fn leave(state: &State, departures: Vec<Job>) {
+fn remove_brokers(state: &State, departures: Vec<Job>) {
     let now_ms = state.now_ms();
     let mut reasons = Vec::with_capacity(departures.len());
     let mut replies = Vec::new();
     for job in departures {
         match job {
-            Job::Unregister(leaving, reply, at) => {
-                reasons.push(leaving);
+            Job::Unregister(removal, reply, at) => {
+                reasons.push(removal);
                 replies.push((reply, at));
             }
-            Job::Closed(peer) => reasons.push(Leaving::Closed(peer)),
-            Job::Expired => reasons.push(Leaving::Expired(now_ms)),
+            Job::Closed(peer) => reasons.push(RemovalReason::Closed(peer)),
+            Job::Expired => reasons.push(RemovalReason::Expired(now_ms)),
             Job::Register(_) => {}
         }
     }
-    state.leave(&reasons);
+    state.remove_brokers(&reasons);
     for (reply, at) in replies {
         state.meters.unregister.add(at.elapsed());
         reply.send(Command::response(response::SUCCESS));

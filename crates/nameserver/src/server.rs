@@ -8,7 +8,7 @@ use crate::state::State;
 use crate::{queue, rows};
 use pyrmq_remoting::body::TopicRouteData;
 use pyrmq_remoting::net::{Latency, Requests, Server, Shutdown, Stats, Tracker, raise_descriptor_limit};
-use pyrmq_routing::table::{BrokerView, Units};
+use pyrmq_routing::table::{BrokerView, UnitTopics};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -224,7 +224,7 @@ impl NameServer {
     }
 
     /// Topics by their unit flags, sorted.
-    pub fn unit_topics(&self, which: Units) -> Vec<String> {
+    pub fn unit_topics(&self, which: UnitTopics) -> Vec<String> {
         self.state.table.unit_topics(which)
     }
 

@@ -4,7 +4,7 @@ use crate::notify::Notifier;
 use crate::options::Options;
 use crate::queue::{Job, Queue};
 use pyrmq_remoting::net::{CloseReason, Events, Latency, Meter, Peer};
-use pyrmq_routing::table::{Gone, Leaving, Table};
+use pyrmq_routing::table::{RemovalReason, RemovedBroker, Table};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
@@ -113,21 +113,25 @@ impl State {
 
     /// Takes out everyone for whom one of these reasons holds, and says so to the log and to the brokers that must
     /// know. Called by the queue's thread.
-    pub(crate) fn leave(&self, reasons: &[Leaving]) {
-        let left = self.table.leave(reasons);
-        for (reason, gone) in reasons.iter().zip(&left.gone) {
+    pub(crate) fn remove_brokers(&self, reasons: &[RemovalReason]) {
+        let left = self.table.remove_brokers(reasons);
+        for (reason, removed_brokers) in reasons.iter().zip(&left.removed_brokers) {
             let (counter, why) = match reason {
-                Leaving::Unregister { .. } => (&self.counters.unregistered, "it unregistered"),
-                Leaving::Closed(peer) => {
+                RemovalReason::Unregister { .. } => (&self.counters.unregistered, "it unregistered"),
+                RemovalReason::Closed(peer) => {
                     self.peers().remove(peer);
                     (&self.counters.lost, "its connection closed")
                 }
-                Leaving::Expired(_) => (&self.counters.expired, "it was silent for too long"),
+                RemovalReason::Expired(_) => (&self.counters.expired, "it was silent for too long"),
             };
-            counter.fetch_add(gone.len() as u64, Ordering::Relaxed);
-            report(gone, why, matches!(reason, Leaving::Unregister { .. }));
-            if matches!(reason, Leaving::Expired(_)) {
-                self.hang_up(gone);
+            counter.fetch_add(removed_brokers.len() as u64, Ordering::Relaxed);
+            report(
+                removed_brokers,
+                why,
+                matches!(reason, RemovalReason::Unregister { .. }),
+            );
+            if matches!(reason, RemovalReason::Expired(_)) {
+                self.hang_up(removed_brokers);
             }
         }
         if self.options().notify_min_broker_id_changed {
@@ -138,9 +142,9 @@ impl State {
     }
 
     /// Closes the connections of brokers that expired: others that had registered by them go by their close.
-    fn hang_up(&self, gone: &[Gone]) {
-        for gone in gone {
-            let peer = self.peers().get(&gone.peer).cloned();
+    fn hang_up(&self, removed_brokers: &[RemovedBroker]) {
+        for removed_brokers in removed_brokers {
+            let peer = self.peers().get(&removed_brokers.peer).cloned();
             if let Some(peer) = peer {
                 peer.close();
             }
@@ -162,9 +166,13 @@ impl Events for State {
     }
 }
 
-fn report(gone: &[Gone], why: &str, expected: bool) {
-    for gone in gone {
-        let (broker, address, cluster) = (&gone.name, &gone.broker.address, &gone.broker.cluster);
+fn report(removed_brokers: &[RemovedBroker], why: &str, expected: bool) {
+    for removed_brokers in removed_brokers {
+        let (broker, address, cluster) = (
+            &removed_brokers.name,
+            &removed_brokers.broker.address,
+            &removed_brokers.broker.cluster,
+        );
         if expected {
             tracing::info!(broker, address, cluster, "broker taken out: {why}");
         } else {

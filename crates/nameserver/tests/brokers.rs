@@ -248,12 +248,15 @@ async fn no_more_broker_names_are_taken_than_allowed() {
     }
     assert_eq!(server.health().brokers, 3);
     // One that leaves makes room.
-    let gone = Command::request(request::UNREGISTER_BROKER)
+    let removed_brokers = Command::request(request::UNREGISTER_BROKER)
         .with_field("brokerName", "a")
         .with_field("brokerAddr", "10.0.0.0:a")
         .with_field("clusterName", "C")
         .with_field("brokerId", "0");
-    assert_eq!(ask(&client, &server, gone).await.code, response::SUCCESS);
+    assert_eq!(
+        ask(&client, &server, removed_brokers).await.code,
+        response::SUCCESS
+    );
     assert_eq!(ask(&client, &server, of("c", 0)).await.code, response::SUCCESS);
 }
 

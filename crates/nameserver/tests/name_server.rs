@@ -9,7 +9,7 @@ use pyrmq_remoting::body::{
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::record::body_crc;
 use pyrmq_remoting::net::{Client, ClientOptions, Requests, Table};
-use pyrmq_routing::table::Units;
+use pyrmq_routing::table::UnitTopics;
 use pyrmq_testkit::{RawPeer, eventually, frame};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -209,11 +209,11 @@ async fn bad_registrations_are_refused_and_leave_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_closed_connection_takes_its_brokers_out_at_once() {
-    let (server, asking, leaving) = (start(Options::default()), client(), client());
-    register(&leaving, &server, "broker-a", 0, "10.0.0.1:10911").await;
-    register(&leaving, &server, "broker-b", 0, "10.0.0.2:10911").await;
+    let (server, asking, removal) = (start(Options::default()), client(), client());
+    register(&removal, &server, "broker-a", 0, "10.0.0.1:10911").await;
+    register(&removal, &server, "broker-b", 0, "10.0.0.2:10911").await;
     register(&asking, &server, "broker-c", 0, "10.0.0.3:10911").await;
-    leaving.close().await;
+    removal.close().await;
     assert!(eventually(|| server.health().brokers == 1).await);
     let body = ask(&asking, &server, route_of("flights")).await.body.unwrap();
     let route = TopicRouteData::decode(&body).unwrap();
@@ -337,7 +337,7 @@ async fn what_the_python_rows_ask_of_the_tables() {
             Some("10.0.0.1:10911")
         )
     );
-    assert!(server.unit_topics(Units::Unit).is_empty());
+    assert!(server.unit_topics(UnitTopics::Unit).is_empty());
     assert_eq!(server.wipe_write_perm("broker-a"), 2);
     assert_eq!(server.add_write_perm("broker-a"), 2);
     assert_eq!(server.broker_members("broker-a").len(), 2);

@@ -72,7 +72,7 @@ impl OnBroker for PublishedQueue {
 
 /// The queues of a topic in Apache's order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Published {
+pub struct TopicPublishInfo {
     /// The queues.
     pub queues: Vec<PublishedQueue>,
     /// They come from the topic's order configuration.
@@ -109,9 +109,9 @@ impl Route {
 
     /// The queues that a producer may write: of brokers with a master, by broker name and number. An order
     /// configuration holds instead, in its own order.
-    pub fn published(&self) -> Published {
+    pub fn published(&self) -> TopicPublishInfo {
         if let Some(order) = self.order.as_deref().filter(|order| !order.is_empty()) {
-            return Published {
+            return TopicPublishInfo {
                 queues: self.ordered(order),
                 ordered: true,
             };
@@ -128,7 +128,7 @@ impl Route {
             .flat_map(|(address, queues)| numbered(&queues.broker, address, queues.write_queues))
             .take(MOST_IN_ALL)
             .collect();
-        Published {
+        TopicPublishInfo {
             queues,
             ordered: false,
         }

@@ -7,7 +7,7 @@ use pyrmq_remoting::body::{
     TopicQueueMappingInfo,
 };
 use pyrmq_routing::table::{
-    DEFAULT_TIMEOUT_MS, RegisterError, Registered, Registration, Settings, Table, Units,
+    DEFAULT_TIMEOUT_MS, RegisterError, Registered, Registration, Settings, Table, UnitTopics,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +46,7 @@ fn from<'a>(
         peer: 1,
         software: 513,
         fingerprint: None,
-        content: None,
+        content_fingerprint: None,
     }
 }
 
@@ -239,8 +239,15 @@ fn silence_takes_a_broker_out_and_heartbeats_keep_it() {
     assert!(table.heartbeat("C", "2:2", 900));
     assert!(!table.heartbeat("C", "9:9", 900));
     assert!(table.expire(1900).is_empty());
-    let gone = table.expire(1901);
-    assert_eq!((gone.len(), gone[0].name.as_str(), gone[0].peer), (1, "c", 2));
+    let removed_brokers = table.expire(1901);
+    assert_eq!(
+        (
+            removed_brokers.len(),
+            removed_brokers[0].name.as_str(),
+            removed_brokers[0].peer
+        ),
+        (1, "c", 2)
+    );
     assert!(table.expire(DEFAULT_TIMEOUT_MS).is_empty());
     assert_eq!(table.expire(DEFAULT_TIMEOUT_MS + 1).len(), 1);
     assert_eq!((table.counts(), table.system_topics().0.len()), ((0, 0), 0));
@@ -261,8 +268,12 @@ fn a_closed_connection_takes_out_every_broker_on_it_and_no_other() {
             )
             .unwrap();
     }
-    let gone: Vec<String> = table.close(7).into_iter().map(|gone| gone.name).collect();
-    assert_eq!(gone, ["a", "b"]);
+    let removed_brokers: Vec<String> = table
+        .close(7)
+        .into_iter()
+        .map(|removed_brokers| removed_brokers.name)
+        .collect();
+    assert_eq!(removed_brokers, ["a", "b"]);
     assert_eq!(table.route("t", None).unwrap().broker_datas.len(), 1);
     assert!(table.close(7).is_empty());
 }
@@ -520,9 +531,9 @@ fn one_topic_is_announced_only_for_known_brokers() {
     assert!(!table.register_topic("new", &[queues("b"), queues("absent")]));
     assert_eq!(table.topics(), ["t", "u"]);
     assert!(table.register_topic("new", &[queues("b")]));
-    assert_eq!(table.unit_topics(Units::Subscribed), ["new"]);
-    assert_eq!(table.unit_topics(Units::SubscribedNotUnit), ["new"]);
-    assert!(table.unit_topics(Units::Unit).is_empty());
+    assert_eq!(table.unit_topics(UnitTopics::Subscribed), ["new"]);
+    assert_eq!(table.unit_topics(UnitTopics::SubscribedNotUnit), ["new"]);
+    assert!(table.unit_topics(UnitTopics::Unit).is_empty());
 }
 
 #[derive(Debug, Clone)]

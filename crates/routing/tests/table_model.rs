@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use pyrmq_remoting::body::{
     Body, DataVersion, QueueData, Style, TopicConfig, TopicConfigAndMappingSerializeWrapper,
 };
-use pyrmq_routing::table::{Leaving, RegisterError, Registered, Registration, Settings, Table};
+use pyrmq_routing::table::{RegisterError, Registered, Registration, RemovalReason, Settings, Table};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ enum Step {
     Again,
     /// The registration before, with a newer version.
     Renewed,
-    Leave(Vec<Leaving>),
+    Leave(Vec<RemovalReason>),
     Delete(&'static str, Option<&'static str>),
     Announce(&'static str, &'static str),
     Perm(&'static str, bool),
@@ -179,9 +179,9 @@ impl Model {
         }
     }
 
-    fn leave(&mut self, reason: &Leaving) -> usize {
+    fn remove_brokers(&mut self, reason: &RemovalReason) -> usize {
         let keys: Vec<Key> = match reason {
-            Leaving::Unregister {
+            RemovalReason::Unregister {
                 cluster,
                 address,
                 name,
@@ -194,8 +194,8 @@ impl Model {
                 let meant = |key: &&Key| key.0 == cluster && key.1 == address;
                 self.live.keys().filter(meant).copied().collect()
             }
-            Leaving::Closed(peer) => self.by(|live| live.peer == *peer),
-            Leaving::Expired(now) => self.by(|live| live.updated + live.timeout < *now),
+            RemovalReason::Closed(peer) => self.by(|live| live.peer == *peer),
+            RemovalReason::Expired(now) => self.by(|live| live.updated + live.timeout < *now),
         };
         for key in &keys {
             let name = self.live.remove(key).unwrap().name;
@@ -213,13 +213,13 @@ impl Model {
 fn registering(
     table: &Table,
     from: &Register,
-    (fingerprint, content): (u64, u64),
+    (fingerprint, content_fingerprint): (u64, u64),
     now: i64,
 ) -> Result<bool, ()> {
     let who = (from.key.0, from.key.1, from.id);
     let same = table.refresh(who.0, who.1, who.2, from.peer, fingerprint, now);
-    let said = (content, &version(from), fingerprint);
-    if let Some(taken) = same.or_else(|| table.renew(who, from.peer, said, now)) {
+    let said = (content_fingerprint, &version(from), fingerprint);
+    if let Some(taken) = same.or_else(|| table.refresh_version(who, from.peer, said, now)) {
         assert!(matches!(taken, Registered::Taken { .. }));
         return Ok(true);
     }
@@ -250,7 +250,7 @@ fn registering(
         peer: from.peer,
         software: 513,
         fingerprint: Some(fingerprint),
-        content: Some(content),
+        content_fingerprint: Some(content_fingerprint),
     };
     match table.register(&registration, now) {
         Ok(Registered::Taken { .. }) => Ok(true),
@@ -350,15 +350,15 @@ fn register() -> impl Strategy<Value = Register> {
     )
 }
 
-fn leaving() -> impl Strategy<Value = Leaving> {
+fn removal() -> impl Strategy<Value = RemovalReason> {
     prop_oneof![
-        (key(), one_of(&NAMES)).prop_map(|((cluster, address), name)| Leaving::Unregister {
+        (key(), one_of(&NAMES)).prop_map(|((cluster, address), name)| RemovalReason::Unregister {
             cluster: cluster.to_owned(),
             address: address.to_owned(),
             name: name.to_owned(),
         }),
-        (0_u64..4).prop_map(Leaving::Closed),
-        (0_i64..3000).prop_map(Leaving::Expired),
+        (0_u64..4).prop_map(RemovalReason::Closed),
+        (0_i64..3000).prop_map(RemovalReason::Expired),
     ]
 }
 
@@ -367,7 +367,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => register().prop_map(Step::Register),
         3 => Just(Step::Again),
         3 => Just(Step::Renewed),
-        2 => proptest::collection::vec(leaving(), 1..4).prop_map(Step::Leave),
+        2 => proptest::collection::vec(removal(), 1..4).prop_map(Step::Leave),
         1 => (one_of(&TOPICS), proptest::option::of(one_of(&CLUSTERS))).prop_map(|(topic, cluster)| Step::Delete(topic, cluster)),
         1 => (one_of(&TOPICS), one_of(&NAMES)).prop_map(|(topic, name)| Step::Announce(topic, name)),
         1 => (one_of(&NAMES), any::<bool>()).prop_map(|(name, on)| Step::Perm(name, on)),
@@ -433,14 +433,14 @@ proptest! {
                 _ => None,
             };
             if let Some(from) = from {
-                let content = fingerprint(&mut contents, &Register { state: 0, ..from.clone() });
-                let numbers = (fingerprint(&mut known, &from), content);
+                let content_fingerprint = fingerprint(&mut contents, &Register { state: 0, ..from.clone() });
+                let numbers = (fingerprint(&mut known, &from), content_fingerprint);
                 prop_assert_eq!(registering(&table, &from, numbers, now), model.register(&from, now));
                 last = Some(from);
             }
             if let Step::Leave(reasons) = step {
-                let told: Vec<usize> = table.leave(reasons).gone.iter().map(Vec::len).collect();
-                let meant: Vec<usize> = reasons.iter().map(|reason| model.leave(reason)).collect();
+                let told: Vec<usize> = table.remove_brokers(reasons).removed_brokers.iter().map(Vec::len).collect();
+                let meant: Vec<usize> = reasons.iter().map(|reason| model.remove_brokers(reason)).collect();
                 prop_assert_eq!(told, meant);
             }
             change(&mut model, &table, step);

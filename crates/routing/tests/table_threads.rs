@@ -4,7 +4,7 @@
 use pyrmq_remoting::body::{
     Body, DataVersion, Style, TopicConfig, TopicConfigAndMappingSerializeWrapper, TopicRouteData,
 };
-use pyrmq_routing::table::{Leaving, Registration, Table};
+use pyrmq_routing::table::{Registration, RemovalReason, Table};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -44,7 +44,7 @@ fn register(table: &Table, broker: u64, counter: i64) {
         peer: broker,
         software: 513,
         fingerprint: None,
-        content: None,
+        content_fingerprint: None,
     };
     table.register(&registration, 0).unwrap();
 }
@@ -89,11 +89,11 @@ fn answers_are_whole_and_never_go_back_while_brokers_come_change_and_go() {
             for broker in 0..BROKERS {
                 register(&table, broker, round);
             }
-            let leaving: Vec<Leaving> = (1..BROKERS)
+            let removal: Vec<RemovalReason> = (1..BROKERS)
                 .filter(|broker| broker % 2 == 1)
-                .map(Leaving::Closed)
+                .map(RemovalReason::Closed)
                 .collect();
-            table.leave(&leaving);
+            table.remove_brokers(&removal);
         }
         done.store(true, Ordering::Release);
     });

@@ -32,7 +32,7 @@ use pyrmq_remoting::clock;
 use pyrmq_remoting::hash::NameMap;
 use pyrmq_remoting::message::properties::MAX_BYTES;
 use pyrmq_remoting::net::Shutdown;
-use pyrmq_routing::route::Published;
+use pyrmq_routing::route::TopicPublishInfo;
 use split::Parts;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -149,7 +149,7 @@ struct State<T> {
     parked: HashMap<Arc<str>, Vec<Parked<T>>>,
     last_parked: u64,
     /// The queues by which hashes were last read.
-    routes: HashMap<Arc<str>, Arc<Published>>,
+    routes: HashMap<Arc<str>, Arc<TopicPublishInfo>>,
     /// Lanes that wait to be uncorked.
     corked: Vec<Key>,
     /// Bodies that travel alone are copied into this, one behind the other.

@@ -55,8 +55,8 @@ pub(crate) struct Unregister(pub(crate) Arc<State>);
 impl Processor for Unregister {
     fn process(&self, request: Command, _: &Peer, reply: Reply) {
         let at = Instant::now();
-        match registration::leaving(&request) {
-            Ok(leaving) => self.0.queue.push(Job::Unregister(leaving, reply, at)),
+        match registration::removal(&request) {
+            Ok(removal) => self.0.queue.push(Job::Unregister(removal, reply, at)),
             Err(refusal) => reply.send(refusal.into()),
         }
     }

@@ -15,7 +15,7 @@ use pyrmq_remoting::header::{
 use pyrmq_remoting::message::record::body_crc;
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, WireError};
-use pyrmq_routing::table::{Announced, Leaving, News, Registered, Registration};
+use pyrmq_routing::table::{Announced, Registered, Registration, RegistrationEvents, RemovalReason};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::Ordering;
 
@@ -63,25 +63,28 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
     let compressed = header.compressed || bytes.first() == Some(&ZLIB);
     let plain = request.version >= V3_0_11 && !compressed;
     let head = plain.then(|| quick::version_of(bytes)).flatten();
-    let (content, fingerprint) = fingerprints(&header, zone, request.version, bytes, head.as_ref());
+    let (content_fingerprint, fingerprint) =
+        fingerprints(&header, zone, request.version, bytes, head.as_ref());
     let now_ms = state.now_ms();
     let (cluster, address, id) = (header.cluster_name, header.broker_addr, header.broker_id);
     let unchanged = state
         .table
         .refresh(cluster, address, id, peer.id(), fingerprint, now_ms);
     let known = unchanged.or_else(|| {
-        let said = (content?, &head.as_ref()?.0, fingerprint);
-        state.table.renew((cluster, address, id), peer.id(), said, now_ms)
+        let said = (content_fingerprint?, &head.as_ref()?.0, fingerprint);
+        state
+            .table
+            .refresh_version((cluster, address, id), peer.id(), said, now_ms)
     });
     if let Some(registered) = known {
         state.counters.unchanged.fetch_add(1, Ordering::Relaxed);
         return Ok(registered);
     }
     let (quick, lenient);
-    let (topics, filter_servers, content): (&dyn Announced, Option<&[String]>, _) =
+    let (topics, filter_servers, content_fingerprint): (&dyn Announced, Option<&[String]>, _) =
         if let Some(read) = plain.then(|| quick::read(bytes)).flatten() {
             quick = read;
-            (&quick, Some(&quick.filter_servers), content)
+            (&quick, Some(&quick.filter_servers), content_fingerprint)
         } else {
             // What stands twice in it, or names static topics, is always read.
             lenient = decode(bytes, compressed, request.version)?;
@@ -101,17 +104,17 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
         peer: peer.id(),
         software: request.version,
         fingerprint: Some(fingerprint),
-        content,
+        content_fingerprint,
     };
-    let (registered, news) = state
+    let (registered, outcome) = state
         .table
-        .register_with_news(&registration, now_ms)
+        .register_with_events(&registration, now_ms)
         .map_err(|error| Refusal::new(response::SYSTEM_ERROR, format!("register broker failed: {error}")))?;
-    report(&header, &registered, &news);
+    report(&header, &registered, &outcome);
     if matches!(registered, Registered::Taken { .. }) {
         state.remember(peer);
     }
-    if let Some(notice) = &news.notice
+    if let Some(notice) = &outcome.notice
         && state.options().notify_min_broker_id_changed
     {
         state.notify(notice);
@@ -138,12 +141,12 @@ fn fingerprints(
         return (None, hasher.finish());
     };
     (before, behind).hash(&mut hasher);
-    let content = hasher.finish();
+    let content_fingerprint = hasher.finish();
     (data.counter, data.state_version, data.timestamp).hash(&mut hasher);
-    (Some(content), hasher.finish())
+    (Some(content_fingerprint), hasher.finish())
 }
 
-fn report(header: &RegisterBrokerRequestHeader<'_>, registered: &Registered, news: &News) {
+fn report(header: &RegisterBrokerRequestHeader<'_>, registered: &Registered, outcome: &RegistrationEvents) {
     let (broker, id, address) = (header.broker_name, header.broker_id, header.broker_addr);
     let cluster = header.cluster_name;
     if *registered == Registered::Stale {
@@ -155,7 +158,7 @@ fn report(header: &RegisterBrokerRequestHeader<'_>, registered: &Registered, new
             "registration ignored: another address holds this id with a newer state"
         );
     }
-    for event in &news.events {
+    for event in &outcome.events {
         tracing::info!(broker, id, address, cluster, "broker registered: {event}");
     }
 }
@@ -190,9 +193,9 @@ fn decode(bytes: &[u8], compressed: bool, version: i32) -> Result<Whole, WireErr
 }
 
 /// 104: who leaves.
-pub(crate) fn leaving(request: &Command) -> Result<Leaving, Refusal> {
+pub(crate) fn removal(request: &Command) -> Result<RemovalReason, Refusal> {
     let header = UnRegisterBrokerRequestHeader::decode(&request.fields)?;
-    Ok(Leaving::Unregister {
+    Ok(RemovalReason::Unregister {
         cluster: header.cluster_name.to_owned(),
         address: header.broker_addr.to_owned(),
         name: header.broker_name.to_owned(),

@@ -1,7 +1,7 @@
 //! Encoded routes, kept within a bound on their bytes: the answers that were not asked for since the last round go
 //! first.
 
-use super::published::{Cell, Seats, lock};
+use super::route_view::{BrokerEntries, TopicEntry, lock};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -16,42 +16,49 @@ const OVERHEAD: usize = 128;
 #[derive(Debug)]
 pub(super) struct Encoded {
     body: Bytes,
-    cell: u64,
-    epoch: u64,
+    topic_entry: u64,
+    settings_version: u64,
     /// No seat has changed since the world stood at this.
-    world: AtomicU64,
-    seats: Seats,
+    brokers_version: AtomicU64,
+    broker_entries: BrokerEntries,
     used: AtomicBool,
     _charge: Charge,
 }
 
 impl Encoded {
-    pub(super) fn new(body: Bytes, cell: u64, epoch: u64, world: u64, seats: Seats, charge: Charge) -> Self {
+    pub(super) fn new(
+        body: Bytes,
+        topic_entry: u64,
+        settings_version: u64,
+        brokers_version: u64,
+        broker_entries: BrokerEntries,
+        charge: Charge,
+    ) -> Self {
         Self {
             body,
-            cell,
-            epoch,
-            world: AtomicU64::new(world),
-            seats,
+            topic_entry,
+            settings_version,
+            brokers_version: AtomicU64::new(brokers_version),
+            broker_entries,
             used: AtomicBool::new(false),
             _charge: charge,
         }
     }
 
     /// True while it is what would be encoded now.
-    pub(super) fn holds(&self, cell: u64, epoch: u64, world: u64) -> bool {
-        if (self.cell, self.epoch) != (cell, epoch) {
+    pub(super) fn holds(&self, topic_entry: u64, settings_version: u64, brokers_version: u64) -> bool {
+        if (self.topic_entry, self.settings_version) != (topic_entry, settings_version) {
             return false;
         }
-        if self.world.load(Ordering::Acquire) == world {
+        if self.brokers_version.load(Ordering::Acquire) == brokers_version {
             return true;
         }
         let same = self
-            .seats
+            .broker_entries
             .iter()
-            .all(|(seat, version)| seat.version.load(Ordering::Acquire) == *version);
+            .all(|(broker_entry, version)| broker_entry.version.load(Ordering::Acquire) == *version);
         if same {
-            self.world.store(world, Ordering::Release);
+            self.brokers_version.store(brokers_version, Ordering::Release);
         }
         same
     }
@@ -88,18 +95,19 @@ pub(super) struct Cache {
 
 #[derive(Debug, Default)]
 struct Queue {
-    entries: VecDeque<(Weak<Cell>, usize)>,
+    entries: VecDeque<(Weak<TopicEntry>, usize)>,
     /// At this length entries of topics that went are taken out.
     sweep_at: usize,
 }
 
 impl Queue {
-    fn push(&mut self, cell: &Arc<Cell>, form: usize) {
+    fn push(&mut self, topic_entry: &Arc<TopicEntry>, form: usize) {
         if self.entries.len() >= self.sweep_at {
-            self.entries.retain(|(cell, _)| cell.strong_count() > 0);
+            self.entries
+                .retain(|(topic_entry, _)| topic_entry.strong_count() > 0);
             self.sweep_at = (self.entries.len() * 2).max(1024);
         }
-        self.entries.push_back((Arc::downgrade(cell), form));
+        self.entries.push_back((Arc::downgrade(topic_entry), form));
     }
 }
 
@@ -125,7 +133,7 @@ impl Cache {
     /// Keeps an answer with its cell. `make` gets what accounts for it.
     pub(super) fn store(
         &self,
-        cell: &Arc<Cell>,
+        topic_entry: &Arc<TopicEntry>,
         form: usize,
         size: usize,
         make: impl FnOnce(Charge) -> Encoded,
@@ -136,9 +144,9 @@ impl Cache {
             bytes,
             total: self.total.clone(),
         };
-        let before = cell.encoded(form).replace(make(charge));
+        let before = topic_entry.encoded(form).replace(make(charge));
         if before.is_none() {
-            lock(&self.queue).push(cell, form);
+            lock(&self.queue).push(topic_entry, form);
         }
         drop(before);
         if self.bytes() > self.limit {
@@ -155,10 +163,10 @@ impl Cache {
             let Some((weak, form)) = queue.pop_front() else {
                 return;
             };
-            let Some(cell) = weak.upgrade() else {
+            let Some(topic_entry) = weak.upgrade() else {
                 continue;
             };
-            let mut encoded = cell.encoded(form);
+            let mut encoded = topic_entry.encoded(form);
             if encoded
                 .as_ref()
                 .is_some_and(|encoded| encoded.used.swap(false, Ordering::Relaxed))
@@ -175,8 +183,8 @@ impl Cache {
 mod tests {
     use super::*;
 
-    fn store(cache: &Cache, cell: &Arc<Cell>, size: usize) {
-        cache.store(cell, 0, size, |charge| {
+    fn store(cache: &Cache, topic_entry: &Arc<TopicEntry>, size: usize) {
+        cache.store(topic_entry, 0, size, |charge| {
             Encoded::new(Bytes::from(vec![0; size]), 0, 0, 0, Box::default(), charge)
         });
     }
@@ -184,26 +192,29 @@ mod tests {
     #[test]
     fn cached_answers_stay_within_the_bound_and_asked_ones_stay_longest() {
         let cache = Cache::new(10_000);
-        let cells: Vec<Arc<Cell>> = (0..20).map(|_| Arc::default()).collect();
-        store(&cache, &cells[0], 1000);
-        for cell in &cells[1..] {
-            drop(cells[0].encoded(0).as_ref().map(Encoded::body));
-            store(&cache, cell, 1000);
+        let topic_entries: Vec<Arc<TopicEntry>> = (0..20).map(|_| Arc::default()).collect();
+        store(&cache, &topic_entries[0], 1000);
+        for topic_entry in &topic_entries[1..] {
+            drop(topic_entries[0].encoded(0).as_ref().map(Encoded::body));
+            store(&cache, topic_entry, 1000);
             assert!(cache.bytes() <= 10_000, "{}", cache.bytes());
         }
-        assert!(cells[0].encoded(0).is_some(), "it was asked for all the time");
-        assert!(cells[1].encoded(0).is_none());
-        assert!(cells[19].encoded(0).is_some());
-        drop(cells);
+        assert!(
+            topic_entries[0].encoded(0).is_some(),
+            "it was asked for all the time"
+        );
+        assert!(topic_entries[1].encoded(0).is_none());
+        assert!(topic_entries[19].encoded(0).is_some());
+        drop(topic_entries);
         assert_eq!(cache.bytes(), 0);
     }
 
     #[test]
     fn an_answer_that_replaces_another_is_counted_once() {
         let cache = Cache::new(10_000);
-        let cell: Arc<Cell> = Arc::default();
+        let topic_entry: Arc<TopicEntry> = Arc::default();
         for _ in 0..100 {
-            store(&cache, &cell, 500);
+            store(&cache, &topic_entry, 500);
         }
         assert_eq!(cache.bytes(), 500 + OVERHEAD);
         assert_eq!(lock(&cache.queue).entries.len(), 1);

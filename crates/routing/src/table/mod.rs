@@ -9,15 +9,15 @@
 //! only goes forward; connections are numbers. Routes, heartbeats and version questions never wait for a registration.
 
 mod announced;
-mod ask;
 mod encoded;
-mod leave;
-mod published;
+mod queries;
+mod removal;
+mod route_view;
 mod view;
 mod writer;
 
-use published::{Published, lock};
 use pyrmq_remoting::body::DataVersion;
+use route_view::{RouteView, lock};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -25,8 +25,8 @@ use thiserror::Error;
 use writer::Writer;
 
 pub use announced::{Announced, AnnouncedTopic};
-pub use ask::Units;
-pub use leave::{Gone, Leaving, Left};
+pub use queries::UnitTopics;
+pub use removal::{Departures, RemovalReason, RemovedBroker};
 pub use view::BrokerView;
 
 /// How long a broker that names no time lives without a heartbeat (Apache `DEFAULT_BROKER_CHANNEL_EXPIRED_TIME`).
@@ -104,8 +104,8 @@ pub struct Registration<'a> {
     /// A number that only the same registration has, so that [`Table::refresh`] can tell; `None`: it is not kept.
     pub fingerprint: Option<u64>,
     /// A number that only registrations have which say the same but for their version, and name no static topics, so that
-    /// [`Table::renew`] can tell; `None`: it is not kept.
-    pub content: Option<u64>,
+    /// [`Table::refresh_version`] can tell; `None`: it is not kept.
+    pub content_fingerprint: Option<u64>,
 }
 
 /// Why a registration is refused.
@@ -198,7 +198,7 @@ pub enum Registered {
 
 /// What a registration changed beside topics: for the operator, and for the brokers that must be told.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct News {
+pub struct RegistrationEvents {
     /// What happened to the broker, in words.
     pub events: Vec<String>,
     /// The lowest id of its name is another one now.
@@ -225,7 +225,7 @@ pub struct MinIdChange {
 /// The tables. Readers never wait for a writer's work; writers take turns.
 #[derive(Debug)]
 pub struct Table {
-    published: Arc<Published>,
+    view: Arc<RouteView>,
     // Guards everything that only registrations, departures and lists need.
     writer: Mutex<Writer>,
 }
@@ -239,10 +239,10 @@ impl Default for Table {
 impl Table {
     /// Empty tables.
     pub fn new(settings: Settings) -> Self {
-        let published = Arc::new(Published::new(settings));
+        let view = Arc::new(RouteView::new(settings));
         Self {
-            writer: Mutex::new(Writer::new(published.clone())),
-            published,
+            writer: Mutex::new(Writer::new(view.clone())),
+            view,
         }
     }
 
@@ -253,28 +253,28 @@ impl Table {
     /// Changes what is switched on, for what comes from now on.
     pub fn set_settings(&self, settings: Settings) {
         let writer = self.writer();
-        self.published.set_settings(settings);
+        self.view.set_settings(settings);
         drop(writer);
     }
 
     /// Replaces the order configuration (namespace `ORDER_TOPIC_CONFIG`): topic to `broker:count;broker:count`.
     /// `None`: there is no such namespace.
     pub fn set_order_config(&self, order: Option<BTreeMap<String, String>>) {
-        self.published.set_order(order);
+        self.view.set_order(order);
     }
 
     /// Takes a broker in, or takes news of one that is known.
     pub fn register(&self, from: &Registration<'_>, now_ms: i64) -> Result<Registered, RegisterError> {
-        self.register_with_news(from, now_ms)
+        self.register_with_events(from, now_ms)
             .map(|(registered, _)| registered)
     }
 
     /// The same, and what else it changed.
-    pub fn register_with_news(
+    pub fn register_with_events(
         &self,
         from: &Registration<'_>,
         now_ms: i64,
-    ) -> Result<(Registered, News), RegisterError> {
+    ) -> Result<(Registered, RegistrationEvents), RegisterError> {
         self.writer().register(from, now_ms)
     }
 
@@ -289,58 +289,58 @@ impl Table {
         fingerprint: u64,
         now_ms: i64,
     ) -> Option<Registered> {
-        let live = self
-            .published
-            .live()
-            .get(&BrokerKey::new(cluster, address))?
-            .clone();
-        if !self.published.is_settled(&live, fingerprint, peer) {
+        let live = self.view.live().get(&BrokerKey::new(cluster, address))?.clone();
+        if !self.view.is_unchanged(&live, fingerprint, peer) {
             return None;
         }
         live.updated_ms.store(now_ms, Ordering::Relaxed);
-        let master = self.master_for(&live.seat, id);
+        let master = self.master_for(&live.broker_entry, id);
         Some(Registered::Taken { master })
     }
 
     /// A registration with this content came again by the same connection, with another version. `Some`: nothing that it
     /// said has been touched since, so the version is all that changes and the topics need not be read.
-    pub fn renew(
+    pub fn refresh_version(
         &self,
         (cluster, address, id): (&str, &str, i64),
         peer: u64,
-        (content, version, fingerprint): (u64, &DataVersion, u64),
+        (content_fingerprint, version, fingerprint): (u64, &DataVersion, u64),
         now_ms: i64,
     ) -> Option<Registered> {
         let writer = self.writer();
         let key = BrokerKey::new(cluster, address);
-        let live = self.published.live().get(&key)?.clone();
-        let (seat, known) = (&live.seat, live.settled?);
+        let live = self.view.live().get(&key)?.clone();
+        let (broker_entry, known) = (&live.broker_entry, live.registration?);
         let same = live.peer == peer
-            && live.content == Some((content, seat.permitted.load(Ordering::Acquire)))
-            && known == self.published.settle(seat, known.fingerprint);
+            && live.content_fingerprint
+                == Some((
+                    content_fingerprint,
+                    broker_entry.perms_version.load(Ordering::Acquire),
+                ))
+            && known == self.view.registration_state(broker_entry, known.fingerprint);
         if !same {
             return None;
         }
-        let renewed = published::Live {
+        let refreshed = route_view::Live {
             updated_ms: AtomicI64::new(now_ms),
             version: version.clone(),
             ha_address: live.ha_address.clone(),
-            seat: seat.clone(),
-            settled: Some(self.published.settle(seat, fingerprint)),
+            broker_entry: broker_entry.clone(),
+            registration: Some(self.view.registration_state(broker_entry, fingerprint)),
             ..*live
         };
-        let master = self.master_for(seat, id);
-        self.published.live_mut().insert(key, Arc::new(renewed));
+        let master = self.master_for(broker_entry, id);
+        self.view.live_mut().insert(key, Arc::new(refreshed));
         drop(writer);
         Some(Registered::Taken { master })
     }
 
-    fn master_for(&self, seat: &published::Seat, id: i64) -> Option<(String, String)> {
+    fn master_for(&self, broker_entry: &route_view::BrokerEntry, id: i64) -> Option<(String, String)> {
         use crate::route::MASTER_ID;
-        let shown = seat.shown().filter(|_| id != MASTER_ID)?;
-        let address = shown.data.broker_addrs.get(&MASTER_ID)?;
-        let live = self.published.live();
-        let master = live.get(&BrokerKey::new(&shown.data.cluster, address))?;
+        let route_data = broker_entry.route_data().filter(|_| id != MASTER_ID)?;
+        let address = route_data.data.broker_addrs.get(&MASTER_ID)?;
+        let live = self.view.live();
+        let master = live.get(&BrokerKey::new(&route_data.data.cluster, address))?;
         Some((address.clone(), master.ha_address.clone()))
     }
 }

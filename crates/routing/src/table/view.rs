@@ -44,16 +44,16 @@ impl Table {
     /// Every broker process that lives, by cluster, name and id.
     pub fn brokers(&self, now_ms: i64) -> Vec<BrokerView> {
         let writer = self.writer();
-        let live = self.published.live();
+        let live = self.view.live();
         let mut views: Vec<BrokerView> = live
             .iter()
             .filter_map(|(key, live)| {
-                let broker = writer.brokers.get(&live.seat.name)?;
+                let broker = writer.brokers.get(&live.broker_entry.name)?;
                 let data = &broker.data;
                 let (id, _) = data.broker_addrs.iter().find(|(_, held)| **held == key.address)?;
                 Some(BrokerView {
                     cluster: key.cluster.clone(),
-                    name: live.seat.name.to_string(),
+                    name: live.broker_entry.name.to_string(),
                     id: *id,
                     address: key.address.clone(),
                     ha_address: live.ha_address.clone(),
@@ -65,7 +65,7 @@ impl Table {
                     timeout_ms: live.timeout_ms,
                     topics: writer
                         .topics
-                        .get(&live.seat.name)
+                        .get(&live.broker_entry.name)
                         .map_or(0, std::collections::HashSet::len),
                     acting_master: data.enable_acting_master,
                     version: live.version.counter,
@@ -82,6 +82,6 @@ impl Table {
 
     /// Bytes that encoded routes take in memory.
     pub fn cached_bytes(&self) -> usize {
-        self.published.cached_bytes()
+        self.view.cached_bytes()
     }
 }

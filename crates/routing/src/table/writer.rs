@@ -1,9 +1,9 @@
 //! How brokers come into the tables (Apache `RouteInfoManager.registerBroker`): one registration at a time.
 
-use super::published::{Live, Published, Row, Seat, Shown};
+use super::route_view::{BrokerEntry, Live, RouteData, RouteView, TopicQueues};
 use super::{
-    AnnouncedTopic, BrokerKey, DEFAULT_TIMEOUT_MS, IDS_FOR_EACH_NAME, IDS_PER_NAME, MinIdChange, News,
-    RegisterError, Registered, Registration,
+    AnnouncedTopic, BrokerKey, DEFAULT_TIMEOUT_MS, IDS_FOR_EACH_NAME, IDS_PER_NAME, MinIdChange,
+    RegisterError, Registered, Registration, RegistrationEvents,
 };
 use crate::route::MASTER_ID;
 use pyrmq_remoting::body::{BrokerData, QueueData};
@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 /// What only writers and lists need.
 #[derive(Debug)]
 pub(super) struct Writer {
-    pub(super) published: Arc<Published>,
+    pub(super) view: Arc<RouteView>,
     /// Broker name to its topics: the way back.
     pub(super) topics: HashMap<Arc<str>, HashSet<Arc<str>>>,
-    pub(super) brokers: BTreeMap<Arc<str>, Broker>,
+    pub(super) brokers: BTreeMap<Arc<str>, BrokerState>,
     pub(super) clusters: BTreeMap<String, BTreeSet<Arc<str>>>,
     /// Connection to the brokers that registered by it.
     pub(super) peers: HashMap<u64, HashSet<BrokerKey>>,
@@ -26,16 +26,16 @@ pub(super) struct Writer {
 
 /// One broker name, as it will be shown.
 #[derive(Debug)]
-pub(super) struct Broker {
-    pub(super) seat: Arc<Seat>,
+pub(super) struct BrokerState {
+    pub(super) broker_entry: Arc<BrokerEntry>,
     pub(super) data: BrokerData,
     pub(super) filters: BTreeMap<String, Vec<String>>,
 }
 
 impl Writer {
-    pub(super) fn new(published: Arc<Published>) -> Self {
+    pub(super) fn new(view: Arc<RouteView>) -> Self {
         Self {
-            published,
+            view,
             topics: HashMap::new(),
             brokers: BTreeMap::new(),
             clusters: BTreeMap::new(),
@@ -47,7 +47,7 @@ impl Writer {
         &mut self,
         from: &Registration<'_>,
         now_ms: i64,
-    ) -> Result<(Registered, News), RegisterError> {
+    ) -> Result<(Registered, RegistrationEvents), RegisterError> {
         for (what, text) in [
             ("cluster name", from.cluster),
             ("broker name", from.name),
@@ -58,7 +58,7 @@ impl Writer {
             }
         }
         if self.is_stale(from) {
-            return Ok((Registered::Stale, News::default()));
+            return Ok((Registered::Stale, RegistrationEvents::default()));
         }
         let known = self.brokers.get(from.name);
         let addresses = known.map(|broker| &broker.data.broker_addrs);
@@ -74,8 +74,8 @@ impl Writer {
             });
         }
         self.refuse_too_many(from)?;
-        let mut news = News::default();
-        let seat = self.enter(from, &mut news);
+        let mut outcome = RegistrationEvents::default();
+        let broker_entry = self.add_broker(from, &mut outcome);
         let broker = self.brokers.get(from.name);
         let lowest = broker.and_then(|broker| broker.data.broker_addrs.keys().next().copied());
         let is_master = from.id == MASTER_ID;
@@ -84,20 +84,20 @@ impl Writer {
         let mut in_force = true;
         if is_master || is_prime_slave {
             let read_only = is_prime_slave && from.acting_master == Some(true);
-            in_force = self.take_topics(&seat, from, !had_id, read_only);
+            in_force = self.apply_topics(&broker_entry, from, !had_id, read_only);
         }
-        self.take_filters(from);
-        self.show(from.name);
-        self.enliven(&seat, from, now_ms, in_force);
+        self.apply_filters(from);
+        self.publish(from.name);
+        self.mark_live(&broker_entry, from, now_ms, in_force);
         if from.id < lowest_before {
-            news.notice = self.min_id_change(from);
+            outcome.notice = self.min_id_change(from);
         }
         let master = if is_master {
             None
         } else {
             self.master_of(from.name)
         };
-        Ok((Registered::Taken { master }, news))
+        Ok((Registered::Taken { master }, outcome))
     }
 
     /// Another address holds this name and id, lives, and has a larger state version.
@@ -110,13 +110,13 @@ impl Writer {
             .get(&from.id)
             .filter(|held| *held != from.address);
         let key = holder.map(|address| BrokerKey::new(&data.cluster, address));
-        let live = self.published.live();
+        let live = self.view.live();
         key.and_then(|key| live.get(&key))
             .is_some_and(|holder| holder.version.state_version > from.topics.version().state_version)
     }
 
     fn refuse_too_many(&self, from: &Registration<'_>) -> Result<(), RegisterError> {
-        let settings = self.published.settings();
+        let settings = self.view.settings();
         if let Some(limit) = settings.max_brokers
             && self.brokers.len() >= limit
             && !self.brokers.contains_key(from.name)
@@ -132,9 +132,9 @@ impl Writer {
         // How many it brings, where those and the ones counted already are too many. Only there each is looked up among those
         // that the name has.
         let too_many = |counted: usize, limit: usize| {
-            let is_over = |more: &usize| counted + more > limit;
-            let all = Some(from.topics.count()).filter(is_over)?;
-            Some(all - has.map_or(0, both)).filter(is_over)
+            let is_expired = |more: &usize| counted + more > limit;
+            let all = Some(from.topics.count()).filter(is_expired)?;
+            Some(all - has.map_or(0, both)).filter(is_expired)
         };
         let of_name = has.map_or(0, HashSet::len);
         if let Some(limit) = settings.max_topics_per_broker
@@ -162,7 +162,7 @@ impl Writer {
 
     /// A broker that comes again, or whose id changed, brings no new one.
     fn refuse_too_many_ids(&self, from: &Registration<'_>) -> Result<(), RegisterError> {
-        let Some(names) = self.published.settings().max_brokers else {
+        let Some(names) = self.view.settings().max_brokers else {
             return Ok(());
         };
         let held = self
@@ -182,7 +182,7 @@ impl Writer {
             });
         }
         let limit = names.saturating_mul(IDS_FOR_EACH_NAME);
-        if self.published.live().len() >= limit {
+        if self.view.live().len() >= limit {
             return Err(RegisterError::TooManyIdsOfAll {
                 name: from.name.to_owned(),
                 id: from.id,
@@ -198,9 +198,9 @@ impl Writer {
     }
 
     /// Puts the broker's name, cluster and address into the tables, and out where they stood before.
-    fn enter(&mut self, from: &Registration<'_>, news: &mut News) -> Arc<Seat> {
-        self.leave_other_name(from, news);
-        self.change_cluster(from, news);
+    fn add_broker(&mut self, from: &Registration<'_>, outcome: &mut RegistrationEvents) -> Arc<BrokerEntry> {
+        self.remove_other_name(from, outcome);
+        self.change_cluster(from, outcome);
         let name: Arc<str> = match self.brokers.get_key_value(from.name) {
             Some((name, _)) => name.clone(),
             None => from.name.into(),
@@ -209,8 +209,8 @@ impl Writer {
             .entry(from.cluster.to_owned())
             .or_default()
             .insert(name.clone());
-        let broker = self.brokers.entry(name.clone()).or_insert_with(|| Broker {
-            seat: Arc::new(Seat::new(name)),
+        let broker = self.brokers.entry(name.clone()).or_insert_with(|| BrokerState {
+            broker_entry: Arc::new(BrokerEntry::new(name)),
             data: BrokerData {
                 broker_name: from.name.to_owned(),
                 cluster: from.cluster.to_owned(),
@@ -218,14 +218,15 @@ impl Writer {
             },
             filters: BTreeMap::new(),
         });
-        let (seat, data) = (broker.seat.clone(), &mut broker.data);
+        let (broker_entry, data) = (broker.broker_entry.clone(), &mut broker.data);
         data.enable_acting_master = from.acting_master == Some(true);
         data.zone_name = from.zone.map(str::to_owned);
         // A slave that became master has one entry, not two.
         data.broker_addrs.retain(|id, address| {
             let stays = address != from.address || *id == from.id;
             if !stays {
-                news.events
+                outcome
+                    .events
                     .push(format!("its id changed from {id} to {}", from.id));
             }
             stays
@@ -233,28 +234,32 @@ impl Writer {
         let replaced = data.broker_addrs.insert(from.id, from.address.to_owned());
         match replaced {
             Some(old) if old != from.address => {
-                news.events.push(format!("it takes the place of {old}"));
-                self.forget_live(&BrokerKey::new(from.cluster, &old));
+                outcome.events.push(format!("it takes the place of {old}"));
+                self.remove_live(&BrokerKey::new(from.cluster, &old));
             }
-            None if news.events.is_empty() => news.events.push("it came".to_owned()),
+            None if outcome.events.is_empty() => outcome.events.push("it came".to_owned()),
             _ => {}
         }
-        seat
+        broker_entry
     }
 
     /// The process at this address had another name before.
-    fn leave_other_name(&mut self, from: &Registration<'_>, news: &mut News) {
+    fn remove_other_name(&mut self, from: &Registration<'_>, outcome: &mut RegistrationEvents) {
         let key = BrokerKey::new(from.cluster, from.address);
-        let other = self.published.live().get(&key).map(|live| live.seat.name.clone());
+        let other = self
+            .view
+            .live()
+            .get(&key)
+            .map(|live| live.broker_entry.name.clone());
         if let Some(name) = other.filter(|name| **name != *from.name) {
-            news.events.push(format!("its name was {name}"));
+            outcome.events.push(format!("its name was {name}"));
             self.drop_address(&name, from.address);
-            self.forget_live(&key);
+            self.remove_live(&key);
         }
     }
 
     /// The name moved to another cluster: it leaves the old one, with every address that came along.
-    fn change_cluster(&mut self, from: &Registration<'_>, news: &mut News) {
+    fn change_cluster(&mut self, from: &Registration<'_>, outcome: &mut RegistrationEvents) {
         let Some(broker) = self
             .brokers
             .get_mut(from.name)
@@ -263,31 +268,31 @@ impl Writer {
             return;
         };
         let old = std::mem::replace(&mut broker.data.cluster, from.cluster.to_owned());
-        news.events.push(format!("its cluster was {old}"));
+        outcome.events.push(format!("its cluster was {old}"));
         let addresses: Vec<String> = broker.data.broker_addrs.values().cloned().collect();
-        self.leave_cluster(&old, from.name);
+        self.remove_from_cluster(&old, from.name);
         for address in addresses {
             let before = BrokerKey::new(&old, &address);
             let after = BrokerKey::new(from.cluster, &address);
-            if self.published.live().contains_key(&after) {
+            if self.view.live().contains_key(&after) {
                 // Another name has this address there: it is not ours any more.
-                self.forget_live(&before);
+                self.remove_live(&before);
                 if let Some(broker) = self.brokers.get_mut(from.name) {
                     broker.data.broker_addrs.retain(|_, held| *held != address);
                 }
                 continue;
             }
-            let live = self.published.live_mut().remove(&before);
+            let live = self.view.live_mut().remove(&before);
             if let Some(live) = live {
                 let keys = self.peers.entry(live.peer).or_default();
                 keys.remove(&before);
                 keys.insert(after.clone());
-                self.published.live_mut().insert(after, live);
+                self.view.live_mut().insert(after, live);
             }
         }
     }
 
-    pub(super) fn leave_cluster(&mut self, cluster: &str, name: &str) {
+    pub(super) fn remove_from_cluster(&mut self, cluster: &str, name: &str) {
         if let Some(names) = self.clusters.get_mut(cluster) {
             names.remove(name);
             if names.is_empty() {
@@ -297,50 +302,54 @@ impl Writer {
     }
 
     /// False when the version was known, so that rows which others have changed stay as they are.
-    fn take_topics(
+    fn apply_topics(
         &mut self,
-        seat: &Arc<Seat>,
+        broker_entry: &Arc<BrokerEntry>,
         from: &Registration<'_>,
         first: bool,
         read_only: bool,
     ) -> bool {
         let topics = from.topics;
-        let delete = self.published.settings().delete_topic_with_broker_registration;
+        let delete = self.view.settings().delete_topic_with_broker_registration;
         if delete && topics.mappings().is_empty() {
-            let known = self.topics.get(&seat.name).into_iter().flatten();
+            let known = self.topics.get(&broker_entry.name).into_iter().flatten();
             let lost: Vec<Arc<str>> = known.filter(|topic| !topics.has(topic)).cloned().collect();
             for topic in lost {
-                self.drop_queues(&topic, &seat.name);
+                self.drop_queues(&topic, &broker_entry.name);
             }
         }
         let key = BrokerKey::new(from.cluster, from.address);
         let same = self
-            .published
+            .view
             .live()
             .get(&key)
             .map(|live| live.version == *topics.version());
         let changed = first || same != Some(true);
-        let mut hint = 0;
+        let mut expected_at = 0;
         topics.each(&mut |topic| {
             let has = || {
-                self.published
-                    .cell(topic.name)
-                    .is_some_and(|cell| cell.has(&seat.name))
+                self.view
+                    .topic_entry(topic.name)
+                    .is_some_and(|topic_entry| topic_entry.has(&broker_entry.name))
             };
             if !topic.name.is_empty() && (changed || !has()) {
-                self.put_queues(topic.name, &row(seat, topic, read_only), &mut hint);
+                self.put_queues(
+                    topic.name,
+                    &topic_queues(broker_entry, topic, read_only),
+                    &mut expected_at,
+                );
             }
         });
         if changed {
             for (topic, info) in topics.mappings() {
-                let broker = info.broker_name.as_deref().unwrap_or(&seat.name);
-                self.published.map(topic, broker, Some(info.clone()));
+                let broker = info.broker_name.as_deref().unwrap_or(&broker_entry.name);
+                self.view.map(topic, broker, Some(info.clone()));
             }
         }
         changed
     }
 
-    fn take_filters(&mut self, from: &Registration<'_>) {
+    fn apply_filters(&mut self, from: &Registration<'_>) {
         let Some(broker) = self.brokers.get_mut(from.name) else {
             return;
         };
@@ -352,23 +361,29 @@ impl Writer {
     }
 
     /// Lets routes show a broker name as it is now, or that it is gone.
-    pub(super) fn show(&mut self, name: &str) {
+    pub(super) fn publish(&mut self, name: &str) {
         if let Some(broker) = self.brokers.get_mut(name) {
             let held = &broker.data.broker_addrs;
             broker
                 .filters
                 .retain(|address, _| held.values().any(|held| held == address));
-            let shown = Shown {
+            let route_data = RouteData {
                 data: broker.data.clone(),
                 filters: broker.filters.clone(),
             };
-            self.published.show(&broker.seat, Some(shown));
+            self.view.publish(&broker.broker_entry, Some(route_data));
         }
     }
 
-    fn enliven(&mut self, seat: &Arc<Seat>, from: &Registration<'_>, now_ms: i64, in_force: bool) {
+    fn mark_live(
+        &mut self,
+        broker_entry: &Arc<BrokerEntry>,
+        from: &Registration<'_>,
+        now_ms: i64,
+        in_force: bool,
+    ) {
         let key = BrokerKey::new(from.cluster, from.address);
-        self.forget_live(&key);
+        self.remove_live(&key);
         self.peers.entry(from.peer).or_default().insert(key.clone());
         let live = Live {
             updated_ms: AtomicI64::new(now_ms),
@@ -376,17 +391,22 @@ impl Writer {
             version: from.topics.version().clone(),
             ha_address: from.ha_address.to_owned(),
             peer: from.peer,
-            seat: seat.clone(),
+            broker_entry: broker_entry.clone(),
             software: from.software,
-            settled: from
+            registration: from
                 .fingerprint
-                .map(|fingerprint| self.published.settle(seat, fingerprint)),
-            content: from
-                .content
+                .map(|fingerprint| self.view.registration_state(broker_entry, fingerprint)),
+            content_fingerprint: from
+                .content_fingerprint
                 .filter(|_| in_force)
-                .map(|content| (content, seat.permitted.load(Ordering::Acquire))),
+                .map(|content_fingerprint| {
+                    (
+                        content_fingerprint,
+                        broker_entry.perms_version.load(Ordering::Acquire),
+                    )
+                }),
         };
-        self.published.live_mut().insert(key, Arc::new(live));
+        self.view.live_mut().insert(key, Arc::new(live));
     }
 
     /// A broker with a lower id than all others came: those are told (Apache `chooseBrokerAddrsToNotify`).
@@ -409,16 +429,16 @@ impl Writer {
     fn master_of(&self, name: &str) -> Option<(String, String)> {
         let data = &self.brokers.get(name)?.data;
         let address = data.broker_addrs.get(&MASTER_ID)?;
-        let live = self.published.live();
+        let live = self.view.live();
         let master = live.get(&BrokerKey::new(&data.cluster, address))?;
         Some((address.clone(), master.ha_address.clone()))
     }
 
-    /// Adds or replaces a broker's queues of a topic; for `hint` see [`Cell::put`](super::published::Cell::put).
-    pub(super) fn put_queues(&mut self, topic: &str, row: &Row, hint: &mut usize) {
-        if let Some(topic) = self.published.put(topic, row, hint) {
+    /// Adds or replaces a broker's queues of a topic; for `expected_at` see [`TopicEntry::put`](super::route_view::TopicEntry::put).
+    pub(super) fn put_queues(&mut self, topic: &str, topic_queues: &TopicQueues, expected_at: &mut usize) {
+        if let Some(topic) = self.view.put(topic, topic_queues, expected_at) {
             self.topics
-                .entry(row.seat.name.clone())
+                .entry(topic_queues.broker_entry.name.clone())
                 .or_default()
                 .insert(topic);
         }
@@ -426,16 +446,19 @@ impl Writer {
 
     /// Takes one broker's queues of a topic out; a topic without queues goes.
     pub(super) fn drop_queues(&mut self, topic: &str, name: &str) {
-        self.published.change(topic, |rows| {
-            let before = rows.len();
-            rows.retain(|row| {
-                let stays = *row.seat.name != *name;
+        self.view.change(topic, |queue_rows| {
+            let before = queue_rows.len();
+            queue_rows.retain(|topic_queues| {
+                let stays = *topic_queues.broker_entry.name != *name;
                 if !stays {
-                    row.seat.touched.fetch_add(1, Ordering::AcqRel);
+                    topic_queues
+                        .broker_entry
+                        .queues_version
+                        .fetch_add(1, Ordering::AcqRel);
                 }
                 stays
             });
-            rows.len() != before
+            queue_rows.len() != before
         });
         if let Some(topics) = self.topics.get_mut(name) {
             topics.remove(topic);
@@ -446,9 +469,9 @@ impl Writer {
     }
 }
 
-fn row(seat: &Arc<Seat>, topic: AnnouncedTopic<'_>, read_only: bool) -> Row {
-    Row {
-        seat: seat.clone(),
+fn topic_queues(broker_entry: &Arc<BrokerEntry>, topic: AnnouncedTopic<'_>, read_only: bool) -> TopicQueues {
+    TopicQueues {
+        broker_entry: broker_entry.clone(),
         perm: if read_only {
             topic.perm & !PERM_WRITE
         } else {
@@ -461,9 +484,9 @@ fn row(seat: &Arc<Seat>, topic: AnnouncedTopic<'_>, read_only: bool) -> Row {
 }
 
 /// A row as request 217 announces it.
-pub(super) fn announced(seat: &Arc<Seat>, data: &QueueData) -> Row {
-    Row {
-        seat: seat.clone(),
+pub(super) fn announced(broker_entry: &Arc<BrokerEntry>, data: &QueueData) -> TopicQueues {
+    TopicQueues {
+        broker_entry: broker_entry.clone(),
         perm: data.perm,
         read_queues: data.read_queue_nums,
         write_queues: data.write_queue_nums,

@@ -1,6 +1,6 @@
 //! What the tables are asked, and the small changes that an operator makes.
 
-use super::published::keep_zone;
+use super::route_view::keep_zone;
 use super::writer::announced;
 use super::{BrokerKey, Table};
 
@@ -17,7 +17,7 @@ const FLAG_UNIT_SUB: i32 = 2;
 
 /// Which unit topics are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Units {
+pub enum UnitTopics {
     /// Of a unit (311).
     Unit,
     /// Subscribed to by units (312).
@@ -29,7 +29,7 @@ pub enum Units {
 impl Table {
     /// A broker lives. False: it is not known, and must register.
     pub fn heartbeat(&self, cluster: &str, address: &str, now_ms: i64) -> bool {
-        let live = self.published.live();
+        let live = self.view.live();
         let live = live.get(&BrokerKey::new(cluster, address));
         live.is_some_and(|live| {
             live.updated_ms.store(now_ms, Ordering::Relaxed);
@@ -39,15 +39,15 @@ impl Table {
 
     /// The version of the topics that a broker registered last.
     pub fn version(&self, cluster: &str, address: &str) -> Option<DataVersion> {
-        let live = self.published.live();
+        let live = self.view.live();
         live.get(&BrokerKey::new(cluster, address))
             .map(|live| live.version.clone())
     }
 
     /// The route of a topic. `None`: no broker has it. `zone`: leave out what has a master elsewhere.
     pub fn route(&self, topic: &str, zone: Option<&str>) -> Option<TopicRouteData> {
-        let cell = self.published.cell(topic)?;
-        let (mut route, _) = self.published.gather(topic, &cell)?;
+        let topic_entry = self.view.topic_entry(topic)?;
+        let (mut route, _) = self.view.gather(topic, &topic_entry)?;
         if let Some(zone) = zone {
             keep_zone(&mut route, zone);
         }
@@ -56,7 +56,7 @@ impl Table {
 
     /// The route of a topic as the body of an answer: encoded once for each change and form.
     pub fn route_body(&self, topic: &str, style: Style) -> Option<Bytes> {
-        self.published.answer(topic, style)
+        self.view.answer(topic, style)
     }
 
     /// All brokers and clusters.
@@ -119,19 +119,23 @@ impl Table {
     }
 
     /// Topics by their unit flags, sorted.
-    pub fn unit_topics(&self, which: Units) -> Vec<String> {
+    pub fn unit_topics(&self, which: UnitTopics) -> Vec<String> {
         self.topics_where(|flag| match which {
-            Units::Unit => flag & FLAG_UNIT != 0,
-            Units::Subscribed => flag & FLAG_UNIT_SUB != 0,
-            Units::SubscribedNotUnit => flag & (FLAG_UNIT | FLAG_UNIT_SUB) == FLAG_UNIT_SUB,
+            UnitTopics::Unit => flag & FLAG_UNIT != 0,
+            UnitTopics::Subscribed => flag & FLAG_UNIT_SUB != 0,
+            UnitTopics::SubscribedNotUnit => flag & (FLAG_UNIT | FLAG_UNIT_SUB) == FLAG_UNIT_SUB,
         })
     }
 
     /// Topics whose first broker's flags are wanted, sorted.
     fn topics_where(&self, wanted: impl Fn(i32) -> bool) -> Vec<String> {
         let mut topics: Vec<Arc<str>> = Vec::new();
-        self.published.each(|topic, cell| {
-            if cell.rows().first().is_some_and(|row| wanted(row.sys_flag)) {
+        self.view.each(|topic, topic_entry| {
+            if topic_entry
+                .queue_rows()
+                .first()
+                .is_some_and(|topic_queues| wanted(topic_queues.sys_flag))
+            {
                 topics.push(topic.clone());
             }
         });
@@ -143,14 +147,16 @@ impl Table {
     /// its next registration.
     pub fn delete_topic(&self, topic: &str, cluster: Option<&str>) {
         let mut writer = self.writer();
-        let Some(cell) = self.published.cell(topic) else {
+        let Some(topic_entry) = self.view.topic_entry(topic) else {
             return;
         };
         let of_cluster = cluster.map(|cluster| writer.clusters.get(cluster));
         let inside =
             |name: &Arc<str>| of_cluster.is_none_or(|names| names.is_some_and(|names| names.contains(name)));
-        let rows = cell.rows().clone();
-        let names = rows.iter().map(|row| row.seat.name.clone());
+        let queue_rows = topic_entry.queue_rows().clone();
+        let names = queue_rows
+            .iter()
+            .map(|topic_queues| topic_queues.broker_entry.name.clone());
         let names: Vec<Arc<str>> = names.filter(inside).collect();
         for name in names {
             writer.drop_queues(topic, &name);
@@ -161,7 +167,7 @@ impl Table {
     /// be; nothing was changed.
     pub fn register_topic(&self, topic: &str, queues: &[QueueData]) -> bool {
         let mut writer = self.writer();
-        let settings = self.published.settings();
+        let settings = self.view.settings();
         let limit = settings.max_topics_per_broker.unwrap_or(usize::MAX);
         let limit_of_all = settings.max_topics.unwrap_or(usize::MAX);
         let is_full = writer.topics_of_all().saturating_add(queues.len()) > limit_of_all;
@@ -176,8 +182,8 @@ impl Table {
         }
         for data in queues {
             let broker = writer.brokers.get(data.broker_name.as_str());
-            if let Some(seat) = broker.map(|broker| broker.seat.clone()) {
-                writer.put_queues(topic, &announced(&seat, data), &mut 0);
+            if let Some(broker_entry) = broker.map(|broker| broker.broker_entry.clone()) {
+                writer.put_queues(topic, &announced(&broker_entry, data), &mut 0);
             }
         }
         true
@@ -195,11 +201,11 @@ impl Table {
 
     /// Broker processes that live, and topics.
     pub fn counts(&self) -> (usize, usize) {
-        (self.published.live().len(), self.published.topics())
+        (self.view.live().len(), self.view.topics())
     }
 
     /// The order configuration of all topics as the body of a registration's answer.
     pub fn order_body(&self) -> Option<Bytes> {
-        self.published.order_body()
+        self.view.order_body()
     }
 }

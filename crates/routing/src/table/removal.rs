@@ -1,7 +1,7 @@
 //! How brokers leave the tables: by their own word, by a closed connection, by silence. Many that leave together cost
 //! one walk over their topics; routes are without them before that walk begins.
 
-use super::published::Live;
+use super::route_view::Live;
 use super::writer::Writer;
 use super::{BrokerKey, MinIdChange, Table};
 use crate::route::MASTER_ID;
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 /// A broker that left.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Gone {
+pub struct RemovedBroker {
     /// Which.
     pub broker: BrokerKey,
     /// Its name.
@@ -23,7 +23,7 @@ pub struct Gone {
 
 /// Why brokers leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Leaving {
+pub enum RemovalReason {
     /// It says that it stops. The name that has the address decides over the cluster that is told, as in Apache.
     Unregister {
         /// Cluster name.
@@ -41,52 +41,52 @@ pub enum Leaving {
 
 /// Who left, and who must be told.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Left {
+pub struct Departures {
     /// For each reason those who left by it, sorted.
-    pub gone: Vec<Vec<Gone>>,
+    pub removed_brokers: Vec<Vec<RemovedBroker>>,
     /// Names whose lowest id changed, where a slave stands in for its master.
     pub notices: Vec<MinIdChange>,
 }
 
 impl Table {
     /// A broker says that it stops. `None`: it was not known.
-    pub fn unregister(&self, cluster: &str, address: &str, name: &str) -> Option<Gone> {
-        let leaving = Leaving::Unregister {
+    pub fn unregister(&self, cluster: &str, address: &str, name: &str) -> Option<RemovedBroker> {
+        let removal = RemovalReason::Unregister {
             cluster: cluster.to_owned(),
             address: address.to_owned(),
             name: name.to_owned(),
         };
-        self.leave(&[leaving]).gone.pop()?.pop()
+        self.remove_brokers(&[removal]).removed_brokers.pop()?.pop()
     }
 
     /// A connection closed: every broker that had registered by it is gone.
-    pub fn close(&self, peer: u64) -> Vec<Gone> {
-        self.leave(&[Leaving::Closed(peer)])
-            .gone
+    pub fn close(&self, peer: u64) -> Vec<RemovedBroker> {
+        self.remove_brokers(&[RemovalReason::Closed(peer)])
+            .removed_brokers
             .pop()
             .unwrap_or_default()
     }
 
     /// Takes out every broker whose time is over. The caller closes their connections.
-    pub fn expire(&self, now_ms: i64) -> Vec<Gone> {
-        self.leave(&[Leaving::Expired(now_ms)])
-            .gone
+    pub fn expire(&self, now_ms: i64) -> Vec<RemovedBroker> {
+        self.remove_brokers(&[RemovalReason::Expired(now_ms)])
+            .removed_brokers
             .pop()
             .unwrap_or_default()
     }
 
     /// True when somebody's time is over; waits for nobody.
     pub fn has_expired(&self, now_ms: i64) -> bool {
-        self.published.live().values().any(|live| is_over(live, now_ms))
+        self.view.live().values().any(|live| is_expired(live, now_ms))
     }
 
     /// Takes out everyone for whom one of the reasons holds.
-    pub fn leave(&self, reasons: &[Leaving]) -> Left {
-        self.writer().leave(reasons)
+    pub fn remove_brokers(&self, reasons: &[RemovalReason]) -> Departures {
+        self.writer().remove_brokers(reasons)
     }
 }
 
-fn is_over(live: &Live, now_ms: i64) -> bool {
+fn is_expired(live: &Live, now_ms: i64) -> bool {
     live.updated_ms
         .load(Ordering::Relaxed)
         .saturating_add(live.timeout_ms)
@@ -104,47 +104,49 @@ struct Removed {
 }
 
 impl Writer {
-    fn leave(&mut self, reasons: &[Leaving]) -> Left {
-        let mut left = Left::default();
+    fn remove_brokers(&mut self, reasons: &[RemovalReason]) -> Departures {
+        let mut departures = Departures::default();
         let (mut emptied, mut masterless) = (Vec::new(), Vec::new());
         for reason in reasons {
-            let mut gone = Vec::new();
-            for key in self.meant(reason) {
-                let Some(live) = self.forget_live(&key) else {
+            let mut removed_brokers = Vec::new();
+            for key in self.matching(reason) {
+                let Some(live) = self.remove_live(&key) else {
                     continue;
                 };
-                let name = live.seat.name.clone();
+                let name = live.broker_entry.name.clone();
                 if let Some(removed) = self.remove_address(&name, &key.address) {
                     if removed.was_lowest && !removed.was_last {
-                        left.notices.retain(|notice| *notice.name != *name);
-                        left.notices.extend(self.lowest_left(&name, &key.address));
+                        departures.notices.retain(|notice| *notice.name != *name);
+                        departures
+                            .notices
+                            .extend(self.min_id_change_after(&name, &key.address));
                     }
                     if removed.was_last {
-                        left.notices.retain(|notice| *notice.name != *name);
+                        departures.notices.retain(|notice| *notice.name != *name);
                         emptied.push(name.clone());
                     } else if removed.masterless {
                         masterless.push(name.clone());
                     }
                 }
-                gone.push(Gone {
+                removed_brokers.push(RemovedBroker {
                     broker: key,
                     name: name.to_string(),
                     peer: live.peer,
                 });
             }
-            gone.sort_by(|left, right| left.broker.cmp(&right.broker));
-            left.gone.push(gone);
+            removed_brokers.sort_by(|departures, right| departures.broker.cmp(&right.broker));
+            departures.removed_brokers.push(removed_brokers);
         }
         self.clear(&emptied);
         for name in masterless {
             self.change_perm(&name, |perm| perm & !PERM_WRITE);
         }
-        left
+        departures
     }
 
-    fn meant(&self, reason: &Leaving) -> Vec<BrokerKey> {
+    fn matching(&self, reason: &RemovalReason) -> Vec<BrokerKey> {
         match reason {
-            Leaving::Unregister {
+            RemovalReason::Unregister {
                 cluster,
                 address,
                 name,
@@ -154,14 +156,14 @@ impl Writer {
                 let cluster = holder.map_or(cluster, |data| &data.cluster);
                 vec![BrokerKey::new(cluster, address)]
             }
-            Leaving::Closed(peer) => {
+            RemovalReason::Closed(peer) => {
                 let mut keys: Vec<_> = self.peers.get(peer).into_iter().flatten().cloned().collect();
                 keys.sort_unstable();
                 keys
             }
-            Leaving::Expired(now_ms) => {
-                let live = self.published.live();
-                let over = live.iter().filter(|(_, live)| is_over(live, *now_ms));
+            RemovalReason::Expired(now_ms) => {
+                let live = self.view.live();
+                let over = live.iter().filter(|(_, live)| is_expired(live, *now_ms));
                 let mut keys: Vec<_> = over.map(|(key, _)| key.clone()).collect();
                 keys.sort_unstable();
                 keys
@@ -170,7 +172,7 @@ impl Writer {
     }
 
     /// Who is to be told that the lowest id of a name has left (Apache tells only where a slave may stand in).
-    fn lowest_left(&self, name: &str, offline: &str) -> Option<MinIdChange> {
+    fn min_id_change_after(&self, name: &str, offline: &str) -> Option<MinIdChange> {
         let data = &self.brokers.get(name)?.data;
         let (id, address) = data
             .broker_addrs
@@ -214,11 +216,11 @@ impl Writer {
         };
         if removed.was_last {
             let cluster = broker.data.cluster.clone();
-            self.published.show(&broker.seat, None);
+            self.view.publish(&broker.broker_entry, None);
             self.brokers.remove(name);
-            self.leave_cluster(&cluster, name);
+            self.remove_from_cluster(&cluster, name);
         } else {
-            self.show(name);
+            self.publish(name);
         }
         Some(removed)
     }
@@ -228,16 +230,16 @@ impl Writer {
         let mut topics: HashSet<Arc<str>> = HashSet::new();
         for name in names {
             topics.extend(self.topics.remove(name).unwrap_or_default());
-            for topic in self.published.mapped_by(name) {
-                self.published.map(&topic, name, None);
+            for topic in self.view.mapped_by(name) {
+                self.view.map(&topic, name, None);
             }
         }
-        let gone: HashSet<&str> = names.iter().map(|name| &**name).collect();
+        let removed_brokers: HashSet<&str> = names.iter().map(|name| &**name).collect();
         for topic in topics {
-            self.published.change(&topic, |rows| {
-                let before = rows.len();
-                rows.retain(|row| !gone.contains(&*row.seat.name));
-                rows.len() != before
+            self.view.change(&topic, |queue_rows| {
+                let before = queue_rows.len();
+                queue_rows.retain(|topic_queues| !removed_brokers.contains(&*topic_queues.broker_entry.name));
+                queue_rows.len() != before
             });
         }
     }
@@ -246,24 +248,30 @@ impl Writer {
     pub(super) fn change_perm(&mut self, name: &str, change: impl Fn(i32) -> i32) -> usize {
         let mut count = 0;
         for topic in self.topics.get(name).into_iter().flatten() {
-            self.published.change(topic, |rows| {
-                let Some(row) = rows.iter_mut().find(|row| *row.seat.name == *name) else {
+            self.view.change(topic, |queue_rows| {
+                let Some(topic_queues) = queue_rows
+                    .iter_mut()
+                    .find(|topic_queues| *topic_queues.broker_entry.name == *name)
+                else {
                     return false;
                 };
                 count += 1;
-                let before = row.perm;
-                row.perm = change(before);
-                if before != row.perm {
-                    row.seat.permitted.fetch_add(1, Ordering::AcqRel);
+                let before = topic_queues.perm;
+                topic_queues.perm = change(before);
+                if before != topic_queues.perm {
+                    topic_queues
+                        .broker_entry
+                        .perms_version
+                        .fetch_add(1, Ordering::AcqRel);
                 }
-                before != row.perm
+                before != topic_queues.perm
             });
         }
         count
     }
 
-    pub(super) fn forget_live(&mut self, key: &BrokerKey) -> Option<Arc<Live>> {
-        let live = self.published.live_mut().remove(key)?;
+    pub(super) fn remove_live(&mut self, key: &BrokerKey) -> Option<Arc<Live>> {
+        let live = self.view.live_mut().remove(key)?;
         if let Some(keys) = self.peers.get_mut(&live.peer) {
             keys.remove(key);
             if keys.is_empty() {

@@ -7,7 +7,7 @@
 //! live      (cluster, address) -> last heartbeat (atomic), timeout, data version, connection
 //! ```
 //! An encoded answer holds while its cell's version, the versions of its seats and the epoch of the settings are what
-//! they were before its parts were read. `world` grows with every seat: while it stands still, no seat is looked at.
+//! they were before its parts were read. `brokers_version` grows with every seat: while it stands still, no seat is looked at.
 //! Writers change first and count then, so an answer may be thrown away too early, never too late. No lock is held
 //! while an answer is encoded; every lock here is held for a look or for one change.
 
@@ -43,62 +43,62 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// One broker name as routes show it.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct BrokerEntry {
     pub(super) name: Arc<str>,
-    /// Counts changes of `shown`.
+    /// Counts changes of `route_data`.
     pub(super) version: AtomicU64,
     /// Counts changes of its rows, by whomever.
-    pub(super) touched: AtomicU64,
+    pub(super) queues_version: AtomicU64,
     /// Counts changes of its rows' permissions by somebody else than a registration.
-    pub(super) permitted: AtomicU64,
+    pub(super) perms_version: AtomicU64,
     // Guards the swap only.
-    shown: RwLock<Option<Arc<Shown>>>,
+    route_data: RwLock<Option<Arc<RouteData>>>,
 }
 
 /// What routes show of a broker name.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Shown {
+pub(super) struct RouteData {
     pub(super) data: BrokerData,
     /// Filter servers by broker address.
     pub(super) filters: BTreeMap<String, Vec<String>>,
 }
 
-impl Seat {
+impl BrokerEntry {
     pub(super) fn new(name: Arc<str>) -> Self {
         Self {
             name,
             version: AtomicU64::new(0),
-            touched: AtomicU64::new(0),
-            permitted: AtomicU64::new(0),
-            shown: RwLock::new(None),
+            queues_version: AtomicU64::new(0),
+            perms_version: AtomicU64::new(0),
+            route_data: RwLock::new(None),
         }
     }
 
-    pub(super) fn shown(&self) -> Option<Arc<Shown>> {
-        read(&self.shown).clone()
+    pub(super) fn route_data(&self) -> Option<Arc<RouteData>> {
+        read(&self.route_data).clone()
     }
 }
 
 /// A topic's queues on one broker.
 #[derive(Debug, Clone)]
-pub(super) struct Row {
-    pub(super) seat: Arc<Seat>,
+pub(super) struct TopicQueues {
+    pub(super) broker_entry: Arc<BrokerEntry>,
     pub(super) perm: i32,
     pub(super) read_queues: i32,
     pub(super) write_queues: i32,
     pub(super) sys_flag: i32,
 }
 
-impl Row {
+impl TopicQueues {
     fn same_queues(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.seat, &other.seat)
+        Arc::ptr_eq(&self.broker_entry, &other.broker_entry)
             && (self.perm, self.read_queues, self.write_queues, self.sys_flag)
                 == (other.perm, other.read_queues, other.write_queues, other.sys_flag)
     }
 
     pub(super) fn queue_data(&self) -> QueueData {
         QueueData {
-            broker_name: self.seat.name.to_string(),
+            broker_name: self.broker_entry.name.to_string(),
             perm: self.perm,
             read_queue_nums: self.read_queues,
             topic_sys_flag: self.sys_flag,
@@ -109,17 +109,17 @@ impl Row {
 
 /// One topic.
 #[derive(Debug, Default)]
-pub(super) struct Cell {
+pub(super) struct TopicEntry {
     version: AtomicU64,
     // Guards the rows, sorted by broker name.
-    rows: Mutex<Vec<Row>>,
+    queue_rows: Mutex<Vec<TopicQueues>>,
     // Guard the cached answers: plain, standard.
     encoded: [Mutex<Option<Encoded>>; 2],
 }
 
-impl Cell {
-    pub(super) fn rows(&self) -> MutexGuard<'_, Vec<Row>> {
-        lock(&self.rows)
+impl TopicEntry {
+    pub(super) fn queue_rows(&self) -> MutexGuard<'_, Vec<TopicQueues>> {
+        lock(&self.queue_rows)
     }
 
     fn changed(&self) {
@@ -127,40 +127,42 @@ impl Cell {
     }
 
     /// Adds or replaces a broker's row; says whether anything changed, and whether the broker had none here.
-    /// `hint` is where its row was in the topic before: looking there first spares the names of many brokers, each
+    /// `expected_at` is where its row was in the topic before: looking there first spares the names of many brokers, each
     /// somewhere else in memory, for each of thousands of topics.
-    fn put(&self, row: &Row, hint: &mut usize) -> (bool, bool) {
-        let mut rows = self.rows();
-        let hinted = rows
-            .get(*hint)
-            .is_some_and(|held| Arc::ptr_eq(&held.seat, &row.seat));
-        let found = if hinted {
-            Ok(*hint)
+    fn put(&self, topic_queues: &TopicQueues, expected_at: &mut usize) -> (bool, bool) {
+        let mut queue_rows = self.queue_rows();
+        let is_there = queue_rows
+            .get(*expected_at)
+            .is_some_and(|held| Arc::ptr_eq(&held.broker_entry, &topic_queues.broker_entry));
+        let found = if is_there {
+            Ok(*expected_at)
         } else {
-            rows.binary_search_by(|held| held.seat.name.cmp(&row.seat.name))
+            queue_rows.binary_search_by(|held| held.broker_entry.name.cmp(&topic_queues.broker_entry.name))
         };
         let (Ok(at) | Err(at)) = found;
-        *hint = at;
+        *expected_at = at;
         let added = match found {
-            Ok(at) if rows[at].same_queues(row) => return (false, false),
+            Ok(at) if queue_rows[at].same_queues(topic_queues) => return (false, false),
             Ok(at) => {
-                rows[at] = row.clone();
+                queue_rows[at] = topic_queues.clone();
                 false
             }
             Err(at) => {
-                rows.insert(at, row.clone());
+                queue_rows.insert(at, topic_queues.clone());
                 true
             }
         };
-        drop(rows);
+        drop(queue_rows);
         self.changed();
         (true, added)
     }
 
     /// A broker's row.
     pub(super) fn has(&self, name: &str) -> bool {
-        let rows = self.rows();
-        rows.binary_search_by(|held| (*held.seat.name).cmp(name)).is_ok()
+        let queue_rows = self.queue_rows();
+        queue_rows
+            .binary_search_by(|held| (*held.broker_entry.name).cmp(name))
+            .is_ok()
     }
 
     pub(super) fn encoded(&self, form: usize) -> MutexGuard<'_, Option<Encoded>> {
@@ -176,22 +178,22 @@ pub(super) struct Live {
     pub(super) version: DataVersion,
     pub(super) ha_address: String,
     pub(super) peer: u64,
-    pub(super) seat: Arc<Seat>,
+    pub(super) broker_entry: Arc<BrokerEntry>,
     /// Version ordinal of its software.
     pub(super) software: i32,
-    /// The registration that it came by, and the state that this left behind; see [`Published::is_settled`].
-    pub(super) settled: Option<Settled>,
-    /// What that registration said beside its version, and what `permitted` stood at; see [`super::Table::renew`].
-    pub(super) content: Option<(u64, u64)>,
+    /// The registration that it came by, and the state that this left behind; see [`RouteView::is_unchanged`].
+    pub(super) registration: Option<RegistrationState>,
+    /// What that registration said beside its version, and what `perms_version` stood at; see [`super::Table::refresh_version`].
+    pub(super) content_fingerprint: Option<(u64, u64)>,
 }
 
 /// A registration that would change nothing if it came again: while nobody else touched what it wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Settled {
+pub(super) struct RegistrationState {
     pub(super) fingerprint: u64,
     pub(super) version: u64,
-    pub(super) touched: u64,
-    pub(super) epoch: u64,
+    pub(super) queues_version: u64,
+    pub(super) settings_version: u64,
 }
 
 #[derive(Debug, Default)]
@@ -201,11 +203,11 @@ struct Order {
 }
 
 type Mapping = BTreeMap<String, TopicQueueMappingInfo>;
-type Shard = RwLock<HashMap<Arc<str>, Arc<Cell>>>;
+type Shard = RwLock<HashMap<Arc<str>, Arc<TopicEntry>>>;
 
 /// See the head of this file.
 #[derive(Debug)]
-pub(super) struct Published {
+pub(super) struct RouteView {
     hasher: RandomState,
     // Each guards which topics there are.
     shards: Vec<Shard>,
@@ -215,12 +217,12 @@ pub(super) struct Published {
     order: RwLock<Order>,
     // Guards the mappings of static topics.
     mappings: RwLock<HashMap<String, Arc<Mapping>>>,
-    epoch: AtomicU64,
-    world: AtomicU64,
+    settings_version: AtomicU64,
+    brokers_version: AtomicU64,
     cache: Cache,
 }
 
-impl Published {
+impl RouteView {
     pub(super) fn new(settings: Settings) -> Self {
         Self {
             hasher: RandomState::new(),
@@ -229,8 +231,8 @@ impl Published {
             settings: RwLock::new(settings),
             order: RwLock::default(),
             mappings: RwLock::default(),
-            epoch: AtomicU64::new(0),
-            world: AtomicU64::new(0),
+            settings_version: AtomicU64::new(0),
+            brokers_version: AtomicU64::new(0),
             cache: Cache::default(),
         }
     }
@@ -240,15 +242,15 @@ impl Published {
         &self.shards[hash]
     }
 
-    pub(super) fn cell(&self, topic: &str) -> Option<Arc<Cell>> {
+    pub(super) fn topic_entry(&self, topic: &str) -> Option<Arc<TopicEntry>> {
         read(self.shard(topic)).get(topic).cloned()
     }
 
     /// Every topic with its cell, in no order.
-    pub(super) fn each(&self, mut visit: impl FnMut(&Arc<str>, &Cell)) {
+    pub(super) fn each(&self, mut visit: impl FnMut(&Arc<str>, &TopicEntry)) {
         for shard in &self.shards {
-            for (topic, cell) in read(shard).iter() {
-                visit(topic, cell);
+            for (topic, topic_entry) in read(shard).iter() {
+                visit(topic, topic_entry);
             }
         }
     }
@@ -259,35 +261,43 @@ impl Published {
     }
 
     /// Adds or replaces a row; returns the topic's shared name where the broker did not have it.
-    pub(super) fn put(&self, topic: &str, row: &Row, hint: &mut usize) -> Option<Arc<str>> {
+    pub(super) fn put(
+        &self,
+        topic: &str,
+        topic_queues: &TopicQueues,
+        expected_at: &mut usize,
+    ) -> Option<Arc<str>> {
         let shard = self.shard(topic);
-        let put = |name: &Arc<str>, cell: &Cell, hint: &mut usize| {
-            let (changed, added) = cell.put(row, hint);
+        let put = |name: &Arc<str>, topic_entry: &TopicEntry, expected_at: &mut usize| {
+            let (changed, added) = topic_entry.put(topic_queues, expected_at);
             if changed {
-                row.seat.touched.fetch_add(1, Ordering::AcqRel);
+                topic_queues
+                    .broker_entry
+                    .queues_version
+                    .fetch_add(1, Ordering::AcqRel);
             }
             added.then(|| name.clone())
         };
-        if let Some((name, cell)) = read(shard).get_key_value(topic) {
-            return put(name, cell, hint);
+        if let Some((name, topic_entry)) = read(shard).get_key_value(topic) {
+            return put(name, topic_entry, expected_at);
         }
-        let (name, cell): (Arc<str>, Arc<Cell>) = (topic.into(), Arc::default());
-        let added = put(&name, &cell, hint);
-        write(shard).insert(name, cell);
+        let (name, topic_entry): (Arc<str>, Arc<TopicEntry>) = (topic.into(), Arc::default());
+        let added = put(&name, &topic_entry, expected_at);
+        write(shard).insert(name, topic_entry);
         added
     }
 
     /// Changes a topic's rows; a topic without rows goes. The caller says when nothing changed.
-    pub(super) fn change(&self, topic: &str, change: impl FnOnce(&mut Vec<Row>) -> bool) {
-        let Some(cell) = self.cell(topic) else {
+    pub(super) fn change(&self, topic: &str, change: impl FnOnce(&mut Vec<TopicQueues>) -> bool) {
+        let Some(topic_entry) = self.topic_entry(topic) else {
             return;
         };
-        let mut rows = cell.rows();
-        let changed = change(&mut rows);
-        let empty = rows.is_empty();
-        drop(rows);
+        let mut queue_rows = topic_entry.queue_rows();
+        let changed = change(&mut queue_rows);
+        let empty = queue_rows.is_empty();
+        drop(queue_rows);
         if changed {
-            cell.changed();
+            topic_entry.changed();
         }
         if empty {
             write(self.shard(topic)).remove(topic);
@@ -295,13 +305,13 @@ impl Published {
     }
 
     /// Swaps what routes show of a broker name.
-    pub(super) fn show(&self, seat: &Seat, shown: Option<Shown>) {
-        if seat.shown().as_deref() == shown.as_ref() {
+    pub(super) fn publish(&self, broker_entry: &BrokerEntry, route_data: Option<RouteData>) {
+        if broker_entry.route_data().as_deref() == route_data.as_ref() {
             return;
         }
-        *write(&seat.shown) = shown.map(Arc::new);
-        seat.version.fetch_add(1, Ordering::AcqRel);
-        self.world.fetch_add(1, Ordering::AcqRel);
+        *write(&broker_entry.route_data) = route_data.map(Arc::new);
+        broker_entry.version.fetch_add(1, Ordering::AcqRel);
+        self.brokers_version.fetch_add(1, Ordering::AcqRel);
     }
 
     pub(super) fn live(&self) -> RwLockReadGuard<'_, HashMap<BrokerKey, Arc<Live>>> {
@@ -318,7 +328,7 @@ impl Published {
 
     pub(super) fn set_settings(&self, settings: Settings) {
         *write(&self.settings) = settings;
-        self.epoch.fetch_add(1, Ordering::AcqRel);
+        self.settings_version.fetch_add(1, Ordering::AcqRel);
     }
 
     pub(super) fn set_order(&self, table: Option<BTreeMap<String, String>>) {
@@ -333,9 +343,9 @@ impl Published {
         let (before, after) = (before.table.unwrap_or_default(), table.unwrap_or_default());
         for topic in before.keys().chain(after.keys()) {
             if before.get(topic) != after.get(topic)
-                && let Some(cell) = self.cell(topic)
+                && let Some(topic_entry) = self.topic_entry(topic)
             {
-                cell.changed();
+                topic_entry.changed();
             }
         }
     }
@@ -358,8 +368,8 @@ impl Published {
             mappings.remove(topic);
         }
         drop(mappings);
-        if let Some(cell) = self.cell(topic) {
-            cell.changed();
+        if let Some(topic_entry) = self.topic_entry(topic) {
+            topic_entry.changed();
         }
     }
 
@@ -370,62 +380,85 @@ impl Published {
         of.map(|(topic, _)| topic.clone()).collect()
     }
 
-    /// What the settings and a seat stand at, for [`Settled`].
-    pub(super) fn settle(&self, seat: &Seat, fingerprint: u64) -> Settled {
-        Settled {
+    /// What the settings and a seat stand at, for [`RegistrationState`].
+    pub(super) fn registration_state(
+        &self,
+        broker_entry: &BrokerEntry,
+        fingerprint: u64,
+    ) -> RegistrationState {
+        RegistrationState {
             fingerprint,
-            version: seat.version.load(Ordering::Acquire),
-            touched: seat.touched.load(Ordering::Acquire),
-            epoch: self.epoch.load(Ordering::Acquire),
+            version: broker_entry.version.load(Ordering::Acquire),
+            queues_version: broker_entry.queues_version.load(Ordering::Acquire),
+            settings_version: self.settings_version.load(Ordering::Acquire),
         }
     }
 
     /// The same registration came by the same connection, and nobody touched since what it wrote.
-    pub(super) fn is_settled(&self, live: &Live, fingerprint: u64, peer: u64) -> bool {
-        live.peer == peer && live.settled == Some(self.settle(&live.seat, fingerprint))
+    pub(super) fn is_unchanged(&self, live: &Live, fingerprint: u64, peer: u64) -> bool {
+        live.peer == peer
+            && live.registration == Some(self.registration_state(&live.broker_entry, fingerprint))
     }
 
     /// The encoded route of a topic.
     pub(super) fn answer(&self, topic: &str, style: Style) -> Option<Bytes> {
-        let cell = self.cell(topic)?;
+        let topic_entry = self.topic_entry(topic)?;
         let form = usize::from(style.quote_integers);
-        let world = self.world.load(Ordering::Acquire);
-        let epoch = self.epoch.load(Ordering::Acquire);
-        let version = cell.version.load(Ordering::Acquire);
-        if let Some(encoded) = &*cell.encoded(form)
-            && encoded.holds(version, epoch, world)
+        let brokers_version = self.brokers_version.load(Ordering::Acquire);
+        let settings_version = self.settings_version.load(Ordering::Acquire);
+        let version = topic_entry.version.load(Ordering::Acquire);
+        if let Some(encoded) = &*topic_entry.encoded(form)
+            && encoded.holds(version, settings_version, brokers_version)
         {
             return Some(encoded.body());
         }
-        let (route, seats) = self.gather(topic, &cell)?;
+        let (route, broker_entries) = self.gather(topic, &topic_entry)?;
         let body = Bytes::from(route.encode_as(style));
         self.cache.store(
-            &cell,
+            &topic_entry,
             form,
-            body.len() + seats.len() * size_of::<(Arc<Seat>, u64)>(),
-            |charge| Encoded::new(body.clone(), version, epoch, world, seats, charge),
+            body.len() + broker_entries.len() * size_of::<(Arc<BrokerEntry>, u64)>(),
+            |charge| {
+                Encoded::new(
+                    body.clone(),
+                    version,
+                    settings_version,
+                    brokers_version,
+                    broker_entries,
+                    charge,
+                )
+            },
         );
         Some(body)
     }
 
     /// The route of a topic, and the seats that it was read from with their versions before.
-    pub(super) fn gather(&self, topic: &str, cell: &Cell) -> Option<(TopicRouteData, Seats)> {
-        let rows = cell.rows().clone();
-        let seats: Seats = rows
+    pub(super) fn gather(
+        &self,
+        topic: &str,
+        topic_entry: &TopicEntry,
+    ) -> Option<(TopicRouteData, BrokerEntries)> {
+        let queue_rows = topic_entry.queue_rows().clone();
+        let broker_entries: BrokerEntries = queue_rows
             .iter()
-            .map(|row| (row.seat.clone(), row.seat.version.load(Ordering::Acquire)))
+            .map(|topic_queues| {
+                (
+                    topic_queues.broker_entry.clone(),
+                    topic_queues.broker_entry.version.load(Ordering::Acquire),
+                )
+            })
             .collect();
         let mut route = TopicRouteData {
-            broker_datas: Vec::with_capacity(rows.len()),
-            queue_datas: Vec::with_capacity(rows.len()),
+            broker_datas: Vec::with_capacity(queue_rows.len()),
+            queue_datas: Vec::with_capacity(queue_rows.len()),
             topic_queue_mapping_by_broker: read(&self.mappings).get(topic).map(|mapping| (**mapping).clone()),
             ..TopicRouteData::default()
         };
-        for row in &rows {
-            if let Some(shown) = row.seat.shown() {
-                route.queue_datas.push(row.queue_data());
-                route.broker_datas.push(shown.data.clone());
-                let filters = shown.filters.iter();
+        for topic_queues in &queue_rows {
+            if let Some(route_data) = topic_queues.broker_entry.route_data() {
+                route.queue_datas.push(topic_queues.queue_data());
+                route.broker_datas.push(route_data.data.clone());
+                let filters = route_data.filters.iter();
                 let filters = filters.map(|(address, servers)| (address.clone(), servers.clone()));
                 route.filter_server_table.extend(filters);
             }
@@ -441,7 +474,7 @@ impl Published {
         if settings.support_acting_master && !topic.starts_with(SYNC_BROKER_MEMBER_GROUP_PREFIX) {
             act_as_master(&mut route);
         }
-        Some((route, seats))
+        Some((route, broker_entries))
     }
 
     /// Bytes of cached answers.
@@ -451,7 +484,7 @@ impl Published {
 }
 
 /// Seats with their versions.
-pub(super) type Seats = Box<[(Arc<Seat>, u64)]>;
+pub(super) type BrokerEntries = Box<[(Arc<BrokerEntry>, u64)]>;
 
 /// Where a name has no master but stands in for it, its lowest id is told as the master, unless its queues may still
 /// be written there.
