@@ -7,7 +7,7 @@ pub mod server;
 
 mod notify;
 mod processor;
-mod queue;
+mod registration_queue;
 mod state;
 
 pub use error::NameServerError;

@@ -5,7 +5,7 @@ use crate::error::NameServerError;
 use crate::notify::Notifier;
 use crate::options::Options;
 use crate::state::State;
-use crate::{queue, rows};
+use crate::{registration_queue, rows};
 use pyrmq_remoting::body::TopicRouteData;
 use pyrmq_remoting::net::{Latency, Requests, Server, Shutdown, Stats, Tracker, raise_descriptor_limit};
 use pyrmq_routing::table::{BrokerView, UnitTopics};
@@ -66,7 +66,7 @@ impl NameServer {
         let state = Arc::new(State::new(options, Notifier::new(handle)?));
         let table = Arc::new(rows::table(&state, python, python_codes));
         let server = Server::bind(address, transport, table, state.clone())?;
-        let queue_ended = queue::start(&state).map_err(|cause| NameServerError::Thread {
+        let queue_ended = registration_queue::start(&state).map_err(|cause| NameServerError::Thread {
             cause: Arc::new(cause),
         })?;
         let name_server = Arc::new(Self {
@@ -89,7 +89,7 @@ impl NameServer {
         let shutdown = name_server.shutdown.clone();
         name_server.tasks.spawn(async move {
             while !shutdown.sleep_or_stop(scan).await {
-                state.look_for_silent();
+                state.expire_silent();
             }
         });
         tracing::info!(address = %name_server.address, "the name server is ready");

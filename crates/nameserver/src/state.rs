@@ -2,7 +2,7 @@
 
 use crate::notify::Notifier;
 use crate::options::Options;
-use crate::queue::{Job, Queue};
+use crate::registration_queue::{Job, RegistrationQueue};
 use pyrmq_remoting::net::{CloseReason, Events, Latency, Meter, Peer};
 use pyrmq_routing::table::{RemovalReason, RemovedBroker, Table};
 use std::collections::HashMap;
@@ -53,7 +53,7 @@ meters!(
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) table: Table,
-    pub(crate) queue: Queue,
+    pub(crate) queue: RegistrationQueue,
     options: RwLock<Options>,
     // Guards the connections that brokers registered by: an expired broker's connection is closed.
     peers: Mutex<HashMap<u64, Peer>>,
@@ -67,7 +67,7 @@ impl State {
     pub(crate) fn new(options: Options, notifier: Notifier) -> Self {
         Self {
             table: Table::new(options.table()),
-            queue: Queue::default(),
+            queue: RegistrationQueue::default(),
             options: RwLock::new(options),
             peers: Mutex::default(),
             started: Instant::now(),
@@ -105,7 +105,7 @@ impl State {
     }
 
     /// Queues the departure of brokers that were silent for too long.
-    pub(crate) fn look_for_silent(&self) {
+    pub(crate) fn expire_silent(&self) {
         if self.table.has_expired(self.now_ms()) {
             self.queue.push(Job::Expired);
         }
@@ -131,7 +131,7 @@ impl State {
                 matches!(reason, RemovalReason::Unregister { .. }),
             );
             if matches!(reason, RemovalReason::Expired(_)) {
-                self.hang_up(removed_brokers);
+                self.close_connections(removed_brokers);
             }
         }
         if self.options().notify_min_broker_id_changed {
@@ -142,7 +142,7 @@ impl State {
     }
 
     /// Closes the connections of brokers that expired: others that had registered by them go by their close.
-    fn hang_up(&self, removed_brokers: &[RemovedBroker]) {
+    fn close_connections(&self, removed_brokers: &[RemovedBroker]) {
         for removed_brokers in removed_brokers {
             let peer = self.peers().get(&removed_brokers.peer).cloned();
             if let Some(peer) = peer {

@@ -69,13 +69,13 @@ fn counter(server: &NameServer, name: &str) -> u64 {
 }
 
 /// A broker's port that keeps the notices that come.
-struct Told {
+struct ReportedChange {
     address: String,
     notices: Arc<Mutex<Vec<BTreeMap<String, String>>>>,
     shutdown: Shutdown,
 }
 
-fn broker_port() -> Told {
+fn broker_port() -> ReportedChange {
     let notices: Arc<Mutex<Vec<_>>> = Arc::default();
     let keep = notices.clone();
     let row: Arc<dyn Processor> = Arc::new(move |request: Command, _: &Peer, _: Reply| {
@@ -95,14 +95,14 @@ fn broker_port() -> Told {
     Tracker::current().spawn(async move {
         server.run(stop).await.unwrap();
     });
-    Told {
+    ReportedChange {
         address,
         notices,
         shutdown,
     }
 }
 
-impl Told {
+impl ReportedChange {
     async fn next(&self) -> BTreeMap<String, String> {
         assert!(eventually(|| !self.notices.lock().unwrap().is_empty()).await);
         self.notices.lock().unwrap().remove(0)
@@ -124,7 +124,7 @@ async fn brokers_are_told_when_the_lowest_id_of_their_name_changes() {
     let server = start(options);
     let (slave, master) = (broker_port(), broker_port());
     let (first, second) = (client(), client());
-    let with = |id, told: &Told| {
+    let with = |id, told: &ReportedChange| {
         registration("broker-a", id, &told.address, body(1, 2).encode())
             .with_field("enableActingMaster", "true")
     };

@@ -1,13 +1,13 @@
 //! The native rows, one family a file. Each is a function from request to answer; nothing here waits. What changes
 //! the tables for brokers is handed to the queue's thread.
 
+mod fast_path;
 pub(crate) mod liveness;
-mod quick;
 pub(crate) mod registration;
 pub(crate) mod route;
 
 use crate::error::Refusal;
-use crate::queue::{Asked, Job};
+use crate::registration_queue::{Job, QueuedRegistration};
 use crate::state::{Meters, State};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{Meter, Peer, Processor, Reply};
@@ -39,13 +39,13 @@ pub(crate) struct Register(pub(crate) Arc<State>);
 impl Processor for Register {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
         let (peer, at) = (peer.clone(), Instant::now());
-        let asked = Asked {
+        let queued = QueuedRegistration {
             request,
             peer,
             reply,
             at,
         };
-        self.0.queue.push(Job::Register(Box::new(asked)));
+        self.0.queue.push(Job::Register(Box::new(queued)));
     }
 }
 

@@ -2,7 +2,7 @@
 //! `registerTopicToNamesrv`).
 
 use crate::error::Refusal;
-use crate::processor::quick;
+use crate::processor::fast_path;
 use crate::state::State;
 use pyrmq_remoting::body::{
     Body, DataVersion, RegisterBrokerBody, TopicConfigAndMappingSerializeWrapper, TopicRouteData,
@@ -62,7 +62,7 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
     // 5.x says `compressed=false` of bodies that it has compressed.
     let compressed = header.compressed || bytes.first() == Some(&ZLIB);
     let plain = request.version >= V3_0_11 && !compressed;
-    let head = plain.then(|| quick::version_of(bytes)).flatten();
+    let head = plain.then(|| fast_path::version_of(bytes)).flatten();
     let (content_fingerprint, fingerprint) =
         fingerprints(&header, zone, request.version, bytes, head.as_ref());
     let now_ms = state.now_ms();
@@ -71,10 +71,10 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
         .table
         .refresh(cluster, address, id, peer.id(), fingerprint, now_ms);
     let known = unchanged.or_else(|| {
-        let said = (content_fingerprint?, &head.as_ref()?.0, fingerprint);
+        let summary = (content_fingerprint?, &head.as_ref()?.0, fingerprint);
         state
             .table
-            .refresh_version((cluster, address, id), peer.id(), said, now_ms)
+            .refresh_version((cluster, address, id), peer.id(), summary, now_ms)
     });
     if let Some(registered) = known {
         state.counters.unchanged.fetch_add(1, Ordering::Relaxed);
@@ -82,7 +82,7 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
     }
     let (quick, lenient);
     let (topics, filter_servers, content_fingerprint): (&dyn Announced, Option<&[String]>, _) =
-        if let Some(read) = plain.then(|| quick::read(bytes)).flatten() {
+        if let Some(read) = plain.then(|| fast_path::read(bytes)).flatten() {
             quick = read;
             (&quick, Some(&quick.filter_servers), content_fingerprint)
         } else {
@@ -179,11 +179,11 @@ fn check_sum(bytes: &[u8], told: i32) -> Result<(), Refusal> {
     Err(Refusal::new(response::SYSTEM_ERROR, remark))
 }
 
-type Whole = (TopicConfigAndMappingSerializeWrapper, Option<Vec<String>>);
+type DecodedBody = (TopicConfigAndMappingSerializeWrapper, Option<Vec<String>>);
 
-fn decode(bytes: &[u8], compressed: bool, version: i32) -> Result<Whole, WireError> {
+fn decode(bytes: &[u8], compressed: bool, version: i32) -> Result<DecodedBody, WireError> {
     if bytes.is_empty() {
-        return Ok(Whole::default());
+        return Ok(DecodedBody::default());
     }
     if version < V3_0_11 {
         return Ok((TopicConfigAndMappingSerializeWrapper::decode(bytes)?, None));

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 /// A registration, its topics borrowed from its bytes and sorted by name.
 #[derive(Debug, Default)]
-pub(super) struct Quick<'a> {
+pub(super) struct BorrowedRegistration<'a> {
     version: DataVersion,
     topics: Vec<AnnouncedTopic<'a>>,
     // Always empty: whoever has static topics is read by the lenient reader.
@@ -26,7 +26,7 @@ pub(super) struct Quick<'a> {
     pub(super) filter_servers: Vec<String>,
 }
 
-impl Announced for Quick<'_> {
+impl Announced for BorrowedRegistration<'_> {
     fn version(&self) -> &DataVersion {
         &self.version
     }
@@ -70,12 +70,12 @@ pub(super) fn version_of(bytes: &[u8]) -> Option<(DataVersion, &[u8], &[u8])> {
 }
 
 /// Reads a registration of the usual form.
-pub(super) fn read(bytes: &[u8]) -> Option<Quick<'_>> {
+pub(super) fn read(bytes: &[u8]) -> Option<BorrowedRegistration<'_>> {
     let mut scan = Scan { rest: bytes };
-    let mut body = Quick::default();
-    let mut seen = Seen::default();
+    let mut body = BorrowedRegistration::default();
+    let mut visited = VisitedNames::default();
     scan.object(|scan, name| {
-        seen.first(match name {
+        visited.first(match name {
             "filterServerList" => {
                 body.filter_servers = scan.texts()?;
                 0
@@ -91,10 +91,10 @@ pub(super) fn read(bytes: &[u8]) -> Option<Quick<'_>> {
     scan.rest.is_empty().then_some(body)
 }
 
-fn wrapper<'a>(scan: &mut Scan<'a>, body: &mut Quick<'a>) -> Option<()> {
-    let mut seen = Seen::default();
+fn wrapper<'a>(scan: &mut Scan<'a>, body: &mut BorrowedRegistration<'a>) -> Option<()> {
+    let mut visited = VisitedNames::default();
     scan.object(|scan, name| {
-        seen.first(match name {
+        visited.first(match name {
             "dataVersion" => {
                 body.version = version(scan)?;
                 0
@@ -122,7 +122,7 @@ fn wrapper<'a>(scan: &mut Scan<'a>, body: &mut Quick<'a>) -> Option<()> {
 
 fn version(scan: &mut Scan<'_>) -> Option<DataVersion> {
     let mut version = DataVersion::default();
-    let mut seen = Seen::default();
+    let mut visited = VisitedNames::default();
     scan.object(|scan, name| {
         let (field, at) = match name {
             "counter" => (&mut version.counter, 0),
@@ -131,7 +131,7 @@ fn version(scan: &mut Scan<'_>) -> Option<DataVersion> {
             _ => return None,
         };
         *field = scan.int()?;
-        seen.first(at)
+        visited.first(at)
     })?;
     Some(version)
 }
@@ -152,13 +152,13 @@ fn topics<'a>(scan: &mut Scan<'a>) -> Option<Vec<AnnouncedTopic<'a>>> {
 
 fn topic<'a>(scan: &mut Scan<'a>, name: &'a str) -> Option<AnnouncedTopic<'a>> {
     let mut topic = AnnouncedTopic::new(name, &TopicConfig::default());
-    let mut seen = Seen::default();
+    let mut visited = VisitedNames::default();
     scan.object(|scan, name| {
         let mut int = |field: &mut i32| {
             *field = i32::try_from(scan.int()?).ok()?;
             Some(())
         };
-        seen.first(match name {
+        visited.first(match name {
             "perm" => {
                 int(&mut topic.perm)?;
                 0
@@ -199,9 +199,9 @@ fn topic<'a>(scan: &mut Scan<'a>, name: &'a str) -> Option<AnnouncedTopic<'a>> {
 
 /// Which members came already.
 #[derive(Default)]
-struct Seen(u8);
+struct VisitedNames(u8);
 
-impl Seen {
+impl VisitedNames {
     fn first(&mut self, at: u32) -> Option<()> {
         let bit = 1_u8.checked_shl(at)?;
         let again = self.0 & bit != 0;
@@ -371,7 +371,7 @@ mod tests {
     }
 
     /// What both readers say, beside each other.
-    fn said(body: &dyn Announced, servers: &[String]) -> String {
+    fn summary(body: &dyn Announced, servers: &[String]) -> String {
         let mut topics = Vec::new();
         body.each(&mut |topic| topics.push(format!("{topic:?}")));
         let has = topics.len() == body.count();
@@ -383,12 +383,12 @@ mod tests {
     }
 
     fn quickly(bytes: &[u8]) -> Option<String> {
-        read(bytes).map(|read| said(&read, &read.filter_servers))
+        read(bytes).map(|read| summary(&read, &read.filter_servers))
     }
 
     fn leniently(bytes: &[u8]) -> Option<String> {
         let body = RegisterBrokerBody::decode(bytes).ok()?;
-        Some(said(
+        Some(summary(
             &body.topic_config_serialize_wrapper,
             &body.filter_server_list,
         ))

@@ -24,11 +24,11 @@ const WAITING_BYTES: usize = 256 * 1024 * 1024;
 
 /// Of the thread: about a third of what others get.
 #[cfg(target_os = "linux")]
-const NICE: i32 = 5;
+const NICE_VALUE: i32 = 5;
 
 /// A request that waits for its turn.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct QueuedRegistration {
     pub(crate) request: Command,
     pub(crate) peer: Peer,
     pub(crate) reply: Reply,
@@ -38,7 +38,7 @@ pub(crate) struct Asked {
 #[derive(Debug)]
 pub(crate) enum Job {
     /// 103.
-    Register(Box<Asked>),
+    Register(Box<QueuedRegistration>),
     /// 104.
     Unregister(RemovalReason, Reply, Instant),
     /// A connection with brokers on it has closed.
@@ -49,7 +49,7 @@ pub(crate) enum Job {
 
 /// Where jobs are queued.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
+pub(crate) struct RegistrationQueue {
     // Guards whether jobs are still taken.
     sender: Mutex<Option<Sender<Job>>>,
     waiting_bytes: AtomicUsize,
@@ -57,7 +57,7 @@ pub(crate) struct Queue {
     waiting: AtomicUsize,
 }
 
-impl Queue {
+impl RegistrationQueue {
     /// Queues a job, or refuses a request when too much waits.
     pub(crate) fn push(&self, job: Job) {
         let size = size(&job);
@@ -93,7 +93,7 @@ impl Queue {
 
 fn size(job: &Job) -> usize {
     match job {
-        Job::Register(asked) => asked.request.body.as_ref().map_or(0, bytes::Bytes::len),
+        Job::Register(queued) => queued.request.body.as_ref().map_or(0, bytes::Bytes::len),
         Job::Unregister(..) | Job::Closed(_) | Job::Expired => 0,
     }
 }
@@ -101,7 +101,7 @@ fn size(job: &Job) -> usize {
 fn refuse(job: Job, why: &str) {
     let busy = || Command::error(response::SYSTEM_BUSY, why);
     match job {
-        Job::Register(asked) => asked.reply.send(busy()),
+        Job::Register(queued) => queued.reply.send(busy()),
         Job::Unregister(_, reply, _) => reply.send(busy()),
         Job::Closed(_) | Job::Expired => {}
     }
@@ -125,32 +125,32 @@ pub(crate) fn start(state: &Arc<State>) -> io::Result<watch::Receiver<bool>> {
 /// Routes and heartbeats come first where processors are scarce: a registration that takes a little longer does no
 /// harm.
 #[cfg(target_os = "linux")]
-fn step_back() {
+fn lower_priority() {
     // On Linux a priority is a thread's own.
-    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+    if let Err(error) = rustix::process::setpriority_process(None, NICE_VALUE) {
         tracing::debug!(%error, "registrations keep the priority of routes");
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn step_back() {}
+fn lower_priority() {}
 
 fn run(state: &State, jobs: &Receiver<Job>) {
-    step_back();
+    lower_priority();
     let mut kept = None;
     loop {
         let Some(job) = kept.take().or_else(|| next(state, jobs.recv().ok())) else {
             return;
         };
         match job {
-            Job::Register(asked) => register(state, *asked),
+            Job::Register(queued) => register(state, *queued),
             departure => {
                 let mut departures = vec![departure];
                 while departures.len() < BATCH {
                     match next(state, jobs.try_recv().ok()) {
                         None => break,
-                        Some(Job::Register(asked)) => {
-                            kept = Some(Job::Register(asked));
+                        Some(Job::Register(queued)) => {
+                            kept = Some(Job::Register(queued));
                             break;
                         }
                         Some(departure) => departures.push(departure),
@@ -173,13 +173,13 @@ fn next(state: &State, job: Option<Job>) -> Option<Job> {
     job
 }
 
-fn register(state: &State, asked: Asked) {
-    let Asked {
+fn register(state: &State, queued: QueuedRegistration) {
+    let QueuedRegistration {
         request,
         peer,
         reply,
         at,
-    } = asked;
+    } = queued;
     let work = std::panic::AssertUnwindSafe(|| registration::register(state, &request, &peer));
     let answer = std::panic::catch_unwind(work).unwrap_or_else(|_| {
         tracing::error!(peer = %peer.remote(), "a registration made its processor panic");
