@@ -4,12 +4,12 @@
 //! answered), waiting pulls, delayed messages, files, store. After a stop everything acknowledged is on disk.
 
 use crate::error::{BrokerError, Refusal};
-use crate::hold::{EndOf, Held, Hold};
+use crate::long_polling::{EndOf, Held, LongPolling};
 use crate::options::Options;
 use crate::ports;
 use crate::processor;
 use crate::processor::pull::Pull;
-use crate::register::{self, Lost};
+use crate::registration::{self, LostConnection};
 use crate::state::State;
 use crate::state::topics::TopicConfig;
 use pyrmq_remoting::clock;
@@ -131,10 +131,10 @@ impl Broker {
         options.validate()?;
         let name_servers = options.name_servers()?;
         let limit = usize::try_from(options.pull_thread_pool_queue_capacity).unwrap_or(usize::MAX);
-        let (hold, ready) = Hold::new(limit);
+        let (long_polling, ready) = LongPolling::new(limit);
         // Before the store opens, which takes its part of it.
         raise_descriptor_limit();
-        let state = Arc::new(State::open(options, &fs, hold, name_servers.len())?);
+        let state = Arc::new(State::open(options, &fs, long_polling, name_servers.len())?);
         let tasks = Tracker::new(handle.clone());
         let listener =
             hook_up(&state, &tasks, python.as_ref(), python_codes).inspect_err(|_| close_store(&state))?;
@@ -233,7 +233,7 @@ impl Broker {
             name_servers,
             consumers,
             producers,
-            waiting_pulls: self.state.hold.len(),
+            waiting_pulls: self.state.long_polling.len(),
             descriptors: self.descriptors(),
             unfinished: self.unfinished(),
             running: !self.stopped.load(Ordering::Acquire),
@@ -274,9 +274,9 @@ impl Broker {
         if self.stopped.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        register::unregister(&self.state, &self.client, &self.name_servers).await;
+        registration::unregister(&self.state, &self.client, &self.name_servers).await;
         self.serving.stop();
-        self.state.hold.close();
+        self.state.long_polling.close();
         if timeout(deadline, self.servers.idle()).await.is_err() {
             self.serving.stop_now();
             self.servers.wait(CUT).await;
@@ -327,7 +327,7 @@ impl Broker {
         self.tasks
             .spawn(check_transactions(self.state.clone(), self.background.clone()));
         for (at, address) in self.name_servers.iter().enumerate() {
-            self.tasks.spawn(register::keep_registered(
+            self.tasks.spawn(registration::keep_registered(
                 self.state.clone(),
                 self.client.clone(),
                 at,
@@ -380,7 +380,7 @@ fn hook_up(
             if arrival.topic == TIMER_TOPIC {
                 state.timers.arrived();
             }
-            state.hold.arrived(arrival);
+            state.long_polling.arrived(arrival);
         }
     }));
     // A worker of the runtime that waits for the disk polls no socket, and another one that sleeps does not know: a task
@@ -395,7 +395,7 @@ fn hook_up(
     let (main, fast) = ports::listen(&state.options, &main_table, &fast_table, &events)?;
     let (host, text) = ports::advertised(&state.options, main.local_addr().port())?;
     state.set_address(host, text);
-    let lost = Arc::new(Lost(state.clone()));
+    let lost = Arc::new(LostConnection(state.clone()));
     let client = Client::with_events(tasks.handle(), ClientOptions::default(), main_table, lost)?;
     Ok((main, fast, client))
 }
@@ -444,7 +444,7 @@ async fn sweep_waiting(state: Arc<State>, shutdown: Shutdown) {
         }
         let end_of = |topic: &str, queue: i32| state.store.max_offset(topic, queue);
         let check: Option<&EndOf<'_>> = sweeps.is_multiple_of(CHECK_SWEEPS).then_some(&end_of);
-        state.hold.sweep(clock::now_ms(), check);
+        state.long_polling.sweep(clock::now_ms(), check);
         state.stats.sample(clock::now_ms());
     }
 }

@@ -8,11 +8,11 @@
 //! delivered once more, as Apache's are. After a kill at most one is: see [`Delivered`]. One thread serves all levels.
 
 use crate::delivered::Delivered;
-use crate::draft::Draft;
 use crate::error::BrokerError;
+use crate::pending_message::PendingMessage;
 use crate::processor::properties;
 use crate::state::file::{self, ConfigFile};
-use crate::state::others::Others;
+use crate::state::unknown_fields::UnknownFields;
 use crate::state::version::DataVersion;
 use crate::timer::may_pass;
 use pyrmq_remoting::clock;
@@ -50,7 +50,7 @@ struct Progress {
     /// When the head of a level is due; nothing has to be read before.
     due_ms: BTreeMap<i32, i64>,
     version: DataVersion,
-    others: Others,
+    unknown_fields: UnknownFields,
     changed: bool,
 }
 
@@ -70,7 +70,7 @@ impl Delays {
         file: ConfigFile,
         (delivered, newest): (Delivered, BTreeMap<i32, i64>),
     ) -> Result<Self, BrokerError> {
-        let (mut offsets, version, others) = file.read(file::delays_from_json)?.unwrap_or_default();
+        let (mut offsets, version, unknown_fields) = file.read(file::delays_from_json)?.unwrap_or_default();
         let mut changed = false;
         for (level, offset) in newest {
             let saved = offsets.entry(level).or_default();
@@ -83,7 +83,7 @@ impl Delays {
             progress: Mutex::new(Progress {
                 offsets,
                 version,
-                others,
+                unknown_fields,
                 changed,
                 ..Progress::default()
             }),
@@ -117,7 +117,12 @@ impl Delays {
     /// The file's text, as 45 answers it too.
     pub fn to_json(&self, pretty: bool) -> String {
         let progress = self.progress();
-        file::delays_to_json(&progress.offsets, &progress.version, &progress.others, pretty)
+        file::delays_to_json(
+            &progress.offsets,
+            &progress.version,
+            &progress.unknown_fields,
+            pretty,
+        )
     }
 
     /// Writes the file if there was progress, after what was delivered is durable: a power loss must not take a message
@@ -242,8 +247,8 @@ impl Delays {
             if due_ms > now_ms && due_ms <= now_ms + delay_ms {
                 return (delivered, Some(Stopped::NotDue(due_ms)));
             }
-            if let Some(draft) = restore(&record) {
-                match draft.put_accepted(store, self) {
+            if let Some(pending) = restore(&record) {
+                match pending.put_accepted(store, self) {
                     Err(error) if may_pass(&error) => return (delivered, Some(Stopped::Failed(error))),
                     Err(error) => tracing::error!(
                         level,
@@ -272,12 +277,12 @@ impl Delays {
 }
 
 /// The message as it was before its delay (Apache `messageTimeUp`). REAL_TOPIC and REAL_QID stay as properties.
-fn restore<'a>(record: &Record<'a>) -> Option<Draft<'a>> {
+fn restore<'a>(record: &Record<'a>) -> Option<PendingMessage<'a>> {
     let text = record.properties.as_str().ok()?;
     let topic = properties::find(text, "REAL_TOPIC")?;
     let queue_id = properties::find(text, "REAL_QID")?.parse().ok()?;
-    let known = properties::look(text);
-    Some(Draft {
+    let parsed = properties::parse(text);
+    Some(PendingMessage {
         topic,
         queue_id,
         delay_level: 0,
@@ -291,8 +296,8 @@ fn restore<'a>(record: &Record<'a>) -> Option<Draft<'a>> {
         properties: properties::copy(text, 0, |name| {
             matches!(name, "DELAY" | "TIMER_DELIVER_MS" | "TIMER_DELAY_SEC")
         }),
-        unique_key: known.unique_key,
-        keys: known.keys,
-        tags: known.tags,
+        unique_key: parsed.unique_key,
+        keys: parsed.keys,
+        tags: parsed.tags,
     })
 }

@@ -5,7 +5,7 @@ use super::Answer;
 use crate::error::Refusal;
 use crate::json::{self, Json, Read};
 use crate::state::State;
-use crate::state::clients::{Client, ConsumerBeat, Manner, PRODUCER_GROUPS};
+use crate::state::clients::{Client, ConsumeMode, ConsumerBeat, PRODUCER_GROUPS};
 use crate::state::locks::Queue;
 use crate::state::subscription::{Subscription, Tags};
 use pyrmq_remoting::codes::response;
@@ -92,7 +92,7 @@ fn consumer_beat(
     let change = state.clients.beat_consumer(
         ConsumerBeat {
             group: group.to_owned(),
-            manner: Manner {
+            consume_mode: ConsumeMode {
                 consume_type: consume_type(consumer).to_owned(),
                 message_model: consumer.text("messageModel").unwrap_or("CLUSTERING").to_owned(),
                 consume_from_where: consumer
@@ -245,9 +245,12 @@ pub(crate) fn consumer_connections(state: &State, request: &Command, _peer: &Pee
                 "connectionSet",
                 json::list(group.members.values().map(connection)),
             ),
-            ("consumeFromWhere", json::text(&group.manner.consume_from_where)),
-            ("consumeType", json::text(&group.manner.consume_type)),
-            ("messageModel", json::text(&group.manner.message_model)),
+            (
+                "consumeFromWhere",
+                json::text(&group.consume_mode.consume_from_where),
+            ),
+            ("consumeType", json::text(&group.consume_mode.consume_type)),
+            ("messageModel", json::text(&group.consume_mode.message_model)),
             (
                 "subscriptionTable",
                 json::table(subscriptions.map(|(topic, data)| (topic.clone(), subscription_json(data)))),

@@ -4,15 +4,14 @@
     reason = "the functions of the table share one signature"
 )]
 
-pub(crate) mod back;
 pub(crate) mod call;
 pub(crate) mod client;
+mod cold_read_pool;
 pub(crate) mod group;
 pub(crate) mod offset;
 pub(crate) mod properties;
 pub(crate) mod pull;
 pub(crate) mod query;
-mod readers;
 pub(crate) mod recall;
 mod refusals;
 pub(crate) mod reply;
@@ -20,6 +19,7 @@ pub(crate) mod retention;
 mod rows;
 pub(crate) mod runtime;
 pub(crate) mod send;
+pub(crate) mod send_back;
 pub(crate) mod topic;
 pub(crate) mod transaction;
 

@@ -108,7 +108,7 @@ fn in_topic(topic: &TopicConfig, queue_id: i32) -> Result<(), Refusal> {
 
 /// 43.
 pub(crate) fn all(state: &State, _request: &Command, _peer: &Peer) -> Answer {
-    let text = file::offsets_to_json(&state.offsets.rows(), &state.offsets_rest, false);
+    let text = file::offsets_to_json(&state.offsets.rows(), &state.unknown_offset_fields, false);
     Ok(Command::response(response::SUCCESS).with_body(text))
 }
 
@@ -161,7 +161,7 @@ pub(crate) fn reset(state: &State, request: &Command, peer: &Peer) -> Answer {
         state.offsets.reset(group, name, *queue_id, *target);
     }
     // Pulls that wait would sit on the old offset until their time is up.
-    state.hold.release_all(Some(name));
+    state.long_polling.release_all(Some(name));
     tracing::info!(group, topic = name, peer = %peer.remote(), queues = found.len(), "reset consumer offsets");
     let body = file::queue_offsets_to_json(name, &state.options.broker_name, &found);
     Ok(Command::response(response::SUCCESS).with_body(body))

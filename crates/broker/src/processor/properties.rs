@@ -22,7 +22,7 @@ const KEEP_BYTES: usize = 4096;
 /// What the broker wants to know of a message's properties.
 #[expect(clippy::struct_excessive_bools, reason = "one flag for each property")]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Known<'a> {
+pub(crate) struct ParsedProperties<'a> {
     /// `UNIQ_KEY`.
     pub(crate) unique_key: Option<&'a str>,
     /// `KEYS`, separated by spaces.
@@ -65,38 +65,38 @@ pub(crate) fn find<'a>(properties: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// One pass over the text.
-pub(crate) fn look(properties: &str) -> Known<'_> {
-    let mut known = Known::default();
-    let (mut names, mut size) = (Names::default(), 0);
+pub(crate) fn parse(properties: &str) -> ParsedProperties<'_> {
+    let mut parsed = ParsedProperties::default();
+    let (mut names, mut size) = (PropertyNames::default(), 0);
     for (name, value) in pairs(properties) {
         size += name.len() + value.len() + 2;
-        known.needs_rewrite |= names.is_known(name);
+        parsed.needs_rewrite |= names.is_known(name);
         match name {
-            "UNIQ_KEY" => known.unique_key = Some(value),
-            "KEYS" => known.keys = Some(value),
-            "TAGS" => known.tags = Some(value),
+            "UNIQ_KEY" => parsed.unique_key = Some(value),
+            "KEYS" => parsed.keys = Some(value),
+            "TAGS" => parsed.tags = Some(value),
             "DELAY" => {
                 let level = value.trim().parse();
-                known.is_bad_delay = level.is_err();
-                known.delay_level = level.unwrap_or(0);
+                parsed.is_bad_delay = level.is_err();
+                parsed.delay_level = level.unwrap_or(0);
             }
-            "WAIT" => known.no_wait = value.eq_ignore_ascii_case("false"),
-            "TRAN_MSG" => known.is_transaction = value.eq_ignore_ascii_case("true"),
-            "TIMER_DELAY_SEC" | "TIMER_DELAY_MS" | "TIMER_DELIVER_MS" => known.is_timer = true,
-            "INNER_NUM" => known.is_inner_batch = true,
-            "MSG_TYPE" => known.is_reply = value == "reply",
+            "WAIT" => parsed.no_wait = value.eq_ignore_ascii_case("false"),
+            "TRAN_MSG" => parsed.is_transaction = value.eq_ignore_ascii_case("true"),
+            "TIMER_DELAY_SEC" | "TIMER_DELAY_MS" | "TIMER_DELIVER_MS" => parsed.is_timer = true,
+            "INNER_NUM" => parsed.is_inner_batch = true,
+            "MSG_TYPE" => parsed.is_reply = value == "reply",
             _ => {}
         }
-        known.needs_rewrite |= is_brokers(name);
+        parsed.needs_rewrite |= is_brokers(name);
     }
     // The last separator may be missing.
-    known.needs_rewrite |= size != properties.len() && size != properties.len() + 1;
-    known
+    parsed.needs_rewrite |= size != properties.len() && size != properties.len() + 1;
+    parsed
 }
 
 /// Says which names were there before; most messages have few.
 #[derive(Default)]
-struct Names<'a> {
+struct PropertyNames<'a> {
     few: [&'a str; FEW],
     count: usize,
     many: HashSet<&'a str>,
@@ -104,16 +104,16 @@ struct Names<'a> {
 
 const FEW: usize = 12;
 
-impl<'a> Names<'a> {
+impl<'a> PropertyNames<'a> {
     fn is_known(&mut self, name: &'a str) -> bool {
         let few = self.few.get(..self.count.min(FEW)).unwrap_or_default();
         if few.contains(&name) {
             return true;
         }
-        let Some(place) = self.few.get_mut(self.count) else {
+        let Some(slot) = self.few.get_mut(self.count) else {
             return !self.many.insert(name);
         };
-        *place = name;
+        *slot = name;
         self.count += 1;
         false
     }
@@ -152,24 +152,29 @@ fn copy_once(properties: &str, extra: usize, drop: impl Fn(&str) -> bool) -> Str
 }
 
 thread_local! {
-    static ROOM: RefCell<String> = const { RefCell::new(String::new()) };
+    static SPARE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
 /// What was copied for storing is laid out: its memory serves the thread's next message.
-pub(crate) fn give_back(text: String) {
+pub(crate) fn recycle(text: String) {
     if text.capacity() <= KEEP_BYTES {
-        ROOM.set(text);
+        SPARE.set(text);
     }
 }
 
 /// Copies the text for storing: as it is where that will do.
-pub(crate) fn copy_for_store(properties: &str, known: &Known<'_>, extra: usize, drop_timers: bool) -> String {
-    if known.needs_rewrite || (drop_timers && known.is_timer) {
+pub(crate) fn copy_for_store(
+    properties: &str,
+    parsed: &ParsedProperties<'_>,
+    extra: usize,
+    drop_timers: bool,
+) -> String {
+    if parsed.needs_rewrite || (drop_timers && parsed.is_timer) {
         return copy_once(properties, extra, |name| {
             is_brokers(name) || (drop_timers && is_timer(name))
         });
     }
-    let mut out = ROOM.take();
+    let mut out = SPARE.take();
     out.clear();
     out.reserve(properties.len() + 1 + extra);
     out.push_str(properties);
@@ -206,13 +211,13 @@ mod tests {
     use super::*;
 
     fn stored(text: &str) -> String {
-        copy_for_store(text, &look(text), 0, false)
+        copy_for_store(text, &parse(text), 0, false)
     }
 
     #[test]
     fn whole_text_stays_as_it_is() {
         for text in ["", "a\u{1}b\u{2}", "KEYS\u{1}k\u{1}l\u{2}größe\u{1}1\u{2}"] {
-            assert!(!look(text).needs_rewrite, "{text}");
+            assert!(!parse(text).needs_rewrite, "{text}");
             assert_eq!(stored(text), text);
         }
         assert_eq!(stored("a\u{1}b"), "a\u{1}b\u{2}");
@@ -227,8 +232,8 @@ mod tests {
         assert_eq!(stored("\u{2}x\u{2}y\u{1}\u{2}\u{1}z\u{2}a\u{1}1"), "a\u{1}1\u{2}");
         let many: Vec<String> = (0..40).map(|number| format!("{number}\u{1}v\u{2}")).collect();
         let many = many.concat();
-        assert!(!look(&many).needs_rewrite);
-        assert!(look(&format!("{many}39\u{1}w\u{2}")).needs_rewrite);
-        assert!(look(&format!("{many}0\u{1}w\u{2}")).needs_rewrite);
+        assert!(!parse(&many).needs_rewrite);
+        assert!(parse(&format!("{many}39\u{1}w\u{2}")).needs_rewrite);
+        assert!(parse(&format!("{many}0\u{1}w\u{2}")).needs_rewrite);
     }
 }

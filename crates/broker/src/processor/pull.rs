@@ -4,13 +4,13 @@
 //! header in one pass -> group, topic, queue, filter (in this order) -> store -> found: the bytes as stored
 //!                                                                           -> at the end of the queue: held, once
 //! ```
-//! Answered on the connection's task as long as memory has the data; what needs the disk by threads of their own (`readers`).
+//! Answered on the connection's task as long as memory has the data; what needs the disk by threads of their own (`cold_reads`).
 //! `nextBeginOffset` is set in every answer of the store: a client that is told to pull again would loop without it.
 
-use super::readers::Readers;
+use super::cold_read_pool::ColdReadPool;
 use crate::admission;
 use crate::error::Refusal;
-use crate::hold::Held;
+use crate::long_polling::Held;
 use crate::state::State;
 use crate::state::groups::GroupConfig;
 use crate::state::subscription::{Subscription, Tags};
@@ -61,7 +61,7 @@ const OLD: i64 = 4096;
 #[derive(Debug)]
 pub(crate) struct Pull {
     state: Arc<State>,
-    readers: Arc<Readers>,
+    cold_reads: Arc<ColdReadPool>,
 }
 
 /// What is done about a read from the disk.
@@ -69,13 +69,13 @@ pub(crate) struct Pull {
 enum Disk {
     /// This thread waits for it. How long that takes decides about the next pulls where the system cannot say what is in
     /// memory.
-    Here,
+    OnTask,
     /// It is left to others.
-    Elsewhere,
+    OnPool,
 }
 
 /// A pull that passed every check, and what the store has for it.
-type Looked<'a> = (PullMessageRequestHeader<'a>, Admitted, Got);
+type Inspected<'a> = (PullMessageRequestHeader<'a>, Admitted, Got);
 
 /// A pull that passed every check.
 struct Admitted {
@@ -89,38 +89,38 @@ struct Admitted {
 impl Processor for Pull {
     fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
         let disk = if self.state.store.knows_cached() {
-            Disk::Elsewhere
-        } else if self.readers.are_needed(clock::now_ms()) && self.is_old(&request) {
-            return self.read_elsewhere(request, reply);
+            Disk::OnPool
+        } else if self.cold_reads.are_needed(clock::now_ms()) && self.is_old(&request) {
+            return self.read_on_pool(request, reply);
         } else {
-            Disk::Here
+            Disk::OnTask
         };
         if let Some((request, reply)) = self.answer(request, reply, true, disk) {
-            self.read_elsewhere(request, reply);
+            self.read_on_pool(request, reply);
         }
     }
 }
 
 impl Pull {
     pub(crate) fn new(state: Arc<State>) -> Self {
-        let readers = Arc::default();
-        Self { state, readers }
+        let cold_reads = Arc::default();
+        Self { state, cold_reads }
     }
 
     /// Has one of the readers answer.
-    fn read_elsewhere(&self, request: Command, reply: Reply) {
+    fn read_on_pool(&self, request: Command, reply: Reply) {
         let answerer = || {
-            let (state, readers) = (Arc::downgrade(&self.state), self.readers.clone());
+            let (state, cold_reads) = (Arc::downgrade(&self.state), self.cold_reads.clone());
             move |(request, reply)| {
                 // A broker that is gone answers nobody.
                 if let Some(state) = state.upgrade() {
-                    let readers = readers.clone();
-                    Self { state, readers }.answer(request, reply, true, Disk::Here);
+                    let cold_reads = cold_reads.clone();
+                    Self { state, cold_reads }.answer(request, reply, true, Disk::OnTask);
                 }
             }
         };
-        if let Some((request, reply)) = self.readers.submit((request, reply), answerer) {
-            self.answer(request, reply, true, Disk::Here);
+        if let Some((request, reply)) = self.cold_reads.submit((request, reply), answerer) {
+            self.answer(request, reply, true, Disk::OnTask);
         }
     }
 
@@ -131,12 +131,12 @@ impl Pull {
 
     /// The second pass of a pull that waited: it always answers.
     pub(crate) fn resume(&self, held: Held) {
-        self.answer(held.request, held.reply, false, Disk::Here);
+        self.answer(held.request, held.reply, false, Disk::OnTask);
     }
 
     /// Answers or holds a pull. Given back when it needs the disk and that is for others.
     fn answer(&self, request: Command, reply: Reply, may_hold: bool, disk: Disk) -> Option<(Command, Reply)> {
-        let (ask, admitted, got) = match self.look(&request, reply.peer(), disk) {
+        let (ask, admitted, got) = match self.inspect(&request, reply.peer(), disk) {
             Ok(Some(found)) => found,
             Ok(None) => return Some((request, reply)),
             Err(refusal) => {
@@ -169,8 +169,8 @@ impl Pull {
             deadline_ms: clock::now_ms().saturating_add(wait_ms),
         };
         let topic = &admitted.topic.name;
-        if let Err(held) = self.state.hold.insert(topic, queue_id, held) {
-            if self.state.hold.is_closed() {
+        if let Err(held) = self.state.long_polling.insert(topic, queue_id, held) {
+            if self.state.long_polling.is_closed() {
                 self.resume(*held);
                 return None;
             }
@@ -182,13 +182,18 @@ impl Pull {
         }
         let end = self.state.store.max_offset(topic, queue_id);
         if end > from_offset {
-            self.state.hold.caught_up(topic, queue_id, end);
+            self.state.long_polling.caught_up(topic, queue_id, end);
         }
         None
     }
 
     /// What a pull is answered with; `None` when it needs the disk and that is for others.
-    fn look<'a>(&self, request: &'a Command, peer: &Peer, disk: Disk) -> Result<Option<Looked<'a>>, Refusal> {
+    fn inspect<'a>(
+        &self,
+        request: &'a Command,
+        peer: &Peer,
+        disk: Disk,
+    ) -> Result<Option<Inspected<'a>>, Refusal> {
         let ask = PullMessageRequestHeader::decode(&request.fields)?;
         let mut admitted = self.admit(&ask, request.code)?;
         if self.state.live.reject_pull_consumer_enable() {
@@ -229,11 +234,11 @@ impl Pull {
             },
         };
         let got = match disk {
-            Disk::Elsewhere => state.store.get_cached(&get),
-            Disk::Here => {
+            Disk::OnPool => state.store.get_cached(&get),
+            Disk::OnTask => {
                 let begin = Instant::now();
                 let got = state.store.get(&get).map(Some);
-                self.readers.note(begin.elapsed(), clock::now_ms());
+                self.cold_reads.note(begin.elapsed(), clock::now_ms());
                 got
             }
         };
@@ -296,7 +301,8 @@ impl Pull {
     /// pull.
     fn admit_puller(&self, group: &str, peer: &Peer) -> Result<(), Refusal> {
         let is_pushed_to = self.state.clients.consumers(group, |consumers| {
-            consumers.manner.consume_type != "CONSUME_ACTIVELY" || consumers.members.contains_key(&peer.id())
+            consumers.consume_mode.consume_type != "CONSUME_ACTIVELY"
+                || consumers.members.contains_key(&peer.id())
         });
         if is_pushed_to == Some(true)
             || TOOL_GROUPS.contains(&group)
@@ -330,7 +336,7 @@ impl Pull {
         }
         let known = self.state.clients.consumers(ask.consumer_group, |consumers| {
             (
-                consumers.manner.is_broadcasting(),
+                consumers.consume_mode.is_broadcasting(),
                 consumers.subscriptions.get(ask.topic).cloned(),
             )
         });

@@ -6,8 +6,8 @@ use super::Answer;
 use super::properties;
 use super::send::bytes_of;
 use crate::admission;
-use crate::draft::Draft;
 use crate::error::Refusal;
+use crate::pending_message::PendingMessage;
 use crate::state::{State, born_host};
 use crate::timer::Handle;
 use pyrmq_remoting::codes::response;
@@ -63,7 +63,7 @@ fn recall(state: &State, request: &Command, peer: &Peer) -> Result<(Command, Opt
     if let Some(group) = header.producer_group.filter(|group| !group.is_empty()) {
         properties::append(&mut text, "PGROUP", group);
     }
-    let mut draft = Draft {
+    let mut pending = PendingMessage {
         topic: &handle.topic,
         queue_id: 0,
         delay_level: 0,
@@ -86,10 +86,10 @@ fn recall(state: &State, request: &Command, peer: &Peer) -> Result<(Command, Opt
     };
     state
         .timers
-        .hold(&mut draft)
+        .schedule(&mut pending)
         .map_err(|refusal| failed(&refusal.remark))?
         .ok_or_else(|| failed("its time is over"))?;
-    let stored = draft
+    let stored = pending
         .put(&state.store, &state.delays)
         .map_err(|error| failed(&error.to_string()))?;
     state.stats.count_put(1, bytes_of(&stored));

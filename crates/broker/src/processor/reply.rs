@@ -4,8 +4,8 @@
 //! the replier waits for the requester's. The reply is stored too while `storeReplyMessageEnable` is on.
 
 use super::{properties, send};
-use crate::draft::Draft;
 use crate::error::Refusal;
+use crate::pending_message::PendingMessage;
 use crate::state::{State, born_host};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::{ReplyMessageRequestHeader, SendMessageRequestHeader};
@@ -34,8 +34,8 @@ impl SendReply {
         let header = SendMessageRequestHeader::decode(request.code, &request.fields)?;
         let body = request.body.as_deref().unwrap_or_default();
         let topic = state.admit(&header, body.len(), peer)?;
-        let known = properties::look(header.properties.unwrap_or_default());
-        send::refuse_unbuilt(&header, &known)?;
+        let parsed = properties::parse(header.properties.unwrap_or_default());
+        send::refuse_unsupported(&header, &parsed)?;
         if sys_flag::is_hidden(header.sys_flag) {
             let text = "a reply cannot be part of a transaction";
             return Err(Refusal::new(response::MESSAGE_ILLEGAL, text));
@@ -126,11 +126,12 @@ fn store(
     body: &[u8],
     peer: &Peer,
 ) -> Result<(), Refusal> {
-    let known = properties::look(header.properties.unwrap_or_default());
+    let parsed = properties::parse(header.properties.unwrap_or_default());
     let own = &state.said().properties;
-    let mut text = properties::copy_for_store(header.properties.unwrap_or_default(), &known, own.len(), true);
+    let mut text =
+        properties::copy_for_store(header.properties.unwrap_or_default(), &parsed, own.len(), true);
     text.push_str(own);
-    let draft = Draft {
+    let pending = PendingMessage {
         topic,
         queue_id,
         delay_level: 0,
@@ -142,11 +143,11 @@ fn store(
         reconsume_times: header.reconsume_times.unwrap_or(0),
         body,
         properties: text,
-        unique_key: known.unique_key,
-        keys: known.keys,
-        tags: known.tags,
+        unique_key: parsed.unique_key,
+        keys: parsed.keys,
+        tags: parsed.tags,
     };
-    let stored = draft
+    let stored = pending
         .put(&state.store, &state.delays)
         .map_err(|error| Refusal::of_put(&error))?;
     state.stats.count_put(1, send::bytes_of(&stored));

@@ -1,12 +1,12 @@
 //! The table of request codes: one list from which the processor tables, the refusals and docs/compat.md are made.
 
-use super::back::send_back;
 use super::call::Call;
 use super::pull::Pull;
 use super::recall::{self, Recall};
 use super::refusals::REFUSALS;
 use super::reply::SendReply;
 use super::send::Send;
+use super::send_back::send_back;
 use super::{
     Deferred, Function, Handler, Search, client, group, offset, query, retention, runtime, topic, transaction,
 };
@@ -245,8 +245,8 @@ pub(crate) fn table(
     python_codes: &[i32],
 ) -> Table {
     let mut table = Table::new();
-    let bursts = Arc::clone(state);
-    table.on_batch_end(Arc::new(move || bursts.store.commit_batch()));
+    let batches = Arc::clone(state);
+    table.on_batch_end(Arc::new(move || batches.store.commit_batch()));
     for (code, function, _) in PLAIN {
         table.native(&[*code], &Handler::row(state, *function));
     }

@@ -7,11 +7,11 @@
 //! With SYNC_FLUSH, or where the sender asks for it, the fsync at a burst's end, on the connection's task while the disk is
 //! quick, serves all of them and whoever else waits, and their answers leave in one write. No thread waits.
 
-use super::properties::{self, Known};
+use super::properties::{self, ParsedProperties};
 use super::transaction;
 use crate::admission;
-use crate::draft::Draft;
 use crate::error::Refusal;
+use crate::pending_message::PendingMessage;
 use crate::state::topics::TopicConfig;
 use crate::state::{State, born_host};
 use crate::timer::Handle;
@@ -77,9 +77,9 @@ fn refuse(state: &State, refusal: Refusal, reply: Reply) {
 /// A send on its way: its sender is answered once the store has it, or once the disk has it. One piece of memory for both, and
 /// for a later send.
 #[derive(Debug, Default)]
-struct Sent {
+struct PendingReply {
     /// Until the answer.
-    open: Option<Open>,
+    open_reply: Option<OpenReply>,
     /// Its `UNIQ_KEY`; empty where it has none.
     key: String,
     /// Where it went, once that is known.
@@ -87,24 +87,24 @@ struct Sent {
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenReply {
     state: Arc<State>,
     reply: Reply,
     answer: Answer,
 }
 
 /// Sends whose memory a thread keeps, as many as a connection has on their way at once, and how long their keys may be.
-const SPARES: usize = 64;
+const MAX_SPARES: usize = 64;
 const SPARE_KEY: usize = 256;
 
 thread_local! {
     #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
-    static SPARE: RefCell<Vec<Box<Sent>>> = const { RefCell::new(Vec::new()) };
+    static SPARE: RefCell<Vec<Box<PendingReply>>> = const { RefCell::new(Vec::new()) };
 }
 
-impl OnStored for Sent {
+impl OnStored for PendingReply {
     fn stored(mut self: Box<Self>, stored: Result<Stored, StoreError>) -> Option<(i64, OnDurable)> {
-        let Open { state, answer, .. } = self.open.as_ref()?;
+        let OpenReply { state, answer, .. } = self.open_reply.as_ref()?;
         match stored {
             Ok(stored) => {
                 state.stats.count_put(u64::from(stored.count), bytes_of(&stored));
@@ -120,7 +120,7 @@ impl OnStored for Sent {
                 self.send(response::SUCCESS, None, reached);
             }
             Err(error) => {
-                if let Some(Open { state, reply, .. }) = self.open.take() {
+                if let Some(OpenReply { state, reply, .. }) = self.open_reply.take() {
                     refuse(&state, Refusal::of_put(&error), reply);
                 }
             }
@@ -129,23 +129,26 @@ impl OnStored for Sent {
     }
 }
 
-impl store::DurableCallback<StoreError> for Sent {
+impl store::DurableCallback<StoreError> for PendingReply {
     fn complete(self: Box<Self>, flushed: Result<(), StoreError>) {
         let reached = flushed
             .as_ref()
             .map_or(Durability::Memory, |()| Durability::Local);
         // The message is stored and will be delivered: a timeout is a success with a warning. After a failed fsync too it is
         // in the log, but the next start decides whether it stays.
-        let half = self.open.as_ref().is_some_and(|open| open.answer.half);
+        let half = self
+            .open_reply
+            .as_ref()
+            .is_some_and(|open_reply| open_reply.answer.half);
         let late = flushed.err().map(|error| Refusal::of_flush(&error, half));
         let code = late.as_ref().map_or(response::SUCCESS, |late| late.code);
         self.send(code, late.as_ref().map(|late| late.remark.as_str()), reached);
     }
 }
 
-impl Sent {
+impl PendingReply {
     fn send(mut self: Box<Self>, code: i32, remark: Option<&str>, reached: Durability) {
-        if let Some(Open { state, reply, answer }) = self.open.take() {
+        if let Some(OpenReply { state, reply, answer }) = self.open_reply.take() {
             reply.send_written(code, remark, |head| {
                 answer.write(&state, &self, reached, head);
             });
@@ -153,7 +156,7 @@ impl Sent {
         // A batch's places and a long key are not kept.
         if self.stored.batch_offsets.is_empty() && self.key.capacity() <= SPARE_KEY {
             SPARE.with_borrow_mut(|spare| {
-                if spare.len() < SPARES {
+                if spare.len() < MAX_SPARES {
                     spare.push(self);
                 }
             });
@@ -163,17 +166,25 @@ impl Sent {
 
 impl Answer {
     /// The fields of the answer.
-    fn write(&self, state: &State, sent: &Sent, reached: Durability, head: &mut HeadWriter<'_>) {
-        head.plain("msgId", |out| write_ids(out, state.store_host(), &sent.stored));
+    fn write(
+        &self,
+        state: &State,
+        pending_reply: &PendingReply,
+        reached: Durability,
+        head: &mut HeadWriter<'_>,
+    ) {
+        head.plain("msgId", |out| {
+            write_ids(out, state.store_host(), &pending_reply.stored);
+        });
         head.number("queueId", i64::from(self.queue_id));
-        head.number("queueOffset", sent.stored.queue_offset);
-        if !sent.key.is_empty() {
-            head.text("transactionId", &sent.key);
+        head.number("queueOffset", pending_reply.stored.queue_offset);
+        if !pending_reply.key.is_empty() {
+            head.text("transactionId", &pending_reply.key);
         }
         head.shared(&state.said().answer);
         if let Some((topic, due_ms)) = &self.recall {
             let broker = &state.options.broker_name;
-            let handle = Handle::write(&topic.name, broker, *due_ms, &sent.key);
+            let handle = Handle::write(&topic.name, broker, *due_ms, &pending_reply.key);
             head.text("recallHandle", &handle);
         }
         if self.is_asked {
@@ -211,26 +222,26 @@ impl Send {
         reply: &mut Option<Reply>,
     ) -> Result<(), Refusal> {
         let state = &self.state;
-        let known = properties::look(header.properties.unwrap_or_default());
-        let half = is_half(state, header, &known)?;
-        refuse_unbuilt(header, &known)?;
-        let mut delay_level = if half { 0 } else { known.delay_level };
-        let gives_up = is_retry(&topic.name) && self.gives_up(request, header, &topic.name)?;
-        if gives_up {
+        let parsed = properties::parse(header.properties.unwrap_or_default());
+        let half = is_half(state, header, &parsed)?;
+        refuse_unsupported(header, &parsed)?;
+        let mut delay_level = if half { 0 } else { parsed.delay_level };
+        let exceeds_retries = is_retry(&topic.name) && self.exceeds_retries(request, header, &topic.name)?;
+        if exceeds_retries {
             topic = state.dead_letter_topic(admission::group_of_retry(header.topic))?;
             (queue_id, delay_level) = (0, 0);
         }
-        let made_key = known.unique_key.is_none().then(|| state.unique_key());
-        let unique_key = known.unique_key.or(made_key.as_deref());
+        let made_key = parsed.unique_key.is_none().then(|| state.unique_key());
+        let unique_key = parsed.unique_key.or(made_key.as_deref());
         let own = &state.said().properties;
         let extra = own.len() + 96 + topic.name.len();
         let mut text = properties::copy_for_store(
             header.properties.unwrap_or_default(),
-            &known,
+            &parsed,
             extra,
             delay_level > 0,
         );
-        if gives_up {
+        if exceeds_retries {
             text = properties::copy(&text, extra, |name| name == "DELAY");
             properties::append(&mut text, "DELAY", NO_DELAY);
         }
@@ -245,7 +256,7 @@ impl Send {
             sys_flag = sys_flag::with_transaction(sys_flag, 0);
             (stored_topic, stored_queue) = (HALF_TOPIC, 0);
         }
-        let mut draft = Draft {
+        let mut pending = PendingMessage {
             topic: stored_topic,
             queue_id: stored_queue,
             delay_level,
@@ -258,42 +269,47 @@ impl Send {
             body: request.body.as_deref().unwrap_or_default(),
             properties: text,
             unique_key,
-            keys: known.keys,
-            tags: known.tags,
+            keys: parsed.keys,
+            tags: parsed.tags,
         };
-        let due_ms = if known.is_timer && delay_level <= 0 && !half {
-            state.timers.hold(&mut draft)?
+        let due_ms = if parsed.is_timer && delay_level <= 0 && !half {
+            state.timers.schedule(&mut pending)?
         } else {
             None
         };
         let answer = Answer {
             queue_id,
             is_asked: asked.is_some(),
-            waits: self.waits(asked, &known),
+            waits: self.waits(asked, &parsed),
             half,
             recall: due_ms
                 .filter(|_| !is_retry(&topic.name))
                 .map(|due_ms| (Arc::clone(&topic), due_ms)),
         };
-        let sent = self.sent(reply, answer, unique_key);
-        draft.stage(&state.store, &state.delays, sent);
+        let pending_reply = self.pending_reply(reply, answer, unique_key);
+        pending.stage(&state.store, &state.delays, pending_reply);
         Ok(())
     }
 
-    fn sent(&self, reply: &mut Option<Reply>, answer: Answer, key: Option<&str>) -> Box<Sent> {
-        let mut sent = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
-        sent.key.clear();
-        sent.key.push_str(key.unwrap_or_default());
-        sent.open = reply.take().map(|reply| Open {
+    fn pending_reply(
+        &self,
+        reply: &mut Option<Reply>,
+        answer: Answer,
+        key: Option<&str>,
+    ) -> Box<PendingReply> {
+        let mut pending_reply = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
+        pending_reply.key.clear();
+        pending_reply.key.push_str(key.unwrap_or_default());
+        pending_reply.open_reply = reply.take().map(|reply| OpenReply {
             state: Arc::clone(&self.state),
             reply,
             answer,
         });
-        sent
+        pending_reply
     }
 
-    fn waits(&self, asked: Option<Durability>, known: &Known<'_>) -> bool {
-        asked.map_or(!known.no_wait && self.state.waits_for_disk(), |level| {
+    fn waits(&self, asked: Option<Durability>, parsed: &ParsedProperties<'_>) -> bool {
+        asked.map_or(!parsed.no_wait && self.state.waits_for_disk(), |level| {
             level == Durability::Local
         })
     }
@@ -308,14 +324,14 @@ impl Send {
         reply: &mut Option<Reply>,
     ) -> Result<(), Refusal> {
         let state = &self.state;
-        let known = properties::look(header.properties.unwrap_or_default());
-        refuse_unbuilt(header, &known)?;
-        refuse_in_batch(header, &known)?;
+        let parsed = properties::parse(header.properties.unwrap_or_default());
+        refuse_unsupported(header, &parsed)?;
+        refuse_in_batch(header, &parsed)?;
         let items = items_of(body)?;
         let answer = Answer {
             queue_id,
             is_asked: asked.is_some(),
-            waits: self.waits(asked, &known),
+            waits: self.waits(asked, &parsed),
             half: false,
             recall: None,
         };
@@ -331,12 +347,12 @@ impl Send {
         };
         state
             .store
-            .stage_batch(&batch, self.sent(reply, answer, known.unique_key));
+            .stage_batch(&batch, self.pending_reply(reply, answer, parsed.unique_key));
         Ok(())
     }
 
     /// A retry that a client sends itself has had its tries, or its group consumes in order: then it is dead.
-    fn gives_up(
+    fn exceeds_retries(
         &self,
         request: &Command,
         header: &SendMessageRequestHeader<'_>,
@@ -362,15 +378,15 @@ fn items_of(body: &[u8]) -> Result<Vec<BatchItem<'_>>, Refusal> {
         let item = item.map_err(|error| illegal(format!("message {} of the batch: {error}", items.len())))?;
         let properties = std::str::from_utf8(item.properties)
             .map_err(|_| illegal("properties in the batch are not UTF-8".to_owned()))?;
-        let known = properties::look(properties);
+        let parsed = properties::parse(properties);
         items.push(BatchItem {
             flag: item.flag,
             body: item.body,
             properties,
-            tags_code: java_hash::tags_code(known.tags),
-            unique_key: known.unique_key,
-            keys: known.keys,
-            tag: known.tags,
+            tags_code: java_hash::tags_code(parsed.tags),
+            unique_key: parsed.unique_key,
+            keys: parsed.keys,
+            tag: parsed.tags,
         });
     }
     Ok(items)
@@ -389,11 +405,15 @@ fn asked_level(request: &Command) -> Result<Option<Durability>, Refusal> {
 }
 
 /// Whether this is the first phase of a transaction.
-fn is_half(state: &State, header: &SendMessageRequestHeader<'_>, known: &Known<'_>) -> Result<bool, Refusal> {
+fn is_half(
+    state: &State,
+    header: &SendMessageRequestHeader<'_>,
+    parsed: &ParsedProperties<'_>,
+) -> Result<bool, Refusal> {
     let prepared = sys_flag::transaction(header.sys_flag) == sys_flag::TRANSACTION_PREPARED;
     // Clients before 4.6.1 leave TRAN_MSG on a message that they give back themselves.
-    let given_back = header.reconsume_times.unwrap_or(0) > 0 && known.delay_level > 0;
-    let half = (known.is_transaction || prepared) && !given_back;
+    let given_back = header.reconsume_times.unwrap_or(0) > 0 && parsed.delay_level > 0;
+    let half = (parsed.is_transaction || prepared) && !given_back;
     if half && state.live.reject_transaction_message() {
         return Err(Refusal::new(
             response::NO_PERMISSION,
@@ -405,15 +425,15 @@ fn is_half(state: &State, header: &SendMessageRequestHeader<'_>, known: &Known<'
 
 /// Refuses what has no home here yet, so that nobody believes it was done, and what would be stored where no reader
 /// sees it.
-pub(crate) fn refuse_unbuilt(
+pub(crate) fn refuse_unsupported(
     header: &SendMessageRequestHeader<'_>,
-    known: &Known<'_>,
+    parsed: &ParsedProperties<'_>,
 ) -> Result<(), Refusal> {
-    let reason = if known.is_inner_batch || header.sys_flag & sys_flag::INNER_BATCH != 0 {
+    let reason = if parsed.is_inner_batch || header.sys_flag & sys_flag::INNER_BATCH != 0 {
         "inner batches need a topic of queue type BatchCQ"
     } else if sys_flag::transaction(header.sys_flag) == sys_flag::TRANSACTION_ROLLBACK {
         "the sysFlag says that the message is rolled back: nobody would ever read it"
-    } else if known.is_bad_delay {
+    } else if parsed.is_bad_delay {
         "the property DELAY is no number"
     } else {
         return Ok(());
@@ -422,12 +442,15 @@ pub(crate) fn refuse_unbuilt(
 }
 
 /// What a batch cannot carry (Apache `SendMessageProcessor.sendBatchMessage`, `MessageBatch`).
-fn refuse_in_batch(header: &SendMessageRequestHeader<'_>, known: &Known<'_>) -> Result<(), Refusal> {
+fn refuse_in_batch(
+    header: &SendMessageRequestHeader<'_>,
+    parsed: &ParsedProperties<'_>,
+) -> Result<(), Refusal> {
     let reason = if is_retry(header.topic) {
         "a batch cannot go to a retry topic"
-    } else if known.delay_level > 0 || known.is_timer {
+    } else if parsed.delay_level > 0 || parsed.is_timer {
         "a batch cannot be delayed"
-    } else if known.is_transaction || sys_flag::transaction(header.sys_flag) != 0 {
+    } else if parsed.is_transaction || sys_flag::transaction(header.sys_flag) != 0 {
         "a batch cannot be part of a transaction"
     } else {
         return Ok(());

@@ -6,8 +6,8 @@ use super::query::internal;
 use crate::admission;
 use crate::error::Refusal;
 use crate::json::{self, Json, Read};
-use crate::state::others::Others;
 use crate::state::topics::TopicConfig;
+use crate::state::unknown_fields::UnknownFields;
 use crate::state::{State, file};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{
@@ -37,7 +37,7 @@ pub(crate) fn create(state: &State, request: &Command, peer: &Peer) -> Answer {
             old.map(|old| old.attributes.clone()).unwrap_or_default(),
             header.attributes.unwrap_or_default(),
         )?,
-        others: Others::default(),
+        unknown_fields: UnknownFields::default(),
     };
     check(state, &topic)?;
     if state.topics.put(topic)? {
@@ -177,7 +177,7 @@ pub(crate) fn delete(state: &State, request: &Command, peer: &Peer) -> Answer {
     // Before the messages go: a crash must not leave offsets that pass what a topic of the same name will hold.
     state.persist_offsets().map_err(|error| internal(&error))?;
     state.store.delete_topic(name).map_err(|error| internal(&error))?;
-    state.hold.release_all(Some(name));
+    state.long_polling.release_all(Some(name));
     state.announcements.changed();
     Ok(Command::response(response::SUCCESS))
 }

@@ -30,7 +30,7 @@ pub struct Client {
 
 /// How a group consumes, in Apache's words.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Manner {
+pub struct ConsumeMode {
     /// `CONSUME_PASSIVELY` (push) or `CONSUME_ACTIVELY` (pull).
     pub consume_type: String,
     /// `CLUSTERING` or `BROADCASTING`.
@@ -39,7 +39,7 @@ pub struct Manner {
     pub consume_from_where: String,
 }
 
-impl Manner {
+impl ConsumeMode {
     /// Every member reads every queue.
     pub fn is_broadcasting(&self) -> bool {
         self.message_model == "BROADCASTING"
@@ -50,7 +50,7 @@ impl Manner {
 #[derive(Debug, Clone, Default)]
 pub struct Consumers {
     /// How they consume, as the last heartbeat said.
-    pub manner: Manner,
+    pub consume_mode: ConsumeMode,
     /// By connection.
     pub members: HashMap<u64, Client>,
     /// By topic.
@@ -64,7 +64,7 @@ pub struct ConsumerBeat {
     /// The group.
     pub group: String,
     /// How it consumes.
-    pub manner: Manner,
+    pub consume_mode: ConsumeMode,
     /// What it asks for; `None` when the short form left it out.
     pub subscriptions: Option<Vec<Subscription>>,
     /// Hash of the subscriptions; 0 from clients without it.
@@ -101,7 +101,7 @@ impl Clients {
         let mut tables = self.write();
         let group = tables.consumers.entry(beat.group).or_default();
         let known_fingerprint = std::mem::replace(&mut group.fingerprint, beat.fingerprint);
-        group.manner = beat.manner;
+        group.consume_mode = beat.consume_mode;
         let mut changed = group.members.insert(client.peer.id(), client.clone()).is_none();
         let mut change = Change::default();
         match beat.subscriptions {
@@ -258,7 +258,7 @@ impl Consumers {
     }
 
     fn to_notify(&self) -> Vec<Peer> {
-        if self.manner.is_broadcasting() {
+        if self.consume_mode.is_broadcasting() {
             return Vec::new();
         }
         self.members.values().map(|client| client.peer.clone()).collect()

@@ -9,9 +9,9 @@
 //! Written as fastjson writes: members sorted, tabs, whole numbers as keys without quotes. Read leniently: files of 4.9
 //! lack many members, which then have Apache's defaults; members that are not known are kept.
 
-use super::groups::{self, GroupConfig, Rest};
-use super::others::Others;
+use super::groups::{self, GroupConfig, UnknownGroupFields};
 use super::topics::{self, TopicConfig};
+use super::unknown_fields::UnknownFields;
 use super::version::DataVersion;
 use crate::error::{BrokerError, Refusal};
 use crate::json::{self, Json, Read};
@@ -81,7 +81,7 @@ pub(crate) fn topic_to_json(topic: &TopicConfig) -> Json {
 
 fn topic_with_perm(topic: &TopicConfig, perm: i32) -> Json {
     let number = |value: i32| json::number(i64::from(value));
-    topic.others.join(json::object([
+    topic.unknown_fields.join(json::object([
         ("attributes", string_table(&topic.attributes)),
         ("order", json::flag(topic.order)),
         ("perm", number(perm)),
@@ -107,10 +107,10 @@ pub(crate) fn topic_from_json(tree: &Json) -> Result<TopicConfig, WireError> {
         topic_sys_flag: int(tree, "topicSysFlag", 0)?,
         order: tree.flag("order").unwrap_or(false),
         attributes: strings_of(tree.get("attributes")),
-        others: Others::default(),
+        unknown_fields: UnknownFields::default(),
     };
     let known = topic_to_json(&topic);
-    topic.others = Others::of(tree, |name| known.get(name).is_some());
+    topic.unknown_fields = UnknownFields::of(tree, |name| known.get(name).is_some());
     Ok(topic)
 }
 
@@ -137,19 +137,25 @@ fn int(tree: &Json, key: &'static str, default: i32) -> Result<i32, WireError> {
 }
 
 /// topics.json.
-pub(crate) fn topics_to_json(table: &topics::Table, version: &DataVersion, others: &Others) -> String {
+pub(crate) fn topics_to_json(
+    table: &topics::Table,
+    version: &DataVersion,
+    unknown_fields: &UnknownFields,
+) -> String {
     let sorted: BTreeMap<_, _> = table.iter().collect();
     let topics = sorted
         .into_iter()
         .map(|(name, topic)| (name.clone(), topic_to_json(topic)));
-    json::pretty(&others.join(json::object([
+    json::pretty(&unknown_fields.join(json::object([
         ("dataVersion", version_to_json(version)),
         ("topicConfigTable", json::table(topics)),
     ])))
 }
 
 /// The inverse.
-pub(crate) fn topics_from_json(tree: &Json) -> Result<(topics::Table, DataVersion, Others), WireError> {
+pub(crate) fn topics_from_json(
+    tree: &Json,
+) -> Result<(topics::Table, DataVersion, UnknownFields), WireError> {
     let mut table = topics::Table::default();
     let topics = tree
         .get("topicConfigTable")
@@ -157,8 +163,8 @@ pub(crate) fn topics_from_json(tree: &Json) -> Result<(topics::Table, DataVersio
     for (name, topic) in topics.members() {
         table.insert(name.into_owned(), Arc::new(topic_from_json(topic)?));
     }
-    let others = Others::of(tree, |name| matches!(name, "dataVersion" | "topicConfigTable"));
-    Ok((table, version_of(tree), others))
+    let unknown_fields = UnknownFields::of(tree, |name| matches!(name, "dataVersion" | "topicConfigTable"));
+    Ok((table, version_of(tree), unknown_fields))
 }
 
 fn wrapper(topics: &[Arc<TopicConfig>], version: &DataVersion, perm_mask: i32) -> Json {
@@ -223,7 +229,7 @@ pub(crate) fn group_to_json(group: &GroupConfig) -> Json {
         "whichBrokerWhenConsumeSlowly",
         json::number(group.which_broker_when_consume_slowly),
     ));
-    group.others.join(json::object(fields))
+    group.unknown_fields.join(json::object(fields))
 }
 
 /// The inverse; members that are missing have Apache's defaults.
@@ -260,25 +266,25 @@ pub(crate) fn group_from_json(tree: &Json) -> Result<GroupConfig, WireError> {
             .unwrap_or(defaults.group_retry_policy),
         subscription_data_set: tree.get("subscriptionDataSet").cloned(),
         attributes: strings_of(tree.get("attributes")),
-        others: Others::default(),
+        unknown_fields: UnknownFields::default(),
         name: defaults.name,
     };
     let known = group_to_json(&group);
-    group.others = Others::of(tree, |name| known.get(name).is_some());
+    group.unknown_fields = UnknownFields::of(tree, |name| known.get(name).is_some());
     Ok(group)
 }
 
 /// subscriptionGroup.json, and the body of 201.
-pub(crate) fn groups_to_json(table: &groups::Table, rest: &Rest, pretty: bool) -> String {
+pub(crate) fn groups_to_json(table: &groups::Table, unknown: &UnknownGroupFields, pretty: bool) -> String {
     let sorted: BTreeMap<_, _> = table.iter().collect();
     let groups = sorted
         .into_iter()
         .map(|(name, group)| (name.clone(), group_to_json(group)));
-    let tree = rest.others.join(json::object([
-        ("dataVersion", version_to_json(&rest.version)),
+    let tree = unknown.unknown_fields.join(json::object([
+        ("dataVersion", version_to_json(&unknown.version)),
         (
             "forbiddenTable",
-            rest.forbidden.clone().unwrap_or_else(|| json::object([])),
+            unknown.forbidden.clone().unwrap_or_else(|| json::object([])),
         ),
         ("subscriptionGroupTable", json::table(groups)),
     ]));
@@ -290,7 +296,7 @@ pub(crate) fn groups_to_json(table: &groups::Table, rest: &Rest, pretty: bool) -
 }
 
 /// The inverse.
-pub(crate) fn groups_from_json(tree: &Json) -> Result<(groups::Table, Rest), WireError> {
+pub(crate) fn groups_from_json(tree: &Json) -> Result<(groups::Table, UnknownGroupFields), WireError> {
     let groups = tree
         .get("subscriptionGroupTable")
         .ok_or(WireError::MissingField("subscriptionGroupTable"))?;
@@ -298,29 +304,29 @@ pub(crate) fn groups_from_json(tree: &Json) -> Result<(groups::Table, Rest), Wir
     for (name, group) in groups.members() {
         table.insert(name.into_owned(), Arc::new(group_from_json(group)?));
     }
-    let rest = Rest {
+    let unknown = UnknownGroupFields {
         version: version_of(tree),
         forbidden: tree.get("forbiddenTable").cloned(),
-        others: Others::of(tree, |name| {
+        unknown_fields: UnknownFields::of(tree, |name| {
             matches!(name, "dataVersion" | "forbiddenTable" | "subscriptionGroupTable")
         }),
     };
-    Ok((table, rest))
+    Ok((table, unknown))
 }
 
 /// What consumerOffset.json has besides the offsets of groups.
 #[derive(Debug, Default)]
-pub(crate) struct OffsetsRest {
+pub(crate) struct UnknownOffsetFields {
     version: DataVersion,
-    others: Others,
+    unknown_fields: UnknownFields,
     /// Rows that are of no topic and group.
-    rows: Others,
+    rows: UnknownFields,
 }
 
 /// consumerOffset.json, and the body of 43. `groupTopicMap` follows from the offsets; Apache writes it too.
 pub(crate) fn offsets_to_json(
     rows: &BTreeMap<String, BTreeMap<i32, i64>>,
-    rest: &OffsetsRest,
+    unknown: &UnknownOffsetFields,
     pretty: bool,
 ) -> String {
     let mut topics_of: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -336,10 +342,10 @@ pub(crate) fn offsets_to_json(
         .into_iter()
         .map(|(group, topics)| (group, json::list(topics.iter().map(|topic| json::text(topic)))));
     let offsets = rows.iter().map(|(key, queues)| (key.clone(), numbers(queues)));
-    let tree = rest.others.join(json::object([
-        ("dataVersion", version_to_json(&rest.version.next())),
+    let tree = unknown.unknown_fields.join(json::object([
+        ("dataVersion", version_to_json(&unknown.version.next())),
         ("groupTopicMap", json::table(group_topics)),
-        ("offsetTable", rest.rows.join(json::table(offsets))),
+        ("offsetTable", unknown.rows.join(json::table(offsets))),
     ]));
     if pretty {
         json::pretty(&tree)
@@ -352,7 +358,7 @@ pub(crate) fn offsets_to_json(
 pub(crate) type OffsetRows = Vec<(String, BTreeMap<i32, i64>)>;
 
 /// The inverse. `pullOffsetTable` is what a running 5.x broker was last asked for: it does not read it again.
-pub(crate) fn offsets_from_json(tree: &Json) -> Result<(OffsetRows, OffsetsRest), WireError> {
+pub(crate) fn offsets_from_json(tree: &Json) -> Result<(OffsetRows, UnknownOffsetFields), WireError> {
     let table = tree
         .get("offsetTable")
         .ok_or(WireError::MissingField("offsetTable"))?;
@@ -368,22 +374,22 @@ pub(crate) fn offsets_from_json(tree: &Json) -> Result<(OffsetRows, OffsetsRest)
             "dataVersion" | "groupTopicMap" | "offsetTable" | "pullOffsetTable"
         )
     };
-    let rest = OffsetsRest {
+    let unknown = UnknownOffsetFields {
         version: version_of(tree),
-        others: Others::of(tree, is_known),
-        rows: Others::of(table, is_row),
+        unknown_fields: UnknownFields::of(tree, is_known),
+        rows: UnknownFields::of(table, is_row),
     };
-    Ok((rows?, rest))
+    Ok((rows?, unknown))
 }
 
 /// delayOffset.json, and the body of 45.
 pub(crate) fn delays_to_json(
     offsets: &BTreeMap<i32, i64>,
     version: &DataVersion,
-    others: &Others,
+    unknown_fields: &UnknownFields,
     pretty: bool,
 ) -> String {
-    let tree = others.join(json::object([
+    let tree = unknown_fields.join(json::object([
         ("dataVersion", version_to_json(version)),
         ("offsetTable", numbers(offsets)),
     ]));
@@ -395,12 +401,14 @@ pub(crate) fn delays_to_json(
 }
 
 /// The inverse.
-pub(crate) fn delays_from_json(tree: &Json) -> Result<(BTreeMap<i32, i64>, DataVersion, Others), WireError> {
+pub(crate) fn delays_from_json(
+    tree: &Json,
+) -> Result<(BTreeMap<i32, i64>, DataVersion, UnknownFields), WireError> {
     let table = tree
         .get("offsetTable")
         .ok_or(WireError::MissingField("offsetTable"))?;
-    let others = Others::of(tree, |name| matches!(name, "dataVersion" | "offsetTable"));
-    Ok((numbers_of(table)?, version_of(tree), others))
+    let unknown_fields = UnknownFields::of(tree, |name| matches!(name, "dataVersion" | "offsetTable"));
+    Ok((numbers_of(table)?, version_of(tree), unknown_fields))
 }
 
 /// Body of 222 (Apache `ResetOffsetBody`).

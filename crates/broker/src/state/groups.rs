@@ -3,7 +3,7 @@
 //! Invariant as with topics: in the file, synced, before anybody is answered.
 
 use super::file::{self, ConfigFile};
-use super::others::Others;
+use super::unknown_fields::UnknownFields;
 use super::version::DataVersion;
 use crate::admission::{self, PRESET_GROUPS};
 use crate::error::{BrokerError, Refusal};
@@ -48,7 +48,7 @@ pub struct GroupConfig {
     /// Attributes.
     pub attributes: BTreeMap<String, String>,
     /// Settings that this version does not know.
-    pub others: Others,
+    pub unknown_fields: UnknownFields,
 }
 
 impl GroupConfig {
@@ -70,7 +70,7 @@ impl GroupConfig {
             group_retry_policy: file::customized_retry(),
             subscription_data_set: None,
             attributes: BTreeMap::new(),
-            others: Others::default(),
+            unknown_fields: UnknownFields::default(),
         }
     }
 }
@@ -84,7 +84,7 @@ pub struct Groups {
     // Guards the table. Pulls read it.
     table: RwLock<Table>,
     // Guards version and what the file has besides, and makes changes one after the other.
-    rest: Mutex<Rest>,
+    unknown: Mutex<UnknownGroupFields>,
     // Guards what groups may not do. Pulls read it while there is any.
     forbidden: RwLock<Forbidden>,
     any_forbidden: AtomicBool,
@@ -99,19 +99,19 @@ const FORBIDS_READING: i64 = 1 << 2;
 
 /// What the file has besides the groups.
 #[derive(Debug, Clone, Default)]
-pub struct Rest {
+pub struct UnknownGroupFields {
     /// Version of the whole.
     pub version: DataVersion,
     /// `forbiddenTable`, kept as written.
     pub forbidden: Option<Json>,
     /// What this version does not know.
-    pub others: Others,
+    pub unknown_fields: UnknownFields,
 }
 
 impl Groups {
     /// Reads the file and adds the preset groups.
     pub fn load(file: ConfigFile) -> Result<Self, BrokerError> {
-        let (mut table, rest) = file.read(file::groups_from_json)?.unwrap_or_default();
+        let (mut table, unknown) = file.read(file::groups_from_json)?.unwrap_or_default();
         for name in PRESET_GROUPS {
             table.entry(name.to_owned()).or_insert_with(|| {
                 Arc::new(GroupConfig {
@@ -120,12 +120,12 @@ impl Groups {
                 })
             });
         }
-        let forbidden = forbidden_of(rest.forbidden.as_ref());
+        let forbidden = forbidden_of(unknown.forbidden.as_ref());
         Ok(Self {
             table: RwLock::new(table),
             any_forbidden: AtomicBool::new(!forbidden.is_empty()),
             forbidden: RwLock::new(forbidden),
-            rest: Mutex::new(rest),
+            unknown: Mutex::new(unknown),
             file,
         })
     }
@@ -177,7 +177,7 @@ impl Groups {
             let mut changed = false;
             for mut group in groups {
                 if let Some(known) = table.get(&group.name) {
-                    group.others.keep(&known.others);
+                    group.unknown_fields.keep(&known.unknown_fields);
                 }
                 if table.get(&group.name).is_none_or(|known| **known != group) {
                     table.insert(group.name.clone(), Arc::new(group));
@@ -212,11 +212,11 @@ impl Groups {
         self.change_with(|_, rules| {
             let topics = rules.entry(group.to_owned()).or_default();
             let bits = topics.entry(topic.to_owned()).or_default();
-            let others = (*bits).max(0) & !FORBIDS_READING;
+            let unknown_fields = (*bits).max(0) & !FORBIDS_READING;
             *bits = if forbidden {
-                others | FORBIDS_READING
+                unknown_fields | FORBIDS_READING
             } else {
-                others
+                unknown_fields
             };
             topics.retain(|_, bits| *bits > 0);
             rules.retain(|_, topics| !topics.is_empty());
@@ -227,9 +227,9 @@ impl Groups {
 
     /// The file's text, as 201 answers it too.
     pub fn to_json(&self, pretty: bool) -> String {
-        let rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        let unknown = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        file::groups_to_json(&table, &rest, pretty)
+        file::groups_to_json(&table, &unknown, pretty)
     }
 
     fn change(&self, edit: impl FnOnce(&mut Table) -> bool) -> Result<bool, Refusal> {
@@ -237,7 +237,7 @@ impl Groups {
     }
 
     fn change_with(&self, edit: impl FnOnce(&mut Table, &mut Forbidden) -> bool) -> Result<bool, Refusal> {
-        let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unknown = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
         let mut table = self.table.read().unwrap_or_else(PoisonError::into_inner).clone();
         let known = self
             .forbidden
@@ -248,15 +248,15 @@ impl Groups {
         if !edit(&mut table, &mut forbidden) {
             return Ok(false);
         }
-        let mut next = Rest {
-            version: rest.version.next(),
-            ..rest.clone()
+        let mut next = UnknownGroupFields {
+            version: unknown.version.next(),
+            ..unknown.clone()
         };
         if forbidden != known {
             next.forbidden = Some(forbidden_to_json(&forbidden));
         }
         self.file.write(&file::groups_to_json(&table, &next, true))?;
-        *rest = next;
+        *unknown = next;
         self.any_forbidden.store(!forbidden.is_empty(), Ordering::Release);
         *self.forbidden.write().unwrap_or_else(PoisonError::into_inner) = forbidden;
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;

@@ -5,25 +5,25 @@ pub mod file;
 pub mod groups;
 pub mod locks;
 pub mod offsets;
-pub mod others;
 pub mod subscription;
 pub mod topics;
+pub mod unknown_fields;
 pub mod version;
 
 use crate::admission;
 use crate::delay::Delays;
 use crate::delivered::Delivered;
 use crate::error::{BrokerError, Refusal};
-use crate::hold::Hold;
-use crate::live::Live;
+use crate::live_options::LiveOptions;
+use crate::long_polling::LongPolling;
 use crate::options::Options;
 use crate::processor::properties;
 use crate::processor::transaction::Transactions;
-use crate::register::Announcements;
+use crate::registration::Announcements;
 use crate::stats::Stats;
 use crate::timer::Timers;
 use clients::Clients;
-use file::{ConfigFile, OffsetsRest};
+use file::{ConfigFile, UnknownOffsetFields};
 use groups::{GroupConfig, Groups};
 use locks::Locks;
 use offsets::Offsets;
@@ -53,7 +53,7 @@ pub struct State {
     /// The settings as they were at the start.
     pub options: Options,
     /// Those of them that may have changed since.
-    pub live: Live,
+    pub live: LiveOptions,
     /// The message log.
     pub store: Arc<Store>,
     /// The topics.
@@ -67,7 +67,7 @@ pub struct State {
     /// Queue locks of orderly consumers.
     pub locks: Locks,
     /// Pulls that wait.
-    pub hold: Hold,
+    pub long_polling: LongPolling,
     /// Delayed messages.
     pub delays: Delays,
     /// Timer messages.
@@ -89,7 +89,7 @@ pub struct State {
     next_queue: AtomicU32,
     // Guards that an older text is not written over a newer one.
     offsets_file: Mutex<ConfigFile>,
-    pub(crate) offsets_rest: OffsetsRest,
+    pub(crate) unknown_offset_fields: UnknownOffsetFields,
 }
 
 /// What this broker says of itself to every message and sender, made once.
@@ -125,7 +125,7 @@ struct Tables {
     topics: Topics,
     groups: Groups,
     offsets: Offsets,
-    offsets_rest: OffsetsRest,
+    unknown_offset_fields: UnknownOffsetFields,
     offsets_file: ConfigFile,
     delays: Delays,
 }
@@ -139,13 +139,13 @@ impl Tables {
     ) -> Result<Self, BrokerError> {
         let offsets = Offsets::default();
         let offsets_file = file("consumerOffset.json");
-        let (rows, offsets_rest) = offsets_file.read(file::offsets_from_json)?.unwrap_or_default();
+        let (rows, unknown_offset_fields) = offsets_file.read(file::offsets_from_json)?.unwrap_or_default();
         offsets.load(rows);
         Ok(Self {
             topics: Topics::load(options, file("topics.json"))?,
             groups: Groups::load(file("subscriptionGroup.json"))?,
             offsets,
-            offsets_rest,
+            unknown_offset_fields,
             offsets_file,
             delays: Delays::load(delay_levels, file("delayOffset.json"), delivered)?,
         })
@@ -157,7 +157,7 @@ impl State {
     pub(crate) fn open(
         options: Options,
         fs: &Arc<dyn Fs>,
-        hold: Hold,
+        long_polling: LongPolling,
         name_servers: usize,
     ) -> Result<Self, BrokerError> {
         // Part of made ids only: any address tells the makers of ids apart well enough.
@@ -187,7 +187,7 @@ impl State {
             offsets: tables.offsets,
             clients: Clients::default(),
             locks: Locks::new(options.lock_max_live_time),
-            hold,
+            long_polling,
             delays: tables.delays,
             timers,
             stats: Stats::new(clock::now_ms()),
@@ -199,8 +199,8 @@ impl State {
             unique_ids: UniqueIds::new(ip, std::process::id(), BROKER_LOADER),
             next_queue: AtomicU32::new(0),
             offsets_file: Mutex::new(tables.offsets_file),
-            offsets_rest: tables.offsets_rest,
-            live: Live::new(&options),
+            unknown_offset_fields: tables.unknown_offset_fields,
+            live: LiveOptions::new(&options),
             options,
             store,
         })
@@ -418,7 +418,7 @@ impl State {
         if !self.offsets.take_changed() {
             return Ok(());
         }
-        let text = file::offsets_to_json(&self.offsets.rows(), &self.offsets_rest, true);
+        let text = file::offsets_to_json(&self.offsets.rows(), &self.unknown_offset_fields, true);
         // A log that has failed cannot be made durable any more, and what readers still pass is kept all the same.
         let flushed = if self.store.has_failed() {
             Ok(())

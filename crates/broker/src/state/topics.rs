@@ -3,7 +3,7 @@
 //! Invariant: a change is in the file, synced, before it is in the table; nobody is answered before.
 
 use super::file::{self, ConfigFile};
-use super::others::Others;
+use super::unknown_fields::UnknownFields;
 use super::version::DataVersion;
 use crate::error::{BrokerError, Refusal};
 use crate::options::Options;
@@ -35,7 +35,7 @@ pub struct TopicConfig {
     /// Attributes such as `message.type`.
     pub attributes: BTreeMap<String, String>,
     /// Settings that this version does not know.
-    pub others: Others,
+    pub unknown_fields: UnknownFields,
 }
 
 impl TopicConfig {
@@ -50,7 +50,7 @@ impl TopicConfig {
             topic_sys_flag: 0,
             order: false,
             attributes: BTreeMap::new(),
-            others: Others::default(),
+            unknown_fields: UnknownFields::default(),
         }
     }
 
@@ -80,14 +80,14 @@ pub struct Topics {
     version: Mutex<DataVersion>,
     system: BTreeSet<String>,
     /// What the file has besides, and this version does not know.
-    others: Others,
+    unknown_fields: UnknownFields,
     file: ConfigFile,
 }
 
 impl Topics {
     /// Reads the file and adds the system topics.
     pub fn load(options: &Options, file: ConfigFile) -> Result<Self, BrokerError> {
-        let (mut table, version, others) = file.read(file::topics_from_json)?.unwrap_or_default();
+        let (mut table, version, unknown_fields) = file.read(file::topics_from_json)?.unwrap_or_default();
         let as_read = table.clone();
         let mut system = BTreeSet::new();
         for topic in system_topics(options) {
@@ -104,7 +104,7 @@ impl Topics {
             table: RwLock::new(table),
             version: Mutex::new(version),
             system,
-            others,
+            unknown_fields,
             file,
         })
     }
@@ -164,7 +164,7 @@ impl Topics {
             let mut changed = false;
             for mut topic in topics {
                 if let Some(known) = table.get(&topic.name) {
-                    topic.others.keep(&known.others);
+                    topic.unknown_fields.keep(&known.unknown_fields);
                 }
                 if table.get(&topic.name).is_none_or(|known| **known != topic) {
                     table.insert(topic.name.clone(), Arc::new(topic));
@@ -248,7 +248,7 @@ impl Topics {
     pub fn to_json(&self) -> String {
         let version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        file::topics_to_json(&table, &version, &self.others)
+        file::topics_to_json(&table, &version, &self.unknown_fields)
     }
 
     /// Changes a copy, writes and syncs it, then puts it in place.
@@ -260,7 +260,7 @@ impl Topics {
         }
         let next = version.next();
         self.file
-            .write(&file::topics_to_json(&table, &next, &self.others))?;
+            .write(&file::topics_to_json(&table, &next, &self.unknown_fields))?;
         *version = next;
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
         Ok(true)

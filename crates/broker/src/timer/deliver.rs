@@ -1,7 +1,7 @@
 //! From the timer to the real topics (Apache `TimerMessageStore.dequeue`, `convert`, `doPut`).
 
 use super::{Timers, Work, lock, may_pass};
-use crate::draft::copy_of;
+use crate::pending_message::copy_of;
 use crate::processor::properties;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::Record;
@@ -156,12 +156,12 @@ fn each(
                 let size = usize::try_from(*size).unwrap_or(0);
                 let (bytes, rest) = left.split_at_checked(size).unwrap_or_default();
                 left = rest;
-                look(*position, bytes, |record| take(from + at, record))?;
+                inspect(*position, bytes, |record| take(from + at, record))?;
             }
         } else {
             for (at, (position, _)) in places.iter().enumerate() {
                 let bytes = store.record_at(*position)?.unwrap_or_default();
-                look(*position, &bytes, |record| take(from + at, record))?;
+                inspect(*position, &bytes, |record| take(from + at, record))?;
             }
         }
         from += places.len();
@@ -169,7 +169,7 @@ fn each(
     Ok(())
 }
 
-fn look(
+fn inspect(
     position: i64,
     bytes: &[u8],
     take: impl FnOnce(&Record<'_>) -> Result<(), StoreError>,

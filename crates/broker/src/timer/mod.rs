@@ -13,10 +13,10 @@
 //! may, and is never lost.
 
 mod deliver;
+mod enqueue;
 mod handle;
 mod popped;
 mod send;
-mod take;
 
 pub(crate) use handle::Handle;
 
@@ -47,15 +47,15 @@ pub struct Timers {
     // Guards the files: held for one batch, never while messages are stored. `None` with `timerWheelEnable=false`.
     files: Option<Mutex<TimerStore>>,
     // Guards what wakes the thread.
-    bell: Mutex<Bell>,
+    wakeup: Mutex<Wakeup>,
     wake: Condvar,
     /// The thread sleeps longer than a step: a new message has to ring.
     listens: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Bell {
-    rung: bool,
+struct Wakeup {
+    notified: bool,
     stopped: bool,
 }
 
@@ -86,7 +86,7 @@ impl Timers {
         Ok(Self {
             options,
             files,
-            bell: Mutex::default(),
+            wakeup: Mutex::default(),
             wake: Condvar::new(),
             listens: AtomicBool::new(false),
         })
@@ -97,26 +97,26 @@ impl Timers {
         Some(files.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn bell(&self) -> MutexGuard<'_, Bell> {
-        self.bell.lock().unwrap_or_else(PoisonError::into_inner)
+    fn wakeup(&self) -> MutexGuard<'_, Wakeup> {
+        self.wakeup.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A timer message became readable.
     pub(crate) fn arrived(&self) {
         if self.listens.swap(false, Ordering::AcqRel) {
-            self.bell().rung = true;
+            self.wakeup().notified = true;
             self.wake.notify_all();
         }
     }
 
     /// Ends [`Timers::run`].
     pub(crate) fn stop(&self) {
-        self.bell().stopped = true;
+        self.wakeup().stopped = true;
         self.wake.notify_all();
     }
 
     fn is_stopped(&self) -> bool {
-        self.bell().stopped
+        self.wakeup().stopped
     }
 
     /// Takes in and delivers until [`Timers::stop`]; runs on a thread of its own.
@@ -195,14 +195,14 @@ impl Timers {
                 self.listens.store(false, Ordering::Release);
             }
             let wait = Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0));
-            let (mut bell, _) = self
+            let (mut wakeup, _) = self
                 .wake
-                .wait_timeout_while(self.bell(), wait, |bell| !bell.rung && !bell.stopped)
+                .wait_timeout_while(self.wakeup(), wait, |wakeup| !wakeup.notified && !wakeup.stopped)
                 .unwrap_or_else(PoisonError::into_inner);
-            if bell.stopped {
+            if wakeup.stopped {
                 return false;
             }
-            if !std::mem::take(&mut bell.rung) {
+            if !std::mem::take(&mut wakeup.notified) {
                 return true;
             }
         }

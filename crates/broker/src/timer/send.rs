@@ -1,8 +1,8 @@
 //! A send that asks for a moment (Apache `HookUtils.handleScheduleMessage`, `transformTimerMessage`).
 
 use super::Timers;
-use crate::draft::Draft;
 use crate::error::Refusal;
+use crate::pending_message::PendingMessage;
 use crate::processor::properties;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::codes::response;
@@ -11,9 +11,9 @@ use pyrmq_store::TIMER_QUEUE;
 
 impl Timers {
     /// Sends a message by way of the timer if its properties ask for a moment ahead. Says which step it waits for.
-    pub(crate) fn hold(&self, draft: &mut Draft<'_>) -> Result<Option<i64>, Refusal> {
-        let text = &draft.properties;
-        if draft.topic == TIMER_TOPIC || properties::find(text, "TIMER_OUT_MS").is_some() {
+    pub(crate) fn schedule(&self, pending: &mut PendingMessage<'_>) -> Result<Option<i64>, Refusal> {
+        let text = &pending.properties;
+        if pending.topic == TIMER_TOPIC || properties::find(text, "TIMER_OUT_MS").is_some() {
             return Ok(None);
         }
         let now_ms = clock::now_ms();
@@ -35,16 +35,16 @@ impl Timers {
         }
         // A step is delivered when it is over: what is due at its very beginning belongs to the one before.
         let step_ms = self.options.floor_ms(due_ms - 1);
-        self.check_room(step_ms, now_ms)?;
-        let mut held = properties::copy(text, draft.topic.len() + 64, |name| {
+        self.check_capacity(step_ms, now_ms)?;
+        let mut held = properties::copy(text, pending.topic.len() + 64, |name| {
             matches!(name, "REAL_TOPIC" | "REAL_QID")
         });
         properties::append(&mut held, "TIMER_OUT_MS", &step_ms.to_string());
-        properties::append(&mut held, "REAL_TOPIC", draft.topic);
-        properties::append(&mut held, "REAL_QID", &draft.queue_id.to_string());
-        draft.properties = held;
-        draft.topic = TIMER_TOPIC;
-        draft.queue_id = TIMER_QUEUE;
+        properties::append(&mut held, "REAL_TOPIC", pending.topic);
+        properties::append(&mut held, "REAL_QID", &pending.queue_id.to_string());
+        pending.properties = held;
+        pending.topic = TIMER_TOPIC;
+        pending.queue_id = TIMER_QUEUE;
         Ok(Some(step_ms))
     }
 
@@ -59,7 +59,7 @@ impl Timers {
     }
 
     /// Refuses some messages of a step that has many, and all once it has twice as many (Apache `isReject`).
-    fn check_room(&self, step_ms: i64, now_ms: i64) -> Result<(), Refusal> {
+    fn check_capacity(&self, step_ms: i64, now_ms: i64) -> Result<(), Refusal> {
         let most = self.options.congest_num_each_slot;
         if most == i64::from(i32::MAX) {
             return Ok(());

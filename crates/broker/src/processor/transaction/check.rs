@@ -9,10 +9,10 @@
 //! ```
 
 use super::{
-    GROUP, HALF_TOPIC, OP_HALF_TOPIC, Open, QUEUE, TRANS_CHECK_MAX_TIME_TOPIC, is_committed, properties,
-    read, write_op,
+    GROUP, HALF_TOPIC, OP_HALF_TOPIC, OpenTransaction, QUEUE, TRANS_CHECK_MAX_TIME_TOPIC, is_committed,
+    properties, read, write_op,
 };
-use crate::draft::copy_of;
+use crate::pending_message::copy_of;
 use crate::state::State;
 use crate::state::topics::TopicConfig;
 use pyrmq_remoting::codes::request;
@@ -47,41 +47,41 @@ pub(crate) fn check(state: &State) -> Result<(), StoreError> {
     let store = &state.store;
     let started_ms = clock::now_ms();
     let from = state.offsets.get(GROUP, HALF_TOPIC, QUEUE).unwrap_or(0);
-    let mut place = from.max(store.min_offset(HALF_TOPIC, QUEUE));
-    'pass: while place < store.max_offset(HALF_TOPIC, QUEUE) {
-        let got = read(store, HALF_TOPIC, place, READ_AT_ONCE)?;
+    let mut half_offset = from.max(store.min_offset(HALF_TOPIC, QUEUE));
+    'pass: while half_offset < store.max_offset(HALF_TOPIC, QUEUE) {
+        let got = read(store, HALF_TOPIC, half_offset, READ_AT_ONCE)?;
         for half in record::records(&got.body).map_while(Result::ok) {
             match look_at(state, &half, started_ms)? {
-                Step::Pass => place = half.queue_offset + 1,
+                Step::Pass => half_offset = half.queue_offset + 1,
                 Step::Stop => break 'pass,
             }
         }
         if got.count == 0 {
-            if got.next_offset <= place {
+            if got.next_offset <= half_offset {
                 break;
             }
-            place = got.next_offset;
+            half_offset = got.next_offset;
         }
     }
-    note_progress(state, from, place);
+    note_progress(state, from, half_offset);
     Ok(())
 }
 
 /// Keeps how far both queues are done. The halves first: an op offset must never be ahead of them.
-fn note_progress(state: &State, from: i64, place: i64) {
+fn note_progress(state: &State, from: i64, half_offset: i64) {
     let mut tables = state.transactions.tables();
-    tables.ended = tables.ended.split_off(&place);
+    tables.ended = tables.ended.split_off(&half_offset);
     let mut done = None;
     while let Some((op, highest)) = tables.ops.front().copied() {
-        if highest >= place {
+        if highest >= half_offset {
             break;
         }
         done = Some(op + 1);
         tables.ops.pop_front();
     }
     drop(tables);
-    if place != from || state.offsets.get(GROUP, HALF_TOPIC, QUEUE).is_none() {
-        state.offsets.commit(GROUP, HALF_TOPIC, QUEUE, place);
+    if half_offset != from || state.offsets.get(GROUP, HALF_TOPIC, QUEUE).is_none() {
+        state.offsets.commit(GROUP, HALF_TOPIC, QUEUE, half_offset);
     }
     if let Some(done) = done {
         state.offsets.commit(GROUP, OP_HALF_TOPIC, QUEUE, done);
@@ -99,7 +99,7 @@ fn look_at(state: &State, half: &Record<'_>, started_ms: i64) -> Result<Step, St
     };
     let open = match open {
         Some(open) if open.ending => return Ok(Step::Stop),
-        Some(open) if open.place == half.queue_offset => open,
+        Some(open) if open.half_offset == half.queue_offset => open,
         // It ended, or was sent or written again since.
         _ => return Ok(Step::Pass),
     };
@@ -156,17 +156,17 @@ fn write_again(
     state: &State,
     half: &Record<'_>,
     id: &str,
-    open: Open,
+    open: OpenTransaction,
     text: &str,
 ) -> Result<Option<Stored>, StoreError> {
     // Under the lock: an end that comes now must find the half where it lies.
     let mut tables = state.transactions.tables();
     match tables.open.get_mut(id) {
-        Some(known) if !known.ending && known.place == open.place => {
+        Some(known) if !known.ending && known.half_offset == open.half_offset => {
             let stored = state
                 .store
                 .put_accepted(&copy_of(half, HALF_TOPIC, QUEUE, text))?;
-            known.place = stored.queue_offset;
+            known.half_offset = stored.queue_offset;
             Ok(Some(stored))
         }
         _ => Ok(None),
@@ -199,12 +199,12 @@ fn give_up(state: &State, half: &Record<'_>, id: &str, checks: i32) -> Result<()
 
 /// Asks one live producer of the group how the transaction ended; the answer is an END_TRANSACTION.
 fn ask(state: &State, half: &Record<'_>, id: &str, text: &str, stored: &Stored) {
-    static TURN: AtomicUsize = AtomicUsize::new(0);
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
     let group = half.properties.get("PGROUP").unwrap_or_default();
     let mut producers = state.clients.producers(group);
     producers.retain(|client| !client.peer.is_closed());
-    let turn = TURN.fetch_add(1, Ordering::Relaxed);
-    let Some(producer) = producers.get(turn % producers.len().max(1)) else {
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    let Some(producer) = producers.get(next % producers.len().max(1)) else {
         tracing::info!(group, id, "a transaction has no producer to ask");
         return;
     };

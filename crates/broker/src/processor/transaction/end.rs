@@ -1,8 +1,8 @@
 //! How a transaction ends: request 37 (Apache `EndTransactionProcessor`).
 
-use super::{OF_THE_HALF, Open, internal, is_committed, properties, write_op};
-use crate::draft::{Draft, copy_of};
+use super::{OF_THE_HALF, OpenTransaction, internal, is_committed, properties, write_op};
 use crate::error::Refusal;
+use crate::pending_message::{PendingMessage, copy_of};
 use crate::processor::Answer;
 use crate::state::State;
 use pyrmq_remoting::codes::response;
@@ -96,7 +96,7 @@ fn refuse_late(
 }
 
 /// Claims the transaction: of two ends only one comes through.
-fn begin_end(state: &State, id: &str) -> Result<Open, Refusal> {
+fn begin_end(state: &State, id: &str) -> Result<OpenTransaction, Refusal> {
     let mut tables = state.transactions.tables();
     match tables.open.get_mut(id) {
         Some(open) if !open.ending => {
@@ -107,12 +107,12 @@ fn begin_end(state: &State, id: &str) -> Result<Open, Refusal> {
     }
 }
 
-fn finish(state: &State, half: &Record<'_>, open: Open, commit: bool) -> Result<(), Refusal> {
+fn finish(state: &State, half: &Record<'_>, open: OpenTransaction, commit: bool) -> Result<(), Refusal> {
     let written = open.found && is_committed(&state.store, half).map_err(|error| internal(&error))?;
     if commit && !written {
         commit_half(state, half)?;
     }
-    write_op(state, open.place).map_err(|error| internal(&error))
+    write_op(state, open.half_offset).map_err(|error| internal(&error))
 }
 
 /// Stores the message under its real topic (Apache `endMessageTransaction`).
@@ -125,13 +125,13 @@ fn commit_half(state: &State, half: &Record<'_>) -> Result<(), Refusal> {
             "the half message has no REAL_TOPIC and REAL_QID",
         ));
     };
-    let known = properties::look(text);
+    let parsed = properties::parse(text);
     let real = properties::copy(text, 0, |name| OF_THE_HALF.contains(&name));
     let committed = sys_flag::with_transaction(half.sys_flag, sys_flag::TRANSACTION_COMMIT);
-    let mut draft = Draft {
+    let mut pending = PendingMessage {
         topic,
         queue_id,
-        delay_level: known.delay_level,
+        delay_level: parsed.delay_level,
         flag: half.flag,
         sys_flag: committed,
         born_ms: half.born_timestamp_ms,
@@ -140,16 +140,16 @@ fn commit_half(state: &State, half: &Record<'_>) -> Result<(), Refusal> {
         reconsume_times: half.reconsume_times,
         body: half.body,
         properties: real,
-        unique_key: known.unique_key,
-        keys: known.keys,
-        tags: known.tags,
+        unique_key: parsed.unique_key,
+        keys: parsed.keys,
+        tags: parsed.tags,
     };
-    let is_delayed = known.delay_level > 0;
-    let waits = is_delayed || (known.is_timer && state.timers.hold(&mut draft)?.is_some());
+    let is_delayed = parsed.delay_level > 0;
+    let waits = is_delayed || (parsed.is_timer && state.timers.schedule(&mut pending)?.is_some());
     let stored = if waits {
-        draft.put_accepted(&state.store, &state.delays)
+        pending.put_accepted(&state.store, &state.delays)
     } else {
-        let mut message = copy_of(half, topic, queue_id, &draft.properties);
+        let mut message = copy_of(half, topic, queue_id, &pending.properties);
         message.sys_flag = committed;
         message.prepared_transaction_offset = half.physical_offset;
         state.store.put_accepted(&message)

@@ -47,9 +47,9 @@ const OF_THE_HALF: [&str; 2] = ["REAL_TOPIC", "REAL_QID"];
 
 /// An open transaction.
 #[derive(Debug, Clone, Copy)]
-struct Open {
+struct OpenTransaction {
     /// Its half's place in the half queue; a check moves it on.
-    place: i64,
+    half_offset: i64,
     /// Its end is being written.
     ending: bool,
     /// It was found at start: its message may be in the log already.
@@ -59,7 +59,7 @@ struct Open {
 #[derive(Debug, Default)]
 struct Tables {
     /// By unique id. A half that is not here under its place has ended, or another stands for it.
-    open: HashMap<Box<str>, Open>,
+    open: HashMap<Box<str>, OpenTransaction>,
     /// Places of halves that have ended and are not passed yet.
     ended: BTreeSet<i64>,
     /// Op messages that are not passed yet: place in the op queue, highest half that it ends.
@@ -91,19 +91,19 @@ impl Transactions {
             let text = std::str::from_utf8(record.body).unwrap_or_default();
             let places = text
                 .split(',')
-                .filter_map(|place| place.trim().parse::<i64>().ok());
+                .filter_map(|half_offset| half_offset.trim().parse::<i64>().ok());
             let places: Vec<i64> = places.collect();
             let highest = places.iter().copied().max().unwrap_or(-1);
             tables.ops.push_back((record.queue_offset, highest));
             tables
                 .ended
-                .extend(places.into_iter().filter(|place| *place >= half_from));
+                .extend(places.into_iter().filter(|half_offset| *half_offset >= half_from));
         })?;
         each(store, HALF_TOPIC, half_from, |record| {
             let id = record.properties.get("UNIQ_KEY");
             if let Some(id) = id.filter(|_| !tables.ended.contains(&record.queue_offset)) {
-                let open = Open {
-                    place: record.queue_offset,
+                let open = OpenTransaction {
+                    half_offset: record.queue_offset,
                     ending: false,
                     found: true,
                 };
@@ -122,9 +122,9 @@ impl Transactions {
     }
 
     /// A half was stored.
-    pub(crate) fn began(&self, id: &str, place: i64) {
-        let open = Open {
-            place,
+    pub(crate) fn began(&self, id: &str, half_offset: i64) {
+        let open = OpenTransaction {
+            half_offset,
             ending: false,
             found: false,
         };
@@ -165,8 +165,8 @@ pub(crate) fn half_properties(text: &mut String, id: &str, topic: &str, queue_id
 }
 
 /// Writes that a half has ended.
-fn write_op(state: &State, place: i64) -> Result<(), StoreError> {
-    let body = format!("{place},");
+fn write_op(state: &State, half_offset: i64) -> Result<(), StoreError> {
+    let body = format!("{half_offset},");
     let mut text = String::new();
     properties::append(&mut text, "TAGS", REMOVE_TAG);
     properties::append(&mut text, "WAIT", "true");
@@ -188,8 +188,8 @@ fn write_op(state: &State, place: i64) -> Result<(), StoreError> {
         tag: Some(REMOVE_TAG),
     })?;
     let mut tables = state.transactions.tables();
-    tables.ops.push_back((stored.queue_offset, place));
-    tables.ended.insert(place);
+    tables.ops.push_back((stored.queue_offset, half_offset));
+    tables.ended.insert(half_offset);
     Ok(())
 }
 

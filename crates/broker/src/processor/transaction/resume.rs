@@ -1,8 +1,8 @@
 //! A transaction that was given up is asked about again: request 323 (Apache `resumeCheckHalfMessage`).
 
-use super::{HALF_TOPIC, Open, QUEUE, TRANS_CHECK_MAX_TIME_TOPIC, check, internal};
-use crate::draft::copy_of;
+use super::{HALF_TOPIC, OpenTransaction, QUEUE, TRANS_CHECK_MAX_TIME_TOPIC, check, internal};
 use crate::error::Refusal;
+use crate::pending_message::copy_of;
 use crate::processor::Answer;
 use crate::state::State;
 use pyrmq_remoting::Command;
@@ -40,8 +40,8 @@ pub(crate) fn resume(state: &State, request: &Command, _: &Peer) -> Answer {
         .store
         .put_accepted(&copy_of(&half, HALF_TOPIC, QUEUE, &text))
         .map_err(|error| internal(&error))?;
-    let open = Open {
-        place: stored.queue_offset,
+    let open = OpenTransaction {
+        half_offset: stored.queue_offset,
         ending: false,
         // It may have ended after an earlier request of this kind.
         found: true,

@@ -36,31 +36,31 @@ pub struct Held {
     pub deadline_ms: i64,
 }
 
-type Queues = HashMap<String, HashMap<i32, Vec<Held>>>;
+type WaitingPulls = HashMap<String, HashMap<i32, Vec<Held>>>;
 
 /// Every pull that waits.
 #[derive(Debug)]
-pub struct Hold {
+pub struct LongPolling {
     limit: usize,
     closed: AtomicBool,
     count: AtomicUsize,
     // Guards topic -> queue -> waiting pulls. Held for moves only.
-    queues: Mutex<Queues>,
+    queues: Mutex<WaitingPulls>,
     ready: UnboundedSender<Held>,
 }
 
-impl Hold {
+impl LongPolling {
     /// Room for `limit` pulls, and where those that are to be answered come out.
     pub fn new(limit: usize) -> (Self, UnboundedReceiver<Held>) {
         let (ready, out) = unbounded_channel();
-        let hold = Self {
+        let long_polling = Self {
             limit,
             closed: AtomicBool::new(false),
             count: AtomicUsize::new(0),
             queues: Mutex::default(),
             ready,
         };
-        (hold, out)
+        (long_polling, out)
     }
 
     /// Pulls that wait.
@@ -196,7 +196,7 @@ impl Hold {
         drop(self.ready.send(held));
     }
 
-    fn queues(&self) -> MutexGuard<'_, Queues> {
+    fn queues(&self) -> MutexGuard<'_, WaitingPulls> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 
 /// What is to be stored. `properties` ends with a separator or is empty.
 #[derive(Debug)]
-pub(crate) struct Draft<'a> {
+pub(crate) struct PendingMessage<'a> {
     pub(crate) topic: &'a str,
     pub(crate) queue_id: i32,
     /// 0: at once.
@@ -31,7 +31,7 @@ pub(crate) struct Draft<'a> {
     pub(crate) tags: Option<&'a str>,
 }
 
-impl Draft<'_> {
+impl PendingMessage<'_> {
     /// Stores it, now or by way of the schedule topic.
     pub(crate) fn put(self, store: &Store, delays: &Delays) -> Result<Stored, StoreError> {
         self.put_by(delays, |message| store.put(message))
@@ -86,14 +86,14 @@ impl Draft<'_> {
             keys: self.keys,
             tag: self.tags,
         });
-        properties::give_back(self.properties);
+        properties::recycle(self.properties);
         done
     }
 }
 
 /// A record as it stands, under another topic and with other properties.
 pub(crate) fn copy_of<'a>(record: &Record<'a>, topic: &'a str, queue_id: i32, text: &'a str) -> Message<'a> {
-    let known = properties::look(text);
+    let parsed = properties::parse(text);
     Message {
         topic,
         queue_id,
@@ -106,9 +106,9 @@ pub(crate) fn copy_of<'a>(record: &Record<'a>, topic: &'a str, queue_id: i32, te
         prepared_transaction_offset: 0,
         body: record.body,
         properties: text,
-        tags_code: java_hash::tags_code(known.tags),
-        unique_key: known.unique_key,
-        keys: known.keys,
-        tag: known.tags,
+        tags_code: java_hash::tags_code(parsed.tags),
+        unique_key: parsed.unique_key,
+        keys: parsed.keys,
+        tag: parsed.tags,
     }
 }

@@ -16,10 +16,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// First pause after a registration that failed; doubles up to [`LONGEST_PAUSE`].
+/// First pause after a registration that failed; doubles up to [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// A name server that comes back knows its brokers well within a second.
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const MAX_PAUSE: Duration = Duration::from_millis(500);
 /// How long a stop waits for a name server (Apache `unregisterBroker`).
 const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -29,9 +29,9 @@ pub struct Announcements {
     /// Number of the last change.
     changes: watch::Sender<u64>,
     /// By name server: the last change that it knows; `None` while it is away.
-    told: watch::Sender<Vec<Option<u64>>>,
+    acknowledged: watch::Sender<Vec<Option<u64>>>,
     /// How many name servers have answered the first registration, or could not be reached for it.
-    asked: watch::Sender<usize>,
+    attempted: watch::Sender<usize>,
     /// Woken when a connection to a name server was lost.
     lost: watch::Sender<u64>,
 }
@@ -41,8 +41,8 @@ impl Announcements {
     pub fn new(name_servers: usize) -> Self {
         Self {
             changes: watch::Sender::new(1),
-            told: watch::Sender::new(vec![None; name_servers]),
-            asked: watch::Sender::new(0),
+            acknowledged: watch::Sender::new(vec![None; name_servers]),
+            attempted: watch::Sender::new(0),
             lost: watch::Sender::new(0),
         }
     }
@@ -54,41 +54,43 @@ impl Announcements {
 
     /// Name servers that know us now, of all.
     pub fn known_by(&self) -> (usize, usize) {
-        let told = self.told.borrow();
-        (told.iter().flatten().count(), told.len())
+        let acknowledged = self.acknowledged.borrow();
+        (acknowledged.iter().flatten().count(), acknowledged.len())
     }
 
     /// Waits until every name server that answers knows of all changes so far, at most `limit`.
     pub async fn settle(&self, limit: Duration) {
         let change = *self.changes.borrow();
-        let mut told = self.told.subscribe();
-        let known = told.wait_for(|told| told.iter().flatten().all(|known| *known >= change));
+        let mut acknowledged = self.acknowledged.subscribe();
+        let known =
+            acknowledged.wait_for(|acknowledged| acknowledged.iter().flatten().all(|known| *known >= change));
         drop(timeout(limit, known).await);
     }
 
     /// Waits until the first registration has ended at every name server, well or not, at most `limit`.
     pub async fn first_round(&self, limit: Duration) {
-        let all = self.told.borrow().len();
-        let mut asked = self.asked.subscribe();
-        drop(timeout(limit, asked.wait_for(|asked| *asked >= all)).await);
+        let all = self.acknowledged.borrow().len();
+        let mut attempted = self.attempted.subscribe();
+        drop(timeout(limit, attempted.wait_for(|attempted| *attempted >= all)).await);
     }
 
-    fn tell(&self, at: usize, known: Option<u64>) {
-        self.told.send_if_modified(|told| match told.get_mut(at) {
-            Some(entry) if *entry != known => {
-                *entry = known;
-                true
-            }
-            _ => false,
-        });
+    fn acknowledge(&self, at: usize, known: Option<u64>) {
+        self.acknowledged
+            .send_if_modified(|acknowledged| match acknowledged.get_mut(at) {
+                Some(entry) if *entry != known => {
+                    *entry = known;
+                    true
+                }
+                _ => false,
+            });
     }
 }
 
 /// A lost connection to a name server is a reason to register again.
 #[derive(Debug)]
-pub struct Lost(pub Arc<State>);
+pub struct LostConnection(pub Arc<State>);
 
-impl Events for Lost {
+impl Events for LostConnection {
     fn closed(&self, _peer: &Peer, _reason: &CloseReason) {
         self.0.announcements.lost.send_modify(|count| *count += 1);
     }
@@ -117,7 +119,7 @@ pub(crate) async fn keep_registered(
                     tracing::info!(name_server = address, "registered, the name server is back");
                 }
                 (away, pause) = (false, FIRST_PAUSE);
-                announcements.tell(at, Some(change));
+                announcements.acknowledge(at, Some(change));
                 Duration::from_millis(
                     u64::try_from(state.options.register_name_server_period).unwrap_or(30_000),
                 )
@@ -127,13 +129,13 @@ pub(crate) async fn keep_registered(
                     tracing::warn!(name_server = address, %reason, "cannot register, will keep trying");
                 }
                 away = true;
-                announcements.tell(at, None);
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                announcements.acknowledge(at, None);
+                pause = (pause * 2).min(MAX_PAUSE);
                 pause
             }
         };
         if std::mem::take(&mut first) {
-            announcements.asked.send_modify(|asked| *asked += 1);
+            announcements.attempted.send_modify(|attempted| *attempted += 1);
         }
         tokio::select! {
             () = shutdown.stopped() => return,
@@ -190,8 +192,11 @@ pub(crate) fn register_command(state: &State) -> Command {
 pub(crate) async fn unregister(state: &State, client: &Client, name_servers: &[String]) {
     let options = &state.options;
     let address = state.address();
-    let told = state.announcements.told.borrow().clone();
-    let knowing = name_servers.iter().zip(told).filter(|(_, known)| known.is_some());
+    let acknowledged = state.announcements.acknowledged.borrow().clone();
+    let knowing = name_servers
+        .iter()
+        .zip(acknowledged)
+        .filter(|(_, known)| known.is_some());
     for (name_server, _) in knowing {
         let command =
             Command::request(request::UNREGISTER_BROKER).with_header(&UnRegisterBrokerRequestHeader {

@@ -28,7 +28,7 @@ type Job = (Command, Reply);
 
 /// The threads, and whether they are needed.
 #[derive(Default)]
-pub(super) struct Readers {
+pub(super) struct ColdReadPool {
     slow_until_ms: AtomicI64,
     shared: Arc<Shared>,
 }
@@ -47,13 +47,13 @@ struct Jobs {
     idle: usize,
 }
 
-impl fmt::Debug for Readers {
+impl fmt::Debug for ColdReadPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Readers")
     }
 }
 
-impl Readers {
+impl ColdReadPool {
     /// Whether the disk was slow of late.
     pub(super) fn are_needed(&self, now_ms: i64) -> bool {
         now_ms < self.slow_until_ms.load(Ordering::Relaxed)

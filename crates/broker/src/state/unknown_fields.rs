@@ -5,14 +5,14 @@ use pyrmq_remoting::body::Key;
 
 /// Members that are kept as they are.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Others(Vec<(String, Json)>);
+pub struct UnknownFields(Vec<(String, Json)>);
 
-impl Others {
+impl UnknownFields {
     /// The members of an object whose names are not known.
     pub(crate) fn of(tree: &Json, is_known: impl Fn(&str) -> bool) -> Self {
-        let others = tree.members().filter(|(name, _)| !is_known(name));
+        let fields = tree.members().filter(|(name, _)| !is_known(name));
         Self(
-            others
+            fields
                 .map(|(name, value)| (name.into_owned(), value.clone()))
                 .collect(),
         )
@@ -22,8 +22,8 @@ impl Others {
     pub(crate) fn join(&self, tree: Json) -> Json {
         match tree {
             Json::Object(mut members) if !self.0.is_empty() => {
-                let others = self.0.iter().cloned();
-                members.extend(others.map(|(name, value)| (Key::Str(name), value)));
+                let fields = self.0.iter().cloned();
+                members.extend(fields.map(|(name, value)| (Key::Str(name), value)));
                 members.sort_by(|(one, _), (other, _)| name_of(one).cmp(name_of(other)));
                 Json::Object(members)
             }

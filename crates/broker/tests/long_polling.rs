@@ -1,7 +1,7 @@
 //! Waiting pulls, without a broker.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use pyrmq_broker::hold::{Held, Hold};
+use pyrmq_broker::long_polling::{Held, LongPolling};
 use pyrmq_broker::state::subscription::Tags;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{Outbox, Peer, Reply};
@@ -59,60 +59,84 @@ fn woken(ready: &mut UnboundedReceiver<Held>) -> Vec<i32> {
 
 #[test]
 fn an_arrival_wakes_those_that_want_it_and_no_others() {
-    let (hold, mut ready) = Hold::new(10);
+    let (long_polling, mut ready) = LongPolling::new(10);
     let line = Arc::new(Line::default());
     let codes = |codes: &[i32]| Tags::Codes(codes.into());
-    hold.insert("T", 0, held(&line, 1, 5, Tags::All, 100)).unwrap();
-    hold.insert("T", 0, held(&line, 2, 5, codes(&[7]), 100)).unwrap();
-    hold.insert("T", 0, held(&line, 3, 5, codes(&[8]), 100)).unwrap();
-    hold.insert("T", 0, held(&line, 4, 9, Tags::All, 100)).unwrap();
-    hold.insert("T", 1, held(&line, 5, 5, Tags::All, 100)).unwrap();
-    hold.arrived(&arrival(0, 6, Some(7)));
+    long_polling
+        .insert("T", 0, held(&line, 1, 5, Tags::All, 100))
+        .unwrap();
+    long_polling
+        .insert("T", 0, held(&line, 2, 5, codes(&[7]), 100))
+        .unwrap();
+    long_polling
+        .insert("T", 0, held(&line, 3, 5, codes(&[8]), 100))
+        .unwrap();
+    long_polling
+        .insert("T", 0, held(&line, 4, 9, Tags::All, 100))
+        .unwrap();
+    long_polling
+        .insert("T", 1, held(&line, 5, 5, Tags::All, 100))
+        .unwrap();
+    long_polling.arrived(&arrival(0, 6, Some(7)));
     assert_eq!(woken(&mut ready), [1, 2]);
-    assert_eq!(hold.len(), 3);
-    hold.arrived(&arrival(0, 10, None));
+    assert_eq!(long_polling.len(), 3);
+    long_polling.arrived(&arrival(0, 10, None));
     assert_eq!(woken(&mut ready), [3, 4]);
 }
 
 #[test]
 fn ended_time_wakes_and_a_lost_connection_is_dropped() {
-    let (hold, mut ready) = Hold::new(10);
+    let (long_polling, mut ready) = LongPolling::new(10);
     let (line, lost) = (Arc::new(Line::default()), Arc::new(Line::default()));
-    hold.insert("T", 0, held(&line, 1, 0, Tags::All, 100)).unwrap();
-    hold.insert("T", 0, held(&line, 2, 0, Tags::All, 200)).unwrap();
-    hold.insert("T", 0, held(&lost, 3, 0, Tags::All, 200)).unwrap();
+    long_polling
+        .insert("T", 0, held(&line, 1, 0, Tags::All, 100))
+        .unwrap();
+    long_polling
+        .insert("T", 0, held(&line, 2, 0, Tags::All, 200))
+        .unwrap();
+    long_polling
+        .insert("T", 0, held(&lost, 3, 0, Tags::All, 200))
+        .unwrap();
     lost.close();
-    hold.sweep(99, None);
-    assert_eq!((woken(&mut ready), hold.len()), (vec![], 2));
-    hold.sweep(100, None);
-    assert_eq!((woken(&mut ready), hold.len()), (vec![1], 1));
+    long_polling.sweep(99, None);
+    assert_eq!((woken(&mut ready), long_polling.len()), (vec![], 2));
+    long_polling.sweep(100, None);
+    assert_eq!((woken(&mut ready), long_polling.len()), (vec![1], 1));
 }
 
 #[test]
 fn a_check_finds_messages_that_nobody_announced() {
-    let (hold, mut ready) = Hold::new(10);
+    let (long_polling, mut ready) = LongPolling::new(10);
     let line = Arc::new(Line::default());
-    hold.insert("T", 0, held(&line, 1, 3, Tags::Codes([1].into()), 100))
+    long_polling
+        .insert("T", 0, held(&line, 1, 3, Tags::Codes([1].into()), 100))
         .unwrap();
-    hold.sweep(0, Some(&|_, _| 3));
-    assert_eq!(hold.len(), 1);
-    hold.sweep(0, Some(&|_, _| 4));
+    long_polling.sweep(0, Some(&|_, _| 3));
+    assert_eq!(long_polling.len(), 1);
+    long_polling.sweep(0, Some(&|_, _| 4));
     assert_eq!(woken(&mut ready), [1]);
 }
 
 #[test]
 fn more_than_the_limit_are_given_back() {
-    let (hold, mut ready) = Hold::new(1);
+    let (long_polling, mut ready) = LongPolling::new(1);
     let line = Arc::new(Line::default());
-    hold.insert("T", 0, held(&line, 1, 0, Tags::All, 100)).unwrap();
+    long_polling
+        .insert("T", 0, held(&line, 1, 0, Tags::All, 100))
+        .unwrap();
     assert_eq!(
-        hold.insert("U", 0, held(&line, 2, 0, Tags::All, 100))
+        long_polling
+            .insert("U", 0, held(&line, 2, 0, Tags::All, 100))
             .unwrap_err()
             .request
             .opaque,
         2
     );
-    hold.close();
+    long_polling.close();
     assert_eq!(woken(&mut ready), [1]);
-    assert!(hold.insert("T", 0, held(&line, 3, 0, Tags::All, 100)).is_err());
+    assert!(
+        long_polling
+            .insert("T", 0, held(&line, 3, 0, Tags::All, 100))
+            .is_err()
+    );
 }

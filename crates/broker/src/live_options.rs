@@ -7,11 +7,11 @@ macro_rules! live {
     ($($field:ident: $atomic:ident => $type:ty;)*) => {
         /// The values in force of the options that may change.
         #[derive(Debug)]
-        pub struct Live {
+        pub struct LiveOptions {
             $($field: $atomic,)*
         }
 
-        impl Live {
+        impl LiveOptions {
             /// The values at the start.
             pub fn new(options: &Options) -> Self {
                 Self { $($field: $atomic::new(options.$field),)* }
@@ -32,7 +32,7 @@ macro_rules! live {
     };
 }
 
-impl Live {
+impl LiveOptions {
     /// Takes a new permission ahead of the other options; the one before it.
     pub(crate) fn swap_broker_permission(&self, permission: i32) -> i32 {
         self.broker_permission.swap(permission, Ordering::AcqRel)

@@ -12,8 +12,8 @@ use super::properties;
 use super::query::internal;
 use super::send::{VERSION_MAX_RECONSUME, bytes_of};
 use crate::admission;
-use crate::draft::Draft;
 use crate::error::Refusal;
+use crate::pending_message::PendingMessage;
 use crate::state::State;
 use crate::state::groups::GroupConfig;
 use crate::state::topics::TopicConfig;
@@ -27,14 +27,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Where a message that came back goes.
-struct Way {
+struct RetryTarget {
     topic: Arc<TopicConfig>,
     queue_id: i32,
     /// 0 for the dead-letter topic.
     level: i32,
 }
 
-impl Way {
+impl RetryTarget {
     fn is_dead(&self) -> bool {
         self.level == 0
     }
@@ -69,13 +69,13 @@ pub(crate) fn send_back(state: &State, request: &Command, _peer: &Peer) -> Answe
         );
         return Err(Refusal::new(response::MESSAGE_ILLEGAL, text));
     }
-    let way = find_way(state, request.version, &header, &group, record.reconsume_times)?;
+    let target = retry_target(state, request.version, &header, &group, record.reconsume_times)?;
     let old = record.properties.as_str()?;
-    let known = properties::look(old);
-    let draft = Draft {
-        topic: &way.topic.name,
-        queue_id: way.queue_id,
-        delay_level: way.level,
+    let parsed = properties::parse(old);
+    let pending = PendingMessage {
+        topic: &target.topic.name,
+        queue_id: target.queue_id,
+        delay_level: target.level,
         flag: record.flag,
         sys_flag: record.sys_flag,
         born_ms: record.born_timestamp_ms,
@@ -83,15 +83,15 @@ pub(crate) fn send_back(state: &State, request: &Command, _peer: &Peer) -> Answe
         store_host: state.store_host(),
         reconsume_times: record.reconsume_times.saturating_add(1),
         body: record.body,
-        properties: retry_properties(&record, old, &way),
-        unique_key: known.unique_key,
-        keys: known.keys,
-        tags: known.tags,
+        properties: retry_properties(&record, old, &target),
+        unique_key: parsed.unique_key,
+        keys: parsed.keys,
+        tags: parsed.tags,
     };
-    let stored = draft
+    let stored = pending
         .put_accepted(&state.store, &state.delays)
         .map_err(|error| Refusal::of_put(&error))?;
-    let counter = if way.is_dead() {
+    let counter = if target.is_dead() {
         &state.stats.dead
     } else {
         &state.stats.sent_back
@@ -103,13 +103,13 @@ pub(crate) fn send_back(state: &State, request: &Command, _peer: &Peer) -> Answe
 
 /// Another try while some are left, else the dead-letter topic. The retry topic is made in either case: the group
 /// subscribes to it.
-fn find_way(
+fn retry_target(
     state: &State,
     version: i32,
     header: &ConsumerSendMsgBackRequestHeader<'_>,
     group: &GroupConfig,
     tries: i32,
-) -> Result<Way, Refusal> {
+) -> Result<RetryTarget, Refusal> {
     let unit = if header.unit_mode { 2 } else { 0 };
     let retry = state.retry_topic(header.group, group.retry_queue_nums, unit)?;
     if !admission::is_writeable(retry.perm) {
@@ -122,7 +122,7 @@ fn find_way(
         .max_reconsume_times
         .filter(|_| version >= VERSION_MAX_RECONSUME);
     if tries >= own_limit.unwrap_or(group.retry_max_times) || header.delay_level < 0 {
-        return Ok(Way {
+        return Ok(RetryTarget {
             topic: state.dead_letter_topic(header.group)?,
             queue_id: 0,
             level: 0,
@@ -133,7 +133,7 @@ fn find_way(
     } else {
         header.delay_level
     };
-    Ok(Way {
+    Ok(RetryTarget {
         queue_id: state.choose_queue(&retry, -1)?,
         topic: retry,
         level: asked.max(1),
@@ -141,7 +141,7 @@ fn find_way(
 }
 
 /// The record's properties with what a retry adds; each key once.
-fn retry_properties(record: &Record<'_>, old: &str, way: &Way) -> String {
+fn retry_properties(record: &Record<'_>, old: &str, target: &RetryTarget) -> String {
     let mut text = properties::copy(old, 256, |name| {
         matches!(name, "RETRY_TOPIC" | "ORIGIN_MESSAGE_ID" | "DELAY" | "WAIT")
     });
@@ -155,6 +155,6 @@ fn retry_properties(record: &Record<'_>, old: &str, way: &Way) -> String {
     properties::append(&mut text, "RETRY_TOPIC", first_topic);
     properties::append(&mut text, "ORIGIN_MESSAGE_ID", first_id);
     properties::append(&mut text, "WAIT", "false");
-    properties::append(&mut text, "DELAY", &way.level.to_string());
+    properties::append(&mut text, "DELAY", &target.level.to_string());
     text
 }
