@@ -26,7 +26,7 @@ from pyrmq._client.options import ConfiguredProducer
 from pyrmq._client.stats import BrokerState, ProducerStats, stats_of
 from pyrmq._client.values import (
     PLAIN,
-    Extras,
+    MessageProperties,
     Selector,
     all_sent,
     milliseconds,
@@ -35,7 +35,7 @@ from pyrmq._client.values import (
     queue_of,
     with_properties,
 )
-from pyrmq._exchange import Asking, Exchange
+from pyrmq._request_reply import RequestMixin, RequestReply
 from pyrmq.errors import ClosedError, ForkError, RmqError
 from pyrmq.message import Body, Message, QueueId, SendResult, when_of
 
@@ -55,7 +55,7 @@ DeliveryCallback = Callable[[RmqError | None, SendResult | None], object]
 _log = logging.getLogger("pyrmq.producer")
 
 
-class Producer(ConfiguredProducer, _core.Producing, Asking):
+class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
     """Sends messages. One producer serves any number of threads.
 
     :meth:`send` waits for the broker, :meth:`send_async` gives a future, :meth:`produce` hands a
@@ -137,18 +137,18 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
     def _open(self) -> None:
         options = self._options
         self._core = _core.Producer(**options.native(), checks=self._checks)
-        self._gathering = _core.Accumulator(self._core, *options.batching(), False, callback_raised)
+        self._batcher = _core.Accumulator(self._core, *options.batching(), False, callback_raised)
         self._group = options.group
-        self._exchange = Exchange(self._core, options.group, self._hooks)
+        self._request_reply = RequestReply(self._core, options.group, self._hooks)
         self._began = time.monotonic()
         self._lock = threading.RLock()
         self._futures: threading.Thread | None = None
         self._closed = False
         self._unlog = log.serve(self)
         self._finalizer = weakref.finalize(
-            self, abandon, self._core, self._gathering, self._exchange.native
+            self, abandon, self._core, self._batcher, self._request_reply.native
         )
-        self._produce_by(None if self._hooks else self._gathering)
+        self._produce_by(None if self._hooks else self._batcher)
 
     def send(
         self,
@@ -216,7 +216,7 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
             properties = sending.properties
 
         def whole() -> SendResult:
-            return self._gathering.send_and_wait(
+            return self._batcher.send_and_wait(
                 topic,
                 body,
                 keys,
@@ -309,7 +309,7 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
         at = when_of(*when)  # what cannot be is no hook's business
         sending = self._hooks.before(topic, body, keys, tags, properties, sharding_key, at)
         try:
-            self._gathering.produce(
+            self._batcher.produce(
                 topic,
                 body,
                 self._hooks.callback(sending, on_delivery),
@@ -341,7 +341,7 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
             >>> producer.poll(0.1)  # doctest: +SKIP
             256
         """
-        return self._gathering.poll(milliseconds("timeout", timeout))
+        return self._batcher.poll(milliseconds("timeout", timeout))
 
     def send_async(
         self,
@@ -391,7 +391,7 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
         if self._futures is None:
             self._start_futures()
         try:
-            self._gathering.send(
+            self._batcher.send(
                 future,
                 topic,
                 body,
@@ -466,7 +466,7 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
         extras = (
             PLAIN
             if not (keys or tags or properties or sharding_key)
-            else Extras(keys, tags, properties, sharding_key)
+            else MessageProperties(keys, tags, properties, sharding_key)
         )
         wait = None if timeout is None else milliseconds("timeout", timeout)
 
@@ -476,9 +476,7 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
             place, left = placed(self._core, topic, queue, wait, self._options)
             return all_sent(
                 topic,
-                self._gathering.send_batch(
-                    topic, messages, extras, place, batch_bytes, left, inner
-                ),
+                self._batcher.send_batch(topic, messages, extras, place, batch_bytes, left, inner),
             )
 
         return whole() if sending is None else self._hooks.whole(sending, whole)
@@ -503,12 +501,12 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
             >>> producer.send_oneway("metrics", b"42")  # doctest: +SKIP
         """
         if not self._hooks:
-            extras = Extras(keys, tags, properties, sharding_key)
+            extras = MessageProperties(keys, tags, properties, sharding_key)
             self._core.send_oneway(topic, body, extras, queue_of(self._core, topic, queue))
             return
         given = (topic, body, keys, tags, properties, sharding_key)
         sending = self._hooks.before(*given, kind="oneway")
-        extras = Extras(keys, tags, sending.properties, sharding_key)
+        extras = MessageProperties(keys, tags, sending.properties, sharding_key)
 
         def leave() -> None:
             self._core.send_oneway(topic, body, extras, queue_of(self._core, topic, queue))
@@ -528,7 +526,7 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
             >>> producer.flush()  # doctest: +SKIP
             True
         """
-        return self._gathering.flush(milliseconds("timeout", timeout))
+        return self._batcher.flush(milliseconds("timeout", timeout))
 
     def stats(self) -> ProducerStats:
         """Count what was sent since this producer was made.
@@ -555,8 +553,8 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
             self._closed = True
         self._finalizer.detach()
         try:
-            self._gathering.close()
-            if not self._gathering.flush(milliseconds("timeout", timeout)):
+            self._batcher.close()
+            if not self._batcher.flush(milliseconds("timeout", timeout)):
                 _log.warning(
                     "producer of group %s closed with %d messages unconfirmed after %s s",
                     self._group,
@@ -565,14 +563,14 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
                 )
         except ForkError:
             # The connections are the parent's: there is nothing to end here.
-            end_connections(self._core, self._exchange)
+            end_connections(self._core, self._request_reply)
             return
         except BaseException:
             # Ctrl-C: there is no more time for what is on its way, but it ends, and is told.
-            end(self._core, self._gathering, self._exchange, self._futures)
+            end(self._core, self._batcher, self._request_reply, self._futures)
             self._unlog()
             raise
-        end(self._core, self._gathering, self._exchange, self._futures)
+        end(self._core, self._batcher, self._request_reply, self._futures)
         self._unlog()
 
     def __enter__(self) -> Self:
@@ -593,7 +591,7 @@ class Producer(ConfiguredProducer, _core.Producing, Asking):
                 # No daemon: it would be cut off inside native code when the interpreter ends.
                 self._futures = threading.Thread(
                     target=serve_futures,
-                    args=(self._gathering, self._core),
+                    args=(self._batcher, self._core),
                     name=f"pyrmq-outcomes-{self._group}",
                     daemon=False,
                 )

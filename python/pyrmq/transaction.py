@@ -24,7 +24,7 @@ from typing import NamedTuple, Unpack
 
 from pyrmq import _core
 from pyrmq._client.options import OtherProducerOptions, own_group
-from pyrmq._client.values import Extras, Selector, milliseconds
+from pyrmq._client.values import MessageProperties, Selector, milliseconds
 from pyrmq.errors import ConfigError, RmqError
 from pyrmq.message import (
     Body,
@@ -111,9 +111,11 @@ class TransactionProducer(Producer):
             raise ConfigError(f"option `check` is {check!r}, it must be a function")
         super().__init__(group=own_group(group), **options)
         self._ask = check
-        self._exchange.serve_checks(self._answer)
+        self._request_reply.serve_checks(self._answer)
         for topic in topics:
-            self._exchange.meet(topic, milliseconds("send_timeout", self._options.send_timeout))
+            self._request_reply.heartbeat(
+                topic, milliseconds("send_timeout", self._options.send_timeout)
+            )
 
     def send_in_transaction(
         self,
@@ -165,12 +167,12 @@ class TransactionProducer(Producer):
         seconds = self._options.send_timeout if timeout is None else timeout
         wait = milliseconds("timeout", seconds)
 
-        def store(extras: Extras) -> SendResult:
-            return self._exchange.store("half", topic, body, extras, system, queue, wait)
+        def store(extras: MessageProperties) -> SendResult:
+            return self._request_reply.store("half", topic, body, extras, system, queue, wait)
 
         began = time.monotonic()
-        half = self._exchange.hooked(
-            "half", topic, body, Extras(keys, tags, properties, None, 0, flag), store
+        half = self._request_reply.hooked(
+            "half", topic, body, MessageProperties(keys, tags, properties, None, 0, flag), store
         )
         left = end_time(wait, time.monotonic() - began)
         state = TransactionState.ROLLBACK
@@ -187,14 +189,14 @@ class TransactionProducer(Producer):
         self, half: SendResult, state: TransactionState, end: dict[str, object], wait: int
     ) -> bool:
         try:
-            self._exchange.native.end(end, wait)
+            self._request_reply.native.end(end, wait)
         except RmqError as error:
             not_confirmed(half, state, error)
             return False
         return True
 
     def _answer(self, question: _core.Request) -> None:
-        message = asked_about(self._exchange.native, question)
+        message = asked_about(self._request_reply.native, question)
         try:
             state = state_of(self._ask(message))
         except Exception:  # noqa: BLE001 - a user's function; the broker asks again
@@ -203,7 +205,7 @@ class TransactionProducer(Producer):
         if state is TransactionState.UNKNOWN:
             # Brokers do nothing with it, and Apache's do not answer it.
             return
-        self._exchange.native.end(answer_of(question, message, state), ANSWER_MS)
+        self._request_reply.native.end(answer_of(question, message, state), ANSWER_MS)
         self._hooks.ended(message.topic, message.message_id, state, asked=True)
 
 
@@ -244,7 +246,7 @@ def end_of(
     }
 
 
-def asked_about(native: _core.Exchange, question: _core.Request) -> ReceivedMessage:
+def asked_about(native: _core.RequestReply, question: _core.Request) -> ReceivedMessage:
     """The message whose transaction a broker asks about."""
     return native.asked_about(question.body or b"", question.fields.get("bname", ""))
 

@@ -205,7 +205,7 @@ def test_the_local_transaction_does_not_run_for_a_half_that_may_be_stored(
     options: dict[str, Any] = {"name_server": running.name_server, "group": topic}
     with TransactionProducer(check=lambda _: 1 // 0, **options) as producer:  # type: ignore[arg-type, return-value]
         producer.send(topic, b"first")
-        producer._exchange.meet(topic, 3000)
+        producer._request_reply.heartbeat(topic, 3000)
         way.lose(1)
         with pytest.raises(RmqError) as caught:
             producer.send_in_transaction(topic, b"half", lambda half: ran.append(half))

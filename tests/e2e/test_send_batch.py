@@ -56,7 +56,7 @@ def test_a_batch_stays_behind_what_was_sent_to_its_queue_before(
             assert offsets == sorted(offsets)
         assert producer.flush()
         # The thread that launched the last frame may still be about to look for more.
-        await_true(lambda: producer._gathering.lanes() == 0)
+        await_true(lambda: producer._batcher.partitions() == 0)
     assert [int(body) for body in stored(address, topic, number)] == list(range(number))
 
 
@@ -221,10 +221,10 @@ def test_idle_topics_and_queues_are_forgotten(address: str, topic: str) -> None:
         for number in range(200):
             producer.produce(f"{topic}-{number % 5}", b"x", sharding_key=str(number))
             producer.produce(topic, b"x", queue=number)
-        assert producer._gathering.lanes() > 10
+        assert producer._batcher.partitions() > 10
         assert producer.flush()
         # The thread that launched the last frame may still be about to look for more.
-        await_true(lambda: producer._gathering.lanes() == 0)
+        await_true(lambda: producer._batcher.partitions() == 0)
 
 
 def test_other_threads_run_while_a_body_is_compressed() -> None:

@@ -5,20 +5,20 @@
 //! their queue, so that their order holds. A delayed one cannot be in a batch (brokers refuse it) and goes as a frame of
 //! its own. When the call ends early, what has left is still waited for: its outcomes are told with the error.
 
-use crate::accumulate::PyAccumulator;
+use crate::accumulator::PyAccumulator;
+use crate::completion::{BatchPart, Unsent, batch_list};
+use crate::completion_queue::Completion;
 use crate::enter;
 use crate::errors::Error;
-use crate::inbox::Ticket;
-use crate::outcome::{BatchPart, Unsent, batch_list};
-use crate::own::Extras;
 use crate::producer::BodyRef;
+use crate::send_args::MessageProperties;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 use pyrmq_client::ClientError;
-use pyrmq_client::accumulate::{Item, OwnBatch, Place};
+use pyrmq_client::accumulator::{BatchSettings, Destination, Item};
 use pyrmq_client::batch::Batch;
-use pyrmq_client::draft::{Draft, Target, check_topic};
+use pyrmq_client::outgoing::{OutgoingMessage, Target, check_topic};
 use pyrmq_client::producer::SendResult;
 use pyrmq_remoting::clock;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 type Then = Box<dyn FnOnce(Vec<BatchPart>) + Send>;
 
 /// Where the outcomes of a call's messages come together. Whoever brings the last one ends the call.
-pub(crate) struct Gathered {
+pub(crate) struct BatchCollector {
     // Guards what has come.
     state: Mutex<Arrived>,
     done: Condvar,
@@ -48,13 +48,13 @@ impl Arrived {
     }
 }
 
-impl std::fmt::Debug for Gathered {
+impl std::fmt::Debug for BatchCollector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Gathered").finish_non_exhaustive()
     }
 }
 
-impl Gathered {
+impl BatchCollector {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),
@@ -66,7 +66,7 @@ impl Gathered {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn bring(&self, part: BatchPart) {
+    fn record(&self, part: BatchPart) {
         let mut state = self.state();
         state.messages += part.0.len();
         state.parts.push(part);
@@ -75,16 +75,16 @@ impl Gathered {
 
     /// Brings the outcome of one frame to each call that has messages in it: its place there, and its number in the
     /// call.
-    pub(crate) fn bring_all(
+    pub(crate) fn record_all(
         members: &[(Arc<Self>, u32, u32)],
         outcome: &Result<Arc<SendResult>, ClientError>,
     ) {
         for of_one in members.chunk_by(|(one, ..), (other, ..)| Arc::ptr_eq(one, other)) {
-            let Some((gathered, ..)) = of_one.first() else {
+            let Some((collector, ..)) = of_one.first() else {
                 continue;
             };
             let places = of_one.iter().map(|(_, place, member)| (*place, *member));
-            gathered.bring((places.collect(), outcome.clone()));
+            collector.record((places.collect(), outcome.clone()));
         }
     }
 
@@ -123,7 +123,7 @@ impl Gathered {
 /// How a call's messages are sent.
 pub(crate) struct Plan<'a, 'py> {
     pub(crate) topic: &'a str,
-    pub(crate) extras: &'a Extras<'py>,
+    pub(crate) extras: &'a MessageProperties<'py>,
     pub(crate) queue: Option<&'a (String, i32)>,
     pub(crate) batch_bytes: usize,
     pub(crate) timeout: Duration,
@@ -140,7 +140,7 @@ struct Call<'a, 'py> {
     batch_bytes: usize,
     /// The frame that is being filled with messages that may go anywhere, and which they are.
     open: Option<(Batch, Vec<u32>)>,
-    gathered: Arc<Gathered>,
+    collector: Arc<BatchCollector>,
     /// Messages that have been read.
     count: u32,
     /// Of these, those that were handed over.
@@ -157,9 +157,9 @@ pub(crate) fn send<'py>(
     messages: &Bound<'py, PyAny>,
     plan: &Plan<'_, 'py>,
 ) -> PyResult<Bound<'py, PyTuple>> {
-    let (gathered, sent, unsent) = launch_all(way, py, messages, plan, true)?;
-    gathered.expect(sent, None);
-    let parts = enter::wait(py, |slice| gathered.wait(slice))?;
+    let (collector, sent, unsent) = launch_all(way, py, messages, plan, true)?;
+    collector.expect(sent, None);
+    let parts = enter::wait(py, |slice| collector.wait(slice))?;
     batch_list(py, parts, unsent)
 }
 
@@ -171,12 +171,12 @@ pub(crate) fn send_then<'py>(
     plan: &Plan<'_, 'py>,
     then: impl FnOnce(Vec<BatchPart>, Unsent) + Send + 'static,
 ) -> PyResult<()> {
-    let gate = way.producer.gate();
-    if gate.is_full() {
-        return Err(Error::from(gate.full(Duration::ZERO)).into_py(py));
+    let back_pressure = way.producer.back_pressure();
+    if back_pressure.is_full() {
+        return Err(Error::from(back_pressure.full(Duration::ZERO)).into_py(py));
     }
-    let (gathered, sent, unsent) = launch_all(way, py, messages, plan, false)?;
-    gathered.expect(sent, Some(Box::new(move |parts| then(parts, unsent))));
+    let (collector, sent, unsent) = launch_all(way, py, messages, plan, false)?;
+    collector.expect(sent, Some(Box::new(move |parts| then(parts, unsent))));
     Ok(())
 }
 
@@ -188,7 +188,7 @@ fn launch_all<'py>(
     messages: &Bound<'py, PyAny>,
     plan: &Plan<'_, 'py>,
     waits: bool,
-) -> PyResult<(Arc<Gathered>, usize, Unsent)> {
+) -> PyResult<(Arc<BatchCollector>, usize, Unsent)> {
     check_topic(plan.topic).map_err(|error| Error::from(error).into_py(py))?;
     let producer = &way.producer;
     let mut call = Call {
@@ -198,7 +198,7 @@ fn launch_all<'py>(
         topic: producer.topic(plan.topic),
         batch_bytes: plan.batch_bytes.min(producer.options().max_message_bytes),
         open: None,
-        gathered: Gathered::new(),
+        collector: BatchCollector::new(),
         count: 0,
         sent: 0,
         waits,
@@ -214,7 +214,7 @@ fn launch_all<'py>(
                 failed,
                 error: ended.err(),
             };
-            Ok((call.gathered, call.sent, unsent))
+            Ok((call.collector, call.sent, unsent))
         }
     }
 }
@@ -257,77 +257,88 @@ impl<'py> Call<'_, 'py> {
             return self.add_body(message, self.plan.extras, member);
         }
         if let Ok(body) = message.getattr("body") {
-            let own: Extras<'py> = message.extract()?;
+            let own: MessageProperties<'py> = message.extract()?;
             check_same_topic(message, self.plan.topic)?;
             return self.add_body(&body, &own, member);
         }
         self.add_body(message, self.plan.extras, member)
     }
 
-    fn add_body(&mut self, body: &Bound<'py, PyAny>, extras: &Extras<'py>, member: u32) -> PyResult<()> {
+    fn add_body(
+        &mut self,
+        body: &Bound<'py, PyAny>,
+        extras: &MessageProperties<'py>,
+        member: u32,
+    ) -> PyResult<()> {
         let body = BodyRef::of(body)?;
         let body = body.as_slice();
         let checked = self.way.producer.check_size(&self.topic, body.len());
         checked.map_err(|error| self.raise(error))?;
         match (self.plan.queue, extras.sharding_hash()?) {
-            (Some((broker, id)), _) => self.push(body, extras, Place::Queue(broker, *id), member),
-            (None, Some(hash)) => self.push(body, extras, Place::Hash(hash), member),
+            (Some((broker, id)), _) => self.push(body, extras, Destination::Queue(broker, *id), member),
+            (None, Some(hash)) => self.push(body, extras, Destination::Hash(hash), member),
             (None, None) if extras.is_delayed() => self.send_alone(body, extras, member),
             (None, None) => self.gather(body, extras, member),
         }
     }
 
     /// A message for a queue, behind everything that is for it.
-    fn push(&mut self, body: &[u8], extras: &Extras<'py>, place: Place<'_>, member: u32) -> PyResult<()> {
+    fn push(
+        &mut self,
+        body: &[u8],
+        extras: &MessageProperties<'py>,
+        destination: Destination<'_>,
+        member: u32,
+    ) -> PyResult<()> {
         let extra = extras.text(&self.topic)?.map_err(|error| self.raise(error))?;
         let alone = extras.is_delayed();
         let item = Item {
             topic: self.plan.topic,
             body,
-            packed: if alone {
-                self.way.pack(self.py, body)?
+            encoded: if alone {
+                self.way.encode_body(self.py, body)?
             } else {
                 None
             },
             extra: &extra,
             flag: extras.flag,
-            place,
+            destination,
             eager: true,
             alone,
             timeout: None,
-            batch: Some(OwnBatch {
+            batch: Some(BatchSettings {
                 bytes: self.batch_bytes,
                 inner: self.plan.inner,
                 timeout: self.plan.timeout,
             }),
-            ticket: Some(Ticket::Member(self.gathered.clone(), member)),
+            completion: Some(Completion::Member(self.collector.clone(), member)),
         };
-        let counted = item.counted();
-        self.come_in(1, counted)?;
+        let charged_bytes = item.charged_bytes();
+        self.acquire_capacity(1, charged_bytes)?;
         self.way.core().push_corked(item).map_err(|error| {
-            self.way.producer.gate().leave(1, counted);
+            self.way.producer.back_pressure().release(1, charged_bytes);
             self.raise(error)
         })?;
         self.sent += 1;
         Ok(())
     }
 
-    fn send_alone(&mut self, body: &[u8], extras: &Extras<'py>, member: u32) -> PyResult<()> {
+    fn send_alone(&mut self, body: &[u8], extras: &MessageProperties<'py>, member: u32) -> PyResult<()> {
         let producer = &self.way.producer;
         let properties = extras.properties(&self.topic, producer)?;
         let properties = properties.map_err(|error| self.raise(error))?;
         let id = properties.message_id().to_owned();
         let properties = properties.finish().map_err(|error| self.raise(error))?;
         let (topic, flag) = (&self.topic, extras.flag);
-        let draft = enter::compute(self.py, || {
+        let outgoing = enter::compute(self.py, || {
             let body = bytes::Bytes::copy_from_slice(body);
-            producer.draft(topic, body, properties, id, flag, Target::Any)
+            producer.prepare(topic, body, properties, id, flag, Target::Any)
         })?;
-        self.launch(draft, vec![member])
+        self.launch(outgoing, vec![member])
     }
 
     /// A message that may go anywhere: into the frame that is being filled.
-    fn gather(&mut self, body: &[u8], extras: &Extras<'py>, member: u32) -> PyResult<()> {
+    fn gather(&mut self, body: &[u8], extras: &MessageProperties<'py>, member: u32) -> PyResult<()> {
         let producer = self.way.producer.clone();
         let properties = extras.properties(&self.topic, &producer)?;
         let properties = properties.map_err(|error| self.raise(error))?;
@@ -353,30 +364,30 @@ impl<'py> Call<'_, 'py> {
         Ok(())
     }
 
-    fn come_in(&self, messages: usize, bytes: usize) -> PyResult<()> {
-        let gate = self.way.producer.gate();
-        if gate.try_enter(messages, bytes) {
+    fn acquire_capacity(&self, messages: usize, bytes: usize) -> PyResult<()> {
+        let back_pressure = self.way.producer.back_pressure();
+        if back_pressure.try_acquire(messages, bytes) {
             return Ok(());
         }
         if !self.waits {
             // The list is in memory anyway.
-            gate.enter_anyway(messages, bytes);
+            back_pressure.force_acquire(messages, bytes);
             return Ok(());
         }
         // What this call holds back may be what takes the room.
         self.way.core().uncork();
         let deadline = Instant::now() + self.plan.timeout;
-        self.way.native.get().enter(self.py, messages, bytes, deadline)
+        self.way.native.get().acquire(self.py, messages, bytes, deadline)
     }
 
-    fn launch(&mut self, draft: Draft, members: Vec<u32>) -> PyResult<()> {
-        self.come_in(members.len(), draft.counted)?;
+    fn launch(&mut self, outgoing: OutgoingMessage, members: Vec<u32>) -> PyResult<()> {
+        self.acquire_capacity(members.len(), outgoing.charged_bytes)?;
         self.sent += members.len();
-        let gathered = self.gathered.clone();
+        let collector = self.collector.clone();
         let done = Box::new(move |outcome: Result<SendResult, ClientError>| {
-            gathered.bring(((0..).zip(members).collect(), outcome.map(Arc::new)));
+            collector.record(((0..).zip(members).collect(), outcome.map(Arc::new)));
         });
-        self.way.producer.send(draft, self.plan.timeout, done);
+        self.way.producer.send(outgoing, self.plan.timeout, done);
         Ok(())
     }
 

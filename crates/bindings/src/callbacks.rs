@@ -4,12 +4,12 @@
 //! what makes room when nobody polls. Each waiting thread has a wake-up of its own, which the gate sets when it is let
 //! in, and the inbox when callbacks are due.
 
+use crate::completion_queue::{CompletionQueue, deliver};
 use crate::enter;
-use crate::inbox::{Inbox, hand_on};
 use pyo3::exceptions::{PyKeyboardInterrupt, PySystemExit};
 use pyo3::prelude::*;
-use pyrmq_client::accumulate::Landed;
-use pyrmq_client::gate::{Gate, Listener, Want};
+use pyrmq_client::accumulator::BatchOutcome;
+use pyrmq_client::back_pressure::{BackPressure, Condition, Listener};
 use pyrmq_client::signal::Signal;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ pub(crate) enum Thread {
 /// The delivery callbacks of one producer.
 #[derive(Debug, Default)]
 pub(crate) struct Callbacks {
-    pub(crate) inbox: Inbox,
+    pub(crate) completion_queue: CompletionQueue,
     on_error: OnceLock<Py<PyAny>>,
 }
 
@@ -42,39 +42,39 @@ impl Callbacks {
     }
 
     /// Runs the callbacks that are due; how many.
-    pub(crate) fn serve(&self, py: Python<'_>, gate: &Gate) -> PyResult<usize> {
-        self.serve_from(py, &self.inbox, gate, Thread::Callers)
+    pub(crate) fn serve(&self, py: Python<'_>, back_pressure: &BackPressure) -> PyResult<usize> {
+        self.serve_from(py, &self.completion_queue, back_pressure, Thread::Callers)
     }
 
     /// Hands on what has landed in an inbox; the number of messages.
     pub(crate) fn serve_from(
         &self,
         py: Python<'_>,
-        inbox: &Inbox,
-        gate: &Gate,
+        completion_queue: &CompletionQueue,
+        back_pressure: &BackPressure,
         thread: Thread,
     ) -> PyResult<usize> {
         let mut served = 0;
-        while let Some(landed) = inbox.pop() {
-            gate.leave(landed.tickets.len(), 0);
-            let batch = landed.batch;
-            let outcome = landed.outcome;
-            let mut tickets = landed.tickets.into_iter();
+        while let Some(batch_outcome) = completion_queue.pop() {
+            back_pressure.release(batch_outcome.completions.len(), 0);
+            let batch = batch_outcome.batch;
+            let outcome = batch_outcome.outcome;
+            let mut completions = batch_outcome.completions.into_iter();
             let mut failed = None;
-            for (place, ticket) in tickets.by_ref() {
+            for (place, completion) in completions.by_ref() {
                 served += 1;
-                let handed = hand_on(py, ticket, batch.then_some(place), &outcome);
+                let handed = deliver(py, completion, batch.then_some(place), &outcome);
                 failed = handed.err().and_then(|error| self.tell(py, error, thread).err());
                 if failed.is_some() {
                     break;
                 }
             }
             let Some(error) = failed else { continue };
-            let rest: Vec<_> = tickets.collect();
+            let rest: Vec<_> = completions.collect();
             if !rest.is_empty() {
-                gate.enter_anyway(rest.len(), 0);
-                inbox.state().frames.push_front(Landed {
-                    tickets: rest,
+                back_pressure.force_acquire(rest.len(), 0);
+                completion_queue.state().frames.push_front(BatchOutcome {
+                    completions: rest,
                     batch,
                     outcome,
                 });
@@ -109,20 +109,20 @@ impl Callbacks {
     }
 
     /// Comes in through the gate; false when there was no room until `deadline`.
-    pub(crate) fn come_in(
+    pub(crate) fn acquire_capacity(
         &self,
         py: Python<'_>,
-        gate: &Gate,
+        back_pressure: &BackPressure,
         (messages, bytes): (usize, usize),
         deadline: Instant,
     ) -> PyResult<bool> {
-        let attending = self.inbox.attend();
-        let signal = attending.signal();
-        let mut place = gate.line_up(messages, bytes, setting(signal));
+        let wake_registration = self.completion_queue.register_thread();
+        let signal = wake_registration.signal();
+        let mut place = back_pressure.enqueue_acquire(messages, bytes, setting(signal));
         loop {
-            self.serve(py, gate)?;
+            self.serve(py, back_pressure)?;
             // Once more when the time is over: whoever fits is not refused.
-            if place.try_enter() {
+            if place.try_acquire() {
                 return Ok(true);
             }
             if Instant::now() >= deadline {
@@ -130,7 +130,7 @@ impl Callbacks {
             }
             enter::wait(py, |slice| {
                 let left = deadline.saturating_duration_since(Instant::now());
-                (signal.wait(slice.min(left)) || place.try_enter() || left <= slice).then_some(())
+                (signal.wait(slice.min(left)) || place.try_acquire() || left <= slice).then_some(())
             })?;
         }
     }
@@ -139,16 +139,16 @@ impl Callbacks {
     pub(crate) fn serve_until_empty(
         &self,
         py: Python<'_>,
-        gate: &Gate,
+        back_pressure: &BackPressure,
         apart: impl Fn() -> usize,
         deadline: Instant,
     ) -> PyResult<bool> {
-        let attending = self.inbox.attend();
-        let signal = attending.signal();
-        let watch = gate.watch(Want::Empty, setting(signal));
+        let wake_registration = self.completion_queue.register_thread();
+        let signal = wake_registration.signal();
+        let watch = back_pressure.watch(Condition::Empty, setting(signal));
         loop {
-            self.serve(py, gate)?;
-            if watch.is_told() || gate.waiting() <= apart() {
+            self.serve(py, back_pressure)?;
+            if watch.is_satisfied() || back_pressure.in_flight() <= apart() {
                 return Ok(true);
             }
             if Instant::now() >= deadline {
@@ -159,14 +159,19 @@ impl Callbacks {
     }
 
     /// Runs the callbacks that are due, after waiting for the first until `deadline`; how many.
-    pub(crate) fn poll(&self, py: Python<'_>, gate: &Gate, deadline: Instant) -> PyResult<usize> {
-        let attending = self.inbox.attend();
+    pub(crate) fn poll(
+        &self,
+        py: Python<'_>,
+        back_pressure: &BackPressure,
+        deadline: Instant,
+    ) -> PyResult<usize> {
+        let wake_registration = self.completion_queue.register_thread();
         loop {
-            let served = self.serve(py, gate)?;
-            if served > 0 || Instant::now() >= deadline || self.inbox.state().closed {
+            let served = self.serve(py, back_pressure)?;
+            if served > 0 || Instant::now() >= deadline || self.completion_queue.state().closed {
                 return Ok(served);
             }
-            wait_for(py, attending.signal(), deadline)?;
+            wait_for(py, wake_registration.signal(), deadline)?;
         }
     }
 }

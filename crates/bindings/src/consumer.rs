@@ -1,14 +1,14 @@
 //! The pulling consumer as Python drives it.
 
+use crate::completion::{CompletionList, PipeSignal, QueueRef, Value};
 use crate::errors::Error;
-use crate::outcome::{Bell, Outcomes, Place, Value};
 use crate::producer::server_of;
 use crate::runtime::Owner;
 use crate::{enter, received, runtime};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
+use pyrmq_client::process_queue::QueueKey;
 use pyrmq_client::puller::{Puller, Start};
-use pyrmq_client::queue::QueueKey;
 use pyrmq_client::{ClientError, PullerOptions};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 pub(crate) struct PyConsumer {
     owner: Owner,
     puller: Arc<Puller>,
-    bell: OnceLock<Arc<Bell>>,
+    pipe_signal: OnceLock<Arc<PipeSignal>>,
 }
 
 /// A queue by the name that brokers know.
-fn key_of(puller: &Puller, place: Place) -> QueueKey {
+fn key_of(puller: &Puller, place: QueueRef) -> QueueKey {
     let (topic, broker, queue_id) = place;
     QueueKey {
         topic: puller.options().client.wrap(&topic).into(),
@@ -32,7 +32,7 @@ fn key_of(puller: &Puller, place: Place) -> QueueKey {
     }
 }
 
-async fn queues_of(puller: &Puller, given: &str) -> Result<Vec<Place>, ClientError> {
+async fn queues_of(puller: &Puller, given: &str) -> Result<Vec<QueueRef>, ClientError> {
     let topic: Arc<str> = puller.options().client.wrap(given).into();
     puller.routes().find(&topic).await?;
     let route = puller.routes().refresh(&topic).await?;
@@ -112,7 +112,7 @@ impl PyConsumer {
         Ok(Self {
             owner: Owner::new("this consumer"),
             puller: Arc::new(made.map_err(|error| error.into_py(py))?),
-            bell: OnceLock::new(),
+            pipe_signal: OnceLock::new(),
         })
     }
 
@@ -124,7 +124,7 @@ impl PyConsumer {
     }
 
     /// Takes exactly these queues.
-    fn assign(&self, py: Python<'_>, queues: Vec<(Place, Option<i64>)>, expression: &str) -> PyResult<()> {
+    fn assign(&self, py: Python<'_>, queues: Vec<(QueueRef, Option<i64>)>, expression: &str) -> PyResult<()> {
         self.check(py)?;
         let queues = queues
             .into_iter()
@@ -134,13 +134,13 @@ impl PyConsumer {
     }
 
     /// The queues of a topic that can be read.
-    fn queues_of(&self, py: Python<'_>, topic: &str) -> PyResult<Vec<Place>> {
+    fn queues_of(&self, py: Python<'_>, topic: &str) -> PyResult<Vec<QueueRef>> {
         self.check(py)?;
         enter::block_on(py, queues_of(&self.puller, topic))
     }
 
     /// The assigned queues with their positions.
-    fn positions(&self, py: Python<'_>) -> PyResult<Vec<(Place, i64)>> {
+    fn positions(&self, py: Python<'_>) -> PyResult<Vec<(QueueRef, i64)>> {
         self.check(py)?;
         let positions = self.puller.positions().into_iter();
         let options = &self.puller.options().client;
@@ -154,7 +154,7 @@ impl PyConsumer {
     }
 
     /// Goes on from this offset.
-    fn seek(&self, py: Python<'_>, place: Place, offset: i64) -> PyResult<()> {
+    fn seek(&self, py: Python<'_>, place: QueueRef, offset: i64) -> PyResult<()> {
         self.check(py)?;
         self.puller
             .seek(&key_of(&self.puller, place), offset)
@@ -162,7 +162,7 @@ impl PyConsumer {
     }
 
     /// first, last, committed (-1 when there is none), or by time.
-    fn offset(&self, py: Python<'_>, place: Place, which: &str, timestamp_ms: i64) -> PyResult<i64> {
+    fn offset(&self, py: Python<'_>, place: QueueRef, which: &str, timestamp_ms: i64) -> PyResult<i64> {
         self.check(py)?;
         enter::block_on(
             py,
@@ -178,8 +178,8 @@ impl PyConsumer {
         timeout_ms: Option<u64>,
     ) -> PyResult<Bound<'py, PyList>> {
         self.check(py)?;
-        if let Some(bell) = self.bell.get() {
-            bell.silence();
+        if let Some(pipe_signal) = self.pipe_signal.get() {
+            pipe_signal.reset();
         }
         let deadline = timeout_ms.map(|ms| Instant::now() + Duration::from_millis(ms));
         loop {
@@ -206,22 +206,22 @@ impl PyConsumer {
     /// A descriptor that is readable when a poll may find something: for event loops.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
         self.check(py)?;
-        if let Some(bell) = self.bell.get() {
-            return Ok(bell.fd());
+        if let Some(pipe_signal) = self.pipe_signal.get() {
+            return Ok(pipe_signal.fd());
         }
-        let bell = Arc::new(Bell::new().map_err(|error| error.into_py(py))?);
-        let kept = self.bell.get_or_init(|| bell).clone();
-        let rung = kept.clone();
-        self.puller.on_arrival(Arc::new(move || rung.ring()));
+        let pipe_signal = Arc::new(PipeSignal::new().map_err(|error| error.into_py(py))?);
+        let kept = self.pipe_signal.get_or_init(|| pipe_signal).clone();
+        let is_notified = kept.clone();
+        self.puller.on_arrival(Arc::new(move || is_notified.notify()));
         // What came before somebody listened.
-        kept.ring();
+        kept.notify();
         Ok(kept.fd())
     }
 
     /// Makes the descriptor silent until something comes.
     fn hush(&self) {
-        if let Some(bell) = self.bell.get() {
-            bell.silence();
+        if let Some(pipe_signal) = self.pipe_signal.get() {
+            pipe_signal.reset();
         }
     }
 
@@ -244,7 +244,7 @@ impl PyConsumer {
     fn subscribe_to(
         &self,
         py: Python<'_>,
-        outcomes: &Outcomes,
+        outcomes: &CompletionList,
         token: u64,
         topic: String,
         expression: String,
@@ -261,9 +261,9 @@ impl PyConsumer {
     fn assign_to(
         &self,
         py: Python<'_>,
-        outcomes: &Outcomes,
+        outcomes: &CompletionList,
         token: u64,
-        queues: Vec<(Place, Option<i64>)>,
+        queues: Vec<(QueueRef, Option<i64>)>,
         expression: String,
     ) -> PyResult<()> {
         self.check(py)?;
@@ -278,20 +278,26 @@ impl PyConsumer {
         })
     }
 
-    fn queues_of_to(&self, py: Python<'_>, outcomes: &Outcomes, token: u64, topic: String) -> PyResult<()> {
+    fn queues_of_to(
+        &self,
+        py: Python<'_>,
+        outcomes: &CompletionList,
+        token: u64,
+        topic: String,
+    ) -> PyResult<()> {
         self.check(py)?;
         let puller = self.puller.clone();
         outcomes.run(py, token, async move {
-            queues_of(&puller, &topic).await.map(Value::Places)
+            queues_of(&puller, &topic).await.map(Value::QueueRefs)
         })
     }
 
     fn offset_to(
         &self,
         py: Python<'_>,
-        outcomes: &Outcomes,
+        outcomes: &CompletionList,
         token: u64,
-        place: Place,
+        place: QueueRef,
         which: String,
         timestamp_ms: i64,
     ) -> PyResult<()> {
@@ -303,7 +309,7 @@ impl PyConsumer {
         })
     }
 
-    fn commit_to(&self, py: Python<'_>, outcomes: &Outcomes, token: u64) -> PyResult<()> {
+    fn commit_to(&self, py: Python<'_>, outcomes: &CompletionList, token: u64) -> PyResult<()> {
         self.check(py)?;
         let puller = self.puller.clone();
         outcomes.run(py, token, async move {
@@ -312,7 +318,7 @@ impl PyConsumer {
         })
     }
 
-    fn shut_to(&self, py: Python<'_>, outcomes: &Outcomes, token: u64, all: bool) -> PyResult<()> {
+    fn shut_to(&self, py: Python<'_>, outcomes: &CompletionList, token: u64, all: bool) -> PyResult<()> {
         self.check(py)?;
         let puller = self.puller.clone();
         outcomes.run(py, token, async move {

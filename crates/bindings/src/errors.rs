@@ -209,7 +209,7 @@ fn raise_not_confirmed(
         ("topic", Value::Text(&failure.topic)),
         ("message_id", Value::Text(failure.message_id(item))),
         ("may_exist", Value::Bool(failure.may_exist)),
-        ("attempts", Value::Attempts(&failure.tried)),
+        ("attempts", Value::Attempts(&failure.failed_attempts)),
     ];
     if let Some(broker) = &failure.broker {
         known.push(("broker", Value::Text(broker)));
@@ -326,7 +326,7 @@ fn raise(py: Python<'_>, class: &str, text: &str, fields: &[(&str, Value<'_>)]) 
             Value::Int(number) => keywords.set_item(name, number)?,
             Value::Bool(truth) => keywords.set_item(name, truth)?,
             Value::Text(text) => keywords.set_item(name, text)?,
-            Value::Attempts(tried) => keywords.set_item(name, attempts_of(py, tried)?)?,
+            Value::Attempts(failed_attempts) => keywords.set_item(name, attempts_of(py, failed_attempts)?)?,
         }
     }
     let exception = module.getattr(class)?.call((text,), Some(&keywords))?;
@@ -334,8 +334,11 @@ fn raise(py: Python<'_>, class: &str, text: &str, fields: &[(&str, Value<'_>)]) 
 }
 
 /// Failed attempts as `pyrmq.errors.Attempt` objects.
-pub(crate) fn attempts_of<'py>(py: Python<'py>, tried: &[Attempt]) -> PyResult<Bound<'py, PyTuple>> {
-    let made: PyResult<Vec<_>> = if tried.is_empty() {
+pub(crate) fn attempts_of<'py>(
+    py: Python<'py>,
+    failed_attempts: &[Attempt],
+) -> PyResult<Bound<'py, PyTuple>> {
+    let made: PyResult<Vec<_>> = if failed_attempts.is_empty() {
         Ok(Vec::new())
     } else {
         let class = PyModule::import(py, "pyrmq.errors")?.getattr("Attempt")?;
@@ -351,7 +354,7 @@ pub(crate) fn attempts_of<'py>(py: Python<'py>, tried: &[Attempt]) -> PyResult<B
                 attempt.may_exist,
             ))
         };
-        tried.iter().map(one).collect()
+        failed_attempts.iter().map(one).collect()
     };
     PyTuple::new(py, made?)
 }

@@ -4,32 +4,32 @@
 //! through `enter.rs`; one error enum reaches `errors.rs`; nothing starts at import. A file adds its classes and
 //! functions in its own `register`.
 
-mod accumulate;
+mod accumulator;
 mod batch;
 mod broker;
 mod callbacks;
 mod columns;
 mod command;
+mod completion;
+mod completion_queue;
 mod connections;
 mod consumer;
-mod delivery;
 mod enter;
 mod errors;
-mod exchange;
-mod inbox;
 mod json;
 mod links;
 mod log;
 mod nameserver;
-mod outcome;
-mod own;
 mod producer;
-mod producing;
+mod producer_base;
 mod received;
 mod records;
+mod request_reply;
 mod requests;
 mod routing;
 mod runtime;
+mod send_args;
+mod send_future;
 mod stop;
 mod store_lock;
 
@@ -52,21 +52,21 @@ mod _core {
             },
         )?;
         module.add("SYSTEM_TOPICS", pyrmq_remoting::names::SYSTEM_TOPICS.to_vec())?;
-        crate::accumulate::register(module)?;
+        crate::accumulator::register(module)?;
         crate::broker::register(module)?;
         crate::columns::register(module)?;
         crate::command::register(module)?;
         crate::connections::register(module)?;
         crate::consumer::register(module)?;
-        crate::delivery::register(module)?;
-        crate::exchange::register(module)?;
+        crate::send_future::register(module)?;
+        crate::request_reply::register(module)?;
         crate::json::register(module)?;
         crate::links::register(module)?;
         crate::log::register(module)?;
         crate::nameserver::register(module)?;
-        crate::outcome::register(module)?;
+        crate::completion::register(module)?;
         crate::producer::register(module)?;
-        crate::producing::register(module)?;
+        crate::producer_base::register(module)?;
         crate::received::register(module)?;
         crate::records::register(module)?;
         crate::requests::register(module)?;

@@ -6,15 +6,15 @@
 
 use crate::callbacks::Callbacks;
 use crate::command::body_of;
+use crate::completion::{CompletionList, Outcome, PySendResult, QueueRef, Value, Waiter};
 use crate::errors::{Error, about};
-use crate::outcome::{Outcome, Outcomes, Place, PySendResult, Value, Waiter};
-use crate::own::Extras;
 use crate::runtime::Owner;
-use crate::{enter, exchange, runtime};
+use crate::send_args::MessageProperties;
+use crate::{enter, request_reply, runtime};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyrmq_client::address_server::AddressServer;
-use pyrmq_client::draft::{Draft, Target};
+use pyrmq_client::outgoing::{OutgoingMessage, Target};
 use pyrmq_client::producer::Producer;
 use pyrmq_client::routes::TopicRoute;
 use pyrmq_client::{ClientError, Compression, ProducerOptions};
@@ -62,14 +62,14 @@ impl PyProducer {
         self.owner.is_here()
     }
 
-    fn draft(
+    fn prepare(
         &self,
         py: Python<'_>,
         topic: &str,
         body: &Bound<'_, PyAny>,
-        extras: &Extras<'_>,
+        extras: &MessageProperties<'_>,
         queue: Option<(String, i32)>,
-    ) -> PyResult<Draft> {
+    ) -> PyResult<OutgoingMessage> {
         self.check(py)?;
         let topic = self.producer.topic(topic);
         let body = body_of(body)?;
@@ -80,45 +80,49 @@ impl PyProducer {
         let id = properties.message_id().to_owned();
         let text = properties.finish().map_err(raise)?;
         // It may compress the body.
-        enter::compute(py, || self.producer.draft(&topic, body, text, id, flag, target))
+        enter::compute(py, || self.producer.prepare(&topic, body, text, id, flag, target))
     }
 
     /// Comes in through the gate, waiting at most until `deadline`; callbacks run meanwhile.
-    pub(crate) fn enter(
+    pub(crate) fn acquire(
         &self,
         py: Python<'_>,
         messages: usize,
         bytes: usize,
         deadline: Instant,
     ) -> PyResult<()> {
-        let gate = self.producer.gate();
-        if gate.try_enter(messages, bytes) {
+        let back_pressure = self.producer.back_pressure();
+        if back_pressure.try_acquire(messages, bytes) {
             return Ok(());
         }
         let began = Instant::now();
-        if self.callbacks.come_in(py, gate, (messages, bytes), deadline)? {
+        if self
+            .callbacks
+            .acquire_capacity(py, back_pressure, (messages, bytes), deadline)?
+        {
             return Ok(());
         }
-        Err(Error::from(gate.full(began.elapsed())).into_py(py))
+        Err(Error::from(back_pressure.full(began.elapsed())).into_py(py))
     }
 
     /// Sends and waits for the outcome.
     pub(crate) fn send_draft(
         &self,
         py: Python<'_>,
-        draft: Draft,
+        outgoing: OutgoingMessage,
         timeout_ms: Option<u64>,
     ) -> PyResult<PySendResult> {
         let deadline = Instant::now() + self.timeout(timeout_ms);
-        self.enter(py, 1, draft.counted, deadline).map_err(|error| {
-            let topic = self.producer.options().client.unwrap_name(&draft.topic);
-            about(py, error, &topic, Some(&draft.message_id))
-        })?;
+        self.acquire(py, 1, outgoing.charged_bytes, deadline)
+            .map_err(|error| {
+                let topic = self.producer.options().client.unwrap_name(&outgoing.topic);
+                about(py, error, &topic, Some(&outgoing.message_id))
+            })?;
         let timeout = deadline.saturating_duration_since(Instant::now());
         let waiter: Arc<Waiter> = Arc::default();
         let slot = waiter.clone();
         let done = Box::new(move |outcome: Outcome| slot.set(outcome.map(|frame| (Arc::new(frame), None))));
-        self.producer.send(draft, timeout, done);
+        self.producer.send(outgoing, timeout, done);
         match enter::wait(py, |slice| waiter.wait(slice))? {
             Ok((frame, place)) => Ok(PySendResult::of(frame, place)),
             Err(error) => Err(Error::from(error).into_py(py)),
@@ -220,7 +224,7 @@ impl PyProducer {
         if checks {
             table.python(&check, &asked);
         } else {
-            table.native(&check, &exchange::no_checks(options.client.group.clone()));
+            table.native(&check, &request_reply::no_checks(options.client.group.clone()));
         }
         // Checked before the runtime starts: a mistake starts nothing.
         let made = options
@@ -242,11 +246,11 @@ impl PyProducer {
         py: Python<'_>,
         topic: &str,
         body: &Bound<'_, PyAny>,
-        extras: Extras<'_>,
+        extras: MessageProperties<'_>,
         queue: Option<(String, i32)>,
     ) -> PyResult<()> {
-        let draft = self.draft(py, topic, body, &extras, queue)?;
-        enter::block_on(py, self.producer.send_oneway(draft))
+        let outgoing = self.prepare(py, topic, body, &extras, queue)?;
+        enter::block_on(py, self.producer.send_oneway(outgoing))
     }
 
     /// Sends without an answer; that it was queued comes to `outcomes` under `token`.
@@ -254,23 +258,23 @@ impl PyProducer {
     fn send_oneway_to(
         &self,
         py: Python<'_>,
-        outcomes: &Outcomes,
+        outcomes: &CompletionList,
         token: u64,
         topic: &str,
         body: &Bound<'_, PyAny>,
-        extras: Extras<'_>,
+        extras: MessageProperties<'_>,
         queue: Option<(String, i32)>,
     ) -> PyResult<()> {
-        let draft = self.draft(py, topic, body, &extras, queue)?;
+        let outgoing = self.prepare(py, topic, body, &extras, queue)?;
         let producer = self.producer.clone();
         outcomes.run(py, token, async move {
-            producer.send_oneway(draft).await?;
+            producer.send_oneway(outgoing).await?;
             Ok(Value::Done)
         })
     }
 
     /// `shut` for an event loop.
-    fn shut_to(&self, py: Python<'_>, outcomes: &Outcomes, token: u64) -> PyResult<()> {
+    fn shut_to(&self, py: Python<'_>, outcomes: &CompletionList, token: u64) -> PyResult<()> {
         self.check(py)?;
         let producer = self.producer.clone();
         outcomes.run(py, token, async move {
@@ -281,12 +285,12 @@ impl PyProducer {
 
     /// The queues of a topic that may be written: (topic, broker, number).
     #[pyo3(signature = (topic, timeout_ms=None))]
-    fn queues(&self, py: Python<'_>, topic: &str, timeout_ms: Option<u64>) -> PyResult<Vec<Place>> {
+    fn queues(&self, py: Python<'_>, topic: &str, timeout_ms: Option<u64>) -> PyResult<Vec<QueueRef>> {
         self.check(py)?;
         let time = self.timeout(timeout_ms);
         let (given, topic) = (topic, self.producer.topic(topic));
         let routes = self.producer.routes();
-        let route = match routes.known(&topic) {
+        let route = match routes.cached(&topic) {
             Some(route) => route,
             None => enter::block_on(py, routes.get_within(&topic, time))?,
         };
@@ -297,7 +301,7 @@ impl PyProducer {
     fn queues_to(
         &self,
         py: Python<'_>,
-        outcomes: &Outcomes,
+        outcomes: &CompletionList,
         token: u64,
         topic: &str,
         timeout_ms: Option<u64>,
@@ -308,24 +312,24 @@ impl PyProducer {
         let producer = self.producer.clone();
         outcomes.run(py, token, async move {
             let route = producer.routes().get_within(&topic, time).await?;
-            Ok(Value::Places(places(&given, &route)))
+            Ok(Value::QueueRefs(places(&given, &route)))
         })
     }
 
     /// Messages on their way.
     fn in_flight(&self) -> usize {
-        self.producer.gate().waiting()
+        self.producer.back_pressure().in_flight()
     }
 
     /// Threads and tasks that wait for room, or until nothing is on its way.
     fn watchers(&self) -> usize {
-        self.producer.gate().watchers()
+        self.producer.back_pressure().waiter_count()
     }
 
     /// Counters by name.
     fn stats(&self) -> [(&'static str, u64); 10] {
         let stats = self.producer.stats();
-        let gate = self.producer.gate();
+        let back_pressure = self.producer.back_pressure();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [
             ("confirmed", count(&stats.confirmed)),
@@ -334,9 +338,9 @@ impl PyProducer {
             ("frames", count(&stats.frames)),
             ("batches", count(&stats.batches)),
             ("batched", count(&stats.batched)),
-            ("in_flight", gate.waiting() as u64),
-            ("in_flight_bytes", gate.bytes() as u64),
-            ("window", gate.window() as u64),
+            ("in_flight", back_pressure.in_flight() as u64),
+            ("in_flight_bytes", back_pressure.bytes() as u64),
+            ("window", back_pressure.window() as u64),
             ("dropped_traces", self.producer.dropped_traces()),
         ]
     }
@@ -368,7 +372,7 @@ pub(crate) fn server_of(text: Option<&str>, unit_name: &str) -> Result<Option<Ad
     text.map(|text| AddressServer::new(text, unit_name)).transpose()
 }
 
-fn places(topic: &str, route: &TopicRoute) -> Vec<Place> {
+fn places(topic: &str, route: &TopicRoute) -> Vec<QueueRef> {
     let queues = route.published.queues.iter();
     queues
         .map(|queue| (topic.to_owned(), queue.broker.to_string(), queue.queue_id))

@@ -24,9 +24,9 @@
 
 use bytes::Bytes;
 use pyrmq_client::ProducerOptions;
-use pyrmq_client::draft::{Properties, Target};
-use pyrmq_client::producer::{Done, Producer, SendResult, SendStatus};
-use pyrmq_client::turn::Waiter;
+use pyrmq_client::outgoing::{Properties, Target};
+use pyrmq_client::producer::{Producer, SendCallback, SendResult, SendStatus};
+use pyrmq_client::waiter::Waiter;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::{Command, SerializeType, frame};
 use std::io::{BufRead, Read, Write};
@@ -264,7 +264,7 @@ struct Chains {
 fn next(chains: Arc<Chains>) {
     let sent = Instant::now();
     let (producer, body) = (chains.producer.clone(), chains.body.clone());
-    let done: Done = Box::new(move |outcome| {
+    let done: SendCallback = Box::new(move |outcome| {
         if outcome.is_ok_and(|result| result.status == SendStatus::Ok) {
             chains.us.lock().unwrap().push(sent.elapsed().as_secs_f64() * 1e6);
         } else {
@@ -279,16 +279,16 @@ fn next(chains: Arc<Chains>) {
     start(&producer, &body, done);
 }
 
-fn start(producer: &Producer, body: &Bytes, done: Done) {
+fn start(producer: &Producer, body: &Bytes, done: SendCallback) {
     let topic = producer.topic(TOPIC);
     let properties = Properties::new(TOPIC, producer.ids());
     let id = properties.message_id().to_owned();
     let text = properties.finish().unwrap();
-    let draft = producer
-        .draft(&topic, body.clone(), text, id, 0, Target::Any)
+    let outgoing = producer
+        .prepare(&topic, body.clone(), text, id, 0, Target::Any)
         .unwrap();
-    assert!(producer.gate().enter(1, body.len(), LIMIT));
-    producer.send(draft, LIMIT, done);
+    assert!(producer.back_pressure().acquire(1, body.len(), LIMIT));
+    producer.send(outgoing, LIMIT, done);
 }
 
 /// The pulls of one connection: a queue from its start to its end and again.
@@ -368,8 +368,8 @@ impl Load {
         while !self.stop.load(Ordering::Relaxed) {
             let read = stream.read(&mut room[have..]).unwrap();
             assert!(read > 0, "the broker closed the connection");
-            let counted = self.begin.elapsed().as_secs_f64() >= self.seconds / 4.0;
-            if counted {
+            let charged_bytes = self.begin.elapsed().as_secs_f64() >= self.seconds / 4.0;
+            if charged_bytes {
                 self.bytes.fetch_add(read as u64, Ordering::Relaxed);
             }
             have += read;
@@ -378,7 +378,7 @@ impl Load {
             while skip == 0 && have - at >= 64 {
                 let size = u32::from_be_bytes(room[at..at + 4].try_into().unwrap()) as usize + 4;
                 each(code_of(&room[at..at + 64]));
-                if counted {
+                if charged_bytes {
                     self.frames.fetch_add(1, Ordering::Relaxed);
                 }
                 skip = size - size.min(have - at);

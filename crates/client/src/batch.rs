@@ -9,7 +9,7 @@
 //! ids               <32 digits> , <32 digits> , ...
 //! ```
 
-use crate::draft::{Draft, Target};
+use crate::outgoing::{OutgoingMessage, Target};
 use bytes::Bytes;
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::clock;
@@ -31,7 +31,7 @@ pub const COMMON_PROPERTIES: usize = UNIQ_KEY.len() + ID_DIGITS + AFTER_ID.len()
 const ITEM_HEAD: usize = 20;
 
 /// Room made at once in a new batch; larger ones grow.
-const FIRST_ROOM: usize = 64 * 1024;
+const FIRST_CAPACITY: usize = 64 * 1024;
 
 /// Writes unique ids as text; the fixed part is formatted once.
 #[derive(Debug, Clone, Copy)]
@@ -83,7 +83,7 @@ pub struct Batch {
     ids: String,
     items: u32,
     /// Bytes of the bodies in it, and of the properties that are their own.
-    counted: usize,
+    charged_bytes: usize,
     /// A topic of batches keeps it as one record: the id of its own.
     inner: Option<String>,
 }
@@ -98,7 +98,7 @@ impl Batch {
             body: Vec::new(),
             ids: String::new(),
             items: 0,
-            counted: 0,
+            charged_bytes: 0,
             inner: None,
         }
     }
@@ -143,9 +143,9 @@ impl Batch {
             body,
             properties: properties.as_bytes(),
         };
-        self.make_room(item.encoded_size());
+        self.reserve(item.encoded_size());
         batch::encode(&item, &mut self.body)?;
-        self.note(message_id, counted(&item));
+        self.note(message_id, charged_bytes(&item));
         Ok(())
     }
 
@@ -153,9 +153,9 @@ impl Batch {
     pub fn push_again(&mut self, item: &BatchItem<'_>) -> Result<(), WireError> {
         let id = item.properties.get(UNIQ_KEY.len()..UNIQ_KEY.len() + ID_DIGITS);
         let id = id.and_then(|id| std::str::from_utf8(id).ok()).unwrap_or_default();
-        self.make_room(item.encoded_size());
+        self.reserve(item.encoded_size());
         batch::encode(item, &mut self.body)?;
-        self.note(id, counted(item));
+        self.note(id, charged_bytes(item));
         Ok(())
     }
 
@@ -175,7 +175,7 @@ impl Batch {
         let size = ITEM_OVERHEAD + body.len() + properties;
         let whole = i32::try_from(size).map_err(|_| too_large("batch item", size, i32::MAX as usize))?;
         let length = i32::try_from(body.len()).unwrap_or(i32::MAX);
-        self.make_room(size);
+        self.reserve(size);
         let mut head = [0; ITEM_HEAD];
         head[..4].copy_from_slice(&whole.to_be_bytes());
         head[12..16].copy_from_slice(&flag.to_be_bytes());
@@ -197,24 +197,24 @@ impl Batch {
         Ok(())
     }
 
-    fn make_room(&mut self, size: usize) {
+    fn reserve(&mut self, size: usize) {
         if self.items == 0 {
-            self.body.reserve(self.limit.min(FIRST_ROOM).max(size));
+            self.body.reserve(self.limit.min(FIRST_CAPACITY).max(size));
         }
     }
 
-    fn note(&mut self, id: &str, counted: usize) {
+    fn note(&mut self, id: &str, charged_bytes: usize) {
         if self.items > 0 {
             self.ids.push(',');
         }
         self.ids.push_str(id);
         self.items += 1;
-        self.counted += counted;
+        self.charged_bytes += charged_bytes;
     }
 
     /// What leaves when nothing more comes: a batch, or a message that stayed alone as a plain message. It is empty
     /// again.
-    pub fn take_gathered(&mut self) -> Draft {
+    pub fn take_accumulated(&mut self) -> OutgoingMessage {
         let lone = match batch::decode(&self.body) {
             Ok((item, _)) if self.items == 1 && self.inner.is_none() => {
                 let properties = String::from_utf8_lossy(item.properties).into_owned();
@@ -222,25 +222,25 @@ impl Batch {
             }
             _ => None,
         };
-        let mut draft = self.take();
+        let mut outgoing = self.take();
         if let Some((body, properties, flag)) = lone {
-            draft.body = draft.body.slice(body);
-            (draft.items, draft.flag, draft.properties) = (0, flag, properties);
+            outgoing.body = outgoing.body.slice(body);
+            (outgoing.items, outgoing.flag, outgoing.properties) = (0, flag, properties);
         }
-        draft
+        outgoing
     }
 
     /// The batch as one draft; it is empty again.
-    pub fn take(&mut self) -> Draft {
+    pub fn take(&mut self) -> OutgoingMessage {
         let mut body = std::mem::take(&mut self.body);
         // A message that stayed nearly alone must not hold the room of a whole batch until it is answered.
         if body.capacity() / 2 > body.len() {
             body.shrink_to_fit();
         }
-        Draft {
+        OutgoingMessage {
             topic: self.topic.clone(),
             body: Bytes::from(body),
-            counted: std::mem::take(&mut self.counted),
+            charged_bytes: std::mem::take(&mut self.charged_bytes),
             properties: match self.inner.take() {
                 Some(id) => alone_properties(&id, ""),
                 None => "WAIT\u{1}true\u{2}".to_owned(),
@@ -256,7 +256,7 @@ impl Batch {
 }
 
 /// What an item counts for at the gate: its body, and the properties that not every message has.
-pub fn counted(item: &BatchItem<'_>) -> usize {
+pub fn charged_bytes(item: &BatchItem<'_>) -> usize {
     item.body.len() + item.properties.len().saturating_sub(COMMON_PROPERTIES)
 }
 

@@ -80,7 +80,7 @@ pub struct SendFailure {
     /// True when time ran out, false when the attempts did.
     pub in_time: bool,
     /// Each attempt that failed; of many the first and the last ones.
-    pub tried: Vec<Attempt>,
+    pub failed_attempts: Vec<Attempt>,
     /// What it was given up for.
     pub last: ClientError,
 }
@@ -98,7 +98,7 @@ impl SendFailure {
             elapsed_ms: u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX),
             may_exist: false,
             in_time: false,
-            tried: Vec::new(),
+            failed_attempts: Vec::new(),
             last,
         }
     }
@@ -110,9 +110,9 @@ impl SendFailure {
 }
 
 /// The text for a failed send, as it concerns one message of the frame or the whole.
-struct Told<'a>(&'a SendFailure, Option<u32>);
+struct FailureText<'a>(&'a SendFailure, Option<u32>);
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for FailureText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(failure, item) = self;
         let SendFailure {
@@ -141,9 +141,9 @@ impl fmt::Display for Told<'_> {
         }
         let cause = last.to_string();
         write!(f, ": {cause}")?;
-        let earlier = match failure.tried.split_last() {
+        let earlier = match failure.failed_attempts.split_last() {
             Some((attempt, earlier)) if attempt.cause == cause => earlier,
-            _ => &failure.tried,
+            _ => &failure.failed_attempts,
         };
         for (at, attempt) in earlier.iter().enumerate() {
             let start = if at == 0 { "; before: " } else { "; " };
@@ -198,7 +198,7 @@ const NAMED: usize = 3;
 
 /// How full the gate is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Full {
+pub struct WindowFull {
     /// Messages on their way.
     pub messages: usize,
     /// Bytes of their bodies.
@@ -213,7 +213,7 @@ pub struct Full {
     pub waited: Duration,
 }
 
-impl Full {
+impl WindowFull {
     fn text(&self) -> String {
         let Self {
             messages,
@@ -316,7 +316,7 @@ pub enum ClientError {
         bytes: usize,
     },
     /// No name server answered.
-    #[error("{}; tried {tried}. Fix: {}",
+    #[error("{}; tried {failed_attempts}. Fix: {}",
             if *.unresolved { "no name server's host name could be resolved" } else { "no name server answered" },
             if *.unresolved { "correct the host in `name_server` (or NAMESRV_ADDR), or the machine's DNS" }
             else { "start one (`pyrmq nameserver`) or correct `name_server` (or NAMESRV_ADDR)" })]
@@ -324,7 +324,7 @@ pub enum ClientError {
         /// The addresses, with `;` between them.
         addresses: String,
         /// Each with what happened there.
-        tried: String,
+        failed_attempts: String,
         /// True when the system knows none of the hosts.
         unresolved: bool,
     },
@@ -382,7 +382,7 @@ pub enum ClientError {
         source: Box<NetError>,
     },
     /// A message, or a batch, was handed over for sending and not confirmed.
-    #[error("{}", Told(.failure, *.item))]
+    #[error("{}", FailureText(.failure, *.item))]
     NotConfirmed {
         /// What is known of it; shared by the messages of a batch.
         failure: Arc<SendFailure>,
@@ -391,7 +391,7 @@ pub enum ClientError {
     },
     /// As much is on its way as may be.
     #[error("{}", .0.text())]
-    TooManyInFlight(Full),
+    TooManyInFlight(WindowFull),
     /// Positions that are not committed: brokers did not answer, or refused.
     #[error(
         "the positions of {} of {asked} queues were not committed: {}. Their messages since the last commit come again to who reads these queues next",

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// Time between two looks for new connections.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Which messages of a topic a consumer wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,18 +153,18 @@ impl Heartbeat {
     }
 
     /// To every broker (producers: to masters only), side by side. A failure, when all fail.
-    pub(crate) async fn beat(&self) -> Result<(), ClientError> {
-        self.beat_within(self.timeout).await
+    pub(crate) async fn send(&self) -> Result<(), ClientError> {
+        self.send_within(self.timeout).await
     }
 
     /// The same, each within this time at the most.
-    pub(crate) async fn beat_within(&self, time: Duration) -> Result<(), ClientError> {
-        let (answered, failed) = self.greet(self.timeout.min(time)).await;
+    pub(crate) async fn send_within(&self, time: Duration) -> Result<(), ClientError> {
+        let (answered, failed) = self.send_all(self.timeout.min(time)).await;
         failed.filter(|_| answered == 0).map_or(Ok(()), Err)
     }
 
     /// How many brokers answered, and a failure.
-    async fn greet(&self, timeout: Duration) -> (usize, Option<ClientError>) {
+    async fn send_all(&self, timeout: Duration) -> (usize, Option<ClientError>) {
         const WHAT: &str = "a heartbeat";
         let body = Bytes::from(self.membership.data().encode());
         let mut beats = JoinSet::new();
@@ -185,8 +185,8 @@ impl Heartbeat {
             });
         }
         let (mut answered, mut failed) = (0, None);
-        while let Some(beat) = beats.join_next().await {
-            match beat {
+        while let Some(send) = beats.join_next().await {
+            match send {
                 Ok(Some(error)) => failed = Some(error),
                 Ok(None) => answered += 1,
                 Err(_) => {}
@@ -202,7 +202,7 @@ impl Heartbeat {
         let stats = self.client.stats();
         let mut last: Option<(Instant, Snapshot)> = None;
         let (mut pause, mut failures) = (interval, 0);
-        while !shutdown.sleep_or_stop(LOOK.min(interval)).await {
+        while !shutdown.sleep_or_stop(CHECK_INTERVAL.min(interval)).await {
             let now = stats.snapshot();
             let is_due = last.as_ref().is_none_or(|(at, seen)| {
                 at.elapsed() >= pause || now.opened != seen.opened || now.connections < seen.connections
@@ -211,10 +211,10 @@ impl Heartbeat {
                 continue;
             }
             // What failed is in the log.
-            if self.greet(self.timeout).await.1.is_none() {
+            if self.send_all(self.timeout).await.1.is_none() {
                 (pause, failures) = (interval, 0);
             } else {
-                pause = (LOOK * 2_u32.saturating_pow(failures)).min(interval);
+                pause = (CHECK_INTERVAL * 2_u32.saturating_pow(failures)).min(interval);
                 failures += 1;
             }
             last = Some((Instant::now(), stats.snapshot()));

@@ -3,32 +3,32 @@
 //! Nothing here knows Python. Calls return at once and report through a callback or a slot that a thread waits on;
 //! periodic work (routes, heartbeats, offsets) runs as tracked tasks of the runtime that the caller gives.
 
-pub mod accumulate;
+pub mod accumulator;
 pub mod address_server;
+pub mod back_pressure;
 pub mod batch;
 pub mod columns;
-pub mod control;
-pub mod draft;
 pub mod error;
-pub mod gate;
-pub mod inner;
-pub mod names;
+pub mod inner_batch;
+pub mod name_servers;
 pub mod offsets;
 pub mod options;
+pub mod outgoing;
+pub mod process_queue;
 pub mod producer;
 pub mod puller;
-pub mod queue;
 pub mod range;
 pub mod routes;
 pub mod signal;
 pub mod trace;
-pub mod turn;
+pub mod transaction;
+pub mod waiter;
 
-mod assign;
-mod detect;
-mod flight;
 mod heartbeat;
 mod identity;
+mod pending_send;
+mod prober;
+mod rebalance;
 mod window;
 
 pub use error::ClientError;

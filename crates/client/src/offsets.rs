@@ -2,7 +2,7 @@
 
 use crate::error::ClientError;
 use crate::options::ClientOptions;
-use crate::queue::QueueKey;
+use crate::process_queue::QueueKey;
 use crate::routes::Routes;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};

@@ -1,18 +1,18 @@
 //! The producer: takes drafts, gives outcomes (Apache `DefaultMQProducerImpl`).
 //!
 //! A send costs no task and no thread: it is queued at its broker's connection, and the answer's callback goes on
-//! from there (`flight.rs`). Back pressure is the gate's: who sends comes in first.
+//! from there (`pending_send.rs`). Back pressure is the gate's: who sends comes in first.
 
+use crate::back_pressure::BackPressure;
 use crate::batch::COMMON_PROPERTIES;
-use crate::detect;
-use crate::draft::{Draft, Packed, Target, check_topic};
 use crate::error::{Attempt, ClientError, SendFailure};
-use crate::flight::Flight;
-use crate::gate::Gate;
 use crate::heartbeat::{Heartbeat, Membership};
 use crate::identity;
-use crate::names::{self, NameServers};
+use crate::name_servers::{self, NameServers};
 use crate::options::ProducerOptions;
+use crate::outgoing::{EncodedBody, OutgoingMessage, Target, check_topic};
+use crate::pending_send::PendingSend;
+use crate::prober;
 use crate::routes::{AutoCreate, Routes};
 use crate::trace::{self, Traces};
 use bytes::Bytes;
@@ -107,11 +107,11 @@ pub struct SendResult {
     /// True when an earlier attempt went unanswered: the message may be stored twice, with the same unique id.
     pub may_be_duplicate: bool,
     /// The attempts that failed before.
-    pub tried: Vec<Attempt>,
+    pub failed_attempts: Vec<Attempt>,
 }
 
 /// Gets the outcome of a send, exactly once; it must not block.
-pub type Done = Box<dyn FnOnce(Result<SendResult, ClientError>) + Send>;
+pub type SendCallback = Box<dyn FnOnce(Result<SendResult, ClientError>) + Send>;
 
 /// Counters of a producer.
 #[derive(Debug, Default)]
@@ -141,7 +141,7 @@ pub(crate) struct Shared {
     pub(crate) options: ProducerOptions,
     pub(crate) client: Client,
     pub(crate) routes: Routes,
-    pub(crate) gate: Gate,
+    pub(crate) back_pressure: BackPressure,
     pub(crate) ids: UniqueIds,
     pub(crate) faults: Arc<LatencyFaultTolerance>,
     pub(crate) stats: ProducerStats,
@@ -169,15 +169,15 @@ impl Producer {
         options.client.group = options.client.wrap(&options.client.group).into_owned();
         // All that may be on its way may go to one broker; headers come on top of what the window counts.
         let outgoing = options.max_in_flight_bytes.saturating_mul(2);
-        let client = names::transport(handle, table, &options.client, outgoing)?;
+        let client = name_servers::transport(handle, table, &options.client, outgoing)?;
         let tracker = Tracker::new(handle.clone());
         let create = AutoCreate {
             topic: options.create_topic_key.clone(),
             queues: options.default_queues,
         };
-        let names = NameServers::new(client.clone(), &options.client);
+        let name_servers = NameServers::new(client.clone(), &options.client);
         let faults = Arc::new(LatencyFaultTolerance::new(options.fault_schedule.clone()));
-        let routes = Routes::new(names, Some(create), tracker.clone(), faults.clone());
+        let routes = Routes::new(name_servers, Some(create), tracker.clone(), faults.clone());
         let membership = Membership::producer(&options.client);
         let heartbeat = Heartbeat::new(
             client.clone(),
@@ -197,7 +197,7 @@ impl Producer {
                 .keep_alive(options.client.heartbeat_interval, shutdown.clone()),
         );
         let shared = Shared {
-            gate: Gate::new(options.max_in_flight, options.max_in_flight_bytes),
+            back_pressure: BackPressure::new(options.max_in_flight, options.max_in_flight_bytes),
             ids: identity::unique_ids(),
             faults,
             stats: ProducerStats::default(),
@@ -216,7 +216,7 @@ impl Producer {
         };
         let shared = Arc::new(shared);
         if shared.options.latency_fault && shared.options.detect {
-            shared.tracker.spawn(detect::run(Arc::downgrade(&shared)));
+            shared.tracker.spawn(prober::run(Arc::downgrade(&shared)));
         }
         if shared.traces.is_some() {
             shared.tracker.spawn(trace::run(Arc::downgrade(&shared)));
@@ -240,8 +240,8 @@ impl Producer {
     }
 
     /// Back pressure: come in before [`Self::send`].
-    pub fn gate(&self) -> &Gate {
-        &self.shared.gate
+    pub fn back_pressure(&self) -> &BackPressure {
+        &self.shared.back_pressure
     }
 
     /// The maker of unique ids.
@@ -268,7 +268,7 @@ impl Producer {
     }
 
     /// Checks topic and size, and compresses a large body.
-    pub fn draft(
+    pub fn prepare(
         &self,
         topic: &Arc<str>,
         body: Bytes,
@@ -276,18 +276,18 @@ impl Producer {
         message_id: String,
         flag: i32,
         target: Target,
-    ) -> Result<Draft, ClientError> {
+    ) -> Result<OutgoingMessage, ClientError> {
         check_topic(topic)?;
         self.check_size(topic, body.len())?;
-        let counted = body.len() + properties.len().saturating_sub(COMMON_PROPERTIES);
-        let (body, sys_flag) = match self.pack(&body) {
-            Some(packed) => (packed.body, packed.flags),
+        let charged_bytes = body.len() + properties.len().saturating_sub(COMMON_PROPERTIES);
+        let (body, sys_flag) = match self.encode_body(&body) {
+            Some(encoded) => (encoded.body, encoded.flags),
             None => (body, 0),
         };
-        Ok(Draft {
+        Ok(OutgoingMessage {
             topic: topic.clone(),
             body,
-            counted,
+            charged_bytes,
             properties,
             message_id,
             flag,
@@ -318,52 +318,59 @@ impl Producer {
 
     /// Compresses a body that is large enough to travel in a frame of its own; `None`: it is not. That takes
     /// milliseconds for a large one: it is done before any lock is taken.
-    pub fn pack(&self, body: &[u8]) -> Option<Packed> {
+    pub fn encode_body(&self, body: &[u8]) -> Option<EncodedBody> {
         let setting = self.shared.options.compression.as_ref()?;
         if body.len() < setting.over_bytes {
             return None;
         }
         Some(match compress::compress(setting.codec, setting.level, body) {
-            Ok(smaller) if smaller.len() < body.len() => Packed {
+            Ok(smaller) if smaller.len() < body.len() => EncodedBody {
                 body: Bytes::from(smaller),
                 flags: setting.codec.flags(),
             },
-            _ => Packed {
+            _ => EncodedBody {
                 body: Bytes::copy_from_slice(body),
                 flags: 0,
             },
         })
     }
 
-    /// Whether [`Self::pack`] has something to do.
-    pub fn is_packed(&self, size: usize) -> bool {
+    /// Whether [`Self::encode_body`] has something to do.
+    pub fn is_compressible(&self, size: usize) -> bool {
         let setting = self.shared.options.compression.as_ref();
         setting.is_some_and(|setting| size >= setting.over_bytes)
     }
 
     /// Sends one draft that has come in through the gate with `max(items, 1)` messages and its counted bytes; it
     /// leaves when `done` is called. Sends of one thread to one queue go out in the order of the calls.
-    pub fn send(&self, draft: Draft, timeout: Duration, done: Done) {
+    pub fn send(&self, outgoing: OutgoingMessage, timeout: Duration, done: SendCallback) {
         let now = Instant::now();
-        let flight = Flight::new(self.shared.clone(), draft, (now, timeout), done);
+        let pending_send = PendingSend::new(self.shared.clone(), outgoing, (now, timeout), done);
         if self.shared.closed.load(Ordering::Acquire) {
-            return flight.give_up(ClientError::Closed { what: "producer" }, false);
+            return pending_send.fail(ClientError::Closed { what: "producer" }, false);
         }
-        flight.start(now);
+        pending_send.start(now);
     }
 
-    /// Sends what was gathered since `since`, also while the producer closes. `kept` of its messages stay counted at the
+    /// Sends what was gathered since `since`, also while the producer closes. `held_messages` of its messages stay counted at the
     /// gate: who hands their outcomes on leaves for them. A batch of several that is refused for what is in it
-    /// ([`crate::flight::is_illegal`]) stays counted as a whole.
-    pub(crate) fn launch(&self, draft: Draft, since: Instant, timeout: Duration, kept: usize, done: Done) {
+    /// ([`crate::pending_send::is_illegal`]) stays counted as a whole.
+    pub(crate) fn launch(
+        &self,
+        outgoing: OutgoingMessage,
+        since: Instant,
+        timeout: Duration,
+        held_messages: usize,
+        done: SendCallback,
+    ) {
         let now = Instant::now();
-        let mut flight = Flight::new(self.shared.clone(), draft, (now, timeout), done);
-        flight.gathered(since, kept);
-        flight.start(now);
+        let mut pending_send = PendingSend::new(self.shared.clone(), outgoing, (now, timeout), done);
+        pending_send.mark_accumulated(since, held_messages);
+        pending_send.start(now);
     }
 
     /// What a task that serves this producer needs: the tracker that it runs under, and what ends it.
-    pub(crate) fn life(&self) -> (Tracker, Shutdown) {
+    pub(crate) fn tasks(&self) -> (Tracker, Shutdown) {
         (self.shared.tracker.clone(), self.shared.shutdown.clone())
     }
 
@@ -378,30 +385,30 @@ impl Producer {
 
     /// Sends without an answer: `Ok` means queued, whether it arrives is not known. A route that is not known is waited
     /// for as long as a send may take.
-    pub async fn send_oneway(&self, draft: Draft) -> Result<(), ClientError> {
-        let queue = self.oneway_queue(&draft).await?;
-        let command = self.shared.command(&draft, &queue);
+    pub async fn send_oneway(&self, outgoing: OutgoingMessage) -> Result<(), ClientError> {
+        let queue = self.oneway_queue(&outgoing).await?;
+        let command = self.shared.command(&outgoing, &queue);
         self.shared
             .client
             .oneway(&queue.address, command)
             .map_err(|source| ClientError::net("a oneway send", queue.address.to_string(), source))
     }
 
-    async fn oneway_queue(&self, draft: &Draft) -> Result<PublishedQueue, ClientError> {
+    async fn oneway_queue(&self, outgoing: &OutgoingMessage) -> Result<PublishedQueue, ClientError> {
         let (shared, began) = (&self.shared, Instant::now());
         let unsent = |last| {
-            let topic = shared.options.client.unwrap_name(&draft.topic);
-            let failure = SendFailure::unsent(topic, draft.message_id.clone(), began, last);
+            let topic = shared.options.client.unwrap_name(&outgoing.topic);
+            let failure = SendFailure::unsent(topic, outgoing.message_id.clone(), began, last);
             ClientError::NotConfirmed {
                 failure: Arc::new(failure),
                 item: None,
             }
         };
         let time = shared.options.send_timeout;
-        let route = shared.routes.get_within(&draft.topic, time).await;
+        let route = shared.routes.get_within(&outgoing.topic, time).await;
         let route = route.map_err(unsent)?;
-        let queue = shared.queue_for(&route, draft, None, began);
-        let queue = queue.inspect_err(|_| shared.routes.suspect_missing(&draft.topic, &route));
+        let queue = shared.queue_for(&route, outgoing, None, began);
+        let queue = queue.inspect_err(|_| shared.routes.suspect_missing(&outgoing.topic, &route));
         queue.map_err(unsent)
     }
 

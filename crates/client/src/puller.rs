@@ -3,17 +3,17 @@
 //!
 //! No thread and no task waits for messages: an answer's callback takes the records in, wakes who polls, and asks for
 //! more while the queue has room in its share of `ahead_bytes`. Periodic work (positions, share of the queues) is in
-//! `assign.rs`.
+//! `rebalance.rs`.
 
-use crate::assign::Assignment;
-use crate::draft::check_name;
 use crate::error::ClientError;
 use crate::heartbeat::{Heartbeat, Membership, Subscription};
-use crate::inner;
-use crate::names::{self, NameServers};
+use crate::inner_batch;
+use crate::name_servers::{self, NameServers};
 use crate::offsets::Offsets;
 use crate::options::PullerOptions;
-use crate::queue::{Chunk, Messages, Queue, QueueKey, Share};
+use crate::outgoing::check_name;
+use crate::process_queue::{Chunk, Messages, ProcessQueue, QueueKey, Share};
+use crate::rebalance::Assignment;
 use crate::routes::Routes;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::pull::{PullMessageRequestHeader, PullMessageResponseHeader};
@@ -76,7 +76,7 @@ pub(crate) struct Shared {
 
 #[derive(Default)]
 pub(crate) struct State {
-    pub(crate) queues: BTreeMap<Arc<QueueKey>, Queue>,
+    pub(crate) queues: BTreeMap<Arc<QueueKey>, ProcessQueue>,
     /// Queues with something to hand out, each once: polls go round.
     ready: VecDeque<Arc<QueueKey>>,
     /// What the next poll shall fail with.
@@ -112,7 +112,7 @@ impl Puller {
         let mut table = Table::new();
         let changed: Arc<dyn Processor> = Arc::new(GroupChanged(rebalance.clone()));
         table.native(&[request::NOTIFY_CONSUMER_IDS_CHANGED], &changed);
-        let client = names::transport(handle, table, &options.client, 0)?;
+        let client = name_servers::transport(handle, table, &options.client, 0)?;
         let tracker = Tracker::new(handle.clone());
         let names = NameServers::new(client.clone(), &options.client);
         let routes = Routes::new(names, None, tracker.clone(), Arc::default());
@@ -306,7 +306,7 @@ impl State {
     }
 
     /// A queue, unless it was given back or moved since it had this generation.
-    pub(crate) fn queue(&mut self, key: &QueueKey, generation: u64) -> Option<&mut Queue> {
+    pub(crate) fn queue(&mut self, key: &QueueKey, generation: u64) -> Option<&mut ProcessQueue> {
         let queue = self.queues.get_mut(key);
         queue.filter(|queue| queue.generation == generation)
     }
@@ -396,10 +396,10 @@ impl Shared {
         drop(state);
         let Some(address) = self
             .routes
-            .known(&key.topic)
+            .cached(&key.topic)
             .and_then(|topic| topic.reader_of(&key.broker))
         else {
-            self.routes.suspect(&key.topic);
+            self.routes.mark_stale(&key.topic);
             return self.pause(key.clone(), generation);
         };
         let suspend = self.options.suspend;
@@ -447,7 +447,7 @@ impl Shared {
             if code == response::PULL_OFFSET_MOVED {
                 tracing::warn!(%key, asked = ?queue.next_pull, next_offset, "offset moved: it is not in the queue");
             }
-            inner::unwrapped(body, queue.next_pull.unwrap_or(0))
+            inner_batch::unwrapped(body, queue.next_pull.unwrap_or(0))
                 .and_then(|body| Chunk::new(key.clone(), body, next_offset, &queue.subscription))
                 .map_err(|source| ClientError::Answered {
                     what: WHAT,
@@ -502,7 +502,7 @@ impl Shared {
         {
             queue.is_gone = true;
         }
-        self.routes.suspect(&key.topic);
+        self.routes.mark_stale(&key.topic);
         if !passing {
             self.fail(error);
         }
@@ -536,7 +536,7 @@ impl Shared {
                     return shared.pull(&key);
                 }
             }
-            shared.begin_again(&key, generation).await;
+            shared.start_over(&key, generation).await;
         });
     }
 }

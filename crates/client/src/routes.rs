@@ -4,7 +4,7 @@
 //! Readers take a shared lock and an `Arc`; a topic that is being asked for is asked for once, however many wait.
 
 use crate::error::ClientError;
-use crate::names::NameServers;
+use crate::name_servers::NameServers;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, ClusterInfo, TopicRouteData};
 use pyrmq_remoting::codes::{request, response};
@@ -22,11 +22,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// Looks at a topic that may come soon: about a second in all.
-const FIND_AGAIN: u32 = 10;
+const FIND_ATTEMPTS: u32 = 10;
 
 /// Further looks of a producer at a topic that nobody has or may create, and the pause between them.
-const REGISTERING: u32 = 4;
-const REGISTERING_PAUSE: Duration = Duration::from_millis(50);
+const REGISTRATION_ATTEMPTS: u32 = 4;
+const REGISTRATION_PAUSE: Duration = Duration::from_millis(50);
 
 /// Routes that are kept although nobody uses them.
 const IDLE_KEPT: usize = 1024;
@@ -109,24 +109,24 @@ impl TopicRoute {
 const CLOSED: ClientError = ClientError::Closed { what: "client" };
 
 /// What asking for a route gives.
-pub type Known = Result<Arc<TopicRoute>, ClientError>;
+pub type RouteResult = Result<Arc<TopicRoute>, ClientError>;
 
 /// Told what is known.
-type Callback = Box<dyn FnOnce(Known) + Send>;
+type Callback = Box<dyn FnOnce(RouteResult) + Send>;
 
 /// Failures of sends make at most one question about a topic in this time.
-const SUSPECT_AGAIN: Duration = Duration::from_millis(100);
+const STALE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How often is looked for callbacks whose time is over while the name servers are asked.
-const LOOK: Duration = Duration::from_millis(20);
+const EXPIRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Who waits for a topic that is being asked for.
 #[derive(Default)]
-struct Asking {
+struct Lookup {
     /// Called in order, before the topic becomes known to those who only look; each by its time at the latest.
     callbacks: Vec<(Instant, Callback)>,
     /// Told when it is known.
-    tasks: Vec<oneshot::Sender<Known>>,
+    tasks: Vec<oneshot::Sender<RouteResult>>,
 }
 
 /// The routes of one client.
@@ -136,16 +136,16 @@ pub struct Routes {
 }
 
 struct Shared {
-    names: NameServers,
+    name_servers: NameServers,
     create: Option<AutoCreate>,
     tracker: Tracker,
     faults: Arc<LatencyFaultTolerance>,
     known: RwLock<NameMap<Arc<str>, Arc<TopicRoute>>>,
     // Guards who waits for which topic; a topic with an entry is being asked for. Held while a new topic becomes
     // known, so that nobody overtakes those who wait: messages of one thread keep their order from the first on.
-    asking: Mutex<HashMap<Arc<str>, Asking>>,
+    lookups: Mutex<HashMap<Arc<str>, Lookup>>,
     // Guards when a failure last made a question about a topic, and whether the next one is already to come.
-    suspected: Mutex<HashMap<Arc<str>, (Instant, bool)>>,
+    stale: Mutex<HashMap<Arc<str>, (Instant, bool)>>,
     closed: AtomicBool,
 }
 
@@ -158,19 +158,19 @@ impl std::fmt::Debug for Routes {
 impl Routes {
     /// Nothing is asked yet. `create`: what stands in for a topic that does not exist; `faults`: what is known of brokers.
     pub fn new(
-        names: NameServers,
+        name_servers: NameServers,
         create: Option<AutoCreate>,
         tracker: Tracker,
         faults: Arc<LatencyFaultTolerance>,
     ) -> Self {
         let shared = Shared {
-            names,
+            name_servers,
             create,
             tracker,
             faults,
             known: RwLock::default(),
-            asking: Mutex::default(),
-            suspected: Mutex::default(),
+            lookups: Mutex::default(),
+            stale: Mutex::default(),
             closed: AtomicBool::new(false),
         };
         Self {
@@ -179,13 +179,13 @@ impl Routes {
     }
 
     /// The name servers.
-    pub fn names(&self) -> &NameServers {
-        &self.shared.names
+    pub fn name_servers(&self) -> &NameServers {
+        &self.shared.name_servers
     }
 
     /// What is known now, without asking.
-    pub fn known(&self, topic: &str) -> Option<Arc<TopicRoute>> {
-        let route = self.shared.known().get(topic).cloned();
+    pub fn cached(&self, topic: &str) -> Option<Arc<TopicRoute>> {
+        let route = self.shared.cached().get(topic).cloned();
         if let Some(route) = &route
             && route.idle.load(Ordering::Relaxed) > 0
         {
@@ -196,37 +196,37 @@ impl Routes {
 
     /// Topics whose route is known.
     pub fn count(&self) -> usize {
-        self.shared.known().len()
+        self.shared.cached().len()
     }
 
     /// Calls back with what is known (at once), else with what the name servers say until `by`. Callbacks of one
     /// topic run one after the other in the order of the calls; they must not block.
-    pub fn with(&self, topic: &Arc<str>, by: Instant, then: impl FnOnce(Known) + Send + 'static) {
-        if let Some(route) = self.known(topic) {
+    pub fn with_route(&self, topic: &Arc<str>, by: Instant, then: impl FnOnce(RouteResult) + Send + 'static) {
+        if let Some(route) = self.cached(topic) {
             return then(Ok(route));
         }
-        let mut asking = self.shared.asking();
+        let mut lookups = self.shared.lookups();
         // Between the look above and the lock the topic may have become known.
-        if let Some(route) = self.known(topic) {
-            drop(asking);
+        if let Some(route) = self.cached(topic) {
+            drop(lookups);
             return then(Ok(route));
         }
         if self.shared.closed.load(Ordering::Acquire) {
-            drop(asking);
+            drop(lookups);
             return then(Err(CLOSED));
         }
-        let first = !asking.contains_key(topic);
-        let callbacks = &mut asking.entry(topic.clone()).or_default().callbacks;
+        let first = !lookups.contains_key(topic);
+        let callbacks = &mut lookups.entry(topic.clone()).or_default().callbacks;
         callbacks.push((by, Box::new(then)));
-        drop(asking);
+        drop(lookups);
         if first {
-            self.learn(topic);
+            self.look_up(topic);
         }
     }
 
     /// What is known, else what the name servers say within this time.
-    pub async fn get_within(&self, topic: &Arc<str>, time: Duration) -> Known {
-        match self.known(topic) {
+    pub async fn get_within(&self, topic: &Arc<str>, time: Duration) -> RouteResult {
+        match self.cached(topic) {
             Some(route) => Ok(route),
             None => tokio::time::timeout(time, self.refresh(topic))
                 .await
@@ -235,8 +235,8 @@ impl Routes {
     }
 
     /// What is known, else what the name servers say.
-    pub async fn get(&self, topic: &Arc<str>) -> Known {
-        match self.known(topic) {
+    pub async fn get(&self, topic: &Arc<str>) -> RouteResult {
+        match self.cached(topic) {
             Some(route) => Ok(route),
             None => self.refresh(topic).await,
         }
@@ -244,9 +244,9 @@ impl Routes {
 
     /// The same for a topic that may just have been created by a first send: brokers answer that send before they
     /// have told the name servers.
-    pub async fn find(&self, topic: &Arc<str>) -> Known {
+    pub async fn find(&self, topic: &Arc<str>) -> RouteResult {
         let mut pause = Duration::from_millis(10);
-        for _ in 0..FIND_AGAIN {
+        for _ in 0..FIND_ATTEMPTS {
             match self.get(topic).await {
                 Err(ClientError::NoTopic { .. } | ClientError::NoBroker { .. }) => {
                     tokio::time::sleep(pause).await;
@@ -259,40 +259,40 @@ impl Routes {
     }
 
     /// Asks the name servers, together with whoever asks for the same topic now.
-    pub async fn refresh(&self, topic: &Arc<str>) -> Known {
+    pub async fn refresh(&self, topic: &Arc<str>) -> RouteResult {
         let (sender, receiver) = oneshot::channel();
         if self.enqueue(topic, Some(sender)) {
-            self.learn(topic);
+            self.look_up(topic);
         }
         receiver.await.unwrap_or(Err(CLOSED))
     }
 
     /// Asks in the background: what is known seems to be old. While a broker is away each send says so: one question in
     /// 100 ms serves them all, and the last of them is followed by one.
-    pub fn suspect(&self, topic: &Arc<str>) {
-        let mut suspected = self.shared.suspected();
+    pub fn mark_stale(&self, topic: &Arc<str>) {
+        let mut stale = self.shared.stale();
         let now = Instant::now();
-        if let Some((at, again)) = suspected.get_mut(topic) {
-            let rest = SUSPECT_AGAIN.saturating_sub(now.saturating_duration_since(*at));
+        if let Some((at, again)) = stale.get_mut(topic) {
+            let rest = STALE_INTERVAL.saturating_sub(now.saturating_duration_since(*at));
             if *again {
                 return;
             }
             if !rest.is_zero() {
                 *again = true;
-                drop(suspected);
+                drop(stale);
                 let (this, topic) = (self.clone(), topic.clone());
                 self.shared.tracker.spawn(async move {
                     tokio::time::sleep(rest).await;
-                    this.shared.suspected().remove(&topic);
-                    this.suspect(&topic);
+                    this.shared.stale().remove(&topic);
+                    this.mark_stale(&topic);
                 });
                 return;
             }
         }
-        suspected.insert(topic.clone(), (now, false));
-        drop(suspected);
+        stale.insert(topic.clone(), (now, false));
+        drop(stale);
         if self.enqueue(topic, None) {
-            self.learn(topic);
+            self.look_up(topic);
         }
     }
 
@@ -300,7 +300,7 @@ impl Routes {
     /// for. A guessed route names every broker that there is, and holds until the first message has made the topic.
     pub(crate) fn suspect_missing(&self, topic: &Arc<str>, route: &TopicRoute) {
         if !route.guessed {
-            self.suspect(topic);
+            self.mark_stale(topic);
         }
     }
 
@@ -308,48 +308,48 @@ impl Routes {
     /// hangs holds up nobody.
     pub fn close(&self) {
         self.shared.closed.store(true, Ordering::Release);
-        let waiting: Vec<Asking> = {
-            let mut asking = self.shared.asking();
-            asking.values_mut().map(std::mem::take).collect()
+        let waiting: Vec<Lookup> = {
+            let mut lookups = self.shared.lookups();
+            lookups.values_mut().map(std::mem::take).collect()
         };
-        for asking in waiting {
-            for (_, callback) in asking.callbacks {
+        for lookups in waiting {
+            for (_, callback) in lookups.callbacks {
                 callback(Err(CLOSED));
             }
             // Tasks see that their sender is gone.
-            drop(asking.tasks);
+            drop(lookups.tasks);
         }
     }
 
     /// True when the caller must start to ask.
-    fn enqueue(&self, topic: &Arc<str>, task: Option<oneshot::Sender<Known>>) -> bool {
-        let mut asking = self.shared.asking();
+    fn enqueue(&self, topic: &Arc<str>, task: Option<oneshot::Sender<RouteResult>>) -> bool {
+        let mut lookups = self.shared.lookups();
         if self.shared.closed.load(Ordering::Acquire) {
             // The task sees that its sender is gone.
             return false;
         }
-        let first = !asking.contains_key(topic);
-        asking.entry(topic.clone()).or_default().tasks.extend(task);
+        let first = !lookups.contains_key(topic);
+        lookups.entry(topic.clone()).or_default().tasks.extend(task);
         first
     }
 
-    fn learn(&self, topic: &Arc<str>) {
+    fn look_up(&self, topic: &Arc<str>) {
         let (shared, topic) = (self.shared.clone(), topic.clone());
         self.shared
             .tracker
-            .spawn(async move { shared.learn(&topic).await });
+            .spawn(async move { shared.look_up(&topic).await });
     }
 
     /// The master's address of a broker by name.
     pub fn master(&self, broker: &str) -> Option<String> {
-        let known = self.shared.known();
+        let known = self.shared.cached();
         let mut brokers = known.values().filter_map(|topic| topic.route.broker(broker));
         brokers.find_map(|broker| broker.addresses.get(&MASTER_ID).cloned())
     }
 
     /// Some queue on a broker, to ask it something harmless: topic, queue and the master's address.
     pub fn queue_on(&self, broker: &str) -> Option<(Arc<str>, i32, String)> {
-        let known = self.shared.known();
+        let known = self.shared.cached();
         known.iter().find_map(|(topic, route)| {
             let mut queues = route.published.queues.iter();
             let queue = queues.find(|queue| &*queue.broker == broker)?;
@@ -359,7 +359,7 @@ impl Routes {
 
     /// The addresses of every broker that is known, each with whether it is a master.
     pub fn brokers(&self) -> Vec<(String, bool)> {
-        let known = self.shared.known();
+        let known = self.shared.cached();
         let mut found: Vec<(String, bool)> = known
             .values()
             .flat_map(|topic| topic.route.brokers.iter())
@@ -376,9 +376,9 @@ impl Routes {
         let rounds = idle.as_millis() / interval.as_millis().max(1);
         let rounds = u32::try_from(rounds).unwrap_or(u32::MAX);
         while !shutdown.sleep_or_stop(interval).await {
-            self.names().keep_fresh().await;
+            self.name_servers().keep_fresh().await;
             for topic in self.shared.forget_idle(rounds) {
-                // A failure leaves what is known; `learn` has logged it.
+                // A failure leaves what is known; `look_up` has logged it.
                 drop(self.refresh(&topic).await);
             }
         }
@@ -386,7 +386,7 @@ impl Routes {
 }
 
 impl Shared {
-    fn known(&self) -> RwLockReadGuard<'_, NameMap<Arc<str>, Arc<TopicRoute>>> {
+    fn cached(&self) -> RwLockReadGuard<'_, NameMap<Arc<str>, Arc<TopicRoute>>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -394,9 +394,9 @@ impl Shared {
     /// that remain. The last route to a broker stays, for heartbeats go to the brokers of known routes.
     fn forget_idle(&self, rounds: u32) -> Vec<Arc<str>> {
         let now = Instant::now();
-        self.suspected()
-            .retain(|_, (at, again)| *again || now.saturating_duration_since(*at) < SUSPECT_AGAIN);
-        let known = self.known();
+        self.stale()
+            .retain(|_, (at, again)| *again || now.saturating_duration_since(*at) < STALE_INTERVAL);
+        let known = self.cached();
         let is_idle = |route: &TopicRoute| route.idle.fetch_add(1, Ordering::Relaxed) >= rounds;
         let (idle, mut kept): (Vec<_>, Vec<_>) = known
             .iter()
@@ -405,18 +405,18 @@ impl Shared {
         drop(known);
         // The brokers that the kept routes lead to.
         let mut reached: HashSet<String> = HashSet::new();
-        let names = |route: &TopicRoute| -> Vec<String> {
+        let name_servers = |route: &TopicRoute| -> Vec<String> {
             let brokers = route.route.brokers.iter();
             brokers.map(|broker| broker.name.clone()).collect()
         };
         for (_, route) in &kept {
-            reached.extend(names(route));
+            reached.extend(name_servers(route));
         }
         let mut forgotten = Vec::new();
         for (topic, route) in idle {
-            let names = names(&route);
-            if kept.len() < IDLE_KEPT || names.iter().any(|name| !reached.contains(name)) {
-                reached.extend(names);
+            let name_servers = name_servers(&route);
+            if kept.len() < IDLE_KEPT || name_servers.iter().any(|name| !reached.contains(name)) {
+                reached.extend(name_servers);
                 kept.push((topic, route));
             } else {
                 forgotten.push(topic);
@@ -431,39 +431,39 @@ impl Shared {
         kept.into_iter().map(|(topic, _)| topic).collect()
     }
 
-    fn suspected(&self) -> MutexGuard<'_, HashMap<Arc<str>, (Instant, bool)>> {
-        self.suspected.lock().unwrap_or_else(PoisonError::into_inner)
+    fn stale(&self) -> MutexGuard<'_, HashMap<Arc<str>, (Instant, bool)>> {
+        self.stale.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn asking(&self) -> MutexGuard<'_, HashMap<Arc<str>, Asking>> {
-        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lookups(&self) -> MutexGuard<'_, HashMap<Arc<str>, Lookup>> {
+        self.lookups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn learn(&self, topic: &Arc<str>) {
+    async fn look_up(&self, topic: &Arc<str>) {
         let mut asked = pin!(self.ask(topic));
         let found = loop {
-            match tokio::time::timeout(LOOK, asked.as_mut()).await {
+            match tokio::time::timeout(EXPIRY_INTERVAL, asked.as_mut()).await {
                 Ok(found) => break found,
                 Err(_) => self.expire(topic),
             }
         };
         loop {
-            let mut asking = self.asking();
-            let callbacks = asking
+            let mut lookups = self.lookups();
+            let callbacks = lookups
                 .get_mut(topic)
-                .map(|asking| std::mem::take(&mut asking.callbacks));
+                .map(|lookups| std::mem::take(&mut lookups.callbacks));
             let callbacks = callbacks.unwrap_or_default();
             if callbacks.is_empty() {
                 self.remember(topic, &found);
-                let done = asking.remove(topic).unwrap_or_default();
-                drop(asking);
+                let done = lookups.remove(topic).unwrap_or_default();
+                drop(lookups);
                 for task in done.tasks {
                     // A task that has given up is no fault.
                     drop(task.send(found.clone()));
                 }
                 return;
             }
-            drop(asking);
+            drop(lookups);
             for (_, callback) in callbacks {
                 callback(found.clone());
             }
@@ -473,12 +473,12 @@ impl Shared {
     /// Tells those who cannot wait any longer that the name servers have not answered.
     fn expire(&self, topic: &Arc<str>) {
         let now = Instant::now();
-        let mut asking = self.asking();
-        let late: Vec<_> = match asking.get_mut(topic) {
-            Some(asking) => asking.callbacks.extract_if(.., |(by, _)| *by <= now).collect(),
+        let mut lookups = self.lookups();
+        let late: Vec<_> = match lookups.get_mut(topic) {
+            Some(lookups) => lookups.callbacks.extract_if(.., |(by, _)| *by <= now).collect(),
             None => return,
         };
-        drop(asking);
+        drop(lookups);
         for (_, callback) in late {
             callback(Err(self.unanswered()));
         }
@@ -486,15 +486,15 @@ impl Shared {
 
     /// The name servers have not answered in the time that somebody had.
     fn unanswered(&self) -> ClientError {
-        let addresses = self.names.addresses();
+        let addresses = self.name_servers.addresses();
         ClientError::NameServers {
             addresses: addresses.join(";"),
-            tried: format!("{}: no answer within the time of the call", addresses.join(", ")),
+            failed_attempts: format!("{}: no answer within the time of the call", addresses.join(", ")),
             unresolved: false,
         }
     }
 
-    fn remember(&self, topic: &Arc<str>, found: &Known) {
+    fn remember(&self, topic: &Arc<str>, found: &RouteResult) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         match found {
             Ok(route) => {
@@ -514,11 +514,15 @@ impl Shared {
     }
 
     /// Asks once; for a producer a few times, because a broker that has just started may be about to register.
-    async fn ask(&self, topic: &Arc<str>) -> Known {
-        for _ in 0..if self.create.is_some() { REGISTERING } else { 0 } {
+    async fn ask(&self, topic: &Arc<str>) -> RouteResult {
+        for _ in 0..if self.create.is_some() {
+            REGISTRATION_ATTEMPTS
+        } else {
+            0
+        } {
             match self.ask_once(topic).await {
                 Err(ClientError::NoTopic { .. } | ClientError::NoBroker { .. }) => {
-                    tokio::time::sleep(REGISTERING_PAUSE).await;
+                    tokio::time::sleep(REGISTRATION_PAUSE).await;
                 }
                 found => return found,
             }
@@ -526,7 +530,7 @@ impl Shared {
         self.ask_once(topic).await
     }
 
-    async fn ask_once(&self, topic: &Arc<str>) -> Known {
+    async fn ask_once(&self, topic: &Arc<str>) -> RouteResult {
         if let Some(route) = self.query(topic).await? {
             return Ok(Arc::new(TopicRoute::new(route, false, &self.faults)));
         }
@@ -564,7 +568,7 @@ impl Shared {
                 Ok(answer.code != response::SUCCESS
                     || known.is_ok_and(|info| !info.broker_addr_table.is_empty()))
             };
-        self.names.ask("the list of brokers", command, read).await
+        self.name_servers.ask("the list of brokers", command, read).await
     }
 
     /// `None`: the name server does not know the topic.
@@ -588,6 +592,6 @@ impl Shared {
             })?;
             Ok(Some(Route::from(data)))
         };
-        self.names.ask(WHAT, command, read).await
+        self.name_servers.ask(WHAT, command, read).await
     }
 }

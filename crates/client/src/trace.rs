@@ -11,11 +11,11 @@
 //! keys are the ids and keys of all. A trace is never in the way: when the list is full it is dropped and counted, and
 //! one that cannot be sent is dropped.
 
-use crate::control::End;
-use crate::draft::{Draft, Properties, Target};
 use crate::error::ClientError;
 use crate::options::ClientOptions;
+use crate::outgoing::{OutgoingMessage, Properties, Target};
 use crate::producer::{SendResult, SendStatus, Shared};
+use crate::transaction::EndTransaction;
 use bytes::Bytes;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::properties::Properties as Pairs;
@@ -58,7 +58,7 @@ impl Context {
 
 /// Contexts that wait, and their bytes.
 #[derive(Debug, Default)]
-struct Waiting {
+struct PendingTraces {
     list: Vec<Context>,
     bytes: usize,
 }
@@ -68,7 +68,7 @@ struct Waiting {
 pub(crate) struct Traces {
     topic: Arc<str>,
     // Guards what waits.
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PendingTraces>,
     full: Notify,
     dropped: AtomicU64,
 }
@@ -83,7 +83,7 @@ impl Traces {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, PendingTraces> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -93,15 +93,15 @@ impl Traces {
     }
 
     /// Notes a frame that was stored.
-    pub(crate) fn note(&self, sent: &Sent<'_>) {
-        if *sent.draft.topic == *self.topic {
+    pub(crate) fn note(&self, sent: &SentMessage<'_>) {
+        if *sent.outgoing.topic == *self.topic {
             return;
         }
         self.keep(sent.context());
     }
 
     /// Notes the end of a transaction.
-    pub(crate) fn note_end(&self, end: &End, names: &ClientOptions, address: &str) {
+    pub(crate) fn note_end(&self, end: &EndTransaction, names: &ClientOptions, address: &str) {
         let state = match end.state {
             8 => "COMMIT_MESSAGE",
             12 => "ROLLBACK_MESSAGE",
@@ -210,8 +210,8 @@ fn context(fields: &[&dyn std::fmt::Display]) -> String {
 }
 
 /// A stored frame, as its trace tells of it.
-pub(crate) struct Sent<'a> {
-    pub(crate) draft: &'a Draft,
+pub(crate) struct SentMessage<'a> {
+    pub(crate) outgoing: &'a OutgoingMessage,
     pub(crate) result: &'a SendResult,
     pub(crate) region: &'a str,
     pub(crate) names: &'a ClientOptions,
@@ -220,9 +220,9 @@ pub(crate) struct Sent<'a> {
     pub(crate) took: Duration,
 }
 
-impl Sent<'_> {
+impl SentMessage<'_> {
     fn context(&self) -> Context {
-        let pairs = Pairs::new(&self.draft.properties);
+        let pairs = Pairs::new(&self.outgoing.properties);
         let [tags, keys, level, after, after_ms, at] = pairs.get_many([
             TAGS,
             KEYS,
@@ -232,7 +232,7 @@ impl Sent<'_> {
             TIMER_DELIVER_MS,
         ]);
         let delay = level.or(after).or(after_ms).or(at);
-        let kind = if self.draft.is_half() {
+        let kind = if self.outgoing.is_half() {
             1
         } else if delay.is_some() {
             3
@@ -245,12 +245,12 @@ impl Sent<'_> {
             &self.began_ms,
             &self.region,
             &self.names.inside(&self.names.group),
-            &self.names.inside(&self.draft.topic),
+            &self.names.inside(&self.outgoing.topic),
             ids,
             &tags.unwrap_or("null"),
             &keys.unwrap_or("null"),
             &self.address,
-            &self.draft.body.len(),
+            &self.outgoing.body.len(),
             &self.took.as_millis(),
             &kind,
             &self.result.offset_message_id,
@@ -296,9 +296,9 @@ impl Shared {
         let mut properties = Properties::new(topic, &self.ids);
         properties.push(KEYS, keys)?;
         let message_id = properties.message_id().to_owned();
-        let draft = Draft {
+        let outgoing = OutgoingMessage {
             topic: topic.clone(),
-            counted: 0,
+            charged_bytes: 0,
             body: Bytes::from(text),
             properties: properties.finish()?,
             message_id,
@@ -309,8 +309,8 @@ impl Shared {
             reply: false,
         };
         let route = self.routes.get(topic).await?;
-        let queue = self.queue_for(&route, &draft, None, Instant::now())?;
-        let command = self.command(&draft, &queue);
+        let queue = self.queue_for(&route, &outgoing, None, Instant::now())?;
+        let command = self.command(&outgoing, &queue);
         let answer = self.client.request(&queue.address, command, WAIT).await;
         match answer {
             Ok(answer) if SendStatus::from_code(answer.code).is_some() => Ok(()),

@@ -8,9 +8,9 @@
 use std::time::{Duration, Instant};
 
 /// A window never shrinks below this.
-const NARROWEST: usize = 64;
+const MIN_WINDOW: usize = 64;
 /// Many refusals at once are one.
-const SHRINK_AGAIN: Duration = Duration::from_millis(200);
+const SHRINK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What is on its way.
 #[derive(Debug, Clone, Copy, Default)]
@@ -64,13 +64,13 @@ impl Window {
     }
 
     /// The broker has too much to do.
-    pub(crate) fn slow_down(&mut self, now: Instant) {
-        if self.shrank.is_some_and(|(at, _)| now < at + SHRINK_AGAIN) {
+    pub(crate) fn shrink_window(&mut self, now: Instant) {
+        if self.shrank.is_some_and(|(at, _)| now < at + SHRINK_INTERVAL) {
             return;
         }
         let used = self.width.min(self.used.messages.max(1));
         let part = if self.shrank.is_none() { used / 4 } else { used / 2 };
-        self.width = part.max(NARROWEST).min(self.most);
+        self.width = part.max(MIN_WINDOW).min(self.most);
         (self.shrank, self.confirmed) = (Some((now, used)), 0);
     }
 

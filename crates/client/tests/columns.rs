@@ -29,7 +29,7 @@ fn push(columns: &mut Columns, message: &NewRecord<'_>) -> Result<(), ColumnErro
     columns.push("broker-a", &Record::decode(&bytes).unwrap())
 }
 
-fn names(wanted: &[&str]) -> Columns {
+fn name_servers(wanted: &[&str]) -> Columns {
     Columns::new(
         wanted
             .iter()
@@ -44,7 +44,7 @@ fn bytes(data: &[u8]) -> Buffer {
 
 #[test]
 fn numbers_and_times_are_plain_values_in_microseconds() {
-    let mut columns = names(&[
+    let mut columns = name_servers(&[
         "queueOffset",
         "queueId",
         "storeTimestamp",
@@ -82,7 +82,7 @@ fn numbers_and_times_are_plain_values_in_microseconds() {
 
 #[test]
 fn text_lies_back_to_back_between_offsets() {
-    let mut columns = names(&["body", "topic", "brokerName", "bornHost"]);
+    let mut columns = name_servers(&["body", "topic", "brokerName", "bornHost"]);
     for body in [&b"one"[..], b"", b"three"] {
         push(&mut columns, &message(0, body, "")).unwrap();
     }
@@ -103,7 +103,7 @@ fn text_lies_back_to_back_between_offsets() {
 #[test]
 fn a_missing_key_is_null_wherever_the_first_one_stands() {
     for first_null in 0..20_usize {
-        let mut columns = names(&["keys"]);
+        let mut columns = name_servers(&["keys"]);
         for row in 0..20 {
             let properties = if row == first_null || row == 19 {
                 ""
@@ -128,7 +128,7 @@ fn a_missing_key_is_null_wherever_the_first_one_stands() {
 
 #[test]
 fn of_two_properties_with_one_name_the_later_holds() {
-    let mut columns = names(&["properties"]);
+    let mut columns = name_servers(&["properties"]);
     push(
         &mut columns,
         &message(0, b"", "a\u{1}1\u{2}b\u{1}2\u{2}a\u{1}3\u{2}"),
@@ -151,7 +151,7 @@ fn of_two_properties_with_one_name_the_later_holds() {
 
 #[test]
 fn the_message_id_is_the_producers_or_the_offset_id() {
-    let mut columns = names(&["msgId"]);
+    let mut columns = name_servers(&["msgId"]);
     push(&mut columns, &message(0, b"", "UNIQ_KEY\u{1}7F0000010001\u{2}")).unwrap();
     push(&mut columns, &message(0, b"", "")).unwrap();
     let block = columns.finish();
@@ -166,11 +166,11 @@ fn a_compressed_body_comes_out_unfolded() {
     use pyrmq_remoting::message::compress::{Codec, compress};
     let body = b"flights ".repeat(1000);
     for codec in [Codec::Zlib, Codec::Lz4, Codec::Zstd] {
-        let packed = compress(codec, 5, &body).unwrap();
-        let mut columns = names(&["body"]);
+        let encoded = compress(codec, 5, &body).unwrap();
+        let mut columns = name_servers(&["body"]);
         let record = NewRecord {
             sys_flag: codec.flags(),
-            ..message(0, &packed, "")
+            ..message(0, &encoded, "")
         };
         push(&mut columns, &record).unwrap();
         assert_eq!(columns.finish().columns[0].buffers[2], Some(bytes(&body)));
@@ -179,7 +179,7 @@ fn a_compressed_body_comes_out_unfolded() {
 
 #[test]
 fn a_block_starts_anew_after_it_was_handed_over() {
-    let mut columns = names(&["body", "properties", "queueOffset", "tags"]);
+    let mut columns = name_servers(&["body", "properties", "queueOffset", "tags"]);
     push(&mut columns, &message(1, b"abc", "x\u{1}1\u{2}")).unwrap();
     assert!(columns.bytes() >= 3);
     columns.finish();

@@ -5,8 +5,8 @@ mod common;
 
 use bytes::Bytes;
 use common::{Act, WAIT, World};
-use pyrmq_client::draft::{Properties, Target};
-use pyrmq_client::gate::Gate;
+use pyrmq_client::back_pressure::BackPressure;
+use pyrmq_client::outgoing::{Properties, Target};
 use pyrmq_client::producer::{Producer, SendResult, SendStatus};
 use pyrmq_client::{ClientError, ProducerOptions};
 use pyrmq_remoting::codes::response;
@@ -36,16 +36,16 @@ fn launch(
     let properties = Properties::new("orders", producer.ids());
     let id = properties.message_id().to_owned();
     let text = properties.finish().unwrap();
-    let mut draft = producer
-        .draft(&topic, Bytes::from_static(body.as_bytes()), text, id, 0, target)
+    let mut outgoing = producer
+        .prepare(&topic, Bytes::from_static(body.as_bytes()), text, id, 0, target)
         .unwrap();
     if half {
-        draft.sys_flag |= sys_flag::TRANSACTION_PREPARED;
+        outgoing.sys_flag |= sys_flag::TRANSACTION_PREPARED;
     }
-    assert!(producer.gate().enter(1, draft.body.len(), WAIT));
+    assert!(producer.back_pressure().acquire(1, outgoing.body.len(), WAIT));
     let (sender, receiver) = channel();
     producer.send(
-        draft,
+        outgoing,
         timeout,
         Box::new(move |outcome| sender.send(outcome).unwrap()),
     );
@@ -69,8 +69,12 @@ fn issue_8990_a_silent_broker_does_not_use_up_the_time_of_all() {
     let result = send(&producer, "x", Target::Any, Duration::from_millis(900)).recv_timeout(WAIT);
     let result = result.unwrap().unwrap();
     assert_eq!(result.attempts, 3, "each attempt had its share");
-    let tried: Vec<u32> = result.tried.iter().map(|attempt| attempt.number).collect();
-    assert_eq!(tried, [1, 2], "the failed attempts are told of");
+    let failed_attempts: Vec<u32> = result
+        .failed_attempts
+        .iter()
+        .map(|attempt| attempt.number)
+        .collect();
+    assert_eq!(failed_attempts, [1, 2], "the failed attempts are told of");
     assert!(result.may_be_duplicate, "two attempts left and were not answered");
     assert!(begin.elapsed() < Duration::from_millis(900));
     assert_eq!(world.stored(), 1);
@@ -204,7 +208,7 @@ fn messages_keep_their_order_from_the_first_on_and_ask_for_the_route_once() {
 }
 
 #[test]
-fn a_closed_producer_refuses_and_frees_the_gate() {
+fn a_closed_producer_refuses_and_frees_its_capacity() {
     let world = World::new(1);
     let producer = world.producer(|_| ());
     producer.close();
@@ -213,7 +217,7 @@ fn a_closed_producer_refuses_and_frees_the_gate() {
         .unwrap()
         .unwrap_err();
     assert!(matches!(error.cause(), ClientError::Closed { .. }), "{error}");
-    assert_eq!(producer.gate().waiting(), 0);
+    assert_eq!(producer.back_pressure().in_flight(), 0);
 }
 
 #[test]
@@ -231,22 +235,22 @@ fn shutting_down_fails_what_is_on_its_way() {
     world.runtime.block_on(producer.shut());
     let error = outcome.recv_timeout(WAIT).unwrap().unwrap_err();
     assert!(error.to_string().contains("the outcome is unknown"), "{error}");
-    assert_eq!(producer.gate().waiting(), 0);
+    assert_eq!(producer.back_pressure().in_flight(), 0);
 }
 
 #[test]
-fn the_gate_counts_messages_and_bytes_and_lets_a_large_one_go_alone() {
-    let gate = Gate::new(2, 100);
-    assert!(gate.try_enter(1, 500));
-    assert!(!gate.try_enter(1, 1));
-    gate.leave(1, 500);
-    assert!(gate.try_enter(1, 60));
-    assert!(!gate.enter(1, 60, Duration::from_millis(5)));
-    assert!(gate.try_enter(1, 40));
-    assert!(!gate.try_enter(1, 0));
-    assert!(!gate.empty(Duration::from_millis(5)));
-    gate.leave(2, 100);
-    assert!(gate.empty(Duration::ZERO));
+fn back_pressure_counts_messages_and_bytes_and_lets_a_large_one_go_alone() {
+    let back_pressure = BackPressure::new(2, 100);
+    assert!(back_pressure.try_acquire(1, 500));
+    assert!(!back_pressure.try_acquire(1, 1));
+    back_pressure.release(1, 500);
+    assert!(back_pressure.try_acquire(1, 60));
+    assert!(!back_pressure.acquire(1, 60, Duration::from_millis(5)));
+    assert!(back_pressure.try_acquire(1, 40));
+    assert!(!back_pressure.try_acquire(1, 0));
+    assert!(!back_pressure.empty(Duration::from_millis(5)));
+    back_pressure.release(2, 100);
+    assert!(back_pressure.empty(Duration::ZERO));
 }
 
 #[test]
@@ -268,7 +272,7 @@ fn illegal_properties_and_topics_are_named() {
     let text = properties.finish().unwrap();
     assert!(text.ends_with("table\u{1}7\u{2}"), "{text}");
     for topic in ["", "two words", &"t".repeat(128), "RMQ_SYS_TRANS_HALF_TOPIC"] {
-        assert!(pyrmq_client::draft::check_topic(topic).is_err(), "{topic}");
+        assert!(pyrmq_client::outgoing::check_topic(topic).is_err(), "{topic}");
     }
 }
 
@@ -386,7 +390,11 @@ fn an_unanswered_attempt_followed_by_a_refusal_leaves_the_outcome_unknown() {
         let failure = error.failure().unwrap();
         assert!(failure.may_exist, "{error}");
         assert!(error.to_string().contains("the outcome is unknown"), "{error}");
-        let unknown: Vec<bool> = failure.tried.iter().map(|attempt| attempt.may_exist).collect();
+        let unknown: Vec<bool> = failure
+            .failed_attempts
+            .iter()
+            .map(|attempt| attempt.may_exist)
+            .collect();
         assert_eq!(unknown[..2], [true, false], "{error}");
         assert_eq!(failure.message_ids.len(), 32);
     }
@@ -412,7 +420,7 @@ fn an_unanswered_attempt_whose_topic_then_has_no_queue_leaves_the_outcome_unknow
     assert!(matches!(error.cause(), ClientError::NoQueue { .. }), "{error}");
     let failure = error.failure().unwrap();
     assert_eq!((failure.attempts, failure.may_exist), (1, true), "{error}");
-    assert_eq!(failure.tried.len(), 1, "{error}");
+    assert_eq!(failure.failed_attempts.len(), 1, "{error}");
 }
 
 #[test]
@@ -432,7 +440,7 @@ fn a_result_that_is_not_as_safe_as_asked_is_kept_when_no_later_attempt_does_bett
         assert_eq!(result.status, SendStatus::FlushDiskTimeout);
         assert_eq!(result.may_be_duplicate, matches!(then, Act::Silent));
         assert!(result.attempts > 1);
-        assert_eq!(result.tried.len(), result.attempts as usize);
+        assert_eq!(result.failed_attempts.len(), result.attempts as usize);
         assert_eq!(world.stored(), 1);
     }
     // Where it must not be stored twice there is no second attempt.
@@ -532,25 +540,29 @@ fn a_namespace_goes_before_topics_and_comes_off_again() {
 
 #[test]
 fn a_busy_broker_narrows_the_window_and_confirmations_widen_it_again() {
-    let gate = Gate::new(1000, 1 << 20);
-    assert!(gate.try_enter(800, 800));
+    let back_pressure = BackPressure::new(1000, 1 << 20);
+    assert!(back_pressure.try_acquire(800, 800));
     let broker: Arc<str> = "b0".into();
-    gate.depart(&broker, 800, 800);
+    back_pressure.on_dispatch(&broker, 800, 800);
     let now = Instant::now();
-    gate.slow_down(&broker, now);
-    gate.slow_down(&broker, now + Duration::from_millis(199));
-    assert_eq!(gate.window(), 200, "a quarter of what was on its way, once");
-    assert!(!gate.try_enter(1, 1));
-    gate.leave(700, 700);
-    gate.land(&broker, 700, 700);
-    assert!(gate.try_enter(1, 1));
+    back_pressure.shrink_window(&broker, now);
+    back_pressure.shrink_window(&broker, now + Duration::from_millis(199));
+    assert_eq!(
+        back_pressure.window(),
+        200,
+        "a quarter of what was on its way, once"
+    );
+    assert!(!back_pressure.try_acquire(1, 1));
+    back_pressure.release(700, 700);
+    back_pressure.on_response(&broker, 700, 700);
+    assert!(back_pressure.try_acquire(1, 1));
     for step in 1..30 {
-        gate.slow_down(&broker, now + step * Duration::from_secs(1));
+        back_pressure.shrink_window(&broker, now + step * Duration::from_secs(1));
     }
-    assert_eq!(gate.window(), 64, "there is always some room");
+    assert_eq!(back_pressure.window(), 64, "there is always some room");
     let mut confirmed = 0;
-    while gate.window() < 1000 {
-        gate.confirm(&broker, 16);
+    while back_pressure.window() < 1000 {
+        back_pressure.confirm(&broker, 16);
         confirmed += 16;
     }
     assert!(confirmed > 1000, "it widens slowly: {confirmed}");
@@ -558,26 +570,26 @@ fn a_busy_broker_narrows_the_window_and_confirmations_widen_it_again() {
 
 #[test]
 fn the_window_widens_more_slowly_where_the_broker_had_too_much() {
-    let gate = Gate::new(16_000, 1 << 20);
-    assert!(gate.try_enter(16_000, 16_000));
+    let back_pressure = BackPressure::new(16_000, 1 << 20);
+    assert!(back_pressure.try_acquire(16_000, 16_000));
     let broker: Arc<str> = "b0".into();
-    gate.depart(&broker, 16_000, 16_000);
+    back_pressure.on_dispatch(&broker, 16_000, 16_000);
     let now = Instant::now();
-    gate.slow_down(&broker, now);
-    assert_eq!(gate.window(), 4000);
-    gate.leave(12_000, 12_000);
-    gate.land(&broker, 12_000, 12_000);
-    gate.slow_down(&broker, now + Duration::from_secs(1));
-    assert_eq!(gate.window(), 2000, "half after the first time");
-    gate.confirm(&broker, 500);
-    assert_eq!(gate.window(), 2251, "an eighth for a quarter confirmed");
-    while gate.window() < 3000 {
-        gate.confirm(&broker, 1000);
+    back_pressure.shrink_window(&broker, now);
+    assert_eq!(back_pressure.window(), 4000);
+    back_pressure.release(12_000, 12_000);
+    back_pressure.on_response(&broker, 12_000, 12_000);
+    back_pressure.shrink_window(&broker, now + Duration::from_secs(1));
+    assert_eq!(back_pressure.window(), 2000, "half after the first time");
+    back_pressure.confirm(&broker, 500);
+    assert_eq!(back_pressure.window(), 2251, "an eighth for a quarter confirmed");
+    while back_pressure.window() < 3000 {
+        back_pressure.confirm(&broker, 1000);
     }
-    let near = gate.window();
-    gate.confirm(&broker, near);
+    let near = back_pressure.window();
+    back_pressure.confirm(&broker, near);
     assert_eq!(
-        gate.window(),
+        back_pressure.window(),
         near + near / 64 + 1,
         "near 4000, where it was too wide"
     );
@@ -585,20 +597,23 @@ fn the_window_widens_more_slowly_where_the_broker_had_too_much() {
 
 #[test]
 fn a_busy_broker_narrows_no_other_brokers_window() {
-    let gate = Gate::new(1000, 1 << 20);
+    let back_pressure = BackPressure::new(1000, 1 << 20);
     let (busy, idle): (Arc<str>, Arc<str>) = ("b0".into(), "b1".into());
     for (broker, messages) in [(&busy, 300), (&idle, 100)] {
-        assert!(gate.try_enter(messages, messages));
-        gate.depart(broker, messages, messages);
+        assert!(back_pressure.try_acquire(messages, messages));
+        back_pressure.on_dispatch(broker, messages, messages);
     }
-    assert_eq!(gate.instead_of(&busy, [&busy, &idle].into_iter()), None);
-    gate.slow_down(&busy, Instant::now());
-    assert_eq!(gate.window(), 1000, "the other takes as much as before");
-    assert!(gate.try_enter(500, 500));
-    assert_eq!(gate.instead_of(&busy, [&busy, &idle].into_iter()), Some(&idle));
-    assert_eq!(gate.instead_of(&idle, [&busy, &idle].into_iter()), None);
-    gate.slow_down(&idle, Instant::now());
-    assert_eq!(gate.window(), 75 + 64, "the sum of both");
+    assert_eq!(back_pressure.instead_of(&busy, [&busy, &idle].into_iter()), None);
+    back_pressure.shrink_window(&busy, Instant::now());
+    assert_eq!(back_pressure.window(), 1000, "the other takes as much as before");
+    assert!(back_pressure.try_acquire(500, 500));
+    assert_eq!(
+        back_pressure.instead_of(&busy, [&busy, &idle].into_iter()),
+        Some(&idle)
+    );
+    assert_eq!(back_pressure.instead_of(&idle, [&busy, &idle].into_iter()), None);
+    back_pressure.shrink_window(&idle, Instant::now());
+    assert_eq!(back_pressure.window(), 75 + 64, "the sum of both");
 }
 
 #[test]
@@ -614,7 +629,7 @@ fn a_silent_broker_holds_half_of_what_may_be_on_its_way() {
     let outcomes: Vec<_> = std::iter::repeat_with(sends).take(400).collect();
     let deadline = Instant::now() + WAIT;
     let held = || world.brokers[0].held.lock().unwrap().len();
-    while world.stored() + held() < 400 || producer.gate().waiting() > held() {
+    while world.stored() + held() < 400 || producer.back_pressure().in_flight() > held() {
         assert!(Instant::now() < deadline, "{} are stored", world.stored());
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -644,12 +659,15 @@ fn routes_that_nobody_uses_are_forgotten_but_for_the_last_to_a_broker() {
     let deadline = Instant::now() + WAIT;
     while routes.count() > 1024 {
         // This one is used.
-        assert!(routes.known(&topics[0]).is_some());
+        assert!(routes.cached(&topics[0]).is_some());
         assert!(Instant::now() < deadline, "{} routes are known", routes.count());
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert!(routes.known(&topics[0]).is_some());
+    assert!(routes.cached(&topics[0]).is_some());
     assert_eq!(routes.brokers().len(), 2);
-    let again = topics.iter().find(|topic| routes.known(topic).is_none()).unwrap();
+    let again = topics
+        .iter()
+        .find(|topic| routes.cached(topic).is_none())
+        .unwrap();
     world.runtime.block_on(routes.get(again)).unwrap();
 }

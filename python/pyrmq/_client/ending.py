@@ -28,7 +28,7 @@ class Leaving(Protocol):
         ...
 
 
-class Gathering(Ending, Protocol):
+class AccumulatorEnd(Ending, Protocol):
     """A native accumulator, as far as its end needs it."""
 
     def flush(self, timeout_ms: int) -> bool:
@@ -52,11 +52,11 @@ class Sending(Ending, Protocol):
         ...
 
 
-def abandon(core: Sending, gathering: Gathering, asked: Ending | None = None) -> None:
+def abandon(core: Sending, accumulator: AccumulatorEnd, asked: Ending | None = None) -> None:
     """End a producer that nobody closed: what it has gathered leaves, for 2 s at most."""
     try:
-        gathering.close()
-        if not gathering.flush(_ABANDONED_MS):
+        accumulator.close()
+        if not accumulator.flush(_ABANDONED_MS):
             _log.warning("a producer was dropped without close, with messages unconfirmed")
     except ForkError:
         # It is the parent's to end.
@@ -66,7 +66,7 @@ def abandon(core: Sending, gathering: Gathering, asked: Ending | None = None) ->
             asked.close()
         core.close()
         core.shut()
-    gathering.end()
+    accumulator.end()
 
 
 def end_connections(core: Sending, asked: Ending) -> None:
@@ -79,15 +79,15 @@ def end_connections(core: Sending, asked: Ending) -> None:
 
 
 def end(
-    core: Sending, gathering: Gathering, asked: Ending, futures: threading.Thread | None
+    core: Sending, accumulator: AccumulatorEnd, asked: Ending, futures: threading.Thread | None
 ) -> None:
     """End a producer's connections and threads; a Ctrl-C meanwhile leaves none of them behind."""
     try:
         end_connections(core, asked)
         # What failed by the end is told, too.
-        gathering.poll(0)
+        accumulator.poll(0)
     finally:
-        gathering.end()
+        accumulator.end()
     # In a callback the thread is this one.
     if futures is not None and futures is not threading.current_thread():
         futures.join()

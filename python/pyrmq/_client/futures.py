@@ -39,15 +39,15 @@ class SendFuture(Future[SendResult]):
         super().add_done_callback(guarded)
 
 
-def serve_futures(gathering: _core.Accumulator, core: _core.Producer) -> None:
+def serve_futures(accumulator: _core.Accumulator, core: _core.Producer) -> None:
     """Complete futures until the producer ends, or what is on its way when the main thread ends."""
     main = threading.main_thread()
     until: float | None = None
-    while gathering.serve_futures(_LOOK_AROUND_MS):
+    while accumulator.serve_futures(_LOOK_AROUND_MS):
         if main.is_alive():
             continue
         if until is None:
-            gathering.depart()
+            accumulator.launch()
             until = time.monotonic() + _AFTER_MAIN_S
         if not core.in_flight() or time.monotonic() >= until:
             return

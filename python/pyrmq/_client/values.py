@@ -17,7 +17,7 @@ __all__ = [
     "PLAIN",
     "Compression",
     "Durability",
-    "Extras",
+    "MessageProperties",
     "Selector",
     "Start",
     "all_sent",
@@ -180,7 +180,7 @@ def properties_of(properties: Mapping[str, str] | None) -> dict[str, str] | None
     return dict(properties)
 
 
-class Extras:
+class MessageProperties:
     """What a message has beside topic and body. The native module reads these attributes."""
 
     __slots__ = ("flag", "keys", "properties", "sharding_key", "tags", "when")
@@ -209,7 +209,7 @@ class Extras:
         return hooks.before(topic, body, *given, kind)
 
 
-PLAIN = Extras()
+PLAIN = MessageProperties()
 
 
 def with_properties(

@@ -11,7 +11,7 @@ from pyrmq._client import log
 from pyrmq._client.ending import leave
 from pyrmq._client.options import ConfiguredConsumer
 from pyrmq._client.values import places_of, start_of, whole
-from pyrmq.aio.outcomes import Outcomes
+from pyrmq.aio.completions import CompletionList
 from pyrmq.errors import CommitError, ConfigError
 from pyrmq.message import QueueId, ReceivedMessage
 
@@ -33,7 +33,7 @@ class PullConsumer(ConfiguredConsumer):
         options = self._options
         self._core = _core.PullConsumer(**options.native())
         self._group = options.group
-        self._outcomes = Outcomes()
+        self._outcomes = CompletionList()
         self._arrival: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False

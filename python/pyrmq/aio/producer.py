@@ -18,7 +18,7 @@ from pyrmq._client.options import ConfiguredProducer
 from pyrmq._client.stats import ProducerStats, stats_of
 from pyrmq._client.values import (
     PLAIN,
-    Extras,
+    MessageProperties,
     Selector,
     all_sent,
     handle_of,
@@ -29,9 +29,9 @@ from pyrmq._client.values import (
     time_left,
     with_properties,
 )
-from pyrmq._exchange import Exchange, left_of, way_back
-from pyrmq.aio.outcomes import Outcomes, Reader, leave_loop
-from pyrmq.aio.room import Room, most_bytes
+from pyrmq._request_reply import RequestReply, left_of, reply_address
+from pyrmq.aio.back_pressure import WaitingSends, most_bytes
+from pyrmq.aio.completions import CompletionList, Reader, leave_loop
 from pyrmq.errors import ClosedError, ConfigError, QueueFull, RmqError
 from pyrmq.message import Body, Message, QueueId, ReceivedMessage, SendResult, When, when_of
 
@@ -56,23 +56,23 @@ class Producer(ConfiguredProducer):
     def _open(self) -> None:
         options = self._options
         self._core = _core.Producer(**options.native(), checks=self._checks)
-        self._gathering = _core.Accumulator(self._core, *options.batching(), True, callback_raised)
+        self._batcher = _core.Accumulator(self._core, *options.batching(), True, callback_raised)
         self._group = options.group
-        self._exchange = Exchange(self._core, options.group, self._hooks)
+        self._request_reply = RequestReply(self._core, options.group, self._hooks)
         self._met: set[str] = set()
         self._began = time.monotonic()
-        self._outcomes = Outcomes()
-        self._reader = Reader(self._gathering)
-        self._room = self._new_room()
+        self._outcomes = CompletionList()
+        self._reader = Reader(self._batcher)
+        self._waiting_sends = self._new_waiting_sends()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._soon: _core.Soon | None = None
+        self._callback_queue: _core.CallbackQueue | None = None
         self._emptied: asyncio.Future[bool] | None = None
         self._has_hooks = bool(self._hooks)
         self._closed = False
         self._unlog = log.serve(self)
         self._left = weakref.finalize(self, leave_loop, self._core, self._reader, self._outcomes)
         self._finalizer = weakref.finalize(
-            self, abandon, self._core, self._gathering, self._exchange.native
+            self, abandon, self._core, self._batcher, self._request_reply.native
         )
 
     async def send(
@@ -141,14 +141,14 @@ class Producer(ConfiguredProducer):
             and delay is None
             and deliver_at is None
             and not self._has_hooks
-            and not self._room.waiting
+            and not self._waiting_sends.waiting
         ):
-            # As `_offer` and `_soon_of`, whose calls would cost a twentieth of all.
-            loop, soon = asyncio.get_running_loop(), self._soon
+            # As `_offer` and `_callback_queue_of`, whose calls would cost a twentieth of all.
+            loop, soon = asyncio.get_running_loop(), self._callback_queue
             if soon is None or loop is not self._loop:
                 soon = self._bind(loop)
             try:
-                return self._gathering.offer(
+                return self._batcher.offer(
                     soon,
                     False,
                     topic,
@@ -181,11 +181,11 @@ class Producer(ConfiguredProducer):
         wait: int | None,
     ) -> asyncio.Future[SendResult] | None:
         """Hand a message over without a coroutine of its own; None where that needs one."""
-        if self._has_hooks or self._room.waiting:
+        if self._has_hooks or self._waiting_sends.waiting:
             return None
         try:
-            return self._gathering.offer(
-                self._soon_of(asyncio.get_running_loop()),
+            return self._batcher.offer(
+                self._callback_queue_of(asyncio.get_running_loop()),
                 True,
                 topic,
                 body,
@@ -246,7 +246,7 @@ class Producer(ConfiguredProducer):
         timeout: float | None,  # noqa: ASYNC109 - the time of the native send
     ) -> asyncio.Future[SendResult]:
         loop = asyncio.get_running_loop()
-        soon, began = self._soon_of(loop), loop.time()
+        soon, began = self._callback_queue_of(loop), loop.time()
         wait = None if timeout is None else milliseconds("timeout", timeout)
         place, wait = (None, wait) if queue is None else await self._place_of(topic, queue, wait)
         arguments = (
@@ -264,16 +264,16 @@ class Producer(ConfiguredProducer):
         )
         plain = not (keys or tags or properties or sharding_key) and when == 0
         seconds = self._options.send_timeout if timeout is None else timeout
-        offer = partial(self._gathering.offer, soon, *arguments)
-        return await self._room.enter(offer, most_bytes(body, plain=plain), began, seconds)
+        offer = partial(self._batcher.offer, soon, *arguments)
+        return await self._waiting_sends.enter(offer, most_bytes(body, plain=plain), began, seconds)
 
     async def _hooked(
         self,
         kind: SendingKind,
         topic: str,
         body: Body,
-        extras: Extras,
-        send: Callable[[Extras], Awaitable[Any]],
+        extras: MessageProperties,
+        send: Callable[[MessageProperties], Awaitable[Any]],
     ) -> Any:  # noqa: ANN401 - what the call gives
         """Send between the hooks."""
         if not self._hooks:
@@ -302,30 +302,34 @@ class Producer(ConfiguredProducer):
         place = selected([QueueId(*place) for place in places], queue)
         return place, time_left(began, time.monotonic(), wait, self._options)
 
-    def _new_room(self) -> Room:
+    def _new_waiting_sends(self) -> WaitingSends:
         # What it calls holds the native parts, not this producer: that must be free to go.
-        core, call, gathering = self._core, self._outcomes.call, self._gathering
+        core, call, accumulator = self._core, self._outcomes.call, self._batcher
         most = self._options.max_in_flight
-        return Room(
-            lambda size: call(gathering.room_to, size),
+        return WaitingSends(
+            lambda size: call(accumulator.capacity_to, size),
             lambda: most - core.in_flight(),
-            gathering.full,
+            accumulator.full,
         )
 
-    def _soon_of(self, loop: asyncio.AbstractEventLoop) -> _core.Soon:
-        soon = self._soon
+    def _callback_queue_of(self, loop: asyncio.AbstractEventLoop) -> _core.CallbackQueue:
+        soon = self._callback_queue
         return self._bind(loop) if soon is None or loop is not self._loop else soon
 
-    def _bind(self, loop: asyncio.AbstractEventLoop) -> _core.Soon:
+    def _bind(self, loop: asyncio.AbstractEventLoop) -> _core.CallbackQueue:
         if self._closed:
             raise ClosedError("the producer is closed")
         if self._loop is not None and not self._loop.is_closed():
             raise ConfigError("this producer belongs to another event loop: make one for each")
         self._reader.enter(loop)
-        self._loop, self._soon, self._room = loop, _core.Soon(loop), self._new_room()
+        self._loop, self._callback_queue, self._waiting_sends = (
+            loop,
+            _core.CallbackQueue(loop),
+            self._new_waiting_sends(),
+        )
         # What a loop that was closed has held back for the others of its turn would never leave.
-        self._gathering.uncork()
-        return self._soon
+        self._batcher.uncork()
+        return self._callback_queue
 
     async def send_batch(
         self,
@@ -357,7 +361,7 @@ class Producer(ConfiguredProducer):
         extras = (
             PLAIN
             if not (keys or tags or properties or sharding_key)
-            else Extras(keys, tags, properties, sharding_key)
+            else MessageProperties(keys, tags, properties, sharding_key)
         )
         wait = None if timeout is None else milliseconds("timeout", timeout)
 
@@ -366,11 +370,11 @@ class Producer(ConfiguredProducer):
             began = loop.time()
             seconds = self._options.send_timeout if timeout is None else timeout
             place, left = await self._place_of(topic, queue, wait)
-            self._soon_of(loop)
+            self._callback_queue_of(loop)
             to = (topic, messages, extras, place, batch_bytes, left, inner)
-            send = partial(call, self._gathering.send_batch_to, *to)
+            send = partial(call, self._batcher.send_batch_to, *to)
             # Room for one byte will do: the whole list is in memory anyway.
-            return all_sent(topic, await (await self._room.enter(send, 1, began, seconds)))
+            return all_sent(topic, await (await self._waiting_sends.enter(send, 1, began, seconds)))
 
         if sending is None:
             return await whole()
@@ -394,11 +398,11 @@ class Producer(ConfiguredProducer):
             >>> await producer.send_oneway("metrics", b"42")  # doctest: +SKIP
         """
 
-        async def leave(extras: Extras) -> None:
+        async def leave(extras: MessageProperties) -> None:
             place, _ = await self._place_of(topic, queue)
             await self._outcomes.call(self._core.send_oneway_to, topic, body, extras, place)
 
-        extras = Extras(keys, tags, properties, sharding_key)
+        extras = MessageProperties(keys, tags, properties, sharding_key)
         await self._hooked("oneway", topic, body, extras, leave)
 
     async def recall(self, topic: str, handle: str) -> str:
@@ -411,7 +415,7 @@ class Producer(ConfiguredProducer):
             >>> await producer.recall("orders", later.recall_handle)  # doctest: +SKIP
         """
         broker, message_id = handle_of(topic, handle)
-        native = self._exchange.native
+        native = self._request_reply.native
         taken: str = await self._outcomes.call(native.recall_to, topic, broker, message_id, handle)
         return taken
 
@@ -434,30 +438,30 @@ class Producer(ConfiguredProducer):
             >>> await producer.request("prices", b"tea")  # doctest: +SKIP
         """
         wait = max(1, milliseconds("timeout", timeout))
-        self._exchange.start()
+        self._request_reply.start()
 
-        async def store(extras: Extras) -> SendResult:
+        async def store(extras: MessageProperties) -> SendResult:
             return await self._store("request", topic, body, extras, system, queue, wait)
 
         until = time.monotonic() + wait / 1000
-        correlation, reply, system = self._exchange.expect(wait)
+        correlation, reply, system = self._request_reply.expect(wait)
         try:
-            extras = Extras(keys, tags, properties)
+            extras = MessageProperties(keys, tags, properties)
             stored: SendResult = await self._hooked("request", topic, body, extras, store)
-            self._exchange.stored(correlation, stored)
+            self._request_reply.stored(correlation, stored)
             with suppress(TimeoutError):
                 async with asyncio.timeout(until - time.monotonic()):
                     return await asyncio.wrap_future(reply)
-            self._exchange.give_up(correlation)
+            self._request_reply.give_up(correlation)
             return await asyncio.wrap_future(reply)
         except BaseException:
-            self._exchange.forget(correlation)
+            self._request_reply.forget(correlation)
             raise
 
     async def _meet(self, topic: str, wait: int) -> None:
         """Make this producer known to a topic's brokers, once: only then can they ask it."""
         if topic not in self._met:
-            await self._outcomes.call(self._exchange.native.meet_to, topic, wait)
+            await self._outcomes.call(self._request_reply.native.heartbeat_to, topic, wait)
             self._met.add(topic)
 
     async def _store(
@@ -465,18 +469,20 @@ class Producer(ConfiguredProducer):
         kind: SendingKind,
         topic: str,
         body: Body,
-        extras: Extras,
+        extras: MessageProperties,
         system: list[tuple[str, str]],
         queue: int | QueueId | Selector | None,
         wait: int,
     ) -> SendResult:
-        """As :meth:`pyrmq._exchange.Exchange.store`."""
+        """As :meth:`pyrmq._request_reply.RequestReply.store`."""
         until = time.monotonic() + wait / 1000
         place, _ = await self._place_of(topic, queue, wait)
         with suppress(RmqError):
             await self._meet(topic, left_of(until))
         arguments = (topic, body, extras, system, kind, place, left_of(until))
-        result: SendResult = await self._outcomes.call(self._exchange.native.send_to, *arguments)
+        result: SendResult = await self._outcomes.call(
+            self._request_reply.native.send_to, *arguments
+        )
         return result
 
     async def reply(
@@ -494,16 +500,16 @@ class Producer(ConfiguredProducer):
         Example:
             >>> await producer.reply(message, b"2.80")  # doctest: +SKIP
         """
-        native = self._exchange.native
-        topic, system, place = way_back(request)
+        native = self._request_reply.native
+        topic, system, place = reply_address(request)
         wait = None if timeout is None else milliseconds("timeout", timeout)
 
-        async def store(extras: Extras) -> SendResult:
+        async def store(extras: MessageProperties) -> SendResult:
             arguments = (topic, body, extras, system, "reply", place, wait)
             sent: SendResult = await self._outcomes.call(native.send_to, *arguments)
             return sent
 
-        extras = Extras(keys, tags, properties)
+        extras = MessageProperties(keys, tags, properties)
         result: SendResult = await self._hooked("reply", topic, body, extras, store)
         return result
 
@@ -517,7 +523,7 @@ class Producer(ConfiguredProducer):
             >>> await producer.flush()  # doctest: +SKIP
             True
         """
-        self._gathering.depart()
+        self._batcher.launch()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         while self._core.in_flight():
@@ -525,7 +531,7 @@ class Producer(ConfiguredProducer):
             # All that flush wait for one native listener, which stays when their time is over.
             mine = emptied is None or emptied.done() or emptied.get_loop() is not loop
             if emptied is None or mine:
-                self._emptied = emptied = self._outcomes.call(self._gathering.empty_to)
+                self._emptied = emptied = self._outcomes.call(self._batcher.empty_to)
                 # When close ends it, perhaps nobody is left to look at its exception.
                 emptied.add_done_callback(lambda done: done.cancelled() or done.exception())
             await asyncio.wait((emptied,), timeout=max(0.0, deadline - loop.time()))
@@ -557,7 +563,7 @@ class Producer(ConfiguredProducer):
         self._closed = True
         self._finalizer.detach()
         try:
-            self._gathering.close()
+            self._batcher.close()
             if not await self.flush(timeout):
                 _log.warning(
                     "producer of group %s closed with %d messages unconfirmed after %s s",
@@ -565,14 +571,14 @@ class Producer(ConfiguredProducer):
                     self._core.in_flight(),
                     timeout,
                 )
-            self._exchange.close(wait=False)
+            self._request_reply.close(wait=False)
             self._core.close()
             await self._outcomes.call(self._core.shut_to)
             # What failed by the end is told, too.
-            self._gathering.serve_futures(0)
+            self._batcher.serve_futures(0)
         finally:
             self._reader.leave()
-            self._loop = self._soon = None
+            self._loop = self._callback_queue = None
             self._outcomes.close()
             self._left.detach()
             self._unlog()

@@ -8,7 +8,7 @@ from typing import Self, Unpack
 
 from pyrmq import _core
 from pyrmq._client.options import OtherProducerOptions, own_group
-from pyrmq._client.values import Extras, Selector, milliseconds
+from pyrmq._client.values import MessageProperties, Selector, milliseconds
 from pyrmq.aio.producer import Producer
 from pyrmq.errors import ConfigError, RmqError
 from pyrmq.message import (
@@ -110,11 +110,11 @@ class TransactionProducer(Producer):
         seconds = self._options.send_timeout if timeout is None else timeout
         wait = milliseconds("timeout", seconds)
 
-        async def store(extras: Extras) -> SendResult:
+        async def store(extras: MessageProperties) -> SendResult:
             return await self._store("half", topic, body, extras, system, queue, wait)
 
         began = time.monotonic()
-        extras = Extras(keys, tags, properties, None, 0, flag)
+        extras = MessageProperties(keys, tags, properties, None, 0, flag)
         half: SendResult = await self._hooked("half", topic, body, extras, store)
         left = end_time(wait, time.monotonic() - began)
         state = TransactionState.ROLLBACK
@@ -128,7 +128,7 @@ class TransactionProducer(Producer):
         confirmed = True
         end = end_of(topic, half, state, keys, tags)
         try:
-            await self._outcomes.call(self._exchange.native.end_to, end, left)
+            await self._outcomes.call(self._request_reply.native.end_to, end, left)
         except RmqError as error:
             not_confirmed(half, state, error)
             confirmed = False
@@ -136,12 +136,12 @@ class TransactionProducer(Producer):
         return TransactionResult(half, state, confirmed)
 
     def _serve_checks(self) -> None:
-        self._soon_of(asyncio.get_running_loop())
+        self._callback_queue_of(asyncio.get_running_loop())
 
-    def _bind(self, loop: asyncio.AbstractEventLoop) -> _core.Soon:
+    def _bind(self, loop: asyncio.AbstractEventLoop) -> _core.CallbackQueue:
         # Whatever is called first: from now on there is a loop for checks to run in.
         soon = super()._bind(loop)
-        self._exchange.serve_checks(self._hand_to_loop)
+        self._request_reply.serve_checks(self._hand_to_loop)
         return soon
 
     def _hand_to_loop(self, question: _core.Request) -> None:
@@ -157,7 +157,7 @@ class TransactionProducer(Producer):
         task.add_done_callback(self._answers.discard)
 
     async def _answer(self, question: _core.Request) -> None:
-        message = asked_about(self._exchange.native, question)
+        message = asked_about(self._request_reply.native, question)
         try:
             said: object = self._ask(message)
             if isinstance(said, Awaitable):
@@ -171,7 +171,7 @@ class TransactionProducer(Producer):
             return
         end = answer_of(question, message, state)
         try:
-            await self._outcomes.call(self._exchange.native.end_to, end, ANSWER_MS)
+            await self._outcomes.call(self._request_reply.native.end_to, end, ANSWER_MS)
         except RmqError as error:
             _log.warning("the broker did not take the end of %r and asks again: %s", message, error)
             return

@@ -20,7 +20,7 @@ mod pull;
 pub use error::{Lost, Range, RangeError};
 
 use crate::columns::{Block, Column, ColumnError, Columns};
-use crate::inner;
+use crate::inner_batch;
 use bytes::Bytes;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::Record;
@@ -64,7 +64,7 @@ pub struct ReadOptions {
     pub skip_lost: bool,
 }
 
-struct Ask {
+struct PendingPull {
     range: usize,
     from: i64,
     to: i64,
@@ -72,7 +72,7 @@ struct Ask {
 }
 
 /// An answer that is being taken apart.
-struct Open {
+struct OpenAnswer {
     range: usize,
     asked_from: i64,
     position: i64,
@@ -82,11 +82,11 @@ struct Open {
     at: usize,
 }
 
-struct Trouble {
+struct RetryState {
     since: Instant,
     again_at: Instant,
     pause: Duration,
-    asked_again: bool,
+    is_resent: bool,
     cause: RangeError,
 }
 
@@ -97,12 +97,12 @@ pub struct RangeReader {
     tags: Vec<String>,
     ranges: Vec<Arc<Range>>,
     next: (usize, i64),
-    window: VecDeque<Ask>,
+    window: VecDeque<PendingPull>,
     step: Option<i64>,
     full_answers: u32,
-    open: Option<Open>,
+    open: Option<OpenAnswer>,
     columns: Columns,
-    trouble: Option<Trouble>,
+    retry: Option<RetryState>,
     lost: Vec<Lost>,
 }
 
@@ -126,7 +126,7 @@ impl RangeReader {
             window: VecDeque::new(),
             full_answers: 0,
             open: None,
-            trouble: None,
+            retry: None,
             lost: Vec::new(),
         }
     }
@@ -157,15 +157,15 @@ impl RangeReader {
         if self.open.is_some() {
             return self.drain();
         }
-        if let Some(trouble) = &self.trouble
-            && !trouble.asked_again
+        if let Some(retry) = &self.retry
+            && !retry.is_resent
         {
-            let wait = trouble.again_at.saturating_duration_since(Instant::now());
+            let wait = retry.again_at.saturating_duration_since(Instant::now());
             std::thread::sleep(wait.min(until.saturating_duration_since(Instant::now())));
-            if Instant::now() < trouble.again_at {
+            if Instant::now() < retry.again_at {
                 return Ok(Step::Wait);
             }
-            self.ask_front_again();
+            self.retry_front();
         }
         self.fill();
         let Some(front) = self.window.front() else {
@@ -205,13 +205,13 @@ impl RangeReader {
                 range.end.min(from.saturating_add(self.step.unwrap_or(PROBE)))
             };
             self.next = (index, to);
-            if let Some(ask) = self.ask(index, from, to) {
-                self.window.push_back(ask);
+            if let Some(pending) = self.send_pull(index, from, to) {
+                self.window.push_back(pending);
             }
         }
     }
 
-    fn ask(&self, index: usize, from: i64, to: i64) -> Option<Ask> {
+    fn send_pull(&self, index: usize, from: i64, to: i64) -> Option<PendingPull> {
         let range = self.ranges.get(index)?;
         let count = (to - from).min(MAX_STEP);
         let tags = if self.is_filtered() {
@@ -221,7 +221,7 @@ impl RangeReader {
         };
         let command = pull::request(range, &self.options.group, tags, from, count);
         let timeout = self.options.timeout.min(REQUEST_TIMEOUT);
-        Some(Ask {
+        Some(PendingPull {
             range: index,
             from,
             to,
@@ -230,25 +230,29 @@ impl RangeReader {
     }
 
     /// Puts an ask in front, or nothing when it is empty.
-    fn ask_first(&mut self, index: usize, from: i64, to: i64) {
+    fn pull_first(&mut self, index: usize, from: i64, to: i64) {
         if from < to
-            && let Some(ask) = self.ask(index, from, to)
+            && let Some(pending) = self.send_pull(index, from, to)
         {
-            self.window.push_front(ask);
+            self.window.push_front(pending);
         }
     }
 
-    fn ask_front_again(&mut self) {
+    fn retry_front(&mut self) {
         if let Some(front) = self.window.pop_front() {
-            self.ask_first(front.range, front.from, front.to);
+            self.pull_first(front.range, front.from, front.to);
         }
-        if let Some(trouble) = &mut self.trouble {
-            trouble.asked_again = true;
+        if let Some(retry) = &mut self.retry {
+            retry.is_resent = true;
         }
     }
 
     fn answered(&mut self, answer: Result<Command, NetError>) -> Result<(), RangeError> {
-        let Some((index, from, to)) = self.window.front().map(|ask| (ask.range, ask.from, ask.to)) else {
+        let Some((index, from, to)) = self
+            .window
+            .front()
+            .map(|pending| (pending.range, pending.from, pending.to))
+        else {
             return Ok(());
         };
         let Some(range) = self.ranges.get(index).cloned() else {
@@ -257,7 +261,7 @@ impl RangeReader {
         let answer = match answer {
             Ok(answer) => answer,
             Err(cause) => {
-                return self.bear(RangeError::Unreachable {
+                return self.retry_later(RangeError::Unreachable {
                     range,
                     waited_ms: 0,
                     cause,
@@ -273,16 +277,17 @@ impl RangeReader {
         match answer.code {
             response::SUCCESS => {
                 let position = pull::position(&range, &answer)?;
-                let body = inner::unwrapped(answer.body.unwrap_or_default(), from).map_err(|cause| {
-                    RangeError::Message {
-                        range: range.clone(),
-                        offset: from,
-                        cause: cause.into(),
-                    }
-                })?;
-                self.trouble = None;
+                let body =
+                    inner_batch::unwrapped(answer.body.unwrap_or_default(), from).map_err(|cause| {
+                        RangeError::Message {
+                            range: range.clone(),
+                            offset: from,
+                            cause: cause.into(),
+                        }
+                    })?;
+                self.retry = None;
                 self.window.pop_front();
-                self.open = Some(Open {
+                self.open = Some(OpenAnswer {
                     range: index,
                     asked_from: from,
                     position: from,
@@ -301,7 +306,7 @@ impl RangeReader {
             | response::SYSTEM_BUSY
             | response::SERVICE_NOT_AVAILABLE
             | response::FLOW_CONTROL
-            | response::GO_AWAY => self.bear(refused(answer)),
+            | response::GO_AWAY => self.retry_later(refused(answer)),
             _ => Err(refused(answer)),
         }
     }
@@ -313,7 +318,11 @@ impl RangeReader {
         position: &pull::Position,
         code: i32,
     ) -> Result<(), RangeError> {
-        let Some((index, from, to)) = self.window.front().map(|ask| (ask.range, ask.from, ask.to)) else {
+        let Some((index, from, to)) = self
+            .window
+            .front()
+            .map(|pending| (pending.range, pending.from, pending.to))
+        else {
             return Ok(());
         };
         if position.lowest > from {
@@ -323,13 +332,13 @@ impl RangeReader {
             if !self.is_filtered() {
                 return self.expired(range, position.next_begin, position);
             }
-            self.trouble = None;
+            self.retry = None;
             self.window.pop_front();
-            self.ask_first(index, position.next_begin, to);
+            self.pull_first(index, position.next_begin, to);
             return Ok(());
         }
         // A broker that was killed shows less of a queue until it has read its log again.
-        self.bear(RangeError::Expired {
+        self.retry_later(RangeError::Expired {
             range: range.clone(),
             from,
             lowest: position.lowest,
@@ -338,10 +347,10 @@ impl RangeReader {
     }
 
     /// Asks again later, unless that went on for too long.
-    fn bear(&mut self, cause: RangeError) -> Result<(), RangeError> {
+    fn retry_later(&mut self, cause: RangeError) -> Result<(), RangeError> {
         let now = Instant::now();
-        let (since, pause) = match &self.trouble {
-            Some(trouble) => (trouble.since, (trouble.pause * 2).min(LONGEST_PAUSE)),
+        let (since, pause) = match &self.retry {
+            Some(retry) => (retry.since, (retry.pause * 2).min(LONGEST_PAUSE)),
             None => (now, FIRST_PAUSE),
         };
         let waited = now.duration_since(since);
@@ -354,17 +363,17 @@ impl RangeReader {
                 }),
                 RangeError::Expired { range, .. } if self.options.skip_lost => {
                     let to = range.end;
-                    self.leave_out(&range, to);
+                    self.skip_lost_range(&range, to);
                     Ok(())
                 }
                 other => Err(other),
             };
         }
-        self.trouble = Some(Trouble {
+        self.retry = Some(RetryState {
             since,
             again_at: now + pause,
             pause,
-            asked_again: false,
+            is_resent: false,
             cause,
         });
         Ok(())
@@ -374,25 +383,25 @@ impl RangeReader {
         if !self.options.skip_lost {
             return Err(RangeError::Expired {
                 range: range.clone(),
-                from: self.window.front().map_or(range.start, |ask| ask.from),
+                from: self.window.front().map_or(range.start, |pending| pending.from),
                 lowest: position.lowest.max(to),
                 highest: position.highest,
             });
         }
-        self.leave_out(range, to);
+        self.skip_lost_range(range, to);
         Ok(())
     }
 
     /// Goes on behind `to`; the asks behind the front one find out for themselves.
-    fn leave_out(&mut self, range: &Arc<Range>, to: i64) {
-        self.trouble = None;
+    fn skip_lost_range(&mut self, range: &Arc<Range>, to: i64) {
+        self.retry = None;
         if let Some(front) = self.window.pop_front() {
             self.lost.push(Lost {
                 range: range.clone(),
                 from: front.from,
                 to: to.min(front.to),
             });
-            self.ask_first(front.range, to, front.to);
+            self.pull_first(front.range, to, front.to);
         }
     }
 
@@ -437,7 +446,7 @@ impl RangeReader {
     }
 
     /// The answer is used up: asks for what it lacks, and learns from how much it gave.
-    fn close(&mut self, range: &Arc<Range>, open: &Open) -> Result<(), RangeError> {
+    fn close(&mut self, range: &Arc<Range>, open: &OpenAnswer) -> Result<(), RangeError> {
         let mut next = open.position;
         if open.next_begin > next && next < open.to {
             next = open.next_begin.min(open.to);
@@ -446,8 +455,8 @@ impl RangeReader {
             }
         }
         if next <= open.asked_from {
-            self.ask_first(open.range, open.asked_from, open.to);
-            return self.bear(RangeError::Answer {
+            self.pull_first(open.range, open.asked_from, open.to);
+            return self.retry_later(RangeError::Answer {
                 range: range.clone(),
                 cause: WireError::Truncated {
                     what: "pull answer",
@@ -460,15 +469,15 @@ impl RangeReader {
             // The probe stood alone: what it left is asked for in the steps that it has taught.
             self.next = (open.range, next);
         } else {
-            self.ask_first(open.range, next, open.to);
+            self.pull_first(open.range, next, open.to);
         }
         if !self.is_filtered() {
-            self.learn(next - open.asked_from, open.to - open.asked_from);
+            self.adapt_step(next - open.asked_from, open.to - open.asked_from);
         }
         Ok(())
     }
 
-    fn learn(&mut self, given: i64, asked: i64) {
+    fn adapt_step(&mut self, given: i64, asked: i64) {
         let Some(step) = self.step else {
             self.step = Some(if given < asked { given } else { asked.max(PROBE) });
             return;
@@ -485,7 +494,7 @@ impl RangeReader {
         }
     }
 
-    fn gap(&mut self, range: &Arc<Range>, open: &Open, to: i64) -> Result<(), RangeError> {
+    fn gap(&mut self, range: &Arc<Range>, open: &OpenAnswer, to: i64) -> Result<(), RangeError> {
         if !self.options.skip_lost {
             return Err(RangeError::Expired {
                 range: range.clone(),
@@ -518,7 +527,7 @@ impl fmt::Debug for RangeReader {
             .field("ranges", &self.ranges)
             .field("next", &self.next)
             .field("in_flight", &self.window.len())
-            .field("trouble", &self.trouble.as_ref().map(|trouble| &trouble.cause))
+            .field("trouble", &self.retry.as_ref().map(|retry| &retry.cause))
             .finish_non_exhaustive()
     }
 }

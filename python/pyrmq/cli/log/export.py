@@ -78,7 +78,7 @@ def _messages(
                 ):
                     continue
                 data = os.pread(descriptor, row.size, row.position - segment.base)
-                message = _core.Exchange.message_of(data, "")
+                message = _core.RequestReply.message_of(data, "")
                 if given.key is not None and given.key not in message.keys:
                     continue
                 if left == 0:

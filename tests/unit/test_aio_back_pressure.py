@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyrmq import ClosedError
-from pyrmq.aio.room import Room
+from pyrmq.aio.back_pressure import WaitingSends
 from pyrmq.errors import QueueFull
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ class Gate:
         self.asked = 0
         self.tries = 0
         self._told: list[asyncio.Future[None]] = []
-        self.room = Room(self._ask, lambda: self.most - len(self.inside), lambda _: QueueFull())
+        self.waiting_sends = WaitingSends(
+            self._ask, lambda: self.most - len(self.inside), lambda _: QueueFull()
+        )
 
     def _ask(self, _: int) -> asyncio.Future[None]:
         self.asked += 1
@@ -46,7 +48,7 @@ class Gate:
             return loop.create_future()
 
         try:
-            await self.room.enter(come_in, 1, loop.time(), seconds)
+            await self.waiting_sends.enter(come_in, 1, loop.time(), seconds)
         except QueueFull:
             return False
         return True
@@ -94,7 +96,7 @@ def test_who_is_woken_in_vain_keeps_its_place() -> None:
         while len(seen) < 6:
             seen += await gate.leave()
             # Two are woken, room is for one: the window became narrower meanwhile.
-            gate.room._free = lambda: 2
+            gate.waiting_sends._free = lambda: 2
         assert seen == list(range(6))
         assert all([await task for task in tasks])
 
@@ -131,11 +133,11 @@ def test_a_question_that_fails_ends_the_wait_of_all() -> None:
         def call() -> asyncio.Future[None]:
             raise errors.pop(0)
 
-        room = Room(closed, lambda: 0, lambda _: QueueFull())
+        waiting_sends = WaitingSends(closed, lambda: 0, lambda _: QueueFull())
         began = asyncio.get_running_loop().time()
-        waits = [asyncio.create_task(room.enter(call, 1, began, 60)) for _ in range(3)]
+        waits = [asyncio.create_task(waiting_sends.enter(call, 1, began, 60)) for _ in range(3)]
         ended = await asyncio.gather(*waits, return_exceptions=True)
         assert [type(error) for error in ended] == [ClosedError] * 3
-        assert not room.waiting
+        assert not waiting_sends.waiting
 
     run(main())

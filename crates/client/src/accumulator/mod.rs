@@ -11,28 +11,28 @@
 //! ```
 //! A message costs one lock, a copy of its bytes and no allocation; a batch costs one send. The timer sleeps while
 //! nothing is open. A message of a hash whose topic is not known yet is parked until the route says which queue; one whose
-//! queue leaves the route while it waits follows its hash (`follow.rs`).
+//! queue leaves the route while it waits follows its hash (`reroute.rs`).
 
-mod follow;
-mod lane;
-mod park;
+mod await_route;
+mod partition;
+mod reroute;
 mod split;
 
 use crate::ClientError;
 use crate::batch::{self, Batch, COMMON_PROPERTIES, IdText};
-use crate::draft::{Draft, Packed, check_topic};
-use crate::flight::is_illegal;
+use crate::outgoing::{EncodedBody, OutgoingMessage, check_topic};
+use crate::pending_send::is_illegal;
 use crate::producer::{Producer, SendResult};
+use await_route::AwaitingRoute;
 use bytes::{Bytes, BytesMut};
-use follow::Followed;
-use lane::{Key, Lane, Load, Now, Open};
-use park::Parked;
+use partition::{LazyNow, OpenBatch, PartitionKey, PartitionQueue, ReadyBatch};
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::hash::NameMap;
 use pyrmq_remoting::message::properties::MAX_BYTES;
 use pyrmq_remoting::net::Shutdown;
 use pyrmq_routing::route::TopicPublishInfo;
+use reroute::Rerouted;
 use split::Parts;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -46,7 +46,7 @@ const LARGE_BODY: usize = 2 * 1024;
 /// Names of idle topics and their queues that are kept, beside those that are used now.
 const IDLE_KEPT: usize = 1024;
 /// The timer makes batches leave that are old enough. Should it be late, so does every so manieth message.
-const LOOK_EVERY: u32 = 32;
+const AGE_CHECK_EVERY: u32 = 32;
 
 /// When a batch is full, and how long it may be kept open.
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +61,7 @@ pub struct Limits {
 
 /// Where a message shall go.
 #[derive(Debug, Clone, Copy)]
-pub enum Place<'a> {
+pub enum Destination<'a> {
     /// Anywhere.
     Any,
     /// The queue of this hash.
@@ -72,7 +72,7 @@ pub enum Place<'a> {
 
 /// How a call of many messages has them gathered: with others of the same wish only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OwnBatch {
+pub struct BatchSettings {
     /// Bytes of a batch.
     pub bytes: usize,
     /// Topics of batches keep each batch as one record.
@@ -81,7 +81,7 @@ pub struct OwnBatch {
     pub timeout: Duration,
 }
 
-/// A message to be sent. It has come in through the producer's gate as one message with [`Item::counted`] bytes.
+/// A message to be sent. It has come in through the producer's gate as one message with [`Item::charged_bytes`] bytes.
 #[derive(Debug)]
 pub struct Item<'a, T> {
     /// Topic.
@@ -89,13 +89,13 @@ pub struct Item<'a, T> {
     /// Body.
     pub body: &'a [u8],
     /// The same as it travels, by [`Producer::pack`], from a caller who has made that already.
-    pub packed: Option<Packed>,
+    pub encoded: Option<EncodedBody>,
     /// Its own properties in wire form.
     pub extra: &'a str,
     /// The user's flag.
     pub flag: i32,
     /// Where it goes.
-    pub place: Place<'a>,
+    pub destination: Destination<'a>,
     /// Somebody waits for it: it does not linger while its lane is idle.
     pub eager: bool,
     /// Brokers refuse it in a batch (a delayed message).
@@ -103,14 +103,14 @@ pub struct Item<'a, T> {
     /// A time of its own; such a message travels alone.
     pub timeout: Option<Duration>,
     /// It is one of many of a call. Such a message travels in a batch, uncompressed, whatever its size.
-    pub batch: Option<OwnBatch>,
+    pub batch: Option<BatchSettings>,
     /// Comes back with the outcome. A message without one is only counted, and logged when it fails.
-    pub ticket: Option<T>,
+    pub completion: Option<T>,
 }
 
 impl<T> Item<'_, T> {
     /// Bytes that it counts for at the gate.
-    pub fn counted(&self) -> usize {
+    pub fn charged_bytes(&self) -> usize {
         self.body.len() + self.extra.len()
     }
 
@@ -121,18 +121,18 @@ impl<T> Item<'_, T> {
     }
 
     fn hash(&self) -> Option<i32> {
-        match self.place {
-            Place::Hash(hash) => Some(hash),
-            Place::Any | Place::Queue(..) => None,
+        match self.destination {
+            Destination::Hash(hash) => Some(hash),
+            Destination::Any | Destination::Queue(..) => None,
         }
     }
 }
 
 /// What became of one frame. Its tickets still count at the gate: who hands them on leaves for them.
 #[derive(Debug)]
-pub struct Landed<T> {
+pub struct BatchOutcome<T> {
     /// Place in the frame and ticket, of those messages that have one.
-    pub tickets: Vec<(u32, T)>,
+    pub completions: Vec<(u32, T)>,
     /// The frame was a batch.
     pub batch: bool,
     /// The frame's outcome.
@@ -140,18 +140,18 @@ pub struct Landed<T> {
 }
 
 /// Takes what has landed, from the connection's task: it must not block.
-pub type Sink<T> = Box<dyn Fn(Landed<T>) + Send + Sync>;
+pub type Sink<T> = Box<dyn Fn(BatchOutcome<T>) + Send + Sync>;
 
 struct State<T> {
-    lanes: NameMap<Key, Lane<T>>,
+    partitions: NameMap<PartitionKey, PartitionQueue<T>>,
     /// The names of the topics that were used; a lane's key is made of them.
-    topics: NameMap<Arc<str>, Key>,
-    parked: HashMap<Arc<str>, Vec<Parked<T>>>,
-    last_parked: u64,
+    topics: NameMap<Arc<str>, PartitionKey>,
+    awaiting_route: HashMap<Arc<str>, Vec<AwaitingRoute<T>>>,
+    last_awaiting: u64,
     /// The queues by which hashes were last read.
     routes: HashMap<Arc<str>, Arc<TopicPublishInfo>>,
     /// Lanes that wait to be uncorked.
-    corked: Vec<Key>,
+    corked: Vec<PartitionKey>,
     /// Bodies that travel alone are copied into this, one behind the other.
     bodies: BytesMut,
     /// The timer is awake.
@@ -162,23 +162,23 @@ struct State<T> {
 impl<T> State<T> {
     /// Forgets the queues of topics that have no lane any more, now and then.
     fn forget_idle_routes(&mut self) {
-        if self.routes.len() > IDLE_KEPT + 2 * self.lanes.len() {
-            let used: HashSet<&Arc<str>> = self.lanes.keys().map(Key::topic).collect();
+        if self.routes.len() > IDLE_KEPT + 2 * self.partitions.len() {
+            let used: HashSet<&Arc<str>> = self.partitions.keys().map(PartitionKey::topic).collect();
             self.routes.retain(|topic, _| used.contains(topic));
         }
     }
 
     /// Forgets a lane where nothing waits and nothing is on its way. Whoever needs it again makes it again.
-    fn forget_if_idle(&mut self, key: &Key) {
-        if self.lanes.get(key).is_some_and(Lane::is_idle) {
-            self.lanes.remove(key);
+    fn forget_if_idle(&mut self, key: &PartitionKey) {
+        if self.partitions.get(key).is_some_and(PartitionQueue::is_idle) {
+            self.partitions.remove(key);
         }
     }
 }
 
 /// What landing needs of a frame that is on its way.
-struct Away<T> {
-    tickets: Vec<(u32, T)>,
+struct InFlightBatch<T> {
+    completions: Vec<(u32, T)>,
     hashes: Vec<i32>,
     /// Messages in it; 0: a single one, no batch.
     items: u32,
@@ -186,10 +186,10 @@ struct Away<T> {
     body: Bytes,
     bytes: usize,
     /// Bytes that it counts for at the gate.
-    counted: usize,
+    charged_bytes: usize,
     since: Instant,
     timeout: Duration,
-    own: Option<OwnBatch>,
+    settings: Option<BatchSettings>,
     parts: Option<Arc<Parts>>,
 }
 
@@ -228,10 +228,10 @@ impl<T: Send + 'static> Accumulator<T> {
             },
             sink,
             state: Mutex::new(State {
-                lanes: NameMap::default(),
+                partitions: NameMap::default(),
                 topics: NameMap::default(),
-                parked: HashMap::new(),
-                last_parked: 0,
+                awaiting_route: HashMap::new(),
+                last_awaiting: 0,
                 routes: HashMap::new(),
                 corked: Vec::new(),
                 bodies: BytesMut::new(),
@@ -241,7 +241,7 @@ impl<T: Send + 'static> Accumulator<T> {
             opened: Arc::default(),
             producer,
         });
-        let (tracker, shutdown) = made.producer.life();
+        let (tracker, shutdown) = made.producer.tasks();
         let opened = made.opened.clone();
         tracker.spawn(tick(Arc::downgrade(&made), opened, shutdown));
         made
@@ -268,13 +268,13 @@ impl<T: Send + 'static> Accumulator<T> {
         let state = &mut *guard;
         let keys = std::mem::take(&mut state.corked);
         for key in &keys {
-            if let Some(lane) = state.lanes.get_mut(key) {
-                lane.corked = false;
+            if let Some(partition) = state.partitions.get_mut(key) {
+                partition.corked = false;
             }
         }
         drop(guard);
         for key in keys {
-            self.pump(&key);
+            self.drain(&key);
         }
     }
 
@@ -287,10 +287,10 @@ impl<T: Send + 'static> Accumulator<T> {
             });
         }
         // Before the lock: it takes long.
-        if item.packed.is_none() && item.batch.is_none() && self.producer.is_packed(item.body.len()) {
-            item.packed = self.producer.pack(item.body);
+        if item.encoded.is_none() && item.batch.is_none() && self.producer.is_compressible(item.body.len()) {
+            item.encoded = self.producer.encode_body(item.body);
         }
-        let mut now = Now::default();
+        let mut now = LazyNow::default();
         let mut guard = self.state();
         let state = &mut *guard;
         if state.closed {
@@ -300,66 +300,72 @@ impl<T: Send + 'static> Accumulator<T> {
             any
         } else {
             check_topic(item.topic)?;
-            let key = Key::Any(self.producer.topic(item.topic));
-            if state.topics.len() > IDLE_KEPT + 2 * state.lanes.len() {
+            let key = PartitionKey::Any(self.producer.topic(item.topic));
+            if state.topics.len() > IDLE_KEPT + 2 * state.partitions.len() {
                 // Only a place to look names up: what is used comes back.
                 state.topics.clear();
             }
             state.topics.entry(item.topic.into()).or_insert(key)
         };
         let placed;
-        let mut followed = Followed::default();
-        let key = match item.place {
-            Place::Any => any,
-            Place::Queue(broker, id) => {
-                placed = Key::Queue(any.topic().clone(), broker.into(), id);
+        let mut rerouted = Rerouted::default();
+        let key = match item.destination {
+            Destination::Any => any,
+            Destination::Queue(broker, id) => {
+                placed = PartitionKey::Queue(any.topic().clone(), broker.into(), id);
                 &placed
             }
-            Place::Hash(hash) => {
+            Destination::Hash(hash) => {
                 let topic = any.topic().clone();
-                if let Some(found) = self.queue_of(state, &topic, hash, &mut followed)? {
+                if let Some(found) = self.queue_of(state, &topic, hash, &mut rerouted)? {
                     placed = found;
                     &placed
                 } else {
-                    self.park(guard, &topic, hash, item, now.get());
+                    self.await_route(guard, &topic, hash, item, now.get());
                     return Ok(false);
                 }
             }
         };
-        let lane = match state.lanes.get_mut(key) {
-            Some(lane) => lane,
-            None => state.lanes.entry(key.clone()).or_default(),
+        let partition = match state.partitions.get_mut(key) {
+            Some(partition) => partition,
+            None => state.partitions.entry(key.clone()).or_default(),
         };
-        let (ticking, eager, hurried) = (state.ticking, item.eager, item.timeout.is_some());
-        let counted = item.counted();
-        let put = self.put(&mut state.bodies, lane, key, (&mut item, counted), &mut now);
+        let (ticking, eager, has_deadline) = (state.ticking, item.eager, item.timeout.is_some());
+        let charged_bytes = item.charged_bytes();
+        let put = self.put(
+            &mut state.bodies,
+            partition,
+            key,
+            (&mut item, charged_bytes),
+            &mut now,
+        );
         if let Err(error) = put {
             let key = key.clone();
             state.forget_if_idle(&key);
             return Err(error);
         }
-        let place = lane.open.as_ref().map_or(0, |open| open.batch.len());
-        let looked = place.is_multiple_of(LOOK_EVERY).then(|| now.get());
-        let due = lane.is_due(key.is_ordered(), looked, self.limits.linger);
-        let held = corked && due && lane.sealed.is_empty();
+        let place = partition.open.as_ref().map_or(0, |open| open.batch.len());
+        let looked = place.is_multiple_of(AGE_CHECK_EVERY).then(|| now.get());
+        let due = partition.is_due(key.is_ordered(), looked, self.limits.linger);
+        let held = corked && due && partition.sealed.is_empty();
         let first = held && state.corked.is_empty();
-        if held && !lane.corked {
-            lane.corked = true;
+        if held && !partition.corked {
+            partition.corked = true;
             state.corked.push(key.clone());
         }
-        let pump = (due && !held && !lane.pumping).then(|| key.clone());
+        let drain = (due && !held && !partition.draining).then(|| key.clone());
         // Nothing else would make it leave when it is neither eager nor full, or end when its lane is held up for longer
         // than it may wait.
-        let held_up = !due && hurried;
-        let wake = held_up || (!ticking && lane.open.is_some() && !(eager && due));
+        let held_up = !due && has_deadline;
+        let wake = held_up || (!ticking && partition.open.is_some() && !(eager && due));
         state.ticking |= wake;
         drop(guard);
         if wake {
             self.opened.notify_one();
         }
-        self.go_on(followed);
-        if let Some(key) = pump {
-            self.pump(&key);
+        self.finish_reroute(rerouted);
+        if let Some(key) = drain {
+            self.drain(&key);
         }
         Ok(first)
     }
@@ -370,17 +376,17 @@ impl<T: Send + 'static> Accumulator<T> {
         state: &mut State<T>,
         topic: &Arc<str>,
         hash: i32,
-        followed: &mut Followed<T>,
-    ) -> Result<Option<Key>, ClientError> {
-        if state.parked.contains_key(topic) {
+        rerouted: &mut Rerouted<T>,
+    ) -> Result<Option<PartitionKey>, ClientError> {
+        if state.awaiting_route.contains_key(topic) {
             return Ok(None);
         }
-        let Some(route) = self.producer.routes().known(topic) else {
+        let Some(route) = self.producer.routes().cached(topic) else {
             return Ok(None);
         };
-        let key = park::by_hash(topic, &route, hash);
+        let key = await_route::partition_of_hash(topic, &route, hash);
         let key = key.inspect_err(|_| self.producer.routes().suspect_missing(topic, &route))?;
-        self.follow(state, topic, &route, followed);
+        self.reroute(state, topic, &route, rerouted);
         Ok(Some(key))
     }
 
@@ -388,20 +394,20 @@ impl<T: Send + 'static> Accumulator<T> {
     fn put(
         &self,
         bodies: &mut BytesMut,
-        lane: &mut Lane<T>,
-        key: &Key,
-        (item, counted): (&mut Item<'_, T>, usize),
-        now: &mut Now,
+        partition: &mut PartitionQueue<T>,
+        key: &PartitionKey,
+        (item, charged_bytes): (&mut Item<'_, T>, usize),
+        now: &mut LazyNow,
     ) -> Result<(), ClientError> {
-        let single = matches!(key, Key::Any(_)) && self.limits.linger.is_zero();
-        if single || item.packed.is_some() || item.alone || item.timeout.is_some() {
-            self.put_alone(bodies, lane, key, (item, counted), now.get());
+        let single = matches!(key, PartitionKey::Any(_)) && self.limits.linger.is_zero();
+        if single || item.encoded.is_some() || item.alone || item.timeout.is_some() {
+            self.put_alone(bodies, partition, key, (item, charged_bytes), now.get());
             return Ok(());
         }
         let properties = COMMON_PROPERTIES + item.extra.len();
         let hash = item.hash();
         let size = (item.body.len(), properties);
-        let open = self.open(lane, key, size, hash.is_some(), item.batch, now);
+        let open = self.open(partition, key, size, hash.is_some(), item.batch, now);
         let place = open.batch.len();
         let id = self.ids.next_at(self.producer.ids(), open.since_ms);
         open.batch
@@ -409,8 +415,8 @@ impl<T: Send + 'static> Accumulator<T> {
             .map_err(unencodable)?;
         open.hashes.extend(hash);
         open.eager |= item.eager;
-        if let Some(ticket) = item.ticket.take() {
-            open.tickets.push((place, ticket));
+        if let Some(completion) = item.completion.take() {
+            open.completions.push((place, completion));
         }
         Ok(())
     }
@@ -418,27 +424,27 @@ impl<T: Send + 'static> Accumulator<T> {
     /// The batch that takes one more message: of so many bytes of body and properties, by a hash or not.
     fn open<'a>(
         &self,
-        lane: &'a mut Lane<T>,
-        key: &Key,
+        partition: &'a mut PartitionQueue<T>,
+        key: &PartitionKey,
         (body, properties): (usize, usize),
-        by_hash: bool,
-        own: Option<OwnBatch>,
-        now: &mut Now,
-    ) -> &'a mut Open<T> {
-        let full = lane.open.as_ref().is_some_and(|open| {
-            (own.is_none() && open.batch.len() >= self.limits.messages)
-                || open.own != own
+        partition_of_hash: bool,
+        settings: Option<BatchSettings>,
+        now: &mut LazyNow,
+    ) -> &'a mut OpenBatch<T> {
+        let full = partition.open.as_ref().is_some_and(|open| {
+            (settings.is_none() && open.batch.len() >= self.limits.messages)
+                || open.settings != settings
                 || !open.batch.fits(body, properties)
-                || open.hashes.is_empty() == by_hash
+                || open.hashes.is_empty() == partition_of_hash
         });
         if full {
-            lane.seal();
+            partition.seal();
         }
-        lane.open.get_or_insert_with(|| Open {
-            batch: self.batch(key, own),
-            own,
-            timeout: own.map_or(self.producer.options().send_timeout, |own| own.timeout),
-            tickets: Vec::new(),
+        partition.open.get_or_insert_with(|| OpenBatch {
+            batch: self.new_batch(key, settings),
+            settings,
+            timeout: settings.map_or(self.producer.options().send_timeout, |settings| settings.timeout),
+            completions: Vec::new(),
             hashes: Vec::new(),
             since: now.get(),
             since_ms: clock::now_ms(),
@@ -446,16 +452,16 @@ impl<T: Send + 'static> Accumulator<T> {
         })
     }
 
-    fn batch(&self, key: &Key, own: Option<OwnBatch>) -> Batch {
+    fn new_batch(&self, key: &PartitionKey, settings: Option<BatchSettings>) -> Batch {
         let longest = self.longest.load(Ordering::Relaxed);
-        let bytes = match own {
+        let bytes = match settings {
             // A broker that has refused a length would refuse it again.
-            Some(own) if longest == self.limits.bytes => own.bytes,
-            Some(own) => own.bytes.min(longest),
+            Some(settings) if longest == self.limits.bytes => settings.bytes,
+            Some(settings) => settings.bytes.min(longest),
             None => longest,
         };
         let batch = Batch::new(key.topic().clone(), key.target(), bytes);
-        if own.is_some_and(|own| own.inner) {
+        if settings.is_some_and(|settings| settings.inner) {
             return batch.with_id(self.producer.ids().next(clock::now_ms()).to_string());
         }
         batch
@@ -464,23 +470,23 @@ impl<T: Send + 'static> Accumulator<T> {
     fn put_alone(
         &self,
         bodies: &mut BytesMut,
-        lane: &mut Lane<T>,
-        key: &Key,
-        (item, counted): (&mut Item<'_, T>, usize),
+        partition: &mut PartitionQueue<T>,
+        key: &PartitionKey,
+        (item, charged_bytes): (&mut Item<'_, T>, usize),
         now: Instant,
     ) {
         let id = self.ids.next(self.producer.ids());
         let id = std::str::from_utf8(&id).unwrap_or_default();
         let timeout = item.time(self.producer.options().send_timeout);
         let hashes = item.hash().into_iter().collect();
-        let (body, sys_flag) = match item.packed.take() {
-            Some(packed) => (packed.body, packed.flags),
+        let (body, sys_flag) = match item.encoded.take() {
+            Some(encoded) => (encoded.body, encoded.flags),
             None => (copied(bodies, item.body), 0),
         };
-        let draft = Draft {
+        let outgoing = OutgoingMessage {
             topic: key.topic().clone(),
             body,
-            counted,
+            charged_bytes,
             properties: batch::alone_properties(id, item.extra),
             message_id: id.to_owned(),
             flag: item.flag,
@@ -489,121 +495,139 @@ impl<T: Send + 'static> Accumulator<T> {
             items: 0,
             reply: false,
         };
-        lane.seal();
-        lane.sealed.push_back(Load {
-            draft,
+        partition.seal();
+        partition.sealed.push_back(ReadyBatch {
+            outgoing,
             hashes,
-            tickets: item.ticket.take().map(|ticket| (0, ticket)).into_iter().collect(),
+            completions: item
+                .completion
+                .take()
+                .map(|completion| (0, completion))
+                .into_iter()
+                .collect(),
             since: now,
             timeout,
-            own: None,
+            settings: None,
             parts: None,
         });
     }
 
     /// Launches what may leave. Only one thread at a time works on a lane; the others leave their work to it.
-    fn pump(self: &Arc<Self>, key: &Key) {
-        let mut followed = Followed::default();
+    fn drain(self: &Arc<Self>, key: &PartitionKey) {
+        let mut rerouted = Rerouted::default();
         let mut worked = false;
         loop {
             let mut guard = self.state();
             let state = &mut *guard;
             if key.is_ordered()
                 && state.routes.contains_key(key.topic())
-                && let Some(route) = self.producer.routes().known(key.topic())
+                && let Some(route) = self.producer.routes().cached(key.topic())
             {
-                self.follow(state, key.topic(), &route, &mut followed);
+                self.reroute(state, key.topic(), &route, &mut rerouted);
             }
-            let Some(lane) = state.lanes.get_mut(key) else {
+            let Some(partition) = state.partitions.get_mut(key) else {
                 break;
             };
             if worked {
-                lane.pumping = false;
-            } else if lane.pumping {
+                partition.draining = false;
+            } else if partition.draining {
                 break;
             }
-            let next = lane.next(key.is_ordered(), Instant::now(), self.limits.linger);
+            let next = partition.next(key.is_ordered(), Instant::now(), self.limits.linger);
             let Some(load) = next else {
                 state.forget_if_idle(key);
                 break;
             };
-            (lane.pumping, worked) = (true, true);
+            (partition.draining, worked) = (true, true);
             drop(guard);
             self.launch(key.clone(), load);
         }
-        self.go_on(followed);
+        self.finish_reroute(rerouted);
     }
 
-    fn launch(self: &Arc<Self>, key: Key, load: Load<T>) {
-        let (draft, kept) = (load.draft, load.tickets.len());
-        let body = if draft.items > 1 {
-            draft.body.clone()
+    fn launch(self: &Arc<Self>, key: PartitionKey, load: ReadyBatch<T>) {
+        let (outgoing, held_messages) = (load.outgoing, load.completions.len());
+        let body = if outgoing.items > 1 {
+            outgoing.body.clone()
         } else {
             Bytes::new()
         };
-        let away = Away {
-            tickets: load.tickets,
+        let in_flight_batch = InFlightBatch {
+            completions: load.completions,
             hashes: load.hashes,
-            items: draft.items,
+            items: outgoing.items,
             body,
-            bytes: draft.body.len(),
-            counted: draft.counted,
+            bytes: outgoing.body.len(),
+            charged_bytes: outgoing.charged_bytes,
             since: load.since,
             timeout: load.timeout,
-            own: load.own,
+            settings: load.settings,
             parts: load.parts,
         };
         let this = self.clone();
-        let done = Box::new(move |outcome| this.landed(&key, away, outcome));
-        self.producer.launch(draft, load.since, load.timeout, kept, done);
+        let done = Box::new(move |outcome| this.on_outcome(&key, in_flight_batch, outcome));
+        self.producer
+            .launch(outgoing, load.since, load.timeout, held_messages, done);
     }
 
-    fn landed(self: &Arc<Self>, key: &Key, away: Away<T>, outcome: Result<SendResult, ClientError>) {
+    fn on_outcome(
+        self: &Arc<Self>,
+        key: &PartitionKey,
+        in_flight_batch: InFlightBatch<T>,
+        outcome: Result<SendResult, ClientError>,
+    ) {
         if let Err(error) = &outcome
-            && away.items > 1
+            && in_flight_batch.items > 1
             && is_illegal(error)
         {
-            let inner = away.own.is_some_and(|own| own.inner).then(|| self.producer.ids());
-            if let Ok(halves) = split::halves(key, &away.body, inner) {
-                tracing::debug!(topic = &**key.topic(), items = away.items, %error, "a refused batch is sent in halves");
-                return self.split(key, away, halves);
+            let inner = in_flight_batch
+                .settings
+                .is_some_and(|settings| settings.inner)
+                .then(|| self.producer.ids());
+            if let Ok(halves) = split::halves(key, &in_flight_batch.body, inner) {
+                tracing::debug!(topic = &**key.topic(), items = in_flight_batch.items, %error, "a refused batch is sent in halves");
+                return self.split(key, in_flight_batch, halves);
             }
-            self.producer.count_failed(u64::from(away.items));
-            let told = away.tickets.len();
-            let gate = self.producer.gate();
-            gate.leave(away.items as usize - told, away.counted);
+            self.producer.count_failed(u64::from(in_flight_batch.items));
+            let with_completion = in_flight_batch.completions.len();
+            let back_pressure = self.producer.back_pressure();
+            back_pressure.release(
+                in_flight_batch.items as usize - with_completion,
+                in_flight_batch.charged_bytes,
+            );
         }
-        self.learn(&away, &outcome);
-        let (items, tickets) = (away.items, away.tickets);
+        self.lower_batch_limit(&in_flight_batch, &outcome);
+        let (items, completions) = (in_flight_batch.items, in_flight_batch.completions);
         if let Err(error) = &outcome
-            && tickets.len() < items.max(1) as usize
+            && completions.len() < items.max(1) as usize
         {
-            let count = items.max(1) as usize - tickets.len();
+            let count = items.max(1) as usize - completions.len();
             tracing::warn!(topic = &**key.topic(), count, %error, "messages without a callback were not confirmed");
         }
         let mut state = self.state();
         let mut more = false;
-        if let Some(lane) = state.lanes.get_mut(key) {
-            lane.in_flight = lane.in_flight.saturating_sub(1);
-            if let Some(open) = &mut lane.open
+        if let Some(partition) = state.partitions.get_mut(key) {
+            partition.in_flight = partition.in_flight.saturating_sub(1);
+            if let Some(open) = &mut partition.open
                 && key.is_ordered()
             {
                 // What came while this one was away has waited long enough.
                 open.eager = true;
             }
-            more = !lane.pumping && lane.is_due(key.is_ordered(), Some(Instant::now()), self.limits.linger);
+            more = !partition.draining
+                && partition.is_due(key.is_ordered(), Some(Instant::now()), self.limits.linger);
         }
         state.forget_if_idle(key);
         drop(state);
-        if !tickets.is_empty() {
-            (self.sink)(Landed {
-                tickets,
+        if !completions.is_empty() {
+            (self.sink)(BatchOutcome {
+                completions,
                 batch: items > 0,
                 outcome: outcome.map(Arc::new),
             });
         }
         if more {
-            self.pump(key);
+            self.drain(key);
         }
     }
 
@@ -612,24 +636,24 @@ impl<T: Send + 'static> Accumulator<T> {
         let mut state = self.state();
         let mut due = Vec::new();
         // They wait for a route; once that is known they leave at once, too.
-        for parked in state.parked.values_mut().flatten() {
-            parked.hurry();
+        for awaiting_route in state.awaiting_route.values_mut().flatten() {
+            awaiting_route.skip_linger();
         }
-        for (key, lane) in &mut state.lanes {
-            lane.seal();
-            if !lane.sealed.is_empty() {
+        for (key, partition) in &mut state.partitions {
+            partition.seal();
+            if !partition.sealed.is_empty() {
                 due.push(key.clone());
             }
         }
         drop(state);
         for key in due {
-            self.pump(&key);
+            self.drain(&key);
         }
     }
 
     /// Topics and queues of which something waits or is on its way.
-    pub fn lanes(&self) -> usize {
-        self.state().lanes.len()
+    pub fn partitions(&self) -> usize {
+        self.state().partitions.len()
     }
 
     /// Takes nothing more; what was taken leaves at once.
@@ -645,16 +669,19 @@ impl<T: Send + 'static> Accumulator<T> {
         let state = &mut *guard;
         let (mut due, mut again) = (Vec::new(), None);
         let mut late = Vec::new();
-        for (key, lane) in &mut state.lanes {
-            while let Some(load) = lane.take_late(now) {
+        for (key, partition) in &mut state.partitions {
+            while let Some(load) = partition.take_expired(now) {
                 late.push((key.clone(), load));
             }
-            let next = lane.sealed.iter().map(Load::late_at).min();
-            again = again.into_iter().chain(next.filter(|_| lane.in_flight > 0)).min();
-            let Some(open) = &mut lane.open else { continue };
-            let ripe = open.since + linger;
-            if now < ripe {
-                again = Some(again.map_or(ripe, |other: Instant| other.min(ripe)));
+            let next = partition.sealed.iter().map(ReadyBatch::expires_at).min();
+            again = again
+                .into_iter()
+                .chain(next.filter(|_| partition.in_flight > 0))
+                .min();
+            let Some(open) = &mut partition.open else { continue };
+            let ready_at = open.since + linger;
+            if now < ready_at {
+                again = Some(again.map_or(ready_at, |other: Instant| other.min(ready_at)));
             } else {
                 // A lane of a queue that waits for an answer goes on by itself when that comes.
                 open.eager |= key.is_ordered();
@@ -668,7 +695,7 @@ impl<T: Send + 'static> Accumulator<T> {
             self.launch(key, load);
         }
         for key in due {
-            self.pump(&key);
+            self.drain(&key);
         }
         again
     }

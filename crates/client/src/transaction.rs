@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// How a transaction ended.
 #[derive(Debug, Clone)]
-pub struct End {
+pub struct EndTransaction {
     /// The message's topic.
     pub topic: String,
     /// Name of the broker that stored the half.
@@ -45,15 +45,15 @@ impl Producer {
 
     /// Makes sure that the brokers of a topic know this producer, so that they can ask it and push replies to it. Brokers
     /// that do not answer use up a third of the time: the rest is left for what this is done for.
-    pub async fn meet(&self, topic: &Arc<str>, time: Duration) -> Result<(), ClientError> {
+    pub async fn heartbeat_to(&self, topic: &Arc<str>, time: Duration) -> Result<(), ClientError> {
         let by = Instant::now() + time;
         self.shared.routes.get_within(topic, time).await?;
         let left = by.saturating_duration_since(Instant::now());
-        self.shared.heartbeat.beat_within(left / 3).await
+        self.shared.heartbeat.send_within(left / 3).await
     }
 
     /// Tells the broker that stored a half how its transaction ended, and waits until it has heard, this long at most.
-    pub async fn end_transaction(&self, end: &End, time: Duration) -> Result<(), ClientError> {
+    pub async fn end_transaction(&self, end: &EndTransaction, time: Duration) -> Result<(), ClientError> {
         const WHAT: &str = "the end of a transaction";
         let address = match &end.address {
             Some(address) => address.clone(),

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 pub(crate) type Outcome = Result<SendResult, ClientError>;
 
 /// A queue as it comes from Python and goes there: topic, broker name, queue number.
-pub(crate) type Place = (String, String, i32);
+pub(crate) type QueueRef = (String, String, i32);
 
 /// What a call that runs without a waiting thread gives.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(crate) enum Value {
     /// An offset.
     Offset(i64),
     /// Queues.
-    Places(Vec<Place>),
+    QueueRefs(Vec<QueueRef>),
     /// An id.
     Text(String),
 }
@@ -102,7 +102,7 @@ impl PySendResult {
             (frame.status, &frame.topic, &frame.broker, frame.queue_id),
             (self.queue_offset(), self.message_id(), self.offset_message_id()),
             (&frame.transaction_id, &frame.recall_handle, frame.durability),
-            (frame.attempts, frame.may_be_duplicate, &frame.tried),
+            (frame.attempts, frame.may_be_duplicate, &frame.failed_attempts),
         )
     }
 }
@@ -175,13 +175,13 @@ impl PySendResult {
     /// The attempts that failed before.
     #[getter]
     fn failed_attempts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        attempts_of(py, &self.frame.tried)
+        attempts_of(py, &self.frame.failed_attempts)
     }
 
     /// What pickles and copies it: the function that makes it again, and that function's arguments.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Parts)> {
         let frame = &*self.frame;
-        let tried = frame.tried.iter();
+        let failed_attempts = frame.failed_attempts.iter();
         let parts = (
             (
                 frame.status.name().to_owned(),
@@ -201,7 +201,7 @@ impl PySendResult {
                 frame.durability.map(|level| level.name().to_owned()),
                 frame.may_be_duplicate,
             ),
-            tried.map(unmade).collect(),
+            failed_attempts.map(unmade).collect(),
         );
         Ok((
             PyModule::import(py, "pyrmq._core")?.getattr("remade_result")?,
@@ -212,11 +212,16 @@ impl PySendResult {
     fn __repr__(&self) -> String {
         let mut again = String::new();
         if self.frame.attempts > 1 {
-            let tried: Vec<String> = self.frame.tried.iter().map(ToString::to_string).collect();
+            let failed_attempts: Vec<String> = self
+                .frame
+                .failed_attempts
+                .iter()
+                .map(ToString::to_string)
+                .collect();
             again = format!(
                 ", attempts={}, failed=[{}]",
                 self.frame.attempts,
-                tried.join("; ")
+                failed_attempts.join("; ")
             );
         }
         let level = match self.frame.durability {
@@ -283,7 +288,7 @@ fn remade_result(
     place: (String, String, String, i32, i64),
     ids: (String, String, Option<String>, Option<String>),
     stored: (u32, Option<String>, bool),
-    tried: Vec<AttemptParts>,
+    failed_attempts: Vec<AttemptParts>,
 ) -> PyResult<PySendResult> {
     let (status, topic, broker, queue_id, queue_offset) = place;
     let (message_id, offset_message_id, transaction_id, recall_handle) = ids;
@@ -312,7 +317,7 @@ fn remade_result(
         attempts,
         durability: durability.as_deref().and_then(Durability::of_name),
         may_be_duplicate,
-        tried: tried.into_iter().map(attempt).collect(),
+        failed_attempts: failed_attempts.into_iter().map(attempt).collect(),
     };
     Ok(PySendResult::of(Arc::new(frame), None))
 }
@@ -321,24 +326,24 @@ fn remade_result(
 pub(crate) type Share = Result<(Arc<SendResult>, Option<u32>), ClientError>;
 
 /// Where a blocking send waits.
-pub(crate) type Waiter = pyrmq_client::turn::Waiter<Share>;
+pub(crate) type Waiter = pyrmq_client::waiter::Waiter<Share>;
 
 /// A byte in a pipe while there is something to look at: what asyncio can wait for.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct PipeSignal {
     reader: PipeReader,
     writer: PipeWriter,
     // Guards whether the byte is in the pipe.
-    rung: Mutex<bool>,
+    is_notified: Mutex<bool>,
 }
 
-impl Bell {
+impl PipeSignal {
     pub(crate) fn new() -> Result<Self, Error> {
         let (reader, writer) = std::io::pipe().map_err(|cause| Error::Runtime { cause })?;
         Ok(Self {
             reader,
             writer,
-            rung: Mutex::new(false),
+            is_notified: Mutex::new(false),
         })
     }
 
@@ -347,36 +352,36 @@ impl Bell {
     }
 
     /// Never blocks: at most one byte is in the pipe.
-    pub(crate) fn ring(&self) {
-        let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*rung {
-            *rung = (&self.writer).write_all(&[1]).is_ok();
+    pub(crate) fn notify(&self) {
+        let mut is_notified = self.is_notified.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*is_notified {
+            *is_notified = (&self.writer).write_all(&[1]).is_ok();
         }
     }
 
     /// Takes the byte out, if it is there.
-    pub(crate) fn silence(&self) {
-        let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
-        if *rung {
-            *rung = (&self.reader).read_exact(&mut [0]).is_err();
+    pub(crate) fn reset(&self) {
+        let mut is_notified = self.is_notified.lock().unwrap_or_else(PoisonError::into_inner);
+        if *is_notified {
+            *is_notified = (&self.reader).read_exact(&mut [0]).is_err();
         }
     }
 }
 
 /// A list of outcomes for a thread or an event loop.
-#[pyclass(frozen, name = "Outcomes", module = "pyrmq._core")]
+#[pyclass(frozen, name = "CompletionList", module = "pyrmq._core")]
 #[derive(Debug)]
-pub(crate) struct Outcomes {
+pub(crate) struct CompletionList {
     owner: Owner,
-    shared: Arc<SharedOutcomes>,
+    shared: Arc<SharedCompletions>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct SharedOutcomes {
+pub(crate) struct SharedCompletions {
     // Guards what waits to be taken.
     state: Mutex<State>,
     ready: Condvar,
-    bell: Option<Bell>,
+    pipe_signal: Option<PipeSignal>,
 }
 
 /// What became of the call with this token.
@@ -388,7 +393,7 @@ struct State {
     closed: bool,
 }
 
-impl SharedOutcomes {
+impl SharedCompletions {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -399,8 +404,8 @@ impl SharedOutcomes {
         state.list.push((token, outcome));
         drop(state);
         if first {
-            match &self.bell {
-                Some(bell) => bell.ring(),
+            match &self.pipe_signal {
+                Some(pipe_signal) => pipe_signal.notify(),
                 None => self.ready.notify_all(),
             }
         }
@@ -417,8 +422,8 @@ impl SharedOutcomes {
     }
 }
 
-impl Outcomes {
-    pub(crate) fn shared(&self) -> Arc<SharedOutcomes> {
+impl CompletionList {
+    pub(crate) fn shared(&self) -> Arc<SharedCompletions> {
         self.shared.clone()
     }
 
@@ -438,30 +443,30 @@ impl Outcomes {
 }
 
 #[pymethods]
-impl Outcomes {
+impl CompletionList {
     /// With `descriptor`, an event loop waits on `fileno()`; without, a thread waits in `wait`.
     #[new]
     fn new(py: Python<'_>, descriptor: bool) -> PyResult<Self> {
-        let bell = descriptor.then(Bell::new).transpose();
+        let pipe_signal = descriptor.then(PipeSignal::new).transpose();
         Ok(Self {
             owner: Owner::new("this list of outcomes"),
-            shared: Arc::new(SharedOutcomes {
-                bell: bell.map_err(|error| error.into_py(py))?,
-                ..SharedOutcomes::default()
+            shared: Arc::new(SharedCompletions {
+                pipe_signal: pipe_signal.map_err(|error| error.into_py(py))?,
+                ..SharedCompletions::default()
             }),
         })
     }
 
     /// The descriptor that is readable while something is in the list; -1 without one.
     fn fileno(&self) -> i32 {
-        self.shared.bell.as_ref().map_or(-1, Bell::fd)
+        self.shared.pipe_signal.as_ref().map_or(-1, PipeSignal::fd)
     }
 
     /// Takes what is there: (token, result or exception, None when it succeeded).
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         self.owner.check().map_err(|error| error.into_py(py))?;
-        if let Some(bell) = &self.shared.bell {
-            bell.silence();
+        if let Some(pipe_signal) = &self.shared.pipe_signal {
+            pipe_signal.reset();
         }
         let taken = std::mem::take(&mut self.shared.state().list);
         to_list(py, taken)
@@ -512,7 +517,7 @@ impl Value {
             Self::Sent(result) => Py::new(py, PySendResult::of(Arc::new(result), None))?.into_any(),
             Self::Batch(parts, unsent) => batch_list(py, parts, unsent)?.into_any().unbind(),
             Self::Offset(offset) => offset.into_pyobject(py)?.into_any().unbind(),
-            Self::Places(places) => places.into_pyobject(py)?.into_any().unbind(),
+            Self::QueueRefs(places) => places.into_pyobject(py)?.into_any().unbind(),
             Self::Text(text) => text.into_pyobject(py)?.into_any().unbind(),
         })
     }
@@ -555,5 +560,5 @@ pub(crate) fn batch_list(
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PySendResult>()?;
     module.add_function(wrap_pyfunction!(remade_result, module)?)?;
-    module.add_class::<Outcomes>()
+    module.add_class::<CompletionList>()
 }

@@ -5,19 +5,19 @@
 //! request   CORRELATION_ID, REPLY_TO_CLIENT, TTL                              reply (326) -> RequestQueue
 //! reply     MSG_TYPE, CORRELATION_ID, ... sent by 325
 //! ```
+use crate::completion::{CompletionList, Outcome, PySendResult, Value};
 use crate::enter;
 use crate::errors::Error;
-use crate::outcome::{Outcome, Outcomes, PySendResult, Value};
-use crate::own::Extras;
 use crate::producer::{BodyRef, PyProducer, target_of};
 use crate::received::PyReceived;
 use crate::requests::RequestQueue;
+use crate::send_args::MessageProperties;
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyrmq_client::ClientError;
-use pyrmq_client::control::End;
-use pyrmq_client::draft::Draft;
+use pyrmq_client::outgoing::OutgoingMessage;
 use pyrmq_client::producer::Producer;
+use pyrmq_client::transaction::EndTransaction;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::{NewRecord, sys_flag};
@@ -51,16 +51,21 @@ pub(crate) fn no_checks(group: String) -> Arc<dyn Processor> {
 }
 
 /// What a producer does beside plain sends.
-#[pyclass(frozen, name = "Exchange", module = "pyrmq._core")]
+#[pyclass(frozen, name = "RequestReply", module = "pyrmq._core")]
 #[derive(Debug)]
-pub(crate) struct PyExchange {
+pub(crate) struct PyRequestReply {
     producer: Py<PyProducer>,
     core: Arc<Producer>,
     asked: Arc<Requests>,
 }
 
 /// A message with properties of RocketMQ's own, as it comes from Python.
-type Message<'a, 'py> = (&'a str, &'a Bound<'py, PyAny>, Extras<'py>, Vec<(String, String)>);
+type Message<'a, 'py> = (
+    &'a str,
+    &'a Bound<'py, PyAny>,
+    MessageProperties<'py>,
+    Vec<(String, String)>,
+);
 
 /// How a transaction ended, as it comes from Python.
 #[derive(FromPyObject)]
@@ -82,12 +87,12 @@ pub(crate) struct Ending {
 }
 
 impl Ending {
-    fn read(self) -> Result<End, Error> {
+    fn read(self) -> Result<EndTransaction, Error> {
         let position = self
             .half
             .parse::<i64>()
             .or_else(|_| self.half.parse::<OffsetId>().map(|id| id.offset));
-        Ok(End {
+        Ok(EndTransaction {
             commit_log_offset: position.map_err(Error::Wire)?,
             topic: self.topic,
             broker: self.broker,
@@ -103,14 +108,14 @@ impl Ending {
     }
 }
 
-impl PyExchange {
-    fn draft(
+impl PyRequestReply {
+    fn prepare(
         &self,
         py: Python<'_>,
         (topic, body, extras, system): Message<'_, '_>,
         kind: &str,
         queue: Option<(String, i32)>,
-    ) -> PyResult<Draft> {
+    ) -> PyResult<OutgoingMessage> {
         self.producer.get().check(py)?;
         let raise = |error: ClientError| Error::from(error).into_py(py);
         // Where replies go belongs to the cluster, not to a namespace.
@@ -128,18 +133,18 @@ impl PyExchange {
         let target = target_of(queue, extras.sharding_hash()?);
         let (core, flag) = (&self.core, extras.flag);
         // It may compress the body.
-        let mut draft = enter::compute(py, || core.draft(&topic, body, text, id, flag, target))?;
+        let mut outgoing = enter::compute(py, || core.prepare(&topic, body, text, id, flag, target))?;
         match kind {
-            "half" => draft.sys_flag |= sys_flag::TRANSACTION_PREPARED,
-            "reply" => draft.reply = true,
+            "half" => outgoing.sys_flag |= sys_flag::TRANSACTION_PREPARED,
+            "reply" => outgoing.reply = true,
             _ => {}
         }
-        Ok(draft)
+        Ok(outgoing)
     }
 }
 
 #[pymethods]
-impl PyExchange {
+impl PyRequestReply {
     #[new]
     fn new(producer: Bound<'_, PyProducer>) -> Self {
         Self {
@@ -156,14 +161,14 @@ impl PyExchange {
         py: Python<'_>,
         topic: &str,
         body: &Bound<'_, PyAny>,
-        extras: Extras<'_>,
+        extras: MessageProperties<'_>,
         system: Vec<(String, String)>,
         kind: &str,
         queue: Option<(String, i32)>,
         timeout_ms: Option<u64>,
     ) -> PyResult<PySendResult> {
-        let draft = self.draft(py, (topic, body, extras, system), kind, queue)?;
-        self.producer.get().send_draft(py, draft, timeout_ms)
+        let outgoing = self.prepare(py, (topic, body, extras, system), kind, queue)?;
+        self.producer.get().send_draft(py, outgoing, timeout_ms)
     }
 
     /// The same without waiting: the result comes to `outcomes` under `token`.
@@ -171,31 +176,31 @@ impl PyExchange {
     fn send_to(
         &self,
         py: Python<'_>,
-        outcomes: &Outcomes,
+        outcomes: &CompletionList,
         token: u64,
         topic: &str,
         body: &Bound<'_, PyAny>,
-        extras: Extras<'_>,
+        extras: MessageProperties<'_>,
         system: Vec<(String, String)>,
         kind: &str,
         queue: Option<(String, i32)>,
         timeout_ms: Option<u64>,
     ) -> PyResult<()> {
-        let draft = self.draft(py, (topic, body, extras, system), kind, queue)?;
+        let outgoing = self.prepare(py, (topic, body, extras, system), kind, queue)?;
         let timeout = self.producer.get().timeout(timeout_ms);
         // Few of these are under way at once, and an event loop must not wait: they always come in.
-        self.core.gate().enter_anyway(1, draft.counted);
+        self.core.back_pressure().force_acquire(1, outgoing.charged_bytes);
         let shared = outcomes.shared();
         let done = Box::new(move |outcome: Outcome| shared.push(token, outcome.map(Value::Sent)));
-        self.core.send(draft, timeout, done);
+        self.core.send(outgoing, timeout, done);
         Ok(())
     }
 
-    /// `meet` for an event loop.
-    fn meet_to(
+    /// `heartbeat` for an event loop.
+    fn heartbeat_to(
         &self,
         py: Python<'_>,
-        outcomes: &Outcomes,
+        outcomes: &CompletionList,
         token: u64,
         topic: &str,
         timeout_ms: u64,
@@ -204,16 +209,19 @@ impl PyExchange {
         let time = Duration::from_millis(timeout_ms);
         let (core, topic) = (self.core.clone(), self.core.topic(topic));
         outcomes.run(py, token, async move {
-            core.meet(&topic, time).await?;
+            core.heartbeat_to(&topic, time).await?;
             Ok(Value::Done)
         })
     }
 
     /// Makes sure that the brokers of a topic know this producer.
-    fn meet(&self, py: Python<'_>, topic: &str, timeout_ms: u64) -> PyResult<()> {
+    fn heartbeat(&self, py: Python<'_>, topic: &str, timeout_ms: u64) -> PyResult<()> {
         self.producer.get().check(py)?;
         let topic = self.core.topic(topic);
-        enter::block_on(py, self.core.meet(&topic, Duration::from_millis(timeout_ms)))
+        enter::block_on(
+            py,
+            self.core.heartbeat_to(&topic, Duration::from_millis(timeout_ms)),
+        )
     }
 
     /// Tells a broker how a transaction ended.
@@ -228,7 +236,7 @@ impl PyExchange {
     fn end_to(
         &self,
         py: Python<'_>,
-        outcomes: &Outcomes,
+        outcomes: &CompletionList,
         token: u64,
         end: Ending,
         timeout_ms: u64,
@@ -255,7 +263,7 @@ impl PyExchange {
     fn recall_to(
         &self,
         py: Python<'_>,
-        outcomes: &Outcomes,
+        outcomes: &CompletionList,
         token: u64,
         topic: &str,
         broker: String,
@@ -348,5 +356,5 @@ impl PyExchange {
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PyExchange>()
+    module.add_class::<PyRequestReply>()
 }

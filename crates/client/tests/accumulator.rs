@@ -5,7 +5,7 @@ mod common;
 
 use common::{Act, Refuses, WAIT, World};
 use pyrmq_client::ProducerOptions;
-use pyrmq_client::accumulate::{Accumulator, Item, Landed, Limits, OwnBatch, Place};
+use pyrmq_client::accumulator::{Accumulator, BatchOutcome, BatchSettings, Destination, Item, Limits};
 use pyrmq_client::producer::Producer;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::batch;
@@ -21,7 +21,7 @@ struct Bench {
     world: World,
     accumulator: Arc<Accumulator<u32>>,
     producer: Arc<Producer>,
-    landed: Receiver<Landed<u32>>,
+    landed: Receiver<BatchOutcome<u32>>,
 }
 
 impl Bench {
@@ -39,26 +39,32 @@ impl Bench {
         }
     }
 
-    fn push(&self, ticket: u32, place: Place<'_>, eager: bool) {
-        self.push_within(ticket, place, eager, None);
+    fn push(&self, completion: u32, destination: Destination<'_>, eager: bool) {
+        self.push_within(completion, destination, eager, None);
     }
 
-    fn push_within(&self, ticket: u32, place: Place<'_>, eager: bool, timeout: Option<Duration>) {
-        let body = ticket.to_be_bytes();
+    fn push_within(
+        &self,
+        completion: u32,
+        destination: Destination<'_>,
+        eager: bool,
+        timeout: Option<Duration>,
+    ) {
+        let body = completion.to_be_bytes();
         // Not by waiting for room, which refusals take away: outcomes are taken by this very thread.
-        self.producer.gate().enter_anyway(1, body.len());
+        self.producer.back_pressure().force_acquire(1, body.len());
         let item = Item {
             topic: "orders",
             body: &body,
-            packed: None,
+            encoded: None,
             extra: "",
             flag: 0,
-            place,
+            destination,
             eager,
             alone: false,
             timeout,
             batch: None,
-            ticket: Some(ticket),
+            completion: Some(completion),
         };
         self.accumulator.push(item).unwrap();
     }
@@ -66,13 +72,21 @@ impl Bench {
     /// The tickets of the next frame, with how it went.
     fn next(&self) -> (Vec<u32>, bool) {
         let landed = self.landed.recv_timeout(WAIT).unwrap();
-        self.producer.gate().leave(landed.tickets.len(), 0);
-        let places: Vec<u32> = landed.tickets.iter().map(|(place, _)| *place).collect();
+        self.producer.back_pressure().release(landed.completions.len(), 0);
+        let places: Vec<u32> = landed
+            .completions
+            .iter()
+            .map(|(destination, _)| *destination)
+            .collect();
         if landed.batch {
             assert!(places.is_sorted(), "places ascend: {places:?}");
         }
-        let tickets = landed.tickets.into_iter().map(|(_, ticket)| ticket).collect();
-        (tickets, landed.outcome.is_ok())
+        let completions = landed
+            .completions
+            .into_iter()
+            .map(|(_, completion)| completion)
+            .collect();
+        (completions, landed.outcome.is_ok())
     }
 
     /// The numbers of all stored messages in the order in which the brokers took them.
@@ -100,7 +114,7 @@ fn limits(linger: Duration) -> Limits {
     }
 }
 
-const QUEUE: Place<'_> = Place::Queue("b0", 1);
+const QUEUE: Destination<'_> = Destination::Queue("b0", 1);
 
 #[test]
 fn messages_of_one_queue_stay_in_order_whatever_has_to_be_tried_again() {
@@ -114,9 +128,9 @@ fn messages_of_one_queue_stay_in_order_whatever_has_to_be_tried_again() {
     }
     let mut told = Vec::new();
     while told.len() < 300 {
-        let (tickets, stored) = bench.next();
+        let (completions, stored) = bench.next();
         assert!(stored);
-        told.extend(tickets);
+        told.extend(completions);
     }
     let wanted: Vec<u32> = (0..300).collect();
     assert_eq!(told, wanted, "outcomes come in order");
@@ -127,7 +141,7 @@ fn messages_of_one_queue_stay_in_order_whatever_has_to_be_tried_again() {
 fn a_hash_waits_for_its_route_and_keeps_its_order() {
     let bench = Bench::new(1, limits(LONG), |_| ());
     for number in 0..100 {
-        bench.push(number, Place::Hash(7), true);
+        bench.push(number, Destination::Hash(7), true);
     }
     let mut told = Vec::new();
     while told.len() < 100 {
@@ -148,7 +162,7 @@ fn what_nobody_awaits_lingers_until_its_time_a_full_batch_or_a_flush() {
         |_| (),
     );
     for number in 0..25 {
-        bench.push(number, Place::Any, false);
+        bench.push(number, Destination::Any, false);
     }
     assert_eq!(bench.next().0.len(), 10);
     assert_eq!(bench.next().0.len(), 10);
@@ -157,8 +171,8 @@ fn what_nobody_awaits_lingers_until_its_time_a_full_batch_or_a_flush() {
     assert_eq!(bench.next().0, [20, 21, 22, 23, 24]);
     let quick = Bench::new(1, limits(Duration::from_millis(20)), |_| ());
     let began = Instant::now();
-    quick.push(1, Place::Any, false);
-    quick.push(2, Place::Any, false);
+    quick.push(1, Destination::Any, false);
+    quick.push(2, Destination::Any, false);
     assert_eq!(quick.next().0, [1, 2]);
     assert!(began.elapsed() >= Duration::from_millis(20));
 }
@@ -167,9 +181,9 @@ fn what_nobody_awaits_lingers_until_its_time_a_full_batch_or_a_flush() {
 fn what_somebody_awaits_leaves_at_once_and_then_with_what_came_meanwhile() {
     let bench = Bench::new(1, limits(LONG), |_| ());
     bench.world.script(0, &[Act::Silent]);
-    bench.push(0, Place::Any, true);
+    bench.push(0, Destination::Any, true);
     for number in 1..50 {
-        bench.push(number, Place::Any, true);
+        bench.push(number, Destination::Any, true);
     }
     let held = loop {
         if let Some(reply) = bench.world.brokers[0].held.lock().unwrap().pop() {
@@ -181,7 +195,7 @@ fn what_somebody_awaits_leaves_at_once_and_then_with_what_came_meanwhile() {
     held.send(common::stored_answer("1", "0"));
     assert_eq!(bench.next().0, [0]);
     assert_eq!(bench.next().0, (1..50).collect::<Vec<u32>>());
-    bench.push(50, Place::Any, true);
+    bench.push(50, Destination::Any, true);
     assert_eq!(bench.next(), (vec![50], true));
     let bodies = bench.world.brokers[0].bodies.lock().unwrap();
     assert_eq!(batch::items(&bodies[0]).count(), 49);
@@ -195,32 +209,32 @@ fn what_somebody_awaits_leaves_at_once_and_then_with_what_came_meanwhile() {
 #[test]
 fn what_is_corked_leaves_together_when_it_is_full_or_uncorked() {
     let bench = Bench::new(1, limits(LONG), |_| ());
-    let push = |number: u32, place| {
-        bench.producer.gate().enter_anyway(1, 4);
+    let push = |number: u32, destination| {
+        bench.producer.back_pressure().force_acquire(1, 4);
         let item = Item {
             topic: "orders",
             body: &number.to_be_bytes(),
-            packed: None,
+            encoded: None,
             extra: "",
             flag: 0,
-            place,
+            destination,
             eager: true,
             alone: false,
             timeout: None,
             batch: None,
-            ticket: Some(number),
+            completion: Some(number),
         };
         bench.accumulator.push_corked(item).unwrap()
     };
-    assert!(push(0, Place::Any), "somebody must uncork");
-    assert!(!push(1, Place::Any), "once for all");
+    assert!(push(0, Destination::Any), "somebody must uncork");
+    assert!(!push(1, Destination::Any), "once for all");
     assert!(!push(2, QUEUE));
     assert!(bench.landed.try_recv().is_err());
     bench.accumulator.uncork();
     let mut landed = [bench.next().0, bench.next().0];
     landed.sort();
     assert_eq!(landed, [vec![0, 1], vec![2]]);
-    assert!(push(3, Place::Any), "uncorked once, corked again");
+    assert!(push(3, Destination::Any), "uncorked once, corked again");
     bench.accumulator.flush();
     assert_eq!(bench.next().0, [3], "a flush does not wait for it");
 }
@@ -229,7 +243,7 @@ fn what_is_corked_leaves_together_when_it_is_full_or_uncorked() {
 fn without_linger_each_message_is_a_frame() {
     let bench = Bench::new(2, limits(Duration::ZERO), |_| ());
     for number in 0..20 {
-        bench.push(number, Place::Any, false);
+        bench.push(number, Destination::Any, false);
     }
     for _ in 0..20 {
         assert_eq!(bench.next().0.len(), 1);
@@ -245,7 +259,7 @@ fn a_message_with_a_shorter_time_is_told_before_the_one_that_it_waits_behind() {
     bench.push(0, QUEUE, true);
     bench.push_within(1, QUEUE, true, Some(Duration::from_millis(1)));
     let landed = bench.landed.recv_timeout(WAIT).unwrap();
-    assert_eq!(landed.tickets, [(0, 1)]);
+    assert_eq!(landed.completions, [(0, 1)]);
     let text = landed.outcome.unwrap_err().to_string();
     assert!(
         text.contains("after 0 attempts") && text.contains("it was not stored"),
@@ -257,21 +271,21 @@ fn a_message_with_a_shorter_time_is_told_before_the_one_that_it_waits_behind() {
 #[test]
 fn closing_sends_what_lingers_and_takes_nothing_more() {
     let bench = Bench::new(1, limits(LONG), |_| ());
-    bench.push(0, Place::Any, false);
+    bench.push(0, Destination::Any, false);
     bench.accumulator.close();
     assert_eq!(bench.next(), (vec![0], true));
     let item = Item {
         topic: "orders",
         body: b"x",
-        packed: None,
+        encoded: None,
         extra: "",
         flag: 0,
-        place: Place::Any,
+        destination: Destination::Any,
         eager: false,
         alone: false,
         timeout: None,
         batch: None,
-        ticket: Some(1),
+        completion: Some(1),
     };
     assert_eq!(
         bench.accumulator.push(item).unwrap_err().to_string(),
@@ -290,12 +304,12 @@ fn a_queue_that_is_not_there_fails_thousands_of_waiting_messages_without_recursi
         |_| (),
     );
     for number in 0..5000 {
-        bench.push(number, Place::Queue("b0", 99), false);
+        bench.push(number, Destination::Queue("b0", 99), false);
     }
     for _ in 0..5000 {
         assert!(!bench.next().1);
     }
-    assert_eq!(bench.producer.gate().waiting(), 0);
+    assert_eq!(bench.producer.back_pressure().in_flight(), 0);
 }
 
 #[test]
@@ -303,7 +317,7 @@ fn messages_of_a_hash_follow_it_in_order_when_their_broker_leaves_the_route() {
     let bench = Bench::new(2, limits(LONG), |_| ());
     // Of four queues 2 and 3 are of the second broker, which holds what it gets first.
     bench.world.script(1, &[Act::Silent]);
-    bench.push(0, Place::Hash(2), true);
+    bench.push(0, Destination::Hash(2), true);
     let held = loop {
         if let Some(reply) = bench.world.brokers[1].held.lock().unwrap().pop() {
             break reply;
@@ -311,22 +325,22 @@ fn messages_of_a_hash_follow_it_in_order_when_their_broker_leaves_the_route() {
         std::thread::yield_now();
     };
     for number in 1..50 {
-        bench.push(number, Place::Hash(2), true);
+        bench.push(number, Destination::Hash(2), true);
     }
-    bench.push_within(50, Place::Hash(2), true, Some(WAIT));
-    bench.push(99, Place::Queue("b1", 0), true);
+    bench.push_within(50, Destination::Hash(2), true, Some(WAIT));
+    bench.push(99, Destination::Queue("b1", 0), true);
     bench.world.leave(1);
     let topic = bench.producer.topic("orders");
     let routes = bench.producer.routes();
     bench.world.runtime.block_on(routes.refresh(&topic)).unwrap();
     for number in 51..60 {
-        bench.push(number, Place::Hash(2), true);
+        bench.push(number, Destination::Hash(2), true);
     }
     let mut told = Vec::new();
     while told.len() < 59 {
-        let (tickets, stored) = bench.next();
+        let (completions, stored) = bench.next();
         assert!(stored);
-        told.extend(tickets);
+        told.extend(completions);
     }
     assert_eq!(bench.stored(0), (1..60).collect::<Vec<u32>>());
     assert_eq!(told, (1..60).collect::<Vec<u32>>());
@@ -337,14 +351,14 @@ fn messages_of_a_hash_follow_it_in_order_when_their_broker_leaves_the_route() {
         "what was on its way stays where it is"
     );
     assert_eq!(bench.next(), (vec![99], false), "a chosen queue is never another");
-    assert_eq!(bench.producer.gate().waiting(), 0);
+    assert_eq!(bench.producer.back_pressure().in_flight(), 0);
 }
 
 #[test]
 fn what_waits_behind_a_broker_that_left_follows_when_its_turn_comes() {
     let bench = Bench::new(2, limits(LONG), |_| ());
     bench.world.script(1, &[Act::Silent]);
-    bench.push(0, Place::Hash(3), true);
+    bench.push(0, Destination::Hash(3), true);
     let held = loop {
         if let Some(reply) = bench.world.brokers[1].held.lock().unwrap().pop() {
             break reply;
@@ -352,7 +366,11 @@ fn what_waits_behind_a_broker_that_left_follows_when_its_turn_comes() {
         std::thread::yield_now();
     };
     for number in 1..20 {
-        bench.push(number, Place::Hash(if number % 2 == 0 { 3 } else { 7 }), true);
+        bench.push(
+            number,
+            Destination::Hash(if number % 2 == 0 { 3 } else { 7 }),
+            true,
+        );
     }
     bench.world.leave(1);
     let topic = bench.producer.topic("orders");
@@ -367,32 +385,32 @@ fn what_waits_behind_a_broker_that_left_follows_when_its_turn_comes() {
 
 /// What comes in through the gate goes out again, byte for byte: neither a batch's heads nor what compression saves count.
 #[test]
-fn the_gate_is_left_with_the_bytes_that_came_in() {
+fn capacity_is_released_with_the_bytes_that_were_acquired() {
     let bench = Bench::new(1, limits(LONG), |_| {});
-    let gate = bench.producer.gate();
+    let back_pressure = bench.producer.back_pressure();
     // Bytes that stay: leaving with too many would show.
-    gate.enter_anyway(1, 1 << 20);
+    back_pressure.force_acquire(1, 1 << 20);
     let bodies = [
         vec![b'x'; 10],
         vec![b'x'; 64 * 1024],
         vec![b'x'; 1000],
         vec![b'x'; 20],
     ];
-    for (ticket, body) in (0..).zip(&bodies) {
-        for place in [Place::Any, QUEUE] {
-            gate.enter_anyway(1, body.len());
+    for (completion, body) in (0..).zip(&bodies) {
+        for destination in [Destination::Any, QUEUE] {
+            back_pressure.force_acquire(1, body.len());
             let item = Item {
                 topic: "orders",
                 body,
-                packed: None,
+                encoded: None,
                 extra: "",
                 flag: 0,
-                place,
+                destination,
                 eager: false,
                 alone: false,
                 timeout: None,
                 batch: None,
-                ticket: Some(ticket),
+                completion: Some(completion),
             };
             bench.accumulator.push(item).unwrap();
         }
@@ -402,19 +420,23 @@ fn the_gate_is_left_with_the_bytes_that_came_in() {
     while told < 2 * bodies.len() {
         let landed = bench.landed.recv_timeout(WAIT).unwrap();
         landed.outcome.unwrap();
-        told += landed.tickets.len();
-        gate.leave(landed.tickets.len(), 0);
+        told += landed.completions.len();
+        back_pressure.release(landed.completions.len(), 0);
     }
-    assert_eq!((gate.waiting(), gate.bytes()), (1, 1 << 20));
+    assert_eq!((back_pressure.in_flight(), back_pressure.bytes()), (1, 1 << 20));
 }
 
 /// The outcome of each ticket, once so many have landed.
 fn outcomes(bench: &Bench, count: usize) -> BTreeMap<u32, bool> {
     let mut told = BTreeMap::new();
     while told.len() < count {
-        let (tickets, stored) = bench.next();
-        for ticket in tickets {
-            assert_eq!(told.insert(ticket, stored), None, "{ticket} is told twice");
+        let (completions, stored) = bench.next();
+        for completion in completions {
+            assert_eq!(
+                told.insert(completion, stored),
+                None,
+                "{completion} is told twice"
+            );
         }
     }
     told
@@ -435,24 +457,24 @@ fn a_batch_that_is_too_long_for_the_broker_is_stored_in_parts() {
         ),
     ];
     for (code, remark) in refusals {
-        for place in [Place::Any, QUEUE, Place::Hash(7)] {
+        for destination in [Destination::Any, QUEUE, Destination::Hash(7)] {
             let bench = Bench::new(1, limits(LONG), |_| ());
             let too_long: Refuses = Box::new(|body| body.len() > 1000);
             *bench.world.brokers[0].refuses.lock().unwrap() = Some((too_long, code, remark));
             for number in 0..100 {
-                bench.push(number, place, false);
+                bench.push(number, destination, false);
             }
             // Known before it leaves where the message goes by a hash.
             bench.accumulator.flush();
             let all: BTreeMap<u32, bool> = (0..100).map(|number| (number, true)).collect();
-            if matches!(place, Place::Hash(_)) {
-                bench.push(100, place, true);
+            if matches!(destination, Destination::Hash(_)) {
+                bench.push(100, destination, true);
                 assert_eq!(outcomes(&bench, 101).len(), 101);
             } else {
                 assert_eq!(outcomes(&bench, 100), all);
             }
             let mut stored = bench.stored(0);
-            if matches!(place, Place::Any) {
+            if matches!(destination, Destination::Any) {
                 stored.sort_unstable();
             }
             assert!(stored.is_sorted(), "{stored:?}");
@@ -460,7 +482,7 @@ fn a_batch_that_is_too_long_for_the_broker_is_stored_in_parts() {
             assert_eq!(stats.failed.load(Ordering::Relaxed), 0);
             let before = stats.frames.load(Ordering::Relaxed);
             for number in 200..250 {
-                bench.push(number, place, false);
+                bench.push(number, destination, false);
             }
             bench.accumulator.flush();
             assert!(outcomes(&bench, 50).values().all(|stored| *stored));
@@ -469,8 +491,8 @@ fn a_batch_that_is_too_long_for_the_broker_is_stored_in_parts() {
                 (5..=10).contains(&frames),
                 "{frames} frames of at most 1000 bytes"
             );
-            let gate = bench.producer.gate();
-            assert_eq!((gate.waiting(), gate.bytes()), (0, 0));
+            let back_pressure = bench.producer.back_pressure();
+            assert_eq!((back_pressure.in_flight(), back_pressure.bytes()), (0, 0));
         }
     }
 }
@@ -522,7 +544,7 @@ fn the_messages_of_a_call_keep_their_place_whatever_has_to_be_tried_again() {
         Act::Store,
     ];
     bench.world.script(0, &script);
-    let own = OwnBatch {
+    let own = BatchSettings {
         bytes: 2000,
         inner: false,
         timeout: WAIT,
@@ -533,26 +555,29 @@ fn the_messages_of_a_call_keep_their_place_whatever_has_to_be_tried_again() {
         let item = Item {
             topic: "orders",
             body: &body,
-            packed: None,
+            encoded: None,
             extra: "",
             flag: 0,
-            place: Place::Hash(5),
+            destination: Destination::Hash(5),
             eager: of_call,
             alone: number % 97 == 0,
             timeout: None,
             batch: of_call.then_some(own),
-            ticket: Some(number),
+            completion: Some(number),
         };
-        bench.producer.gate().enter_anyway(1, item.counted());
+        bench
+            .producer
+            .back_pressure()
+            .force_acquire(1, item.charged_bytes());
         bench.accumulator.push_corked(item).unwrap();
     }
     bench.accumulator.uncork();
     bench.accumulator.flush();
     let (mut told, mut frames) = (Vec::new(), 0);
     while told.len() < 1000 {
-        let (tickets, stored) = bench.next();
+        let (completions, stored) = bench.next();
         assert!(stored);
-        told.extend(tickets);
+        told.extend(completions);
         frames += 1;
     }
     let wanted: Vec<u32> = (0..1000).collect();
@@ -562,9 +587,12 @@ fn the_messages_of_a_call_keep_their_place_whatever_has_to_be_tried_again() {
         frames > 20,
         "batches of the call keep to its own length: {frames} frames"
     );
-    assert_eq!(bench.accumulator.lanes(), 0);
+    assert_eq!(bench.accumulator.partitions(), 0);
     assert_eq!(
-        (bench.producer.gate().waiting(), bench.producer.gate().bytes()),
+        (
+            bench.producer.back_pressure().in_flight(),
+            bench.producer.back_pressure().bytes()
+        ),
         (0, 0)
     );
 }
@@ -580,31 +608,37 @@ fn a_batch_with_an_id_of_its_own_is_split_into_such() {
         let item = Item {
             topic: "orders",
             body: &body,
-            packed: None,
+            encoded: None,
             extra: "",
             flag: 0,
-            place: QUEUE,
+            destination: QUEUE,
             eager: true,
             alone: false,
             timeout: None,
-            batch: Some(OwnBatch {
+            batch: Some(BatchSettings {
                 bytes: 2000,
                 inner: true,
                 timeout: WAIT,
             }),
-            ticket: Some(number),
+            completion: Some(number),
         };
-        bench.producer.gate().enter_anyway(1, item.counted());
+        bench
+            .producer
+            .back_pressure()
+            .force_acquire(1, item.charged_bytes());
         bench.accumulator.push_corked(item).unwrap();
     }
     bench.accumulator.uncork();
     let mut told = Vec::new();
     while told.len() < 4 {
         let landed = bench.landed.recv_timeout(WAIT).unwrap();
-        bench.producer.gate().leave(landed.tickets.len(), 0);
+        bench
+            .producer
+            .back_pressure()
+            .release(landed.completions.len(), 0);
         assert!(landed.batch, "a lone message of such a topic is a batch, too");
         assert!(landed.outcome.is_ok());
-        told.extend(landed.tickets.into_iter().map(|(_, ticket)| ticket));
+        told.extend(landed.completions.into_iter().map(|(_, completion)| completion));
     }
     assert_eq!(told, [0, 1, 2, 3]);
     assert_eq!(bench.stored(0), [0, 1, 2, 3]);

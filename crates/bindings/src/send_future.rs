@@ -1,8 +1,8 @@
 //! The future of a message's outcome in an event loop, and the callbacks that such futures owe.
 //!
-//! An `asyncio.Future` asks its loop for a handle for each callback, which costs more than the send. A [`Delivery`] is
+//! An `asyncio.Future` asks its loop for a handle for each callback, which costs more than the send. A [`SendFuture`] is
 //! what asyncio calls a future by its protocol (`_asyncio_future_blocking`; tasks, `gather`, `wait`, `shield` take it)
-//! and hands its callbacks to the loop's one [`Soon`], which has one handle for all that are due. What asyncio promises
+//! and hands its callbacks to the loop's one [`CallbackQueue`], which has one handle for all that are due. What asyncio promises
 //! holds: callbacks never run inside the call that adds them or ends the future, they run in the order in which they
 //! came due, each in its context, and what they raise goes to the loop's exception handler.
 //!
@@ -28,8 +28,8 @@ pub(crate) enum End {
 /// The future of one message.
 #[pyclass(frozen, weakref, name = "Delivery", module = "pyrmq._core")]
 #[derive(Debug)]
-pub(crate) struct Delivery {
-    soon: Py<Soon>,
+pub(crate) struct SendFuture {
+    soon: Py<CallbackQueue>,
     end: OnceLock<End>,
     // Guards who is to be told of the end; empty once there is one.
     waiting: Mutex<Waiting>,
@@ -50,8 +50,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Delivery {
-    pub(crate) fn new(soon: Py<Soon>) -> Self {
+impl SendFuture {
+    pub(crate) fn new(soon: Py<CallbackQueue>) -> Self {
         Self {
             soon,
             end: OnceLock::new(),
@@ -73,7 +73,7 @@ impl Delivery {
         }
         let told = std::mem::take(&mut *locked(&this.waiting));
         for (call, context) in told.first.into_iter().chain(told.more) {
-            Soon::push(this.soon.bind(slf.py()), call, context, slf.clone().unbind())?;
+            CallbackQueue::push(this.soon.bind(slf.py()), call, context, slf.clone().unbind())?;
         }
         Ok(true)
     }
@@ -114,7 +114,7 @@ fn current_context(py: Python<'_>) -> PyResult<Py<PyAny>> {
 }
 
 #[pymethods]
-impl Delivery {
+impl SendFuture {
     #[getter(_asyncio_future_blocking)]
     fn is_blocking(&self) -> bool {
         self.blocking.load(Ordering::Acquire)
@@ -191,7 +191,7 @@ impl Delivery {
                 return Ok(());
             }
         }
-        Soon::push(this.soon.bind(py), call, context, slf.clone().unbind())
+        CallbackQueue::push(this.soon.bind(py), call, context, slf.clone().unbind())
     }
 
     fn remove_done_callback(&self, py: Python<'_>, call: &Bound<'_, PyAny>) -> PyResult<usize> {
@@ -264,7 +264,7 @@ impl Delivery {
     }
 }
 
-impl Drop for Delivery {
+impl Drop for SendFuture {
     fn drop(&mut self) {
         let Some(End::Error(error)) = self.end.get() else {
             return;
@@ -293,7 +293,7 @@ fn told_of(
     event_loop: &Bound<'_, PyAny>,
     message: &str,
     error: PyErr,
-    future: Option<&Py<Delivery>>,
+    future: Option<&Py<SendFuture>>,
 ) -> PyResult<()> {
     let context = PyDict::new(event_loop.py());
     context.set_item("message", message)?;
@@ -306,9 +306,9 @@ fn told_of(
 }
 
 /// What a loop shall call soon: one handle for all callbacks that are due.
-#[pyclass(frozen, name = "Soon", module = "pyrmq._core")]
+#[pyclass(frozen, name = "CallbackQueue", module = "pyrmq._core")]
 #[derive(Debug)]
-pub(crate) struct Soon {
+pub(crate) struct CallbackQueue {
     event_loop: Py<PyAny>,
     // Guards what is due; the loop has a handle while it is not empty.
     due: Mutex<Vec<Due>>,
@@ -318,15 +318,15 @@ pub(crate) struct Soon {
 struct Due {
     call: Py<PyAny>,
     context: Py<PyAny>,
-    future: Py<Delivery>,
+    future: Py<SendFuture>,
 }
 
-impl Soon {
+impl CallbackQueue {
     fn push(
         slf: &Bound<'_, Self>,
         call: Py<PyAny>,
         context: Py<PyAny>,
-        future: Py<Delivery>,
+        future: Py<SendFuture>,
     ) -> PyResult<()> {
         let mut due = locked(&slf.get().due);
         let first = due.is_empty();
@@ -353,7 +353,7 @@ impl Soon {
 }
 
 #[pymethods]
-impl Soon {
+impl CallbackQueue {
     #[new]
     fn new(event_loop: Py<PyAny>) -> Self {
         Self {
@@ -409,6 +409,6 @@ impl Soon {
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    // A `Delivery` is made by the accumulator alone; to Python's types it is a future of asyncio.
-    module.add_class::<Soon>()
+    // A `SendFuture` is made by the accumulator alone; to Python's types it is a future of asyncio.
+    module.add_class::<CallbackQueue>()
 }

@@ -3,14 +3,14 @@
 //! A landed frame's tickets are shared out on the connection's task, which touches nothing of Python: threads are
 //! woken at once, callbacks and futures wait in an inbox until a thread of Python's takes them.
 
-use crate::batch::Gathered;
-use crate::delivery::{Delivery, End};
+use crate::batch::BatchCollector;
+use crate::completion::{PipeSignal, PySendResult, Waiter};
 use crate::errors::Error;
-use crate::outcome::{Bell, PySendResult, Waiter};
+use crate::send_future::{End, SendFuture};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyrmq_client::ClientError;
-use pyrmq_client::accumulate::Landed;
+use pyrmq_client::accumulator::BatchOutcome;
 use pyrmq_client::producer::{Producer, SendResult};
 use pyrmq_client::signal::Signal;
 use std::collections::VecDeque;
@@ -18,105 +18,112 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What waits for a message's outcome.
 #[derive(Debug)]
-pub(crate) enum Ticket {
+pub(crate) enum Completion {
     /// `on_delivery(error, result)`.
     Call(Py<PyAny>),
     /// A future of `concurrent.futures`.
     Future(Py<PyAny>),
     /// A future of an event loop.
-    Delivery(Py<Delivery>),
+    SendFuture(Py<SendFuture>),
     /// A thread.
     Thread(Arc<Waiter>),
     /// A call of many messages, and the message's number in it.
-    Member(Arc<Gathered>, u32),
+    Member(Arc<BatchCollector>, u32),
 }
 
 /// Frames whose tickets wait for a thread of Python's.
 #[derive(Debug, Default)]
-pub(crate) struct Inbox {
+pub(crate) struct CompletionQueue {
     // Guards what has landed, and the threads that wait for it.
-    state: Mutex<Landing>,
-    pub(crate) bell: Option<Bell>,
+    state: Mutex<CompletedFrames>,
+    pub(crate) pipe_signal: Option<PipeSignal>,
 }
 
-impl Inbox {
+impl CompletionQueue {
     /// With a bell, an event loop is told of what lands, else the threads that attend.
-    pub(crate) fn new(bell: Option<Bell>) -> Self {
+    pub(crate) fn new(pipe_signal: Option<PipeSignal>) -> Self {
         Self {
             state: Mutex::default(),
-            bell,
+            pipe_signal,
         }
     }
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Landing {
-    pub(crate) frames: VecDeque<Landed<Ticket>>,
-    attending: Vec<Arc<Signal>>,
+pub(crate) struct CompletedFrames {
+    pub(crate) frames: VecDeque<BatchOutcome<Completion>>,
+    registered: Vec<Arc<Signal>>,
     pub(crate) closed: bool,
 }
 
-impl Landing {
+impl CompletedFrames {
     fn wake_all(&self) {
-        for signal in &self.attending {
+        for signal in &self.registered {
             signal.set();
         }
     }
 }
 
 /// A thread that is woken by what lands; dropped, it is not any more.
-pub(crate) struct Attending<'a> {
-    inbox: &'a Inbox,
+pub(crate) struct WakeRegistration<'a> {
+    completion_queue: &'a CompletionQueue,
     signal: Arc<Signal>,
 }
 
-impl Attending<'_> {
+impl WakeRegistration<'_> {
     /// Set when something has landed, or the inbox was closed.
     pub(crate) fn signal(&self) -> &Arc<Signal> {
         &self.signal
     }
 }
 
-impl Drop for Attending<'_> {
+impl Drop for WakeRegistration<'_> {
     fn drop(&mut self) {
-        let mut state = self.inbox.state();
-        state.attending.retain(|other| !Arc::ptr_eq(other, &self.signal));
+        let mut state = self.completion_queue.state();
+        state.registered.retain(|other| !Arc::ptr_eq(other, &self.signal));
     }
 }
 
-impl Inbox {
-    pub(crate) fn state(&self) -> MutexGuard<'_, Landing> {
+impl CompletionQueue {
+    pub(crate) fn state(&self) -> MutexGuard<'_, CompletedFrames> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, landed: Landed<Ticket>) {
+    fn push(&self, batch_outcome: BatchOutcome<Completion>) {
         let mut state = self.state();
         let first = state.frames.is_empty();
-        state.frames.push_back(landed);
-        if first && self.bell.is_none() {
+        state.frames.push_back(batch_outcome);
+        if first && self.pipe_signal.is_none() {
             state.wake_all();
         }
         drop(state);
-        if first && let Some(bell) = &self.bell {
-            bell.ring();
+        if first && let Some(pipe_signal) = &self.pipe_signal {
+            pipe_signal.notify();
         }
     }
 
     /// A thread is woken from now on; what has landed before it sees by itself.
-    pub(crate) fn attend(&self) -> Attending<'_> {
+    pub(crate) fn register_thread(&self) -> WakeRegistration<'_> {
         let signal: Arc<Signal> = Arc::default();
-        self.state().attending.push(signal.clone());
-        Attending { inbox: self, signal }
+        self.state().registered.push(signal.clone());
+        WakeRegistration {
+            completion_queue: self,
+            signal,
+        }
     }
 
-    pub(crate) fn pop(&self) -> Option<Landed<Ticket>> {
+    pub(crate) fn pop(&self) -> Option<BatchOutcome<Completion>> {
         self.state().frames.pop_front()
     }
 
     /// Messages whose outcome nobody has fetched.
-    pub(crate) fn tickets(&self) -> usize {
+    pub(crate) fn completions(&self) -> usize {
         let state = self.state();
-        state.frames.iter().map(|landed| landed.tickets.len()).sum()
+        state
+            .frames
+            .iter()
+            .map(|batch_outcome| batch_outcome.completions.len())
+            .sum()
     }
 
     /// Makes the waiting threads look again.
@@ -133,13 +140,13 @@ impl Inbox {
 }
 
 /// Calls back, or completes the future.
-pub(crate) fn hand_on(
+pub(crate) fn deliver(
     py: Python<'_>,
-    ticket: Ticket,
+    completion: Completion,
     place: Option<u32>,
     outcome: &Result<Arc<SendResult>, ClientError>,
 ) -> PyResult<()> {
-    if let Ticket::Delivery(future) = &ticket
+    if let Completion::SendFuture(future) = &completion
         && future.get().is_done()
     {
         // A cancelled future has nobody who waits.
@@ -151,14 +158,14 @@ pub(crate) fn hand_on(
             .into_py(py)
             .into_value(py)),
     };
-    match ticket {
-        Ticket::Call(call) => {
+    match completion {
+        Completion::Call(call) => {
             match value {
                 Ok(result) => call.call1(py, (py.None(), result))?,
                 Err(error) => call.call1(py, (error, py.None()))?,
             };
         }
-        Ticket::Future(future) => {
+        Completion::Future(future) => {
             let future = future.bind(py);
             // A cancelled future has nobody who waits.
             if future.call_method0(intern!(py, "done"))?.is_truthy()? {
@@ -169,33 +176,38 @@ pub(crate) fn hand_on(
                 Err(error) => future.call_method1(intern!(py, "set_exception"), (error,))?,
             };
         }
-        Ticket::Delivery(future) => {
+        Completion::SendFuture(future) => {
             let end = match value {
                 Ok(result) => End::Value(result.into_any()),
                 Err(error) => End::Error(error.into_any()),
             };
-            Delivery::complete(future.bind(py), end)?;
+            SendFuture::complete(future.bind(py), end)?;
         }
-        Ticket::Thread(_) | Ticket::Member(..) => {}
+        Completion::Thread(_) | Completion::Member(..) => {}
     }
     Ok(())
 }
 
 /// Shares a frame's tickets out. Threads are woken here; all else waits in its inbox.
-pub(crate) fn share(producer: &Producer, calls: &Inbox, futures: &Inbox, landed: Landed<Ticket>) {
-    let Landed {
-        tickets,
+pub(crate) fn share(
+    producer: &Producer,
+    calls: &CompletionQueue,
+    futures: &CompletionQueue,
+    batch_outcome: BatchOutcome<Completion>,
+) {
+    let BatchOutcome {
+        completions,
         batch,
         outcome,
-    } = landed;
+    } = batch_outcome;
     let (mut to_call, mut to_complete, mut to_wake) = (Vec::new(), Vec::new(), Vec::new());
     let mut to_gather = Vec::new();
-    for (place, ticket) in tickets {
-        match ticket {
-            Ticket::Call(_) => to_call.push((place, ticket)),
-            Ticket::Future(_) | Ticket::Delivery(_) => to_complete.push((place, ticket)),
-            Ticket::Member(gathered, member) => to_gather.push((gathered, place, member)),
-            Ticket::Thread(waiter) => {
+    for (place, completion) in completions {
+        match completion {
+            Completion::Call(_) => to_call.push((place, completion)),
+            Completion::Future(_) | Completion::SendFuture(_) => to_complete.push((place, completion)),
+            Completion::Member(collector, member) => to_gather.push((collector, place, member)),
+            Completion::Thread(waiter) => {
                 let place = batch.then_some(place);
                 let share = outcome
                     .clone()
@@ -206,19 +218,19 @@ pub(crate) fn share(producer: &Producer, calls: &Inbox, futures: &Inbox, landed:
         }
     }
     if !to_gather.is_empty() {
-        producer.gate().leave(to_gather.len(), 0);
-        Gathered::bring_all(&to_gather, &outcome);
+        producer.back_pressure().release(to_gather.len(), 0);
+        BatchCollector::record_all(&to_gather, &outcome);
     }
     if !to_wake.is_empty() {
-        producer.gate().leave(to_wake.len(), 0);
+        producer.back_pressure().release(to_wake.len(), 0);
         Waiter::set_all(to_wake);
     }
-    let for_a_loop = futures.bell.is_some() && !to_complete.is_empty();
-    for (inbox, tickets) in [(calls, to_call), (futures, to_complete)] {
-        if !tickets.is_empty() {
+    let for_a_loop = futures.pipe_signal.is_some() && !to_complete.is_empty();
+    for (completion_queue, completions) in [(calls, to_call), (futures, to_complete)] {
+        if !completions.is_empty() {
             let outcome = outcome.clone();
-            inbox.push(Landed {
-                tickets,
+            completion_queue.push(BatchOutcome {
+                completions,
                 batch,
                 outcome,
             });

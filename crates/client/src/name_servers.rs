@@ -44,7 +44,7 @@ struct List {
 /// Why a round of questions gave nothing.
 struct RoundFailed {
     /// What each server that gave no answer failed with.
-    tried: String,
+    failed_attempts: String,
     /// No server's name could be resolved.
     unresolved: bool,
     /// Why the last of the answers was of no use.
@@ -84,7 +84,7 @@ impl NameServers {
     pub(crate) async fn keep_fresh(&self) {
         let made = self.list().made;
         if made.is_none_or(|made| made.elapsed() >= self.fresh) {
-            self.renew().await;
+            self.refresh().await;
         }
     }
 
@@ -97,11 +97,11 @@ impl NameServers {
     ) -> Result<T, ClientError> {
         let mut renewed = self.list().made.is_none();
         if renewed {
-            self.renew().await;
+            self.refresh().await;
         }
         loop {
             let addresses = self.addresses();
-            let failed = match self.go_round(&addresses, what, &command, &read).await {
+            let failed = match self.ask_in_turn(&addresses, what, &command, &read).await {
                 Ok(found) => return Ok(found),
                 Err(failed) => failed,
             };
@@ -111,20 +111,20 @@ impl NameServers {
             }
             if !renewed {
                 renewed = true;
-                if self.renew().await || self.addresses() != addresses {
+                if self.refresh().await || self.addresses() != addresses {
                     continue;
                 }
             }
             return Err(ClientError::NameServers {
                 addresses: addresses.join(";"),
-                tried: self.list().missing.clone().unwrap_or(failed.tried),
+                failed_attempts: self.list().missing.clone().unwrap_or(failed.failed_attempts),
                 unresolved: failed.unresolved,
             });
         }
     }
 
     /// Each gets its share of what is left of the time, so that one silent server cannot use up the time of all.
-    async fn go_round<T>(
+    async fn ask_in_turn<T>(
         &self,
         addresses: &[String],
         what: &'static str,
@@ -133,7 +133,7 @@ impl NameServers {
     ) -> Result<T, RoundFailed> {
         let count = addresses.len();
         let first = self.current.load(Ordering::Relaxed);
-        let (mut tried, mut unresolved, mut unusable) = (String::new(), 0, None);
+        let (mut failed_attempts, mut unresolved, mut unusable) = (String::new(), 0, None);
         let by = Instant::now() + self.timeout;
         for at in first..first + count {
             let Some(address) = addresses.get(at % count) else {
@@ -157,23 +157,23 @@ impl NameServers {
                 Err(error) => {
                     tracing::warn!(address, what, %error, "name server did not answer");
                     unresolved += usize::from(is_unresolved(&error));
-                    if !tried.is_empty() {
-                        tried.push_str("; ");
+                    if !failed_attempts.is_empty() {
+                        failed_attempts.push_str("; ");
                     }
-                    tried.push_str(&error.to_string());
+                    failed_attempts.push_str(&error.to_string());
                 }
             }
         }
         Err(RoundFailed {
-            tried,
+            failed_attempts,
             unresolved: count > 0 && unresolved == count,
             unusable,
         })
     }
 
     /// Asks the address server, if there is one, and looks up the hosts. True when something is elsewhere now.
-    async fn renew(&self) -> bool {
-        let (told, missing) = self.told().await;
+    async fn refresh(&self) -> bool {
+        let (told, missing) = self.resolve_list().await;
         let mut addresses = Vec::with_capacity(told.len());
         let mut found = HashMap::with_capacity(told.len());
         for name in told.iter() {
@@ -186,7 +186,7 @@ impl NameServers {
                 // Without an earlier one, connecting tells what is wrong with it.
                 _ => self.list().found.get(name).cloned().unwrap_or_default(),
             };
-            spread(name, &of_one_kind(&now), &mut addresses);
+            expand(name, &of_one_kind(&now), &mut addresses);
             found.insert(name.clone(), now);
         }
         let made = List {
@@ -203,7 +203,7 @@ impl NameServers {
     }
 
     /// The list as it is told, and why it could not be.
-    async fn told(&self) -> (Arc<[String]>, Option<String>) {
+    async fn resolve_list(&self) -> (Arc<[String]>, Option<String>) {
         let Some(server) = &self.address_server else {
             return (self.given.clone(), None);
         };
@@ -265,7 +265,7 @@ fn of_one_kind(found: &[SocketAddr]) -> Vec<SocketAddr> {
 }
 
 /// A name with several addresses of one kind is as many name servers.
-fn spread(name: &str, found: &[SocketAddr], into: &mut Vec<String>) {
+fn expand(name: &str, found: &[SocketAddr], into: &mut Vec<String>) {
     if found.len() < 2 {
         into.push(name.to_owned());
     } else {
@@ -282,21 +282,21 @@ fn is_unresolved(error: &NetError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{of_one_kind, spread};
+    use super::{expand, of_one_kind};
 
-    fn spreads(name: &str, found: &[&str]) -> Vec<String> {
+    fn expands(name: &str, found: &[&str]) -> Vec<String> {
         let mut into = Vec::new();
         let found: Vec<_> = found.iter().map(|address| address.parse().unwrap()).collect();
-        spread(name, &of_one_kind(&found), &mut into);
+        expand(name, &of_one_kind(&found), &mut into);
         into
     }
 
     #[test]
     fn a_name_with_several_addresses_is_as_many_name_servers() {
         let two = ["10.0.0.2:9876", "10.0.0.1:9876", "10.0.0.2:9876"];
-        assert_eq!(spreads("names:9876", &two), ["10.0.0.1:9876", "10.0.0.2:9876"]);
+        assert_eq!(expands("names:9876", &two), ["10.0.0.1:9876", "10.0.0.2:9876"]);
         assert_eq!(
-            spreads("names:9876", &["[::2]:9876", "[::1]:9876"]),
+            expands("names:9876", &["[::2]:9876", "[::1]:9876"]),
             ["[::1]:9876", "[::2]:9876"]
         );
     }
@@ -304,9 +304,9 @@ mod tests {
     #[test]
     fn a_name_with_one_address_of_a_kind_stays_a_name() {
         assert_eq!(
-            spreads("localhost:9876", &["[::1]:9876", "127.0.0.1:9876"]),
+            expands("localhost:9876", &["[::1]:9876", "127.0.0.1:9876"]),
             ["localhost:9876"]
         );
-        assert_eq!(spreads("10.0.0.1:9876", &["10.0.0.1:9876"]), ["10.0.0.1:9876"]);
+        assert_eq!(expands("10.0.0.1:9876", &["10.0.0.1:9876"]), ["10.0.0.1:9876"]);
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::error::{ClientError, Uncommitted};
 use crate::heartbeat::Subscription;
+use crate::process_queue::{ProcessQueue, QueueKey};
 use crate::puller::{Shared, Start};
-use crate::queue::{Queue, QueueKey};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, GetConsumerListByGroupResponseBody};
 use pyrmq_remoting::codes::{request, response};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// Pauses between the first looks at the route of a subscribed topic.
-const YOUNG: [Duration; 6] = [
+const NEW_GROUP_INTERVALS: [Duration; 6] = [
     Duration::from_millis(250),
     Duration::from_millis(500),
     Duration::from_secs(1),
@@ -39,7 +39,7 @@ struct Position {
 }
 
 impl Position {
-    fn of(queue: &Queue) -> Self {
+    fn of(queue: &ProcessQueue) -> Self {
         Self {
             key: queue.key.clone(),
             offset: queue.done,
@@ -56,20 +56,20 @@ impl Shared {
     ) -> Result<(), ClientError> {
         self.heartbeat.membership.subscribe(topic.clone(), subscription);
         // The broker must know this member before it can count it.
-        self.heartbeat.beat().await?;
+        self.heartbeat.send().await?;
         self.balance(&topic).await?;
-        self.tracker.spawn(self.clone().follow_young(topic));
+        self.tracker.spawn(self.clone().rebalance_new_member(topic));
         Ok(())
     }
 
     /// Looks at the route of a topic that was just subscribed more often than usual: brokers that make it with the first
     /// message tell the name servers one after the other.
-    async fn follow_young(self: Arc<Self>, topic: Arc<str>) {
-        for pause in YOUNG {
+    async fn rebalance_new_member(self: Arc<Self>, topic: Arc<str>) {
+        for pause in NEW_GROUP_INTERVALS {
             if self.shutdown.sleep_or_stop(pause).await {
                 return;
             }
-            let before = self.routes.known(&topic);
+            let before = self.routes.cached(&topic);
             // A failure has been logged, and the next look comes.
             if let (Some(before), Ok(now)) = (before, self.routes.refresh(&topic).await)
                 && before.route.subscribed() != now.route.subscribed()
@@ -89,7 +89,7 @@ impl Shared {
             Ok(members) if members.contains(me) => members,
             // A broker that has been started again does not know its clients yet.
             Ok(_) | Err(ClientError::Answer { .. }) => {
-                self.heartbeat.beat().await?;
+                self.heartbeat.send().await?;
                 self.members(topic).await?
             }
             Err(error) => return Err(error),
@@ -164,7 +164,7 @@ impl Shared {
                     continue;
                 }
                 let generation = self.next_generation();
-                let mut queue = Queue::new(wish.key.clone(), wish.subscription, generation);
+                let mut queue = ProcessQueue::new(wish.key.clone(), wish.subscription, generation);
                 if let Some(before) = state.queues.get(&wish.key) {
                     queue.committing = before.committing.clone();
                 }
@@ -225,7 +225,7 @@ impl Shared {
 
     /// Goes on in a queue whose topic the broker did not know: one that is made again begins with new offsets, so that the
     /// position in the old one would pass over its first messages.
-    pub(crate) async fn begin_again(self: &Arc<Self>, key: &Arc<QueueKey>, generation: u64) {
+    pub(crate) async fn start_over(self: &Arc<Self>, key: &Arc<QueueKey>, generation: u64) {
         let begin = match self.offsets.committed(key).await {
             Ok(Some(offset)) => Ok(offset),
             Ok(None) => self.offsets.first(key).await,

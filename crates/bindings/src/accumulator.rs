@@ -16,21 +16,21 @@
 
 use crate::batch::{self, Plan};
 use crate::callbacks::{Callbacks, Thread, wait_for};
-use crate::delivery::{Delivery, Soon};
+use crate::completion::{CompletionList, PipeSignal, PySendResult, Value, Waiter};
+use crate::completion_queue::{Completion, CompletionQueue, share};
 use crate::enter;
 use crate::errors::{Error, about};
-use crate::inbox::{Inbox, Ticket, share};
-use crate::outcome::{Bell, Outcomes, PySendResult, Value, Waiter};
-use crate::own::{self, Delay, Extras};
 use crate::producer::{BodyRef, PyProducer};
 use crate::runtime::Owner;
+use crate::send_args::{self, Delay, MessageProperties};
+use crate::send_future::{CallbackQueue, SendFuture};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use pyrmq_client::ClientError;
-use pyrmq_client::accumulate::{Accumulator, Item, Limits, Place};
-use pyrmq_client::draft::Packed;
-use pyrmq_client::gate::Want;
+use pyrmq_client::accumulator::{Accumulator, Destination, Item, Limits};
+use pyrmq_client::back_pressure::Condition;
+use pyrmq_client::outgoing::EncodedBody;
 use pyrmq_client::producer::Producer;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,21 +42,21 @@ pub(crate) struct PyAccumulator {
     owner: Owner,
     pub(crate) native: Py<PyProducer>,
     pub(crate) producer: Arc<Producer>,
-    core: Option<Arc<Accumulator<Ticket>>>,
+    core: Option<Arc<Accumulator<Completion>>>,
     calls: Arc<Callbacks>,
-    futures: Arc<Inbox>,
+    futures: Arc<CompletionQueue>,
 }
 
 /// How a message is taken.
-struct Manner {
-    ticket: Option<Ticket>,
+struct SendMode {
+    completion: Option<Completion>,
     eager: bool,
     wait: bool,
     timeout: Option<Duration>,
 }
 
 impl PyAccumulator {
-    pub(crate) fn core(&self) -> &Arc<Accumulator<Ticket>> {
+    pub(crate) fn core(&self) -> &Arc<Accumulator<Completion>> {
         // Only dropping takes it out.
         self.core
             .as_ref()
@@ -72,27 +72,27 @@ impl PyAccumulator {
         py: Python<'py>,
         topic: &str,
         body: &Bound<'py, PyAny>,
-        extras: &Extras<'py>,
+        extras: &MessageProperties<'py>,
         queue: Option<&(String, i32)>,
-        mut manner: Manner,
+        mut mode: SendMode,
     ) -> PyResult<bool> {
         self.check(py)?;
         let raise = |error: ClientError| Error::from(error).into_py(py);
         let body = BodyRef::of(body)?;
         let body = body.as_slice();
         let extra = extras.text(topic)?.map_err(raise)?;
-        let place = match (queue, extras.sharding_hash()?) {
-            (Some((broker, id)), _) => Place::Queue(broker, *id),
-            (None, Some(hash)) => Place::Hash(hash),
-            (None, None) => Place::Any,
+        let destination = match (queue, extras.sharding_hash()?) {
+            (Some((broker, id)), _) => Destination::Queue(broker, *id),
+            (None, Some(hash)) => Destination::Hash(hash),
+            (None, None) => Destination::Any,
         };
-        let counted = body.len() + extra.len();
-        if !self.producer.gate().try_enter(1, counted) {
-            self.come_in(py, topic, counted, &mut manner)?;
+        let charged_bytes = body.len() + extra.len();
+        if !self.producer.back_pressure().try_acquire(1, charged_bytes) {
+            self.acquire_capacity(py, topic, charged_bytes, &mut mode)?;
         }
-        let packed = if self.producer.is_packed(body.len()) {
-            self.pack(py, body).inspect_err(|_| {
-                self.producer.gate().leave(1, counted);
+        let encoded = if self.producer.is_compressible(body.len()) {
+            self.encode_body(py, body).inspect_err(|_| {
+                self.producer.back_pressure().release(1, charged_bytes);
             })?
         } else {
             None
@@ -100,58 +100,73 @@ impl PyAccumulator {
         let item = Item {
             topic,
             body,
-            packed,
+            encoded,
             extra: &extra,
             flag: extras.flag,
-            place,
-            eager: manner.eager,
+            destination,
+            eager: mode.eager,
             alone: extras.is_delayed(),
-            timeout: manner.timeout,
+            timeout: mode.timeout,
             batch: None,
-            ticket: manner.ticket,
+            completion: mode.completion,
         };
         // Whoever waits in an event loop does not wait here.
-        let corked = manner.eager && !manner.wait && self.futures.bell.is_some();
+        let corked = mode.eager && !mode.wait && self.futures.pipe_signal.is_some();
         let pushed = if corked {
             self.core().push_corked(item)
         } else {
             self.core().push(item).map(|()| false)
         };
         pushed.map_err(|error| {
-            self.producer.gate().leave(1, counted);
+            self.producer.back_pressure().release(1, charged_bytes);
             raise(error)
         })
     }
 
     /// Compresses a body that is large enough, without the interpreter: other threads run meanwhile.
-    pub(crate) fn pack(&self, py: Python<'_>, body: &[u8]) -> PyResult<Option<Packed>> {
+    pub(crate) fn encode_body(&self, py: Python<'_>, body: &[u8]) -> PyResult<Option<EncodedBody>> {
         // What is too large is refused, not compressed.
         if body.len() > self.producer.options().max_message_bytes {
             return Ok(None);
         }
-        enter::compute(py, || Ok::<_, Error>(self.producer.pack(body)))
+        enter::compute(py, || Ok::<_, Error>(self.producer.encode_body(body)))
     }
 
     /// Waits for room, serving callbacks meanwhile: they are what makes room when nobody polls.
-    fn come_in(&self, py: Python<'_>, topic: &str, bytes: usize, manner: &mut Manner) -> PyResult<()> {
-        let gate = self.producer.gate();
-        let time = manner.timeout.unwrap_or(self.producer.options().send_timeout);
+    fn acquire_capacity(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        bytes: usize,
+        mode: &mut SendMode,
+    ) -> PyResult<()> {
+        let back_pressure = self.producer.back_pressure();
+        let time = mode.timeout.unwrap_or(self.producer.options().send_timeout);
         let deadline = Instant::now() + time;
-        if manner.wait && self.calls.come_in(py, gate, (1, bytes), deadline)? {
+        if mode.wait
+            && self
+                .calls
+                .acquire_capacity(py, back_pressure, (1, bytes), deadline)?
+        {
             // A thread that waits for the outcome, and a time of its own, count the wait for room too.
-            if manner.timeout.is_some() || matches!(manner.ticket, Some(Ticket::Thread(_))) {
-                manner.timeout = Some(deadline.saturating_duration_since(Instant::now()));
+            if mode.timeout.is_some() || matches!(mode.completion, Some(Completion::Thread(_))) {
+                mode.timeout = Some(deadline.saturating_duration_since(Instant::now()));
             }
             return Ok(());
         }
-        let waited = if manner.wait { time } else { Duration::ZERO };
-        Err(about(py, Error::from(gate.full(waited)).into_py(py), topic, None))
+        let waited = if mode.wait { time } else { Duration::ZERO };
+        Err(about(
+            py,
+            Error::from(back_pressure.full(waited)).into_py(py),
+            topic,
+            None,
+        ))
     }
 
     fn plan<'a, 'py>(
         &self,
         topic: &'a str,
-        extras: &'a Extras<'py>,
+        extras: &'a MessageProperties<'py>,
         queue: Option<&'a (String, i32)>,
         (batch_bytes, timeout_ms, inner): (usize, Option<u64>, bool),
     ) -> Plan<'a, 'py> {
@@ -165,9 +180,9 @@ impl PyAccumulator {
         }
     }
 
-    fn landed_for_a_loop(&self) -> usize {
-        if self.futures.bell.is_some() {
-            self.futures.tickets()
+    fn completed_for_loop(&self) -> usize {
+        if self.futures.pipe_signal.is_some() {
+            self.futures.completions()
         } else {
             0
         }
@@ -188,10 +203,12 @@ impl PyAccumulator {
         descriptor: bool,
         on_error: Py<PyAny>,
     ) -> PyResult<Self> {
-        let bell = descriptor.then(Bell::new).transpose();
+        let pipe_signal = descriptor.then(PipeSignal::new).transpose();
         let calls = producer.get().callbacks.clone();
         calls.tell_errors_to(on_error);
-        let futures = Arc::new(Inbox::new(bell.map_err(|error| error.into_py(py))?));
+        let futures = Arc::new(CompletionQueue::new(
+            pipe_signal.map_err(|error| error.into_py(py))?,
+        ));
         let limits = Limits {
             linger: Duration::from_micros(linger_us),
             bytes: batch_bytes,
@@ -200,10 +217,10 @@ impl PyAccumulator {
         let native = producer;
         let producer = native.get().producer.clone();
         let (to_calls, to_futures) = (calls.clone(), futures.clone());
-        let gates = Arc::downgrade(&producer);
-        let sink = Box::new(move |landed| {
-            if let Some(producer) = gates.upgrade() {
-                share(&producer, &to_calls.inbox, &to_futures, landed);
+        let back_pressures = Arc::downgrade(&producer);
+        let sink = Box::new(move |batch_outcome| {
+            if let Some(producer) = back_pressures.upgrade() {
+                share(&producer, &to_calls.completion_queue, &to_futures, batch_outcome);
             }
         });
         Ok(Self {
@@ -241,25 +258,25 @@ impl PyAccumulator {
         queue: Option<Bound<'py, PyAny>>,
         wait: bool,
     ) -> PyResult<()> {
-        let extras = Extras {
+        let extras = MessageProperties {
             keys,
             tags,
-            properties: properties.map(own::dict_of).transpose()?,
+            properties: properties.map(send_args::dict_of).transpose()?,
             sharding_key,
-            when: own::when_of(py, delay_level, delay, deliver_at)?,
+            when: send_args::when_of(py, delay_level, delay, deliver_at)?,
             flag,
         };
         let queue = match queue {
-            Some(queue) => own::queue_of(&self.native, topic, &queue)?,
+            Some(queue) => send_args::queue_of(&self.native, topic, &queue)?,
             None => None,
         };
-        let manner = Manner {
-            ticket: on_delivery.map(|call| Ticket::Call(call.unbind())),
+        let mode = SendMode {
+            completion: on_delivery.map(|call| Completion::Call(call.unbind())),
             eager: false,
             wait,
             timeout: None,
         };
-        self.submit(py, topic, body, &extras, queue.as_ref(), manner)
+        self.submit(py, topic, body, &extras, queue.as_ref(), mode)
             .map(drop)
     }
 
@@ -283,7 +300,7 @@ impl PyAccumulator {
         queue: Option<(String, i32)>,
         timeout_ms: Option<u64>,
     ) -> PyResult<()> {
-        let extras = Extras {
+        let extras = MessageProperties {
             keys,
             tags,
             properties,
@@ -291,13 +308,13 @@ impl PyAccumulator {
             when: delay,
             flag,
         };
-        let manner = Manner {
-            ticket: Some(Ticket::Future(future)),
+        let mode = SendMode {
+            completion: Some(Completion::Future(future)),
             eager: true,
             wait: true,
             timeout: timeout_ms.map(Duration::from_millis),
         };
-        self.submit(py, topic, body, &extras, queue.as_ref(), manner)
+        self.submit(py, topic, body, &extras, queue.as_ref(), mode)
             .map(drop)
     }
 
@@ -309,7 +326,7 @@ impl PyAccumulator {
     )]
     fn offer<'py>(
         slf: &Bound<'py, Self>,
-        soon: Py<Soon>,
+        soon: Py<CallbackQueue>,
         eager: bool,
         topic: &str,
         body: &Bound<'py, PyAny>,
@@ -321,9 +338,9 @@ impl PyAccumulator {
         flag: i32,
         queue: Option<(String, i32)>,
         timeout_ms: Option<u64>,
-    ) -> PyResult<Py<Delivery>> {
+    ) -> PyResult<Py<SendFuture>> {
         let (this, py) = (slf.get(), slf.py());
-        let extras = Extras {
+        let extras = MessageProperties {
             keys,
             tags,
             properties,
@@ -331,14 +348,14 @@ impl PyAccumulator {
             when: delay,
             flag,
         };
-        let future = Py::new(py, Delivery::new(soon.clone_ref(py)))?;
-        let manner = Manner {
-            ticket: Some(Ticket::Delivery(future.clone_ref(py))),
+        let future = Py::new(py, SendFuture::new(soon.clone_ref(py)))?;
+        let mode = SendMode {
+            completion: Some(Completion::SendFuture(future.clone_ref(py))),
             eager,
             wait: false,
             timeout: timeout_ms.map(Duration::from_millis),
         };
-        if this.submit(py, topic, body, &extras, queue.as_ref(), manner)? {
+        if this.submit(py, topic, body, &extras, queue.as_ref(), mode)? {
             let uncork = slf.getattr(intern!(py, "uncork"))?;
             soon.get().call(py, &uncork)?;
         }
@@ -364,7 +381,7 @@ impl PyAccumulator {
         queue: Option<(String, i32)>,
         timeout_ms: Option<u64>,
     ) -> PyResult<PySendResult> {
-        let extras = Extras {
+        let extras = MessageProperties {
             keys,
             tags,
             properties,
@@ -373,13 +390,13 @@ impl PyAccumulator {
             flag,
         };
         let waiter: Arc<Waiter> = Arc::default();
-        let manner = Manner {
-            ticket: Some(Ticket::Thread(waiter.clone())),
+        let mode = SendMode {
+            completion: Some(Completion::Thread(waiter.clone())),
             eager: true,
             wait: true,
             timeout: timeout_ms.map(Duration::from_millis),
         };
-        self.submit(py, topic, body, &extras, queue.as_ref(), manner)?;
+        self.submit(py, topic, body, &extras, queue.as_ref(), mode)?;
         match enter::wait(py, |slice| waiter.wait(slice))? {
             Ok((frame, place)) => Ok(PySendResult::of(frame, place)),
             Err(error) => Err(Error::from(error).into_py(py)),
@@ -394,7 +411,7 @@ impl PyAccumulator {
         py: Python<'py>,
         topic: &str,
         messages: &Bound<'py, PyAny>,
-        extras: Extras<'py>,
+        extras: MessageProperties<'py>,
         queue: Option<(String, i32)>,
         batch_bytes: usize,
         timeout_ms: Option<u64>,
@@ -410,11 +427,11 @@ impl PyAccumulator {
     fn send_batch_to<'py>(
         &self,
         py: Python<'py>,
-        outcomes: &Outcomes,
+        outcomes: &CompletionList,
         token: u64,
         topic: &str,
         messages: &Bound<'py, PyAny>,
-        extras: Extras<'py>,
+        extras: MessageProperties<'py>,
         queue: Option<(String, i32)>,
         batch_bytes: usize,
         timeout_ms: Option<u64>,
@@ -428,15 +445,15 @@ impl PyAccumulator {
     }
 
     /// Topics and queues of which something waits or is on its way.
-    fn lanes(&self) -> usize {
-        self.core().lanes()
+    fn partitions(&self) -> usize {
+        self.core().partitions()
     }
 
     /// Runs the callbacks that are due; waits up to `timeout_ms` for the first. How many ran.
     fn poll(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<usize> {
         self.check(py)?;
         let deadline = Instant::now() + Duration::from_millis(timeout_ms);
-        self.calls.poll(py, self.producer.gate(), deadline)
+        self.calls.poll(py, self.producer.back_pressure(), deadline)
     }
 
     /// Sends what is gathered, and runs callbacks until nothing is on its way; false when the time passed first.
@@ -446,13 +463,13 @@ impl PyAccumulator {
         let deadline = Instant::now() + Duration::from_millis(timeout_ms);
         // The outcomes that an event loop has not fetched are there for it: a producer that is dropped does not wait
         // for them, for it may be the loop's own thread that waits here.
-        let apart = || self.landed_for_a_loop();
+        let apart = || self.completed_for_loop();
         self.calls
-            .serve_until_empty(py, self.producer.gate(), apart, deadline)
+            .serve_until_empty(py, self.producer.back_pressure(), apart, deadline)
     }
 
     /// Sends what is gathered, without waiting.
-    fn depart(&self, py: Python<'_>) -> PyResult<()> {
+    fn launch(&self, py: Python<'_>) -> PyResult<()> {
         self.check(py)?;
         self.core().flush();
         Ok(())
@@ -468,50 +485,57 @@ impl PyAccumulator {
     /// Completes futures; waits up to `timeout_ms` for the first. False: closed, and nothing is left.
     fn serve_futures(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
         self.check(py)?;
-        let thread = if let Some(bell) = &self.futures.bell {
-            bell.silence();
+        let thread = if let Some(pipe_signal) = &self.futures.pipe_signal {
+            pipe_signal.reset();
             Thread::Callers
         } else {
-            let attending = self.futures.attend();
+            let wake_registration = self.futures.register_thread();
             let has_nothing = {
                 let state = self.futures.state();
                 state.frames.is_empty() && !state.closed
             };
             if has_nothing {
                 let deadline = Instant::now() + Duration::from_millis(timeout_ms);
-                wait_for(py, attending.signal(), deadline)?;
+                wait_for(py, wake_registration.signal(), deadline)?;
             }
             Thread::Ours
         };
         let served = self
             .calls
-            .serve_from(py, &self.futures, self.producer.gate(), thread)?;
+            .serve_from(py, &self.futures, self.producer.back_pressure(), thread)?;
         Ok(served > 0 || !self.futures.state().closed)
     }
 
     /// The descriptor that is readable while futures are to be completed; -1 without one.
     fn fileno(&self) -> i32 {
-        self.futures.bell.as_ref().map_or(-1, Bell::fd)
+        self.futures.pipe_signal.as_ref().map_or(-1, PipeSignal::fd)
     }
 
     /// Tells `outcomes` under `token` once `bytes` may be worth another try.
-    fn room_to(&self, outcomes: &Outcomes, token: u64, bytes: usize) {
+    fn capacity_to(&self, outcomes: &CompletionList, token: u64, bytes: usize) {
         let shared = outcomes.shared();
         let listener = Box::new(move || shared.push(token, Ok(Value::Done)));
-        self.producer.gate().when(Want::Room { bytes }, listener);
+        self.producer
+            .back_pressure()
+            .notify_when(Condition::Room { bytes }, listener);
     }
 
     /// The exception for a send that found no room in that time.
     fn full(&self, py: Python<'_>, waited_ms: u64) -> Py<PyAny> {
-        let full = self.producer.gate().full(Duration::from_millis(waited_ms));
+        let full = self
+            .producer
+            .back_pressure()
+            .full(Duration::from_millis(waited_ms));
         Error::from(full).into_py(py).into_value(py).into_any()
     }
 
     /// Tells `outcomes` under `token` once nothing is on its way.
-    fn empty_to(&self, outcomes: &Outcomes, token: u64) {
+    fn empty_to(&self, outcomes: &CompletionList, token: u64) {
         let shared = outcomes.shared();
         let listener = Box::new(move || shared.push(token, Ok(Value::Truth(true))));
-        self.producer.gate().when(Want::Empty, listener);
+        self.producer
+            .back_pressure()
+            .notify_when(Condition::Empty, listener);
     }
 
     /// Takes nothing more, sends what is gathered.
@@ -523,7 +547,7 @@ impl PyAccumulator {
 
     /// Ends `serve_futures`.
     fn end(&self) {
-        self.calls.inbox.close();
+        self.calls.completion_queue.close();
         self.futures.close();
     }
 }

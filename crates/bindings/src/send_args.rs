@@ -5,13 +5,13 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyString};
 use pyrmq_client::ClientError;
-use pyrmq_client::draft::Properties;
+use pyrmq_client::outgoing::Properties;
 use pyrmq_client::producer::Producer;
 use pyrmq_remoting::message::java_hash;
 
 /// What a message has beside topic and body, as it comes from Python.
 #[derive(FromPyObject)]
-pub(crate) struct Extras<'py> {
+pub(crate) struct MessageProperties<'py> {
     pub(crate) keys: Option<Bound<'py, PyAny>>,
     pub(crate) tags: Option<Bound<'py, PyString>>,
     pub(crate) properties: Option<Bound<'py, PyDict>>,
@@ -20,7 +20,7 @@ pub(crate) struct Extras<'py> {
     pub(crate) flag: i32,
 }
 
-impl Extras<'_> {
+impl MessageProperties<'_> {
     /// Checks and writes the properties; the unique id is among them.
     pub(crate) fn properties<'t>(
         &self,

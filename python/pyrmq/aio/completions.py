@@ -9,7 +9,7 @@ from typing import Any
 from pyrmq import _core
 from pyrmq.errors import ClosedError, ConfigError
 
-__all__ = ["Outcomes", "Reader", "leave_loop"]
+__all__ = ["CompletionList", "Reader", "leave_loop"]
 
 _LOOK_SECONDS = 0.02
 
@@ -17,13 +17,13 @@ _LOOK_SECONDS = 0.02
 class Reader:
     """The callback by which a native accumulator's futures are completed in a loop."""
 
-    def __init__(self, gathering: _core.Accumulator) -> None:
-        self._gathering = gathering
+    def __init__(self, accumulator: _core.Accumulator) -> None:
+        self._batcher = accumulator
         self.loop: asyncio.AbstractEventLoop | None = None
 
     def enter(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have the loop complete futures."""
-        loop.add_reader(self._gathering.fileno(), self._gathering.serve_futures, 0)
+        loop.add_reader(self._batcher.fileno(), self._batcher.serve_futures, 0)
         self.loop = loop
 
     def leave_when(self, is_idle: Callable[[], bool]) -> None:
@@ -37,10 +37,10 @@ class Reader:
         """Leave the loop for good."""
         loop, self.loop = self.loop, None
         if loop is not None and not loop.is_closed():
-            loop.remove_reader(self._gathering.fileno())
+            loop.remove_reader(self._batcher.fileno())
 
 
-def leave_loop(core: _core.Producer, reader: Reader, outcomes: "Outcomes") -> None:
+def leave_loop(core: _core.Producer, reader: Reader, outcomes: "CompletionList") -> None:
     """Leave the loop that a dropped producer was used in, from whatever thread.
 
     What was on its way ends first: its futures are still awaited.
@@ -53,11 +53,11 @@ def leave_loop(core: _core.Producer, reader: Reader, outcomes: "Outcomes") -> No
                 loop.call_soon_threadsafe(leave)
 
 
-class Outcomes:
+class CompletionList:
     """Futures by token; the loop's reader callback completes those that are ready."""
 
     def __init__(self) -> None:
-        self._native = _core.Outcomes(descriptor=True)
+        self._native = _core.CompletionList(descriptor=True)
         self.loop: asyncio.AbstractEventLoop | None = None
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._next = 0

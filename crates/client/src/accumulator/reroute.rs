@@ -4,28 +4,28 @@
 //! follows the route. It does so in order, before anything newer of its hash is taken; what was on its way to the
 //! queue that is gone stays bound to it and fails. Messages for a queue that the caller chose never follow.
 
-use super::lane::{Key, Load, Now};
-use super::{Accumulator, State, park, unencodable};
+use super::partition::{LazyNow, PartitionKey, ReadyBatch};
+use super::{Accumulator, State, await_route, unencodable};
 use crate::ClientError;
-use crate::batch::counted;
+use crate::batch::charged_bytes;
 use crate::routes::TopicRoute;
 use pyrmq_remoting::message::batch;
 use std::sync::Arc;
 
 /// What follows a route.
-pub(super) struct Followed<T> {
+pub(super) struct Rerouted<T> {
     topic: Option<Arc<str>>,
     /// The lanes that got something.
-    lanes: Vec<Key>,
+    partitions: Vec<PartitionKey>,
     /// What could not be taken there: bytes of its body, ticket, why.
     failed: Vec<(usize, Option<T>, ClientError)>,
 }
 
-impl<T> Default for Followed<T> {
+impl<T> Default for Rerouted<T> {
     fn default() -> Self {
         Self {
             topic: None,
-            lanes: Vec::new(),
+            partitions: Vec::new(),
             failed: Vec::new(),
         }
     }
@@ -33,12 +33,12 @@ impl<T> Default for Followed<T> {
 
 impl<T: Send + 'static> Accumulator<T> {
     /// Looks whether a topic's queues have changed since it was last looked; costs a pointer's comparison when not.
-    pub(super) fn follow(
+    pub(super) fn reroute(
         &self,
         state: &mut State<T>,
         topic: &Arc<str>,
         route: &TopicRoute,
-        into: &mut Followed<T>,
+        into: &mut Rerouted<T>,
     ) {
         let published = &route.published;
         match state.routes.get_mut(topic) {
@@ -62,9 +62,9 @@ impl<T: Send + 'static> Accumulator<T> {
         if queues.is_empty() {
             return;
         }
-        let is_gone = |key: &Key| match key {
-            Key::Any(_) => false,
-            Key::Queue(of, broker, id) => {
+        let is_gone = |key: &PartitionKey| match key {
+            PartitionKey::Any(_) => false,
+            PartitionKey::Queue(of, broker, id) => {
                 of == topic
                     && !queues
                         .iter()
@@ -72,96 +72,107 @@ impl<T: Send + 'static> Accumulator<T> {
             }
         };
         let mut moved = Vec::new();
-        for (_, lane) in state.lanes.iter_mut().filter(|(key, _)| is_gone(key)) {
-            lane.seal();
-            let (by_hash, chosen) = std::mem::take(&mut lane.sealed)
+        for (_, partition) in state.partitions.iter_mut().filter(|(key, _)| is_gone(key)) {
+            partition.seal();
+            let (partition_of_hash, chosen) = std::mem::take(&mut partition.sealed)
                 .into_iter()
                 .partition(|load| !load.hashes.is_empty());
-            lane.sealed = chosen;
-            moved.push(by_hash);
+            partition.sealed = chosen;
+            moved.push(partition_of_hash);
         }
         into.topic = Some(topic.clone());
         for load in moved.into_iter().flatten() {
-            self.place_again(state, topic, route, load, into);
+            self.requeue(state, topic, route, load, into);
         }
     }
 
     /// Puts each message of a load into the lane of its hash, behind what is there.
-    fn place_again(
+    fn requeue(
         &self,
         state: &mut State<T>,
         topic: &Arc<str>,
         route: &TopicRoute,
-        mut load: Load<T>,
-        into: &mut Followed<T>,
+        mut load: ReadyBatch<T>,
+        into: &mut Rerouted<T>,
     ) {
-        let own = load.own;
-        let body = load.draft.body.clone();
-        let is_batch = load.draft.items > 0;
+        let settings = load.settings;
+        let body = load.outgoing.body.clone();
+        let is_batch = load.outgoing.items > 0;
         let items = batch::items(&body).filter_map(Result::ok);
-        let mut ids = load.draft.message_id.split(',');
-        let mut tickets = std::mem::take(&mut load.tickets).into_iter().peekable();
+        let mut ids = load.outgoing.message_id.split(',');
+        let mut completions = std::mem::take(&mut load.completions).into_iter().peekable();
         if !is_batch {
             let hash = load.hashes.first().copied().unwrap_or_default();
-            match park::by_hash(topic, route, hash) {
+            match await_route::partition_of_hash(topic, route, hash) {
                 Ok(key) => {
-                    let lane = state.lanes.entry(key.clone()).or_default();
-                    lane.seal();
-                    load.draft.target = key.target();
-                    load.tickets = tickets.collect();
-                    lane.sealed.push_back(load);
+                    let partition = state.partitions.entry(key.clone()).or_default();
+                    partition.seal();
+                    load.outgoing.target = key.target();
+                    load.completions = completions.collect();
+                    partition.sealed.push_back(load);
                     into.note(key);
                 }
                 Err(error) => {
-                    let ticket = tickets.next().map(|(_, ticket)| ticket);
-                    into.failed.push((load.draft.counted, ticket, error));
+                    let completion = completions.next().map(|(_, completion)| completion);
+                    into.failed.push((load.outgoing.charged_bytes, completion, error));
                 }
             }
             return;
         }
         for ((place, item), hash) in (0..).zip(items).zip(load.hashes) {
-            let ticket = tickets.next_if(|(at, _)| *at == place).map(|(_, ticket)| ticket);
+            let completion = completions
+                .next_if(|(at, _)| *at == place)
+                .map(|(_, completion)| completion);
             let id = ids.next().unwrap_or_default();
-            let key = match park::by_hash(topic, route, hash) {
+            let key = match await_route::partition_of_hash(topic, route, hash) {
                 Ok(key) => key,
                 Err(error) => {
-                    into.failed.push((counted(&item), ticket, error));
+                    into.failed.push((charged_bytes(&item), completion, error));
                     continue;
                 }
             };
-            let lane = state.lanes.entry(key.clone()).or_default();
+            let partition = state.partitions.entry(key.clone()).or_default();
             let size = (item.body.len(), item.properties.len());
-            let open = self.open(lane, &key, size, true, own, &mut Now::at(load.since));
+            let open = self.open(
+                partition,
+                &key,
+                size,
+                true,
+                settings,
+                &mut LazyNow::at(load.since),
+            );
             let (place, text) = (open.batch.len(), String::from_utf8_lossy(item.properties));
             if let Err(source) = open.batch.push(item.body, &text, id, item.flag) {
-                into.failed.push((counted(&item), ticket, unencodable(source)));
+                into.failed
+                    .push((charged_bytes(&item), completion, unencodable(source)));
                 continue;
             }
             open.hashes.push(hash);
             // It has waited long enough.
             open.eager = true;
             open.since = open.since.min(load.since);
-            open.tickets.extend(ticket.map(|ticket| (place, ticket)));
+            open.completions
+                .extend(completion.map(|completion| (place, completion)));
             into.note(key);
         }
     }
 
     /// Tells of what failed, and sends what may leave; the lock is not held.
-    pub(super) fn go_on(self: &Arc<Self>, followed: Followed<T>) {
-        let Some(topic) = followed.topic else { return };
-        for (bytes, ticket, error) in followed.failed {
-            self.refuse(&topic, bytes, ticket, error);
+    pub(super) fn finish_reroute(self: &Arc<Self>, rerouted: Rerouted<T>) {
+        let Some(topic) = rerouted.topic else { return };
+        for (bytes, completion, error) in rerouted.failed {
+            self.refuse(&topic, bytes, completion, error);
         }
-        for key in followed.lanes {
-            self.pump(&key);
+        for key in rerouted.partitions {
+            self.drain(&key);
         }
     }
 }
 
-impl<T> Followed<T> {
-    fn note(&mut self, key: Key) {
-        if !self.lanes.contains(&key) {
-            self.lanes.push(key);
+impl<T> Rerouted<T> {
+    fn note(&mut self, key: PartitionKey) {
+        if !self.partitions.contains(&key) {
+            self.partitions.push(key);
         }
     }
 }

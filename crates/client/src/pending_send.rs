@@ -12,11 +12,11 @@
 //! all (apache/rocketmq#8990). An attempt that left and was not answered makes the outcome unknown: a later success
 //! says `may_be_duplicate`, a later failure `may_exist`.
 
-use crate::draft::{Draft, Target};
 use crate::error::{Attempt, ClientError, SendFailure};
-use crate::producer::{Done, SendResult, SendStatus, Shared};
-use crate::routes::{Known, TopicRoute};
-use crate::trace::Sent;
+use crate::outgoing::{OutgoingMessage, Target};
+use crate::producer::{SendCallback, SendResult, SendStatus, Shared};
+use crate::routes::{RouteResult, TopicRoute};
+use crate::trace::SentMessage;
 use bytes::Bytes;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::send::{SendMessageRequestHeader, SendMessageResponseHeader};
@@ -34,37 +34,37 @@ use std::time::{Duration, Instant};
 const WHAT: &str = "a send";
 
 /// Whether the sender waits for the disk, as every message says it and as one that asks for memory does.
-const WAITS: &str = "WAIT\u{1}true\u{2}";
-const WAITS_NOT: &str = "WAIT\u{1}false\u{2}";
+const WAIT_TRUE: &str = "WAIT\u{1}true\u{2}";
+const WAIT_FALSE: &str = "WAIT\u{1}false\u{2}";
 
 /// What Apache's brokers say of a batch over their `maxMessageSize`, as an exception's text.
 const SIZE_EXCEEDED: &str = "size exceeded";
 
 /// Failed attempts that are told of: the first and the last ones.
-const ATTEMPTS_KEPT: usize = 8;
+const MAX_RECORDED_ATTEMPTS: usize = 8;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+const MAX_PAUSE: Duration = Duration::from_millis(200);
 /// With less time than this left no further attempt is made: it would hardly be answered, and make the outcome unknown.
 const LEAST_LEFT: Duration = Duration::from_millis(20);
 
 /// Of these, what says that the message was not stored, and passes by itself.
-const PASSING_CODES: [i32; 3] = [
+const TRANSIENT_CODES: [i32; 3] = [
     response::SYSTEM_BUSY,
     response::SERVICE_NOT_AVAILABLE,
     response::GO_AWAY,
 ];
 
 /// A send under way. Always boxed: it travels through callbacks.
-pub(crate) struct Flight {
+pub(crate) struct PendingSend {
     shared: Arc<Shared>,
-    draft: Draft,
-    done: Done,
+    outgoing: OutgoingMessage,
+    done: SendCallback,
     started: Instant,
     timeout: Duration,
     attempts: u32,
     // Attempts that count against `retries`: all but those that certainly changed nothing.
-    spent: u32,
+    counted_attempts: u32,
     last: Option<ClientError>,
     may_exist: bool,
     // Of an earlier attempt: stored, but not flushed or replicated in time. It holds where no later attempt does better.
@@ -74,24 +74,24 @@ pub(crate) struct Flight {
     route: Option<Arc<TopicRoute>>,
     attempt_started: Instant,
     // Empty, without memory of its own, until an attempt fails.
-    tried: Vec<Attempt>,
+    failed_attempts: Vec<Attempt>,
     // Messages that stay counted at the gate when this ends.
-    kept: usize,
+    held_messages: usize,
     // Its messages were gathered: a batch that is refused for what is in it comes back to be split, and counts on.
-    is_gathered: bool,
+    is_accumulated: bool,
 }
 
 /// What an attempt came to.
 enum Verdict {
     Stored(SendResult),
     /// Worth another attempt; true: the message may have been stored by this one.
-    Elsewhere(ClientError, bool),
+    Retryable(ClientError, bool),
     /// The same for one that did store it, though not as safely as it was asked to.
-    Better(ClientError, SendResult),
+    StoredBelowLevel(ClientError, SendResult),
     Refused(ClientError, bool),
 }
 
-impl OutboundRequest for Flight {
+impl OutboundRequest for PendingSend {
     fn address(&self) -> &str {
         self.queue.as_ref().map_or("", |queue| &queue.address)
     }
@@ -100,10 +100,10 @@ impl OutboundRequest for Flight {
         let (Some(queue), Some(route)) = (&self.queue, &self.route) else {
             return Ok(());
         };
-        let properties = self.shared.properties(&self.draft);
-        let header = self.shared.header(&self.draft, &properties, queue);
+        let properties = self.shared.properties(&self.outgoing);
+        let header = self.shared.header(&self.outgoing, &properties, queue);
         let start = Head {
-            code: code_of(&self.draft),
+            code: code_of(&self.outgoing),
             opaque,
             ..Head::default()
         };
@@ -121,11 +121,11 @@ impl OutboundRequest for Flight {
         if let Some(level) = self.shared.options.durability {
             head.text(DURABILITY, level.name());
         }
-        head.finish(self.draft.body.len())
+        head.finish(self.outgoing.body.len())
     }
 
     fn body(&self) -> &Bytes {
-        &self.draft.body
+        &self.outgoing.body
     }
 
     fn on_queued(&mut self) {
@@ -133,70 +133,70 @@ impl OutboundRequest for Flight {
     }
 }
 
-impl ResponseHandler for Flight {
+impl ResponseHandler for PendingSend {
     fn on_response(mut self: Box<Self>, outcome: Result<Command, NetError>) {
         // It has one from its first attempt on.
         if let Some(queue) = self.queue.take() {
-            self.land(queue, outcome);
+            self.handle_response(queue, outcome);
         }
     }
 }
 
-impl Flight {
+impl PendingSend {
     pub(crate) fn new(
         shared: Arc<Shared>,
-        draft: Draft,
+        outgoing: OutgoingMessage,
         (now, timeout): (Instant, Duration),
-        done: Done,
+        done: SendCallback,
     ) -> Box<Self> {
         Box::new(Self {
             shared,
-            draft,
+            outgoing,
             done,
             started: now,
             timeout,
             attempts: 0,
-            spent: 0,
+            counted_attempts: 0,
             last: None,
             may_exist: false,
             stored: None,
             queue: None,
             route: None,
             attempt_started: now,
-            tried: Vec::new(),
-            kept: 0,
-            is_gathered: false,
+            failed_attempts: Vec::new(),
+            held_messages: 0,
+            is_accumulated: false,
         })
     }
 
     /// Its messages were gathered since then; so many of them stay counted at the gate when it ends.
-    pub(crate) fn gathered(&mut self, since: Instant, kept: usize) {
-        (self.started, self.kept, self.is_gathered) = (since, kept, true);
+    pub(crate) fn mark_accumulated(&mut self, since: Instant, held_messages: usize) {
+        (self.started, self.held_messages, self.is_accumulated) = (since, held_messages, true);
     }
 
     fn can_be_split(&self) -> bool {
-        self.is_gathered && self.draft.items > 1
+        self.is_accumulated && self.outgoing.items > 1
     }
 
     /// Goes out at once when the route is known, else as soon as it is.
     pub(crate) fn start(self: Box<Self>, now: Instant) {
-        if let Some(route) = self.shared.routes.known(&self.draft.topic) {
-            return self.depart(Ok(route), now);
+        if let Some(route) = self.shared.routes.cached(&self.outgoing.topic) {
+            return self.dispatch(Ok(route), now);
         }
-        let (shared, topic) = (self.shared.clone(), self.draft.topic.clone());
+        let (shared, topic) = (self.shared.clone(), self.outgoing.topic.clone());
         let by = self.started + self.timeout;
         shared
             .routes
-            .with(&topic, by, move |known| self.depart(known, Instant::now()));
+            .with_route(&topic, by, move |known| self.dispatch(known, Instant::now()));
     }
 
-    fn depart(mut self: Box<Self>, known: Known, now: Instant) {
+    fn dispatch(mut self: Box<Self>, known: RouteResult, now: Instant) {
         self.attempt_started = now;
         let waited = self.attempt_started.saturating_duration_since(self.started);
         let left = self.timeout.saturating_sub(waited);
         let route = match known {
             Ok(route) => route,
-            Err(error) => return self.give_up(error, false),
+            Err(error) => return self.fail(error, false),
         };
         if left.is_zero() {
             let late = ClientError::net(
@@ -209,24 +209,26 @@ impl Flight {
                 },
             );
             let last = self.last.take().unwrap_or(late);
-            return self.give_up(last, true);
+            return self.fail(last, true);
         }
         let last = self.queue.as_ref().map(|queue| &*queue.broker);
-        let queue = match self.shared.queue_for(&route, &self.draft, last, now) {
+        let queue = match self.shared.queue_for(&route, &self.outgoing, last, now) {
             Ok(queue) => queue,
             Err(error) => {
-                self.shared.routes.suspect_missing(&self.draft.topic, &route);
-                return self.give_up(error, false);
+                self.shared.routes.suspect_missing(&self.outgoing.topic, &route);
+                return self.fail(error, false);
             }
         };
-        let (items, counted) = (self.items(), self.draft.counted);
-        self.shared.gate.depart(&queue.broker, items, counted);
+        let (items, charged_bytes) = (self.items(), self.outgoing.charged_bytes);
+        self.shared
+            .back_pressure
+            .on_dispatch(&queue.broker, items, charged_bytes);
         self.attempts += 1;
-        let wait = self.share_of(left, &route);
+        let wait = self.attempt_timeout(left, &route);
         self.shared.stats.frames.fetch_add(1, Ordering::Relaxed);
-        if self.draft.items > 0 {
+        if self.outgoing.items > 0 {
             self.shared.stats.batches.fetch_add(1, Ordering::Relaxed);
-            let items = u64::from(self.draft.items);
+            let items = u64::from(self.outgoing.items);
             self.shared.stats.batched.fetch_add(items, Ordering::Relaxed);
         }
         (self.queue, self.route) = (Some(queue), Some(route));
@@ -235,9 +237,9 @@ impl Flight {
     }
 
     /// The time of this attempt: all that is left for the last one, or where there is no other broker to go to.
-    fn share_of(&self, left: Duration, route: &TopicRoute) -> Duration {
-        let after_this = self.allowed().saturating_sub(self.attempts);
-        if route.has_several_brokers() && matches!(self.draft.target, Target::Any) {
+    fn attempt_timeout(&self, left: Duration, route: &TopicRoute) -> Duration {
+        let after_this = self.max_attempts().saturating_sub(self.attempts);
+        if route.has_several_brokers() && matches!(self.outgoing.target, Target::Any) {
             left / (after_this + 1)
         } else {
             left
@@ -246,31 +248,33 @@ impl Flight {
 
     /// Messages that it counts for.
     fn items(&self) -> usize {
-        self.draft.items.max(1) as usize
+        self.outgoing.items.max(1) as usize
     }
 
-    fn allowed(&self) -> u32 {
+    fn max_attempts(&self) -> u32 {
         self.shared.options.retries + 1
     }
 
     /// The queue was chosen by the caller: no other may be tried.
     fn is_bound(&self) -> bool {
-        !matches!(self.draft.target, Target::Any)
+        !matches!(self.outgoing.target, Target::Any)
     }
 
-    fn land(mut self: Box<Self>, queue: PublishedQueue, outcome: Result<Command, NetError>) {
+    fn handle_response(mut self: Box<Self>, queue: PublishedQueue, outcome: Result<Command, NetError>) {
         let whole = queue;
         let queue = &whole;
         let region = self.region(&outcome);
-        let verdict = self.judge(queue, outcome);
-        self.learn(queue, &verdict);
+        let verdict = self.classify(queue, outcome);
+        self.update_latency(queue, &verdict);
         let items = self.items();
-        self.shared.gate.land(&queue.broker, items, self.draft.counted);
+        self.shared
+            .back_pressure
+            .on_response(&queue.broker, items, self.outgoing.charged_bytes);
         match &verdict {
             Verdict::Stored(_) => {}
-            Verdict::Better(error, _) => self.note(queue, error, true),
-            Verdict::Elsewhere(error, may_exist) | Verdict::Refused(error, may_exist) => {
-                self.note(queue, error, *may_exist);
+            Verdict::StoredBelowLevel(error, _) => self.record_attempt(queue, error, true),
+            Verdict::Retryable(error, may_exist) | Verdict::Refused(error, may_exist) => {
+                self.record_attempt(queue, error, *may_exist);
                 if let Some(stored) = &mut self.stored {
                     stored.may_be_duplicate |= may_exist;
                 }
@@ -278,26 +282,26 @@ impl Flight {
         }
         match verdict {
             Verdict::Stored(mut result) => {
-                result.tried = std::mem::take(&mut self.tried);
-                result.message_id = std::mem::take(&mut self.draft.message_id);
+                result.failed_attempts = std::mem::take(&mut self.failed_attempts);
+                result.message_id = std::mem::take(&mut self.outgoing.message_id);
                 if let Some(region) = region {
                     self.trace(queue, &result, &region);
                 }
                 self.finish(Ok(result));
             }
-            Verdict::Better(error, result) => {
+            Verdict::StoredBelowLevel(error, result) => {
                 self.stored = Some(Box::new(result));
                 self.queue = Some(whole);
-                self.again(error, true);
+                self.retry(error, true);
             }
             Verdict::Refused(error, may_exist) => {
                 self.may_exist |= may_exist;
                 self.queue = Some(whole);
-                self.give_up(error, false);
+                self.fail(error, false);
             }
-            Verdict::Elsewhere(error, may_exist) => {
+            Verdict::Retryable(error, may_exist) => {
                 self.queue = Some(whole);
-                self.again(error, may_exist);
+                self.retry(error, may_exist);
             }
         }
     }
@@ -313,8 +317,8 @@ impl Flight {
     fn trace(&self, queue: &PublishedQueue, result: &SendResult, region: &str) {
         let took = self.started.elapsed();
         let Some(traces) = &self.shared.traces else { return };
-        traces.note(&Sent {
-            draft: &self.draft,
+        traces.note(&SentMessage {
+            outgoing: &self.outgoing,
             result,
             region,
             names: &self.shared.options.client,
@@ -325,12 +329,12 @@ impl Flight {
     }
 
     /// Keeps what became of an attempt, for the error's or the result's text.
-    fn note(&mut self, queue: &PublishedQueue, error: &ClientError, may_exist: bool) {
-        if self.tried.len() == ATTEMPTS_KEPT {
-            self.tried.remove(1);
+    fn record_attempt(&mut self, queue: &PublishedQueue, error: &ClientError, may_exist: bool) {
+        if self.failed_attempts.len() == MAX_RECORDED_ATTEMPTS {
+            self.failed_attempts.remove(1);
         }
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        self.tried.push(Attempt {
+        self.failed_attempts.push(Attempt {
             number: self.attempts,
             broker: queue.broker.clone(),
             queue_id: queue.queue_id,
@@ -342,29 +346,29 @@ impl Flight {
     }
 
     /// Another attempt, if there is time and a reason to hope.
-    fn again(mut self: Box<Self>, error: ClientError, may_exist: bool) {
+    fn retry(mut self: Box<Self>, error: ClientError, may_exist: bool) {
         self.may_exist |= may_exist;
-        let passing = !may_exist
+        let transient = !may_exist
             && match &error {
                 ClientError::Net { .. } => true,
-                ClientError::Answer { code, .. } => PASSING_CODES.contains(code),
+                ClientError::Answer { code, .. } => TRANSIENT_CODES.contains(code),
                 _ => false,
             };
-        self.spent += u32::from(!passing);
+        self.counted_attempts += u32::from(!transient);
         let left = self.timeout.saturating_sub(self.started.elapsed());
-        let hopeless = self.spent >= self.allowed() || self.shared.options.retries == 0 || (self.is_bound() && !passing)
+        let is_final = self.counted_attempts >= self.max_attempts() || self.shared.options.retries == 0 || (self.is_bound() && !transient)
             // A half that may be stored must not be stored again elsewhere: both could be committed.
-            || (self.may_exist && self.draft.is_half());
-        if left < LEAST_LEFT || hopeless {
-            return self.give_up(error, left.is_zero() || !hopeless);
+            || (self.may_exist && self.outgoing.is_half());
+        if left < LEAST_LEFT || is_final {
+            return self.fail(error, left.is_zero() || !is_final);
         }
-        tracing::debug!(topic = &*self.draft.topic, broker = self.queue.as_ref().map(|queue| &*queue.broker), %error, "send is tried again");
+        tracing::debug!(topic = &*self.outgoing.topic, broker = self.queue.as_ref().map(|queue| &*queue.broker), %error, "send is tried again");
         self.last = Some(error);
         self.shared.stats.retries.fetch_add(1, Ordering::Relaxed);
-        if !passing || !(self.is_bound() || self.has_one_broker() || self.attempts > 2) {
+        if !transient || !(self.is_bound() || self.has_one_broker() || self.attempts > 2) {
             return self.start(Instant::now());
         }
-        let pause = LONGEST_PAUSE
+        let pause = MAX_PAUSE
             .min(FIRST_PAUSE * 2_u32.saturating_pow(self.attempts - 1))
             .min(left / 2);
         let tracker = self.shared.tracker.clone();
@@ -375,7 +379,7 @@ impl Flight {
     }
 
     fn has_one_broker(&self) -> bool {
-        let route = self.shared.routes.known(&self.draft.topic);
+        let route = self.shared.routes.cached(&self.outgoing.topic);
         route.is_none_or(|route| {
             let queues = &route.published.queues;
             queues.iter().all(|queue| {
@@ -386,15 +390,15 @@ impl Flight {
         })
     }
 
-    fn judge(&self, queue: &PublishedQueue, outcome: Result<Command, NetError>) -> Verdict {
+    fn classify(&self, queue: &PublishedQueue, outcome: Result<Command, NetError>) -> Verdict {
         let answer = match outcome {
             Ok(answer) => answer,
             Err(source) => {
                 let retry = source.retry();
                 let error = ClientError::net(WHAT, queue.address.to_string(), source);
                 return match retry {
-                    Retry::Temporary => Verdict::Elsewhere(error, false),
-                    Retry::UnknownOutcome => Verdict::Elsewhere(error, true),
+                    Retry::Temporary => Verdict::Retryable(error, false),
+                    Retry::UnknownOutcome => Verdict::Retryable(error, true),
                     Retry::Permanent => Verdict::Refused(error, false),
                 };
             }
@@ -405,7 +409,7 @@ impl Flight {
             let error = ClientError::answer(WHAT, &queue.address, answer.code, answer.remark);
             let is_worth_it = !(self.can_be_split() && is_illegal(&error));
             return if is_worth_it && self.shared.options.retry_codes.contains(&answer.code) {
-                Verdict::Elsewhere(error, may_exist)
+                Verdict::Retryable(error, may_exist)
             } else {
                 Verdict::Refused(error, may_exist)
             };
@@ -415,12 +419,12 @@ impl Flight {
             Ok(result)
                 if status != SendStatus::Ok
                     && self.shared.options.retry_not_stored_ok
-                    && !(self.is_bound() || self.draft.is_half())
-                    && self.attempts < self.allowed()
+                    && !(self.is_bound() || self.outgoing.is_half())
+                    && self.attempts < self.max_attempts()
                     && self.started.elapsed() < self.timeout =>
             {
                 let error = ClientError::answer(WHAT, &queue.address, answer.code, answer.remark);
-                Verdict::Better(error, result)
+                Verdict::StoredBelowLevel(error, result)
             }
             Ok(result) => Verdict::Stored(result),
             Err(error) => Verdict::Refused(error, true),
@@ -441,7 +445,7 @@ impl Flight {
             })?;
         Ok(SendResult {
             status,
-            topic: self.shared.options.client.unwrap_name(&self.draft.topic),
+            topic: self.shared.options.client.unwrap_name(&self.outgoing.topic),
             broker: queue.broker.clone(),
             queue_id: header.queue_id,
             queue_offset: header.queue_offset,
@@ -457,15 +461,15 @@ impl Flight {
                 .durability
                 .and_then(|_| Durability::of_name(answer.fields.get(DURABILITY)?)),
             may_be_duplicate: self.may_exist,
-            tried: Vec::new(),
+            failed_attempts: Vec::new(),
         })
     }
 
     /// Tells the fault table and the routes what this attempt shows.
-    fn learn(&self, queue: &PublishedQueue, verdict: &Verdict) {
+    fn update_latency(&self, queue: &PublishedQueue, verdict: &Verdict) {
         let (isolate, stale) = match verdict {
-            Verdict::Stored(_) | Verdict::Better(..) => (false, false),
-            Verdict::Elsewhere(error, _) | Verdict::Refused(error, _) => match error {
+            Verdict::Stored(_) | Verdict::StoredBelowLevel(..) => (false, false),
+            Verdict::Retryable(error, _) | Verdict::Refused(error, _) => match error {
                 // A full queue of our own says nothing of the broker.
                 ClientError::Net { source, .. } if matches!(**source, NetError::Busy { .. }) => {
                     (false, false)
@@ -482,10 +486,12 @@ impl Flight {
                 _ => (false, false),
             },
         };
-        if let Verdict::Elsewhere(ClientError::Answer { code, .. }, _) = verdict
+        if let Verdict::Retryable(ClientError::Answer { code, .. }, _) = verdict
             && *code == response::SYSTEM_BUSY
         {
-            self.shared.gate.slow_down(&queue.broker, Instant::now());
+            self.shared
+                .back_pressure
+                .shrink_window(&queue.broker, Instant::now());
         }
         if self.shared.options.latency_fault {
             let now = Instant::now();
@@ -493,30 +499,30 @@ impl Flight {
             self.shared.observe(&queue.broker, latency, isolate, now);
         }
         if stale {
-            self.shared.routes.suspect(&self.draft.topic);
+            self.shared.routes.mark_stale(&self.outgoing.topic);
         }
     }
 
     /// Ends without a better result, and says all that is known.
-    pub(crate) fn give_up(mut self: Box<Self>, last: ClientError, in_time: bool) {
+    pub(crate) fn fail(mut self: Box<Self>, last: ClientError, in_time: bool) {
         if let Some(mut stored) = self.stored.take() {
-            stored.tried = std::mem::take(&mut self.tried);
-            stored.message_id = std::mem::take(&mut self.draft.message_id);
+            stored.failed_attempts = std::mem::take(&mut self.failed_attempts);
+            stored.message_id = std::mem::take(&mut self.outgoing.message_id);
             stored.attempts = self.attempts;
             return self.finish(Ok(*stored));
         }
         let queue = self.queue.take();
         let failure = SendFailure {
-            topic: self.shared.options.client.unwrap_name(&self.draft.topic),
-            message_ids: std::mem::take(&mut self.draft.message_id),
-            items: self.draft.items,
+            topic: self.shared.options.client.unwrap_name(&self.outgoing.topic),
+            message_ids: std::mem::take(&mut self.outgoing.message_id),
+            items: self.outgoing.items,
             broker: queue.as_ref().map(|queue| queue.broker.clone()),
             queue_id: queue.as_ref().map(|queue| queue.queue_id),
             attempts: self.attempts,
             elapsed_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             may_exist: self.may_exist,
             in_time,
-            tried: std::mem::take(&mut self.tried),
+            failed_attempts: std::mem::take(&mut self.failed_attempts),
             last,
         };
         self.finish(Err(ClientError::NotConfirmed {
@@ -531,25 +537,26 @@ impl Flight {
         }
         let messages = self.items();
         if let Ok(result) = &outcome {
-            self.shared.gate.confirm(&result.broker, messages);
+            self.shared.back_pressure.confirm(&result.broker, messages);
         }
         let counter = match &outcome {
             Ok(_) => &self.shared.stats.confirmed,
             Err(_) => &self.shared.stats.failed,
         };
         counter.fetch_add(messages as u64, Ordering::Relaxed);
-        self.shared
-            .gate
-            .leave(messages - self.kept.min(messages), self.draft.counted);
+        self.shared.back_pressure.release(
+            messages - self.held_messages.min(messages),
+            self.outgoing.charged_bytes,
+        );
         (self.done)(outcome);
     }
 }
 
 /// Which request a draft is sent by.
-fn code_of(draft: &Draft) -> i32 {
-    if draft.reply {
+fn code_of(outgoing: &OutgoingMessage) -> i32 {
+    if outgoing.reply {
         request::SEND_REPLY_MESSAGE_V2
-    } else if draft.items > 0 {
+    } else if outgoing.items > 0 {
         request::SEND_BATCH_MESSAGE
     } else {
         request::SEND_MESSAGE_V2
@@ -584,12 +591,12 @@ impl Shared {
     pub(crate) fn queue_for(
         &self,
         route: &TopicRoute,
-        draft: &Draft,
+        outgoing: &OutgoingMessage,
         last_broker: Option<&str>,
         now: Instant,
     ) -> Result<PublishedQueue, ClientError> {
-        let chosen = self.choose(route, draft, last_broker, now)?;
-        let mut queue = self.spread(route, draft, (chosen, last_broker), now).clone();
+        let chosen = self.choose(route, outgoing, last_broker, now)?;
+        let mut queue = self.spread(route, outgoing, (chosen, last_broker), now).clone();
         if self.options.vip_channel {
             queue.address = fast_port(&queue.address);
         }
@@ -597,58 +604,58 @@ impl Shared {
     }
 
     /// The properties as they travel.
-    fn properties<'a>(&self, draft: &'a Draft) -> Cow<'a, str> {
+    fn properties<'a>(&self, outgoing: &'a OutgoingMessage) -> Cow<'a, str> {
         match self.options.durability {
-            Some(Durability::Memory) => Cow::Owned(draft.properties.replacen(WAITS, WAITS_NOT, 1)),
-            _ => Cow::Borrowed(&draft.properties),
+            Some(Durability::Memory) => Cow::Owned(outgoing.properties.replacen(WAIT_TRUE, WAIT_FALSE, 1)),
+            _ => Cow::Borrowed(&outgoing.properties),
         }
     }
 
     fn header<'a>(
         &'a self,
-        draft: &'a Draft,
+        outgoing: &'a OutgoingMessage,
         properties: &'a str,
         queue: &'a PublishedQueue,
     ) -> SendMessageRequestHeader<'a> {
         SendMessageRequestHeader {
             producer_group: &self.options.client.group,
-            topic: &draft.topic,
+            topic: &outgoing.topic,
             default_topic: &self.options.create_topic_key,
             default_topic_queue_nums: self.options.default_queues,
             queue_id: queue.queue_id,
-            sys_flag: draft.sys_flag,
+            sys_flag: outgoing.sys_flag,
             born_timestamp: clock::now_ms(),
-            flag: draft.flag,
+            flag: outgoing.flag,
             properties: Some(properties),
             reconsume_times: Some(0),
             unit_mode: self.options.unit_mode,
             max_reconsume_times: None,
-            batch: draft.items > 0,
+            batch: outgoing.items > 0,
             broker_name: Some(&queue.broker),
         }
     }
 
     /// The frame's head, but for the number, and its body, as one command.
-    pub(crate) fn command(&self, draft: &Draft, queue: &PublishedQueue) -> Command {
-        let properties = self.properties(draft);
-        let header = self.header(draft, &properties, queue);
-        let mut command = Command::request(code_of(draft)).with_header(&header);
+    pub(crate) fn command(&self, outgoing: &OutgoingMessage, queue: &PublishedQueue) -> Command {
+        let properties = self.properties(outgoing);
+        let header = self.header(outgoing, &properties, queue);
+        let mut command = Command::request(code_of(outgoing)).with_header(&header);
         if let Some(level) = self.options.durability {
             command.fields.push(DURABILITY, level.name());
         }
-        command.body = Some(draft.body.clone());
+        command.body = Some(outgoing.body.clone());
         command
     }
 
     fn choose<'a>(
         &self,
         route: &'a TopicRoute,
-        draft: &Draft,
+        outgoing: &OutgoingMessage,
         last_broker: Option<&str>,
         now: Instant,
     ) -> Result<&'a PublishedQueue, ClientError> {
         let queues = &route.published.queues;
-        let chosen = match &draft.target {
+        let chosen = match &outgoing.target {
             Target::Any if self.options.latency_fault => {
                 let now_ms = self.clock_ms(now);
                 route
@@ -663,26 +670,26 @@ impl Shared {
                 .iter()
                 .find(|queue| queue.queue_id == *id && (broker.is_empty() || queue.broker == *broker)),
         };
-        chosen.ok_or_else(|| route.no_queue(&draft.topic))
+        chosen.ok_or_else(|| route.no_queue(&outgoing.topic))
     }
 
     /// The chosen queue, or one of another broker where the chosen one's has too much of what is on its way.
     fn spread<'a>(
         &self,
         route: &'a TopicRoute,
-        draft: &Draft,
+        outgoing: &OutgoingMessage,
         (chosen, last_broker): (&'a PublishedQueue, Option<&str>),
         now: Instant,
     ) -> &'a PublishedQueue {
-        if !matches!(draft.target, Target::Any) || !route.has_several_brokers() {
+        if !matches!(outgoing.target, Target::Any) || !route.has_several_brokers() {
             return chosen;
         }
         let queues = &route.published.queues;
         let brokers = queues.iter().map(|queue| &queue.broker);
-        let Some(least) = self.gate.instead_of(&chosen.broker, brokers) else {
+        let Some(least) = self.back_pressure.instead_of(&chosen.broker, brokers) else {
             return chosen;
         };
-        let again = || self.choose(route, draft, last_broker, now).ok();
+        let again = || self.choose(route, outgoing, last_broker, now).ok();
         let mut others = std::iter::repeat_with(again).take(queues.len()).flatten();
         others.find(|queue| queue.broker == *least).unwrap_or(chosen)
     }

@@ -1,9 +1,9 @@
 //! What waits for one topic and queue: the batch that is being filled, and what is ready to leave.
 
-use super::OwnBatch;
+use super::BatchSettings;
 use super::split::Parts;
 use crate::batch::Batch;
-use crate::draft::{Draft, Target};
+use crate::outgoing::{OutgoingMessage, Target};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,14 +12,14 @@ const GRACE: Duration = Duration::from_millis(20);
 
 /// Which lane a message goes by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Key {
+pub(super) enum PartitionKey {
     /// Messages without a wish: batches go to the topic's queues in turn, many at once.
     Any(Arc<str>),
     /// Messages for one queue, one batch at a time, so that no retry overtakes what came before it.
     Queue(Arc<str>, Arc<str>, i32),
 }
 
-impl Key {
+impl PartitionKey {
     pub(super) fn target(&self) -> Target {
         match self {
             Self::Any(_) => Target::Any,
@@ -43,9 +43,9 @@ impl Key {
 
 /// The time of a call, read when somebody first asks for it: most messages join a batch and need none.
 #[derive(Debug, Default)]
-pub(super) struct Now(Option<Instant>);
+pub(super) struct LazyNow(Option<Instant>);
 
-impl Now {
+impl LazyNow {
     pub(super) fn at(time: Instant) -> Self {
         Self(Some(time))
     }
@@ -57,13 +57,13 @@ impl Now {
 
 /// A batch that is being filled.
 #[derive(Debug)]
-pub(super) struct Open<T> {
+pub(super) struct OpenBatch<T> {
     pub(super) batch: Batch,
     /// It is of calls that have their messages gathered so.
-    pub(super) own: Option<OwnBatch>,
+    pub(super) settings: Option<BatchSettings>,
     /// Time for the whole send, from when its first message came.
     pub(super) timeout: Duration,
-    pub(super) tickets: Vec<(u32, T)>,
+    pub(super) completions: Vec<(u32, T)>,
     /// Of each message, when they came by a hash; else empty.
     pub(super) hashes: Vec<i32>,
     /// When its first message came: its time and its linger count from here.
@@ -76,67 +76,67 @@ pub(super) struct Open<T> {
 
 /// A frame that is ready to leave.
 #[derive(Debug)]
-pub(super) struct Load<T> {
-    pub(super) draft: Draft,
-    pub(super) tickets: Vec<(u32, T)>,
+pub(super) struct ReadyBatch<T> {
+    pub(super) outgoing: OutgoingMessage,
+    pub(super) completions: Vec<(u32, T)>,
     /// Of each message, when they came by a hash; else empty.
     pub(super) hashes: Vec<i32>,
     pub(super) since: Instant,
     pub(super) timeout: Duration,
     /// It is of calls that have their messages gathered so.
-    pub(super) own: Option<OwnBatch>,
+    pub(super) settings: Option<BatchSettings>,
     /// It is a part of a batch that was refused.
     pub(super) parts: Option<Arc<Parts>>,
 }
 
-impl<T> Load<T> {
+impl<T> ReadyBatch<T> {
     /// When it ends although another is still on its way before it. What is before it usually ends first.
-    pub(super) fn late_at(&self) -> Instant {
+    pub(super) fn expires_at(&self) -> Instant {
         self.since + self.timeout + GRACE
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Lane<T> {
-    pub(super) open: Option<Open<T>>,
-    pub(super) sealed: VecDeque<Load<T>>,
+pub(super) struct PartitionQueue<T> {
+    pub(super) open: Option<OpenBatch<T>>,
+    pub(super) sealed: VecDeque<ReadyBatch<T>>,
     pub(super) in_flight: usize,
     /// Somebody is launching this lane's loads: he looks again before he stops.
-    pub(super) pumping: bool,
+    pub(super) draining: bool,
     /// It is among those that wait to be uncorked.
     pub(super) corked: bool,
 }
 
-impl<T> Default for Lane<T> {
+impl<T> Default for PartitionQueue<T> {
     fn default() -> Self {
         Self {
             open: None,
             sealed: VecDeque::new(),
             in_flight: 0,
-            pumping: false,
+            draining: false,
             corked: false,
         }
     }
 }
 
-impl<T> Lane<T> {
+impl<T> PartitionQueue<T> {
     /// What is being filled is ready.
     pub(super) fn seal(&mut self) {
         if let Some(mut open) = self.open.take().filter(|open| !open.batch.is_empty()) {
-            self.sealed.push_back(Load {
-                draft: open.batch.take_gathered(),
-                tickets: open.tickets,
+            self.sealed.push_back(ReadyBatch {
+                outgoing: open.batch.take_accumulated(),
+                completions: open.completions,
                 hashes: open.hashes,
                 since: open.since,
                 timeout: open.timeout,
-                own: open.own,
+                settings: open.settings,
                 parts: None,
             });
         }
     }
 
     /// True when the open batch need not wait for company any more.
-    fn is_ripe(&self, ordered: bool, now: Option<Instant>, linger: Duration) -> bool {
+    fn is_ready(&self, ordered: bool, now: Option<Instant>, linger: Duration) -> bool {
         let Some(open) = &self.open else {
             return false;
         };
@@ -146,7 +146,7 @@ impl<T> Lane<T> {
 
     /// Nothing waits in it and nothing of it is on its way: it may be forgotten.
     pub(super) fn is_idle(&self) -> bool {
-        self.open.is_none() && self.sealed.is_empty() && self.in_flight == 0 && !self.pumping && !self.corked
+        self.open.is_none() && self.sealed.is_empty() && self.in_flight == 0 && !self.draining && !self.corked
     }
 
     /// True when something may leave now; without the time it may, but not for its age.
@@ -154,11 +154,11 @@ impl<T> Lane<T> {
         if ordered && self.in_flight > 0 {
             return false;
         }
-        !self.sealed.is_empty() || self.is_ripe(ordered, now, linger)
+        !self.sealed.is_empty() || self.is_ready(ordered, now, linger)
     }
 
     /// A load whose time is over while another is on its way before it; it counts as on its way.
-    pub(super) fn take_late(&mut self, now: Instant) -> Option<Load<T>> {
+    pub(super) fn take_expired(&mut self, now: Instant) -> Option<ReadyBatch<T>> {
         if self.in_flight == 0 {
             return None;
         }
@@ -171,7 +171,7 @@ impl<T> Lane<T> {
     }
 
     /// The next load that may leave now; it counts as on its way.
-    pub(super) fn next(&mut self, ordered: bool, now: Instant, linger: Duration) -> Option<Load<T>> {
+    pub(super) fn next(&mut self, ordered: bool, now: Instant, linger: Duration) -> Option<ReadyBatch<T>> {
         if !self.is_due(ordered, Some(now), linger) {
             return None;
         }

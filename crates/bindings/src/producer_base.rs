@@ -1,6 +1,6 @@
 //! The base of `pyrmq.Producer`: its `produce`, without a method of Python's around it, whose frame costs as much again.
 
-use crate::accumulate::PyAccumulator;
+use crate::accumulator::PyAccumulator;
 use crate::errors::Error;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -8,15 +8,15 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 use std::sync::OnceLock;
 
 /// Hands messages over for the class that is made of it.
-#[pyclass(frozen, subclass, name = "Producing", module = "pyrmq._core")]
+#[pyclass(frozen, subclass, name = "ProducerBase", module = "pyrmq._core")]
 #[derive(Debug, Default)]
-pub(crate) struct Producing {
+pub(crate) struct ProducerBase {
     // What takes the messages; within it `None`: hooks are told first, `_produce_hooked` does that.
     way: OnceLock<Option<Py<PyAccumulator>>>,
 }
 
 #[pymethods]
-impl Producing {
+impl ProducerBase {
     /// The arguments are those of the class that is made of it.
     #[new]
     #[pyo3(signature = (*_arguments, **_options))]
@@ -25,9 +25,9 @@ impl Producing {
     }
 
     /// Once, before the first message: what takes them. `None`: `_produce_hooked` does.
-    fn _produce_by(&self, gathering: Option<Py<PyAccumulator>>) {
+    fn _produce_by(&self, accumulator: Option<Py<PyAccumulator>>) {
         // A second call changes nothing.
-        drop(self.way.set(gathering));
+        drop(self.way.set(accumulator));
     }
 
     /// Hand a message over; it leaves with others of its topic (or queue), soon.
@@ -80,7 +80,7 @@ impl Producing {
     ) -> PyResult<()> {
         let py = slf.py();
         match slf.get().way.get() {
-            Some(Some(gathering)) => gathering.get().produce(
+            Some(Some(accumulator)) => accumulator.get().produce(
                 py,
                 topic,
                 body,
@@ -120,5 +120,5 @@ impl Producing {
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Producing>()
+    module.add_class::<ProducerBase>()
 }

@@ -9,7 +9,7 @@
 //! much to do narrows its own window (`window.rs`). A broker that holds more than is free has too much: what may go to
 //! another broker does, so one that does not answer gets half of the room at most, and the next one half of the rest.
 
-use crate::error::{ClientError, Full};
+use crate::error::{ClientError, WindowFull};
 use crate::signal::Signal;
 use crate::window::{Used, Window};
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// Counts what is on its way.
 #[derive(Debug)]
-pub struct Gate {
+pub struct BackPressure {
     messages: usize,
     bytes: usize,
     // At most `messages`: the sum of the brokers' windows. Changed under the lock, looked at without it.
@@ -32,7 +32,7 @@ pub struct Gate {
 
 /// What is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Want {
+pub enum Condition {
     /// A quarter of the room, and enough for one message of this size.
     Room {
         /// Bytes that it counts for.
@@ -52,9 +52,9 @@ pub enum Want {
 /// Called once, by the one who leaves; it must not block.
 pub type Listener = Box<dyn FnOnce() + Send>;
 
-struct Waiting {
+struct Waiter {
     number: u64,
-    want: Want,
+    condition: Condition,
     listener: Listener,
 }
 
@@ -62,57 +62,60 @@ struct Waiting {
 #[derive(Debug)]
 #[must_use = "dropped, it waits no more"]
 pub struct Watch<'a> {
-    gate: &'a Gate,
+    back_pressure: &'a BackPressure,
     number: u64,
 }
 
 impl Watch<'_> {
     /// Whether what was waited for has come true since.
-    pub fn is_told(&self) -> bool {
-        !self.gate.state().has(self.number)
+    pub fn is_satisfied(&self) -> bool {
+        !self.back_pressure.state().has(self.number)
     }
 }
 
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
-        self.gate.state().remove(self.number);
+        self.back_pressure.state().remove(self.number);
     }
 }
 
 /// A place in the line of those who want to come in; dropped, it is given up.
 #[derive(Debug)]
 #[must_use = "dropped, the place in the line is given up"]
-pub struct InLine<'a> {
-    gate: &'a Gate,
+pub struct QueuedAcquire<'a> {
+    back_pressure: &'a BackPressure,
     number: u64,
     messages: usize,
     bytes: usize,
-    entered: bool,
+    acquired: bool,
 }
 
-impl InLine<'_> {
+impl QueuedAcquire<'_> {
     /// True once it is in: let in by one who left, or because there is room now.
-    pub fn try_enter(&mut self) -> bool {
-        if !self.entered {
-            let mut state = self.gate.state();
-            self.entered = if !state.has(self.number) {
+    pub fn try_acquire(&mut self) -> bool {
+        if !self.acquired {
+            let mut state = self.back_pressure.state();
+            self.acquired = if !state.has(self.number) {
                 true
-            } else if self.gate.admit(&mut state.used, self.messages, self.bytes) {
+            } else if self
+                .back_pressure
+                .try_admit(&mut state.used, self.messages, self.bytes)
+            {
                 state.remove(self.number);
                 true
             } else {
                 false
             };
         }
-        self.entered
+        self.acquired
     }
 }
 
-impl Drop for InLine<'_> {
+impl Drop for QueuedAcquire<'_> {
     fn drop(&mut self) {
         // Whoever was let in and does not come gives the room back.
-        if !self.entered && !self.gate.state().remove(self.number) {
-            self.gate.leave(self.messages, self.bytes);
+        if !self.acquired && !self.back_pressure.state().remove(self.number) {
+            self.back_pressure.release(self.messages, self.bytes);
         }
     }
 }
@@ -123,30 +126,30 @@ struct State {
     // Every broker that a frame has left for.
     brokers: HashMap<Arc<str>, Window>,
     // In the order in which they came.
-    line: Vec<Waiting>,
+    waiters: Vec<Waiter>,
     last_number: u64,
 }
 
 impl State {
-    fn push(&mut self, want: Want, listener: Listener) -> u64 {
+    fn push(&mut self, condition: Condition, listener: Listener) -> u64 {
         self.last_number += 1;
         let number = self.last_number;
-        self.line.push(Waiting {
+        self.waiters.push(Waiter {
             number,
-            want,
+            condition,
             listener,
         });
         number
     }
 
     fn has(&self, number: u64) -> bool {
-        self.line.iter().any(|waiting| waiting.number == number)
+        self.waiters.iter().any(|waiter| waiter.number == number)
     }
 
     /// False when it was told before.
     fn remove(&mut self, number: u64) -> bool {
-        let at = self.line.iter().position(|waiting| waiting.number == number);
-        at.map(|at| self.line.remove(at)).is_some()
+        let at = self.waiters.iter().position(|waiter| waiter.number == number);
+        at.map(|at| self.waiters.remove(at)).is_some()
     }
 }
 
@@ -158,7 +161,7 @@ impl std::fmt::Debug for State {
     }
 }
 
-impl Gate {
+impl BackPressure {
     /// At most this many messages and bytes; one message larger than all of `bytes` may go alone.
     pub fn new(messages: usize, bytes: usize) -> Self {
         Self {
@@ -171,92 +174,92 @@ impl Gate {
     }
 
     /// Comes in if there is room.
-    pub fn try_enter(&self, messages: usize, bytes: usize) -> bool {
-        self.admit(&mut self.state().used, messages, bytes)
+    pub fn try_acquire(&self, messages: usize, bytes: usize) -> bool {
+        self.try_admit(&mut self.state().used, messages, bytes)
     }
 
     /// Comes in without being asked: what had left and is given back, or is in memory anyway.
-    pub fn enter_anyway(&self, messages: usize, bytes: usize) {
+    pub fn force_acquire(&self, messages: usize, bytes: usize) {
         self.state().used.add(messages, bytes);
     }
 
     /// Comes in, or waits up to `slice` for room.
-    pub fn enter(&self, messages: usize, bytes: usize, slice: Duration) -> bool {
-        if self.try_enter(messages, bytes) {
+    pub fn acquire(&self, messages: usize, bytes: usize, slice: Duration) -> bool {
+        if self.try_acquire(messages, bytes) {
             return true;
         }
         let signal: Arc<Signal> = Arc::default();
-        let told = signal.clone();
-        let mut place = self.line_up(messages, bytes, Box::new(move || told.set()));
-        if !place.try_enter() {
+        let satisfied = signal.clone();
+        let mut queued = self.enqueue_acquire(messages, bytes, Box::new(move || satisfied.set()));
+        if !queued.try_acquire() {
             signal.wait(slice);
         }
-        place.try_enter()
+        queued.try_acquire()
     }
 
     /// Stands in line for room; `listener` is called when it was let in.
-    pub fn line_up(&self, messages: usize, bytes: usize, listener: Listener) -> InLine<'_> {
-        InLine {
-            gate: self,
-            number: self.wait_for(Want::Entry { messages, bytes }, listener),
+    pub fn enqueue_acquire(&self, messages: usize, bytes: usize, listener: Listener) -> QueuedAcquire<'_> {
+        QueuedAcquire {
+            back_pressure: self,
+            number: self.wait_for(Condition::Entry { messages, bytes }, listener),
             messages,
             bytes,
-            entered: false,
+            acquired: false,
         }
     }
 
     /// Leaves.
-    pub fn leave(&self, messages: usize, bytes: usize) {
+    pub fn release(&self, messages: usize, bytes: usize) {
         let mut state = self.state();
         state.used.remove(messages, bytes);
-        let told = self.told(&mut state);
+        let satisfied = self.take_satisfied(&mut state);
         drop(state);
-        for listener in told {
+        for listener in satisfied {
             listener();
         }
     }
 
     /// Calls once what is wanted holds, which may be at once.
-    pub fn when(&self, want: Want, listener: Listener) {
-        self.wait_for(want, listener);
+    pub fn notify_when(&self, condition: Condition, listener: Listener) {
+        self.wait_for(condition, listener);
     }
 
     /// The same until the watch is dropped.
-    pub fn watch(&self, want: Want, listener: Listener) -> Watch<'_> {
+    pub fn watch(&self, condition: Condition, listener: Listener) -> Watch<'_> {
         Watch {
-            gate: self,
-            number: self.wait_for(want, listener),
+            back_pressure: self,
+            number: self.wait_for(condition, listener),
         }
     }
 
-    fn wait_for(&self, want: Want, listener: Listener) -> u64 {
+    fn wait_for(&self, condition: Condition, listener: Listener) -> u64 {
         let mut state = self.state();
-        let number = state.push(want, listener);
-        let told = self.told(&mut state);
+        let number = state.push(condition, listener);
+        let satisfied = self.take_satisfied(&mut state);
         drop(state);
-        for listener in told {
+        for listener in satisfied {
             listener();
         }
         number
     }
 
     /// Takes out those whose wish is fulfilled. Without a line nothing is allocated.
-    fn told(&self, state: &mut State) -> Vec<Listener> {
-        if state.line.is_empty() || !self.is_roomy(state) {
+    fn take_satisfied(&self, state: &mut State) -> Vec<Listener> {
+        if state.waiters.is_empty() || !self.has_spare_capacity(state) {
             return Vec::new();
         }
-        let State { line, used, .. } = state;
+        let State { waiters, used, .. } = state;
         let was_empty = used.messages == 0;
-        let holds = |waiting: &mut Waiting| match waiting.want {
-            Want::Empty => was_empty,
-            Want::Room { bytes } => self.fits(used, 1, bytes),
-            Want::Entry { messages, bytes } => self.admit(used, messages, bytes),
+        let holds = |waiter: &mut Waiter| match waiter.condition {
+            Condition::Empty => was_empty,
+            Condition::Room { bytes } => self.fits(used, 1, bytes),
+            Condition::Entry { messages, bytes } => self.try_admit(used, messages, bytes),
         };
-        let told = line.extract_if(.., holds);
-        told.map(|waiting| waiting.listener).collect()
+        let satisfied = waiters.extract_if(.., holds);
+        satisfied.map(|waiter| waiter.listener).collect()
     }
 
-    fn is_roomy(&self, state: &State) -> bool {
+    fn has_spare_capacity(&self, state: &State) -> bool {
         let window = self.window();
         let used = &state.used;
         used.messages == 0
@@ -269,8 +272,8 @@ impl Gate {
     }
 
     /// Threads and tasks that wait for room, or until nothing is on its way.
-    pub fn watchers(&self) -> usize {
-        self.state().line.len()
+    pub fn waiter_count(&self) -> usize {
+        self.state().waiters.len()
     }
 
     /// Bytes on their way.
@@ -279,7 +282,7 @@ impl Gate {
     }
 
     /// A frame leaves for a broker.
-    pub fn depart(&self, broker: &Arc<str>, messages: usize, bytes: usize) {
+    pub fn on_dispatch(&self, broker: &Arc<str>, messages: usize, bytes: usize) {
         let mut state = self.state();
         let window = if let Some(window) = state.brokers.get_mut(broker) {
             window
@@ -291,7 +294,7 @@ impl Gate {
     }
 
     /// It is no longer on its way to that broker.
-    pub fn land(&self, broker: &str, messages: usize, bytes: usize) {
+    pub fn on_response(&self, broker: &str, messages: usize, bytes: usize) {
         if let Some(window) = self.state().brokers.get_mut(broker) {
             window.used.remove(messages, bytes);
         }
@@ -324,10 +327,10 @@ impl Gate {
     }
 
     /// A broker has too much to do: its window narrows.
-    pub fn slow_down(&self, broker: &str, now: Instant) {
+    pub fn shrink_window(&self, broker: &str, now: Instant) {
         let mut state = self.state();
         if let Some(window) = state.brokers.get_mut(broker) {
-            window.slow_down(now);
+            window.shrink_window(now);
             self.adjust(&state);
         }
     }
@@ -358,14 +361,14 @@ impl Gate {
     }
 
     /// Messages on their way.
-    pub fn waiting(&self) -> usize {
+    pub fn in_flight(&self) -> usize {
         self.state().used.messages
     }
 
     /// The error for one who found no room in that time.
     pub fn full(&self, waited: Duration) -> ClientError {
         let state = self.state();
-        ClientError::TooManyInFlight(Full {
+        ClientError::TooManyInFlight(WindowFull {
             messages: state.used.messages,
             bytes: state.used.bytes,
             window: self.window(),
@@ -378,9 +381,9 @@ impl Gate {
     /// Waits up to `slice` until nothing is on its way.
     pub fn empty(&self, slice: Duration) -> bool {
         let signal: Arc<Signal> = Arc::default();
-        let told = signal.clone();
-        let watch = self.watch(Want::Empty, Box::new(move || told.set()));
-        watch.is_told() || signal.wait(slice)
+        let satisfied = signal.clone();
+        let watch = self.watch(Condition::Empty, Box::new(move || satisfied.set()));
+        watch.is_satisfied() || signal.wait(slice)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -391,7 +394,7 @@ impl Gate {
         used.messages == 0 || (used.messages + messages <= self.window() && used.bytes + bytes <= self.bytes)
     }
 
-    fn admit(&self, used: &mut Used, messages: usize, bytes: usize) -> bool {
+    fn try_admit(&self, used: &mut Used, messages: usize, bytes: usize) -> bool {
         let fits = self.fits(used, messages, bytes);
         if fits {
             used.add(messages, bytes);

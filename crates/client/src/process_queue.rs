@@ -179,7 +179,7 @@ impl Share {
 
 /// The state of an assigned queue.
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub(crate) struct ProcessQueue {
     pub(crate) key: Arc<QueueKey>,
     pub(crate) subscription: Arc<Subscription>,
     /// Distinguishes this assignment, and each seek in it: answers to older pulls are dropped.
@@ -203,7 +203,7 @@ pub(crate) struct Queue {
     usual_answer: usize,
 }
 
-impl Queue {
+impl ProcessQueue {
     pub(crate) fn new(key: Arc<QueueKey>, subscription: Arc<Subscription>, generation: u64) -> Self {
         Self {
             key,

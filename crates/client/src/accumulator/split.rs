@@ -6,11 +6,11 @@
 //! batch's messages are stored in the end, it was too long: later batches are made as long as the longest part that was
 //! stored.
 
-use super::lane::{Key, Load};
-use super::{Accumulator, Away};
+use super::partition::{PartitionKey, ReadyBatch};
+use super::{Accumulator, InFlightBatch};
 use crate::ClientError;
 use crate::batch::Batch;
-use crate::draft::Draft;
+use crate::outgoing::OutgoingMessage;
 use crate::producer::SendResult;
 use pyrmq_remoting::message::batch::{self, BatchItem};
 use pyrmq_remoting::message::id::UniqueIds;
@@ -44,53 +44,68 @@ impl Parts {
 
 impl<T: Send + 'static> Accumulator<T> {
     /// Puts a refused batch's halves in front of its lane.
-    pub(super) fn split(self: &Arc<Self>, key: &Key, away: Away<T>, (middle, drafts): Halves) {
+    pub(super) fn split(
+        self: &Arc<Self>,
+        key: &PartitionKey,
+        in_flight_batch: InFlightBatch<T>,
+        (middle, outgoings): Halves,
+    ) {
         let place = u32::try_from(middle).unwrap_or(u32::MAX);
-        let parts = away.parts.unwrap_or_else(|| {
+        let parts = in_flight_batch.parts.unwrap_or_else(|| {
             Arc::new(Parts {
-                whole: away.bytes,
+                whole: in_flight_batch.bytes,
                 left: AtomicUsize::new(1),
                 longest_stored: AtomicUsize::new(0),
                 has_failed: AtomicBool::new(false),
             })
         });
         parts.left.fetch_add(1, Ordering::AcqRel);
-        let (early, late): (Vec<_>, Vec<_>) = away.tickets.into_iter().partition(|(at, _)| *at < place);
+        let (early, late): (Vec<_>, Vec<_>) = in_flight_batch
+            .completions
+            .into_iter()
+            .partition(|(at, _)| *at < place);
         let late = late
             .into_iter()
-            .map(|(at, ticket)| (at - place, ticket))
+            .map(|(at, completion)| (at - place, completion))
             .collect();
-        let mut hashes = away.hashes;
+        let mut hashes = in_flight_batch.hashes;
         let late_hashes = hashes.split_off(middle.min(hashes.len()));
-        let halves = drafts.into_iter().zip([(early, hashes), (late, late_hashes)]);
-        let loads: Vec<Load<T>> = halves
-            .map(|(draft, (tickets, hashes))| Load {
-                draft,
-                tickets,
+        let halves = outgoings.into_iter().zip([(early, hashes), (late, late_hashes)]);
+        let ready_batches: Vec<ReadyBatch<T>> = halves
+            .map(|(outgoing, (completions, hashes))| ReadyBatch {
+                outgoing,
+                completions,
                 hashes,
-                since: away.since,
-                timeout: away.timeout,
-                own: away.own,
+                since: in_flight_batch.since,
+                timeout: in_flight_batch.timeout,
+                settings: in_flight_batch.settings,
                 parts: Some(parts.clone()),
             })
             .collect();
         let mut state = self.state();
-        let lane = state.lanes.entry(key.clone()).or_default();
-        lane.in_flight = lane.in_flight.saturating_sub(1);
-        for load in loads.into_iter().rev() {
-            lane.sealed.push_front(load);
+        let partition = state.partitions.entry(key.clone()).or_default();
+        partition.in_flight = partition.in_flight.saturating_sub(1);
+        for load in ready_batches.into_iter().rev() {
+            partition.sealed.push_front(load);
         }
-        let more = !lane.pumping && lane.is_due(key.is_ordered(), Some(Instant::now()), self.limits.linger);
+        let more = !partition.draining
+            && partition.is_due(key.is_ordered(), Some(Instant::now()), self.limits.linger);
         drop(state);
         if more {
-            self.pump(key);
+            self.drain(key);
         }
     }
 
     /// Learns from the end of a part.
-    pub(super) fn learn(&self, away: &Away<T>, outcome: &Result<SendResult, ClientError>) {
-        let Some(parts) = &away.parts else { return };
-        let Some(longest) = parts.end(away.bytes, outcome.is_ok()) else {
+    pub(super) fn lower_batch_limit(
+        &self,
+        in_flight_batch: &InFlightBatch<T>,
+        outcome: &Result<SendResult, ClientError>,
+    ) {
+        let Some(parts) = &in_flight_batch.parts else {
+            return;
+        };
+        let Some(longest) = parts.end(in_flight_batch.bytes, outcome.is_ok()) else {
             return;
         };
         let before = self.longest.fetch_min(longest, Ordering::AcqRel);
@@ -106,20 +121,28 @@ impl<T: Send + 'static> Accumulator<T> {
 }
 
 /// How many messages are in the first part, and both.
-pub(super) type Halves = (usize, [Draft; 2]);
+pub(super) type Halves = (usize, [OutgoingMessage; 2]);
 
 /// The messages of a batch as two of about as many; with `inner`, each has an id of its own.
-pub(super) fn halves(key: &Key, body: &[u8], inner: Option<&UniqueIds>) -> Result<Halves, WireError> {
+pub(super) fn halves(
+    key: &PartitionKey,
+    body: &[u8],
+    inner: Option<&UniqueIds>,
+) -> Result<Halves, WireError> {
     let items: Vec<_> = batch::items(body).collect::<Result<_, _>>()?;
     let middle = items.len() / 2;
     let (first, second) = items.split_at(middle);
     Ok((
         middle,
-        [gathered(key, first, inner)?, gathered(key, second, inner)?],
+        [accumulated(key, first, inner)?, accumulated(key, second, inner)?],
     ))
 }
 
-fn gathered(key: &Key, items: &[BatchItem<'_>], inner: Option<&UniqueIds>) -> Result<Draft, WireError> {
+fn accumulated(
+    key: &PartitionKey,
+    items: &[BatchItem<'_>],
+    inner: Option<&UniqueIds>,
+) -> Result<OutgoingMessage, WireError> {
     let mut part = Batch::new(key.topic().clone(), key.target(), usize::MAX);
     if let Some(ids) = inner {
         part = part.with_id(ids.next(clock::now_ms()).to_string());
@@ -127,5 +150,5 @@ fn gathered(key: &Key, items: &[BatchItem<'_>], inner: Option<&UniqueIds>) -> Re
     for item in items {
         part.push_again(item)?;
     }
-    Ok(part.take_gathered())
+    Ok(part.take_accumulated())
 }

@@ -32,14 +32,14 @@ pub enum Target {
 
 /// A checked message, or a batch of one topic, ready to be framed.
 #[derive(Debug, Clone)]
-pub struct Draft {
+pub struct OutgoingMessage {
     /// Where it goes.
     pub topic: Arc<str>,
     /// The body as it travels.
     pub body: Bytes,
     /// Bytes of the bodies as they were given, and of their own properties: what it counts for at the gate, from its way
     /// in to its way out. The body that travels may be smaller (compressed) or larger (a batch with its items' heads).
-    pub counted: usize,
+    pub charged_bytes: usize,
     /// Properties in wire form, the unique id among them (a batch has one for each item, in the body).
     pub properties: String,
     /// The unique id; of a batch, the ids of its items with commas between them.
@@ -56,7 +56,7 @@ pub struct Draft {
     pub reply: bool,
 }
 
-impl Draft {
+impl OutgoingMessage {
     /// The first phase of a transaction: it may be tried again only while it certainly is not stored.
     pub fn is_half(&self) -> bool {
         sys_flag::transaction(self.sys_flag) == sys_flag::TRANSACTION_PREPARED
@@ -65,7 +65,7 @@ impl Draft {
 
 /// A body that travels in a frame of its own, as it travels.
 #[derive(Debug, Clone)]
-pub struct Packed {
+pub struct EncodedBody {
     /// Compressed, where that made it smaller.
     pub body: Bytes,
     /// System flag bits: which compression.

@@ -15,11 +15,11 @@ from contextlib import suppress
 
 from pyrmq import _core
 from pyrmq._client.hooks import Hooks, SendingKind
-from pyrmq._client.values import Extras, Selector, handle_of, milliseconds, queue_of
+from pyrmq._client.values import MessageProperties, Selector, handle_of, milliseconds, queue_of
 from pyrmq.errors import ClosedError, ConfigError, RequestTimeout, RmqError
 from pyrmq.message import Body, QueueId, ReceivedMessage, SendResult
 
-__all__ = ["Asking", "Exchange", "left_of", "way_back"]
+__all__ = ["RequestMixin", "RequestReply", "left_of", "reply_address"]
 
 _log = logging.getLogger("pyrmq.producer")
 _CHECK_TRANSACTION_STATE = 39
@@ -27,11 +27,11 @@ _PUSH_REPLY_MESSAGE_TO_CLIENT = 326
 _LOOK_AROUND_MS = 100
 
 
-class Exchange:
+class RequestReply:
     """A producer's questions and answers."""
 
     def __init__(self, core: _core.Producer, group: str, hooks: Hooks) -> None:
-        self.native = _core.Exchange(core)
+        self.native = _core.RequestReply(core)
         self.hooks = hooks
         hooks.client_id = self.native.client_id
         self._core = core
@@ -52,10 +52,10 @@ class Exchange:
         self._check = weakref.WeakMethod(check)
         self.start()
 
-    def meet(self, topic: str, timeout_ms: int) -> None:
+    def heartbeat(self, topic: str, timeout_ms: int) -> None:
         """Make this producer known to a topic's brokers, once: only then can they ask it."""
         if topic not in self._met:
-            self.native.meet(topic, timeout_ms)
+            self.native.heartbeat(topic, timeout_ms)
             self._met.add(topic)
 
     def store(
@@ -63,7 +63,7 @@ class Exchange:
         kind: SendingKind,
         topic: str,
         body: Body,
-        extras: Extras,
+        extras: MessageProperties,
         system: list[tuple[str, str]],
         queue: int | QueueId | Selector | None,
         timeout_ms: int,
@@ -73,21 +73,21 @@ class Exchange:
         place = queue_of(self._core, topic, queue, timeout_ms)
         # A broker that cannot be greeted is met by a later heartbeat, or fails the send, too.
         with suppress(RmqError):
-            self.meet(topic, left_of(until))
+            self.heartbeat(topic, left_of(until))
         return self.native.send(topic, body, extras, system, kind, place, left_of(until))
 
     def request(
         self,
         topic: str,
         body: Body,
-        extras: Extras,
+        extras: MessageProperties,
         queue: int | QueueId | Selector | None,
         timeout_ms: int,
     ) -> tuple[str, Future[ReceivedMessage]]:
         """Send a request; its correlation id, and the future of the reply."""
         self.start()
 
-        def send(extras: Extras) -> SendResult:
+        def send(extras: MessageProperties) -> SendResult:
             return self.store("request", topic, body, extras, system, queue, timeout_ms)
 
         correlation, future, system = self.expect(timeout_ms)
@@ -104,8 +104,8 @@ class Exchange:
         kind: SendingKind,
         topic: str,
         body: Body,
-        extras: Extras,
-        send: Callable[[Extras], SendResult],
+        extras: MessageProperties,
+        send: Callable[[MessageProperties], SendResult],
     ) -> SendResult:
         """Send between the hooks."""
         if not self.hooks:
@@ -148,10 +148,14 @@ class Exchange:
             waiting.future.set_exception(waiting.late())
 
     def reply(
-        self, request: ReceivedMessage, body: Body, extras: Extras, timeout_ms: int | None
+        self,
+        request: ReceivedMessage,
+        body: Body,
+        extras: MessageProperties,
+        timeout_ms: int | None,
     ) -> SendResult:
         """Send the reply to a request back to who asked."""
-        topic, system, queue = way_back(request)
+        topic, system, queue = reply_address(request)
         return self.hooked(
             "reply",
             topic,
@@ -283,7 +287,7 @@ def left_of(until: float) -> int:
     return max(1, round((until - time.monotonic()) * 1000))
 
 
-def way_back(
+def reply_address(
     request: ReceivedMessage,
 ) -> tuple[str, list[tuple[str, str]], tuple[str, int] | None]:
     """Topic, properties and queue of the reply to a request."""
@@ -306,11 +310,11 @@ def way_back(
     return f"{properties['CLUSTER']}_REPLY_TOPIC", system, queue
 
 
-class Asking:
+class RequestMixin:
     """Requests and replies, as a producer has them."""
 
     _core: _core.Producer
-    _exchange: Exchange
+    _request_reply: RequestReply
 
     def request(
         self,
@@ -337,12 +341,12 @@ class Asking:
         """
         wait = max(1, milliseconds("timeout", timeout))
         until = time.monotonic() + wait / 1000
-        extras = Extras(keys, tags, properties)
-        correlation, future = self._exchange.request(topic, body, extras, queue, wait)
+        extras = MessageProperties(keys, tags, properties)
+        correlation, future = self._request_reply.request(topic, body, extras, queue, wait)
         try:
             return future.result(max(0.0, until - time.monotonic()))
         except TimeoutError as error:
-            late = self._exchange.forget(correlation)
+            late = self._request_reply.forget(correlation)
             if late is not None and not isinstance(error, RequestTimeout):
                 raise late from None
         # It was completed at the last moment, by the reply or by its time.
@@ -369,8 +373,8 @@ class Asking:
             b'2.80'
         """
         wait = max(1, milliseconds("timeout", timeout))
-        extras = Extras(keys, tags, properties)
-        return self._exchange.request(topic, body, extras, queue, wait)[1]
+        extras = MessageProperties(keys, tags, properties)
+        return self._request_reply.request(topic, body, extras, queue, wait)[1]
 
     def reply(
         self,
@@ -393,7 +397,9 @@ class Asking:
             >>> producer.reply(message, b"2.80")  # doctest: +SKIP
         """
         wait = None if timeout is None else milliseconds("timeout", timeout)
-        return self._exchange.reply(request, body, Extras(keys, tags, properties), wait)
+        return self._request_reply.reply(
+            request, body, MessageProperties(keys, tags, properties), wait
+        )
 
     def recall(self, topic: str, handle: str) -> str:
         """Take a message back that a timer has not delivered yet.
@@ -416,4 +422,4 @@ class Asking:
             >>> producer.recall("orders", later.recall_handle)  # doctest: +SKIP
         """
         broker, message_id = handle_of(topic, handle)
-        return self._exchange.native.recall(topic, broker, message_id, handle)
+        return self._request_reply.native.recall(topic, broker, message_id, handle)

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use common::{WAIT, World};
 use pyrmq_client::ClientError;
 use pyrmq_client::address_server::AddressServer;
-use pyrmq_client::draft::{Properties, Target};
+use pyrmq_client::outgoing::{Properties, Target};
 use pyrmq_client::producer::{Producer, SendResult};
 use pyrmq_remoting::net::{Found, Resolve};
 use std::io::{Error, Read, Write};
@@ -65,13 +65,13 @@ fn send_within(producer: &Producer, topic: &str, timeout: Duration) -> Result<Se
     let properties = Properties::new(&topic, producer.ids());
     let id = properties.message_id().to_owned();
     let text = properties.finish().unwrap();
-    let draft = producer
-        .draft(&topic, Bytes::from_static(b"x"), text, id, 0, Target::Any)
+    let outgoing = producer
+        .prepare(&topic, Bytes::from_static(b"x"), text, id, 0, Target::Any)
         .unwrap();
-    assert!(producer.gate().enter(1, 1, WAIT));
+    assert!(producer.back_pressure().acquire(1, 1, WAIT));
     let (sender, receiver) = channel();
     producer.send(
-        draft,
+        outgoing,
         timeout,
         Box::new(move |outcome| sender.send(outcome).unwrap()),
     );
@@ -131,14 +131,14 @@ fn a_name_that_gets_and_loses_addresses_is_followed() {
         let next = &worlds[(at + 1) % worlds.len()];
         zone.say(&[world.names, next.names]);
         send_until(&producer, "one of two is asked", || {
-            producer.routes().names().addresses().len() == 2
+            producer.routes().name_servers().addresses().len() == 2
         });
         zone.say(&[next.names]);
         let before = asked(next);
         send_until(&producer, "the one that stays is asked", || {
             asked(next) > before + 1
         });
-        assert_eq!(*producer.routes().names().addresses(), [NAME.to_owned()]);
+        assert_eq!(*producer.routes().name_servers().addresses(), [NAME.to_owned()]);
     }
 }
 
@@ -153,7 +153,7 @@ fn a_name_that_cannot_be_looked_up_for_a_while_keeps_its_addresses() {
     send_until(&producer, "it is looked up", || {
         *zone.asked.lock().unwrap() > before + 3
     });
-    assert_eq!(producer.routes().names().addresses().len(), 2);
+    assert_eq!(producer.routes().name_servers().addresses().len(), 2);
     send(&producer, "another").unwrap();
 }
 
@@ -216,7 +216,7 @@ fn closing_while_a_name_is_looked_up_ends_every_send() {
         let sending = scope.spawn(|| send_within(&producer, "orders", long));
         let asking = scope.spawn(|| world.runtime.block_on(producer.routes().get(&topic)));
         let until = Instant::now() + WAIT;
-        while *zone.asked.lock().unwrap() == 0 || producer.gate().waiting() == 0 {
+        while *zone.asked.lock().unwrap() == 0 || producer.back_pressure().in_flight() == 0 {
             assert!(Instant::now() < until);
             std::thread::yield_now();
         }
@@ -227,7 +227,7 @@ fn closing_while_a_name_is_looked_up_ends_every_send() {
         let error = asking.join().unwrap().unwrap_err();
         assert!(matches!(error, ClientError::Closed { .. }), "{error}");
     });
-    assert_eq!(producer.gate().waiting(), 0);
+    assert_eq!(producer.back_pressure().in_flight(), 0);
 }
 
 #[test]
@@ -320,11 +320,11 @@ fn what_the_address_server_tells_is_followed_without_a_failed_send() {
     }
     server.say(&list(&[old.names, new.names]));
     send_until(&producer, "both are known", || {
-        producer.routes().names().addresses().len() == 2
+        producer.routes().name_servers().addresses().len() == 2
     });
     server.say(&list(&[new.names]));
     send_until(&producer, "the second is asked", || {
-        *producer.routes().names().addresses() == [new.names.to_string()] && asked(&new) > 1
+        *producer.routes().name_servers().addresses() == [new.names.to_string()] && asked(&new) > 1
     });
     let (last, seen) = (asked(&old), asked(&new));
     send_until(&producer, "the second stays", || asked(&new) > seen + 3);

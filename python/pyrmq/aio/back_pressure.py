@@ -14,7 +14,7 @@ from pyrmq._client.values import milliseconds
 from pyrmq.errors import QueueFull, RmqError
 from pyrmq.message import Body
 
-__all__ = ["Room", "most_bytes"]
+__all__ = ["WaitingSends", "most_bytes"]
 
 _PROPERTIES_BYTES = 32_767
 
@@ -25,7 +25,7 @@ def most_bytes(body: Body, *, plain: bool) -> int:
     return size if plain else size + _PROPERTIES_BYTES
 
 
-class Room:
+class WaitingSends:
     """The waiting sends of one producer.
 
     Args:

@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use pyrmq_client::Subscription;
-use pyrmq_client::inner::unwrapped;
-use pyrmq_client::queue::{Chunk, QueueKey};
+use pyrmq_client::inner_batch::unwrapped;
+use pyrmq_client::process_queue::{Chunk, QueueKey};
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::message::compress::{self, Codec};
 use pyrmq_remoting::message::record::records;
@@ -122,9 +122,9 @@ fn a_compressed_batch_is_unpacked_first() {
         (Codec::Lz4, sys_flag::COMPRESSION_LZ4),
         (Codec::Zstd, sys_flag::COMPRESSION_ZSTD),
     ] {
-        let packed = compress::compress(codec, 5, &items(&["a", "b"])).unwrap();
+        let encoded = compress::compress(codec, 5, &items(&["a", "b"])).unwrap();
         let flags = WRAPPED | sys_flag::COMPRESSED | mark;
-        let out = unwrapped(record(0, flags, &packed).into(), 0).unwrap();
+        let out = unwrapped(record(0, flags, &encoded).into(), 0).unwrap();
         let told: Vec<String> = rows(&out).into_iter().map(|row| row.2).collect();
         assert_eq!(told, ["a", "b"]);
         assert!(records(&out).all(|one| Codec::of(one.unwrap().sys_flag).unwrap().is_none()));

@@ -1,0 +1,221 @@
+//! Messages of a hash whose topic is not known yet: they wait until the route says which queue their hash means.
+
+use super::partition::{LazyNow, PartitionKey, PartitionQueue};
+use super::reroute::Rerouted;
+use super::{Accumulator, BatchOutcome, BatchSettings, Destination, Item, State};
+use crate::ClientError;
+use crate::error::SendFailure;
+use crate::outgoing::EncodedBody;
+use crate::routes::TopicRoute;
+use bytes::Bytes;
+use pyrmq_remoting::clock;
+use pyrmq_routing::select;
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// A message of a hash that waits for its topic's route.
+pub(super) struct AwaitingRoute<T> {
+    number: u64,
+    /// Empty where it is packed.
+    body: Bytes,
+    encoded: Option<EncodedBody>,
+    /// Bytes that it counts for at the gate.
+    charged_bytes: usize,
+    extra: String,
+    flag: i32,
+    hash: i32,
+    eager: bool,
+    alone: bool,
+    timeout: Option<Duration>,
+    batch: Option<BatchSettings>,
+    completion: Option<T>,
+    since: Instant,
+}
+
+impl<T> AwaitingRoute<T> {
+    /// Lets it leave as soon as it may, without waiting for company.
+    pub(super) fn skip_linger(&mut self) {
+        self.eager = true;
+    }
+}
+
+impl<T: Send + 'static> Accumulator<T> {
+    /// Keeps a message until its topic's route says which queue its hash means.
+    pub(super) fn await_route(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State<T>>,
+        topic: &Arc<str>,
+        hash: i32,
+        item: Item<'_, T>,
+        since: Instant,
+    ) {
+        state.last_awaiting += 1;
+        let number = state.last_awaiting;
+        let by = since + item.time(self.producer.options().send_timeout);
+        state
+            .awaiting_route
+            .entry(topic.clone())
+            .or_default()
+            .push(AwaitingRoute {
+                number,
+                body: match item.encoded {
+                    Some(_) => Bytes::new(),
+                    None => Bytes::copy_from_slice(item.body),
+                },
+                charged_bytes: item.charged_bytes(),
+                encoded: item.encoded,
+                extra: item.extra.to_owned(),
+                flag: item.flag,
+                hash,
+                eager: item.eager,
+                alone: item.alone,
+                timeout: item.timeout,
+                batch: item.batch,
+                completion: item.completion,
+                since,
+            });
+        drop(state);
+        let (this, name) = (self.clone(), topic.clone());
+        self.producer
+            .routes()
+            .with_route(topic, by, move |known| match known {
+                Ok(route) => this.route_found(&name, &route),
+                Err(error) => this.fail_awaiting(&name, number, error),
+            });
+    }
+
+    /// One message's time is over, or its topic has no route.
+    fn fail_awaiting(&self, topic: &Arc<str>, number: u64, error: ClientError) {
+        let mut state = self.state();
+        let Some(all) = state.awaiting_route.get_mut(topic) else {
+            return;
+        };
+        let at = all
+            .iter()
+            .position(|awaiting_route| awaiting_route.number == number);
+        let found = at.map(|at| all.remove(at));
+        if all.is_empty() {
+            state.awaiting_route.remove(topic);
+        }
+        drop(state);
+        if let Some(awaiting_route) = found {
+            self.refuse(
+                topic,
+                awaiting_route.charged_bytes,
+                awaiting_route.completion,
+                error,
+            );
+        }
+    }
+
+    /// The route is known: each message goes to its lane, in the order in which they came.
+    fn route_found(self: &Arc<Self>, topic: &Arc<str>, route: &TopicRoute) {
+        let mut failed = Vec::new();
+        let mut used = Vec::new();
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let mut rerouted = Rerouted::default();
+        self.reroute(state, topic, route, &mut rerouted);
+        for awaiting_route in state.awaiting_route.remove(topic).unwrap_or_default() {
+            let bytes = awaiting_route.charged_bytes;
+            let put = partition_of_hash(topic, route, awaiting_route.hash).and_then(|key| {
+                let mut item = Item {
+                    topic,
+                    body: &awaiting_route.body,
+                    encoded: awaiting_route.encoded,
+                    extra: &awaiting_route.extra,
+                    flag: awaiting_route.flag,
+                    destination: Destination::Hash(awaiting_route.hash),
+                    eager: awaiting_route.eager,
+                    alone: awaiting_route.alone,
+                    timeout: awaiting_route.timeout,
+                    batch: awaiting_route.batch,
+                    completion: None,
+                };
+                let partition = state.partitions.entry(key.clone()).or_default();
+                self.put(
+                    &mut state.bodies,
+                    partition,
+                    &key,
+                    (&mut item, bytes),
+                    &mut LazyNow::at(awaiting_route.since),
+                )?;
+                Ok(key)
+            });
+            match put {
+                Ok(key) => {
+                    if let (Some(completion), Some(partition)) =
+                        (awaiting_route.completion, state.partitions.get_mut(&key))
+                    {
+                        partition.attach_completion(completion);
+                    }
+                    if !used.contains(&key) {
+                        used.push(key);
+                    }
+                }
+                Err(error) => failed.push((bytes, awaiting_route.completion, error)),
+            }
+        }
+        drop(guard);
+        for (bytes, completion, error) in failed {
+            self.refuse(topic, bytes, completion, error);
+        }
+        self.finish_reroute(rerouted);
+        for key in used {
+            self.drain(&key);
+        }
+        // What is neither eager nor full leaves by the timer.
+        self.opened.notify_one();
+    }
+
+    /// A message that cannot be sent, before it had an id and a place.
+    pub(super) fn refuse(&self, topic: &Arc<str>, bytes: usize, completion: Option<T>, last: ClientError) {
+        let id = self.producer.ids().next(clock::now_ms()).to_string();
+        let name = self.producer.options().client.unwrap_name(topic);
+        let error = ClientError::NotConfirmed {
+            failure: Arc::new(SendFailure::unsent(name, id, Instant::now(), last)),
+            item: None,
+        };
+        let held_messages = usize::from(completion.is_some());
+        self.producer.back_pressure().release(1 - held_messages, bytes);
+        self.producer.count_failed(1);
+        let Some(completion) = completion else {
+            tracing::warn!(topic = &**topic, %error, "a message without a callback was not sent");
+            return;
+        };
+        (self.sink)(BatchOutcome {
+            completions: vec![(0, completion)],
+            batch: false,
+            outcome: Err(error),
+        });
+    }
+}
+
+impl<T> PartitionQueue<T> {
+    /// The ticket of the message that was put last.
+    fn attach_completion(&mut self, completion: T) {
+        if let Some(open) = &mut self.open {
+            open.completions
+                .push((open.batch.len().saturating_sub(1), completion));
+        } else if let Some(load) = self.sealed.back_mut() {
+            load.completions.push((0, completion));
+        }
+    }
+}
+
+/// The lane of a hash.
+pub(super) fn partition_of_hash(
+    topic: &Arc<str>,
+    route: &TopicRoute,
+    hash: i32,
+) -> Result<PartitionKey, ClientError> {
+    let queues = &route.published.queues;
+    let at = select::by_number(i64::from(hash), queues.len());
+    let queue = at.and_then(|at| queues.get(at));
+    let queue = queue.ok_or_else(|| route.no_queue(topic))?;
+    Ok(PartitionKey::Queue(
+        topic.clone(),
+        queue.broker.clone(),
+        queue.queue_id,
+    ))
+}
