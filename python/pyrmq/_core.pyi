@@ -225,7 +225,7 @@ class Link:
     def busy(self, millis: int) -> None: ...
     def heal(self) -> None: ...
 
-# outcome.rs
+# completion.rs
 @final
 class SendResult:
     @property
@@ -350,7 +350,7 @@ class Producer:
     def close(self) -> None: ...
     def shut(self) -> None: ...
 
-# accumulate.rs
+# accumulator.rs
 @final
 class Accumulator:
     def __new__(
@@ -456,13 +456,13 @@ class Accumulator:
     def close(self) -> None: ...
     def end(self) -> None: ...
 
-# delivery.rs
+# send_future.rs
 @final
 class CallbackQueue:
     def __new__(cls, event_loop: asyncio.AbstractEventLoop) -> Self: ...
     def run(self) -> None: ...
 
-# exchange.rs
+# request_reply.rs
 @final
 class RequestReply:
     def __new__(cls, producer: Producer) -> Self: ...
@@ -678,7 +678,7 @@ def allocate_nearby(
     client_rooms: Sequence[str],
 ) -> list[tuple[list[int], list[int]]]: ...
 
-# producing.rs
+# producer_base.rs
 @disjoint_base
 class ProducerBase:
     def _produce_by(self, accumulator: Accumulator | None) -> None: ...

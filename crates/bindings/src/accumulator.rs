@@ -1,13 +1,13 @@
 //! Messages that leave together, as Python drives them: `produce`, its callbacks, and the futures of async sends.
 //!
 //! ```text
-//! Python thread   produce -> gate -> lane of the accumulator            one lock, one copy of the body
-//! runtime         batch landed -> Inbox of callbacks, or of futures     one lock and at most one wake-up a batch
+//! Python thread   produce -> back pressure -> partition queue      one lock, one copy of the body
+//! runtime         batch finished -> completion queue of callbacks or futures one lock and at most one wake-up a batch
 //! Python thread   poll, flush, or produce when it must wait -> callbacks
 //! futures' thread serve -> set_result          event loop: descriptor readable -> serve -> set_result
 //! ```
-//! Nothing of Python is touched off its threads: a callback or future travels as a ticket. A message counts as on its
-//! way until its callback has run or its future is done, so reports that nobody fetches are bounded, too.
+//! Nothing of Python is touched off its threads: a callback or future travels as a completion. A message counts as on
+//! its way until its callback has run or its future is done, so reports that nobody fetches are bounded, too.
 
 #![expect(
     clippy::needless_pass_by_value,

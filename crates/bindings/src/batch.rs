@@ -2,8 +2,8 @@
 //!
 //! Messages without a wish leave in frames of their own as soon as one is full, many at once, so encoding goes on while
 //! the first answers come. Those with a sharding key or a queue go through the accumulator, behind everything else of
-//! their queue, so that their order holds. A delayed one cannot be in a batch (brokers refuse it) and goes as a frame of
-//! its own. When the call ends early, what has left is still waited for: its outcomes are told with the error.
+//! their queue, so that their order holds. A delayed one cannot be in a batch (brokers refuse it) and goes as a frame
+//! of its own. When the call ends early, what has left is still waited for: its outcomes are told with the error.
 
 use crate::accumulator::PyAccumulator;
 use crate::completion::{BatchPart, Unsent, batch_list};

@@ -1,8 +1,8 @@
 //! Delivery callbacks, and threads that wait for room or for the end of what is on its way.
 //!
 //! A thread that waits runs callbacks meanwhile: a message counts as on its way until its callback has run, so they are
-//! what makes room when nobody polls. Each waiting thread has a wake-up of its own, which the gate sets when it is let
-//! in, and the inbox when callbacks are due.
+//! what makes room when nobody polls. Each waiting thread has a wake-up of its own, which back pressure sets when
+//! capacity is free, and the completion queue when callbacks are due.
 
 use crate::completion_queue::{CompletionQueue, deliver};
 use crate::enter;
@@ -46,7 +46,7 @@ impl Callbacks {
         self.serve_from(py, &self.completion_queue, back_pressure, Thread::Callers)
     }
 
-    /// Hands on what has landed in an inbox; the number of messages.
+    /// Delivers what is in a completion queue; the number of messages.
     pub(crate) fn serve_from(
         &self,
         py: Python<'_>,
@@ -108,7 +108,7 @@ impl Callbacks {
         }
     }
 
-    /// Comes in through the gate; false when there was no room until `deadline`.
+    /// Acquires capacity; false when there was none until `deadline`.
     pub(crate) fn acquire_capacity(
         &self,
         py: Python<'_>,

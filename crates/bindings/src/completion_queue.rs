@@ -1,7 +1,7 @@
 //! Outcomes on their way to who waits for them: callbacks, futures, threads.
 //!
-//! A landed frame's tickets are shared out on the connection's task, which touches nothing of Python: threads are
-//! woken at once, callbacks and futures wait in an inbox until a thread of Python's takes them.
+//! A finished frame's completions are handed out on the connection's task, which touches nothing of Python: threads are
+//! woken at once, callbacks and futures wait in a completion queue until a thread of Python's takes them.
 
 use crate::batch::BatchCollector;
 use crate::completion::{PipeSignal, PySendResult, Waiter};
@@ -31,16 +31,16 @@ pub(crate) enum Completion {
     Member(Arc<BatchCollector>, u32),
 }
 
-/// Frames whose tickets wait for a thread of Python's.
+/// Frames whose completions wait for a thread of Python's.
 #[derive(Debug, Default)]
 pub(crate) struct CompletionQueue {
-    // Guards what has landed, and the threads that wait for it.
+    // Guards the finished frames, and the threads that wait for them.
     state: Mutex<CompletedFrames>,
     pub(crate) pipe_signal: Option<PipeSignal>,
 }
 
 impl CompletionQueue {
-    /// With a bell, an event loop is told of what lands, else the threads that attend.
+    /// With a pipe signal an event loop is woken by completions, without one the registered threads are.
     pub(crate) fn new(pipe_signal: Option<PipeSignal>) -> Self {
         Self {
             state: Mutex::default(),
@@ -64,14 +64,14 @@ impl CompletedFrames {
     }
 }
 
-/// A thread that is woken by what lands; dropped, it is not any more.
+/// A thread that is woken by completions; dropped, it is not any more.
 pub(crate) struct WakeRegistration<'a> {
     completion_queue: &'a CompletionQueue,
     signal: Arc<Signal>,
 }
 
 impl WakeRegistration<'_> {
-    /// Set when something has landed, or the inbox was closed.
+    /// Set when a frame has finished, or the queue was closed.
     pub(crate) fn signal(&self) -> &Arc<Signal> {
         &self.signal
     }
@@ -102,7 +102,7 @@ impl CompletionQueue {
         }
     }
 
-    /// A thread is woken from now on; what has landed before it sees by itself.
+    /// A thread is woken from now on; what finished before, it sees by itself.
     pub(crate) fn register_thread(&self) -> WakeRegistration<'_> {
         let signal: Arc<Signal> = Arc::default();
         self.state().registered.push(signal.clone());
@@ -188,7 +188,7 @@ pub(crate) fn deliver(
     Ok(())
 }
 
-/// Shares a frame's tickets out. Threads are woken here; all else waits in its inbox.
+/// Hands a frame's completions out. Threads are woken here; all else waits in its completion queue.
 pub(crate) fn share(
     producer: &Producer,
     calls: &CompletionQueue,

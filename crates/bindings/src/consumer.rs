@@ -231,7 +231,8 @@ impl PyConsumer {
         enter::block_on(py, self.puller.commit())
     }
 
-    /// Ends everything; `all`: what was handed out is done. Commits only with a commit interval. In a forked child nothing is done: it is the parent's.
+    /// Ends everything; `all`: what was handed out is done. Commits only with a commit interval. In a forked child
+    /// nothing is done: it is the parent's.
     fn shut(&self, py: Python<'_>, all: bool) -> PyResult<()> {
         if !self.owner.is_here() {
             return Ok(());

@@ -37,7 +37,8 @@ pub(crate) struct PyProducer {
     pub(crate) callbacks: Arc<Callbacks>,
 }
 
-/// Questions of brokers that may wait for Python: how a transaction ended, and to take a reply; one more is told that the producer is busy.
+/// Questions of brokers that may wait for Python: how a transaction ended, and to take a reply; one more is told that
+/// the producer is busy.
 const ASKED_LIMIT: usize = 1024;
 
 /// The queue that a call names: (broker name or empty, number), else by the sharding key, else any.
@@ -83,7 +84,7 @@ impl PyProducer {
         enter::compute(py, || self.producer.prepare(&topic, body, text, id, flag, target))
     }
 
-    /// Comes in through the gate, waiting at most until `deadline`; callbacks run meanwhile.
+    /// Acquires capacity, waiting at most until `deadline`; callbacks run meanwhile.
     pub(crate) fn acquire(
         &self,
         py: Python<'_>,

@@ -1,4 +1,5 @@
-//! The base of `pyrmq.Producer`: its `produce`, without a method of Python's around it, whose frame costs as much again.
+//! The base of `pyrmq.Producer`: its `produce`, without a method of Python's around it, whose frame costs as much
+//! again.
 
 use crate::accumulator::PyAccumulator;
 use crate::errors::Error;

@@ -14,8 +14,8 @@ type Scanned = (Vec<Row>, i64, &'static str, Option<String>);
 
 /// Reads the records at the front of `data`, which begins at `position` of the log.
 ///
-/// The third value says why it ends: `more` (a whole record needs more bytes), `blank` (the file's rest is unused), `unused`
-/// (zeros) or `damage`, and then the fourth says what is wrong.
+/// The third value says why it ends: `more` (a whole record needs more bytes), `blank` (the file's rest is unused),
+/// `unused` (zeros) or `damage`, and then the fourth says what is wrong.
 #[pyfunction]
 fn scan_records(py: Python<'_>, data: &[u8], position: i64, check: bool) -> Scanned {
     let mut rows = Vec::new();

@@ -1,10 +1,10 @@
 //! The future of a message's outcome in an event loop, and the callbacks that such futures owe.
 //!
-//! An `asyncio.Future` asks its loop for a handle for each callback, which costs more than the send. A [`SendFuture`] is
-//! what asyncio calls a future by its protocol (`_asyncio_future_blocking`; tasks, `gather`, `wait`, `shield` take it)
-//! and hands its callbacks to the loop's one [`CallbackQueue`], which has one handle for all that are due. What asyncio promises
-//! holds: callbacks never run inside the call that adds them or ends the future, they run in the order in which they
-//! came due, each in its context, and what they raise goes to the loop's exception handler.
+//! An `asyncio.Future` asks its loop for a handle for each callback, which costs more than the send. A [`SendFuture`]
+//! is what asyncio calls a future by its protocol (`_asyncio_future_blocking`; tasks, `gather`, `wait`, `shield` take
+//! it) and hands its callbacks to the loop's one [`CallbackQueue`], which has one handle for all that are due. What
+//! asyncio promises holds: callbacks never run inside the call that adds them or ends the future, they run in the order
+//! in which they came due, each in its context, and what they raise goes to the loop's exception handler.
 //!
 //! No lock is held while Python runs or an object of Python's is dropped.
 

@@ -38,7 +38,8 @@ impl StoreLock {
     }
 }
 
-/// Whether this process holds a lock file. Whoever opened the file to ask the system would take the lock away by closing it.
+/// Whether this process holds a lock file. Whoever opened the file to ask the system would take the lock away by
+/// closing it.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "PyO3 hands over what it converts")]
 fn is_store_locked_here(path: PathBuf) -> bool {

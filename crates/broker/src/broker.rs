@@ -211,8 +211,9 @@ impl Broker {
         state.store.reconfigure(&options.store)?;
         let before = state.live.swap_broker_permission(options.broker_permission);
         if before != options.broker_permission {
-            // Name servers look at what a broker says only when the version of its topics is another one. The new version
-            // comes after the new permission: a registration that runs meanwhile must not use it up for the old one.
+            // Name servers look at what a broker says only when the version of its topics is another one. The new
+            // version comes after the new permission: a registration that runs meanwhile must not use it up for the old
+            // one.
             state.topics.persist().map_err(|refusal| {
                 state.live.swap_broker_permission(before);
                 not_changed(refusal)
@@ -383,8 +384,8 @@ fn hook_up(
             state.long_polling.arrived(arrival);
         }
     }));
-    // A worker of the runtime that waits for the disk polls no socket, and another one that sleeps does not know: a task
-    // that does nothing wakes it, and it polls before it sleeps again.
+    // A worker of the runtime that waits for the disk polls no socket, and another one that sleeps does not know: a
+    // task that does nothing wakes it, and it polls before it sleeps again.
     let waker = tasks.clone();
     state
         .store

@@ -4,8 +4,9 @@
 //! SCHEDULE_TOPIC_XXXX queue level-1   oldest first, so the head of a queue is the next of its level
 //! every 100 ms: head's store time + delay of the level reached -> stored again under REAL_TOPIC, REAL_QID
 //! ```
-//! Progress is written every 10 s and at stop, behind an fsync of the log: after a power loss the messages since then are
-//! delivered once more, as Apache's are. After a kill at most one is: see [`Delivered`]. One thread serves all levels.
+//! Progress is written every 10 s and at stop, behind an fsync of the log: after a power loss the messages since then
+//! are delivered once more, as Apache's are. After a kill at most one is: see [`Delivered`]. One thread serves all
+//! levels.
 
 use crate::delivered::Delivered;
 use crate::error::BrokerError;

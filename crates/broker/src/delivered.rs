@@ -3,9 +3,10 @@
 //! ```text
 //! 16 bytes for each level, from level 1 on: offset int64, CRC-32 of level int32 and offset, 4 zero bytes
 //! ```
-//! `delayOffset.json` is written every 10 s behind an fsync. What was delivered since then would be delivered again after every
-//! kill. This note is never fsynced, so it costs one small write a message. It may reach the disk before the messages do, so it
-//! counts only where the system kept running and has everything that was written: after a kill of the process.
+//! `delayOffset.json` is written every 10 s behind an fsync. What was delivered since then would be delivered again
+//! after every kill. This note is never fsynced, so it costs one small write a message. It may reach the disk before
+//! the messages do, so it counts only where the system kept running and has everything that was written: after a kill
+//! of the process.
 
 use pyrmq_remoting::message::record::body_crc;
 use pyrmq_store::StoreError;

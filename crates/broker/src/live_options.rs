@@ -1,4 +1,5 @@
-//! The options that change while the broker runs (request 25): one atomic for each, so that requests read them without a lock.
+//! The options that change while the broker runs (request 25): one atomic for each, so that requests read them without
+//! a lock.
 
 use crate::options::Options;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};

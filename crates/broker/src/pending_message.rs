@@ -42,7 +42,7 @@ impl PendingMessage<'_> {
         self.put_by(delays, |message| store.put_accepted(message))
     }
 
-    /// The same, as one of a burst.
+    /// Stages it in the thread's append batch.
     pub(crate) fn stage(self, store: &Store, delays: &Delays, done: Box<dyn OnStored>) {
         self.put_by(delays, |message| store.stage(message, done));
     }

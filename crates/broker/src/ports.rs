@@ -19,7 +19,8 @@ const FAST_DISTANCE: u16 = 2;
 /// Longest drain of a port; [`Broker::stop`] ends it earlier.
 const DRAIN: Duration = Duration::from_hours(1);
 
-/// Bytes of frames of which the rest has not come yet, for each port: some thirty of the largest messages that are usual.
+/// Bytes of frames of which the rest has not come yet, for each port: some thirty of the largest messages that are
+/// usual.
 const UNFINISHED: usize = 128 << 20;
 
 /// Opens both ports. Port 0: a free one whose neighbour two below is free too; failing that, no fast port.

@@ -169,7 +169,8 @@ pub(crate) fn register_command(state: &State) -> Command {
     let mut broker_bits = state.live.broker_permission() | !(PERM_READ | PERM_WRITE);
     let mut version = version;
     if state.store.has_failed() {
-        // The log takes nothing more: producers are to go elsewhere. A name server looks only when the version is another one.
+        // The log takes nothing more: producers are to go elsewhere. A name server looks only when the version is
+        // another one.
         broker_bits &= !PERM_WRITE;
         version = version.next();
     }

@@ -1,8 +1,8 @@
-//! A broker over a simulated disk that stops anywhere: what its files say of progress is never ahead of the messages, and each
-//! file is an old or a new one.
+//! A broker over a simulated disk that stops anywhere: what its files say of progress is never ahead of the messages,
+//! and each file is an old or a new one.
 //!
-//! The broker is a whole one with its threads, so two runs of a seed differ; its disk wrote down everything, and is stopped
-//! at many steps of one run.
+//! The broker is a whole one with its threads, so two runs of a seed differ; its disk wrote down everything, and is
+//! stopped at many steps of one run.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -589,8 +589,8 @@ fn run(seed: u64, points: usize, swallow: Option<Swallow>) -> Outcome {
     Ok(())
 }
 
-/// Starts a broker on what crashes left and waits until it has delivered all delayed messages: none is passed, and after a kill one
-/// comes again at most.
+/// Starts a broker on what crashes left and waits until it has delivered all delayed messages: none is passed, and
+/// after a kill one comes again at most.
 fn run_on(seed: u64, points: usize) -> Outcome {
     let runtime = runtime();
     let disk = SimDisk::default();

@@ -1,4 +1,5 @@
-//! Check points of popped messages that wait in the timer: the broker does not start, since it would not bring them back.
+//! Check points of popped messages that wait in the timer: the broker does not start, since it would not bring them
+//! back.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;

@@ -1,4 +1,5 @@
-//! Members of the tables below `config/` that only a newer broker knows: they are there after ours has written the tables.
+//! Members of the tables below `config/` that only a newer broker knows: they are there after ours has written the
+//! tables.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,

@@ -32,7 +32,8 @@ impl fmt::Display for AddressServer {
 }
 
 impl AddressServer {
-    /// From `http://host[:port]/path`, or from `host[:port]`, which gets Apache's port and path. A unit has its own list.
+    /// From `http://host[:port]/path`, or from `host[:port]`, which gets Apache's port and path. A unit has its own
+    /// list.
     pub fn new(text: &str, unit_name: &str) -> Result<Self, ClientError> {
         let wrong = || ClientError::Option {
             option: "address_server",

@@ -230,7 +230,7 @@ impl Batch {
         outgoing
     }
 
-    /// The batch as one draft; it is empty again.
+    /// The batch as one outgoing message; it is empty again.
     pub fn take(&mut self) -> OutgoingMessage {
         let mut body = std::mem::take(&mut self.body);
         // A message that stayed nearly alone must not hold the room of a whole batch until it is answered.
@@ -255,7 +255,7 @@ impl Batch {
     }
 }
 
-/// What an item counts for at the gate: its body, and the properties that not every message has.
+/// What an item takes of the in-flight limit: its body, and the properties that not every message has.
 pub fn charged_bytes(item: &BatchItem<'_>) -> usize {
     item.body.len() + item.properties.len().saturating_sub(COMMON_PROPERTIES)
 }

@@ -196,7 +196,7 @@ fn some(failed: &[Uncommitted]) -> String {
 /// Queues that an error's text names.
 const NAMED: usize = 3;
 
-/// How full the gate is.
+/// How much of the in-flight limit is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowFull {
     /// Messages on their way.

@@ -195,9 +195,9 @@ impl Heartbeat {
         (answered, failed)
     }
 
-    /// Beats until the client stops: when a route is known, when a connection came or went (a broker that has started again
-    /// knows nobody, and cannot ask about transactions), both looked for each second; and each interval. After a failure
-    /// sooner, with pauses that double.
+    /// Beats until the client stops: when a route is known, when a connection came or went (a broker that has started
+    /// again knows nobody, and cannot ask about transactions), both looked for each second; and each interval. After a
+    /// failure sooner, with pauses that double.
     pub(crate) async fn keep_alive(self, interval: Duration, shutdown: Shutdown) {
         let stats = self.client.stats();
         let mut last: Option<(Instant, Snapshot)> = None;

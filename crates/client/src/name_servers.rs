@@ -1,10 +1,10 @@
 //! The name servers of a client: a list that is given, or told by an HTTP address server.
 //!
 //! A client sticks to one name server until it fails, then goes round. The list is made at the first question, again
-//! every two minutes, and at once when none of it answered: the address server is asked (Apache `DefaultTopAddressing`),
-//! and a host name that has several addresses stands for each of them. A name with one address stays a name, which is
-//! resolved with each connection; when it has moved, its connection ends behind what is under way. What cannot be
-//! learned stays as it was.
+//! every two minutes, and at once when none of it answered: the address server is asked (Apache
+//! `DefaultTopAddressing`), and a host name that has several addresses stands for each of them. A name with one address
+//! stays a name, which is resolved with each connection; when it has moved, its connection ends behind what is under
+//! way. What cannot be learned stays as it was.
 
 use crate::address_server::AddressServer;
 use crate::error::ClientError;

@@ -292,8 +292,8 @@ impl ProducerOptions {
 }
 
 impl ClientOptions {
-    /// A name in the namespace (Apache `NamespaceUtil.wrapNamespace`): RocketMQ's own topics are in none, and the prefix of
-    /// a retry or dead letter topic stays in front.
+    /// A name in the namespace (Apache `NamespaceUtil.wrapNamespace`): RocketMQ's own topics are in none, and the
+    /// prefix of a retry or dead letter topic stays in front.
     pub fn wrap<'a>(&self, name: &'a str) -> Cow<'a, str> {
         if self.namespace.is_empty() || SYSTEM_TOPICS.contains(&name) || name.starts_with(SYSTEM_PREFIX) {
             return Cow::Borrowed(name);

@@ -37,8 +37,9 @@ pub struct OutgoingMessage {
     pub topic: Arc<str>,
     /// The body as it travels.
     pub body: Bytes,
-    /// Bytes of the bodies as they were given, and of their own properties: what it counts for at the gate, from its way
-    /// in to its way out. The body that travels may be smaller (compressed) or larger (a batch with its items' heads).
+    /// Bytes of the bodies as they were given, and of their own properties: what it takes of the in-flight limit, from
+    /// its way in to its way out. The body that travels may be smaller (compressed) or larger (a batch with its items'
+    /// heads).
     pub charged_bytes: usize,
     /// Properties in wire form, the unique id among them (a batch has one for each item, in the body).
     pub properties: String,

@@ -67,7 +67,8 @@ pub(crate) struct PendingSend {
     counted_attempts: u32,
     last: Option<ClientError>,
     may_exist: bool,
-    // Of an earlier attempt: stored, but not flushed or replicated in time. It holds where no later attempt does better.
+    // Of an earlier attempt: stored, but not flushed or replicated in time. It holds where no later attempt does
+    // better.
     stored: Option<Box<SendResult>>,
     // Where the last attempt went, and by which route while it is written.
     queue: Option<PublishedQueue>,
@@ -75,7 +76,7 @@ pub(crate) struct PendingSend {
     attempt_started: Instant,
     // Empty, without memory of its own, until an attempt fails.
     failed_attempts: Vec<Attempt>,
-    // Messages that stay counted at the gate when this ends.
+    // Messages that keep their capacity when this ends.
     held_messages: usize,
     // Its messages were gathered: a batch that is refused for what is in it comes back to be split, and counts on.
     is_accumulated: bool,
@@ -169,7 +170,7 @@ impl PendingSend {
         })
     }
 
-    /// Its messages were gathered since then; so many of them stay counted at the gate when it ends.
+    /// Its messages were gathered since then; that many keep their capacity when it ends.
     pub(crate) fn mark_accumulated(&mut self, since: Instant, held_messages: usize) {
         (self.started, self.held_messages, self.is_accumulated) = (since, held_messages, true);
     }
@@ -449,7 +450,7 @@ impl PendingSend {
             broker: queue.broker.clone(),
             queue_id: header.queue_id,
             queue_offset: header.queue_offset,
-            // Moved here once it is the end of the flight.
+            // Moved here when the send ends.
             message_id: String::new(),
             offset_message_id: header.msg_id.to_owned(),
             transaction_id: header.transaction_id.map(str::to_owned),
@@ -552,7 +553,7 @@ impl PendingSend {
     }
 }
 
-/// Which request a draft is sent by.
+/// Which request a message is sent by.
 fn code_of(outgoing: &OutgoingMessage) -> i32 {
     if outgoing.reply {
         request::SEND_REPLY_MESSAGE_V2
@@ -587,7 +588,7 @@ fn fast_port(address: &Arc<str>) -> Arc<str> {
 }
 
 impl Shared {
-    /// The queue that a draft goes to.
+    /// The queue that a message goes to.
     pub(crate) fn queue_for(
         &self,
         route: &TopicRoute,

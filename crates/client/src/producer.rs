@@ -1,7 +1,7 @@
-//! The producer: takes drafts, gives outcomes (Apache `DefaultMQProducerImpl`).
+//! The producer: takes messages, gives outcomes (Apache `DefaultMQProducerImpl`).
 //!
 //! A send costs no task and no thread: it is queued at its broker's connection, and the answer's callback goes on
-//! from there (`pending_send.rs`). Back pressure is the gate's: who sends comes in first.
+//! from there (`pending_send.rs`). A sender acquires capacity first (back pressure).
 
 use crate::back_pressure::BackPressure;
 use crate::batch::COMMON_PROPERTIES;
@@ -239,7 +239,7 @@ impl Producer {
         &self.shared.routes
     }
 
-    /// Back pressure: come in before [`Self::send`].
+    /// Back pressure: acquire capacity before [`Self::send`].
     pub fn back_pressure(&self) -> &BackPressure {
         &self.shared.back_pressure
     }
@@ -341,7 +341,7 @@ impl Producer {
         setting.is_some_and(|setting| size >= setting.over_bytes)
     }
 
-    /// Sends one draft that has come in through the gate with `max(items, 1)` messages and its counted bytes; it
+    /// Sends one message or batch whose capacity was acquired with `max(items, 1)` messages and its counted bytes; it
     /// leaves when `done` is called. Sends of one thread to one queue go out in the order of the calls.
     pub fn send(&self, outgoing: OutgoingMessage, timeout: Duration, done: SendCallback) {
         let now = Instant::now();
@@ -352,9 +352,9 @@ impl Producer {
         pending_send.start(now);
     }
 
-    /// Sends what was gathered since `since`, also while the producer closes. `held_messages` of its messages stay counted at the
-    /// gate: who hands their outcomes on leaves for them. A batch of several that is refused for what is in it
-    /// ([`crate::pending_send::is_illegal`]) stays counted as a whole.
+    /// Sends what was gathered since `since`, also while the producer closes. `held_messages` of its messages keep
+    /// their capacity: whoever delivers their outcomes releases it. A batch of several that is refused for what is in
+    /// it ([`crate::pending_send::is_illegal`]) stays counted as a whole.
     pub(crate) fn launch(
         &self,
         outgoing: OutgoingMessage,
@@ -412,7 +412,7 @@ impl Producer {
         queue.map_err(unsent)
     }
 
-    /// Takes no more messages. Those on their way go on: wait on the gate until it is empty, then [`Self::shut`].
+    /// Takes no more messages. Those on their way go on: wait until nothing is in flight, then [`Self::shut`].
     pub fn close(&self) {
         self.shared.closed.store(true, Ordering::Release);
     }

@@ -62,8 +62,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Looks at the route of a topic that was just subscribed more often than usual: brokers that make it with the first
-    /// message tell the name servers one after the other.
+    /// Looks at the route of a topic that was just subscribed more often than usual: brokers that make it with the
+    /// first message tell the name servers one after the other.
     async fn rebalance_new_member(self: Arc<Self>, topic: Arc<str>) {
         for pause in NEW_GROUP_INTERVALS {
             if self.shutdown.sleep_or_stop(pause).await {
@@ -223,8 +223,8 @@ impl Shared {
         self.pull(key);
     }
 
-    /// Goes on in a queue whose topic the broker did not know: one that is made again begins with new offsets, so that the
-    /// position in the old one would pass over its first messages.
+    /// Goes on in a queue whose topic the broker did not know: one that is made again begins with new offsets, so that
+    /// the position in the old one would pass over its first messages.
     pub(crate) async fn start_over(self: &Arc<Self>, key: &Arc<QueueKey>, generation: u64) {
         let begin = match self.offsets.committed(key).await {
             Ok(Some(offset)) => Ok(offset),

@@ -156,7 +156,8 @@ impl std::fmt::Debug for Routes {
 }
 
 impl Routes {
-    /// Nothing is asked yet. `create`: what stands in for a topic that does not exist; `faults`: what is known of brokers.
+    /// Nothing is asked yet. `create`: what stands in for a topic that does not exist; `faults`: what is known of
+    /// brokers.
     pub fn new(
         name_servers: NameServers,
         create: Option<AutoCreate>,
@@ -390,8 +391,8 @@ impl Shared {
         self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets routes that were not used for so many rounds, while more than [`IDLE_KEPT`] are known; returns the topics
-    /// that remain. The last route to a broker stays, for heartbeats go to the brokers of known routes.
+    /// Forgets routes that were not used for so many rounds, while more than [`IDLE_KEPT`] are known; returns the
+    /// topics that remain. The last route to a broker stays, for heartbeats go to the brokers of known routes.
     fn forget_idle(&self, rounds: u32) -> Vec<Arc<str>> {
         let now = Instant::now();
         self.stale()

@@ -1,4 +1,5 @@
-//! Message traces in Apache's form (`AsyncTraceDispatcher`, `TraceDataEncoder`): what was sent, where, how long it took.
+//! Message traces in Apache's form (`AsyncTraceDispatcher`, `TraceDataEncoder`): what was sent, where, how long it
+//! took.
 //!
 //! ```text
 //! Pub 01 time 01 region 01 group 01 topic 01 msgId 01 tags 01 keys 01 storeHost 01 bodyLength 01 cost 01 msgType 01
@@ -7,9 +8,9 @@
 //! 01 fromCheck 02
 //! Recall 01 time 01 region 01 group 01 topic 01 msgId 01 success 02
 //! ```
-//! Names are without the client's namespace, as Java's are. Contexts wait in a bounded list and leave together, at most 20 or 128,000 bytes in a message to the trace topic; its
-//! keys are the ids and keys of all. A trace is never in the way: when the list is full it is dropped and counted, and
-//! one that cannot be sent is dropped.
+//! Names are without the client's namespace, as Java's are. Contexts wait in a bounded list and leave together, at most
+//! 20 or 128,000 bytes in a message to the trace topic; its keys are the ids and keys of all. A trace is never in the
+//! way: when the list is full it is dropped and counted, and one that cannot be sent is dropped.
 
 use crate::error::ClientError;
 use crate::options::ClientOptions;

@@ -43,8 +43,8 @@ impl Producer {
         &self.shared.heartbeat.membership.client_id
     }
 
-    /// Makes sure that the brokers of a topic know this producer, so that they can ask it and push replies to it. Brokers
-    /// that do not answer use up a third of the time: the rest is left for what this is done for.
+    /// Makes sure that the brokers of a topic know this producer, so that they can ask it and push replies to it.
+    /// Brokers that do not answer use up a third of the time: the rest is left for what this is done for.
     pub async fn heartbeat_to(&self, topic: &Arc<str>, time: Duration) -> Result<(), ClientError> {
         let by = Instant::now() + time;
         self.shared.routes.get_within(topic, time).await?;

@@ -2,8 +2,8 @@
 //!
 //! The window shrinks when the broker says that it has too much to do, at most five times a second: to a quarter the
 //! first time, for it may be far too wide, to half after that. It grows by an eighth for each quarter of it that is
-//! confirmed, and near the width at which the broker had too much by a sixty-fourth only: real brokers refuse what waited
-//! for 200 ms, so a window that is wider than they are fast would fail most of its messages.
+//! confirmed, and near the width at which the broker had too much by a sixty-fourth only: real brokers refuse what
+//! waited for 200 ms, so a window that is wider than they are fast would fail most of its messages.
 
 use std::time::{Duration, Instant};
 

@@ -69,7 +69,7 @@ impl Bench {
         self.accumulator.push(item).unwrap();
     }
 
-    /// The tickets of the next frame, with how it went.
+    /// The completions of the next frame, with how it went.
     fn next(&self) -> (Vec<u32>, bool) {
         let landed = self.landed.recv_timeout(WAIT).unwrap();
         self.producer.back_pressure().release(landed.completions.len(), 0);
@@ -383,7 +383,7 @@ fn what_waits_behind_a_broker_that_left_follows_when_its_turn_comes() {
     assert!(bench.stored(1).is_empty());
 }
 
-/// What comes in through the gate goes out again, byte for byte: neither a batch's heads nor what compression saves count.
+/// What is acquired is released again, byte for byte: neither a batch's heads nor what compression saves count.
 #[test]
 fn capacity_is_released_with_the_bytes_that_were_acquired() {
     let bench = Bench::new(1, limits(LONG), |_| {});
@@ -426,7 +426,7 @@ fn capacity_is_released_with_the_bytes_that_were_acquired() {
     assert_eq!((back_pressure.in_flight(), back_pressure.bytes()), (1, 1 << 20));
 }
 
-/// The outcome of each ticket, once so many have landed.
+/// The outcome of each completion, once this many have finished.
 fn outcomes(bench: &Bench, count: usize) -> BTreeMap<u32, bool> {
     let mut told = BTreeMap::new();
     while told.len() < count {
@@ -442,8 +442,8 @@ fn outcomes(bench: &Bench, count: usize) -> BTreeMap<u32, bool> {
     told
 }
 
-/// A batch that a broker refuses for its size is nobody's mistake: its messages are stored in smaller ones, in order, and
-/// later batches are as small from the start.
+/// A batch that a broker refuses for its size is nobody's mistake: its messages are stored in smaller ones, in order,
+/// and later batches are as small from the start.
 #[test]
 fn a_batch_that_is_too_long_for_the_broker_is_stored_in_parts() {
     let refusals = [

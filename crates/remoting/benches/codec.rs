@@ -1,6 +1,7 @@
-//! Nanoseconds to decode and to encode one frame, on recorded frames of the real 5.5.0: `cargo bench -p pyrmq-remoting`.
-//! Prints one JSON object a line: the frame alone, and `typed` with its header structure, as servers and clients use it. `tests/interop/java/src/CodecBench.java` does the same with Apache's codec on the same
-//! bytes; `make bench` puts both beside each other.
+//! Nanoseconds to decode and to encode one frame, on recorded frames of the real 5.5.0:
+//! `cargo bench -p pyrmq-remoting`. Prints one JSON object a line: the frame alone, and `typed` with its header
+//! structure, as servers and clients use it. `tests/interop/java/src/CodecBench.java` does the same with Apache's codec
+//! on the same bytes; `make bench` puts both beside each other.
 //!
 //! Arguments: none, or `--seconds S` per measurement, `--only TEXT` for the frames whose name and form contain it.
 #![allow(

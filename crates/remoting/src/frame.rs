@@ -165,7 +165,8 @@ pub(crate) fn open(out: &mut Vec<u8>) -> usize {
     start
 }
 
-/// Fills in the first bytes of the frame that began at `start`: its header is written, its body will have so many bytes.
+/// Fills in the first bytes of the frame that began at `start`: its header is written, its body will have so many
+/// bytes.
 pub(crate) fn seal(out: &mut [u8], start: usize, kind: u8, body: usize) -> Result<(), WireError> {
     let header = out.len().saturating_sub(start).saturating_sub(PREFIX);
     if header > HEADER_MAX {

@@ -1,5 +1,5 @@
-//! Bytes that nobody meant: recorded frames with random damage, and random bytes, for a bounded time. Nothing may panic,
-//! and what is accepted must come back the same when written and read again.
+//! Bytes that nobody meant: recorded frames with random damage, and random bytes, for a bounded time. Nothing may
+//! panic, and what is accepted must come back the same when written and read again.
 //!
 //! `PYRMQ_FUZZ_SECONDS` sets the time of each test (3 s), `PYRMQ_FUZZ_SEED` its seed; a failure prints the seed.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]

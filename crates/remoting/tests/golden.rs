@@ -71,9 +71,9 @@ fn every_frame_encodes_to_the_bytes_it_came_as() {
     assert!(forms.values().all(|count| *count > 100), "{forms:?}");
 }
 
-/// Fields that stand beside header structures: of hooks and other requests' marks (`ReqT`, the kind of request), the broker
-/// that is meant (`bname`, which Apache's structures inherit), the mark of a search by unique id, and what a send's answer
-/// says for traces.
+/// Fields that stand beside header structures: of hooks and other requests' marks (`ReqT`, the kind of request), the
+/// broker that is meant (`bname`, which Apache's structures inherit), the mark of a search by unique id, and what a
+/// send's answer says for traces.
 const BESIDE: [&str; 5] = ["ReqT", "bname", "_UNIQUE_KEY_QUERY", "MSG_REGION", "TRACE_ON"];
 
 /// Every field of the peer's must be in the structure, or be known to stand beside it.

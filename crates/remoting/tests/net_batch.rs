@@ -1,4 +1,4 @@
-//! Bursts: what requests that came together share is done once, in front of the write of their answers.
+//! Batches: what requests that came together share is done once, in front of the write of their answers.
 #![cfg(feature = "net")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "each test awaits its own tasks")]
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 const SHARED: i32 = 9001;
 const PLAIN: i32 = 9002;
 
-/// Keeps its replies until the burst ends.
+/// Keeps its replies until the batch ends.
 #[derive(Default)]
 struct Sharing {
     kept: Mutex<Vec<Reply>>,
@@ -82,7 +82,7 @@ async fn requests_that_come_together_share_their_end() {
     shutdown.stop_now();
 }
 
-/// More than one turn handles: each turn ends its own burst.
+/// More than one poll handles: each poll ends its own batch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_batch_ends_with_each_poll() {
     let (address, sharing, shutdown) = start(Sharing::end);
@@ -99,7 +99,7 @@ async fn a_long_batch_ends_with_each_poll() {
     shutdown.stop_now();
 }
 
-/// Bad bytes behind good requests: the burst of the good ones is ended all the same.
+/// Bad bytes behind good requests: the batch of the good ones is ended all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_ends_ends_its_batch() {
     let (address, sharing, shutdown) = start(Sharing::end);

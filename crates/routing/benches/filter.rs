@@ -1,5 +1,5 @@
-//! Nanoseconds that a filter takes for one message; `tests/interop/java/src5/FilterBench.java` measures the same expressions
-//! and properties with Apache's classes.
+//! Nanoseconds that a filter takes for one message; `tests/interop/java/src5/FilterBench.java` measures the same
+//! expressions and properties with Apache's classes.
 //!
 //! Argument: `--seconds` per measurement. Prints one JSON object a line.
 #![allow(

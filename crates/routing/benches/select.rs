@@ -1,5 +1,5 @@
-//! Nanoseconds that choosing a queue takes with fault tolerance on; `tests/interop/java/src/RoutingBench.java` measures the
-//! same tables with Apache's client.
+//! Nanoseconds that choosing a queue takes with fault tolerance on; `tests/interop/java/src/RoutingBench.java` measures
+//! the same tables with Apache's client.
 //!
 //! Argument: `--seconds` per measurement. Prints one JSON object a line.
 #![allow(

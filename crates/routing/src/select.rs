@@ -31,8 +31,8 @@ impl QueueSelector {
         }
     }
 
-    /// The next queue that passes. Looks at each queue once, also while other threads choose: two that choose in the same
-    /// instant may take the same queue, which costs less than an atomic step for every choice.
+    /// The next queue that passes. Looks at each queue once, also while other threads choose: two that choose in the
+    /// same instant may take the same queue, which costs less than an atomic step for every choice.
     pub fn select_where<'a, Q>(&self, queues: &'a [Q], mut pass: impl FnMut(&'a Q) -> bool) -> Option<&'a Q> {
         self.select_place(queues, |_, queue| pass(queue))
     }

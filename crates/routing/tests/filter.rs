@@ -1,4 +1,5 @@
-//! Filters: the cases of Apache's `ParserTest` and `ExpressionTest`, the corners of the grammar, and what an error says.
+//! Filters: the cases of Apache's `ParserTest` and `ExpressionTest`, the corners of the grammar, and what an error
+//! says.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

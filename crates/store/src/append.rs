@@ -1,8 +1,9 @@
 //! The way in: one appender under a lock.
 //!
-//! What a put costs: the record is laid out in a buffer of the calling thread (`append_buffer`), the keys are hashed there
-//! too; under the lock three fields are patched, one positional write brings the record (or the whole batch, or all
-//! puts of a burst) into the page cache, and 20 bytes go to the queue's memory. No other system call, no other thread is woken.
+//! What a put costs: the record is laid out in a buffer of the calling thread (`append_buffer`), the keys are hashed
+//! there too; under the lock three fields are patched, one positional write brings the record (or the whole batch, or
+//! all puts of an append batch) into the page cache, and 20 bytes go to the queue's memory. No other system call, no
+//! other thread is woken.
 
 use crate::append_buffer::{AppendBuffer, Appended, LogPosition, QueueAppend};
 use crate::checkpoint::SLACK_MS;
@@ -181,8 +182,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Appends all that was laid out, in one write for each segment that it reaches, and tells of each target, in their order,
-    /// what has become of it.
+    /// Appends all that was laid out, in one write for each segment that it reaches, and tells of each target, in their
+    /// order, what has become of it.
     pub(crate) fn append_all(
         &self,
         append_buffer: &mut AppendBuffer,
@@ -289,8 +290,8 @@ impl Engine {
         queue.is_closing()
     }
 
-    /// Writes the targets from `from` on that fit into the segment, in one write, and notes their places in the scratch. `None`
-    /// when the first one's queue is being deleted.
+    /// Writes the targets from `from` on that fit into the segment, in one write, and notes their positions in the
+    /// append buffer. `None` when the first one's queue is being deleted.
     fn append(&self, append_buffer: &mut AppendBuffer, from: usize) -> Result<Option<Written>, StoreError> {
         let mut append = self.wait_for_append()?;
         let _hold = self.flow_control.mark_held();

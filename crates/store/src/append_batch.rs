@@ -1,10 +1,10 @@
-//! Puts of one thread that go into the log together: a burst.
+//! Puts of one thread that go into the log together: an append batch.
 //!
-//! A put of a burst is laid out in a buffer of its thread and has no place in the log yet; at the burst's end all of them get
-//! theirs under one hold of the append lock and go into the page cache in one write for each segment that they reach. Nobody
-//! is told, and nothing is readable, before that write.
+//! A put of an append batch is laid out in a buffer of its thread and has no place in the log yet; when the batch is
+//! committed, all of them get theirs under one hold of the append lock and go into the page cache in one write for each
+//! segment that they reach. Nobody is told, and nothing is readable, before that write.
 //!
-//! A burst belongs to one store. A put to another one on the same thread writes what the first has waiting.
+//! An append batch belongs to one store. A put to another one on the same thread writes what the first has waiting.
 
 use crate::append_buffer::AppendBuffer;
 use crate::engine::Engine;
@@ -21,7 +21,7 @@ const FLUSH_AT: usize = 128 << 10;
 struct StagedPuts {
     store: Option<Arc<Engine>>,
     append_buffer: AppendBuffer,
-    /// One for each target in the scratch.
+    /// One for each queue append in the buffer.
     done: Vec<Box<dyn OnStored>>,
     /// Those of them that wait for the disk.
     waiters: Vec<(i64, OnDurable)>,
@@ -31,7 +31,7 @@ thread_local! {
     static STAGED: RefCell<StagedPuts> = RefCell::default();
 }
 
-/// Adds a put to the thread's burst. What cannot be laid out is told at once.
+/// Adds a put to the thread's append batch. What cannot be laid out is told at once.
 pub(crate) fn stage(
     store: &Arc<Engine>,
     done: Box<dyn OnStored>,
@@ -57,7 +57,7 @@ pub(crate) fn stage(
     }
 }
 
-/// Writes what the thread's burst has waiting for this store.
+/// Writes what the thread's append batch has waiting for this store.
 pub(crate) fn commit_staged(store: &Arc<Engine>) {
     commit_unless(|of| !Arc::ptr_eq(of, store));
 }
@@ -81,7 +81,7 @@ fn commit_unless(may_wait: impl Fn(&Arc<Engine>) -> bool) {
         staged.append_buffer.clear();
         STAGED.with_borrow_mut(|slot| {
             if slot.store.is_none() {
-                // Its buffers serve the next burst.
+                // Its buffers serve the next append batch.
                 *slot = staged;
             }
         });

@@ -1,5 +1,5 @@
-//! What a thread is about to append: records laid out in its buffer, with no allocation once it has grown, so that under the append
-//! lock only that is left to do which only the lock can tell.
+//! What a thread is about to append: records laid out in its buffer, with no allocation once it has grown, so that
+//! under the append lock only that is left to do which only the lock can tell.
 
 use crate::consume_queue::ConsumeQueue;
 use crate::delay::delay_of;
@@ -168,7 +168,8 @@ impl AppendBuffer {
         }
     }
 
-    /// The target behind the last one of a run: all of it lies in front of `limit`, and no queue of it is being deleted.
+    /// The target behind the last one of a run: all of it lies in front of `limit`, and no queue of it is being
+    /// deleted.
     pub(crate) fn run_end(&self, from: usize, limit: usize) -> usize {
         let later = self.queue_appends.get(from + 1..).unwrap_or_default();
         let fit = later.iter().take_while(|queue_append| {

@@ -10,10 +10,10 @@
 //!                          inode, and after a failed fsync one with the position up to which the log is durable
 //! ```
 //! A time is the store time of the newest message that is durable in the commit log, the consume queues, the key index.
-//! After a crash everything up to three seconds before the smaller of the first two is taken as it is. Our part says the
-//! same exactly; a Java broker leaves it alone and changes the times, so that the checksum tells that it is out of date. All
-//! of it lies in one sector. A later version of ours that changes the format of any file of ours writes a higher number in the
-//! magic: this one refuses such a directory.
+//! After a crash everything up to three seconds before the smaller of the first two is taken as it is. Our part says
+//! the same exactly; a Java broker leaves it alone and changes the times, so that the checksum tells that it is out of
+//! date. All of it lies in one sector. A later version of ours that changes the format of any file of ours writes a
+//! higher number in the magic: this one refuses such a directory.
 
 use crate::error::StoreError;
 use crate::format::{ABORT, CHECKPOINT};
@@ -241,8 +241,8 @@ impl Checkpoint {
         self.is_ours.load(Ordering::Acquire)
     }
 
-    /// True when no other broker can have worked on what a start finds: a walk over the whole log follows where the file was
-    /// removed, as `pyrmq log repair` does.
+    /// True when no other broker can have worked on what a start finds: a walk over the whole log follows where the
+    /// file was removed, as `pyrmq log repair` does.
     pub(crate) fn is_trusted(&self, crashed: bool) -> bool {
         self.is_ours() || (self.was_missing && crashed)
     }
@@ -388,7 +388,8 @@ fn value_behind<T: FromStr>(text: &str, name: &str) -> Option<T> {
     lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }
 
-/// Says that a store is open, and with which length it makes queue files. What is said of the log stays as it was until it is recovered.
+/// Says that a store is open, and with which length it makes queue files. What is said of the log stays as it was until
+/// it is recovered.
 pub(crate) fn mark_open(
     fs: &dyn Fs,
     root: &Path,
@@ -403,8 +404,8 @@ pub(crate) fn mark_open(
     fs.sync_directory(root).at("flush", root)
 }
 
-/// Says that the log is recovered: no cut of it can be interrupted any more, what was unsure is durable, and from now on each whole record
-/// that looks torn is noted.
+/// Says that the log is recovered: no cut of it can be interrupted any more, what was unsure is durable, and from now
+/// on each whole record that looks torn is noted.
 pub(crate) fn mark_recovered(
     fs: &dyn Fs,
     root: &Path,

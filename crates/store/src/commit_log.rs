@@ -1,8 +1,8 @@
 //! The commit log: segments of equal length, one behind the other (Apache `CommitLog`, `MappedFileQueue`).
 //!
-//! Invariants: segments are contiguous; every byte below `appended` was written; every byte below `flushed` was fsynced;
-//! only the holder of the append lock writes behind `appended`. A record never spans two segments: the rest of one is ended by
-//! a blank record, for which every record leaves eight bytes.
+//! Invariants: segments are contiguous; every byte below `appended` was written; every byte below `flushed` was
+//! fsynced; only the holder of the append lock writes behind `appended`. A record never spans two segments: the rest of
+//! one is ended by a blank record, for which every record leaves eight bytes.
 //!
 //! A segment is opened when it is first used. Those that are durable are closed again where too many are open; one that
 //! is not stays open until it is, because only the open file tells of a write that failed.
@@ -69,7 +69,8 @@ pub(crate) struct CommitLog {
     /// Those that are open, and how many old ones may be.
     open: Mutex<VecDeque<Arc<Segment>>>,
     most_open: usize,
-    /// The segment behind the last one, made ahead of time. Its lock is held while it is made, so that a roll waits for it.
+    /// The segment behind the last one, made ahead of time. Its lock is held while it is made, so that a roll waits for
+    /// it.
     prepared: Mutex<Option<Arc<Segment>>>,
     /// In front of this nothing was written in the last minutes before the stop.
     written_late_from: i64,
@@ -149,8 +150,8 @@ impl CommitLog {
         }
     }
 
-    /// The oldest segment that was written in the last minutes before the stop, as its files were found. What is older was fsynced by
-    /// later rounds: one that failed would have ended all writing.
+    /// The oldest segment that was written in the last minutes before the stop, as its files were found. What is older
+    /// was fsynced by later rounds: one that failed would have ended all writing.
     pub(crate) fn written_late_from(&self) -> i64 {
         self.written_late_from
     }
@@ -366,10 +367,10 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Drops everything from `end` on: later segments are deleted, the newest first and each durably, so that there is never a
-    /// gap; the rest of the segment is made zero, so that no old record can look like a new one's successor. Only before
-    /// the store runs. After a crash zeros are written again, too: the system may take them for clean although an fsync of
-    /// them failed.
+    /// Drops everything from `end` on: later segments are deleted, the newest first and each durably, so that there is
+    /// never a gap; the rest of the segment is made zero, so that no old record can look like a new one's successor.
+    /// Only before the store runs. After a crash zeros are written again, too: the system may take them for clean
+    /// although an fsync of them failed.
     pub(crate) fn cut(&self, end: i64, crashed: bool) -> Result<(), StoreError> {
         let mut segments = write(&self.segments);
         while let Some(last) = segments.last()
@@ -406,8 +407,8 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Writes `from..to` once more with the bytes that it has. After a failed fsync the system may hold pages that it takes
-    /// for written although they are not on the disk.
+    /// Writes `from..to` once more with the bytes that it has. After a failed fsync the system may hold pages that it
+    /// takes for written although they are not on the disk.
     pub(crate) fn write_again(&self, from: i64, to: i64) -> Result<(), StoreError> {
         let mut buffer = vec![0; 1 << 20];
         let mut at = from.max(self.start());
@@ -526,8 +527,8 @@ impl Tail {
         }
     }
 
-    /// Makes room for `size` bytes and the blank record behind them, in this segment or the next one. What fails for want of
-    /// space leaves the tail as it was, or at the segment's end: the next call tries again.
+    /// Makes room for `size` bytes and the blank record behind them, in this segment or the next one. What fails for
+    /// want of space leaves the tail as it was, or at the segment's end: the next call tries again.
     pub(crate) fn make_room(&mut self, log: &CommitLog, size: usize) -> Result<(), StoreError> {
         if self.segment.is_none()
             && let Some(segment) = log.segment_at(self.position)
@@ -585,8 +586,9 @@ impl Tail {
         Ok(())
     }
 
-    /// Writes zeros behind the records, so many bytes at a time, once records have come to the end of the last ones. The fsyncs
-    /// that follow find blocks that the file system knows: each would else have it note new ones, which costs a write more.
+    /// Writes zeros behind the records, so many bytes at a time, once records have come to the end of the last ones.
+    /// The fsyncs that follow find blocks that the file system knows: each would else have it note new ones, which
+    /// costs a write more.
     pub(crate) fn write_ahead(&mut self, log: &CommitLog, bytes: u64) {
         if self.position < self.ahead || bytes == 0 {
             return;
@@ -607,8 +609,8 @@ impl Tail {
 }
 
 impl CommitLog {
-    /// Writes behind the log's end. A full disk leaves zero bytes there and may be tried again; any other failure turns the log
-    /// read-only: what reached the disk is unknown, so nothing may be written behind it.
+    /// Writes behind the log's end. A full disk leaves zero bytes there and may be tried again; any other failure turns
+    /// the log read-only: what reached the disk is unknown, so nothing may be written behind it.
     fn write_in(
         &self,
         segment: &Segment,

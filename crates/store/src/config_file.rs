@@ -43,8 +43,8 @@ pub fn save(fs: &dyn Fs, path: &Path, text: &str) -> Result<(), StoreError> {
     make_directories(fs, directory).at("create", directory)?;
     let is_first = !fs.exists(path).at("look for", path)?;
     if is_first {
-        // The directory's own name may not be durable yet: its fsync may have failed when an earlier call made it. A file
-        // that is there says that it was.
+        // The directory's own name may not be durable yet: its fsync may have failed when an earlier call made it. A
+        // file that is there says that it was.
         fs.sync_directory(parent(directory)).at("flush", directory)?;
     }
     let new = with_suffix(path, ".tmp");

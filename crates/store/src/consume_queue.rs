@@ -1,7 +1,8 @@
 //! One consume queue: the positions of a queue's messages in the commit log (Apache `ConsumeQueue`).
 //!
-//! A put adds 20 bytes to `memory` and nothing else: readers of fresh messages need no system call, and the housekeeping thread
-//! brings the units of many puts to the file in one write. Units that a kill takes away are rebuilt from the log.
+//! A put adds 20 bytes to `memory` and nothing else: readers of fresh messages need no system call, and the maintenance
+//! thread brings the units of many puts to the file in one write. Units that a kill takes away are rebuilt from the
+//! log.
 //!
 //! ```text
 //! index    min ........ memory.first ...... memory.written ...... end
@@ -58,15 +59,15 @@ struct Memory {
     first: i64,
     written: i64,
     units: Units,
-    /// Visits of housekeeping without a put.
+    /// Visits of maintenance without a put.
     idle: u8,
     deleted: bool,
     /// Something stood behind the end that no record explains.
     is_strange: bool,
     /// Units that a crash left in the newest file behind the end, until the walk meets their records.
     found: VecDeque<CqUnit>,
-    /// These are written again although they are there: an fsync may have failed, and the system may only believe that the
-    /// disk has them.
+    /// These are written again although they are there: an fsync may have failed, and the system may only believe that
+    /// the disk has them.
     writes_again: bool,
 }
 
@@ -153,7 +154,8 @@ impl ConsumeQueue {
         self.closing.load(Ordering::Relaxed)
     }
 
-    /// Reads from the lines of memory that a put needs, so that it waits for all of them at once and not for one after the other.
+    /// Reads from the lines of memory that a put needs, so that it waits for all of them at once and not for one after
+    /// the other.
     #[inline]
     pub(crate) fn warm(&self) {
         let seen = self.end.load(Ordering::Relaxed) ^ self.min.load(Ordering::Relaxed);
@@ -273,7 +275,8 @@ impl ConsumeQueue {
         (!memory.deleted).then_some(unit.position)
     }
 
-    /// Fsyncs the files that were written; adds the directories that were changed. Says how far they reach if some are new.
+    /// Fsyncs the files that were written; adds the directories that were changed. Says how far they reach if some are
+    /// new.
     pub(crate) fn sync(
         &self,
         fs: &dyn Fs,
@@ -290,8 +293,8 @@ impl ConsumeQueue {
         Ok(made)
     }
 
-    /// Notes that everything is durable because the whole file system is fsynced now. Says how far the files reach if some are
-    /// new.
+    /// Notes that everything is durable because the whole file system is fsynced now. Says how far the files reach if
+    /// some are new.
     pub(crate) fn forget_dirty(&self) -> Option<QueueRange> {
         let mut files = lock(&self.files);
         files.forget_dirty();

@@ -1,12 +1,13 @@
-//! Extended queue entries, which a Java broker writes with `enableConsumeQueueExt` (Apache `ConsumeQueueExt`); read only.
+//! Extended queue entries, which a Java broker writes with `enableConsumeQueueExt` (Apache `ConsumeQueueExt`); read
+//! only.
 //!
 //! ```text
 //! consumequeue_ext/<topic>/<queue>/<20 digits>   units back to back: size int16, tags code int64, store time int64, bit map
 //!                                                length int16, bit map; an int16 of -1 ends a file that has no room for one more
 //! consume queue unit                             its tags code is an address: position of the unit here + the smallest int64
 //! ```
-//! Ours writes plain codes, as a Java broker does once the option is off; the files stay as they are. An address that leads
-//! nowhere matches every filter (Apache): clients compare tags themselves.
+//! Ours writes plain codes, as a Java broker does once the option is off; the files stay as they are. An address that
+//! leads nowhere matches every filter (Apache): clients compare tags themselves.
 
 use crate::consume_queue::ConsumeQueue;
 use crate::error::StoreError;

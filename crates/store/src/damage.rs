@@ -1,11 +1,12 @@
 //! Tells a damaged log from one that a crash cut short: sound records behind the first unsound one.
 //!
-//! A power loss may leave gaps in what was written after the last fsync, and sound records behind them. What is older than the
-//! checkpoint was fsynced with everything in front of it: where such a record stands behind an unsound one, the log is
-//! damaged. After a clean stop, and after a kill while the system ran on, every sound record behind an unsound one says so.
+//! A power loss may leave gaps in what was written after the last fsync, and sound records behind them. What is older
+//! than the checkpoint was fsynced with everything in front of it: where such a record stands behind an unsound one,
+//! the log is damaged. After a clean stop, and after a kill while the system ran on, every sound record behind an
+//! unsound one says so.
 //!
-//! Bodies hold whatever senders like, also bytes that look like heads of records, each with a size of its own. So a place is only read as
-//! a record if it says that it lies there, if it counts, and if its lengths fit together.
+//! Bodies hold whatever senders like, also bytes that look like heads of records, each with a size of its own. So a
+//! place is only read as a record if it says that it lies there, if it counts, and if its lengths fit together.
 
 use crate::commit_log::{CommitLog, Segment};
 use crate::error::StoreError;

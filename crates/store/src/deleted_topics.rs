@@ -1,13 +1,14 @@
-//! Topics that were deleted, so that none comes back: their records stay in the log until its segments go, and a walk over the
-//! log would put them into queues again (ours: Apache has no such file and ignores it).
+//! Topics that were deleted, so that none comes back: their records stay in the log until its segments go, and a replay
+//! of the log would put them into queues again (ours: Apache has no such file and ignores it).
 //!
 //! ```text
 //! <root>/deletedTopics   for each deletion: topic length int16, topic, log position int64, CRC-32 of "PYRMQ-T1", of where this
 //!                        begins in the file (int64), and of everything before it
 //! ```
-//! A record of the topic in front of the position gets no queue. Written and fsynced before the first file of a queue goes, so
-//! that a start after a crash ends what was begun. A deletion leaves the file once the log's start has passed its position.
-//! Void once a Java broker worked here (the checkpoint tells): it brings such topics back, and may have stored more in them.
+//! A record of the topic in front of the position gets no queue. Written and fsynced before the first file of a queue
+//! goes, so that a start after a crash ends what was begun. A deletion leaves the file once the log's start has passed
+//! its position. Void once a Java broker worked here (the checkpoint tells): it brings such topics back, and may have
+//! stored more in them.
 
 use crate::error::StoreError;
 use crate::fs::{Context, File, Fs, with_suffix};
@@ -60,8 +61,8 @@ impl DeletedTopics {
         if length < bytes.len() {
             file.set_length(length as u64).at("cut", &path)?;
         }
-        // A killed process may not have come to the fsync, or its fsync failed: the system then takes pages for clean that
-        // are not on the disk, unless they are written again. Queues are about to be deleted because of them.
+        // A killed process may not have come to the fsync, or its fsync failed: the system then takes pages for clean
+        // that are not on the disk, unless they are written again. Queues are about to be deleted because of them.
         if crashed {
             let valid = bytes.get(..length).unwrap_or_default();
             file.write_all_at(valid, 0).at("write", &path)?;
@@ -85,8 +86,8 @@ impl DeletedTopics {
         fs.sync_directory(&self.root).at("flush", &self.root)
     }
 
-    /// Fits the positions to the log that recovery left: none behind its end, because what is stored there from now on is new,
-    /// and none that its start has passed.
+    /// Fits the positions to the log that recovery left: none behind its end, because what is stored there from now on
+    /// is new, and none that its start has passed.
     pub(crate) fn settle(&mut self, fs: &dyn Fs, start: i64, end: i64) -> Result<(), StoreError> {
         let fitting: Positions = self
             .positions

@@ -27,8 +27,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// The parts of a store. Lock order: `deleted`, `cleaning`, `manifest`, the turn to fsync, `indexing`, `append`, then the
-/// locks inside of queues and index.
+/// The parts of a store. Lock order: `deleted`, `cleaning`, `manifest`, the flush leadership, `indexing`, `append`,
+/// then the locks inside of queues and index.
 pub(crate) struct Engine {
     /// As they were at the start; what may change is in `live`.
     pub(crate) options: Options,
@@ -72,7 +72,7 @@ pub(crate) struct Engine {
     /// What answers of pulls lie in.
     pub(crate) buffers: Arc<ReadBuffers>,
     pub(crate) listener: OnceLock<Arc<OnArrival>>,
-    /// Fsyncs of threads that ended a burst, and who is told when one is held up.
+    /// Inline fsyncs, and what is called when one is slow.
     pub(crate) watchdog: FlushWatchdog,
     pub(crate) on_slow_flush: OnceLock<Arc<OnSlowFlush>>,
     pub(crate) closed: AtomicBool,
@@ -128,8 +128,8 @@ impl Engine {
         self.stall.check()
     }
 
-    /// Bytes that are stored but not yet readable or indexed. Whoever asks does not wait for a disk that hangs: while a put
-    /// writes, the answer is that of the last time.
+    /// Bytes that are stored but not yet readable or indexed. Whoever asks does not wait for a disk that hangs: while a
+    /// put writes, the answer is that of the last time.
     pub(crate) fn behind(&self) -> i64 {
         let Some(append) = try_lock(&self.append) else {
             return self.behind.load(Ordering::Relaxed);

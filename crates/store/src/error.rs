@@ -1,4 +1,5 @@
-//! What can go wrong in the store: the caller's fault, the directory's state, the machine's fault, each by its own variant.
+//! What can go wrong in the store: the caller's fault, the directory's state, the machine's fault, each by its own
+//! variant.
 //!
 //! Errors are `Clone`, because one failed fsync answers everyone who waits for it.
 

@@ -1,7 +1,8 @@
-//! When a put is answered "busy" instead of being left to wait (Apache `DefaultMessageStore.isOSPageCacheBusy`, `BrokerFastFailure`).
+//! When a put is answered "busy" instead of being left to wait (Apache `DefaultMessageStore.isOSPageCacheBusy`,
+//! `BrokerFastFailure`).
 //!
-//! A put waits for two things: for the append lock while another put writes, and, with `SYNC_FLUSH`, for an fsync. Both waits are
-//! measured here. None of this costs a put anything while nobody waits but one look at the clock.
+//! A put waits for two things: for the append lock while another put writes, and, with `SYNC_FLUSH`, for an fsync. Both
+//! waits are measured here. None of this costs a put anything while nobody waits but one look at the clock.
 
 use crate::engine::Engine;
 use crate::error::StoreError;
@@ -159,7 +160,7 @@ impl Engine {
         Ok(guard)
     }
 
-    /// What the brakes have counted, and who waits now.
+    /// What flow control has counted, and how many wait now.
     pub(crate) fn busy_counts(&self) -> Busy {
         let flow_control = &self.flow_control;
         let (for_disk, oldest) = self.group_commit.waiters.queue();

@@ -1,4 +1,4 @@
-//! Whose turn it is to fsync the log: at most one thread at a time, and nobody who asks is forgotten.
+//! Which thread fsyncs the log: one leader at a time, and no request is forgotten.
 //!
 //! ```text
 //! asks:   what it wants durable is written and in the lists; asked = true; fence; try the lock
@@ -7,9 +7,10 @@
 //! leads:  lock; asked = false (and with it everything that was written before the asking); round; unlock; fence;
 //!           asked?   -> another round is owed: the leader tells the flush thread
 //! ```
-//! The two fences make one of them see the other: either the asker finds the lock free, or the leader finds `requested` set. The
-//! leader clears `requested` with an acquiring swap in front of its round, so what an asker did before is covered by that round;
-//! a request that comes later is left standing. A leader never runs a second round for others: it has answers of its own to write.
+//! The two fences make one of them see the other: either the asker finds the lock free, or the leader finds `requested`
+//! set. The leader clears `requested` with an acquiring swap in front of its round, so what an asker did before is
+//! covered by that round; a request that comes later is left standing. A leader never runs a second round for others:
+//! it has answers of its own to write.
 
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, fence, lock, try_lock};
 use std::time::Duration;
@@ -20,7 +21,7 @@ const AVERAGE_WEIGHT: u64 = 4;
 /// What a disk is taken for before the first fsyncs, ns: a slow one.
 const INITIAL_AVERAGE_NS: u64 = 4_000_000;
 
-/// The turn to fsync, and how long fsyncs took of late.
+/// The flush leadership, and how long fsyncs took of late.
 #[derive(Debug)]
 pub(crate) struct FlushLeader {
     leading: Mutex<()>,
@@ -40,7 +41,8 @@ impl Default for FlushLeader {
 }
 
 impl FlushLeader {
-    /// Waits for the turn and does a round. True beside its result: somebody asked meanwhile and is owed another one.
+    /// Waits to become the leader, then does a round. True beside its result: somebody asked meanwhile and is owed
+    /// another one.
     pub(crate) fn wait<R>(&self, round: impl FnOnce() -> R) -> (R, bool) {
         self.lead(lock(&self.leading), round)
     }

@@ -1,5 +1,5 @@
-//! Who ended a burst has other things to do than to wait for a disk that hangs. While such threads fsync, a thread of the
-//! store looks every [`CHECK_INTERVAL`] whether one of them is held up.
+//! A thread that committed an append batch has other work than waiting for a disk that hangs. While such threads fsync,
+//! a thread of the store checks every [`CHECK_INTERVAL`] whether an fsync is slow.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ const QUIET_CHECKS: u32 = 100;
 /// An fsync that takes this long holds its thread up.
 const SLOW_AFTER: Duration = Duration::from_millis(5);
 
-/// What the watching thread sees of who has the turn to fsync.
+/// What the watching thread sees of the flush leader.
 #[derive(Debug)]
 pub(crate) struct FlushWatchdog {
     origin: Instant,
-    /// Since when a thread that ended a burst fsyncs, ms after `origin` and one; 0: none does.
+    /// Since when a thread that committed an append batch fsyncs, ms after `origin` and one; 0: none does.
     since: AtomicU64,
     /// Such fsyncs so far.
     count: AtomicU64,
@@ -45,7 +45,7 @@ impl FlushWatchdog {
         u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
     }
 
-    /// An fsync by who ended a burst begins; only by who has the turn. True for the caller that shall wake who watches.
+    /// An inline fsync begins; only the flush leader may call this. True: the caller must wake the watching thread.
     pub(crate) fn begin(&self) -> bool {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.since.store(self.now_ms(), Ordering::Relaxed);

@@ -92,8 +92,8 @@ pub struct Space {
     pub free: u64,
 }
 
-/// One run of an operating system, from boot to boot, and a file as that run knows it. As long as they are the same, everything that was
-/// written to the file's neighbours is still there, fsynced or not.
+/// One run of an operating system, from boot to boot, and a file as that run knows it. As long as they are the same,
+/// everything that was written to the file's neighbours is still there, fsynced or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct System {
     /// The boot, as the system names it.
@@ -139,8 +139,8 @@ pub trait Fs: Send + Sync + fmt::Debug {
     fn exists(&self, path: &Path) -> io::Result<bool>;
     /// The space of the file system that holds a directory.
     fn space(&self, path: &Path) -> io::Result<Space>;
-    /// Makes everything durable that is on the file system of a directory; `Unsupported` where the system cannot say whether
-    /// that went well.
+    /// Makes everything durable that is on the file system of a directory; `Unsupported` where the system cannot say
+    /// whether that went well.
     fn sync_all(&self, _path: &Path) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }

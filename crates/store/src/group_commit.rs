@@ -1,11 +1,12 @@
 //! Fsync of the log, once for all who wait (Apache `GroupCommitService`, `FlushRealTimeService`).
 //!
-//! A round is one fsync and the answers to all whom it serves. The flush thread does rounds, and so does who ends a burst, while
-//! the disk is quick: then the answers of a connection's burst are there before its task writes, and no thread is woken. Who may
-//! do one when is [`FlushLeader`](crate::flush_leader::FlushLeader), who is answered when is [`GroupCommit`](crate::waiters::GroupCommit).
+//! A round is one fsync and the answers to all whom it serves. The flush thread does rounds, and so does a thread that
+//! commits an append batch, while the disk is quick: then the answers of a connection's batch are there before its task
+//! writes, and no thread is woken. Who may do one when is [`FlushLeader`](crate::flush_leader::FlushLeader), who is
+//! answered when is [`GroupCommit`](crate::waiters::GroupCommit).
 //!
-//! A failed fsync turns the log read-only and is never tried again: the system may have dropped the pages that it could not
-//! write.
+//! A failed fsync turns the log read-only and is never tried again: the system may have dropped the pages that it could
+//! not write.
 
 use crate::append::Deferred;
 use crate::engine::Engine;
@@ -70,7 +71,8 @@ impl Log for Engine {
             if times.clock_regressions == clock_regressions {
                 times.physic_ms = times.physic_ms.max(last_ms);
             }
-            // Every unit in front of it is in its queue's memory by now, and the queue in the list of those to be written.
+            // Every unit in front of it is in its queue's memory by now, and the queue in the list of those to be
+            // written.
             if last.is_some() {
                 times.log = last;
             }
@@ -79,7 +81,7 @@ impl Log for Engine {
     }
 }
 
-/// The log as who ends a burst fsyncs it: looked after.
+/// The log as an inline fsync sees it: watched.
 struct InBatch<'i>(&'i Engine);
 
 impl Log for InBatch<'_> {
@@ -117,12 +119,12 @@ impl Engine {
         self.group_commit.when_durable(self, position, done);
     }
 
-    /// The same for those of a burst, whose thread will end it.
+    /// The same for those of an append batch, whose thread will end it.
     pub(crate) fn when_durable_in_batch(&self, waiting: impl Iterator<Item = (i64, OnDurable)>) {
         self.group_commit.when_durable_in_batch(self, waiting);
     }
 
-    /// Does a round, once it is this thread's turn.
+    /// Does a round, once this thread leads.
     pub(crate) fn flush_round(&self) -> Result<(), StoreError> {
         self.group_commit.flush_round(self)
     }
@@ -143,8 +145,8 @@ impl Engine {
             });
     }
 
-    /// Makes readable what waited for the fsync. Rounds take turns, so that units of a queue stay in their order although
-    /// the append lock is held only to take all of them out.
+    /// Makes readable what waited for the fsync. Rounds take turns, so that units of a queue stay in their order
+    /// although the append lock is held only to take all of them out.
     fn publish_durable(&self) {
         let flushed = self.log.flushed();
         let ready: Vec<_> = {
@@ -176,8 +178,8 @@ impl Engine {
         }
     }
 
-    /// Changes when messages are answered and readable. To [`FlushDiskType::Async`]: what waits for an fsync is readable
-    /// at once, before anything that is stored from then on.
+    /// Changes when messages are answered and readable. To [`FlushDiskType::Async`]: what waits for an fsync is
+    /// readable at once, before anything that is stored from then on.
     pub(crate) fn change_flush(&self, flush: FlushDiskType) {
         // With the turn held, no round has taken units out that are not readable yet.
         let (shown, _) = self.group_commit.leader.wait(|| {

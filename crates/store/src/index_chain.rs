@@ -1,9 +1,9 @@
 //! Following a key through a file of the index: from its newest entry to older ones.
 //!
-//! Entries never change once they are written, so no lock is needed, and a file that retention deletes meanwhile stays readable. A slot
-//! may have millions of entries, of a tag that most messages have or of a key that somebody sends on purpose: the entries of such
-//! lie close together and are read many at a time, those that are newer than what is wanted are jumped over, and one search
-//! follows [`MAX_HOPS`] entries at most.
+//! Entries never change once they are written, so no lock is needed, and a file that retention deletes meanwhile stays
+//! readable. A slot may have millions of entries, of a tag that most messages have or of a key that somebody sends on
+//! purpose: the entries of such lie close together and are read many at a time, those that are newer than what is
+//! wanted are jumped over, and one search follows [`MAX_HOPS`] entries at most.
 
 use crate::error::StoreError;
 use crate::format::{number, to_usize};
@@ -16,7 +16,8 @@ use std::sync::Arc;
 pub(crate) const MAX_HOPS: u32 = 1 << 17;
 /// Entries that are read at once where they lie close together.
 const WINDOW: i32 = 3200;
-/// Entries lie close together where so many of other slots lie between two of them at most: a window has a dozen of them then.
+/// Entries lie close together where so many of other slots lie between two of them at most: a window has a dozen of
+/// them then.
 const NEAR: i32 = 256;
 /// Entries that may be too new one after the other before the search jumps to older ones.
 const PATIENCE: u32 = 2048;
@@ -149,8 +150,8 @@ impl Chain {
             .at("read", &self.path)
     }
 
-    /// The newest entry of the slot among those in front of `limit` that are not newer than a time, if one is near its end. Times go up
-    /// with the numbers, but where a clock went back: what lies between is passed over then.
+    /// The newest entry of the slot among those in front of `limit` that are not newer than a time, if one is near its
+    /// end. Times go up with the numbers, but where a clock went back: what lies between is passed over then.
     fn older(&self, window: &mut Window, end_ms: i64, limit: i32) -> Result<Option<i32>, StoreError> {
         let (mut low, mut high) = (1, limit);
         while low < high {

@@ -7,8 +7,8 @@
 //! entries  behind the slots, 20 bytes each, entry 0 unused:
 //!          key hash int32   position int64   seconds since begin time int32   previous entry of the slot int32
 //! ```
-//! Slots are cached in pages and written in pages; entries are gathered and appended in one write. The header is written last,
-//! so that it never counts what is not there.
+//! Slots are cached in pages and written in pages; entries are gathered and appended in one write. The header is
+//! written last, so that it never counts what is not there.
 
 use crate::error::StoreError;
 use crate::format::{number, to_usize};

@@ -1,10 +1,11 @@
 //! The key index: finds messages by key, unique id or tag (Apache `IndexService`).
 //!
-//! The append path only hashes and hands over what `waiting_keys` says; a thread of its own writes the files. What is in the log
-//! is in the index: entries that a crash took away are read from the log again, by the same thread, while messages flow.
+//! The append path only hashes and hands over what `waiting_keys` says; a thread of its own writes the files. What is
+//! in the log is in the index: entries that a crash took away are read from the log again, by the same thread, while
+//! messages flow.
 //!
-//! Keys as Apache 5.5 writes them: `topic#UNIQ_KEY`, `topic#key` for each of `KEYS`, `topic#T#TAGS`; the hash is Java's, made
-//! positive. Rolled back transactions are not indexed.
+//! Keys as Apache 5.5 writes them: `topic#UNIQ_KEY`, `topic#key` for each of `KEYS`, `topic#T#TAGS`; the hash is
+//! Java's, made positive. Rolled back transactions are not indexed.
 
 use crate::commit_log::CommitLog;
 use crate::error::StoreError;
@@ -101,8 +102,8 @@ pub(crate) struct Hits {
 }
 
 impl KeyIndex {
-    /// Opens the files that are there. After a crash those that may be half written are dropped, as are those of another
-    /// size and those that know of records behind the log's end; what they held is read from the log again.
+    /// Opens the files that are there. After a crash those that may be half written are dropped, as are those of
+    /// another size and those that know of records behind the log's end; what they held is read from the log again.
     pub(crate) fn load(
         fs: &Arc<dyn Fs>,
         options: &Options,
@@ -159,8 +160,8 @@ impl KeyIndex {
         })
     }
 
-    /// Removes the files that were dropped: not while the store opens, because that takes its time, but before anything is added.
-    /// The newest first, each durably: a file that stays behind would look as if all before it were indexed.
+    /// Removes the files that were dropped: not while the store opens, because that takes its time, but before anything
+    /// is added. The newest first, each durably: a file that stays behind would look as if all before it were indexed.
     pub(crate) fn remove_dropped(&self) -> Result<(), StoreError> {
         let mut dropped = lock(&self.to_remove);
         while let Some(path) = dropped.first() {
@@ -173,8 +174,8 @@ impl KeyIndex {
         Ok(())
     }
 
-    /// Where reading the log has to go on, so that every record is in the index. After a file was dropped the newest known
-    /// message may be there in half: it is read again, and a search takes doubles out.
+    /// Where reading the log has to go on, so that every record is in the index. After a file was dropped the newest
+    /// known message may be there in half: it is read again, and a search takes doubles out.
     pub(crate) fn resume_at(&self, log: &CommitLog) -> Result<i64, StoreError> {
         let newest = match lock(&self.files).last() {
             Some(last) if last.header.count > 1 || last.header.end_position > 0 => last.header.end_position,
@@ -221,8 +222,9 @@ impl KeyIndex {
         Ok(full)
     }
 
-    /// Makes the next file once the newest one is durable, and says up to when that reaches. The fsync may be one of some hundred megabytes:
-    /// searches go on meanwhile. Only one thread at a time adds keys, so the newest file stays the newest.
+    /// Makes the next file once the newest one is durable, and says up to when that reaches. The fsync may be one of
+    /// some hundred megabytes: searches go on meanwhile. Only one thread at a time adds keys, so the newest file stays
+    /// the newest.
     fn roll(&self) -> Result<Option<i64>, StoreError> {
         let newest = match lock(&self.files).last_mut() {
             Some(newest) => {

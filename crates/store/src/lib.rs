@@ -1,6 +1,7 @@
 //! The message log on disk in the formats of Apache RocketMQ.
 //!
-//! No async, no runtime: plain calls and a few threads of its own. `docs/store.md` has the formats and what is promised.
+//! No async, no runtime: plain calls and a few threads of its own. `docs/store.md` has the formats and what is
+//! promised.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 

@@ -1,4 +1,5 @@
-//! The settings that may change while the store is open: one atomic for each, so that puts and reads look at them without a lock.
+//! The settings that may change while the store is open: one atomic for each, so that puts and reads look at them
+//! without a lock.
 
 use crate::engine::Engine;
 use crate::options::{FlushDiskType, Options};
@@ -72,7 +73,7 @@ impl Live {
         }
     }
 
-    /// Only under the append lock and with the turn to fsync.
+    /// Only under the append lock and with the flush leadership.
     pub(crate) fn set_flush(&self, flush: FlushDiskType) {
         self.is_sync
             .store(flush == FlushDiskType::Sync, Ordering::Relaxed);

@@ -212,8 +212,8 @@ impl<'l> LogReader<'l> {
     }
 }
 
-/// True when a record that names this position, or the end of its segment, stands at a position: a record in front of it was written as a
-/// whole, unless the disk changed their order.
+/// True when a record that names this position, or the end of its segment, stands at a position: a record in front of
+/// it was written as a whole, unless the disk changed their order.
 fn is_followed(log: &CommitLog, position: i64) -> Result<bool, StoreError> {
     let Some(segment) = log.segment_at(position) else {
         return Ok(false);

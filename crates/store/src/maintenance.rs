@@ -1,5 +1,5 @@
-//! The store's threads: one fsyncs the log, one makes segments ahead of time, one fills the key index, one keeps house,
-//! one answers those who wait too long.
+//! The store's threads: one fsyncs the log, one makes segments ahead of time, one fills the key index, one does
+//! maintenance, one answers waiters whose time is over.
 
 use crate::damage::record_behind;
 use crate::engine::Engine;
@@ -118,7 +118,7 @@ fn prepare(engine: &Engine) {
     }
 }
 
-/// Answers those who wait too long, and tells when who ended a burst is held up by its fsync. A thread of its own: when the
+/// Answers waiters whose time is over, and reports a slow inline fsync. A thread of its own: when the
 /// disk hangs, all others do.
 fn expire_waiters(engine: &Engine) {
     let longest = || Duration::from_millis(engine.live.sync_flush_timeout_ms());
@@ -196,7 +196,8 @@ fn maintain(engine: &Engine) {
 }
 
 impl Engine {
-    /// Notes a failure outside of the append path: what cannot be written to queues or index would be missed by readers.
+    /// Notes a failure outside of the append path: what cannot be written to queues or index would be missed by
+    /// readers.
     pub(crate) fn note_failure(&self, what: &str, result: Result<(), StoreError>) {
         let Err(error) = result else { return };
         if error.is_passing() && !self.log.failure.is_set() {

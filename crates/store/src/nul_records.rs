@@ -1,9 +1,10 @@
 //! Records that look torn although they are whole (`nulRecords`).
 //!
-//! A disk writes sectors, and a sector that never reached it reads as zeros. The body of a record has a checksum, topic and properties
-//! have none: after a crash, zeros in them are all that tells of a lost sector or of a write that was cut off. But senders may put
-//! zero bytes there, too. Each record that looks so is noted here before it is written to the log, with a checksum of all its bytes, and the note
-//! is fsynced before the log is. So a record that looks torn is whole exactly if its note says so.
+//! A disk writes sectors, and a sector that never reached it reads as zeros. The body of a record has a checksum, topic
+//! and properties have none: after a crash, zeros in them are all that tells of a lost sector or of a write that was
+//! cut off. But senders may put zero bytes there, too. Each record that looks so is noted here before it is written to
+//! the log, with a checksum of all its bytes, and the note is fsynced before the log is. So a record that looks torn is
+//! whole exactly if its note says so.
 //!
 //! ```text
 //! note, 32 bytes   0 position int64   8 size int32   12 CRC-32 of the record   16 position int64 up to which the checkpoint
@@ -82,8 +83,8 @@ struct State {
     manifest: Vec<i64>,
     /// The place that is looked at for the next note.
     next: usize,
-    /// Position, size and checksum of what the last stop left, until the log is recovered. A position may be there twice: of a record that
-    /// was cut, and of the one that came to its place.
+    /// Position, size and checksum of what the last stop left, until the log is recovered. A position may be there
+    /// twice: of a record that was cut, and of the one that came to its place.
     found: HashSet<(i64, i32, u32)>,
     /// Notes of records in front of this position may have been overwritten.
     complete_from: i64,
@@ -149,7 +150,8 @@ impl NulRecords {
         lock(&self.state).found = HashSet::new();
     }
 
-    /// Notes a record that is about to be written; only under the append lock. The log is durable up to `durable` by the checkpoint.
+    /// Notes a record that is about to be written; only under the append lock. The log is durable up to `durable` by
+    /// the checkpoint.
     pub(crate) fn add(
         &self,
         fs: &dyn Fs,
@@ -213,8 +215,8 @@ impl NulRecords {
     }
 }
 
-/// False for properties with which no record looks torn. Quick: it looks at the last byte, and at one of each run of zeros that is as
-/// long as a sector without the length of the properties.
+/// False for properties with which no record looks torn. Quick: it looks at the last byte, and at one of each run of
+/// zeros that is as long as a sector without the length of the properties.
 pub(crate) fn may_look_torn(properties: &[u8]) -> bool {
     const RUN: usize = SECTOR - 1;
     properties.last() == Some(&0)
@@ -225,9 +227,9 @@ pub(crate) fn may_look_torn(properties: &[u8]) -> bool {
             .any(|byte| *byte == 0)
 }
 
-/// True when a record looks as if a sector of it had never reached the disk, or its write had been cut off: its topic or properties have
-/// zero bytes up to a sector's border, or the properties end with one. `inside` is where the record begins in its file. The body has a
-/// checksum and a torn head does not fit together.
+/// True when a record looks as if a sector of it had never reached the disk, or its write had been cut off: its topic
+/// or properties have zero bytes up to a sector's border, or the properties end with one. `inside` is where the record
+/// begins in its file. The body has a checksum and a torn head does not fit together.
 pub(crate) fn looks_torn(record: &Record<'_>, bytes: &[u8], inside: usize) -> bool {
     let from = (record.topic.as_ptr() as usize).saturating_sub(bytes.as_ptr() as usize);
     // The length of no properties is two zero bytes.

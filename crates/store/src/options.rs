@@ -44,9 +44,11 @@ pub struct Options {
     pub flush_queue_interval_ms: u64,
     /// `syncFlushTimeout`: 5000 ms; at least 1.
     pub sync_flush_timeout_ms: u64,
-    /// `osPageCacheBusyTimeOutMills`: a write or an fsync that takes longer makes puts be answered "busy"; 1000 ms; 1 to 600,000.
+    /// `osPageCacheBusyTimeOutMills`: a write or an fsync that takes longer makes puts be answered "busy"; 1000 ms; 1
+    /// to 600,000.
     pub busy_ms: u64,
-    /// `waitTimeMillsInSendQueue`: a put that has waited longer for others is answered "busy"; 1000 ms (Apache: 200); 1 to 600,000.
+    /// `waitTimeMillsInSendQueue`: a put that has waited longer for others is answered "busy"; 1000 ms (Apache: 200); 1
+    /// to 600,000.
     pub send_wait_ms: u64,
     /// `sendThreadPoolQueueCapacity`: senders that may wait for the disk with `SYNC_FLUSH`; 10,000; at least 1.
     pub send_capacity: usize,
@@ -80,20 +82,22 @@ pub struct Options {
     pub max_transfer_count: usize,
     /// `maxTransferBytesOnMessageInMemory`: most bytes of a pull; 4 MiB (Apache 256 KiB).
     pub max_transfer_bytes: usize,
-    /// Bytes of a pull that names no size: 256 KiB, or `maxTransferBytesOnMessageInMemory` where that is not its default.
-    /// A client that cannot say how much it takes may pull hundreds of queues at once.
+    /// Bytes of a pull that names no size: 256 KiB, or `maxTransferBytesOnMessageInMemory` where that is not its
+    /// default. A client that cannot say how much it takes may pull hundreds of queues at once.
     pub usual_transfer_bytes: usize,
-    /// `messageDelayLevel`, in milliseconds, level 1 first (see [`crate::parse_levels`]): when delayed messages are due.
+    /// `messageDelayLevel`, in milliseconds, level 1 first (see [`crate::parse_levels`]): when delayed messages are
+    /// due.
     pub delay_levels_ms: Vec<i64>,
     /// `checkCRCOnRecover`: true.
     pub check_crc_on_recover: bool,
-    /// Ours: while fsyncs take less than this on average, who ends a burst does them itself, microseconds; 0: never. 1000.
+    /// Ours: while fsyncs take less than this on average, the thread that commits an append batch does them itself,
+    /// microseconds; 0: never. 1000.
     pub flush_inline_below_us: u64,
-    /// Ours: with [`FlushDiskType::Sync`], so many zero bytes are written at a time in front of which records come; 0: none.
-    /// 1 MiB. Apache's `warmMapedFileEnable` does it for a whole file when it is made.
+    /// Ours: with [`FlushDiskType::Sync`], so many zero bytes are written at a time in front of which records come; 0:
+    /// none. 1 MiB. Apache's `warmMapedFileEnable` does it for a whole file when it is made.
     pub flush_ahead_bytes: u64,
-    /// Ours: where nothing else tells at the start whether queues lost files, records in so many bytes of the log at most are
-    /// compared with them. 256 MiB; no configuration changes it.
+    /// Ours: where nothing else tells at the start whether queues lost files, records in so many bytes of the log at
+    /// most are compared with them. 256 MiB; no configuration changes it.
     pub compare_bytes: i64,
     /// What the timer can be told.
     pub timer: TimerOptions,

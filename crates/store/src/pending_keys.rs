@@ -1,7 +1,7 @@
 //! Keys on their way from puts to the thread that fills the key index.
 //!
-//! What one core writes here another one reads, so every byte counts twice: a key is the four bytes of its hash, a record eight,
-//! all that is written at once 24.
+//! What one core writes here another one reads, so every byte counts twice: a key is the four bytes of its hash, a
+//! record eight, all that is written at once 24.
 
 use crate::index_file::IndexEntry;
 

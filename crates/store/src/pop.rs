@@ -1,9 +1,9 @@
-//! Messages that were popped and not acknowledged, found by name before anything is changed: as long as nobody here brings
-//! them back when their time is over, opening such a store would lose them in silence.
+//! Messages that were popped and not acknowledged, found by name before anything is changed: as long as nobody here
+//! brings them back when their time is over, opening such a store would lose them in silence.
 //!
-//! Apache keeps a check point for each popped message in the topic `rmq_sys_REVIVE_LOG_<cluster>`, which it reaches by way of
-//! the timer (there the broker looks); or a record in `kvStore/` (`popConsumerKVServiceEnable`); and the open messages of
-//! orderly groups in `config/consumerOrderInfo.json`.
+//! Apache keeps a check point for each popped message in the topic `rmq_sys_REVIVE_LOG_<cluster>`, which it reaches by
+//! way of the timer (there the broker looks); or a record in `kvStore/` (`popConsumerKVServiceEnable`); and the open
+//! messages of orderly groups in `config/consumerOrderInfo.json`.
 
 use crate::error::StoreError;
 use crate::format::{CONSUME_QUEUE, CQ_UNIT_SIZE, CqUnit};
@@ -110,7 +110,8 @@ fn values(tree: &Json) -> impl Iterator<Item = &Json> {
     members.iter().map(|(_, value)| value)
 }
 
-/// Whether an orderly group has a message that was handed out and not acknowledged (Apache `OrderInfo`: offsets `o`, bit set `cm`).
+/// Whether an orderly group has a message that was handed out and not acknowledged (Apache `OrderInfo`: offsets `o`,
+/// bit set `cm`).
 fn has_open_orders(tree: &Json) -> bool {
     let groups = tree.get("table").into_iter().flat_map(values);
     groups.flat_map(values).any(|order| {

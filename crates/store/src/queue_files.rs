@@ -1,7 +1,7 @@
 //! The files of one consume queue: units of 20 bytes, files of equal length, one behind the other.
 //!
-//! Invariants: files are contiguous; a file has its full length from the beginning and is zero where no unit was written;
-//! in front of a first unit that is not its file's first the file is filled.
+//! Invariants: files are contiguous; a file has its full length from the beginning and is zero where no unit was
+//! written; in front of a first unit that is not its file's first the file is filled.
 
 use crate::commit_log::is_clear;
 use crate::error::StoreError;
@@ -410,8 +410,8 @@ impl QueueFiles {
         }
     }
 
-    /// Deletes or makes zero everything from an index on. The oldest file stays if it does not begin at 0: its name is what
-    /// tells where the queue goes on. Says whether anything had to change.
+    /// Deletes or makes zero everything from an index on. The oldest file stays if it does not begin at 0: its name is
+    /// what tells where the queue goes on. Says whether anything had to change.
     pub(crate) fn clear_from(&mut self, fs: &dyn Fs, index: i64) -> Result<bool, StoreError> {
         let mut changed = false;
         while let Some(last) = self.list.last()
@@ -441,8 +441,8 @@ impl QueueFiles {
         Ok(changed)
     }
 
-    /// Makes damaged files such that the queue can be built again: those in front of a gap go, the others get their length. The
-    /// newest stays in any case: its name is what tells where the queue goes on.
+    /// Makes damaged files such that the queue can be built again: those in front of a gap go, the others get their
+    /// length. The newest stays in any case: its name is what tells where the queue goes on.
     pub(crate) fn straighten(&mut self, fs: &dyn Fs) -> Result<(), StoreError> {
         let follows = |pair: &[QueueFile]| match pair {
             [one, next] => one.base + self.per_file == next.base,
@@ -513,8 +513,8 @@ impl QueueFiles {
         Ok(removed)
     }
 
-    /// Makes the newest file durable unless it is known to be: without it nothing tells where the queue goes on, once older ones
-    /// are gone.
+    /// Makes the newest file durable unless it is known to be: without it nothing tells where the queue goes on, once
+    /// older ones are gone.
     fn keep_newest(&mut self, fs: &dyn Fs) -> Result<(), StoreError> {
         let Some(newest) = self.list.last().filter(|newest| self.moved || newest.dirty) else {
             return Ok(());
@@ -537,8 +537,8 @@ impl QueueFiles {
         let count = files.len();
         for (number, entry) in files.into_iter().enumerate() {
             if number > 0 && number + 1 == count {
-                // The newest goes last, durably so: a stop in between must not leave a queue that ends too early, because
-                // indexes of records that the log has would be given out again.
+                // The newest goes last, durably so: a stop in between must not leave a queue that ends too early,
+                // because indexes of records that the log has would be given out again.
                 fs.sync_directory(directory).at("flush", directory)?;
             }
             let path = directory.join(&entry.name);

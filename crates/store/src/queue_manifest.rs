@@ -1,16 +1,17 @@
-//! Which queues there are and how far their files reach, so that a queue that was damaged or deleted while no store was open is
-//! noticed and built again, however large the log is (ours: Apache has no such file and ignores it).
+//! Which queues there are and how far their files reach, so that a queue that was damaged or deleted while no store was
+//! open is noticed and built again, however large the log is (ours: Apache has no such file and ignores it).
 //!
 //! ```text
 //! <root>/queueEnds   magic "PYRMQ-Q2", then parts, each: length int32 of what follows up to the CRC, the log's start int64, the
 //!                    log's end int64, then for each queue: topic length int16, topic, queue id int32, min int64, end int64; CRC-32 of
 //!                    where the part begins in the file (int64) and of everything in it
 //! ```
-//! A store that closes writes one part with all queues, as they are. One that is open adds a part whenever queue files that are new
-//! have become durable, before the checkpoint says so, and before old ones are deleted: a later part overrules an earlier one, and
-//! each file that it stands for is durable. So after a crash each of them must be there with its whole length, unless the topic was
-//! deleted at or behind the log's end of its part. What came later is in the part of the log that a start reads anyway.
-//! After a crash and whenever else the file may not say all, it is written anew with the next fsync of the queues.
+//! A store that closes writes one part with all queues, as they are. One that is open adds a part whenever queue files
+//! that are new have become durable, before the checkpoint says so, and before old ones are deleted: a later part
+//! overrules an earlier one, and each file that it stands for is durable. So after a crash each of them must be there
+//! with its whole length, unless the topic was deleted at or behind the log's end of its part. What came later is in
+//! the part of the log that a start reads anyway. After a crash and whenever else the file may not say all, it is
+//! written anew with the next fsync of the queues.
 
 use crate::deleted_topics::Positions;
 use crate::error::StoreError;
@@ -100,8 +101,8 @@ impl QueueManifest {
         Ok(manifest)
     }
 
-    /// Looks for a queue that has fewer units than it had at the last clean stop. A minimum may only have moved with the log's
-    /// start.
+    /// Looks for a queue that has fewer units than it had at the last clean stop. A minimum may only have moved with
+    /// the log's start.
     pub(crate) fn find_short(&self, log_start: i64, queues: &Queues) -> Compared {
         let Some(known) = &self.known else {
             return Compared::Unknown;
@@ -117,8 +118,8 @@ impl QueueManifest {
         })
     }
 
-    /// Looks for a queue that lost a file since a crash of ours. `is_whole` says whether a queue's files reach from one index to behind
-    /// another; a topic that nobody `knows` and that has no queue at all was deleted.
+    /// Looks for a queue that lost a file since a crash of ours. `is_whole` says whether a queue's files reach from one
+    /// index to behind another; a topic that nobody `knows` and that has no queue at all was deleted.
     pub(crate) fn find_lost(
         &self,
         deleted: &Positions,
@@ -139,8 +140,8 @@ impl QueueManifest {
         })
     }
 
-    /// The store runs from here on. Unless the file says all of the queues, it is written anew with the next fsync; where it says what
-    /// is not so any more, it goes.
+    /// The store runs from here on. Unless the file says all of the queues, it is written anew with the next fsync;
+    /// where it says what is not so any more, it goes.
     pub(crate) fn settle(&mut self, fs: &dyn Fs, says_all: bool, is_wrong: bool) -> Result<(), StoreError> {
         self.known = None;
         if !says_all {
@@ -224,7 +225,8 @@ fn crc(at: i64, bytes: &[u8]) -> u32 {
     crc.finalize()
 }
 
-/// What sound parts from the beginning on say, and how many bytes they take; `None` when not even the first one is sound.
+/// What sound parts from the beginning on say, and how many bytes they take; `None` when not even the first one is
+/// sound.
 fn parse(bytes: &[u8]) -> Option<(RecordedRanges, usize)> {
     let mut rest = bytes.strip_prefix(MAGIC)?;
     let (mut known, mut at) = (RecordedRanges::new(), MAGIC.len());

@@ -1,8 +1,9 @@
 //! Which queues there are: by topic for those who list them, and flat for those who put.
 //!
-//! With a million queues each step of a look-up waits for memory. The flat table takes one step: a slot has the id, the topic and
-//! the queue, so that the name to be compared and the queue itself are waited for at the same time. Its length is a power of two; a
-//! slot is taken by the first queue that finds it free from its home on; at most three quarters are taken.
+//! With a million queues each step of a look-up waits for memory. The flat table takes one step: a slot has the id, the
+//! topic and the queue, so that the name to be compared and the queue itself are waited for at the same time. Its
+//! length is a power of two; a slot is taken by the first queue that finds it free from its home on; at most three
+//! quarters are taken.
 
 use crate::consume_queue::ConsumeQueue;
 use std::collections::{BTreeMap, HashMap};

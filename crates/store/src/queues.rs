@@ -35,10 +35,10 @@ impl DiscoveredQueues {
         short.map(|(queue, _)| queue).collect()
     }
 
-    /// True when the files were made with another length, and are not damaged: none has the configured one. After a clean stop
-    /// every file has the length that it was made with. A crash may leave a file shorter than that, never longer; which length
-    /// that was the abort file knows if the store was ours, and else the names of files that follow one another. Where
-    /// neither does, files of one common length were made with it.
+    /// True when the files were made with another length, and are not damaged: none has the configured one. After a
+    /// clean stop every file has the length that it was made with. A crash may leave a file shorter than that, never
+    /// longer; which length that was the abort file knows if the store was ours, and else the names of files that
+    /// follow one another. Where neither does, files of one common length were made with it.
     fn is_of_other_size(&self, file_bytes: u64, last_stop: LastStop) -> bool {
         let shapes = || self.0.iter().map(|(_, shape)| shape);
         let mut lengths = shapes().flat_map(|shape| &shape.lengths);
@@ -63,11 +63,12 @@ impl DiscoveredQueues {
     }
 }
 
-/// From so many queues on, looking at them is shared between threads. Below it everything happens in order, so that a test can
-/// replay it.
+/// From so many queues on, looking at them is shared between threads. Below it everything happens in order, so that a
+/// test can replay it.
 const PARALLEL_FROM: usize = 256;
 
-/// Does something with every item, in the order of the items, or with many of them on all processors; the first error ends it.
+/// Does something with every item, in the order of the items, or with many of them on all processors; the first error
+/// ends it.
 fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<R, StoreError> + Sync,
@@ -99,7 +100,8 @@ const MIN_SLOTS_PER_ROUND: usize = 1024;
 /// Visits without a put that it takes at least: a first one says nothing about the time since that put.
 const MIN_IDLE_VISITS: usize = 2;
 
-/// How often those who wait are told how far writing the queues has come: a stop with a million new ones takes most of a minute.
+/// How often those who wait are told how far writing the queues has come: a stop with a million new ones takes most of
+/// a minute.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// From so many queues on, one fsync of the whole file system takes less time than theirs.
@@ -112,8 +114,8 @@ pub(crate) struct Queues {
     root: PathBuf,
     file_bytes: u64,
     handles: Arc<Handles>,
-    /// The store before this one was not closed. An fsync of its may have failed: pages that the system holds as clean may
-    /// not be on the disk.
+    /// The store before this one was not closed. An fsync of its may have failed: pages that the system holds as clean
+    /// may not be on the disk.
     writes_again: bool,
     /// Their file system, kept open.
     file_system: Option<Arc<dyn FileSystem>>,
@@ -131,8 +133,8 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// Looks at every queue directory and changes nothing. Files whose length is not the configured one are an error, unless
-    /// others are right: then they are damaged, and the queue is built again.
+    /// Looks at every queue directory and changes nothing. Files whose length is not the configured one are an error,
+    /// unless others are right: then they are damaged, and the queue is built again.
     pub(crate) fn look(
         fs: &Arc<dyn Fs>,
         root: PathBuf,
@@ -193,8 +195,8 @@ impl Queues {
         Ok((queues, discovered))
     }
 
-    /// Loads what [`Queues::look`] saw; after a crash it only mends it, because [`Queues::cut`] looks at every unit anyway. True when
-    /// a queue is so damaged that the queues must be built from the log's start.
+    /// Loads what [`Queues::look`] saw; after a crash it only mends it, because [`Queues::cut`] looks at every unit
+    /// anyway. True when a queue is so damaged that the queues must be built from the log's start.
     pub(crate) fn load(&self, discovered: &DiscoveredQueues, crashed: bool) -> Result<bool, StoreError> {
         in_parallel(&discovered.0, |(queue, shape)| {
             if shape.is_damaged() {
@@ -409,8 +411,8 @@ impl Queues {
         Ok(found)
     }
 
-    /// One of ten rounds that give back memory and files of queues without puts. Where there are many queues a round visits a tenth of
-    /// the table, so that a million of them cost no more than a hundred thousand.
+    /// One of ten rounds that give back memory and files of queues without puts. Where there are many queues a round
+    /// visits a tenth of the table, so that a million of them cost no more than a hundred thousand.
     pub(crate) fn release_idle(&self) {
         let mut next = lock(&self.release_cursor);
         let (part, visits) = {
@@ -429,7 +431,8 @@ impl Queues {
         }
     }
 
-    /// Deletes the files of queues whose records are gone. Says how many. Told before is how far these queues reach then.
+    /// Deletes the files of queues whose records are gone. Says how many. Told before is how far these queues reach
+    /// then.
     pub(crate) fn trim(
         &self,
         log_start: i64,

@@ -336,7 +336,8 @@ impl Engine {
         Ok(is_here.then(|| Bytes::from(bytes)))
     }
 
-    /// The record that begins at a position, if readers may see it: with `SYNC_FLUSH` what is not durable is not readable.
+    /// The record that begins at a position, if readers may see it: with `SYNC_FLUSH` what is not durable is not
+    /// readable.
     pub(crate) fn readable_at(&self, position: i64) -> Result<Option<Bytes>, StoreError> {
         let is_sync = self.live.flush() == FlushDiskType::Sync;
         let readable = self.readable.load(Ordering::Acquire);

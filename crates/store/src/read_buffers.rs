@@ -70,7 +70,8 @@ impl ReadMode {
     }
 }
 
-/// Buffers of answers that are over: memory that is there already, need not be cleared and is still in the processor's cache.
+/// Buffers of answers that are over: memory that is there already, need not be cleared and is still in the processor's
+/// cache.
 #[derive(Default)]
 pub(crate) struct ReadBuffers {
     pool: Mutex<Pool>,

@@ -2,15 +2,15 @@
 //! `recoverAbnormally`, `DefaultMessageStore.recover`).
 //!
 //! The rule (docs/store.md has it for people):
-//! 1. The walk begins, after a clean stop, behind the newest record that a queue knows; after a crash behind the newest record
-//!    that was durable in log and queues by the checkpoint, or, where that does not name one (a Java broker wrote it), at the newest
-//!    segment that was by the checkpoint's times; in doubt at the log's start.
-//! 2. Queues forget everything at or behind the beginning of the walk, and the walk puts it back. After a clean stop none has
-//!    anything there.
-//! 3. The log ends in front of the first record that is not sound. What stands behind it is cut, unless it is older than
-//!    the checkpoint: then the log is damaged, not torn, and nothing is changed.
-//! 4. A gap between a queue's end and a record of it means that the queue's files are behind or missing: the walk starts
-//!    again at the log's start. So it does where older records show that a queue lost files (see `spot_check`).
+//! 1. Replay begins, after a clean stop, behind the newest record that a queue knows; after a crash behind the newest
+//!    record that was durable in log and queues by the checkpoint, or, where that does not name one (a Java broker
+//!    wrote it), at the newest segment that was by the checkpoint's times; in doubt at the log's start.
+//! 2. Queues forget everything at or behind the beginning of the replay, and the replay puts it back. After a clean
+//!    stop none has anything there.
+//! 3. The log ends in front of the first record that is not sound. What stands behind it is cut, unless it is older
+//!    than the checkpoint: then the log is damaged, not torn, and nothing is changed.
+//! 4. A gap between a queue's end and a record of it means that the queue's files are behind or missing: the replay
+//!    starts again at the log's start. So it does where older records show that a queue lost files (see `spot_check`).
 
 use crate::checkpoint::{Checkpoint, LastStop, Mark, SLACK_MS, Times};
 use crate::commit_log::CommitLog;
@@ -131,8 +131,8 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Walks from a position on, and after a crash from an older one where queues have units that no record explains. `None` where
-    /// queues must be built from the log's start.
+    /// Walks from a position on, and after a crash from an older one where queues have units that no record explains.
+    /// `None` where queues must be built from the log's start.
     fn replay_from(
         &self,
         replay: &Replay<'_>,
@@ -195,7 +195,7 @@ impl Recovery<'_> {
         replay.run(valid_log, start == self.log.start())
     }
 
-    /// Where the walk begins, the record in front of that and its store time, as far as they are known.
+    /// Where Replay begins, the record in front of that and its store time, as far as they are known.
     fn beginning(&self) -> Result<(i64, Mark, i64), StoreError> {
         let log = self.log;
         if self.must_rebuild {
@@ -218,8 +218,8 @@ impl Recovery<'_> {
         } else if self.is_past(self.times.log) || store_time_of(self.log, self.times.log)?.is_some() {
             Durable::InFrontOf(self.times.log.end)
         } else {
-            // A clock of ours that goes back by less is not noted. A Java broker's store has no mark, and stops the start rather than
-            // lose the good records behind a damaged one.
+            // A clock of ours that goes back by less is not noted. A Java broker's store has no mark, and stops the
+            // start rather than lose the good records behind a damaged one.
             let slack_ms = if self.times.log.is_some() { SLACK_MS } else { 0 };
             Durable::OlderThan(self.times.physic_ms - slack_ms)
         })
@@ -236,8 +236,8 @@ impl Recovery<'_> {
         mark.is_some() && mark.record < self.log.start()
     }
 
-    /// The log is about to be cut in front of what was durable (the newest record was damaged): what is written there from now on
-    /// must not look durable.
+    /// The log is about to be cut in front of what was durable (the newest record was damaged): what is written there
+    /// from now on must not look durable.
     fn forget_marks_behind(&self, end: i64) -> Result<(), StoreError> {
         if self.times.log.end.max(self.times.queues.end) <= end {
             return Ok(());
@@ -249,8 +249,8 @@ impl Recovery<'_> {
         self.checkpoint.save_changed()
     }
 
-    /// Durably takes back that the queues are durable, before durable units of theirs are dropped: a stop in the middle of this
-    /// must not leave queues behind that look whole.
+    /// Durably takes back that the queues are durable, before durable units of theirs are dropped: a stop in the middle
+    /// of this must not leave queues behind that look whole.
     fn distrust_queues(&self) -> Result<(), StoreError> {
         self.checkpoint.update(Times::distrust_queues);
         self.checkpoint.save_changed()
@@ -301,8 +301,8 @@ fn safe_segment(log: &CommitLog, times: Times) -> Result<i64, StoreError> {
     Ok(log.start())
 }
 
-/// The position behind the newest record that a queue knows, that record and its store time, if it is there; else the log's
-/// start.
+/// The position behind the newest record that a queue knows, that record and its store time, if it is there; else the
+/// log's start.
 fn newest_known(fs: &dyn Fs, log: &CommitLog, queues: &Queues) -> Result<(i64, Mark, i64), StoreError> {
     let mut newest = None;
     for queue in queues.all() {

@@ -1,7 +1,7 @@
-//! The walk over the log at the start: finds where it ends, and puts its records into their queues.
+//! The replay of the log at the start: finds where it ends, and puts its records into their queues.
 //!
-//! The log is read once, with checksums; nothing is changed before its end is known. What the queues need is gathered meanwhile,
-//! forty bytes a record and at most [`MAX_COLLECTED`] records; what lies behind those is read a second time.
+//! The log is read once, with checksums; nothing is changed before its end is known. What the queues need is gathered
+//! meanwhile, forty bytes a record and at most [`MAX_COLLECTED`] records; what lies behind those is read a second time.
 
 use crate::checkpoint::Mark;
 use crate::commit_log::CommitLog;
@@ -51,7 +51,7 @@ struct ReplayedSegment {
     summary: Recovered,
 }
 
-/// The part of the log that was found sound.
+/// The part of the log that was found valid.
 #[derive(Debug)]
 pub(crate) struct ValidLog {
     start: i64,
@@ -74,7 +74,8 @@ pub(crate) struct Replay<'w> {
 }
 
 impl Replay<'_> {
-    /// Walks to the log's end and refuses a log that is damaged in front of what was durable. Changes nothing in queues.
+    /// Walks to the log's end and refuses a log that is damaged in front of what was durable. Changes nothing in
+    /// queues.
     pub(crate) fn find_end(&self, start: i64) -> Result<ValidLog, StoreError> {
         let mut parts = self.read_segments(start)?;
         // A segment in which the log ends makes those behind it void.
@@ -130,8 +131,8 @@ impl Replay<'_> {
         })
     }
 
-    /// Reads every segment from a position on, each with its end: a segment begins with a record, so that each can be read
-    /// by itself. Where there are several, all processors read.
+    /// Reads every segment from a position on, each with its end: a segment begins with a record, so that each can be
+    /// read by itself. Where there are several, all processors read.
     fn read_segments(&self, start: i64) -> Result<Vec<(i64, ReplayedSegment)>, StoreError> {
         let length = self.log.segment_bytes();
         let ranges: Vec<(i64, i64)> = self
@@ -227,8 +228,8 @@ impl Replay<'_> {
         }
     }
 
-    /// Puts the records of a range that was found sound into their queues; `None` when a queue has a gap and the walk did not
-    /// begin at the log's start.
+    /// Puts the records of a range that was found sound into their queues; `None` when a queue has a gap and the replay
+    /// did not begin at the log's start.
     pub(crate) fn run(&self, valid_log: ValidLog, is_whole: bool) -> Result<Option<Recovered>, StoreError> {
         let ValidLog { start, end, parts } = valid_log;
         if self.crashed || is_whole {
@@ -287,7 +288,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Puts a record into its queue; false when the queue has a gap in front of it that a longer walk can fill.
+    /// Puts a record into its queue; false when the queue has a gap in front of it that a longer replay can fill.
     fn dispatch(&self, entry: &ReplayedEntry, is_whole: bool) -> Result<bool, StoreError> {
         let ReplayedEntry { queue, index, unit } = entry;
         let (index, next) = (*index, queue.next());

@@ -1,9 +1,11 @@
-//! What is deleted when, and when the disk is too full to write (Apache `CleanCommitLogService`, `CleanConsumeQueueService`).
+//! What is deleted when, and when the disk is too full to write (Apache `CleanCommitLogService`,
+//! `CleanConsumeQueueService`).
 //!
-//! Old segments go at an hour of `deleteWhen`, or at any hour above `diskMaxUsedSpaceRatio`; "old" is `fileReservedTime` since
-//! the last write, except above `diskSpaceCleanForciblyRatio`, where age does not count. At most ten go in a round, the last
-//! one never. Queues and index follow the log's start. Above `diskSpaceWarningLevelRatio` writes are refused until space is
-//! back. These two ratios do not count while `diskSpaceEnoughBytes` are free; below `diskSpaceMinFreeBytes` nothing is written.
+//! Old segments go at an hour of `deleteWhen`, or at any hour above `diskMaxUsedSpaceRatio`; "old" is
+//! `fileReservedTime` since the last write, except above `diskSpaceCleanForciblyRatio`, where age does not count. At
+//! most ten go in a round, the last one never. Queues and index follow the log's start. Above
+//! `diskSpaceWarningLevelRatio` writes are refused until space is back. These two ratios do not count while
+//! `diskSpaceEnoughBytes` are free; below `diskSpaceMinFreeBytes` nothing is written.
 
 use crate::engine::Engine;
 use crate::error::StoreError;
@@ -53,8 +55,8 @@ impl Disk {
         self.is_full.store(true, Ordering::Release);
     }
 
-    /// Notes that bytes were written. True when it is time to look at the space: a fast writer fills a small disk between two looks
-    /// of the clock.
+    /// Notes that bytes were written. True when it is time to look at the space: a fast writer fills a small disk
+    /// between two looks of the clock.
     pub(crate) fn spend(&self, bytes: u64) -> bool {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         self.credit.fetch_sub(bytes, Ordering::Relaxed) < bytes

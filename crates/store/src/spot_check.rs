@@ -1,11 +1,12 @@
-//! Looks for queues that lost files since the last stop. What we noted is in `queueEnds` (see `queue_ends`); where a Java broker
-//! stopped, only the log knows which queues there must be.
+//! Looks for queues that lost files since the last stop. What we noted is in `queueEnds` (see `queue_ends`); where a
+//! Java broker stopped, only the log knows which queues there must be.
 //!
-//! So records are read that stand at the beginning of each segment, `compare_bytes` in all: the whole of a smaller log. A record
-//! whose queue is not there, or ends in front of it, says that the queues must be built again. It does not where its topic was
-//! deleted since: no queue of the topic is there and the broker's table does not have it, or the topic was made again, so that
-//! its queues begin behind the record. That alone says so where a Java broker may have deleted topics; where only ours did, whose
-//! deletions are known, another record of the topic must stand in front of its own queue's first one.
+//! So records are read that stand at the beginning of each segment, `compare_bytes` in all: the whole of a smaller log.
+//! A record whose queue is not there, or ends in front of it, says that the queues must be built again. It does not
+//! where its topic was deleted since: no queue of the topic is there and the broker's table does not have it, or the
+//! topic was made again, so that its queues begin behind the record. That alone says so where a Java broker may have
+//! deleted topics; where only ours did, whose deletions are known, another record of the topic must stand in front of
+//! its own queue's first one.
 
 use crate::commit_log::CommitLog;
 use crate::damage::record_behind;

@@ -41,10 +41,10 @@ use std::thread::JoinHandle;
 
 /// Called when messages became readable.
 pub type OnArrival = dyn Fn(&Arrival<'_>) + Send + Sync;
-/// Told of a put of a burst: a closure, or what has a memory of its own already.
+/// Called with the outcome of a put of an append batch: a closure, or what has a memory of its own already.
 pub trait OnStored {
-    /// Where the message went, or why not. Whoever then waits until everything in front of a position is durable hands back
-    /// who is to be told: as [`Store::when_durable`], at the burst's end or later.
+    /// Where the message went, or why not. Whoever then waits until everything in front of a position is durable hands
+    /// back what to call: as [`Store::when_durable`], when the batch is committed, or later.
     fn stored(self: Box<Self>, stored: Result<Stored, StoreError>) -> Option<(i64, OnDurable)>;
 }
 
@@ -54,7 +54,7 @@ impl<F: FnOnce(Result<Stored, StoreError>) -> Option<(i64, OnDurable)>> OnStored
     }
 }
 
-/// Called while a thread that ended a burst is held up by its fsync.
+/// Called while an inline fsync is slow.
 pub type OnSlowFlush = dyn Fn() + Send + Sync;
 /// Called once when messages are durable, or are known not to be.
 pub type OnDurable = BoxedCallback<StoreError>;
@@ -82,8 +82,8 @@ impl Store {
         Ok(store)
     }
 
-    /// The same without threads: nothing happens by itself, the caller says with [`Store::run`] what is to be done and when.
-    /// For tests that replay a run exactly.
+    /// The same without threads: nothing happens by itself, the caller says with [`Store::run`] what is to be done and
+    /// when. For tests that replay a run exactly.
     pub fn open_without_threads(options: Options, fs: Arc<dyn Fs>) -> Result<Arc<Self>, StoreError> {
         options.validate()?;
         let failure = Arc::new(Failure::default());
@@ -126,7 +126,8 @@ impl Store {
         let mut deleted = DeletedTopics::open(fs.as_ref(), &root, checkpoint.is_trusted(crashed), crashed)?;
         let is_ours = checkpoint.is_ours();
         if !is_ours && times != Times::default() {
-            // Another broker or an older version of ours wrote last. It made no notes, but may have left our abort file.
+            // Another broker or an older version of ours wrote last. It made no notes, but may have left our abort
+            // file.
             last_stop = last_stop.without_notes();
         }
         let found = (&log, &queues, &mut discovered);
@@ -325,16 +326,16 @@ impl Store {
         self.engine.run(task)
     }
 
-    /// Sets who is told of readable messages; once, before the first message. Later calls do nothing. The listener runs on
-    /// the putting thread (or on the flushing one with `SYNC_FLUSH`) and must be quick.
+    /// Sets who is told of readable messages; once, before the first message. Later calls do nothing. The listener runs
+    /// on the putting thread (or on the flushing one with `SYNC_FLUSH`) and must be quick.
     pub fn on_arrival(&self, listener: Arc<OnArrival>) {
         if self.engine.listener.set(listener).is_err() {
             tracing::warn!("a second arrival listener was ignored");
         }
     }
 
-    /// Sets who is told, every 10 ms, while [`Store::commit_batch`] holds its thread up because the disk hangs: whoever waits
-    /// behind that thread can be helped then. Once; later calls do nothing.
+    /// Sets who is told, every 10 ms, while [`Store::commit_batch`] holds its thread up because the disk hangs: whoever
+    /// waits behind that thread can be helped then. Once; later calls do nothing.
     pub fn on_slow_flush(&self, callback: Arc<OnSlowFlush>) {
         if self.engine.on_slow_flush.set(callback).is_err() {
             tracing::warn!("a second listener for a disk that hangs was ignored");
@@ -357,31 +358,32 @@ impl Store {
         self.engine.put_batch(batch)
     }
 
-    /// As [`Store::put`], as a part of a burst: several calls of one thread that end with [`Store::commit_batch`] on it. All
-    /// of them go into the log in one write there, or before once they are many bytes, and are told of in their order.
+    /// As [`Store::put`], as a part of an append batch: several calls of one thread that end with
+    /// [`Store::commit_batch`] on it. All of them go into the log in one write there, or before once they are many
+    /// bytes, and are told of in their order.
     pub fn stage(&self, message: &Message<'_>, done: Box<dyn OnStored>) {
         append_batch::stage(&self.engine, done, |append_buffer| {
             self.engine.encode(append_buffer, message)
         });
     }
 
-    /// As [`Store::put_batch`], as a part of a burst.
+    /// As [`Store::put_batch`], as a part of an append batch.
     pub fn stage_batch(&self, batch: &Batch<'_>, done: Box<dyn OnStored>) {
         append_batch::stage(&self.engine, done, |append_buffer| {
             self.engine.encode_batch(append_buffer, batch)
         });
     }
 
-    /// Ends a burst: writes what its puts brought. Where somebody waits for the disk, no fsync is under way and fsyncs are
-    /// quick, this thread does the fsync for all who wait, and answers them before it returns; otherwise it is left to who
-    /// does that now or to the thread of the store, as it is when nobody waits.
+    /// Commits the append batch: writes what its puts brought. Where somebody waits for the disk, no fsync is under way
+    /// and fsyncs are quick, this thread does the fsync for all who wait, and answers them before it returns; otherwise
+    /// it is left to who does that now or to the thread of the store, as it is when nobody waits.
     pub fn commit_batch(&self) {
         append_batch::commit_staged(&self.engine);
         self.engine.commit_batch();
     }
 
-    /// Calls back when everything in front of `position` is durable, with the error of the fsync or a timeout else. The call
-    /// comes from another thread, or from this one when nothing is left to do.
+    /// Calls back when everything in front of `position` is durable, with the error of the fsync or a timeout else. The
+    /// call comes from another thread, or from this one when nothing is left to do.
     pub fn when_durable(&self, position: i64, done: impl FnOnce(Result<(), StoreError>) + Send + 'static) {
         self.engine.when_durable(position, Box::new(done));
     }
@@ -400,8 +402,8 @@ impl Store {
         }
     }
 
-    /// Makes everything durable that was stored before the call, and returns when it is. What is written elsewhere and says how far messages were
-    /// handled comes after this: a power loss must not keep it and take the messages.
+    /// Makes everything durable that was stored before the call, and returns when it is. What is written elsewhere and
+    /// says how far messages were handled comes after this: a power loss must not keep it and take the messages.
     pub fn flush(&self) -> Result<(), StoreError> {
         self.engine.check_open()?;
         self.engine.log.failure.check()?;
@@ -443,7 +445,8 @@ impl Store {
         self.engine.readable_at(physical_offset)
     }
 
-    /// The records at these positions, in this order, with their sizes as they are; `None` when one of them is not there.
+    /// The records at these positions, in this order, with their sizes as they are; `None` when one of them is not
+    /// there.
     pub fn records_at(&self, places: &[(i64, i32)]) -> Result<Option<Bytes>, StoreError> {
         self.engine.records_at(places)
     }
@@ -497,7 +500,8 @@ impl Store {
         self.engine.query(query)
     }
 
-    /// Forgets a topic's queues and deletes their files, durably. Its records stay until their segments go, without a queue.
+    /// Forgets a topic's queues and deletes their files, durably. Its records stay until their segments go, without a
+    /// queue.
     pub fn delete_topic(&self, topic: &str) -> Result<(), StoreError> {
         self.engine.delete_topic(topic)
     }
@@ -523,8 +527,8 @@ impl Store {
         &self.engine.live
     }
 
-    /// Applies those of these settings that are in [`Live`]; all others stay as they are. With a change from `ASYNC_FLUSH`
-    /// to `SYNC_FLUSH` everything that was stored before is durable when this returns.
+    /// Applies those of these settings that are in [`Live`]; all others stay as they are. With a change from
+    /// `ASYNC_FLUSH` to `SYNC_FLUSH` everything that was stored before is durable when this returns.
     pub fn reconfigure(&self, options: &Options) -> Result<(), StoreError> {
         options.validate()?;
         let _one_at_a_time = lock(&self.running);
@@ -565,8 +569,8 @@ impl Store {
         self.engine.log.failure.is_set()
     }
 
-    /// True when the run before this one was ended by a kill of its process: everything that it had written is there, whether
-    /// it was fsynced or not. False after a clean stop, a power loss, a failed fsync, and where nobody knows.
+    /// True when the run before this one was ended by a kill of its process: everything that it had written is there,
+    /// whether it was fsynced or not. False after a clean stop, a power loss, a failed fsync, and where nobody knows.
     pub fn was_killed(&self) -> bool {
         self.engine.was_killed
     }
@@ -667,8 +671,8 @@ fn take_lock(fs: &dyn Fs, root: &Path) -> Result<Box<dyn LockGuard>, StoreError>
     })
 }
 
-/// Names that a killed process made may not be durable, and what follows trusts them: the segments in the log's directory, that
-/// directory, the root.
+/// Names that a killed process made may not be durable, and what follows trusts them: the segments in the log's
+/// directory, that directory, the root.
 fn sync_names(fs: &dyn Fs, root: &Path, log: &Path) -> Result<(), StoreError> {
     for directory in [log, parent(log), parent(root)] {
         match fs.sync_directory(directory) {

@@ -1,5 +1,5 @@
-//! Directories of kinds that this store does not write, found by name before anything is changed: a store that would work on
-//! half of what is there loses messages in silence.
+//! Directories of kinds that this store does not write, found by name before anything is changed: a store that would
+//! work on half of what is there loses messages in silence.
 
 use crate::error::StoreError;
 use crate::format::CONSUME_QUEUE;
@@ -55,7 +55,8 @@ const DATABASES: &[(&str, &str)] = &[
 
 /// Queues of this prefix belong to multi-dispatch (light message queues).
 const MULTI_DISPATCH: &str = "%LMQ%";
-/// A slot of the timer wheel: time / precision int64, first and last position int64, number int32, magic int32 (Apache `Slot`).
+/// A slot of the timer wheel: time / precision int64, first and last position int64, number int32, magic int32 (Apache
+/// `Slot`).
 const SLOT: usize = 32;
 /// Bytes of a record in the timer's log (Apache `TimerLog`).
 const TIMER_RECORD: usize = 52;

@@ -1,10 +1,10 @@
 //! Who waits for an fsync of the log, and the rounds that serve all of them at once (Apache `GroupCommitService`).
 //!
-//! Contract: whoever waits for a position is answered once. `Ok` only after an fsync that began after the position was written
-//! returned without error. A failed fsync answers everyone with the error.
+//! Contract: whoever waits for a position is answered once. `Ok` only after an fsync that began after the position was
+//! written returned without error. A failed fsync answers everyone with the error.
 //!
-//! Nothing here knows the store: `tests/loom_group_commit.rs` goes through the interleavings of this file, `flush_leader.rs` and
-//! `wakeup.rs` with a log of its own.
+//! Nothing here knows the store: `tests/loom_group_commit.rs` goes through the interleavings of this file,
+//! `flush_leader.rs` and `wakeup.rs` with a log of its own.
 
 use crate::flush_leader::FlushLeader;
 use crate::sync::{Mutex, lock};
@@ -38,7 +38,8 @@ pub(crate) trait Log {
     fn check(&self) -> Result<(), Self::Error>;
     /// An error once there will be no more rounds.
     fn check_open(&self) -> Result<(), Self::Error>;
-    /// Fsyncs everything that was written before this call, if that is necessary; says how long the fsync took. Only by who has the turn.
+    /// Fsyncs everything that was written before this call, if that is necessary; says how long the fsync took. Only
+    /// the flush leader may call this.
     fn sync(&self) -> Result<Option<Duration>, Self::Error>;
 }
 
@@ -98,7 +99,7 @@ impl<E: Clone> Waiters<E> {
     }
 }
 
-/// Waiters, the turn to fsync, and the bell of the flush thread.
+/// Waiters, the flush leader, and the wake-up of the flush thread.
 #[derive(Debug)]
 pub(crate) struct GroupCommit<E> {
     pub(crate) waiters: Waiters<E>,
@@ -125,7 +126,8 @@ impl<E: Clone> GroupCommit<E> {
         self.join(log, [(position, callback)], || self.wakeup.notify());
     }
 
-    /// The same for those of a burst, whose thread will call [`GroupCommit::commit_batch`]: the flush thread hears nothing of them.
+    /// The same for those of an append batch, whose thread will call [`GroupCommit::commit_batch`]: the flush thread
+    /// hears nothing of them.
     pub(crate) fn when_durable_in_batch(
         &self,
         log: &impl Log<Error = E>,
@@ -146,8 +148,8 @@ impl<E: Clone> GroupCommit<E> {
             since,
             callback,
         }));
-        // They are in the list before the bell rings or the burst ends, so the round that follows sees them; a store that
-        // failed or closed has no more rounds.
+        // They are in the list before the flush thread wakes or the batch is committed, so the round that follows sees
+        // them; a store that failed or closed has no more rounds.
         wake();
         if let Err(error) = log.check() {
             self.waiters.fail(&error);
@@ -158,7 +160,7 @@ impl<E: Clone> GroupCommit<E> {
         }
     }
 
-    /// Does a round, once it is this thread's turn.
+    /// Does a round, once this thread leads.
     pub(crate) fn flush_round(&self, log: &impl Log<Error = E>) -> Result<(), E> {
         let (callback, owed) = self.leader.wait(|| self.round(log));
         if owed {
@@ -167,14 +169,14 @@ impl<E: Clone> GroupCommit<E> {
         callback
     }
 
-    /// Sees to it that those who wait are served: by a round of this thread if it is its turn and will take less than `limit`.
-    /// Where nobody waits, the flush thread is told if `for_readers` says that readers wait for the fsync.
+    /// Sees to it that those who wait are served: by a round of this thread if it is its turn and will take less than
+    /// `limit`. Where nobody waits, the flush thread is told if `for_readers` says that readers wait for the fsync.
     pub(crate) fn commit_batch(&self, log: &impl Log<Error = E>, limit: Duration, for_readers: bool) {
         if let Err(error) = log.check() {
             return self.waiters.fail(&error);
         }
         if log.appended() <= log.readable() {
-            // A round of somebody else was faster than the waiters of this burst came into the list.
+            // A round of somebody else was faster than the waiters of this append batch came into the list.
             return self.answer(log);
         }
         let waits = !self.waiters.is_empty();
@@ -184,13 +186,14 @@ impl<E: Clone> GroupCommit<E> {
         if !waits || !self.leader.is_fast(limit) {
             return self.wakeup.notify();
         }
-        // A failure is kept in the log, and everybody has been answered. Where another one leads now, it rings.
+        // A failure is kept in the log, and everybody has been answered. Where another thread leads now, that one wakes
+        // the flush thread.
         if let Some((_, true)) = self.leader.try_lead(|| self.round(log)) {
             self.wakeup.notify();
         }
     }
 
-    /// One fsync for everything that was appended before it, then the answers; only by who has the turn.
+    /// One fsync for everything that was appended before it, then the answers; Only the flush leader may call this.
     fn round(&self, log: &impl Log<Error = E>) -> Result<(), E> {
         match log.sync() {
             Ok(took) => {

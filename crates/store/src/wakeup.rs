@@ -3,7 +3,7 @@
 use crate::sync::{Condvar, Mutex, lock, wait_while};
 use std::time::Duration;
 
-/// A bell for one sleeper: a ring while nobody sleeps ends the next sleep.
+/// Wakes one sleeper: a notification while nobody sleeps ends the next sleep.
 #[derive(Debug, Default)]
 pub(crate) struct Wakeup {
     state: Mutex<WakeupState>,
@@ -32,7 +32,7 @@ impl Wakeup {
         self.changed.notify_all();
     }
 
-    /// Sleeps until rung, stopped or out of time; false once stopped.
+    /// Sleeps until notified, stopped or out of time; false once stopped.
     pub(crate) fn sleep(&self, longest: Duration) -> bool {
         let state = lock(&self.state);
         let mut state = wait_while(&self.changed, state, longest, |state| {

@@ -38,8 +38,8 @@ fn durable_ms(session: &Session) -> i64 {
     i64::from_be_bytes(bytes[..8].try_into().unwrap())
 }
 
-/// A disk whose log has lost its first segment to retention, with the record that the checkpoint names: a put that found no
-/// space stood at the beginning of the second one.
+/// A disk whose log has lost its first segment to retention, with the record that the checkpoint names: a put that
+/// found no space stood at the beginning of the second one.
 fn rolled(disk: &SimDisk) -> (Session, Arc<Store>) {
     disk.set_now(NOW_MS);
     let (session, store) = open_on(disk);
@@ -210,7 +210,8 @@ fn queue_files_of_another_setting_are_refused_after_a_crash_too() {
     is_refused(dir.path(), 2000);
 }
 
-/// Bytes that a start without a checkpoint writes after a kill, where the segments of the log were filled so many ms apart.
+/// Bytes that a start without a checkpoint writes after a kill, where the segments of the log were filled so many ms
+/// apart.
 fn written_without_a_mark(apart_ms: i64) -> usize {
     let disk = SimDisk::default();
     disk.set_now(NOW_MS);

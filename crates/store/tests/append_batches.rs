@@ -1,4 +1,4 @@
-//! Bursts: puts of one thread that end with one fsync of that thread, or with one of whoever leads.
+//! Append batches: Puts of one thread that share one fsync of that thread, or with one of whoever leads.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -37,7 +37,7 @@ fn options(dir: &TempDir, inline_below_us: u64) -> Options {
     }
 }
 
-/// A put of a burst that waits for the disk.
+/// A put of an append batch that waits for the disk.
 fn put_durable(store: &Arc<Store>, done: impl FnOnce(Result<(), StoreError>) + Send + 'static) {
     let told = Box::new(move |stored: Result<Stored, StoreError>| {
         Some((stored.unwrap().end_position, Box::new(done) as OnDurable))
@@ -203,7 +203,7 @@ fn a_failed_fsync_of_an_append_batch_answers_everyone_and_is_not_tried_again() {
     store.close().unwrap_err();
 }
 
-/// While one fsync hangs, a burst that ends is not held up; it is served by the round that follows.
+/// While one fsync hangs, an append batch that ends is not held up; it is served by the round that follows.
 #[test]
 fn an_append_batch_behind_an_fsync_under_way_is_served_by_the_next_round() {
     let dir = TempDir::new().unwrap();

@@ -1,5 +1,5 @@
-//! Single flipped bits in every kind of file, after a clean stop and after a kill: the store opens or says what is wrong, it
-//! never panics, and it never hands out a message whose body is not what was put.
+//! Single flipped bits in every kind of file, after a clean stop and after a kill: the store opens or says what is
+//! wrong, it never panics, and it never hands out a message whose body is not what was put.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -188,7 +188,7 @@ fn one_flipped_bit_is_never_read_as_a_message() {
             }
             session.kill();
         }
-        // After a clean stop the walk begins at the log's end, after a kill behind what was durable in log and queues.
+        // After a clean stop Replay begins at the log's end, after a kill behind what was durable in log and queues.
         assert!(
             opened > 100 && (if clean { unread } else { refused }) > 0,
             "{opened} opened, {refused} refused, {unread} unread"

@@ -1,4 +1,5 @@
-//! Searches by key while other things go on: keys that very many messages have, index files that roll, an index that is behind.
+//! Searches by key while other things go on: keys that very many messages have, index files that roll, an index that is
+//! behind.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,

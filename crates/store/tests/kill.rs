@@ -1,7 +1,7 @@
 //! A real process that writes and is killed with -9, again and again; what it reported as stored must be there.
 //!
-//! The writer is this test binary itself, started with an environment variable that says where to write. It reports every
-//! acknowledged message on a pipe, after the put returned.
+//! The writer is this test binary itself, started with an environment variable that says where to write. It reports
+//! every acknowledged message on a pipe, after the put returned.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,

@@ -1,6 +1,6 @@
-//! The group commit under every interleaving of a few threads (`make loom`): everybody who waits is answered exactly once, `Ok`
-//! only after an fsync that began after his bytes were written, nobody is forgotten (a model without progress is a failure),
-//! and a failure or a stop answers all.
+//! The group commit under every interleaving of a few threads (`make loom`): everybody who waits is answered exactly
+//! once, `Ok` only after an fsync that began after his bytes were written, nobody is forgotten (a model without
+//! progress is a failure), and a failure or a stop answers all.
 //!
 //! The files are the store's own, over loom's locks and atomics: this crate's `sync` stands where the store's does.
 #![cfg(pyrmq_loom)]
@@ -174,7 +174,7 @@ impl Disk {
         self.group_commit.when_durable(self.as_ref(), position, done);
     }
 
-    /// Writes as one of a burst, and waits as `send` does.
+    /// Writes in an append batch, and waits as `send` does.
     fn put(self: &Arc<Self>, answers: &Arc<Answers>) {
         let waiting = self.write(answers);
         self.group_commit.when_durable_in_batch(self.as_ref(), [waiting]);

@@ -1,4 +1,5 @@
-//! Queue files that somebody deleted or shortened after a crash are noticed, however little of the log is compared with them.
+//! Queue files that somebody deleted or shortened after a crash are noticed, however little of the log is compared with
+//! them.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,

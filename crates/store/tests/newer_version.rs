@@ -1,4 +1,5 @@
-//! What a newer version may have left in a directory: it is kept, or the start says that it is there and changes nothing.
+//! What a newer version may have left in a directory: it is kept, or the start says that it is there and changes
+//! nothing.
 #![allow(
     clippy::disallowed_methods,
     reason = "the test changes files behind the store's back"

@@ -1,5 +1,5 @@
-//! Where queues begin and end right after their log was cut, their oldest messages went, or their topic was deleted and made
-//! again; and what pulls around the ends are told.
+//! Where queues begin and end right after their log was cut, their oldest messages went, or their topic was deleted and
+//! made again; and what pulls around the ends are told.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,

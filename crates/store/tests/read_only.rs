@@ -1,7 +1,7 @@
 //! A directory that the broker's user may not write: the start says which, and changes nothing.
 //!
-//! A superuser may write everywhere. Where the tests run as one, this file starts itself again in a mount namespace of its own, over a
-//! read-only mount of the same directory, and as a user who owns nothing.
+//! A superuser may write everywhere. Where the tests run as one, this file starts itself again in a mount namespace of
+//! its own, over a read-only mount of the same directory, and as a user who owns nothing.
 #![expect(
     clippy::disallowed_methods,
     reason = "the test changes files behind the store's back"

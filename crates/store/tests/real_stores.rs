@@ -1,7 +1,7 @@
 //! Directories that real brokers of 4.6.1, 4.9.7 and 5.5.0 wrote (`tests/golden/stores`), stopped in order and killed.
 //!
-//! Beside each stands what a Java client read from it. Every message must be found by queue, by position, by key and by unique
-//! id; the configuration files must stay as they are; and the store must go on from there.
+//! Beside each stands what a Java client read from it. Every message must be found by queue, by position, by key and by
+//! unique id; the configuration files must stay as they are; and the store must go on from there.
 #![allow(
     clippy::disallowed_methods,
     reason = "the test changes files behind the store's back"

@@ -1,6 +1,7 @@
 //! What is there again after a clean stop, after a crash, and after files were lost or damaged.
 //!
-//! A crash is a copy of the directory while the store runs: what was in the page cache is there, what was only in memory is not.
+//! A crash is a copy of the directory while the store runs: what was in the page cache is there, what was only in
+//! memory is not.
 #![allow(
     clippy::disallowed_methods,
     reason = "the test changes files behind the store's back"
@@ -108,8 +109,8 @@ fn crashed_later(count: u32) -> TempDir {
     TempDir::copy_of(dir.path()).unwrap()
 }
 
-/// A store with `count` messages as a kill would leave it once everything is durable and the checkpoint says so: a start
-/// reads nothing but what follows.
+/// A store with `count` messages as a kill would leave it once everything is durable and the checkpoint says so: a
+/// start reads nothing but what follows.
 fn crashed_when_durable(count: u32) -> TempDir {
     let dir = TempDir::new().unwrap();
     let store = open(small(dir.path()));
@@ -206,7 +207,8 @@ fn a_torn_last_record_is_cut() {
 
 #[test]
 fn what_lay_behind_the_cut_never_comes_back() {
-    // Three records of equal size; the middle one is damaged. A new record in its place must not bring the third one back.
+    // Three records of equal size; the middle one is damaged. A new record in its place must not bring the third one
+    // back.
     let dir = TempDir::new().unwrap();
     let store = open(small(dir.path()));
     let first = put(&store, "T", 0, b"aaaa");

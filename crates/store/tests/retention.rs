@@ -1,5 +1,5 @@
-//! What goes when: by age, hour, disk ratio and by hand; and what readers, queues and index see of it. Time and space are a
-//! simulated disk's.
+//! What goes when: by age, hour, disk ratio and by hand; and what readers, queues and index see of it. Time and space
+//! are a simulated disk's.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -221,7 +221,8 @@ fn a_clock_that_goes_back_loses_no_queue_after_a_kill() {
     site.fill(0);
     site.store.run(MaintenanceTask::SaveCheckpoint).unwrap();
     site.after(-1);
-    // A queue that is only in memory, in a segment older than the newest one, written with times from before the checkpoint.
+    // A queue that is only in memory, in a segment older than the newest one, written with times from before the
+    // checkpoint.
     put(&site.store, "Late", 0, b"late");
     for number in 0..140 {
         site.store

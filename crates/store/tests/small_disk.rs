@@ -1,5 +1,6 @@
-//! A real file system of 64 MB that is filled up through the store: what is taken is there, what is not is refused by name, and it
-//! goes on by itself. The file system is a tmpfs in a mount namespace of its own, in which this test starts itself again.
+//! A real file system of 64 MB that is filled up through the store: what is taken is there, what is not is refused by
+//! name, and it goes on by itself. The file system is a tmpfs in a mount namespace of its own, in which this test
+//! starts itself again.
 #![expect(
     clippy::disallowed_methods,
     reason = "the test changes files behind the store's back"

@@ -1,7 +1,8 @@
-//! Timer messages over a simulated disk: whatever was acknowledged at its level is delivered, whenever the machine stops.
+//! Timer messages over a simulated disk: whatever was acknowledged at its level is delivered, whenever the machine
+//! stops.
 //!
-//! The loop is the broker's: messages are put into the timer's topic, taken into the wheel, delivered when their step is over, and
-//! progress is saved once the commit log is durable up to there.
+//! The loop is the broker's: messages are put into the timer's topic, taken into the wheel, delivered when their step
+//! is over, and progress is saved once the commit log is durable up to there.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,

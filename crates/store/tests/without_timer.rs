@@ -1,4 +1,5 @@
-//! A timer wheel that a broker of 5.x left, and a broker that shall have none: harmless once all is delivered, else refused by name.
+//! A timer wheel that a broker of 5.x left, and a broker that shall have none: harmless once all is delivered, else
+//! refused by name.
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,

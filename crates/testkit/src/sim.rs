@@ -1,7 +1,8 @@
 //! A disk in memory that writes down everything that is done to it, and can show what a crash at any moment may leave.
 //!
-//! Time is a number that the test moves on. A process is a [`Session`]: when it is killed its later calls do nothing but fail,
-//! and the next session finds all that was written, fsynced or not. [`SimDisk::crash`] builds the disk after a power loss.
+//! Time is a number that the test moves on. A process is a [`Session`]: when it is killed its later calls do nothing
+//! but fail, and the next session finds all that was written, fsynced or not. [`SimDisk::crash`] builds the disk after
+//! a power loss.
 //!
 //! What is assumed of a disk (and nothing more):
 //! - an fsync of a file makes its bytes and length durable, not its name;

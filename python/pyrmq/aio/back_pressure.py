@@ -1,7 +1,8 @@
 """Sends that wait for room among the messages on their way, in the order of their calls.
 
-One task asks the native gate and wakes as many sends as there is room for: if each send asked for
-itself, all would be woken for a quarter of the room, and n waiting sends would cost n² wake-ups.
+One task asks the native back pressure and wakes as many sends as there is room for: if each send
+asked for itself, all would be woken for a quarter of the room, and n waiting sends would cost n²
+wake-ups.
 """
 
 import asyncio

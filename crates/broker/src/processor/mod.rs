@@ -68,7 +68,8 @@ impl Processor for Handler {
 /// Searches of one port that run at the same time.
 const SEARCHES: usize = 2;
 
-/// A row whose function may read much from the disk: it runs on a thread that may wait, so that nobody else's requests do.
+/// A row whose function may read much from the disk: it runs on a thread that may wait, so that nobody else's requests
+/// do.
 pub(crate) struct Search {
     state: Arc<State>,
     tasks: Tracker,

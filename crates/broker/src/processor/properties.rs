@@ -4,9 +4,9 @@
 //! as sent    KEYS 0x01 order-42 0x02 UNIQ_KEY 0x01 0A00.. 0x02
 //! as stored  the same bytes, then MSG_REGION, TRACE_ON and CLUSTER; UNIQ_KEY too when the sender left it out
 //! ```
-//! Apache parses them into a map and writes the map back (`SendMessageProcessor`), in the order of its hashes. Here they
-//! stay bytes in the sender's order, unless a key has to go, stands twice, or there is text that is no pair: what is
-//! stored has the same pairs. Later pairs hide earlier ones, as in a map.
+//! Apache parses them into a map and writes the map back (`SendMessageProcessor`), in the order of its hashes. Here
+//! they stay bytes in the sender's order, unless a key has to go, stands twice, or there is text that is no pair: what
+//! is stored has the same pairs. Later pairs hide earlier ones, as in a map.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -43,8 +43,8 @@ pub(crate) struct ParsedProperties<'a> {
     pub(crate) is_inner_batch: bool,
     /// `MSG_TYPE` is `reply`.
     pub(crate) is_reply: bool,
-    /// A key that the broker writes itself or must not store, a key that stands twice or text that is no pair: it cannot
-    /// be copied as it is.
+    /// A key that the broker writes itself or must not store, a key that stands twice or text that is no pair: it
+    /// cannot be copied as it is.
     pub(crate) needs_rewrite: bool,
 }
 

@@ -4,8 +4,9 @@
 //! header in one pass -> group, topic, queue, filter (in this order) -> store -> found: the bytes as stored
 //!                                                                           -> at the end of the queue: held, once
 //! ```
-//! Answered on the connection's task as long as memory has the data; what needs the disk by threads of their own (`cold_reads`).
-//! `nextBeginOffset` is set in every answer of the store: a client that is told to pull again would loop without it.
+//! Answered on the connection's task as long as memory has the data; what needs the disk by threads of their own
+//! (`cold_reads`). `nextBeginOffset` is set in every answer of the store: a client that is told to pull again would
+//! loop without it.
 
 use super::cold_read_pool::ColdReadPool;
 use crate::admission;
@@ -67,8 +68,8 @@ pub(crate) struct Pull {
 /// What is done about a read from the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Disk {
-    /// This thread waits for it. How long that takes decides about the next pulls where the system cannot say what is in
-    /// memory.
+    /// This thread waits for it. How long that takes decides about the next pulls where the system cannot say what is
+    /// in memory.
     OnTask,
     /// It is left to others.
     OnPool,
@@ -296,8 +297,8 @@ impl Pull {
         })
     }
 
-    /// With `rejectPullConsumerEnable`, refuses a pull by a client that is no member of a group of push consumers. Such a
-    /// broker passes over the heartbeats of pull consumers, so their groups have no members. RocketMQ's own tools may
+    /// With `rejectPullConsumerEnable`, refuses a pull by a client that is no member of a group of push consumers. Such
+    /// a broker passes over the heartbeats of pull consumers, so their groups have no members. RocketMQ's own tools may
     /// pull.
     fn admit_puller(&self, group: &str, peer: &Peer) -> Result<(), Refusal> {
         let is_pushed_to = self.state.clients.consumers(group, |consumers| {

@@ -1,5 +1,5 @@
-//! Questions about stored messages: 12 by key, 33 by log offset (Apache `QueryMessageProcessor`), and the ends of queues:
-//! 29, 30, 31, 32 (Apache `AdminBrokerProcessor`).
+//! Questions about stored messages: 12 by key, 33 by log offset (Apache `QueryMessageProcessor`), and the ends of
+//! queues: 29, 30, 31, 32 (Apache `AdminBrokerProcessor`).
 
 use super::Answer;
 use crate::error::Refusal;

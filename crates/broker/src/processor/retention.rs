@@ -8,8 +8,8 @@ use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::Peer;
 use std::sync::Arc;
 
-/// 329: deletes what is older than `fileReservedTime`, whatever the hour. Answered before it is done, as Apache does: it
-/// may take longer than the caller waits.
+/// 329: deletes what is older than `fileReservedTime`, whatever the hour. Answered before it is done, as Apache does:
+/// it may take longer than the caller waits.
 pub(crate) fn delete_expired(state: &State, _request: &Command, _peer: &Peer) -> Answer {
     let store = Arc::clone(&state.store);
     std::thread::Builder::new()

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! header in one pass -> admission -> topic (made if allowed) -> properties copied once -> record laid out
-//! behind the last send that the connection has at once, a burst: all records in one write -> answers
+//! behind the last send that the connection has at once (an append batch): all records in one write -> answers
 //! ```
-//! With SYNC_FLUSH, or where the sender asks for it, the fsync at a burst's end, on the connection's task while the disk is
-//! quick, serves all of them and whoever else waits, and their answers leave in one write. No thread waits.
+//! With SYNC_FLUSH, or where the sender asks for it, the fsync at the end of a batch, on the connection's task while
+//! the disk is quick, serves all of them and whoever else waits, and their answers leave in one write. No thread waits.
 
 use super::properties::{self, ParsedProperties};
 use super::transaction;
@@ -74,8 +74,8 @@ fn refuse(state: &State, refusal: Refusal, reply: Reply) {
     reply.send(refusal.into_response());
 }
 
-/// A send on its way: its sender is answered once the store has it, or once the disk has it. One piece of memory for both, and
-/// for a later send.
+/// A send on its way: its sender is answered once the store has it, or once the disk has it. One piece of memory for
+/// both, and for a later send.
 #[derive(Debug, Default)]
 struct PendingReply {
     /// Until the answer.
@@ -134,8 +134,8 @@ impl store::DurableCallback<StoreError> for PendingReply {
         let reached = flushed
             .as_ref()
             .map_or(Durability::Memory, |()| Durability::Local);
-        // The message is stored and will be delivered: a timeout is a success with a warning. After a failed fsync too it is
-        // in the log, but the next start decides whether it stays.
+        // The message is stored and will be delivered: a timeout is a success with a warning. After a failed fsync too
+        // it is in the log, but the next start decides whether it stays.
         let half = self
             .open_reply
             .as_ref()

@@ -358,8 +358,8 @@ impl State {
         self.groups.get_or_make(name)
     }
 
-    /// Makes those of these groups that may be made, and their retry topics, with one write each: what a heartbeat brings
-    /// costs no write for each group.
+    /// Makes those of these groups that may be made, and their retry topics, with one write each: what a heartbeat
+    /// brings costs no write for each group.
     pub(crate) fn make_groups(&self, names: &[&str]) -> Result<(), Refusal> {
         let limit = usize::try_from(self.live.auto_create_group_limit()).unwrap_or(usize::MAX);
         let room = limit.saturating_sub(self.groups.count());
@@ -410,8 +410,8 @@ impl State {
         Ok(topic)
     }
 
-    /// Writes the consumer offsets if any changed, after the messages that they speak of are durable. Else offsets could
-    /// point behind messages that a power loss took: groups would pass the messages that take their places, and a
+    /// Writes the consumer offsets if any changed, after the messages that they speak of are durable. Else offsets
+    /// could point behind messages that a power loss took: groups would pass the messages that take their places, and a
     /// transaction whose half was stored again would never be asked about.
     pub(crate) fn persist_offsets(&self) -> Result<(), StoreError> {
         let file = self.offsets_file.lock().unwrap_or_else(PoisonError::into_inner);

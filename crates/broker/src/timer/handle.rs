@@ -1,7 +1,7 @@
 //! The handle by which a sender takes a timer message back (Apache `RecallMessageHandle`).
 //!
-//! URL-safe base64 with padding of `v1 topic brokerName timestamp uniqueKey`; the timestamp is one more than the step that the message
-//! waits for, so that it means the same step again.
+//! URL-safe base64 with padding of `v1 topic brokerName timestamp uniqueKey`; the timestamp is one more than the step
+//! that the message waits for, so that it means the same step again.
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 

@@ -19,7 +19,7 @@ pub(super) struct AwaitingRoute<T> {
     /// Empty where it is packed.
     body: Bytes,
     encoded: Option<EncodedBody>,
-    /// Bytes that it counts for at the gate.
+    /// Bytes that it takes of the in-flight limit.
     charged_bytes: usize,
     extra: String,
     flag: i32,
@@ -108,7 +108,7 @@ impl<T: Send + 'static> Accumulator<T> {
         }
     }
 
-    /// The route is known: each message goes to its lane, in the order in which they came.
+    /// The route is known: each message goes to its partition, in the order in which they came.
     fn route_found(self: &Arc<Self>, topic: &Arc<str>, route: &TopicRoute) {
         let mut failed = Vec::new();
         let mut used = Vec::new();
@@ -192,7 +192,7 @@ impl<T: Send + 'static> Accumulator<T> {
 }
 
 impl<T> PartitionQueue<T> {
-    /// The ticket of the message that was put last.
+    /// The completion of the message that was put last.
     fn attach_completion(&mut self, completion: T) {
         if let Some(open) = &mut self.open {
             open.completions
@@ -203,7 +203,7 @@ impl<T> PartitionQueue<T> {
     }
 }
 
-/// The lane of a hash.
+/// The partition of a hash.
 pub(super) fn partition_of_hash(
     topic: &Arc<str>,
     route: &TopicRoute,

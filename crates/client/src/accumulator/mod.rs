@@ -1,17 +1,17 @@
 //! Messages that leave together (Apache `ProduceAccumulator`): of one topic without a wish, or of one queue.
 //!
 //! ```text
-//! push -> lane of its topic, or of its topic and queue -> open batch
+//! push -> partition of its topic, or of its topic and queue -> open batch
 //!           full -------------------------------------------> leaves
 //!           its oldest message has waited `linger` ---------> leaves
 //!           somebody waits for one of its messages, and
-//!           nothing of its lane is on the way --------------> leaves: a lone message at once, and under load each
+//!           nothing of its partition is in flight -------------> leaves: a lone message at once, and under load each
 //!                                                             batch is what came while the one before was away
-//!           a lane of a queue has one frame on its way at a time: order holds, whatever has to be tried again
+//!           a partition of a queue has one frame on its way at a time: order holds, whatever has to be tried again
 //! ```
 //! A message costs one lock, a copy of its bytes and no allocation; a batch costs one send. The timer sleeps while
-//! nothing is open. A message of a hash whose topic is not known yet is parked until the route says which queue; one whose
-//! queue leaves the route while it waits follows its hash (`reroute.rs`).
+//! nothing is open. A message of a hash whose topic is not known yet is parked until the route says which queue; one
+//! whose queue leaves the route while it waits follows its hash (`reroute.rs`).
 
 mod await_route;
 mod partition;
@@ -45,7 +45,7 @@ const SHARED_BYTES: usize = 16 * 1024;
 const LARGE_BODY: usize = 2 * 1024;
 /// Names of idle topics and their queues that are kept, beside those that are used now.
 const IDLE_KEPT: usize = 1024;
-/// The timer makes batches leave that are old enough. Should it be late, so does every so manieth message.
+/// The timer makes batches leave that are old enough. Should it be late, every Nth message does so, too.
 const AGE_CHECK_EVERY: u32 = 32;
 
 /// When a batch is full, and how long it may be kept open.
@@ -81,7 +81,7 @@ pub struct BatchSettings {
     pub timeout: Duration,
 }
 
-/// A message to be sent. It has come in through the producer's gate as one message with [`Item::charged_bytes`] bytes.
+/// A message to be sent. Capacity was acquired for one message of [`Item::charged_bytes`] bytes.
 #[derive(Debug)]
 pub struct Item<'a, T> {
     /// Topic.
@@ -96,7 +96,7 @@ pub struct Item<'a, T> {
     pub flag: i32,
     /// Where it goes.
     pub destination: Destination<'a>,
-    /// Somebody waits for it: it does not linger while its lane is idle.
+    /// Somebody waits for it: it does not linger while its partition is idle.
     pub eager: bool,
     /// Brokers refuse it in a batch (a delayed message).
     pub alone: bool,
@@ -109,7 +109,7 @@ pub struct Item<'a, T> {
 }
 
 impl<T> Item<'_, T> {
-    /// Bytes that it counts for at the gate.
+    /// Bytes that it takes of the in-flight limit.
     pub fn charged_bytes(&self) -> usize {
         self.body.len() + self.extra.len()
     }
@@ -128,10 +128,10 @@ impl<T> Item<'_, T> {
     }
 }
 
-/// What became of one frame. Its tickets still count at the gate: who hands them on leaves for them.
+/// What became of one frame. Its completions still hold capacity: whoever delivers them releases it.
 #[derive(Debug)]
 pub struct BatchOutcome<T> {
-    /// Place in the frame and ticket, of those messages that have one.
+    /// Place in the frame and completion, of those messages that have one.
     pub completions: Vec<(u32, T)>,
     /// The frame was a batch.
     pub batch: bool,
@@ -139,18 +139,18 @@ pub struct BatchOutcome<T> {
     pub outcome: Result<Arc<SendResult>, ClientError>,
 }
 
-/// Takes what has landed, from the connection's task: it must not block.
+/// Takes a finished frame, on the connection's task: it must not block.
 pub type Sink<T> = Box<dyn Fn(BatchOutcome<T>) + Send + Sync>;
 
 struct State<T> {
     partitions: NameMap<PartitionKey, PartitionQueue<T>>,
-    /// The names of the topics that were used; a lane's key is made of them.
+    /// The names of the topics that were used; a partition's key is made of them.
     topics: NameMap<Arc<str>, PartitionKey>,
     awaiting_route: HashMap<Arc<str>, Vec<AwaitingRoute<T>>>,
     last_awaiting: u64,
     /// The queues by which hashes were last read.
     routes: HashMap<Arc<str>, Arc<TopicPublishInfo>>,
-    /// Lanes that wait to be uncorked.
+    /// Partitions that wait to be uncorked.
     corked: Vec<PartitionKey>,
     /// Bodies that travel alone are copied into this, one behind the other.
     bodies: BytesMut,
@@ -160,7 +160,7 @@ struct State<T> {
 }
 
 impl<T> State<T> {
-    /// Forgets the queues of topics that have no lane any more, now and then.
+    /// Forgets the queues of topics that have no partition any more, now and then.
     fn forget_idle_routes(&mut self) {
         if self.routes.len() > IDLE_KEPT + 2 * self.partitions.len() {
             let used: HashSet<&Arc<str>> = self.partitions.keys().map(PartitionKey::topic).collect();
@@ -168,7 +168,7 @@ impl<T> State<T> {
         }
     }
 
-    /// Forgets a lane where nothing waits and nothing is on its way. Whoever needs it again makes it again.
+    /// Forgets a partition where nothing waits and nothing is on its way. Whoever needs it again makes it again.
     fn forget_if_idle(&mut self, key: &PartitionKey) {
         if self.partitions.get(key).is_some_and(PartitionQueue::is_idle) {
             self.partitions.remove(key);
@@ -176,7 +176,7 @@ impl<T> State<T> {
     }
 }
 
-/// What landing needs of a frame that is on its way.
+/// What a frame in flight needs when its response comes.
 struct InFlightBatch<T> {
     completions: Vec<(u32, T)>,
     hashes: Vec<i32>,
@@ -185,7 +185,7 @@ struct InFlightBatch<T> {
     /// Of a batch of several.
     body: Bytes,
     bytes: usize,
-    /// Bytes that it counts for at the gate.
+    /// Bytes that it takes of the in-flight limit.
     charged_bytes: usize,
     since: Instant,
     timeout: Duration,
@@ -251,7 +251,7 @@ impl<T: Send + 'static> Accumulator<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a message. After an error nothing was taken: the caller leaves the gate again.
+    /// Takes a message. After an error nothing was taken: the caller releases its capacity.
     pub fn push(self: &Arc<Self>, item: Item<'_, T>) -> Result<(), ClientError> {
         self.take(item, false).map(drop)
     }
@@ -354,8 +354,8 @@ impl<T: Send + 'static> Accumulator<T> {
             state.corked.push(key.clone());
         }
         let drain = (due && !held && !partition.draining).then(|| key.clone());
-        // Nothing else would make it leave when it is neither eager nor full, or end when its lane is held up for longer
-        // than it may wait.
+        // Nothing else would make it leave when it is neither eager nor full, or end when its partition is held up for
+        // longer than it may wait.
         let held_up = !due && has_deadline;
         let wake = held_up || (!ticking && partition.open.is_some() && !(eager && due));
         state.ticking |= wake;
@@ -370,7 +370,7 @@ impl<T: Send + 'static> Accumulator<T> {
         Ok(first)
     }
 
-    /// The lane of a hash; `None` while the topic's messages are parked or must be.
+    /// The partition of a hash; `None` while the topic's messages are parked or must be.
     fn queue_of(
         &self,
         state: &mut State<T>,
@@ -390,7 +390,7 @@ impl<T: Send + 'static> Accumulator<T> {
         Ok(Some(key))
     }
 
-    /// Adds a message to its lane, behind everything that is there.
+    /// Adds a message to its partition, behind everything that is there.
     fn put(
         &self,
         bodies: &mut BytesMut,
@@ -512,7 +512,7 @@ impl<T: Send + 'static> Accumulator<T> {
         });
     }
 
-    /// Launches what may leave. Only one thread at a time works on a lane; the others leave their work to it.
+    /// Launches what may leave. Only one thread at a time works on a partition; the others leave their work to it.
     fn drain(self: &Arc<Self>, key: &PartitionKey) {
         let mut rerouted = Rerouted::default();
         let mut worked = false;
@@ -683,7 +683,7 @@ impl<T: Send + 'static> Accumulator<T> {
             if now < ready_at {
                 again = Some(again.map_or(ready_at, |other: Instant| other.min(ready_at)));
             } else {
-                // A lane of a queue that waits for an answer goes on by itself when that comes.
+                // A partition of a queue that waits for an answer goes on by itself when that comes.
                 open.eager |= key.is_ordered();
                 due.push(key.clone());
             }
@@ -691,7 +691,7 @@ impl<T: Send + 'static> Accumulator<T> {
         state.ticking = again.is_some();
         drop(guard);
         for (key, load) in late {
-            // Its time is over: it ends as a flight that does not depart.
+            // Its time is over: it fails without being dispatched.
             self.launch(key, load);
         }
         for key in due {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 const GRACE: Duration = Duration::from_millis(20);
 
-/// Which lane a message goes by.
+/// Which partition a message goes by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum PartitionKey {
     /// Messages without a wish: batches go to the topic's queues in turn, many at once.
@@ -70,7 +70,7 @@ pub(super) struct OpenBatch<T> {
     pub(super) since: Instant,
     /// The same by the wall clock: its messages' ids tell it.
     pub(super) since_ms: i64,
-    /// Somebody waits for it: it leaves as soon as nothing of its lane is on the way.
+    /// Somebody waits for it: it leaves as soon as nothing of its partition is on the way.
     pub(super) eager: bool,
 }
 
@@ -101,7 +101,7 @@ pub(super) struct PartitionQueue<T> {
     pub(super) open: Option<OpenBatch<T>>,
     pub(super) sealed: VecDeque<ReadyBatch<T>>,
     pub(super) in_flight: usize,
-    /// Somebody is launching this lane's loads: he looks again before he stops.
+    /// Somebody is launching this partition's loads: he looks again before he stops.
     pub(super) draining: bool,
     /// It is among those that wait to be uncorked.
     pub(super) corked: bool,

@@ -15,9 +15,9 @@ use std::sync::Arc;
 /// What follows a route.
 pub(super) struct Rerouted<T> {
     topic: Option<Arc<str>>,
-    /// The lanes that got something.
+    /// The partitions that got something.
     partitions: Vec<PartitionKey>,
-    /// What could not be taken there: bytes of its body, ticket, why.
+    /// What could not be taken there: bytes of its body, completion, why.
     failed: Vec<(usize, Option<T>, ClientError)>,
 }
 
@@ -86,7 +86,7 @@ impl<T: Send + 'static> Accumulator<T> {
         }
     }
 
-    /// Puts each message of a load into the lane of its hash, behind what is there.
+    /// Puts each message of a load into the partition of its hash, behind what is there.
     fn requeue(
         &self,
         state: &mut State<T>,

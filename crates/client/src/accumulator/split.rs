@@ -1,10 +1,10 @@
-//! A batch that was gathered here and that a broker refuses for what is in it: it leaves again in halves, down to single
-//! messages, so that each caller gets the outcome of his own message.
+//! A batch that was gathered here and that a broker refuses for what is in it: it leaves again in halves, down to
+//! single messages, so that each caller gets the outcome of his own message.
 //!
-//! Nobody asked for the batch, so its refusal is nobody's: `maxMessageSize` of the broker is below `batch_bytes`, or one
-//! message of many cannot be stored. The halves go before everything that is newer, and the time runs on. When all of a
-//! batch's messages are stored in the end, it was too long: later batches are made as long as the longest part that was
-//! stored.
+//! Nobody asked for the batch, so its refusal is nobody's: `maxMessageSize` of the broker is below `batch_bytes`, or
+//! one message of many cannot be stored. The halves go before everything that is newer, and the time runs on. When all
+//! of a batch's messages are stored in the end, it was too long: later batches are made as long as the longest part
+//! that was stored.
 
 use super::partition::{PartitionKey, ReadyBatch};
 use super::{Accumulator, InFlightBatch};
@@ -43,7 +43,7 @@ impl Parts {
 }
 
 impl<T: Send + 'static> Accumulator<T> {
-    /// Puts a refused batch's halves in front of its lane.
+    /// Puts a refused batch's halves in front of its partition.
     pub(super) fn split(
         self: &Arc<Self>,
         key: &PartitionKey,

@@ -7,8 +7,8 @@
 //! ```
 //! Queue offsets are dense, so the next asks need not wait for an answer. How much a broker gives at once differs
 //! (Apache's gives 32 messages from memory and 8 from disk, whatever is asked: `DefaultMessageStore.getMessage`), so
-//! the step follows what comes. With a tag filter the broker walks on over what does not match; then a queue has one ask
-//! at a time, and other queues fill the window.
+//! the step follows what comes. With a tag filter the broker walks on over what does not match; then a queue has one
+//! ask at a time, and other queues fill the window.
 //!
 //! A failure that may pass (no connection, busy broker, a queue that is shorter than it was because its broker has
 //! just been started again) is asked again until `timeout`; then it is the read's error. No async: a thread without a

@@ -122,8 +122,8 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
     Ok(registered)
 }
 
-/// What makes a registration the same as an earlier one: but for its version, if that is where it usually is, and with it.
-/// An accident of two that differ is a matter of 64 bits, and would last until the next change.
+/// What makes a registration the same as an earlier one: but for its version, if that is where it usually is, and with
+/// it. An accident of two that differ is a matter of 64 bits, and would last until the next change.
 fn fingerprints(
     header: &RegisterBrokerRequestHeader<'_>,
     zone: Option<&str>,

@@ -47,7 +47,8 @@ body! {
         pub topic_config_table: BTreeMap<String, TopicConfig> => "topicConfigTable",
     }
 
-    /// All topics and static topics with their versions, as 5.x sends them (Apache `TopicConfigAndMappingSerializeWrapper`).
+    /// All topics and static topics with their versions, as 5.x sends them (Apache
+    /// `TopicConfigAndMappingSerializeWrapper`).
     pub struct TopicConfigAndMappingSerializeWrapper {
         /// Version of the table.
         pub data_version: DataVersion => "dataVersion",

@@ -5,7 +5,8 @@
 //!          "serializeTypeCurrentRPC":"JSON","version":513}
 //! binary  as `binary.rs` says
 //! ```
-//! For what is written at the rate of messages: no field is put together before it is written, and nothing is allocated.
+//! For what is written at the rate of messages: no field is put together before it is written, and nothing is
+//! allocated.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,

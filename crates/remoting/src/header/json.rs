@@ -5,8 +5,8 @@
 //!  "serializeTypeCurrentRPC":"JSON","version":479}
 //! ```
 //! Members are written in this order; `remark` is left out when there is none, `extFields` when the command never had
-//! any. Read in any order, with white space, unknown members, nulls, single quotes, trailing commas, bare integer names,
-//! numbers and literals as field values. Bare word names are refused, as 5.5.0 refuses them.
+//! any. Read in any order, with white space, unknown members, nulls, single quotes, trailing commas, bare integer
+//! names, numbers and literals as field values. Bare word names are refused, as 5.5.0 refuses them.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,

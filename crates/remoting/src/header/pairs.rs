@@ -1,5 +1,5 @@
-//! Writes the pairs of a header, in either form: most are short, and those go by copies of fixed size into room that was
-//! made for many at once.
+//! Writes the pairs of a header, in either form: most are short, and those go by copies of fixed size into room that
+//! was made for many at once.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,

@@ -19,8 +19,9 @@ const FEW: usize = 4;
 /// The high bit of each byte: ASCII has none.
 const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 
-/// The hash of eight ASCII characters, the first in the lowest byte: neighbours are put together in one multiplication for all,
-/// to 16, then to 32 bits, which no sum exceeds. A zero byte in front adds nothing, so fewer characters stand in the upper bytes.
+/// The hash of eight ASCII characters, the first in the lowest byte: neighbours are put together in one multiplication
+/// for all, to 16, then to 32 bits, which no sum exceeds. A zero byte in front adds nothing, so fewer characters stand
+/// in the upper bytes.
 const fn of_eight(eight: u64) -> i32 {
     const EVEN_8: u64 = 0x00FF_00FF_00FF_00FF;
     const EVEN_16: u64 = 0x0000_FFFF_0000_FFFF;

@@ -4,8 +4,8 @@
 //! name 0x01 value 0x02 name 0x01 value 0x02 ...
 //! ```
 //! The reader is lenient as Apache's: the last 0x02 may be missing; a piece shorter than three bytes, without 0x01,
-//! without name or without value is dropped. A pair that is not UTF-8 is dropped too. Nothing here builds a map: looking up,
-//! appending and removing work on the text as it travels.
+//! without name or without value is dropped. A pair that is not UTF-8 is dropped too. Nothing here builds a map:
+//! looking up, appending and removing work on the text as it travels.
 
 use crate::error::WireError;
 use std::borrow::Cow;

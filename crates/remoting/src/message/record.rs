@@ -13,8 +13,9 @@
 //! 36  4      sys flag                           2 + n  properties
 //! 40  8      born timestamp, ms             * with IPv4 hosts; an IPv6 host adds 12
 //! ```
-//! Queue offset, physical offset and store timestamp are outside of the CRC, so that [`Patch`] can set them under the append lock.
-//! A blank record (bytes left in the file, blank magic) ends a file early; any other magic ends the valid data.
+//! Queue offset, physical offset and store timestamp are outside of the CRC, so that [`Patch`] can set them under the
+//! append lock. A blank record (bytes left in the file, blank magic) ends a file early; any other magic ends the valid
+//! data.
 
 use super::properties::{self, Properties};
 use super::read::Cursor;
@@ -143,8 +144,8 @@ impl NewRecord<'_> {
         FIXED_V4 - 16 + host_size(self.born_host) + host_size(self.store_host)
     }
 
-    /// Appends the record, whose head is that of another one at `pattern` in the buffer but for size, checksum and flag: what a batch
-    /// shares is put together once. Nothing is written when a part does not fit its length field.
+    /// Appends the record, whose head is that of another one at `pattern` in the buffer but for size, checksum and
+    /// flag: what a batch shares is put together once. Nothing is written when a part does not fit its length field.
     #[inline]
     pub fn encode_like(&self, pattern: usize, out: &mut Vec<u8>) -> Result<(), WireError> {
         let head = pattern..pattern + self.head_size();
@@ -373,7 +374,8 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Takes one record off the front of `bytes`; `size` says how many it used. Bodies are not checked against their CRC.
+    /// Takes one record off the front of `bytes`; `size` says how many it used. Bodies are not checked against their
+    /// CRC.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
         let mut head = Cursor::new(bytes, WHAT);
         let announced = head.i32()?;

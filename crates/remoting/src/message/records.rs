@@ -28,8 +28,9 @@ pub fn hop(bytes: &[u8]) -> Hop {
     }
 }
 
-/// The magic number where something begins that looks like a record or a blank one, but of a kind that this version does not know: a
-/// newer version wrote it, or it is damaged. The last byte of all magic numbers tells the kind; zero there is a write that was cut off.
+/// The magic number where something begins that looks like a record or a blank one, but of a kind that this version
+/// does not know: a newer version wrote it, or it is damaged. The last byte of all magic numbers tells the kind; zero
+/// there is a write that was cut off.
 pub fn unknown_kind(bytes: &[u8]) -> Option<u32> {
     let mut cursor = Cursor::new(bytes, "message record");
     let (size, magic) = (cursor.i32().ok()?, cursor.u32().ok()?);

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! turn:  read what is there -> every whole frame -> response: the one who waits; request: its row in the table
-//!        a burst ends when nothing more is there: what its requests share is done (one fsync), answers are queued
+//!        a batch ends when nothing more is there: what its requests share is done (one fsync), answers are queued
 //!        write everything queued, vectored, until the socket is full or the queue empty
 //!        again while there was progress, at most POLL_FRAMES frames or 128 KiB; then let other tasks run
 //! sleep: until the socket, a push or the earliest of idle, stall, deadline
 //! ```
-//! What a peer can cost: one partial frame up to the decoder's cap (`partial_frames.rs` bounds the sum), `outgoing_bytes` of waiting answers (less where many are
-//! slow: `memory_budget.rs`) before it is no longer read (`outgoing_close_bytes` before it is closed), `in_flight` unanswered requests.
+//! What a peer can cost: one partial frame up to the decoder's cap (`partial_frames.rs` bounds the sum),
+//! `outgoing_bytes` of waiting answers (less where many are slow: `memory_budget.rs`) before it is no longer read
+//! (`outgoing_close_bytes` before it is closed), `in_flight` unanswered requests.
 
 use super::large_frames::{LargeFramePermits, PermitState};
 use super::link::{Link, Park, Phase};
@@ -101,7 +102,7 @@ pub(super) struct Connection {
     ended: bool,
     /// The last read took all that it had room for: more is likely to be there.
     more: bool,
-    /// A request since the last write waits for the burst's end.
+    /// A request since the last write waits for the end of the batch.
     pub(super) in_batch: bool,
     pub(super) permit_state: PermitState,
     /// What it has of a frame, among the unfinished frames of all connections.
@@ -252,7 +253,8 @@ impl Connection {
         self.batch.is_empty() && self.ready.is_empty()
     }
 
-    /// False while other connections read large frames and this one is about to, or have taken the memory for unfinished ones.
+    /// False while other connections read large frames and this one is about to, or have taken the memory for
+    /// unfinished ones.
     fn may_read(&mut self, cx: &mut Context<'_>) -> bool {
         if let (Some(partial), Some(partial_frames)) = (&mut self.partial, &self.setting.partial_frames)
             && !partial.fits(self.input.len())

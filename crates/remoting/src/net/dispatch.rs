@@ -54,7 +54,7 @@ impl Connection {
         result
     }
 
-    /// Behind the last frame that was there: what requests of this burst share is done now, so that their answers leave
+    /// Behind the last frame that was there: what requests of this batch share is done now, so that their answers leave
     /// in one write.
     pub(super) fn end_batch(&mut self) {
         if !std::mem::take(&mut self.in_batch) {
@@ -107,7 +107,7 @@ impl Connection {
                 }
             }
             Some(Row::Python(requests)) => {
-                // Answered on another thread, perhaps before this burst ends: what it tells counts itself.
+                // Answered on another thread, perhaps before this batch ends: what it tells counts itself.
                 self.setting.stats.add(&mut self.tally);
                 let command = request;
                 let peer = self.peer.clone();

@@ -1,9 +1,9 @@
 //! Large frames are read a few at a time: while some are read and worked on, the others wait in their sockets.
 //!
-//! A hundred peers that send megabytes at once would else have every small request wait for a round of all of them,
-//! and have all of it in memory. A turn is held while a frame is read and until its request is answered; it is given
-//! back while the peer is slow, so nobody can keep it by stalling. What has come of a frame stays in memory then; `partial_frames.rs`
-//! bounds that.
+//! A hundred peers that send megabytes at once would else have every small request wait for a round of all of them, and
+//! have all of it in memory. A permit is held while a frame is read and until its request is answered; it is given back
+//! while the peer is slow, so nobody can keep it by stalling. What has come of a frame stays in memory then;
+//! `partial_frames.rs` bounds that.
 
 use super::options::LargeFrames;
 use std::future::Future;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The turns of one server.
+/// The permits of one server.
 #[derive(Debug)]
 pub(super) struct LargeFramePermits {
     bytes: usize,
@@ -80,7 +80,7 @@ impl PermitState {
         matches!(self, Self::Waiting(_))
     }
 
-    /// The turn, for the request that was read by it; or to give it back.
+    /// The permit, for the request that was read by it; or to give it back.
     pub(super) fn take(&mut self) -> Option<Permit> {
         match std::mem::take(self) {
             Self::Held(permit) => Some(permit),

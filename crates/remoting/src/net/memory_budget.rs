@@ -1,9 +1,10 @@
 //! The memory that a server's answers may take while they wait for peers that do not read, and that halves of large
 //! frames may take while their peers do not write.
 //!
-//! A connection may keep as much as all of them together leave free, and no more than its own bound: one slow reader gets all
-//! of that, `n` of them get the `n + 1`th part of the total each, and whoever comes next still finds room (the dynamic
-//! threshold of switches with shared memory, Choudhury and Hahne 1998). Below a floor nobody is stopped, so that all go on.
+//! A connection may keep as much as all of them together leave free, and no more than its own bound: one slow reader
+//! gets all of that, `n` of them get the `n + 1`th part of the total each, and whoever comes next still finds room (the
+//! dynamic threshold of switches with shared memory, Choudhury and Hahne 1998). Below a floor nobody is stopped, so
+//! that all go on.
 //!
 //! Connections tell in steps, so that small answers never touch what is shared.
 

@@ -93,8 +93,9 @@ pub struct ServerOptions {
     /// Bytes that may wait to be written on all connections together before slow readers get less than `outgoing_bytes`
     /// each: as much as is left of it, but 128 KiB always.
     pub outgoing_total_bytes: usize,
-    /// Bytes of frames of which the rest has not come yet, on all connections together, before each connection gets less: as
-    /// much as is left of it, but 128 KiB always. A few at a time may go past that, and are closed if the rest does not come.
+    /// Bytes of frames of which the rest has not come yet, on all connections together, before each connection gets
+    /// less: as much as is left of it, but 128 KiB always. A few at a time may go past that, and are closed if the rest
+    /// does not come.
     pub unfinished_total_bytes: usize,
     /// What those few have for the rest of their frame.
     pub unfinished_time: Duration,

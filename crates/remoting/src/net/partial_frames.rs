@@ -1,8 +1,9 @@
 //! The memory that unfinished frames may take on all connections of a server together.
 //!
-//! A connection reads on while its part of a frame is smaller than what all of them leave free (`memory_budget.rs`). Where that stops
-//! it, it gets in line: a few at a time may read past their share, so that frames come to their end although all memory is
-//! taken. Whoever does not send the rest in time then is closed: the server needs the memory for others.
+//! A connection reads on while its part of a frame is smaller than what all of them leave free (`memory_budget.rs`).
+//! Where that stops it, it gets in line: a few at a time may read past their share, so that frames come to their end
+//! although all memory is taken. Whoever does not send the rest in time then is closed: the server needs the memory for
+//! others.
 
 use super::large_frames::PermitState;
 use super::memory_budget::{BudgetShare, MIN_SHARE, MemoryBudget};

@@ -45,8 +45,8 @@ pub trait Events: Send + Sync + 'static {
     fn closed(&self, peer: &Peer, reason: &CloseReason) {
         let _ = (peer, reason);
     }
-    /// How many of this process's descriptors connections must leave free. Asked at each new connection, which is refused
-    /// if it took one of these.
+    /// How many of this process's descriptors connections must leave free. Asked at each new connection, which is
+    /// refused if it took one of these.
     fn reserved_descriptors(&self) -> usize {
         16
     }

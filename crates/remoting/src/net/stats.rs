@@ -56,7 +56,8 @@ stats! {
     panics,
     /// Connections closed because the peer's bytes are not the protocol's.
     malformed,
-    /// Connections closed because the rest of a frame did not come while unfinished frames took all memory that they may.
+    /// Connections closed because the rest of a frame did not come while unfinished frames took all memory that they
+    /// may.
     unfinished,
     /// Connections closed because the peer did not read.
     stalled,

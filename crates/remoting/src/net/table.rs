@@ -19,7 +19,7 @@ pub trait Processor: Send + Sync + 'static {
     }
 }
 
-/// Called behind the last request of a burst.
+/// Called behind the last request of a batch.
 pub type BatchEnd = dyn Fn() + Send + Sync;
 
 impl<F: Fn(Command, &Peer, Reply) + Send + Sync + 'static> Processor for F {
@@ -116,8 +116,8 @@ impl Table {
         self
     }
 
-    /// Sets what ends a burst: the requests that a connection had when it was read, if one of them was for a row that
-    /// joins bursts. It runs on the connection's task, in front of the write of the answers, and must not block for
+    /// Sets what ends a batch: the requests that a connection had when it was read, if one of them was for a row that
+    /// joins batches. It runs on the connection's task, in front of the write of the answers, and must not block for
     /// long.
     pub fn on_batch_end(&mut self, end: Arc<BatchEnd>) -> &mut Self {
         self.batch_end = Some(end);

@@ -1,7 +1,7 @@
 //! Queues and clients on a ring (Apache `AllocateMessageQueueConsistentHash`, `ConsistentHashRouter`).
 //!
-//! Each client stands on the ring at the hashes of `id-0`, `id-1`, ...; a queue belongs to the first client at or behind
-//! its own hash. The hash is the first four bytes of MD5. When a client comes or goes, only its own queues move.
+//! Each client stands on the ring at the hashes of `id-0`, `id-1`, ...; a queue belongs to the first client at or
+//! behind its own hash. The hash is the first four bytes of MD5. When a client comes or goes, only its own queues move.
 
 use super::{AllocateError, MAX_VIRTUAL_NODES, Queue};
 use std::collections::{BTreeMap, HashSet};

@@ -28,8 +28,9 @@ impl PartialOrd for Room<'_> {
     }
 }
 
-/// `MACHINE_ROOM_NEARBY`: what the client at the place `client` has to share. The queues of its own room come first, with
-/// the clients there; then room by room those without a client, with all clients. The inner strategy shares out each.
+/// `MACHINE_ROOM_NEARBY`: what the client at the place `client` has to share. The queues of its own room come first,
+/// with the clients there; then room by room those without a client, with all clients. The inner strategy shares out
+/// each.
 ///
 /// # Errors
 /// A queue or client is in no room.

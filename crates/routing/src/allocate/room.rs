@@ -1,7 +1,7 @@
 //! The queues of chosen machine rooms (Apache `AllocateMessageQueueByMachineRoom`).
 
-/// `MACHINE_ROOM`: of the queues whose broker is in one of `rooms` a block for each client, and one more in turn for the
-/// first ones. `brokers` has the broker name of each queue, `room@name`; others nobody reads.
+/// `MACHINE_ROOM`: of the queues whose broker is in one of `rooms` a block for each client, and one more in turn for
+/// the first ones. `brokers` has the broker name of each queue, `room@name`; others nobody reads.
 pub fn machine_room<Name: AsRef<str>, Room: AsRef<str>>(
     brokers: &[Name],
     rooms: &[Room],

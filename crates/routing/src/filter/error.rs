@@ -113,7 +113,8 @@ pub enum Reason {
     },
 }
 
-/// A message's value that cannot be compared as the filter asks. Apache's broker logs it, and the message does not match.
+/// A message's value that cannot be compared as the filter asks. Apache's broker logs it, and the message does not
+/// match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the comparison at byte {offset} of the filter has no result: {mismatch}")]
 pub struct EvaluateError {

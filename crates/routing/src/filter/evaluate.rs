@@ -1,7 +1,7 @@
 //! The value of an expression for one message (Apache `ComparisonExpression`, `LogicExpression`, `UnaryExpression`).
 //!
-//! What is evaluated first, and what not at all, is Apache's too: a comparison without a result ends the evaluation, unless
-//! the parts before it have decided.
+//! What is evaluated first, and what not at all, is Apache's too: a comparison without a result ends the evaluation,
+//! unless the parts before it have decided.
 
 use super::error::{EvaluateError, Mismatch};
 use super::expression::{Node, Order, Place, Search};

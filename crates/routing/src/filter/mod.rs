@@ -10,9 +10,9 @@
 //! Grammar and evaluation are those of Apache 5.5.0 (`SelectorParser.jj`, `ComparisonExpression.java`), odd corners
 //! included: brokers of both kinds must give a group the same messages. Where we differ stands in docs/differences.md.
 //!
-//! A filter is compiled once and evaluated for each message, against the properties as they lie in the record. Evaluation
-//! allocates nothing and visits each part of the expression at most once. Length and depth are bounded, so that no
-//! expression overflows the stack.
+//! A filter is compiled once and evaluated for each message, against the properties as they lie in the record.
+//! Evaluation allocates nothing and visits each part of the expression at most once. Length and depth are bounded, so
+//! that no expression overflows the stack.
 
 mod error;
 mod evaluate;
@@ -74,8 +74,8 @@ impl Filter {
         before.chars().count()
     }
 
-    /// True when a message with these properties passes. One whose values cannot be compared as the expression asks does
-    /// not, as with Apache.
+    /// True when a message with these properties passes. One whose values cannot be compared as the expression asks
+    /// does not, as with Apache.
     pub fn matches(&self, properties: Properties<'_>) -> bool {
         self.evaluate(properties) == Ok(Some(true))
     }

@@ -18,7 +18,7 @@ pub(super) struct Encoded {
     body: Bytes,
     topic_entry: u64,
     settings_version: u64,
-    /// No seat has changed since the world stood at this.
+    /// No broker entry has changed since the version stood at this.
     brokers_version: AtomicU64,
     broker_entries: BrokerEntries,
     used: AtomicBool,
@@ -130,7 +130,7 @@ impl Cache {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// Keeps an answer with its cell. `make` gets what accounts for it.
+    /// Keeps an answer with its topic. `make` gets what accounts for it.
     pub(super) fn store(
         &self,
         topic_entry: &Arc<TopicEntry>,

@@ -64,8 +64,8 @@ pub struct Settings {
     pub max_topics_per_broker: Option<usize>,
     /// Topics of all broker names together, counted once for each name that has it; `None` for any number.
     pub max_topics: Option<usize>,
-    /// Broker names that there may be, with [`IDS_PER_NAME`] ids each and [`IDS_FOR_EACH_NAME`] on average; `None` for any
-    /// number.
+    /// Broker names that there may be, with [`IDS_PER_NAME`] ids each and [`IDS_FOR_EACH_NAME`] on average; `None` for
+    /// any number.
     pub max_brokers: Option<usize>,
 }
 
@@ -103,8 +103,8 @@ pub struct Registration<'a> {
     pub software: i32,
     /// A number that only the same registration has, so that [`Table::refresh`] can tell; `None`: it is not kept.
     pub fingerprint: Option<u64>,
-    /// A number that only registrations have which say the same but for their version, and name no static topics, so that
-    /// [`Table::refresh_version`] can tell; `None`: it is not kept.
+    /// A number that only registrations have which say the same but for their version, and name no static topics, so
+    /// that [`Table::refresh_version`] can tell; `None`: it is not kept.
     pub content_fingerprint: Option<u64>,
 }
 
@@ -298,8 +298,8 @@ impl Table {
         Some(Registered::Taken { master })
     }
 
-    /// A registration with this content came again by the same connection, with another version. `Some`: nothing that it
-    /// said has been touched since, so the version is all that changes and the topics need not be read.
+    /// A registration with this content came again by the same connection, with another version. `Some`: nothing that
+    /// it said has been touched since, so the version is all that changes and the topics need not be read.
     pub fn refresh_version(
         &self,
         (cluster, address, id): (&str, &str, i64),

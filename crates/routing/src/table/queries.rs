@@ -163,8 +163,8 @@ impl Table {
         }
     }
 
-    /// Announces queues of one topic (217). False: a broker of it is not known, or there are as many topics as there may
-    /// be; nothing was changed.
+    /// Announces queues of one topic (217). False: a broker of it is not known, or there are as many topics as there
+    /// may be; nothing was changed.
     pub fn register_topic(&self, topic: &str, queues: &[QueueData]) -> bool {
         let mut writer = self.writer();
         let settings = self.view.settings();

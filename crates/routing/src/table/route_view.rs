@@ -1,15 +1,16 @@
 //! What is asked of the tables all the time, readable while somebody writes: routes and signs of life.
 //!
 //! ```text
-//! shards    topic -> cell                    a look under a shard's lock, then the cell alone
-//! cell      rows: (seat, queues, perm) by broker name; a version; the encoded answer in each JSON form
-//! seat      one broker name: its addresses and filter servers, swapped whole; `None` once it is gone; a version
+//! shards    topic -> topic entry             a look-up under a shard's lock, then the entry alone
+//! topic     rows: (broker entry, queues, perm) by broker name; a version; the encoded answer in each JSON form
+//! broker    one broker name: its addresses and filter servers, swapped whole; `None` once it is gone; a version
 //! live      (cluster, address) -> last heartbeat (atomic), timeout, data version, connection
 //! ```
-//! An encoded answer holds while its cell's version, the versions of its seats and the epoch of the settings are what
-//! they were before its parts were read. `brokers_version` grows with every seat: while it stands still, no seat is looked at.
-//! Writers change first and count then, so an answer may be thrown away too early, never too late. No lock is held
-//! while an answer is encoded; every lock here is held for a look or for one change.
+//! An encoded answer holds while its topic's version, the versions of its broker entries and the version of the
+//! settings are what they were before its parts were read. `brokers_version` grows with every change of a broker: while
+//! it stands still, no broker entry is looked at. Writers change first and count then, so an answer may be thrown away
+//! too early, never too late. No lock is held while an answer is encoded; every lock here is held for a look or for one
+//! change.
 
 use super::encoded::{Cache, Encoded};
 use super::{BrokerKey, Settings};
@@ -127,8 +128,8 @@ impl TopicEntry {
     }
 
     /// Adds or replaces a broker's row; says whether anything changed, and whether the broker had none here.
-    /// `expected_at` is where its row was in the topic before: looking there first spares the names of many brokers, each
-    /// somewhere else in memory, for each of thousands of topics.
+    /// `expected_at` is where its row was in the topic before: looking there first spares the names of many brokers,
+    /// each somewhere else in memory, for each of thousands of topics.
     fn put(&self, topic_queues: &TopicQueues, expected_at: &mut usize) -> (bool, bool) {
         let mut queue_rows = self.queue_rows();
         let is_there = queue_rows
@@ -183,7 +184,8 @@ pub(super) struct Live {
     pub(super) software: i32,
     /// The registration that it came by, and the state that this left behind; see [`RouteView::is_unchanged`].
     pub(super) registration: Option<RegistrationState>,
-    /// What that registration said beside its version, and what `perms_version` stood at; see [`super::Table::refresh_version`].
+    /// What that registration said beside its version, and what `perms_version` stood at; see
+    /// [`super::Table::refresh_version`].
     pub(super) content_fingerprint: Option<(u64, u64)>,
 }
 
@@ -246,7 +248,7 @@ impl RouteView {
         read(self.shard(topic)).get(topic).cloned()
     }
 
-    /// Every topic with its cell, in no order.
+    /// Every topic with its entry, in no order.
     pub(super) fn each(&self, mut visit: impl FnMut(&Arc<str>, &TopicEntry)) {
         for shard in &self.shards {
             for (topic, topic_entry) in read(shard).iter() {
@@ -380,7 +382,7 @@ impl RouteView {
         of.map(|(topic, _)| topic.clone()).collect()
     }
 
-    /// What the settings and a seat stand at, for [`RegistrationState`].
+    /// What the versions of the settings and a broker entry are, for [`RegistrationState`].
     pub(super) fn registration_state(
         &self,
         broker_entry: &BrokerEntry,
@@ -432,7 +434,7 @@ impl RouteView {
         Some(body)
     }
 
-    /// The route of a topic, and the seats that it was read from with their versions before.
+    /// The route of a topic, and the broker entries that it was read from with their versions before.
     pub(super) fn gather(
         &self,
         topic: &str,
@@ -483,7 +485,7 @@ impl RouteView {
     }
 }
 
-/// Seats with their versions.
+/// Broker entries with their versions.
 pub(super) type BrokerEntries = Box<[(Arc<BrokerEntry>, u64)]>;
 
 /// Where a name has no master but stands in for it, its lowest id is told as the master, unless its queues may still

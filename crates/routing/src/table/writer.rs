@@ -129,8 +129,8 @@ impl Writer {
         self.refuse_too_many_ids(from)?;
         let has = self.topics.get(from.name);
         let both = |has: &HashSet<Arc<str>>| has.iter().filter(|topic| from.topics.has(topic)).count();
-        // How many it brings, where those and the ones counted already are too many. Only there each is looked up among those
-        // that the name has.
+        // How many it brings, where those and the ones counted already are too many. Only there each is looked up among
+        // those that the name has.
         let too_many = |counted: usize, limit: usize| {
             let is_expired = |more: &usize| counted + more > limit;
             let all = Some(from.topics.count()).filter(is_expired)?;
@@ -434,7 +434,8 @@ impl Writer {
         Some((address.clone(), master.ha_address.clone()))
     }
 
-    /// Adds or replaces a broker's queues of a topic; for `expected_at` see [`TopicEntry::put`](super::route_view::TopicEntry::put).
+    /// Adds or replaces a broker's queues of a topic; for `expected_at` see
+    /// [`TopicEntry::put`](super::route_view::TopicEntry::put).
     pub(super) fn put_queues(&mut self, topic: &str, topic_queues: &TopicQueues, expected_at: &mut usize) {
         if let Some(topic) = self.view.put(topic, topic_queues, expected_at) {
             self.topics

@@ -1,13 +1,14 @@
 //! Measures the store beside the bare disk, in turns, and prints one line of JSON a row:
-//! `cargo run --release -p pyrmq-store --example store_bench -- [--rows append,sync,...] [--rounds N] [--queues N] [--mb N]
-//! [--messages N] [DIR]`. DIR is emptied, and removed at the end, also after a failure.
+//! `cargo run --release -p pyrmq-store --example store_bench -- [--rows append,sync,...] [--rounds N] [--queues N] [--mb N] [--messages N] [DIR]`.
+//! DIR is emptied, and removed at the end, also after a failure.
 //!
 //! `append` batches of 32 messages / bare writes of the same bytes to one file; `put` one message a call; `sync` a lone
 //! sender with `SYNC_FLUSH` / write and fdatasync of the same bytes, and 64 senders; `roll` the slowest put around each
-//! roll / the p99.9 without one; `start` opening after a clean stop and after kill -9 (a process is killed in each round); `queues` one message in each of many
-//! queues. A ratio is of two figures of one round, taken one after the other. Only when named: `many` the cost of a put with
-//! `--queues` queues / with 1,000, and the memory; `long` the memory while `--mb` megabytes go through; `deep` `--messages` in one
-//! queue; `open` opening what DIR holds, which stays.
+//! roll / the p99.9 without one; `start` opening after a clean stop and after kill -9 (a process is killed in each
+//! round); `queues` one message in each of many queues. A ratio is of two figures of one round, taken one after the
+//! other. Only when named: `many` the cost of a put with `--queues` queues / with 1,000, and the memory; `long` the
+//! memory while `--mb` megabytes go through; `deep` `--messages` in one queue; `open` opening what DIR holds, which
+//! stays.
 #![allow(
     clippy::print_stdout,
     clippy::expect_used,
@@ -86,7 +87,8 @@ fn host() -> SocketAddr {
     "127.0.0.1:10911".parse().expect("an address")
 }
 
-/// The properties of many messages: each has its own unique key and key, as real ones have, so that the index's slots spread.
+/// The properties of many messages: each has its own unique key and key, as real ones have, so that the index's slots
+/// spread.
 #[derive(Clone)]
 struct Properties {
     text: Vec<String>,
@@ -173,7 +175,8 @@ fn seconds(work: impl FnOnce()) -> f64 {
 struct Taken {
     /// By the clock, s.
     wall: f64,
-    /// Of the processor by this thread, s; 0 where the system does not tell. Other work on the machine changes it little.
+    /// Of the processor by this thread, s; 0 where the system does not tell. Other work on the machine changes it
+    /// little.
     cpu: f64,
 }
 
@@ -397,8 +400,8 @@ fn sync(arguments: &Arguments) {
     drop(std::fs::remove_dir_all(&bare_root));
 }
 
-/// The slowest put around each roll is compared with the p99.9 of puts without one: 18 rolls among 60,000 puts hide in any
-/// percentile of all of them.
+/// The slowest put around each roll is compared with the p99.9 of puts without one: 18 rolls among 60,000 puts hide in
+/// any percentile of all of them.
 fn roll(arguments: &Arguments) {
     const AROUND: usize = 8;
     let body = [7u8; 1024];

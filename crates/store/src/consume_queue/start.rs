@@ -134,8 +134,8 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Drops all units of records at or behind `position`, on disk too. Says whether a file changed. The units in front of
-    /// `position` are sound; what stands behind them may be lost, torn or older. Only before the store runs.
+    /// Drops all units of records at or behind `position`, on disk too. Says whether a file changed. The units in front
+    /// of `position` are sound; what stands behind them may be lost, torn or older. Only before the store runs.
     pub(crate) fn cut(
         &self,
         fs: &dyn Fs,
@@ -170,8 +170,8 @@ impl ConsumeQueue {
         Ok(changed)
     }
 
-    /// The units from an index on, if the newest file has them and nothing behind them: most likely the walk finds them right,
-    /// so that nothing is cleared.
+    /// The units from an index on, if the newest file has them and nothing behind them: most likely the walk finds them
+    /// right, so that nothing is cleared.
     fn units_behind(&self, fs: &dyn Fs, index: i64) -> Result<VecDeque<CqUnit>, StoreError> {
         let mut files = lock(&self.files);
         let per_file = files.per_file();
@@ -204,8 +204,8 @@ impl ConsumeQueue {
         Ok(found)
     }
 
-    /// Makes the unit of a record readable that the walk met: it may be in the file already. Says how many bytes wait to be
-    /// written.
+    /// Makes the unit of a record readable that the walk met: it may be in the file already. Says how many bytes wait
+    /// to be written.
     pub(crate) fn put_back(&self, fs: &dyn Fs, unit: CqUnit) -> Result<usize, StoreError> {
         {
             let mut memory = lock(&self.memory);

@@ -1,5 +1,5 @@
-//! Units of a queue in memory. The first few lie in the queue itself: most of many queues get few messages, and a place of its own
-//! for them would be one more line that a put waits for.
+//! Units of a queue in memory. The first few lie in the queue itself: most of many queues get few messages, and a place
+//! of its own for them would be one more line that a put waits for.
 
 use crate::format::{CQ_UNIT_SIZE, CqUnit};
 

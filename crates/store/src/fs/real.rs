@@ -313,8 +313,8 @@ mod linux {
     }
 }
 
-/// Lock files that this process holds. Their record locks belong to the process: whoever opens such a file and closes it again takes all of
-/// them away. So a second lock is refused without opening the file.
+/// Lock files that this process holds. Their record locks belong to the process: whoever opens such a file and closes
+/// it again takes all of them away. So a second lock is refused without opening the file.
 static HELD: Mutex<BTreeSet<FileId>> = Mutex::new(BTreeSet::new());
 
 /// Device and number of a file, whatever its name.
@@ -350,7 +350,8 @@ impl LockGuard for RealLock {}
 impl Drop for RealLock {
     fn drop(&mut self) {
         let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-        // Closed before another thread may lock it: closing takes that one's lock away, too. A forked child still has the file open.
+        // Closed before another thread may lock it: closing takes that one's lock away, too. A forked child still has
+        // the file open.
         if let Some(file) = self.file.take() {
             unlock_against_ours(&file);
         }
@@ -361,8 +362,8 @@ impl Drop for RealLock {
     }
 }
 
-/// Locks the directory of a lock file. Whoever deletes the file and makes a new one holds that one's lock, but not the directory's.
-/// `None` where the file system has no such locks, as NFS.
+/// Locks the directory of a lock file. Whoever deletes the file and makes a new one holds that one's lock, but not the
+/// directory's. `None` where the file system has no such locks, as NFS.
 #[expect(clippy::disallowed_methods, reason = "this is the one file that opens files")]
 fn lock_directory(path: &Path) -> io::Result<Option<fs::File>> {
     let directory = fs::File::open(path)?;
@@ -381,8 +382,8 @@ fn lock_record(file: &fs::File) -> io::Result<()> {
     set_lock(file, libc::F_SETLK, libc::F_WRLCK, 0)
 }
 
-/// A lock of the open file on the second byte. It stays where code of this process that knows nothing of locks (a copy of the directory)
-/// opens the file and closes it; other processes of ours respect it.
+/// A lock of the open file on the second byte. It stays where code of this process that knows nothing of locks (a copy
+/// of the directory) opens the file and closes it; other processes of ours respect it.
 #[cfg(target_os = "linux")]
 fn lock_against_ours(file: &fs::File) -> io::Result<()> {
     match set_lock(file, libc::F_OFD_SETLK, libc::F_WRLCK, 1) {

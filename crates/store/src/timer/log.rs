@@ -8,8 +8,8 @@
 //! 16  8      when it was written, ms              44  8      0
 //! 24  4      time of the slot less that, ms
 //! ```
-//! A file has its full length from the beginning and is zero behind its last unit, or ends with a blank: bytes left int32, 0 int64,
-//! magic int32. Behind every unit there is room for a blank.
+//! A file has its full length from the beginning and is zero behind its last unit, or ends with a blank: bytes left
+//! int32, 0 int64, magic int32. Behind every unit there is room for a blank.
 
 use crate::error::StoreError;
 use crate::format::{file_name, number, parse_file_name, put_fields, to_i64, to_u64, to_usize};
@@ -198,8 +198,8 @@ impl TimerLog {
         self.directory.join(file_name(start))
     }
 
-    /// Calls with every unit from the beginning of a position's file on, until one is none or `take` wants no more. Says where
-    /// that was.
+    /// Calls with every unit from the beginning of a position's file on, until one is none or `take` wants no more.
+    /// Says where that was.
     pub(crate) fn walk(
         &self,
         from: i64,

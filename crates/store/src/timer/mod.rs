@@ -6,9 +6,9 @@
 //! timerwheel                    for each moment its newest unit
 //! config/timercheck             up to which message, unit and moment all this is done, durably
 //! ```
-//! A save writes the log, then the wheel, then the checkpoint, each durably, and is only made once the commit log is durable up to what
-//! the checkpoint stands for. So a start finds again everything that was acknowledged: what the wheel lacks is in the log behind the
-//! checkpoint, what the log lacks is in the queue.
+//! A save writes the log, then the wheel, then the checkpoint, each durably, and is only made once the commit log is
+//! durable up to what the checkpoint stands for. So a start finds again everything that was acknowledged: what the
+//! wheel lacks is in the log behind the checkpoint, what the log lacks is in the queue.
 
 mod checkpoint;
 mod log;

@@ -14,7 +14,8 @@ const PRECISIONS_MS: [i64; 4] = [100, 200, 500, 1000];
 pub struct TimerOptions {
     /// `timerWheelEnable`: true.
     pub enable: bool,
-    /// `timerPrecisionMs`: 1000; 100, 200, 500 or 1000. A wheel with waiting messages keeps the one that it was made with.
+    /// `timerPrecisionMs`: 1000; 100, 200, 500 or 1000. A wheel with waiting messages keeps the one that it was made
+    /// with.
     pub precision_ms: i64,
     /// `timerRollWindowSlot`: messages due later wait in steps of so many slots; 172,800; 2 to 604,740.
     pub roll_window_slots: i64,

@@ -1,9 +1,11 @@
-//! Makes the timer's files agree after a stop of any kind (Apache `TimerMessageStore.recover`, `recoverAndRevise`, `reviseQueueOffset`).
+//! Makes the timer's files agree after a stop of any kind (Apache `TimerMessageStore.recover`, `recoverAndRevise`,
+//! `reviseQueueOffset`).
 //!
-//! 1. The log is read from the file before the checkpoint's; it ends in front of the first thing that is no unit, or that is about a
-//!    message which the commit log does not have.
+//! 1. The log is read from the file before the checkpoint's; it ends in front of the first thing that is no unit, or
+//!    that is about a message which the commit log does not have.
 //! 2. Slots get what the log has more. Slots that point behind the log's end are made again from the log.
-//! 3. Reading the topic goes on behind the message of the newest unit, or where the checkpoint says, whichever is later.
+//! 3. Reading the topic goes on behind the message of the newest unit, or where the checkpoint says, whichever is
+//!    later.
 
 use super::log::{TimerUnit, UNIT_I64};
 use super::{TIMER_QUEUE, TimerStore};

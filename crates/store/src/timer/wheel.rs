@@ -7,8 +7,9 @@
 //!  8  8      first unit in the log   28  4      0
 //! 16  8      newest unit in the log
 //! ```
-//! A slot that says another time than the one asked for is empty. What was delivered is not cleared: its time is behind the
-//! time up to which the timer has read. The file is sparse, and so is the copy in memory: only pages in use are backed by any.
+//! A slot that says another time than the one asked for is empty. What was delivered is not cleared: its time is behind
+//! the time up to which the timer has read. The file is sparse, and so is the copy in memory: only pages in use are
+//! backed by any.
 
 use crate::error::StoreError;
 use crate::format::{to_i64, to_u64, to_usize};

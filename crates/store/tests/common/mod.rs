@@ -159,8 +159,9 @@ pub(crate) fn content(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     all
 }
 
-/// Runs one test of a file again by a command of the system, if that is allowed here, with a variable that tells the inner run
-/// what it is about. The program lies where everybody may read; the command says 77 where it may not do what it has to.
+/// Runs one test of a file again by a command of the system, if that is allowed here, with a variable that tells the
+/// inner run what it is about. The program lies where everybody may read; the command says 77 where it may not do what
+/// it has to.
 pub(crate) fn again(program: &str, arguments: &[&str], test: &str, (variable, place): (&str, &Path)) {
     let home = TempDir::new().unwrap();
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();

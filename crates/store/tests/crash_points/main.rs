@@ -1,7 +1,9 @@
-//! Crash points: a seeded run over a simulated disk, crashes at any step of it, and an oracle for what must be there after.
+//! Crash points: a seeded run over a simulated disk, crashes at any step of it, and an oracle for what must be there
+//! after.
 //!
 //! `make faults` takes 10,000 points and prints how far it is; a shorter run belongs to the ordinary tests. A failure
-//! prints its seed: `PYRMQ_FAULT_SEED=n` replays it exactly and lists the steps, `PYRMQ_FAULT_POINTS` says how many points are taken.
+//! prints its seed: `PYRMQ_FAULT_SEED=n` replays it exactly and lists the steps, `PYRMQ_FAULT_POINTS` says how many
+//! points are taken.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,

@@ -5,11 +5,10 @@
 //!    because the disk did, which may be there or not.
 //! 3. What was acknowledged as durable is there; after a kill everything that was acknowledged.
 //! 4. No record in front of the end is missing, and no segment is gone that retention did not take.
-//! 5. Each queue has exactly the log's records of it, in order, and goes on behind the newest acknowledged index. A topic does not
-//!    come back after an acknowledged deletion; one under way took all of its queues once it was noted, else nothing.
-//!    Files of a queue that somebody deleted or shortened after the crash change nothing of that, except where a queue
-//!    without records goes on.
-//!    A reader that filters gets exactly those with its tag.
+//! 5. Each queue has exactly the log's records of it, in order, and goes on behind the newest acknowledged index. A
+//!    topic does not come back after an acknowledged deletion; one under way took all of its queues once it was noted,
+//!    else nothing. Files of a queue that somebody deleted or shortened after the crash change nothing of that, except
+//!    where a queue without records goes on. A reader that filters gets exactly those with its tag.
 //! 6. The key index finds each record once by its unique key, and by each of its keys and its tag.
 //! 7. A configuration file has the last text that was saved, or the one that was being saved.
 //! 8. New messages can be put, and a second start, clean or not, finds all of the above again.

@@ -45,7 +45,8 @@ struct Choice {
 }
 
 impl Choice {
-    /// True when the state that step `number` made, of the thing `key`, reached the disk or was followed by one that did.
+    /// True when the state that step `number` made, of the thing `key`, reached the disk or was followed by one that
+    /// did.
     fn keeps(&self, number: usize, key: (usize, u64)) -> bool {
         let random = || Random::of(&[self.seed, key.0 as u64, key.1]).next();
         match self.loss {
