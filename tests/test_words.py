@@ -1,0 +1,423 @@
+"""Retired names stay out of identifiers, coined words out of prose.
+
+Plain English is a matter of reading; this holds what a machine can hold. A name is retired when
+the field has a better one (Apache's, Kafka's, tokio's, std's); ARCHITECTURE.md, "Words", has the
+few of our own.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import re
+import subprocess
+import tokenize
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parent.parent
+WIDTH = 120
+
+# Whole identifiers that must not come back, with what is said instead.
+RETIRED = {
+    "ATTEMPTS_KEPT": "MAX_RECORDED_ATTEMPTS",
+    "Access": "ReadMode",
+    "Alarm": "Wakeup",
+    "AlarmState": "WakeupState",
+    "Ask": "OutboundRequest or PendingPull",
+    "Asker": "ResponseHandler",
+    "Asking": "Lookup or RequestMixin",
+    "Attending": "WakeRegistration",
+    "Away": "InFlightBatch",
+    "Bell": "PipeSignal or Wakeup",
+    "Better": "StoredBelowLevel",
+    "Brake": "BusyReason",
+    "Brakes": "FlowControl",
+    "Buffers": "ReadBuffers",
+    "BurstEnd": "BatchEnd",
+    "Chore": "MaintenanceTask",
+    "Commit": "GroupCommit",
+    "Delivery": "SendFuture",
+    "Draft": "OutgoingMessage or PendingMessage",
+    "EVERY": "CHECK_INTERVAL",
+    "Exchange": "RequestReply",
+    "Extended": "ConsumeQueueExt",
+    "Extras": "MessageProperties",
+    "FEWEST_SLOTS": "MIN_SLOTS",
+    "FIND_AGAIN": "FIND_ATTEMPTS",
+    "FIRST_ROOM": "FIRST_CAPACITY",
+    "Filled": "BufferLengths",
+    "Followed": "Rerouted",
+    "Full": "WindowFull",
+    "Gathered": "BatchCollector",
+    "Gathering": "AccumulatorEnd",
+    "HELD_UP": "SLOW_AFTER",
+    "HOUSE_TICK": "MAINTENANCE_TICK",
+    "INDEX_MOST": "INDEX_BLOCK_AT",
+    "INDEX_NOW": "INDEX_HELP_AT",
+    "INDEX_SOON": "INDEX_WAKE_AT",
+    "InBurst": "InBatch",
+    "InLine": "QueuedAcquire",
+    "Inbox": "CompletionQueue",
+    "KEPT": "POOL_BYTES",
+    "LEAST_CREDIT": "MIN_CREDIT",
+    "LEAST_LOOKED_AT": "MIN_SCANNED",
+    "LOOK": "CHECK_INTERVAL or DISK_CHECK or EXPIRY_INTERVAL",
+    "LOOK_EVERY": "AGE_CHECK_EVERY",
+    "Landed": "BatchOutcome",
+    "Landing": "CompletedFrames",
+    "Lane": "PartitionQueue",
+    "Left": "Departures",
+    "Looked": "Inspected",
+    "MOST_A_ROUND": "MAX_PER_ROUND",
+    "MOST_GATHERED": "MAX_COLLECTED",
+    "MOST_HOPS": "MAX_HOPS",
+    "MOST_SCANNED": "MAX_SCANNED",
+    "Manner": "ConsumeMode or SendMode",
+    "Met": "ReplayedEntry",
+    "NARROWEST": "MIN_WINDOW",
+    "NEWEST": "AVERAGE_WEIGHT",
+    "NICE": "NICE_VALUE",
+    "Names": "PropertyNames",
+    "News": "RegistrationEvents",
+    "Noted": "RecordedRange",
+    "OffsetsRest": "UnknownOffsetFields",
+    "OnHeldUp": "OnSlowFlush",
+    "Others": "UnknownFields",
+    "Outcomes": "CompletionList",
+    "OwnBatch": "BatchSettings",
+    "PASSING_CODES": "TRANSIENT_CODES",
+    "PATIENCE_LEAST": "MIN_TIMEOUT_CHECK",
+    "PATIENCE_MOST": "MAX_TIMEOUT_CHECK",
+    "Packed": "EncodedBody",
+    "Parked": "AwaitingRoute",
+    "Placed": "Appended",
+    "Places": "QueueRefs",
+    "Producing": "ProducerBase",
+    "Published": "RouteView or TopicPublishInfo",
+    "PyExchange": "PyRequestReply",
+    "QueueEnds": "QueueManifest",
+    "Quick": "BorrowedRegistration",
+    "REGISTERING": "REGISTRATION_ATTEMPTS",
+    "REGISTERING_PAUSE": "REGISTRATION_PAUSE",
+    "REST": "RELEASE_INTERVAL",
+    "REST_LEAST": "MIN_SLOTS_PER_ROUND",
+    "REST_ROUNDS": "IDLE_ROUNDS",
+    "REST_VISITS": "MIN_IDLE_VISITS",
+    "Reach": "QueueRange",
+    "Readers": "ColdReadPool",
+    "SCRATCH": "APPEND_BUFFER",
+    "SHARE_FROM": "PARALLEL_FROM",
+    "SHRINK_AGAIN": "SHRINK_INTERVAL",
+    "SUSPECT_AGAIN": "STALE_INTERVAL",
+    "SYNC_AGAIN": "SYNC_RETRY",
+    "SYNC_ALL": "SYNC_FILE_SYSTEM_FROM",
+    "Scratch": "AppendBuffer",
+    "Seat": "BrokerEntry",
+    "Seats": "BrokerEntries",
+    "Settled": "RegistrationState",
+    "SharedOutcomes": "SharedCompletions",
+    "Shown": "RouteData",
+    "Soon": "CallbackQueue",
+    "Sound": "ValidLog",
+    "TELL": "LOG_INTERVAL or PROGRESS_INTERVAL",
+    "TURN": "NEXT",
+    "TURN_FRAMES": "POLL_FRAMES",
+    "TURN_FRAME_BYTES": "BYTES_PER_FRAME",
+    "Ticket": "Completion",
+    "Trouble": "RetryState",
+    "Turn": "PermitState",
+    "Turns": "FlushLeader or LargeFramePermits",
+    "UNMEASURED": "INITIAL_AVERAGE_NS",
+    "WAITS_NOT": "WAIT_FALSE",
+    "WRITE_AT": "FLUSH_AT",
+    "WaitingKeys": "PendingKeys",
+    "Walk": "Replay",
+    "Want": "Condition",
+    "YOUNG": "NEW_GROUP_INTERVALS",
+    "_Extras": "_MessageProperties",
+    "_Place": "_QueueRef",
+    "_exchange": "_request_reply",
+    "_gathering": "_batcher",
+    "_new_room": "_new_waiting_sends",
+    "_room": "_waiting_sends",
+    "_soon": "_callback_queue",
+    "_soon_of": "_callback_queue_of",
+    "_with_room": "_with_capacity",
+    "access": "mode",
+    "alarm": "wakeup",
+    "ask_first": "pull_first",
+    "ask_front_again": "retry_front",
+    "asked_again": "is_resent",
+    "asked_for_segment": "requested_segment",
+    "at_burst_end": "on_batch_end",
+    "attending": "registered or wake_registration",
+    "bear": "retry_later",
+    "beat_within": "send_within",
+    "begin_again": "start_over",
+    "bell": "pipe_signal or wakeup",
+    "brake": "busy_reason",
+    "brakes": "flow_control",
+    "bring": "record",
+    "bring_all": "record_all",
+    "burst": "append_batch",
+    "burst_end": "batch_end",
+    "bursts": "batches",
+    "check_brakes": "check_flow_control",
+    "check_room": "check_capacity",
+    "chore": "task",
+    "depart": "dispatch or launch or on_dispatch",
+    "draft": "outgoing or pending or prepare",
+    "drafts": "outgoings or pendings",
+    "end_burst": "commit_batch or end_batch",
+    "enliven": "mark_live",
+    "enter_anyway": "force_acquire",
+    "entered": "acquired",
+    "fall_back": "note_clock_regression",
+    "falls": "clock_regressions",
+    "find_way": "retry_target",
+    "follow_young": "rebalance_new_member",
+    "forget_live": "remove_live",
+    "gates": "back_pressures",
+    "gathered_to": "collected_to",
+    "gathering": "accumulator",
+    "give_ticket": "attach_completion",
+    "gives_up": "exceeds_retries",
+    "go_round": "ask_in_turn",
+    "greet": "send_all",
+    "hand_keys": "move_keys",
+    "hand_on": "deliver or publish",
+    "hang_up": "close_connections",
+    "hinted": "is_there",
+    "hopeless": "is_final",
+    "house_alarm": "maintenance_wakeup",
+    "in_burst": "in_batch",
+    "inbox": "completion_queue",
+    "index_alarm": "index_wakeup",
+    "inner_root": "no_path",
+    "is_gathered": "is_accumulated",
+    "is_quick": "is_fast",
+    "is_ripe": "is_ready",
+    "is_roomy": "has_spare_capacity",
+    "is_settled": "is_unchanged",
+    "joins_bursts": "joins_batch",
+    "keys_to": "keys_end",
+    "land": "handle_response or on_response",
+    "landed_for_a_loop": "completed_for_loop",
+    "lane": "partition",
+    "lanes": "partitions",
+    "last_parked": "last_awaiting",
+    "late_at": "expires_at",
+    "lay_out": "encode",
+    "lay_out_accepted": "encode_accepted",
+    "lay_out_batch": "encode_batch",
+    "lay_out_target": "encode_for_queue",
+    "leave_cluster": "remove_from_cluster",
+    "leave_other_name": "remove_other_name",
+    "leaving": "removal",
+    "line_up": "enqueue_acquire",
+    "look_for_silent": "expire_silent",
+    "lowest_left": "min_id_change_after",
+    "meet_to": "heartbeat_to",
+    "met": "entries or entry",
+    "note_reach": "note_ranges",
+    "offsets_rest": "unknown_offset_fields",
+    "on_held_up": "on_slow_flush",
+    "pace": "average_ns",
+    "patience_alarm": "timeout_wakeup",
+    "permitted": "perms_version",
+    "place_again": "requeue",
+    "pump": "drain",
+    "pumping": "draining",
+    "put_batch_in_burst": "stage_batch",
+    "put_in_burst": "stage",
+    "put_now": "put_directly",
+    "reach": "range",
+    "reach_of": "range_of",
+    "reaches": "covers",
+    "read_elsewhere": "read_on_pool",
+    "refuse_unbuilt": "refuse_unsupported",
+    "register_with_news": "register_with_events",
+    "rest_at": "release_cursor",
+    "rested": "released",
+    "ripe": "ready_at",
+    "room_to": "capacity_to",
+    "rung": "is_notified or notified",
+    "seat": "broker_entry",
+    "seats": "broker_entries",
+    "segment_alarm": "segment_wakeup",
+    "share_of": "attempt_timeout",
+    "show_durable": "publish_durable",
+    "slow_down": "shrink_window",
+    "sound_part": "valid_part",
+    "spreads": "expands",
+    "step_back": "lower_priority",
+    "suspect": "mark_stale",
+    "suspected": "stale",
+    "take_back": "undo_positions",
+    "take_filters": "apply_filters",
+    "take_gathered": "take_accumulated",
+    "take_late": "take_expired",
+    "ticket": "completion or next_order or order",
+    "tickets": "completions",
+    "touched": "queues_version",
+    "try_enter": "try_acquire",
+    "turn_away": "fail_awaiting",
+    "walk_from": "replay_from",
+    "want": "condition",
+    "way_back": "reply_address",
+    "when_durable_in_burst": "when_durable_in_batch",
+    "write_unless": "commit_unless",
+}
+# Words of a former dialect, in comments, docstrings and docs; in backticks they are identifiers.
+COINED = {
+    r"brake[sd]?|braking": "flow control",
+    r"bursts?": "append batch, batch of requests",
+    r"lanes?": "partition queue",
+    r"seats?": "broker entry",
+    r"bells?|rung": "wake-up, signal",
+    r"chores?": "maintenance task",
+    r"keeps? house|housekeeping": "maintenance",
+    r"drafts?": "outgoing message, pending message",
+    r"(?<!in )(?<!in-)flight": "send, request (`in flight` is everybody's)",
+    r"landed": "finished, completed",
+    r"manieth": "every Nth",
+    r"(?:comes?|came|come) in through the gate|at the gate": "acquires capacity, in-flight limit",
+}
+# The demo's flights are aeroplanes'.
+ELSEWHERE = ("examples/flights/", "tests/spark/test_demo.py")
+
+RUST = re.compile(
+    r"""(?P<comment>//[^\n]*|/\*.*?\*/)
+      | \b(?:br|cr|r)(?P<hashes>\#*)".*?"(?P=hashes)
+      | "(?:\\.|[^"\\])*"
+      | b?'(?:\\(?:[nrt\\'"0]|x[0-9a-fA-F]{2}|u\{[^}]*\})|[^\\'\n])'""",
+    re.DOTALL | re.VERBOSE,
+)
+
+
+def _files(*suffixes: str) -> list[Path]:
+    done = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("changes/")]
+    paths = [ROOT / line for line in lines if line.endswith(suffixes)]
+    return [path for path in paths if path.exists() and path != Path(__file__).resolve()]
+
+
+def _rust(text: str) -> tuple[str, list[tuple[int, str]]]:
+    """Code without strings and comments, and the comments' lines with their numbers."""
+    code, comments, at = [], [], 0
+    for match in RUST.finditer(text):
+        code.append(text[at : match.start()])
+        at = match.end()
+        if match["comment"]:
+            first = text.count("\n", 0, match.start()) + 1
+            lines = match["comment"].split("\n")
+            comments += [(first + number, line) for number, line in enumerate(lines)]
+    code.append(text[at:])
+    return " ".join(code), comments
+
+
+def _python(text: str) -> tuple[str, list[tuple[int, str]]]:
+    """Names, and the lines of comments and docstrings with their numbers."""
+    names, prose = [], []
+    statement_begins = True
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.NAME:
+            names.append(token.string)
+        is_docstring = token.type == tokenize.STRING and statement_begins
+        if token.type == tokenize.COMMENT or is_docstring:
+            lines = token.string.split("\n")
+            prose += [(token.start[0] + number, line) for number, line in enumerate(lines)]
+        if token.type in {tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}:
+            statement_begins = True
+        elif token.type not in {tokenize.COMMENT, tokenize.NL}:
+            statement_begins = False
+    return " ".join(names), prose
+
+
+@functools.cache
+def _identifiers_and_prose(path: Path) -> tuple[str, list[tuple[int, str]]]:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".rs":
+        return _rust(text)
+    if path.suffix in {".py", ".pyi"}:
+        return _python(text)
+    return "", list(enumerate(text.split("\n"), 1))
+
+
+def _retired(names: str) -> Iterator[str]:
+    yield from sorted(set(re.findall(r"\w+", names)) & set(RETIRED))
+
+
+def _coined(line: str) -> Iterator[tuple[str, str]]:
+    plain = re.sub(r"`[^`]*`|\b\w*_\w*\b", "", line)
+    for pattern, instead in COINED.items():
+        for match in re.finditer(rf"\b(?:{pattern})\b", plain, re.IGNORECASE):
+            yield match.group(), instead
+
+
+def test_no_retired_name_is_an_identifier() -> None:
+    found = []
+    for path in _files(".rs", ".py", ".pyi"):
+        names, _ = _identifiers_and_prose(path)
+        found += [
+            f"{path.relative_to(ROOT)}: {name} (say {RETIRED[name]})" for name in _retired(names)
+        ]
+    assert not found, "\n".join(found)
+
+
+def test_no_coined_word_stands_in_prose() -> None:
+    found = []
+    for path in _files(".rs", ".py", ".pyi", ".md"):
+        name = str(path.relative_to(ROOT))
+        if name.startswith(ELSEWHERE):
+            continue
+        _, prose = _identifiers_and_prose(path)
+        for number, line in prose:
+            if "flights" in line:
+                continue
+            found += [
+                f"{name}:{number}: {word} (say {instead})" for word, instead in _coined(line)
+            ]
+    assert not found, "\n".join(found)
+
+
+def test_lines_of_prose_end_at_120_columns() -> None:
+    """Not in tables, drawings and links, which cannot be broken."""
+    found = []
+    for path in _files(".rs", ".py", ".pyi", ".md"):
+        _, prose = _identifiers_and_prose(path)
+        fenced = False
+        for number, line in prose:
+            bare = line.strip().lstrip("/!# ")
+            if bare.startswith(("```", "~~~")):
+                fenced = not fenced
+            if len(line) <= WIDTH or fenced or bare.startswith(("|", "[")) or "   " in bare:
+                continue
+            if re.search(r"`[^`]{80,}`", line) or (path.suffix == ".md" and line.startswith("#")):
+                continue
+            if " " not in bare.strip():
+                continue
+            found.append(f"{path.relative_to(ROOT)}:{number}: {len(line)} columns")
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "words"),
+    [
+        ("fn enliven() {} // a burst of it", ["enliven"], ["burst"]),
+        ('let x = "enliven"; // many in flight, `lane` and flight_time', [], []),
+        ("/* two lanes */ fn in_flight() {}", [], ["lanes"]),
+    ],
+)
+def test_the_scan_sees_what_is_retired(text: str, names: list[str], words: list[str]) -> None:
+    code, comments = _rust(text)
+    assert list(_retired(code)) == names
+    assert [word for _, line in comments for word, _ in _coined(line)] == words
