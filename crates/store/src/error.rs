@@ -3,7 +3,7 @@
 //!
 //! Errors are `Clone`, because one failed fsync answers everyone who waits for it.
 
-use crate::flow_control::BusyReason;
+use crate::append::flow_control::BusyReason;
 use pyrmq_remoting::WireError;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,15 +1,15 @@
 //! The store's threads: one fsyncs the log, one makes segments ahead of time, one fills the key index, one does
 //! maintenance, one answers waiters whose time is over.
 
-use crate::damage::record_behind;
 use crate::engine::Engine;
 use crate::error::StoreError;
-use crate::flush_watchdog::Observed;
-use crate::key_index::{KeyIndex, MessageKeys, TopicKeys};
-use crate::log_reader::{LogReader, Step};
-use crate::pending_keys::{PendingKeys, RecordKeys};
-use crate::queue_manifest::QueueRange;
-use crate::replay::end_of;
+use crate::flush::watchdog::Observed;
+use crate::index::pending::{PendingKeys, RecordKeys};
+use crate::index::{KeyIndex, MessageKeys, TopicKeys};
+use crate::log::damage::record_behind;
+use crate::log::reader::{LogReader, Step};
+use crate::queue::manifest::QueueRange;
+use crate::recovery::replay::end_of;
 use crate::sync::lock;
 use pyrmq_remoting::message::properties::names;
 use std::io::ErrorKind;

@@ -1,12 +1,12 @@
 //! The way out: pulls, single records, times, keys.
 
-use crate::consume_queue::ConsumeQueue;
-use crate::consume_queue_ext::is_address;
 use crate::engine::Engine;
 use crate::error::StoreError;
 use crate::format::{CQ_UNIT_SIZE, CqUnit, to_i64, to_usize};
 use crate::options::FlushDiskType;
 use crate::query::{Boundary, Found, Get, GetStatus, Got, KeyKind, KeyQuery, TagFilter};
+use crate::queue::consume_queue::ConsumeQueue;
+use crate::queue::ext::is_address;
 use crate::read_buffers::ReadMode;
 use crate::sync::lock;
 use bytes::Bytes;

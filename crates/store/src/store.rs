@@ -1,36 +1,37 @@
 //! The store as its users see it.
 
 use crate::append::Append;
-use crate::append_batch;
+use crate::append::batch;
+use crate::append::flow_control::FlowControl;
+use crate::append::stall::Stall;
 use crate::checkpoint::{Checkpoint, LastStop, Mark, Times, mark_closed, mark_open, mark_recovered};
-use crate::commit_log::CommitLog;
-use crate::consume_queue_ext::ConsumeQueueExt;
-use crate::deleted_topics::DeletedTopics;
 use crate::descriptors::Shares;
 use crate::engine::{Counts, Engine};
 use crate::error::StoreError;
 use crate::failure::Failure;
-use crate::flow_control::FlowControl;
-use crate::flush_watchdog::FlushWatchdog;
+use crate::flush::waiters::{BoxedCallback, GroupCommit};
+use crate::flush::wakeup::Wakeup;
+use crate::flush::watchdog::FlushWatchdog;
 use crate::format::LOCK;
 use crate::fs::{Context, Fs, Guarded, LockGuard, make_directories, parent};
-use crate::key_index::KeyIndex;
+use crate::index::KeyIndex;
 use crate::live::Live;
+use crate::log::commit_log::CommitLog;
+use crate::log::nul_records::NulRecords;
 use crate::maintenance::{self, MaintenanceTask};
 use crate::message::{Arrival, Batch, Message, Stored};
-use crate::nul_records::NulRecords;
 use crate::options::{FlushDiskType, Options};
 use crate::query::{Boundary, Found, Get, Got, KeyQuery};
-use crate::queue_manifest::{Compared, QueueManifest};
-use crate::queues::{DiscoveredQueues, Queues};
+use crate::queue::deleted_topics::DeletedTopics;
+use crate::queue::ext::ConsumeQueueExt;
+use crate::queue::manifest::{Compared, QueueManifest};
+use crate::queue::registry::{DiscoveredQueues, Queues};
+use crate::recovery::pop;
+use crate::recovery::unsupported_formats;
 use crate::recovery::{Recovered, Recovery, find_lost};
 use crate::retention::Disk;
-use crate::stall::Stall;
 use crate::stats::{Health, Stats};
 use crate::sync::lock;
-use crate::waiters::{BoxedCallback, GroupCommit};
-use crate::wakeup::Wakeup;
-use crate::{pop, unsupported_formats};
 use bytes::Bytes;
 use pyrmq_remoting::message::Durability;
 use std::io;
@@ -362,14 +363,14 @@ impl Store {
     /// [`Store::commit_batch`] on it. All of them go into the log in one write there, or before once they are many
     /// bytes, and are told of in their order.
     pub fn stage(&self, message: &Message<'_>, done: Box<dyn OnStored>) {
-        append_batch::stage(&self.engine, done, |append_buffer| {
+        batch::stage(&self.engine, done, |append_buffer| {
             self.engine.encode(append_buffer, message)
         });
     }
 
     /// As [`Store::put_batch`], as a part of an append batch.
     pub fn stage_batch(&self, batch: &Batch<'_>, done: Box<dyn OnStored>) {
-        append_batch::stage(&self.engine, done, |append_buffer| {
+        batch::stage(&self.engine, done, |append_buffer| {
             self.engine.encode_batch(append_buffer, batch)
         });
     }
@@ -378,7 +379,7 @@ impl Store {
     /// and fsyncs are quick, this thread does the fsync for all who wait, and answers them before it returns; otherwise
     /// it is left to who does that now or to the thread of the store, as it is when nobody waits.
     pub fn commit_batch(&self) {
-        append_batch::commit_staged(&self.engine);
+        batch::commit_staged(&self.engine);
         self.engine.commit_batch();
     }
 

@@ -11,11 +11,11 @@
     reason = "a test that cannot go on says so; the files have more than is used here"
 )]
 
-#[path = "../src/flush_leader.rs"]
+#[path = "../src/flush/leader.rs"]
 mod flush_leader;
-#[path = "../src/waiters.rs"]
+#[path = "../src/flush/waiters.rs"]
 mod waiters;
-#[path = "../src/wakeup.rs"]
+#[path = "../src/flush/wakeup.rs"]
 mod wakeup;
 
 mod sync {

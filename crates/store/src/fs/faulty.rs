@@ -3,7 +3,7 @@
 //! Whoever opens a store hands this in by name; no option, file or variable leads to it. A store without it uses
 //! [`RealFs`](super::RealFs) directly and pays nothing.
 
-use super::{Entry, File, Fs, LockGuard, Space, System};
+use crate::fs::{Entry, File, Fs, LockGuard, Space, System};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

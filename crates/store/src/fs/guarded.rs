@@ -6,9 +6,9 @@
 //! space only at the fsync, when the pages are gone. An fsync that did not begin, because the directory could not even
 //! be opened, has lost nothing and may be tried again.
 
-use super::{Entry, File, FileSystem, Fs, LockGuard, Space, System};
 use crate::error::{StoreError, is_exhausted};
 use crate::failure::Failure;
+use crate::fs::{Entry, File, FileSystem, Fs, LockGuard, Space, System};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

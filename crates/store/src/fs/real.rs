@@ -1,6 +1,6 @@
 //! The operating system's files.
 
-use super::{Entry, File, FileSystem, Fs, LockGuard, Space, System, parent};
+use crate::fs::{Entry, File, FileSystem, Fs, LockGuard, Space, System, parent};
 #[cfg(target_os = "linux")]
 use rustix::io::{Errno, ReadWriteFlags};
 use std::collections::BTreeSet;

@@ -1,8 +1,8 @@
 //! Settings of the timer under Apache's names (Apache `MessageStoreConfig`), with Apache's defaults.
 
-use super::wheel::WINDOW_SLOTS;
 use crate::error::StoreError;
 use crate::options::{bad, flag, number};
+use crate::timer::wheel::WINDOW_SLOTS;
 
 /// Slots that a message must not come closer to the wheel's window (Apache `TIMER_BLANK_SLOTS`).
 pub(crate) const BLANK_SLOTS: i64 = 60;

@@ -7,10 +7,10 @@
 //! 3. Reading the topic goes on behind the message of the newest unit, or where the checkpoint says, whichever is
 //!    later.
 
-use super::log::{TimerUnit, UNIT_I64};
-use super::{TIMER_QUEUE, TimerStore};
 use crate::error::StoreError;
 use crate::store::Store;
+use crate::timer::log::{TimerUnit, UNIT_I64};
+use crate::timer::{TIMER_QUEUE, TimerStore};
 use pyrmq_remoting::message::{Record, java_hash};
 use pyrmq_remoting::names::TIMER_TOPIC;
 use std::collections::BTreeSet;

@@ -12,18 +12,23 @@
 //! 4. A gap between a queue's end and a record of it means that the queue's files are behind or missing: the replay
 //!    starts again at the log's start. So it does where older records show that a queue lost files (see `spot_check`).
 
+pub(crate) mod pop;
+pub(crate) mod replay;
+pub(crate) mod spot_check;
+pub(crate) mod unsupported_formats;
+
 use crate::checkpoint::{Checkpoint, LastStop, Mark, SLACK_MS, Times};
-use crate::commit_log::CommitLog;
-use crate::deleted_topics::Positions;
 use crate::error::StoreError;
 use crate::fs::Fs;
-use crate::log_reader::{Durable, LogReader, Step, Trust};
-use crate::nul_records::NulRecords;
+use crate::log::commit_log::CommitLog;
+use crate::log::nul_records::NulRecords;
+use crate::log::reader::{Durable, LogReader, Step, Trust};
 use crate::options::Options;
-use crate::queue_manifest::{Compared, QueueManifest};
-use crate::queues::{DiscoveredQueues, Queues};
-use crate::replay::{Replay, end_of};
-use crate::spot_check::{SpotCheck, knows};
+use crate::queue::deleted_topics::Positions;
+use crate::queue::manifest::{Compared, QueueManifest};
+use crate::queue::registry::{DiscoveredQueues, Queues};
+use crate::recovery::replay::{Replay, end_of};
+use crate::recovery::spot_check::{SpotCheck, knows};
 use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::path::Path;

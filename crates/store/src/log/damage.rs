@@ -8,11 +8,11 @@
 //! Bodies hold whatever senders like, also bytes that look like heads of records, each with a size of its own. So a
 //! place is only read as a record if it says that it lies there, if it counts, and if its lengths fit together.
 
-use crate::commit_log::{CommitLog, Segment};
 use crate::error::StoreError;
 use crate::format::{to_i64, to_u64};
 use crate::fs::Context;
-use crate::log_reader::{LogReader, Step};
+use crate::log::commit_log::{CommitLog, Segment};
+use crate::log::reader::{LogReader, Step};
 use pyrmq_remoting::message::record::{self, FIXED_V4, Hop, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT, hop};
 use pyrmq_remoting::message::sys_flag;
 use std::sync::Arc;

@@ -3,10 +3,10 @@
 //! Invariants: files are contiguous; a file has its full length from the beginning and is zero where no unit was
 //! written; in front of a first unit that is not its file's first the file is filled.
 
-use crate::commit_log::is_clear;
 use crate::error::StoreError;
 use crate::format::{CQ_UNIT_SIZE, CQ_UNIT_SIZE_I64, CqUnit, file_name, parse_file_name, to_u64, to_usize};
 use crate::fs::{Context, File, Fs};
+use crate::log::commit_log::is_clear;
 use crate::read_buffers::ReadMode;
 use std::collections::BTreeSet;
 use std::io;

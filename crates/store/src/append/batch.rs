@@ -6,7 +6,7 @@
 //!
 //! An append batch belongs to one store. A put to another one on the same thread writes what the first has waiting.
 
-use crate::append_buffer::AppendBuffer;
+use crate::append::buffer::AppendBuffer;
 use crate::engine::Engine;
 use crate::error::StoreError;
 use crate::store::{OnDurable, OnStored};

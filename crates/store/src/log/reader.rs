@@ -1,10 +1,10 @@
 //! Reads the log from record to record, in large pieces: for recovery and for catching up with the key index.
 
-use crate::commit_log::{CommitLog, Segment};
 use crate::error::StoreError;
 use crate::format::{to_i64, to_u64, to_usize};
 use crate::fs::{Context, File};
-use crate::nul_records::{NulRecords, looks_torn};
+use crate::log::commit_log::{CommitLog, Segment};
+use crate::log::nul_records::{NulRecords, looks_torn};
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::record::{Hop, PHYSICAL_OFFSET_AT, hop, no_record};
 use std::sync::Arc;

@@ -13,12 +13,12 @@
 mod start;
 mod units;
 
-use crate::consume_queue::units::Units;
 use crate::error::StoreError;
 use crate::format::{CQ_UNIT_SIZE, CQ_UNIT_SIZE_I64, CqUnit, to_i64, to_usize};
 use crate::fs::Fs;
-use crate::queue_files::{Handles, QueueFiles, read_units};
-use crate::queue_manifest::QueueRange;
+use crate::queue::consume_queue::units::Units;
+use crate::queue::files::{Handles, QueueFiles, read_units};
+use crate::queue::manifest::QueueRange;
 use crate::read_buffers::ReadMode;
 use crate::sync::lock;
 use std::collections::{BTreeSet, VecDeque};

@@ -5,17 +5,22 @@
 //! all puts of an append batch) into the page cache, and 20 bytes go to the queue's memory. No other system call, no
 //! other thread is woken.
 
-use crate::append_buffer::{AppendBuffer, Appended, LogPosition, QueueAppend};
+pub(crate) mod batch;
+pub(crate) mod buffer;
+pub(crate) mod flow_control;
+pub(crate) mod stall;
+
+use crate::append::buffer::{AppendBuffer, Appended, LogPosition, QueueAppend};
 use crate::checkpoint::SLACK_MS;
-use crate::commit_log::{CommitLog, Tail};
-use crate::consume_queue::{ConsumeQueue, WRITE_NOW};
 use crate::engine::{Counts, Engine};
 use crate::error::StoreError;
 use crate::format::{CqUnit, to_i64, to_usize};
+use crate::index::pending::PendingKeys;
+use crate::log::commit_log::{CommitLog, Tail};
+use crate::log::nul_records::looks_torn;
 use crate::message::{Arrival, Batch, Message, Stored};
-use crate::nul_records::looks_torn;
 use crate::options::FlushDiskType;
-use crate::pending_keys::PendingKeys;
+use crate::queue::consume_queue::{ConsumeQueue, WRITE_NOW};
 use crate::recovery::Recovered;
 use crate::sync::lock;
 use pyrmq_remoting::message::Record;

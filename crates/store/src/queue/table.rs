@@ -5,7 +5,7 @@
 //! length is a power of two; a slot is taken by the first queue that finds it free from its home on; at most three
 //! quarters are taken.
 
-use crate::consume_queue::ConsumeQueue;
+use crate::queue::consume_queue::ConsumeQueue;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher;
 use std::ops::Range;
@@ -196,7 +196,7 @@ impl<S: BuildHasher> QueueTable<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue_files::Handles;
+    use crate::queue::files::Handles;
     use pyrmq_remoting::hash::NameState;
     use std::hash::{BuildHasherDefault, Hasher};
     use std::path::PathBuf;

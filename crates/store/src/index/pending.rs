@@ -3,7 +3,7 @@
 //! What one core writes here another one reads, so every byte counts twice: a key is the four bytes of its hash, a
 //! record eight, all that is written at once 24.
 
-use crate::index_file::IndexEntry;
+use crate::index::file::IndexEntry;
 
 /// One record of a put.
 #[derive(Debug, Clone, Copy)]

@@ -13,11 +13,11 @@
 //! the part of the log that a start reads anyway. After a crash and whenever else the file may not say all, it is
 //! written anew with the next fsync of the queues.
 
-use crate::deleted_topics::Positions;
 use crate::error::StoreError;
 use crate::format::to_i64;
 use crate::fs::{Context, File, Fs, parent, with_suffix};
-use crate::queues::Queues;
+use crate::queue::deleted_topics::Positions;
+use crate::queue::registry::Queues;
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,16 +1,16 @@
 //! All consume queues of a store (Apache `ConsumeQueueStore`).
 
 use crate::checkpoint::LastStop;
-use crate::commit_log::CommitLog;
-use crate::consume_queue::ConsumeQueue;
-use crate::deleted_topics::Positions;
 use crate::descriptors::Shares;
 use crate::error::StoreError;
 use crate::format::{CONSUME_QUEUE, queue_directory};
 use crate::fs::{Context, FileSystem, Fs};
-use crate::queue_files::{Handles, Shape};
-use crate::queue_manifest::QueueRange;
-use crate::queue_table::QueueTable;
+use crate::log::commit_log::CommitLog;
+use crate::queue::consume_queue::ConsumeQueue;
+use crate::queue::deleted_topics::Positions;
+use crate::queue::files::{Handles, Shape};
+use crate::queue::manifest::QueueRange;
+use crate::queue::table::QueueTable;
 use crate::sync::{lock, read, write};
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -1,12 +1,12 @@
 //! A consume queue before the store runs: finding its end, and making it fit the log after a crash.
 
-use super::{ConsumeQueue, search};
-use crate::commit_log::CommitLog;
-use crate::consume_queue_ext::is_address;
 use crate::error::StoreError;
 use crate::format::{CQ_UNIT_SIZE, CQ_UNIT_SIZE_I64, CqUnit, to_i64};
 use crate::fs::Fs;
-use crate::queue_files::Shape;
+use crate::log::commit_log::CommitLog;
+use crate::queue::consume_queue::{ConsumeQueue, search};
+use crate::queue::ext::is_address;
+use crate::queue::files::Shape;
 use crate::sync::lock;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;

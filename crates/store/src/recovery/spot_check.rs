@@ -8,14 +8,14 @@
 //! deleted topics; where only ours did, whose deletions are known, another record of the topic must stand in front of
 //! its own queue's first one.
 
-use crate::commit_log::CommitLog;
-use crate::damage::record_behind;
-use crate::deleted_topics::{Positions, is_deleted};
 use crate::error::StoreError;
 use crate::format::to_i64;
 use crate::fs::Fs;
-use crate::log_reader::{LogReader, Step};
-use crate::queues::Queues;
+use crate::log::commit_log::CommitLog;
+use crate::log::damage::record_behind;
+use crate::log::reader::{LogReader, Step};
+use crate::queue::deleted_topics::{Positions, is_deleted};
+use crate::queue::registry::Queues;
 use pyrmq_remoting::body::Json;
 use pyrmq_remoting::message::{Record, sys_flag};
 use std::cell::OnceCell;

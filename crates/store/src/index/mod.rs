@@ -7,17 +7,21 @@
 //! Keys as Apache 5.5 writes them: `topic#UNIQ_KEY`, `topic#key` for each of `KEYS`, `topic#T#TAGS`; the hash is
 //! Java's, made positive. Rolled back transactions are not indexed.
 
-use crate::commit_log::CommitLog;
+pub(crate) mod chain;
+pub(crate) mod file;
+pub(crate) mod pending;
+
 use crate::error::StoreError;
 use crate::format::INDEX;
 use crate::fs::{Context, Fs, make_directories};
-use crate::index_chain::MAX_HOPS;
-use crate::index_file::{Header, IndexFile, Wanted, file_length};
-use crate::log_reader::{LogReader, Step};
+use crate::index::chain::MAX_HOPS;
+use crate::index::file::{Header, IndexFile, Wanted, file_length};
+use crate::index::pending::PendingKeys;
+use crate::log::commit_log::CommitLog;
+use crate::log::reader::{LogReader, Step};
 use crate::options::Options;
-use crate::pending_keys::PendingKeys;
 use crate::query::{KeyKind, KeyQuery};
-use crate::replay::end_of;
+use crate::recovery::replay::end_of;
 use crate::sync::lock;
 use pyrmq_remoting::message::java_hash::JavaHash;
 use pyrmq_remoting::message::properties::KEY_SEPARATOR;

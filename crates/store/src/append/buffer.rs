@@ -1,15 +1,15 @@
 //! What a thread is about to append: records laid out in its buffer, with no allocation once it has grown, so that
 //! under the append lock only that is left to do which only the lock can tell.
 
-use crate::consume_queue::ConsumeQueue;
 use crate::delay::delay_of;
 use crate::error::StoreError;
 use crate::format::{CqUnit, to_i64};
-use crate::key_index::{MessageKeys, TopicKeys};
+use crate::index::pending::{PendingKeys, RecordKeys};
+use crate::index::{MessageKeys, TopicKeys};
+use crate::log::nul_records::may_look_torn;
 use crate::message::{Batch, Message, Stored};
-use crate::nul_records::may_look_torn;
 use crate::options::Options;
-use crate::pending_keys::{PendingKeys, RecordKeys};
+use crate::queue::consume_queue::ConsumeQueue;
 use pyrmq_remoting::message::record::Patch;
 use pyrmq_remoting::message::{NewRecord, properties};
 use pyrmq_remoting::names::SCHEDULE_TOPIC;

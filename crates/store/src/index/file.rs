@@ -13,7 +13,7 @@
 use crate::error::StoreError;
 use crate::format::{number, to_usize};
 use crate::fs::{Context, File, Fs};
-use crate::index_chain::Chain;
+use crate::index::chain::Chain;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

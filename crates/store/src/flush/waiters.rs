@@ -6,9 +6,9 @@
 //! Nothing here knows the store: `tests/loom_group_commit.rs` goes through the interleavings of this file,
 //! `flush_leader.rs` and `wakeup.rs` with a log of its own.
 
-use crate::flush_leader::FlushLeader;
+use crate::flush::leader::FlushLeader;
+use crate::flush::wakeup::Wakeup;
 use crate::sync::{Mutex, lock};
-use crate::wakeup::Wakeup;
 use std::fmt;
 use std::time::{Duration, Instant};
 

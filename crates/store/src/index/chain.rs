@@ -8,7 +8,7 @@
 use crate::error::StoreError;
 use crate::format::{number, to_usize};
 use crate::fs::{Context, File};
-use crate::index_file::{ENTRY, Wanted, entry_at, slot_at, slot_of};
+use crate::index::file::{ENTRY, Wanted, entry_at, slot_at, slot_of};
 use std::path::PathBuf;
 use std::sync::Arc;
 

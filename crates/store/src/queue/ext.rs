@@ -9,10 +9,10 @@
 //! Ours writes plain codes, as a Java broker does once the option is off; the files stay as they are. An address that
 //! leads nowhere matches every filter (Apache): clients compare tags themselves.
 
-use crate::consume_queue::ConsumeQueue;
 use crate::error::StoreError;
 use crate::format::{parse_file_name, to_u64};
 use crate::fs::{Context, Fs};
+use crate::queue::consume_queue::ConsumeQueue;
 use crate::read_buffers::ReadMode;
 use crate::sync::{Mutex, lock};
 use std::io;

@@ -4,16 +4,16 @@
 //! meanwhile, forty bytes a record and at most [`MAX_COLLECTED`] records; what lies behind those is read a second time.
 
 use crate::checkpoint::Mark;
-use crate::commit_log::CommitLog;
-use crate::consume_queue::{ConsumeQueue, WRITE_NOW};
-use crate::damage::record_behind;
 use crate::delay::delay_of;
-use crate::deleted_topics::{Positions, is_deleted};
 use crate::error::StoreError;
 use crate::format::{CqUnit, to_i64, to_u64};
 use crate::fs::{Context, Fs};
-use crate::log_reader::{LogReader, Step, Trust};
-use crate::queues::Queues;
+use crate::log::commit_log::CommitLog;
+use crate::log::damage::record_behind;
+use crate::log::reader::{LogReader, Step, Trust};
+use crate::queue::consume_queue::{ConsumeQueue, WRITE_NOW};
+use crate::queue::deleted_topics::{Positions, is_deleted};
+use crate::queue::registry::Queues;
 use crate::recovery::Recovered;
 use pyrmq_remoting::message::properties::names;
 use pyrmq_remoting::message::record::unknown_kind;

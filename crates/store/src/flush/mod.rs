@@ -2,20 +2,25 @@
 //!
 //! A round is one fsync and the answers to all whom it serves. The flush thread does rounds, and so does a thread that
 //! commits an append batch, while the disk is quick: then the answers of a connection's batch are there before its task
-//! writes, and no thread is woken. Who may do one when is [`FlushLeader`](crate::flush_leader::FlushLeader), who is
-//! answered when is [`GroupCommit`](crate::waiters::GroupCommit).
+//! writes, and no thread is woken. Who may do one when is [`FlushLeader`](crate::flush::leader::FlushLeader), who is
+//! answered when is [`GroupCommit`](crate::flush::waiters::GroupCommit).
 //!
 //! A failed fsync turns the log read-only and is never tried again: the system may have dropped the pages that it could
 //! not write.
 
+pub(crate) mod leader;
+pub(crate) mod waiters;
+pub(crate) mod wakeup;
+pub(crate) mod watchdog;
+
 use crate::append::Deferred;
 use crate::engine::Engine;
 use crate::error::StoreError;
+use crate::flush::waiters::Log;
 use crate::message::Arrival;
 use crate::options::FlushDiskType;
 use crate::store::OnDurable;
 use crate::sync::lock;
-use crate::waiters::Log;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
