@@ -28,10 +28,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use pyrmq_client::ClientError;
-use pyrmq_client::accumulator::{Accumulator, Destination, Item, Limits};
-use pyrmq_client::back_pressure::Condition;
-use pyrmq_client::outgoing::EncodedBody;
 use pyrmq_client::producer::Producer;
+use pyrmq_client::producer::accumulator::{Accumulator, Destination, Item, Limits};
+use pyrmq_client::producer::back_pressure::Condition;
+use pyrmq_client::producer::outgoing::EncodedBody;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -8,9 +8,9 @@ use crate::completion_queue::{CompletionQueue, deliver};
 use crate::enter;
 use pyo3::exceptions::{PyKeyboardInterrupt, PySystemExit};
 use pyo3::prelude::*;
-use pyrmq_client::accumulator::BatchOutcome;
-use pyrmq_client::back_pressure::{BackPressure, Condition, Listener};
-use pyrmq_client::signal::Signal;
+use pyrmq_client::producer::accumulator::BatchOutcome;
+use pyrmq_client::producer::back_pressure::{BackPressure, Condition, Listener};
+use pyrmq_client::session::signal::Signal;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 

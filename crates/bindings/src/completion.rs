@@ -326,7 +326,7 @@ fn remade_result(
 pub(crate) type Share = Result<(Arc<SendResult>, Option<u32>), ClientError>;
 
 /// Where a blocking send waits.
-pub(crate) type Waiter = pyrmq_client::waiter::Waiter<Share>;
+pub(crate) type Waiter = pyrmq_client::producer::waiter::Waiter<Share>;
 
 /// A byte in a pipe while there is something to look at: what asyncio can wait for.
 #[derive(Debug)]

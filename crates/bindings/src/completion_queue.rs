@@ -10,9 +10,9 @@ use crate::send_future::{End, SendFuture};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyrmq_client::ClientError;
-use pyrmq_client::accumulator::BatchOutcome;
+use pyrmq_client::producer::accumulator::BatchOutcome;
 use pyrmq_client::producer::{Producer, SendResult};
-use pyrmq_client::signal::Signal;
+use pyrmq_client::session::signal::Signal;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -9,7 +9,7 @@ use pyo3::types::{PyDict, PyModule, PyTuple};
 use pyrmq_broker::BrokerError;
 use pyrmq_client::ClientError;
 use pyrmq_client::error::{Attempt, SendFailure, Uncommitted};
-use pyrmq_client::range::RangeError;
+use pyrmq_client::reader::RangeError;
 use pyrmq_nameserver::NameServerError;
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::net::NetError;

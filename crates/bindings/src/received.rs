@@ -3,7 +3,7 @@
 use crate::errors::Error;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
-use pyrmq_client::process_queue::{Chunk, Messages, QueueKey};
+use pyrmq_client::consumer::process_queue::{Chunk, Messages, QueueKey};
 use pyrmq_client::{ClientOptions, Subscription};
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::message::compress::{self, Codec};

@@ -5,8 +5,8 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyString};
 use pyrmq_client::ClientError;
-use pyrmq_client::outgoing::Properties;
 use pyrmq_client::producer::Producer;
+use pyrmq_client::producer::outgoing::Properties;
 use pyrmq_remoting::message::java_hash;
 
 /// What a message has beside topic and body, as it comes from Python.

@@ -24,9 +24,9 @@
 
 use bytes::Bytes;
 use pyrmq_client::ProducerOptions;
-use pyrmq_client::outgoing::{Properties, Target};
+use pyrmq_client::producer::outgoing::{Properties, Target};
+use pyrmq_client::producer::waiter::Waiter;
 use pyrmq_client::producer::{Producer, SendCallback, SendResult, SendStatus};
-use pyrmq_client::waiter::Waiter;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::{Command, SerializeType, frame};
 use std::io::{BufRead, Read, Write};

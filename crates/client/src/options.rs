@@ -1,7 +1,7 @@
 //! The settings of a client, with Apache's names and defaults (`ClientConfig`, `DefaultMQProducer`).
 
-use crate::address_server::AddressServer;
 use crate::error::ClientError;
+use crate::session::address_server::AddressServer;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::Durability;
 use pyrmq_remoting::message::compress::Codec;

@@ -5,8 +5,10 @@ mod common;
 
 use common::{Act, Refuses, WAIT, World};
 use pyrmq_client::ProducerOptions;
-use pyrmq_client::accumulator::{Accumulator, BatchOutcome, BatchSettings, Destination, Item, Limits};
 use pyrmq_client::producer::Producer;
+use pyrmq_client::producer::accumulator::{
+    Accumulator, BatchOutcome, BatchSettings, Destination, Item, Limits,
+};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::batch;
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! Back pressure with several senders: who waits is let in, and leaves nothing behind.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use pyrmq_client::back_pressure::{BackPressure, Condition};
-use pyrmq_client::signal::Signal;
+use pyrmq_client::producer::back_pressure::{BackPressure, Condition};
+use pyrmq_client::session::signal::Signal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;

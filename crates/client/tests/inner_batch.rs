@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use pyrmq_client::Subscription;
-use pyrmq_client::inner_batch::unwrapped;
-use pyrmq_client::process_queue::{Chunk, QueueKey};
+use pyrmq_client::consumer::inner_batch::unwrapped;
+use pyrmq_client::consumer::process_queue::{Chunk, QueueKey};
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::message::compress::{self, Codec};
 use pyrmq_remoting::message::record::records;

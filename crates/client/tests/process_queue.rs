@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use pyrmq_client::Subscription;
-use pyrmq_client::process_queue::{Chunk, QueueKey};
+use pyrmq_client::consumer::process_queue::{Chunk, QueueKey};
 use pyrmq_remoting::message::NewRecord;
 use std::sync::Arc;
 

@@ -5,8 +5,8 @@ mod common;
 
 use bytes::Bytes;
 use common::{Act, WAIT, World};
-use pyrmq_client::back_pressure::BackPressure;
-use pyrmq_client::outgoing::{Properties, Target};
+use pyrmq_client::producer::back_pressure::BackPressure;
+use pyrmq_client::producer::outgoing::{Properties, Target};
 use pyrmq_client::producer::{Producer, SendResult, SendStatus};
 use pyrmq_client::{ClientError, ProducerOptions};
 use pyrmq_remoting::codes::response;
@@ -272,7 +272,10 @@ fn illegal_properties_and_topics_are_named() {
     let text = properties.finish().unwrap();
     assert!(text.ends_with("table\u{1}7\u{2}"), "{text}");
     for topic in ["", "two words", &"t".repeat(128), "RMQ_SYS_TRANS_HALF_TOPIC"] {
-        assert!(pyrmq_client::outgoing::check_topic(topic).is_err(), "{topic}");
+        assert!(
+            pyrmq_client::producer::outgoing::check_topic(topic).is_err(),
+            "{topic}"
+        );
     }
 }
 

@@ -1,8 +1,8 @@
 //! Ranges read from a scripted broker: what it gives at once, what it holds, and when it is away.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use pyrmq_client::columns::{Buffer, Column};
-use pyrmq_client::range::{Range, RangeError, RangeReader, ReadOptions};
+use pyrmq_client::reader::columns::{Buffer, Column};
+use pyrmq_client::reader::{Range, RangeError, RangeReader, ReadOptions};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::{BatchItem, NewRecord, Record, batch, sys_flag};

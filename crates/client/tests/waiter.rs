@@ -1,7 +1,7 @@
 //! Threads that wait for outcomes which come together.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use pyrmq_client::waiter::Waiter;
+use pyrmq_client::producer::waiter::Waiter;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;

@@ -4,7 +4,7 @@
 //! Readers take a shared lock and an `Arc`; a topic that is being asked for is asked for once, however many wait.
 
 use crate::error::ClientError;
-use crate::name_servers::NameServers;
+use crate::session::name_servers::NameServers;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, ClusterInfo, TopicRouteData};
 use pyrmq_remoting::codes::{request, response};

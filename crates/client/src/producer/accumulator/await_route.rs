@@ -1,12 +1,12 @@
 //! Messages of a hash whose topic is not known yet: they wait until the route says which queue their hash means.
 
-use super::partition::{LazyNow, PartitionKey, PartitionQueue};
-use super::reroute::Rerouted;
-use super::{Accumulator, BatchOutcome, BatchSettings, Destination, Item, State};
 use crate::ClientError;
 use crate::error::SendFailure;
-use crate::outgoing::EncodedBody;
-use crate::routes::TopicRoute;
+use crate::producer::accumulator::partition::{LazyNow, PartitionKey, PartitionQueue};
+use crate::producer::accumulator::reroute::Rerouted;
+use crate::producer::accumulator::{Accumulator, BatchOutcome, BatchSettings, Destination, Item, State};
+use crate::producer::outgoing::EncodedBody;
+use crate::session::routes::TopicRoute;
 use bytes::Bytes;
 use pyrmq_remoting::clock;
 use pyrmq_routing::select;

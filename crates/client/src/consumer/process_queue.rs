@@ -6,7 +6,7 @@
 //! ```
 //! A poll makes what the polls before it delivered done; `commit` makes everything delivered done.
 
-use crate::heartbeat::Subscription;
+use crate::session::heartbeat::Subscription;
 use bytes::Bytes;
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::message::properties::names;

@@ -1,9 +1,9 @@
 //! Which queues a puller has: its share of a group's, or those that it was told (Apache `RebalanceImpl`).
 
+use crate::consumer::process_queue::{ProcessQueue, QueueKey};
+use crate::consumer::puller::{Shared, Start};
 use crate::error::{ClientError, Uncommitted};
-use crate::heartbeat::Subscription;
-use crate::process_queue::{ProcessQueue, QueueKey};
-use crate::puller::{Shared, Start};
+use crate::session::heartbeat::Subscription;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, GetConsumerListByGroupResponseBody};
 use pyrmq_remoting::codes::{request, response};

@@ -1,9 +1,9 @@
 //! What waits for one topic and queue: the batch that is being filled, and what is ready to leave.
 
-use super::BatchSettings;
-use super::split::Parts;
-use crate::batch::Batch;
-use crate::outgoing::{OutgoingMessage, Target};
+use crate::producer::accumulator::BatchSettings;
+use crate::producer::accumulator::split::Parts;
+use crate::producer::batch::Batch;
+use crate::producer::outgoing::{OutgoingMessage, Target};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

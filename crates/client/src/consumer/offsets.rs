@@ -1,9 +1,9 @@
 //! Offsets that brokers keep: of queues (29, 30, 31) and of groups (14, 15).
 
+use crate::consumer::process_queue::QueueKey;
 use crate::error::ClientError;
 use crate::options::ClientOptions;
-use crate::process_queue::QueueKey;
-use crate::routes::Routes;
+use crate::session::routes::Routes;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::offset::{

@@ -1,6 +1,6 @@
-//! The builders behind [`Columns`](super::Columns), one for each kind of type.
+//! The builders behind [`Columns`](crate::reader::columns::Columns), one for each kind of type.
 
-use super::{Buffer, Column, ColumnData};
+use crate::reader::columns::{Buffer, Column, ColumnData};
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::message::Properties;
 use std::net::SocketAddr;

@@ -19,9 +19,9 @@ mod reroute;
 mod split;
 
 use crate::ClientError;
-use crate::batch::{self, Batch, COMMON_PROPERTIES, IdText};
-use crate::outgoing::{EncodedBody, OutgoingMessage, check_topic};
-use crate::pending_send::is_illegal;
+use crate::producer::batch::{self, Batch, COMMON_PROPERTIES, IdText};
+use crate::producer::outgoing::{EncodedBody, OutgoingMessage, check_topic};
+use crate::producer::pending_send::is_illegal;
 use crate::producer::{Producer, SendResult};
 use await_route::AwaitingRoute;
 use bytes::{Bytes, BytesMut};

@@ -4,11 +4,12 @@
 //! follows the route. It does so in order, before anything newer of its hash is taken; what was on its way to the
 //! queue that is gone stays bound to it and fails. Messages for a queue that the caller chose never follow.
 
-use super::partition::{LazyNow, PartitionKey, ReadyBatch};
-use super::{Accumulator, State, await_route, unencodable};
 use crate::ClientError;
-use crate::batch::charged_bytes;
-use crate::routes::TopicRoute;
+use crate::producer::accumulator::await_route;
+use crate::producer::accumulator::partition::{LazyNow, PartitionKey, ReadyBatch};
+use crate::producer::accumulator::{Accumulator, State, unencodable};
+use crate::producer::batch::charged_bytes;
+use crate::session::routes::TopicRoute;
 use pyrmq_remoting::message::batch;
 use std::sync::Arc;
 

@@ -13,10 +13,10 @@
 //! says `may_be_duplicate`, a later failure `may_exist`.
 
 use crate::error::{Attempt, ClientError, SendFailure};
-use crate::outgoing::{OutgoingMessage, Target};
+use crate::producer::outgoing::{OutgoingMessage, Target};
+use crate::producer::trace::SentMessage;
 use crate::producer::{SendCallback, SendResult, SendStatus, Shared};
-use crate::routes::{RouteResult, TopicRoute};
-use crate::trace::SentMessage;
+use crate::session::routes::{RouteResult, TopicRoute};
 use bytes::Bytes;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::send::{SendMessageRequestHeader, SendMessageResponseHeader};

@@ -14,13 +14,14 @@
 //! just been started again) is asked again until `timeout`; then it is the read's error. No async: a thread without a
 //! runtime waits in slices.
 
+pub mod columns;
 mod error;
 mod pull;
 
 pub use error::{Lost, Range, RangeError};
 
-use crate::columns::{Block, Column, ColumnError, Columns};
-use crate::inner_batch;
+use crate::consumer::inner_batch;
+use crate::reader::columns::{Block, Column, ColumnError, Columns};
 use bytes::Bytes;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::Record;

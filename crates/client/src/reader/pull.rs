@@ -1,7 +1,7 @@
 //! A pull with an explicit offset, and what its answer says about the queue (Apache `PullMessageRequestHeader`,
 //! `PullMessageResponseHeader`).
 
-use super::{Range, RangeError};
+use crate::reader::{Range, RangeError};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::header::FieldValue;

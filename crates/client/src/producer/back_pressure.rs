@@ -10,7 +10,7 @@
 //! another broker does, so one that does not answer gets half of the room at most, and the next one half of the rest.
 
 use crate::error::{ClientError, WindowFull};
-use crate::signal::Signal;
+use crate::session::signal::Signal;
 use crate::window::{Used, Window};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

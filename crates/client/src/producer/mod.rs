@@ -3,18 +3,27 @@
 //! A send costs no task and no thread: it is queued at its broker's connection, and the answer's callback goes on
 //! from there (`pending_send.rs`). A sender acquires capacity first (back pressure).
 
-use crate::back_pressure::BackPressure;
-use crate::batch::COMMON_PROPERTIES;
+pub mod accumulator;
+pub mod back_pressure;
+pub mod batch;
+pub mod outgoing;
+pub(crate) mod pending_send;
+pub(crate) mod prober;
+pub mod trace;
+pub mod transaction;
+pub mod waiter;
+
 use crate::error::{Attempt, ClientError, SendFailure};
-use crate::heartbeat::{Heartbeat, Membership};
-use crate::identity;
-use crate::name_servers::{self, NameServers};
 use crate::options::ProducerOptions;
-use crate::outgoing::{EncodedBody, OutgoingMessage, Target, check_topic};
-use crate::pending_send::PendingSend;
-use crate::prober;
-use crate::routes::{AutoCreate, Routes};
-use crate::trace::{self, Traces};
+use crate::producer::back_pressure::BackPressure;
+use crate::producer::batch::COMMON_PROPERTIES;
+use crate::producer::outgoing::{EncodedBody, OutgoingMessage, Target, check_topic};
+use crate::producer::pending_send::PendingSend;
+use crate::producer::trace::Traces;
+use crate::session::heartbeat::{Heartbeat, Membership};
+use crate::session::identity;
+use crate::session::name_servers::{self, NameServers};
+use crate::session::routes::{AutoCreate, Routes};
 use bytes::Bytes;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::Durability;
@@ -354,7 +363,7 @@ impl Producer {
 
     /// Sends what was gathered since `since`, also while the producer closes. `held_messages` of its messages keep
     /// their capacity: whoever delivers their outcomes releases it. A batch of several that is refused for what is in
-    /// it ([`crate::pending_send::is_illegal`]) stays counted as a whole.
+    /// it ([`crate::producer::pending_send::is_illegal`]) stays counted as a whole.
     pub(crate) fn launch(
         &self,
         outgoing: OutgoingMessage,

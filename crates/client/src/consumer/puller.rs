@@ -5,16 +5,16 @@
 //! more while the queue has room in its share of `ahead_bytes`. Periodic work (positions, share of the queues) is in
 //! `rebalance.rs`.
 
+use crate::consumer::inner_batch;
+use crate::consumer::offsets::Offsets;
+use crate::consumer::process_queue::{Chunk, Messages, ProcessQueue, QueueKey, Share};
+use crate::consumer::rebalance::Assignment;
 use crate::error::ClientError;
-use crate::heartbeat::{Heartbeat, Membership, Subscription};
-use crate::inner_batch;
-use crate::name_servers::{self, NameServers};
-use crate::offsets::Offsets;
 use crate::options::PullerOptions;
-use crate::outgoing::check_name;
-use crate::process_queue::{Chunk, Messages, ProcessQueue, QueueKey, Share};
-use crate::rebalance::Assignment;
-use crate::routes::Routes;
+use crate::producer::outgoing::check_name;
+use crate::session::heartbeat::{Heartbeat, Membership, Subscription};
+use crate::session::name_servers::{self, NameServers};
+use crate::session::routes::Routes;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::pull::{PullMessageRequestHeader, PullMessageResponseHeader};
 use pyrmq_remoting::net::{Client, NetError, Peer, Processor, Reply, Shutdown, Table, Tracker};

@@ -9,7 +9,7 @@
 //! ids               <32 digits> , <32 digits> , ...
 //! ```
 
-use crate::outgoing::{OutgoingMessage, Target};
+use crate::producer::outgoing::{OutgoingMessage, Target};
 use bytes::Bytes;
 use pyrmq_remoting::WireError;
 use pyrmq_remoting::clock;

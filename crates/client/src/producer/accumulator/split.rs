@@ -6,12 +6,12 @@
 //! of a batch's messages are stored in the end, it was too long: later batches are made as long as the longest part
 //! that was stored.
 
-use super::partition::{PartitionKey, ReadyBatch};
-use super::{Accumulator, InFlightBatch};
 use crate::ClientError;
-use crate::batch::Batch;
-use crate::outgoing::OutgoingMessage;
 use crate::producer::SendResult;
+use crate::producer::accumulator::partition::{PartitionKey, ReadyBatch};
+use crate::producer::accumulator::{Accumulator, InFlightBatch};
+use crate::producer::batch::Batch;
+use crate::producer::outgoing::OutgoingMessage;
 use pyrmq_remoting::message::batch::{self, BatchItem};
 use pyrmq_remoting::message::id::UniqueIds;
 use pyrmq_remoting::{WireError, clock};

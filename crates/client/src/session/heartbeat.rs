@@ -2,9 +2,9 @@
 //! `MQClientInstance.sendHeartbeatToAllBrokerWithLock`, `HeartbeatData`).
 
 use crate::error::ClientError;
-use crate::identity;
 use crate::options::ClientOptions;
-use crate::routes::Routes;
+use crate::session::identity;
+use crate::session::routes::Routes;
 use bytes::Bytes;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{

@@ -14,9 +14,9 @@
 
 use crate::error::ClientError;
 use crate::options::ClientOptions;
-use crate::outgoing::{OutgoingMessage, Properties, Target};
+use crate::producer::outgoing::{OutgoingMessage, Properties, Target};
+use crate::producer::transaction::EndTransaction;
 use crate::producer::{SendResult, SendStatus, Shared};
-use crate::transaction::EndTransaction;
 use bytes::Bytes;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::properties::Properties as Pairs;

@@ -6,9 +6,9 @@
 //! stays a name, which is resolved with each connection; when it has moved, its connection ends behind what is under
 //! way. What cannot be learned stays as it was.
 
-use crate::address_server::AddressServer;
 use crate::error::ClientError;
 use crate::options::ClientOptions;
+use crate::session::address_server::AddressServer;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{Client, ClientOptions as NetOptions, NetError, Table};
 use std::collections::HashMap;
