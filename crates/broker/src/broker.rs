@@ -3,6 +3,7 @@
 //! Start: store, configuration files, ports, tasks, name servers. Stop: name servers, ports (what is under way is
 //! answered), waiting pulls, delayed messages, files, store. After a stop everything acknowledged is on disk.
 
+use crate::context::State;
 use crate::error::{BrokerError, Refusal};
 use crate::long_polling::{EndOf, Held, LongPolling};
 use crate::options::Options;
@@ -10,8 +11,7 @@ use crate::ports;
 use crate::processor;
 use crate::processor::pull::Pull;
 use crate::registration::{self, LostConnection};
-use crate::state::State;
-use crate::state::topics::TopicConfig;
+use crate::tables::topics::TopicConfig;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::names::{PERM_READ, PERM_WRITE, TIMER_TOPIC};
 use pyrmq_remoting::net::{
@@ -454,7 +454,7 @@ async fn scan_clients(state: Arc<State>, shutdown: Shutdown) {
     while !shutdown.sleep_or_stop(CLIENT_SCAN).await {
         state.locks.sweep(clock::now_ms());
         let oldest_ms = clock::now_ms() - state.options.channel_expired_timeout;
-        let silent = |client: &crate::state::clients::Client| client.seen_ms < oldest_ms;
+        let silent = |client: &crate::tables::clients::Client| client.seen_ms < oldest_ms;
         for (group, members) in state.clients.sweep(silent) {
             state.notify(&group, &members);
         }
@@ -466,7 +466,8 @@ async fn check_transactions(state: Arc<State>, shutdown: Shutdown) {
     let pause = || Duration::from_millis(state.live.transaction_check_interval().unsigned_abs());
     while !shutdown.sleep_or_stop(pause()).await {
         let checking = state.clone();
-        let checked = tokio::task::spawn_blocking(move || processor::transaction::check(&checking)).await;
+        let checked =
+            tokio::task::spawn_blocking(move || crate::delivery::transactions::check(&checking)).await;
         if let Ok(Err(error)) = checked {
             tracing::warn!(%error, "cannot check transactions, will try again");
         }

@@ -2,21 +2,21 @@
 
 pub mod admission;
 pub mod broker;
-mod delay;
+pub mod context;
 mod delivered;
+pub mod delivery;
 pub mod error;
 mod json;
 pub mod live_options;
 pub mod long_polling;
+mod message;
 pub mod options;
-mod pending_message;
 mod ports;
 mod processor;
 pub mod registration;
 mod scan;
-pub mod state;
 pub mod stats;
-pub mod timer;
+pub mod tables;
 
 pub use broker::{Broker, Descriptors, Health};
 pub use error::BrokerError;

@@ -9,7 +9,7 @@
 //! Invariants: a request is held at most once; never more than the limit wait at once; an arrival costs one atomic
 //! load while nobody waits. The dispatch thread only moves requests to the `ready` queue, it reads no message.
 
-use crate::state::subscription::Tags;
+use crate::tables::subscription::Tags;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::Reply;
 use pyrmq_store::Arrival;

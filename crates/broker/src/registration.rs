@@ -4,7 +4,8 @@
 //! `registerNameServerPeriod`, at once after a change of topics, and soon after its connection was lost. Whoever
 //! changes a topic can wait until every name server that answers has heard of it.
 
-use crate::state::{State, file};
+use crate::context::State;
+use crate::tables::config_file;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::{RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader};
@@ -174,7 +175,7 @@ pub(crate) fn register_command(state: &State) -> Command {
         broker_bits &= !PERM_WRITE;
         version = version.next();
     }
-    let body = file::register_body(&topics, &version, broker_bits);
+    let body = config_file::register_body(&topics, &version, broker_bits);
     let address = state.address();
     Command::request(request::REGISTER_BROKER)
         .with_header(&RegisterBrokerRequestHeader {

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pyrmq_broker::long_polling::{Held, LongPolling};
-use pyrmq_broker::state::subscription::Tags;
+use pyrmq_broker::tables::subscription::Tags;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{Outbox, Peer, Reply};
 use pyrmq_store::Arrival;

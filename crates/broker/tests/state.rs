@@ -1,9 +1,9 @@
 //! Locks, offsets and subscriptions, without a broker.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use pyrmq_broker::state::locks::{Locks, Queue};
-use pyrmq_broker::state::offsets::Offsets;
-use pyrmq_broker::state::subscription::{Subscription, Tags};
+use pyrmq_broker::tables::locks::{Locks, Queue};
+use pyrmq_broker::tables::offsets::Offsets;
+use pyrmq_broker::tables::subscription::{Subscription, Tags};
 
 fn queue(id: i32) -> Queue {
     Queue {

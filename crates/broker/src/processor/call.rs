@@ -1,8 +1,8 @@
 //! Questions that the broker passes on to a consumer: 307 what it does, 309 consume this message now (Apache
 //! `AdminBrokerProcessor.callConsumer`).
 
+use crate::context::State;
 use crate::error::Refusal;
-use crate::state::State;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::message::id::OffsetId;

@@ -1,13 +1,13 @@
 //! Clients: heartbeat 34, unregister 35, 46, members 38, queue locks 41 and 42, connections 203, 204, 328 (Apache
 //! `ClientManageProcessor`, `ConsumerManageProcessor`, `AdminBrokerProcessor`).
 
-use super::Answer;
+use crate::context::State;
 use crate::error::Refusal;
 use crate::json::{self, Json, Read};
-use crate::state::State;
-use crate::state::clients::{Client, ConsumeMode, ConsumerBeat, PRODUCER_GROUPS};
-use crate::state::locks::Queue;
-use crate::state::subscription::{Subscription, Tags};
+use crate::processor::Answer;
+use crate::tables::clients::{Client, ConsumeMode, ConsumerBeat, PRODUCER_GROUPS};
+use crate::tables::locks::Queue;
+use crate::tables::subscription::{Subscription, Tags};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{
     GetConsumerConnectionListRequestHeader, GetConsumerListByGroupRequestHeader,
@@ -170,7 +170,7 @@ pub(crate) fn members(state: &State, request: &Command, _peer: &Peer) -> Answer 
     let header = GetConsumerListByGroupRequestHeader::decode(&request.fields)?;
     let ids = state.clients.consumers(
         header.consumer_group,
-        super::super::state::clients::Consumers::client_ids,
+        crate::tables::clients::Consumers::client_ids,
     );
     let ids = ids
         .filter(|ids| !ids.is_empty())

@@ -1,14 +1,15 @@
 //! Consumer groups: 200, 225, the whole table 201, 207, 352; how far they are 208, what they read 343, 345, 303
 //! (Apache `AdminBrokerProcessor`).
 
-use super::Answer;
-use super::client::subscription_json;
-use super::query::internal;
-use super::topic::{QUEUES_LIMIT, ends, topic_list};
+use crate::context::State;
 use crate::error::Refusal;
 use crate::json::{self, Json, Read};
-use crate::state::groups::GroupConfig;
-use crate::state::{State, file};
+use crate::processor::Answer;
+use crate::processor::client::subscription_json;
+use crate::processor::query::internal;
+use crate::processor::topic::{QUEUES_LIMIT, ends, topic_list};
+use crate::tables::config_file;
+use crate::tables::groups::GroupConfig;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{
     DeleteSubscriptionGroupRequestHeader, GetConsumeStatsRequestHeader,
@@ -22,7 +23,7 @@ use std::collections::BTreeSet;
 
 /// 200.
 pub(crate) fn put(state: &State, request: &Command, peer: &Peer) -> Answer {
-    let group = file::group_from_json(&json::read_body(request)?)?;
+    let group = config_file::group_from_json(&json::read_body(request)?)?;
     check(&group)?;
     tracing::info!(group = group.name, peer = %peer.remote(), "changed a consumer group");
     state.groups.put(vec![group])?;
@@ -32,7 +33,10 @@ pub(crate) fn put(state: &State, request: &Command, peer: &Peer) -> Answer {
 /// 225.
 pub(crate) fn put_list(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let body = json::read_body(request)?;
-    let groups: Result<Vec<_>, _> = body.list("groupConfigList").map(file::group_from_json).collect();
+    let groups: Result<Vec<_>, _> = body
+        .list("groupConfigList")
+        .map(config_file::group_from_json)
+        .collect();
     let groups = groups?;
     groups.iter().try_for_each(check)?;
     state.groups.put(groups)?;
@@ -79,7 +83,7 @@ pub(crate) fn config(state: &State, request: &Command, _peer: &Peer) -> Answer {
         .groups
         .get(header.group)
         .ok_or_else(|| Refusal::no_group_in("No group in this broker: {}; ", header.group))?;
-    Ok(json::answer(&file::group_to_json(&group)))
+    Ok(json::answer(&config_file::group_to_json(&group)))
 }
 
 /// 353: says whether a group may read a topic, after a change where one is asked for.

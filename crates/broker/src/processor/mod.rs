@@ -9,7 +9,6 @@ pub(crate) mod client;
 mod cold_read_pool;
 pub(crate) mod group;
 pub(crate) mod offset;
-pub(crate) mod properties;
 pub(crate) mod pull;
 pub(crate) mod query;
 pub(crate) mod recall;
@@ -21,14 +20,13 @@ pub(crate) mod runtime;
 pub(crate) mod send;
 pub(crate) mod send_back;
 pub(crate) mod topic;
-pub(crate) mod transaction;
 
 pub use pyrmq_remoting::net::table::{Kind, RowInfo};
 pub use rows::rows;
 pub(crate) use rows::table;
 
+use crate::context::State;
 use crate::error::Refusal;
-use crate::state::State;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::net::{Peer, Processor, Reply, Tracker};
 use std::fmt;

@@ -1,12 +1,13 @@
 //! Consumer offsets: 14, 15 (Apache `ConsumerManageProcessor`), 43, 45 and the resets of 222 (Apache
 //! `AdminBrokerProcessor.resetOffset`).
 
-use super::Answer;
-use super::query::{internal, offset};
 use crate::admission;
+use crate::context::State;
 use crate::error::Refusal;
-use crate::state::topics::TopicConfig;
-use crate::state::{State, file};
+use crate::processor::Answer;
+use crate::processor::query::{internal, offset};
+use crate::tables::config_file;
+use crate::tables::topics::TopicConfig;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{
     QueryConsumerOffsetRequestHeader, ResetOffsetRequestHeader, UpdateConsumerOffsetRequestHeader,
@@ -108,7 +109,7 @@ fn in_topic(topic: &TopicConfig, queue_id: i32) -> Result<(), Refusal> {
 
 /// 43.
 pub(crate) fn all(state: &State, _request: &Command, _peer: &Peer) -> Answer {
-    let text = file::offsets_to_json(&state.offsets.rows(), &state.unknown_offset_fields, false);
+    let text = config_file::offsets_to_json(&state.offsets.rows(), &state.unknown_offset_fields, false);
     Ok(Command::response(response::SUCCESS).with_body(text))
 }
 
@@ -163,7 +164,7 @@ pub(crate) fn reset(state: &State, request: &Command, peer: &Peer) -> Answer {
     // Pulls that wait would sit on the old offset until their time is up.
     state.long_polling.release_all(Some(name));
     tracing::info!(group, topic = name, peer = %peer.remote(), queues = found.len(), "reset consumer offsets");
-    let body = file::queue_offsets_to_json(name, &state.options.broker_name, &found);
+    let body = config_file::queue_offsets_to_json(name, &state.options.broker_name, &found);
     Ok(Command::response(response::SUCCESS).with_body(body))
 }
 

@@ -8,14 +8,14 @@
 //! (`cold_reads`). `nextBeginOffset` is set in every answer of the store: a client that is told to pull again would
 //! loop without it.
 
-use super::cold_read_pool::ColdReadPool;
 use crate::admission;
+use crate::context::State;
 use crate::error::Refusal;
 use crate::long_polling::Held;
-use crate::state::State;
-use crate::state::groups::GroupConfig;
-use crate::state::subscription::{Subscription, Tags};
-use crate::state::topics::TopicConfig;
+use crate::processor::cold_read_pool::ColdReadPool;
+use crate::tables::groups::GroupConfig;
+use crate::tables::subscription::{Subscription, Tags};
+use crate::tables::topics::TopicConfig;
 use bytes::Bytes;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::PullMessageRequestHeader;

@@ -1,9 +1,9 @@
 //! Questions about stored messages: 12 by key, 33 by log offset (Apache `QueryMessageProcessor`), and the ends of
 //! queues: 29, 30, 31, 32 (Apache `AdminBrokerProcessor`).
 
-use super::Answer;
+use crate::context::State;
 use crate::error::Refusal;
-use crate::state::State;
+use crate::processor::Answer;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{

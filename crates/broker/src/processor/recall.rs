@@ -2,14 +2,14 @@
 //!
 //! A message that says so is stored for the same step; when the step is delivered, the one that it names is not.
 
-use super::Answer;
-use super::properties;
-use super::send::bytes_of;
 use crate::admission;
+use crate::context::{State, born_host};
+use crate::delivery::timer::Handle;
 use crate::error::Refusal;
-use crate::pending_message::PendingMessage;
-use crate::state::{State, born_host};
-use crate::timer::Handle;
+use crate::message::pending::PendingMessage;
+use crate::message::properties;
+use crate::processor::Answer;
+use crate::processor::send::bytes_of;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{RecallMessageRequestHeader, RecallMessageResponseHeader};
 use pyrmq_remoting::net::{Peer, Processor, Reply};

@@ -3,10 +3,11 @@
 //! The requester is a producer with a heartbeat on this broker; it gets 326 on its own connection, and the answer to
 //! the replier waits for the requester's. The reply is stored too while `storeReplyMessageEnable` is on.
 
-use super::{properties, send};
+use crate::context::{State, born_host};
 use crate::error::Refusal;
-use crate::pending_message::PendingMessage;
-use crate::state::{State, born_host};
+use crate::message::pending::PendingMessage;
+use crate::message::properties;
+use crate::processor::send;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::{ReplyMessageRequestHeader, SendMessageRequestHeader};
 use pyrmq_remoting::message::sys_flag;

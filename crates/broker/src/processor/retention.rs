@@ -1,8 +1,8 @@
 //! Deletion of old files on demand: 329 (Apache `AdminBrokerProcessor.deleteExpiredCommitLog`).
 
-use super::Answer;
+use crate::context::State;
 use crate::error::Refusal;
-use crate::state::State;
+use crate::processor::Answer;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::Peer;

@@ -1,16 +1,17 @@
 //! The table of request codes: one list from which the processor tables, the refusals and docs/compat.md are made.
 
-use super::call::Call;
-use super::pull::Pull;
-use super::recall::{self, Recall};
-use super::refusals::REFUSALS;
-use super::reply::SendReply;
-use super::send::Send;
-use super::send_back::send_back;
-use super::{
-    Deferred, Function, Handler, Search, client, group, offset, query, retention, runtime, topic, transaction,
+use crate::context::State;
+use crate::delivery::transactions;
+use crate::processor::call::Call;
+use crate::processor::pull::Pull;
+use crate::processor::recall::{self, Recall};
+use crate::processor::refusals::REFUSALS;
+use crate::processor::reply::SendReply;
+use crate::processor::send::Send;
+use crate::processor::send_back::send_back;
+use crate::processor::{
+    Deferred, Function, Handler, Search, client, group, offset, query, retention, runtime, topic,
 };
-use crate::state::State;
 use pyrmq_remoting::codes::request::{self, REQUEST_CODES};
 use pyrmq_remoting::net::table::{Kind, RowInfo};
 use pyrmq_remoting::net::{Processor, Requests, Table, Tracker};
@@ -121,12 +122,12 @@ const PLAIN: &[(i32, Function, &str)] = &[
     (request::QUERY_SUBSCRIPTION_BY_CONSUMER, group::subscription, ""),
     (
         request::END_TRANSACTION,
-        transaction::end,
+        transactions::end,
         "the op message is written at once; asks by 39",
     ),
     (
         request::RESUME_CHECK_HALF_MESSAGE,
-        transaction::resume,
+        transactions::resume,
         "only what lies in TRANS_CHECK_MAX_TIME_TOPIC",
     ),
     (request::GET_TOPIC_CONFIG, topic::config, ""),

@@ -3,9 +3,9 @@
 //! Every key that Apache has is there, because tools read them without looking whether they exist. Keys of parts that
 //! are not built say 0.
 
-use super::Answer;
+use crate::context::State;
 use crate::json;
-use crate::state::State;
+use crate::processor::Answer;
 use pyrmq_remoting::names::SCHEDULE_TOPIC;
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};

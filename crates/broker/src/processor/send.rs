@@ -7,14 +7,14 @@
 //! With SYNC_FLUSH, or where the sender asks for it, the fsync at the end of a batch, on the connection's task while
 //! the disk is quick, serves all of them and whoever else waits, and their answers leave in one write. No thread waits.
 
-use super::properties::{self, ParsedProperties};
-use super::transaction;
 use crate::admission;
+use crate::context::{State, born_host};
+use crate::delivery::timer::Handle;
+use crate::delivery::transactions;
 use crate::error::Refusal;
-use crate::pending_message::PendingMessage;
-use crate::state::topics::TopicConfig;
-use crate::state::{State, born_host};
-use crate::timer::Handle;
+use crate::message::pending::PendingMessage;
+use crate::message::properties::{self, ParsedProperties};
+use crate::tables::topics::TopicConfig;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request as request_code, response};
 use pyrmq_remoting::header::{HeadWriter, SendMessageRequestHeader};
@@ -252,7 +252,7 @@ impl Send {
         let mut sys_flag = header.sys_flag | topic.message_sys_flag();
         let (mut stored_topic, mut stored_queue) = (topic.name.as_str(), queue_id);
         if half {
-            transaction::half_properties(&mut text, unique_key.unwrap_or_default(), &topic.name, queue_id);
+            transactions::half_properties(&mut text, unique_key.unwrap_or_default(), &topic.name, queue_id);
             sys_flag = sys_flag::with_transaction(sys_flag, 0);
             (stored_topic, stored_queue) = (HALF_TOPIC, 0);
         }

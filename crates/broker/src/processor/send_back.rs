@@ -7,16 +7,16 @@
 //! The new record keeps the first message's born fields, body, flags and properties; RETRY_TOPIC and ORIGIN_MESSAGE_ID
 //! name where it came from first.
 
-use super::Answer;
-use super::properties;
-use super::query::internal;
-use super::send::{VERSION_MAX_RECONSUME, bytes_of};
 use crate::admission;
+use crate::context::State;
 use crate::error::Refusal;
-use crate::pending_message::PendingMessage;
-use crate::state::State;
-use crate::state::groups::GroupConfig;
-use crate::state::topics::TopicConfig;
+use crate::message::pending::PendingMessage;
+use crate::message::properties;
+use crate::processor::Answer;
+use crate::processor::query::internal;
+use crate::processor::send::{VERSION_MAX_RECONSUME, bytes_of};
+use crate::tables::groups::GroupConfig;
+use crate::tables::topics::TopicConfig;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::ConsumerSendMsgBackRequestHeader;

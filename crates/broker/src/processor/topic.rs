@@ -1,14 +1,15 @@
 //! Topics: create 17, 18, delete 215, 351, the whole table 21, statistics 202, 300, system topics 305 (Apache
 //! `AdminBrokerProcessor`).
 
-use super::Answer;
-use super::query::internal;
 use crate::admission;
+use crate::context::State;
 use crate::error::Refusal;
 use crate::json::{self, Json, Read};
-use crate::state::topics::TopicConfig;
-use crate::state::unknown_fields::UnknownFields;
-use crate::state::{State, file};
+use crate::processor::Answer;
+use crate::processor::query::internal;
+use crate::tables::config_file;
+use crate::tables::topics::TopicConfig;
+use crate::tables::unknown_fields::UnknownFields;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{
     CreateTopicRequestHeader, DeleteTopicRequestHeader, GetTopicConfigRequestHeader,
@@ -50,7 +51,10 @@ pub(crate) fn create(state: &State, request: &Command, peer: &Peer) -> Answer {
 /// 18.
 pub(crate) fn create_list(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let body = json::read_body(request)?;
-    let topics: Result<Vec<_>, WireError> = body.list("topicConfigList").map(file::topic_from_json).collect();
+    let topics: Result<Vec<_>, WireError> = body
+        .list("topicConfigList")
+        .map(config_file::topic_from_json)
+        .collect();
     let topics = topics?;
     for topic in &topics {
         check(state, topic)?;
@@ -189,7 +193,7 @@ pub(crate) fn config(state: &State, request: &Command, _peer: &Peer) -> Answer {
         .topics
         .get(header.topic)
         .ok_or_else(|| Refusal::no_topic_in("No topic in this broker. topic: {}; ", header.topic))?;
-    Ok(json::answer(&file::topic_to_json(&topic)))
+    Ok(json::answer(&config_file::topic_to_json(&topic)))
 }
 
 /// 21.
@@ -198,7 +202,7 @@ pub(crate) fn all(state: &State, _request: &Command, _peer: &Peer) -> Answer {
     let total = topics.len();
     Ok(Command::response(response::SUCCESS)
         .with_field("totalTopicNum", &total.to_string())
-        .with_body(file::topics_wrapper(&topics, &version)))
+        .with_body(config_file::topics_wrapper(&topics, &version)))
 }
 
 /// 202.

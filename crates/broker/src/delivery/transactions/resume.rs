@@ -1,10 +1,13 @@
 //! A transaction that was given up is asked about again: request 323 (Apache `resumeCheckHalfMessage`).
 
-use super::{HALF_TOPIC, OpenTransaction, QUEUE, TRANS_CHECK_MAX_TIME_TOPIC, check, internal};
+use crate::context::State;
+use crate::delivery::transactions::check;
+use crate::delivery::transactions::{
+    HALF_TOPIC, OpenTransaction, QUEUE, TRANS_CHECK_MAX_TIME_TOPIC, internal,
+};
 use crate::error::Refusal;
-use crate::pending_message::copy_of;
+use crate::message::pending::copy_of;
 use crate::processor::Answer;
-use crate::state::State;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::transaction::ResumeCheckHalfMessageRequestHeader;

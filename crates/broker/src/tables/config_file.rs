@@ -9,12 +9,12 @@
 //! Written as fastjson writes: members sorted, tabs, whole numbers as keys without quotes. Read leniently: files of 4.9
 //! lack many members, which then have Apache's defaults; members that are not known are kept.
 
-use super::groups::{self, GroupConfig, UnknownGroupFields};
-use super::topics::{self, TopicConfig};
-use super::unknown_fields::UnknownFields;
-use super::version::DataVersion;
 use crate::error::{BrokerError, Refusal};
 use crate::json::{self, Json, Read};
+use crate::tables::groups::{self, GroupConfig, UnknownGroupFields};
+use crate::tables::topics::{self, TopicConfig};
+use crate::tables::unknown_fields::UnknownFields;
+use crate::tables::version::DataVersion;
 use pyrmq_remoting::WireError;
 use pyrmq_store::{Fs, StoreError, config_file};
 use std::collections::{BTreeMap, BTreeSet};

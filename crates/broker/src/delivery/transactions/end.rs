@@ -1,10 +1,12 @@
 //! How a transaction ends: request 37 (Apache `EndTransactionProcessor`).
 
-use super::{OF_THE_HALF, OpenTransaction, internal, is_committed, properties, write_op};
+use crate::context::State;
+use crate::delivery::transactions::{
+    OF_THE_HALF, OpenTransaction, internal, is_committed, properties, write_op,
+};
 use crate::error::Refusal;
-use crate::pending_message::{PendingMessage, copy_of};
+use crate::message::pending::{PendingMessage, copy_of};
 use crate::processor::Answer;
-use crate::state::State;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::transaction::EndTransactionRequestHeader;
 use pyrmq_remoting::message::{Record, sys_flag};
@@ -61,7 +63,7 @@ pub(crate) fn end(state: &State, request: &Command, peer: &Peer) -> Answer {
 /// The half's unique id, when it is the one that the request means.
 fn expect<'a>(half: &Record<'a>, header: &EndTransactionRequestHeader<'_>) -> Result<&'a str, Refusal> {
     let wrong = |text: &str| Err(Refusal::internal(text));
-    if half.topic != super::HALF_TOPIC {
+    if half.topic != crate::delivery::transactions::HALF_TOPIC {
         return wrong("Find prepared transaction message failed");
     }
     if half.properties.get("PGROUP") != Some(header.producer_group) {
@@ -87,7 +89,7 @@ fn refuse_late(
         return Ok(());
     }
     let age_ms = clock::now_ms().saturating_sub(half.born_timestamp_ms);
-    let immune_ms = super::check::immunity_ms(own, state.live.transaction_time_out());
+    let immune_ms = crate::delivery::transactions::check::immunity_ms(own, state.live.transaction_time_out());
     if age_ms <= immune_ms {
         return Ok(());
     }

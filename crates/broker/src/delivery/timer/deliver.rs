@@ -1,8 +1,8 @@
 //! From the timer to the real topics (Apache `TimerMessageStore.dequeue`, `convert`, `doPut`).
 
-use super::{Timers, Work, lock, may_pass};
-use crate::pending_message::copy_of;
-use crate::processor::properties;
+use crate::delivery::timer::{Timers, Work, lock, may_pass};
+use crate::message::pending::copy_of;
+use crate::message::properties;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::names::TIMER_TOPIC;

@@ -1,6 +1,6 @@
 //! Check points of popped messages that wait in the timer for their time: nobody here would bring the messages back.
 
-use super::Timers;
+use crate::delivery::timer::Timers;
 use crate::scan::has_record;
 use pyrmq_remoting::message::java_hash;
 use pyrmq_remoting::names::{REVIVE_TOPIC, TIMER_TOPIC};

@@ -1,9 +1,9 @@
 //! A send that asks for a moment (Apache `HookUtils.handleScheduleMessage`, `transformTimerMessage`).
 
-use super::Timers;
+use crate::delivery::timer::Timers;
 use crate::error::Refusal;
-use crate::pending_message::PendingMessage;
-use crate::processor::properties;
+use crate::message::pending::PendingMessage;
+use crate::message::properties;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::names::TIMER_TOPIC;

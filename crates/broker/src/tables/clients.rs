@@ -4,7 +4,7 @@
 //! Invariant: a group is in the table only while it has a member. A member is one connection; a client with several
 //! groups appears in each.
 
-use super::subscription::Subscription;
+use crate::tables::subscription::Subscription;
 use pyrmq_remoting::Language;
 use pyrmq_remoting::net::Peer;
 use std::collections::{BTreeMap, HashMap};

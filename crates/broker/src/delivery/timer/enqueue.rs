@@ -1,7 +1,7 @@
 //! From the timer's topic into the timer's log (Apache `TimerMessageStore.enqueue`, `doEnqueue`).
 
-use super::{Timers, Work, lock};
-use crate::processor::properties;
+use crate::delivery::timer::{Timers, Work, lock};
+use crate::message::properties;
 use pyrmq_remoting::message::{Record, java_hash, record};
 use pyrmq_remoting::names::TIMER_TOPIC;
 use pyrmq_store::{Get, Store, StoreError, TIMER_QUEUE, TagFilter, TimerOptions, TimerStore, TimerUnit};

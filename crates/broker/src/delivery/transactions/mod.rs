@@ -20,10 +20,10 @@ pub(crate) use check::check;
 pub(crate) use end::end;
 pub(crate) use resume::resume;
 
-use super::properties;
+use crate::context::State;
 use crate::error::Refusal;
+use crate::message::properties;
 use crate::scan::has_record;
-use crate::state::State;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, java_hash, record, sys_flag};
 use pyrmq_remoting::names::TIMER_TOPIC;

@@ -2,12 +2,12 @@
 //!
 //! Invariant as with topics: in the file, synced, before anybody is answered.
 
-use super::file::{self, ConfigFile};
-use super::unknown_fields::UnknownFields;
-use super::version::DataVersion;
 use crate::admission::{self, PRESET_GROUPS};
 use crate::error::{BrokerError, Refusal};
 use crate::json::{self, Read};
+use crate::tables::config_file::{self, ConfigFile};
+use crate::tables::unknown_fields::UnknownFields;
+use crate::tables::version::DataVersion;
 use pyrmq_remoting::body::Json;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,7 +67,7 @@ impl GroupConfig {
             notify_consumer_ids_changed_enable: true,
             group_sys_flag: 0,
             consume_timeout_minute: 15,
-            group_retry_policy: file::customized_retry(),
+            group_retry_policy: config_file::customized_retry(),
             subscription_data_set: None,
             attributes: BTreeMap::new(),
             unknown_fields: UnknownFields::default(),
@@ -111,7 +111,7 @@ pub struct UnknownGroupFields {
 impl Groups {
     /// Reads the file and adds the preset groups.
     pub fn load(file: ConfigFile) -> Result<Self, BrokerError> {
-        let (mut table, unknown) = file.read(file::groups_from_json)?.unwrap_or_default();
+        let (mut table, unknown) = file.read(config_file::groups_from_json)?.unwrap_or_default();
         for name in PRESET_GROUPS {
             table.entry(name.to_owned()).or_insert_with(|| {
                 Arc::new(GroupConfig {
@@ -229,7 +229,7 @@ impl Groups {
     pub fn to_json(&self, pretty: bool) -> String {
         let unknown = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        file::groups_to_json(&table, &unknown, pretty)
+        config_file::groups_to_json(&table, &unknown, pretty)
     }
 
     fn change(&self, edit: impl FnOnce(&mut Table) -> bool) -> Result<bool, Refusal> {
@@ -255,7 +255,8 @@ impl Groups {
         if forbidden != known {
             next.forbidden = Some(forbidden_to_json(&forbidden));
         }
-        self.file.write(&file::groups_to_json(&table, &next, true))?;
+        self.file
+            .write(&config_file::groups_to_json(&table, &next, true))?;
         *unknown = next;
         self.any_forbidden.store(!forbidden.is_empty(), Ordering::Release);
         *self.forbidden.write().unwrap_or_else(PoisonError::into_inner) = forbidden;

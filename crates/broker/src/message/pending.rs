@@ -3,8 +3,8 @@
 //! A delay level sends it by way of `SCHEDULE_TOPIC_XXXX` (Apache `HookUtils.transformDelayLevelMessage`): its real
 //! topic and queue go into its properties, and its consume queue entry carries the time of delivery instead of a hash.
 
-use crate::delay::Delays;
-use crate::processor::properties;
+use crate::delivery::schedule::Delays;
+use crate::message::properties;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, java_hash};
 use pyrmq_remoting::names::SCHEDULE_TOPIC;

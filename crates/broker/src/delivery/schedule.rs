@@ -9,13 +9,13 @@
 //! levels.
 
 use crate::delivered::Delivered;
+use crate::delivery::timer::may_pass;
 use crate::error::BrokerError;
-use crate::pending_message::PendingMessage;
-use crate::processor::properties;
-use crate::state::file::{self, ConfigFile};
-use crate::state::unknown_fields::UnknownFields;
-use crate::state::version::DataVersion;
-use crate::timer::may_pass;
+use crate::message::pending::PendingMessage;
+use crate::message::properties;
+use crate::tables::config_file::{self, ConfigFile};
+use crate::tables::unknown_fields::UnknownFields;
+use crate::tables::version::DataVersion;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, record};
 use pyrmq_store::{Get, Got, Store, StoreError, TagFilter};
@@ -71,7 +71,8 @@ impl Delays {
         file: ConfigFile,
         (delivered, newest): (Delivered, BTreeMap<i32, i64>),
     ) -> Result<Self, BrokerError> {
-        let (mut offsets, version, unknown_fields) = file.read(file::delays_from_json)?.unwrap_or_default();
+        let (mut offsets, version, unknown_fields) =
+            file.read(config_file::delays_from_json)?.unwrap_or_default();
         let mut changed = false;
         for (level, offset) in newest {
             let saved = offsets.entry(level).or_default();
@@ -118,7 +119,7 @@ impl Delays {
     /// The file's text, as 45 answers it too.
     pub fn to_json(&self, pretty: bool) -> String {
         let progress = self.progress();
-        file::delays_to_json(
+        config_file::delays_to_json(
             &progress.offsets,
             &progress.version,
             &progress.unknown_fields,

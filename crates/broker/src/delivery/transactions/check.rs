@@ -8,13 +8,13 @@
 //!   otherwise                             -> written again behind, with one check more; its group is asked (39)
 //! ```
 
-use super::{
+use crate::context::State;
+use crate::delivery::transactions::{
     GROUP, HALF_TOPIC, OP_HALF_TOPIC, OpenTransaction, QUEUE, TRANS_CHECK_MAX_TIME_TOPIC, is_committed,
     properties, read, write_op,
 };
-use crate::pending_message::copy_of;
-use crate::state::State;
-use crate::state::topics::TopicConfig;
+use crate::message::pending::copy_of;
+use crate::tables::topics::TopicConfig;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::command::FLAG_ONEWAY;
 use pyrmq_remoting::header::transaction::CheckTransactionStateRequestHeader;

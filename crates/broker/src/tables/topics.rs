@@ -2,11 +2,11 @@
 //!
 //! Invariant: a change is in the file, synced, before it is in the table; nobody is answered before.
 
-use super::file::{self, ConfigFile};
-use super::unknown_fields::UnknownFields;
-use super::version::DataVersion;
 use crate::error::{BrokerError, Refusal};
 use crate::options::Options;
+use crate::tables::config_file::{self, ConfigFile};
+use crate::tables::unknown_fields::UnknownFields;
+use crate::tables::version::DataVersion;
 use pyrmq_remoting::hash::NameMap;
 use pyrmq_remoting::names::{self, PERM_INHERIT, PERM_READ, PERM_WRITE, SCHEDULE_TOPIC, TEMPLATE_TOPIC};
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,7 +87,8 @@ pub struct Topics {
 impl Topics {
     /// Reads the file and adds the system topics.
     pub fn load(options: &Options, file: ConfigFile) -> Result<Self, BrokerError> {
-        let (mut table, version, unknown_fields) = file.read(file::topics_from_json)?.unwrap_or_default();
+        let (mut table, version, unknown_fields) =
+            file.read(config_file::topics_from_json)?.unwrap_or_default();
         let as_read = table.clone();
         let mut system = BTreeSet::new();
         for topic in system_topics(options) {
@@ -248,7 +249,7 @@ impl Topics {
     pub fn to_json(&self) -> String {
         let version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        file::topics_to_json(&table, &version, &self.unknown_fields)
+        config_file::topics_to_json(&table, &version, &self.unknown_fields)
     }
 
     /// Changes a copy, writes and syncs it, then puts it in place.
@@ -260,7 +261,7 @@ impl Topics {
         }
         let next = version.next();
         self.file
-            .write(&file::topics_to_json(&table, &next, &self.unknown_fields))?;
+            .write(&config_file::topics_to_json(&table, &next, &self.unknown_fields))?;
         *version = next;
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
         Ok(true)

@@ -1,32 +1,24 @@
 //! What every processor shares: the store, the tables, and the rules that need several of them.
 
-pub mod clients;
-pub mod file;
-pub mod groups;
-pub mod locks;
-pub mod offsets;
-pub mod subscription;
-pub mod topics;
-pub mod unknown_fields;
-pub mod version;
-
 use crate::admission;
-use crate::delay::Delays;
 use crate::delivered::Delivered;
+use crate::delivery::schedule::Delays;
+use crate::delivery::timer::Timers;
+use crate::delivery::transactions::Transactions;
 use crate::error::{BrokerError, Refusal};
 use crate::live_options::LiveOptions;
 use crate::long_polling::LongPolling;
+use crate::message::properties;
 use crate::options::Options;
-use crate::processor::properties;
-use crate::processor::transaction::Transactions;
 use crate::registration::Announcements;
 use crate::stats::Stats;
-use crate::timer::Timers;
-use clients::Clients;
-use file::{ConfigFile, UnknownOffsetFields};
-use groups::{GroupConfig, Groups};
-use locks::Locks;
-use offsets::Offsets;
+use crate::tables::clients::Clients;
+use crate::tables::config_file;
+use crate::tables::config_file::{ConfigFile, UnknownOffsetFields};
+use crate::tables::groups::{GroupConfig, Groups};
+use crate::tables::locks::Locks;
+use crate::tables::offsets::Offsets;
+use crate::tables::topics::{TopicConfig, Topics};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{SendMessageRequestHeader, SharedFields};
 use pyrmq_remoting::message::id::UniqueIds;
@@ -38,7 +30,6 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use topics::{TopicConfig, Topics};
 
 /// Apache compares with 40 % of the machine's memory; a fixed share of an ordinary machine makes the answer the same
 /// everywhere.
@@ -139,7 +130,9 @@ impl Tables {
     ) -> Result<Self, BrokerError> {
         let offsets = Offsets::default();
         let offsets_file = file("consumerOffset.json");
-        let (rows, unknown_offset_fields) = offsets_file.read(file::offsets_from_json)?.unwrap_or_default();
+        let (rows, unknown_offset_fields) = offsets_file
+            .read(config_file::offsets_from_json)?
+            .unwrap_or_default();
         offsets.load(rows);
         Ok(Self {
             topics: Topics::load(options, file("topics.json"))?,
@@ -418,7 +411,7 @@ impl State {
         if !self.offsets.take_changed() {
             return Ok(());
         }
-        let text = file::offsets_to_json(&self.offsets.rows(), &self.unknown_offset_fields, true);
+        let text = config_file::offsets_to_json(&self.offsets.rows(), &self.unknown_offset_fields, true);
         // A log that has failed cannot be made durable any more, and what readers still pass is kept all the same.
         let flushed = if self.store.has_failed() {
             Ok(())

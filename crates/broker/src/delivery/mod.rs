@@ -1,0 +1,5 @@
+//! Messages that wait in the broker: delay levels, timers and transactions.
+
+pub(crate) mod schedule;
+pub mod timer;
+pub(crate) mod transactions;

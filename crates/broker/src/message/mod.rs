@@ -1,0 +1,4 @@
+//! A message between a request and the store.
+
+pub(crate) mod pending;
+pub(crate) mod properties;

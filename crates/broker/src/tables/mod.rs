@@ -1,0 +1,11 @@
+//! What the broker knows and keeps in its configuration files: topics, groups, offsets, clients and locks.
+
+pub mod clients;
+pub mod config_file;
+pub mod groups;
+pub mod locks;
+pub mod offsets;
+pub mod subscription;
+pub mod topics;
+pub mod unknown_fields;
+pub mod version;
