@@ -4,34 +4,18 @@
 //! through `enter.rs`; one error enum reaches `errors.rs`; nothing starts at import. A file adds its classes and
 //! functions in its own `register`.
 
-mod accumulator;
-mod batch;
-mod broker;
-mod callbacks;
-mod columns;
 mod command;
-mod completion;
-mod completion_queue;
 mod connections;
 mod consumer;
 mod enter;
 mod errors;
 mod json;
-mod links;
 mod log;
-mod nameserver;
 mod producer;
-mod producer_base;
-mod received;
 mod records;
-mod request_reply;
-mod requests;
 mod routing;
 mod runtime;
-mod send_args;
-mod send_future;
-mod stop;
-mod store_lock;
+mod server;
 
 use pyo3::pymodule;
 
@@ -52,26 +36,26 @@ mod _core {
             },
         )?;
         module.add("SYSTEM_TOPICS", pyrmq_remoting::names::SYSTEM_TOPICS.to_vec())?;
-        crate::accumulator::register(module)?;
-        crate::broker::register(module)?;
-        crate::columns::register(module)?;
+        crate::producer::accumulator::register(module)?;
+        crate::server::broker::register(module)?;
+        crate::consumer::columns::register(module)?;
         crate::command::register(module)?;
         crate::connections::register(module)?;
-        crate::consumer::register(module)?;
-        crate::send_future::register(module)?;
-        crate::request_reply::register(module)?;
+        crate::consumer::class::register(module)?;
+        crate::producer::completion::future::register(module)?;
+        crate::producer::request_reply::register(module)?;
         crate::json::register(module)?;
-        crate::links::register(module)?;
+        crate::server::links::register(module)?;
         crate::log::register(module)?;
-        crate::nameserver::register(module)?;
-        crate::completion::register(module)?;
-        crate::producer::register(module)?;
-        crate::producer_base::register(module)?;
-        crate::received::register(module)?;
+        crate::server::nameserver::register(module)?;
+        crate::producer::completion::register(module)?;
+        crate::producer::class::register(module)?;
+        crate::producer::base::register(module)?;
+        crate::consumer::received::register(module)?;
         crate::records::register(module)?;
-        crate::requests::register(module)?;
+        crate::server::requests::register(module)?;
         crate::routing::register(module)?;
-        crate::store_lock::register(module)?;
+        crate::server::store_lock::register(module)?;
         Ok(())
     }
 }

@@ -14,16 +14,16 @@
     reason = "what Python hands over is extracted by value"
 )]
 
-use crate::batch::{self, Plan};
-use crate::callbacks::{Callbacks, Thread, wait_for};
-use crate::completion::{CompletionList, PipeSignal, PySendResult, Value, Waiter};
-use crate::completion_queue::{Completion, CompletionQueue, share};
 use crate::enter;
 use crate::errors::{Error, about};
-use crate::producer::{BodyRef, PyProducer};
+use crate::producer::args::{self, Delay, MessageProperties};
+use crate::producer::batch::{self, Plan};
+use crate::producer::class::{BodyRef, PyProducer};
+use crate::producer::completion::callbacks::{Callbacks, Thread, wait_for};
+use crate::producer::completion::future::{CallbackQueue, SendFuture};
+use crate::producer::completion::queue::{Completion, CompletionQueue, share};
+use crate::producer::completion::{CompletionList, PipeSignal, PySendResult, Value, Waiter};
 use crate::runtime::Owner;
-use crate::send_args::{self, Delay, MessageProperties};
-use crate::send_future::{CallbackQueue, SendFuture};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
@@ -261,13 +261,13 @@ impl PyAccumulator {
         let extras = MessageProperties {
             keys,
             tags,
-            properties: properties.map(send_args::dict_of).transpose()?,
+            properties: properties.map(args::dict_of).transpose()?,
             sharding_key,
-            when: send_args::when_of(py, delay_level, delay, deliver_at)?,
+            when: args::when_of(py, delay_level, delay, deliver_at)?,
             flag,
         };
         let queue = match queue {
-            Some(queue) => send_args::queue_of(&self.native, topic, &queue)?,
+            Some(queue) => args::queue_of(&self.native, topic, &queue)?,
             None => None,
         };
         let mode = SendMode {

@@ -5,13 +5,13 @@
 //! request   CORRELATION_ID, REPLY_TO_CLIENT, TTL                              reply (326) -> RequestQueue
 //! reply     MSG_TYPE, CORRELATION_ID, ... sent by 325
 //! ```
-use crate::completion::{CompletionList, Outcome, PySendResult, Value};
+use crate::consumer::received::PyReceived;
 use crate::enter;
 use crate::errors::Error;
-use crate::producer::{BodyRef, PyProducer, target_of};
-use crate::received::PyReceived;
-use crate::requests::RequestQueue;
-use crate::send_args::MessageProperties;
+use crate::producer::args::MessageProperties;
+use crate::producer::class::{BodyRef, PyProducer, target_of};
+use crate::producer::completion::{CompletionList, Outcome, PySendResult, Value};
+use crate::server::requests::RequestQueue;
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyrmq_client::ClientError;

@@ -6,6 +6,10 @@
 //!               the pipe's end becomes readable. One byte is in the pipe while the list is not empty.
 //! ```
 
+pub(crate) mod callbacks;
+pub(crate) mod future;
+pub(crate) mod queue;
+
 use crate::enter;
 use crate::errors::{Error, attempts_of};
 use crate::runtime::{self, Owner};

@@ -1,6 +1,6 @@
 //! What a message has beside topic and body, still Python's, and how arguments of Python's are read.
 
-use crate::producer::PyProducer;
+use crate::producer::class::PyProducer;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyString};

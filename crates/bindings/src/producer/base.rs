@@ -1,8 +1,8 @@
 //! The base of `pyrmq.Producer`: its `produce`, without a method of Python's around it, whose frame costs as much
 //! again.
 
-use crate::accumulator::PyAccumulator;
 use crate::errors::Error;
+use crate::producer::accumulator::PyAccumulator;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};

@@ -5,13 +5,13 @@
 //! their queue, so that their order holds. A delayed one cannot be in a batch (brokers refuse it) and goes as a frame
 //! of its own. When the call ends early, what has left is still waited for: its outcomes are told with the error.
 
-use crate::accumulator::PyAccumulator;
-use crate::completion::{BatchPart, Unsent, batch_list};
-use crate::completion_queue::Completion;
 use crate::enter;
 use crate::errors::Error;
-use crate::producer::BodyRef;
-use crate::send_args::MessageProperties;
+use crate::producer::accumulator::PyAccumulator;
+use crate::producer::args::MessageProperties;
+use crate::producer::class::BodyRef;
+use crate::producer::completion::queue::Completion;
+use crate::producer::completion::{BatchPart, Unsent, batch_list};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};

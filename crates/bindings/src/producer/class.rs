@@ -4,13 +4,15 @@
     reason = "what Python hands over is extracted by value"
 )]
 
-use crate::callbacks::Callbacks;
 use crate::command::body_of;
-use crate::completion::{CompletionList, Outcome, PySendResult, QueueRef, Value, Waiter};
+use crate::enter;
 use crate::errors::{Error, about};
+use crate::producer::args::MessageProperties;
+use crate::producer::completion::callbacks::Callbacks;
+use crate::producer::completion::{CompletionList, Outcome, PySendResult, QueueRef, Value, Waiter};
+use crate::producer::request_reply;
+use crate::runtime;
 use crate::runtime::Owner;
-use crate::send_args::MessageProperties;
-use crate::{enter, request_reply, runtime};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyrmq_client::producer::Producer;

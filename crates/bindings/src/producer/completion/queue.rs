@@ -3,10 +3,10 @@
 //! A finished frame's completions are handed out on the connection's task, which touches nothing of Python: threads are
 //! woken at once, callbacks and futures wait in a completion queue until a thread of Python's takes them.
 
-use crate::batch::BatchCollector;
-use crate::completion::{PipeSignal, PySendResult, Waiter};
 use crate::errors::Error;
-use crate::send_future::{End, SendFuture};
+use crate::producer::batch::BatchCollector;
+use crate::producer::completion::future::{End, SendFuture};
+use crate::producer::completion::{PipeSignal, PySendResult, Waiter};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyrmq_client::ClientError;

@@ -2,9 +2,9 @@
 
 use crate::enter;
 use crate::errors::Error;
-use crate::requests::RequestQueue;
 use crate::runtime::{self, Owner};
-use crate::stop::Stop;
+use crate::server::requests::RequestQueue;
+use crate::server::stop::Stop;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use pyrmq_nameserver::{Kind, NameServerError, Options};

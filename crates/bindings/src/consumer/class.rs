@@ -1,10 +1,12 @@
 //! The pulling consumer as Python drives it.
 
-use crate::completion::{CompletionList, PipeSignal, QueueRef, Value};
+use crate::consumer::received;
+use crate::enter;
 use crate::errors::Error;
-use crate::producer::server_of;
+use crate::producer::class::server_of;
+use crate::producer::completion::{CompletionList, PipeSignal, QueueRef, Value};
+use crate::runtime;
 use crate::runtime::Owner;
-use crate::{enter, received, runtime};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use pyrmq_client::consumer::process_queue::QueueKey;

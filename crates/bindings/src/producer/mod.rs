@@ -1,0 +1,9 @@
+//! Sending from Python.
+
+pub(crate) mod accumulator;
+pub(crate) mod args;
+pub(crate) mod base;
+pub(crate) mod batch;
+pub(crate) mod class;
+pub(crate) mod completion;
+pub(crate) mod request_reply;
