@@ -248,7 +248,7 @@ def test_names_files_hold_names_only() -> None:
 def test_unsafe_code_stays_where_it_is_named() -> None:
     """The compiler denies it; these files may expect it, each block with its reason."""
     named = {
-        "bindings/src/columns.rs",
+        "bindings/src/consumer/columns.rs",
         "bindings/src/runtime.rs",
         "remoting/tests/allocation.rs",
         "routing/tests/filter_allocation.rs",

@@ -1,4 +1,4 @@
-"""The rows of the store alone: `crates/store/examples/store_bench.rs`, run and read."""
+"""The rows of the store alone: `crates/store/examples/store_bench/`, run and read."""
 
 from __future__ import annotations
 

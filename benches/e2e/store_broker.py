@@ -1,7 +1,7 @@
 """The store as a whole broker drives it: fsyncs, pulls, cold reads, starts.
 
 The load is `crates/client/examples/broker_load.rs`, a process of its own; `cargo` builds it, and
-`crates/store/examples/store_bench.rs`, which fills the stores that only have to be opened.
+`crates/store/examples/store_bench/`, which fills the stores that only have to be opened.
 """
 
 from __future__ import annotations

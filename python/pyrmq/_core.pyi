@@ -65,7 +65,7 @@ def log_start(level: int) -> None: ...
 def log_take(most: int, timeout_ms: int) -> tuple[list[tuple[int, str, str]], int]: ...
 def log_put(level: int, logger: str, text: str) -> None: ...
 
-# requests.rs
+# server/requests.rs
 @final
 class RequestQueue:
     def take(self, most: int, timeout_ms: int) -> list[Request]: ...
@@ -105,7 +105,7 @@ class Connections:
     def request(self, address: str, command: Command, timeout_ms: int) -> Command: ...
     def close(self) -> None: ...
 
-# columns.rs
+# consumer/columns.rs
 @final
 class ColumnBuffer:
     def __len__(self) -> int: ...
@@ -137,7 +137,7 @@ class RangeReader:
     def next_block(self) -> Block | None: ...
     def take_lost(self) -> list[str]: ...
 
-# nameserver.rs
+# server/nameserver.rs
 @final
 class NameServer:
     @staticmethod
@@ -170,7 +170,7 @@ def name_server_rows() -> list[tuple[int, str, str]]: ...
 def name_server_keys() -> list[str]: ...
 def name_server_check(options: list[tuple[str, str]]) -> list[str]: ...
 
-# broker.rs
+# server/broker.rs
 @final
 class Broker:
     @staticmethod
@@ -205,7 +205,7 @@ def broker_check(options: list[tuple[str, str]]) -> list[str]: ...
 # json.rs
 def parse_json(text: bytes) -> object: ...
 
-# links.rs
+# server/links.rs
 @final
 class Links:
     def __new__(cls) -> Self: ...
@@ -225,7 +225,7 @@ class Link:
     def busy(self, millis: int) -> None: ...
     def heal(self) -> None: ...
 
-# completion.rs
+# producer/completion/mod.rs
 @final
 class SendResult:
     @property
@@ -273,7 +273,7 @@ class CompletionList:
     def wait(self, timeout_ms: int) -> list[tuple[int, Any, BaseException | None]] | None: ...
     def close(self) -> None: ...
 
-# producer.rs
+# producer/class.rs
 class _MessageProperties(Protocol):
     @property
     def keys(self) -> str | Sequence[str] | None: ...
@@ -350,7 +350,7 @@ class Producer:
     def close(self) -> None: ...
     def shut(self) -> None: ...
 
-# accumulator.rs
+# producer/accumulator.rs
 @final
 class Accumulator:
     def __new__(
@@ -456,13 +456,13 @@ class Accumulator:
     def close(self) -> None: ...
     def end(self) -> None: ...
 
-# send_future.rs
+# producer/completion/future.rs
 @final
 class CallbackQueue:
     def __new__(cls, event_loop: asyncio.AbstractEventLoop) -> Self: ...
     def run(self) -> None: ...
 
-# request_reply.rs
+# producer/request_reply.rs
 @final
 class RequestReply:
     def __new__(cls, producer: Producer) -> Self: ...
@@ -522,7 +522,7 @@ class RequestReply:
         body: bytes,
     ) -> ReceivedMessage: ...
 
-# received.rs
+# consumer/received.rs
 @final
 class ReceivedMessage:
     @property
@@ -569,7 +569,7 @@ def scan_records(
     data: bytes, position: int, check: bool
 ) -> tuple[list[tuple[int, int, str, int, int, int, int, int]], int, str, str | None]: ...
 
-# store_lock.rs
+# server/store_lock.rs
 @final
 class StoreLock:
     def __new__(cls, path: str | PathLike[str]) -> Self: ...
@@ -577,7 +577,7 @@ class StoreLock:
 
 def is_store_locked_here(path: str | PathLike[str]) -> bool: ...
 
-# consumer.rs
+# consumer/class.rs
 _QueueRef: TypeAlias = tuple[str, str, int]
 
 @final
@@ -678,7 +678,7 @@ def allocate_nearby(
     client_rooms: Sequence[str],
 ) -> list[tuple[list[int], list[int]]]: ...
 
-# producer_base.rs
+# producer/base.rs
 @disjoint_base
 class ProducerBase:
     def _produce_by(self, accumulator: Accumulator | None) -> None: ...

@@ -4,7 +4,7 @@
 //! written returned without error. A failed fsync answers everyone with the error.
 //!
 //! Nothing here knows the store: `tests/loom_group_commit.rs` goes through the interleavings of this file,
-//! `flush_leader.rs` and `wakeup.rs` with a log of its own.
+//! `leader.rs` and `wakeup.rs` with a log of its own.
 
 use crate::flush::leader::FlushLeader;
 use crate::flush::wakeup::Wakeup;
