@@ -18,7 +18,7 @@ CRATES: dict[str, set[str]] = {
     "routing": {"remoting"},
     "store": {"remoting"},
     "nameserver": {"routing", "remoting"},
-    "broker": {"store", "routing", "remoting"},
+    "broker": {"store", "remoting"},
     "client": {"routing", "remoting"},
     "bindings": {"nameserver", "broker", "client", "remoting", "routing", "store"},
     "testkit": {"remoting", "store"},

@@ -383,9 +383,7 @@ def test_no_coined_word_stands_in_prose() -> None:
         for number, line in prose:
             if "flights" in line:
                 continue
-            found += [
-                f"{name}:{number}: {word} (say {instead})" for word, instead in _coined(line)
-            ]
+            found += [f"{name}:{number}: {word} (say {instead})" for word, instead in _coined(line)]
     assert not found, "\n".join(found)
 
 

@@ -88,7 +88,7 @@ pub struct Item<'a, T> {
     pub topic: &'a str,
     /// Body.
     pub body: &'a [u8],
-    /// The same as it travels, by [`Producer::pack`], from a caller who has made that already.
+    /// The body as it is sent, if the caller has compressed it already by [`Producer::encode_body`].
     pub encoded: Option<EncodedBody>,
     /// Its own properties in wire form.
     pub extra: &'a str,
