@@ -33,7 +33,7 @@ logging.basicConfig(format="%(name)s %(levelname)s %(message)s")
     ("setup", "end", "start"),
     [
         ("", "", ""),
-        (SETUP, "", "pyrmq.client.accumulator WARNING "),
+        (SETUP, "", "pyrmq.client.producer.accumulator WARNING "),
         # Nobody closes the producer: it ends with the process.
         ("", "raise SystemExit", ""),
     ],
