@@ -116,7 +116,7 @@ impl Broker {
         Self::start_on(Arc::new(RealFs), options, handle, python, python_codes)
     }
 
-    /// The same on another file system, for tests.
+    /// As [`Self::start`], on another file system, for tests.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "the queue is the broker's from here on"

@@ -205,7 +205,7 @@ impl State {
         self.address.get().map_or(unknown, |(host, _)| *host)
     }
 
-    /// The same as `host:port`.
+    /// The address that clients are told, as `host:port`.
     pub fn address(&self) -> String {
         self.address
             .get()

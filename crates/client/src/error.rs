@@ -196,7 +196,7 @@ fn some(failed: &[Uncommitted]) -> String {
 /// Queues that an error's text names.
 const NAMED: usize = 3;
 
-/// How much of the in-flight limit is used.
+/// The in-flight limit is reached: how much of it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowFull {
     /// Messages on their way.
@@ -432,7 +432,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// The same failure as it concerns one message of a batch.
+    /// This failure as it concerns one message of a batch.
     #[must_use]
     pub fn of_item(self, item: Option<u32>) -> Self {
         match self {

@@ -22,7 +22,7 @@ const BATCH: usize = 1024;
 /// Bytes of registrations that may wait; one more is answered SYSTEM_BUSY.
 const WAITING_BYTES: usize = 256 * 1024 * 1024;
 
-/// Of the thread: about a third of what others get.
+/// The nice value of the thread: about a third of the processor time that other threads get.
 #[cfg(target_os = "linux")]
 const NICE_VALUE: i32 = 5;
 

@@ -153,21 +153,21 @@ impl Command {
         }
     }
 
-    /// The same with this body.
+    /// This command with this body.
     #[must_use]
     pub fn with_body(mut self, body: impl Into<Bytes>) -> Self {
         self.body = Some(body.into());
         self
     }
 
-    /// The same with one more header field.
+    /// This command with one more header field.
     #[must_use]
     pub fn with_field(mut self, key: &str, value: &str) -> Self {
         self.fields.push(key, value);
         self
     }
 
-    /// The same with a header structure's fields.
+    /// This command with a header structure's fields.
     #[must_use]
     pub fn with_header(mut self, header: &impl crate::header::EncodeHeader) -> Self {
         header.encode(&mut self.fields);

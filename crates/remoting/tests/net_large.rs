@@ -111,7 +111,7 @@ async fn a_peer_in_the_line_is_not_closed_for_a_frame_that_stays_cut_off() {
 }
 
 #[test]
-fn no_turns_at_all_are_refused() {
+fn an_option_of_no_permits_at_all_is_refused() {
     let table = Arc::new(Table::new());
     let seen = Arc::new(Seen::default());
     let refused = Server::bind("127.0.0.1:0".parse().unwrap(), options(0), table, seen);

@@ -69,8 +69,8 @@ impl QueueSelector {
             .or_else(|| self.select_where(queues, |_| true))
     }
 
-    /// The same, leaving out slow brokers: first a queue of an available broker, then of a reachable one, both not of
-    /// the attempt that failed, then any. Brokers are looked up by name.
+    /// As [`Self::select`], leaving out slow brokers: first a queue of an available broker, then of a reachable one,
+    /// both not of the attempt that failed, then any. Brokers are looked up by name.
     pub fn select_available<'a, Q: OnBroker>(
         &self,
         queues: &'a [Q],
@@ -88,7 +88,7 @@ impl QueueSelector {
         .or_else(|| self.select_where(queues, |_| true))
     }
 
-    /// The same choice without a lock or a look-up: `healths` are those of these queues.
+    /// As [`Self::select_available`], without a lock or a look-up: `healths` are those of these queues.
     pub fn select_healthy<'a, Q: OnBroker>(
         &self,
         queues: &'a [Q],

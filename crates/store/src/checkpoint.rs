@@ -241,7 +241,7 @@ impl Checkpoint {
         self.is_ours.load(Ordering::Acquire)
     }
 
-    /// True when no other broker can have worked on what a start finds: a walk over the whole log follows where the
+    /// True when no other broker can have worked on what a start finds: a replay of the whole log follows where the
     /// file was removed, as `pyrmq log repair` does.
     pub(crate) fn is_trusted(&self, crashed: bool) -> bool {
         self.is_ours() || (self.was_missing && crashed)

@@ -43,16 +43,16 @@ pub(crate) struct Engine {
     pub(crate) nul_records: NulRecords,
     /// Held while a topic is deleted.
     pub(crate) deleted: Mutex<DeletedTopics>,
-    /// Held by who deletes what is old, and up to where of the log queues and index have followed.
+    /// Held by the thread that deletes what is old; up to where of the log queues and index have followed.
     pub(crate) cleaning: Mutex<i64>,
     /// Held while queues are fsynced.
     pub(crate) manifest: Mutex<QueueManifest>,
     pub(crate) append: Mutex<Append>,
-    /// Who fsyncs the log, and who waits for that.
+    /// Which thread fsyncs the log, and which senders wait for that.
     pub(crate) group_commit: GroupCommit<StoreError>,
     /// Up to where everything is durable and readable: behind `log.flushed()` while a round makes units readable.
     pub(crate) readable: AtomicI64,
-    /// Held by who moves keys to the index; the vector is the one given in exchange for the full one.
+    /// Held by the thread that moves keys to the index; the empty list that it leaves in exchange for the full one.
     pub(crate) indexing: Mutex<PendingKeys>,
     /// Where reading the log for the index goes on.
     pub(crate) index_from: AtomicI64,

@@ -3,8 +3,8 @@
 //! ```text
 //! <root>/commitlog/<20 digits>                      records (pyrmq_remoting::message::record)
 //! <root>/consumequeue/<topic>/<queue>/<20 digits>   units of 20 bytes: position int64, size int32, tags code int64
-//! <root>/consumequeue_ext/...                      see `extended`
-//! <root>/index/<yyyyMMddHHmmssSSS>                  see `index_file`
+//! <root>/consumequeue_ext/...                      see `queue/ext.rs`
+//! <root>/index/<yyyyMMddHHmmssSSS>                  see `index/file.rs`
 //! <root>/checkpoint  abort  lock  config/*.json
 //! ```
 //! Twenty digits are the offset of the file's first byte in the run of files, with leading zeros
@@ -59,7 +59,7 @@ pub(crate) struct CqUnit {
 
 /// Bytes of a unit.
 pub(crate) const CQ_UNIT_SIZE: usize = 20;
-/// The same for arithmetic on positions.
+/// [`CQ_UNIT_SIZE`] for arithmetic on positions.
 pub(crate) const CQ_UNIT_SIZE_I64: i64 = 20;
 
 impl CqUnit {

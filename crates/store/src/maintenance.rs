@@ -29,10 +29,10 @@ const INDEX_TICK: Duration = Duration::from_millis(100);
 const INDEX_WRITE: Duration = Duration::from_secs(1);
 /// How often quiet queues give back memory and files.
 const RELEASE_INTERVAL: Duration = Duration::from_secs(5);
-/// Queues are fsynced this often, or when so many bytes of log would have to be read after a crash.
+/// Queues are fsynced this often, or when this many bytes of log would have to be read after a crash.
 const QUEUE_SYNC: Duration = Duration::from_mins(1);
 const QUEUE_SYNC_BYTES: i64 = 256 << 20;
-/// After a round that failed they are tried again so soon, and not more often.
+/// After a round that failed, the next try comes after this time, and no sooner.
 const SYNC_RETRY: Duration = Duration::from_secs(1);
 /// Distance from the log's end at which the index thread lets puts hand over their keys and reads the rest.
 const CATCH_UP_LAST: i64 = 64 << 10;
@@ -118,8 +118,8 @@ fn prepare(engine: &Engine) {
     }
 }
 
-/// Answers waiters whose time is over, and reports a slow inline fsync. A thread of its own: when the
-/// disk hangs, all others do.
+/// Answers waiters whose time is over, and reports a slow inline fsync. A thread of its own: when the disk hangs, all
+/// others do.
 fn expire_waiters(engine: &Engine) {
     let longest = || Duration::from_millis(engine.live.sync_flush_timeout_ms());
     let check_interval = || (longest() / 4).clamp(MIN_TIMEOUT_CHECK, MAX_TIMEOUT_CHECK);
@@ -149,7 +149,7 @@ fn maintain(engine: &Engine) {
         .sleep(MAINTENANCE_TICK.min(queue_tick()).min(clean_tick()))
     {
         if let Err(error) = engine.log.failure.check() {
-            // Whoever met the failure has answered those who wait, unless there was nobody to tell.
+            // Usually the thread that met the failure has answered the waiters already.
             engine.fail(&error);
             continue;
         }

@@ -83,8 +83,8 @@ impl Store {
         Ok(store)
     }
 
-    /// The same without threads: nothing happens by itself, the caller says with [`Store::run`] what is to be done and
-    /// when. For tests that replay a run exactly.
+    /// As [`Store::open`], without threads: nothing happens by itself, the caller says with [`Store::run`] what is to
+    /// be done and when. For tests that replay a run exactly.
     pub fn open_without_threads(options: Options, fs: Arc<dyn Fs>) -> Result<Arc<Self>, StoreError> {
         options.validate()?;
         let failure = Arc::new(Failure::default());
@@ -145,7 +145,7 @@ impl Store {
             mark_closed(fs.as_ref(), &root)?;
         }
         let (recovered, is_wrong) = recovered?;
-        // Where another broker stopped, a walk has changed queues, or nothing says what there is, it is written anew.
+        // Where another broker stopped, a replay changed queues, or nothing says what there is, it is written anew.
         let says_all = !crashed && is_ours && recovered.replayed == 0 && !recovered.rebuilt;
         manifest.settle(fs.as_ref(), says_all, is_wrong)?;
         manifest.is_undurable = crashed && queues.count() > 0;
@@ -425,8 +425,8 @@ impl Store {
         self.engine.get(request)
     }
 
-    /// The same, but only from memory: `None` where the disk is needed. Where [`Store::knows_cached`] is false it may
-    /// wait all the same.
+    /// As [`Store::get`], but only from memory: `None` where the disk is needed. Where [`Store::knows_cached`] is false
+    /// it may wait all the same.
     pub fn get_cached(&self, request: &Get<'_>) -> Result<Option<Got>, StoreError> {
         self.engine.get_cached(request)
     }

@@ -1,4 +1,4 @@
-//! Append batches: Puts of one thread that share one fsync of that thread, or with one of whoever leads.
+//! Append batches: puts of one thread that share one fsync, by that thread or by the flush leader.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,

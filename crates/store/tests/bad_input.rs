@@ -56,7 +56,7 @@ fn damage_in_the_middle_of_a_segment_is_named_and_nothing_is_cut() {
         for at in [2 * 192 + 100, 2 * 192 + 3, 2 * 192 + 5] {
             let dir = closed(50);
             edit(&dir.path().join("commitlog/00000000000000000000"), at, b"\xEE");
-            // The queues must not be what Replay begins with.
+            // The queues must not be what the replay begins with.
             fs::remove_dir_all(dir.path().join("consumequeue")).unwrap();
             if !clean {
                 fs::write(dir.path().join("abort"), "1").unwrap();

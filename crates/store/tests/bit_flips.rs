@@ -188,7 +188,8 @@ fn one_flipped_bit_is_never_read_as_a_message() {
             }
             session.kill();
         }
-        // After a clean stop Replay begins at the log's end, after a kill behind what was durable in log and queues.
+        // After a clean stop the replay begins at the log's end, after a kill behind what was durable in log and
+        // queues.
         assert!(
             opened > 100 && (if clean { unread } else { refused }) > 0,
             "{opened} opened, {refused} refused, {unread} unread"

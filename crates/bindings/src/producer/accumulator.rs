@@ -1,8 +1,8 @@
 //! Messages that leave together, as Python drives them: `produce`, its callbacks, and the futures of async sends.
 //!
 //! ```text
-//! Python thread   produce -> back pressure -> partition queue      one lock, one copy of the body
-//! runtime         batch finished -> completion queue of callbacks or futures one lock and at most one wake-up a batch
+//! Python thread   produce -> back pressure -> partition queue          one lock, one copy of the body
+//! runtime         batch finished -> completion queue                   one lock and at most one wake-up a batch
 //! Python thread   poll, flush, or produce when it must wait -> callbacks
 //! futures' thread serve -> set_result          event loop: descriptor readable -> serve -> set_result
 //! ```
@@ -35,7 +35,7 @@ use pyrmq_client::producer::outgoing::EncodedBody;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Gathers a producer's messages.
+/// Accumulates a producer's messages into batches.
 #[pyclass(frozen, name = "Accumulator", module = "pyrmq._core")]
 #[derive(Debug)]
 pub(crate) struct PyAccumulator {
@@ -191,8 +191,8 @@ impl PyAccumulator {
 
 #[pymethods]
 impl PyAccumulator {
-    /// `descriptor`: futures are an event loop's, which waits on `fileno()`. `on_error(exception)` is told of
-    /// callbacks that raise.
+    /// `descriptor`: futures are an event loop's, which waits on `fileno()`. `on_error(exception)` is called with what
+    /// callbacks raise.
     #[new]
     fn new(
         py: Python<'_>,
@@ -217,9 +217,9 @@ impl PyAccumulator {
         let native = producer;
         let producer = native.get().producer.clone();
         let (to_calls, to_futures) = (calls.clone(), futures.clone());
-        let back_pressures = Arc::downgrade(&producer);
+        let weak_producer = Arc::downgrade(&producer);
         let sink = Box::new(move |batch_outcome| {
-            if let Some(producer) = back_pressures.upgrade() {
+            if let Some(producer) = weak_producer.upgrade() {
                 share(&producer, &to_calls.completion_queue, &to_futures, batch_outcome);
             }
         });
@@ -422,7 +422,7 @@ impl PyAccumulator {
         batch::send(self, py, messages, &plan)
     }
 
-    /// The same without waiting for the outcomes: they come to `outcomes` as one value under `token`.
+    /// As `send_batch`, without waiting for the outcomes: they come to `outcomes` as one value under `token`.
     #[expect(clippy::too_many_arguments, reason = "called by one line of Python")]
     fn send_batch_to<'py>(
         &self,

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 #[pyclass(frozen, subclass, name = "ProducerBase", module = "pyrmq._core")]
 #[derive(Debug, Default)]
 pub(crate) struct ProducerBase {
-    // What takes the messages; within it `None`: hooks are told first, `_produce_hooked` does that.
+    // The accumulator that takes the messages; `Some(None)`: `_produce_hooked` takes them, because hooks run first.
     way: OnceLock<Option<Py<PyAccumulator>>>,
 }
 

@@ -50,7 +50,7 @@ impl Arrived {
 
 impl std::fmt::Debug for BatchCollector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gathered").finish_non_exhaustive()
+        f.debug_struct("BatchCollector").finish_non_exhaustive()
     }
 }
 

@@ -109,7 +109,7 @@ impl PyProducer {
     }
 
     /// Sends and waits for the outcome.
-    pub(crate) fn send_draft(
+    pub(crate) fn send_and_wait(
         &self,
         py: Python<'_>,
         outgoing: OutgoingMessage,
@@ -300,7 +300,7 @@ impl PyProducer {
         Ok(places(given, &route))
     }
 
-    /// The same for an event loop.
+    /// `queues` for an event loop.
     fn queues_to(
         &self,
         py: Python<'_>,

@@ -168,7 +168,7 @@ impl PyRequestReply {
         timeout_ms: Option<u64>,
     ) -> PyResult<PySendResult> {
         let outgoing = self.prepare(py, (topic, body, extras, system), kind, queue)?;
-        self.producer.get().send_draft(py, outgoing, timeout_ms)
+        self.producer.get().send_and_wait(py, outgoing, timeout_ms)
     }
 
     /// The same without waiting: the result comes to `outcomes` under `token`.
@@ -304,7 +304,7 @@ impl PyRequestReply {
         PyReceived::of_record(py, Bytes::copy_from_slice(record), broker, None)
     }
 
-    /// The same with its topic as this producer knows it.
+    /// The message in a record, with its topic as this producer knows it.
     fn asked_about(&self, py: Python<'_>, record: &[u8], broker: &str) -> PyResult<PyReceived> {
         let options = &self.core.options().client;
         PyReceived::of_record(py, Bytes::copy_from_slice(record), broker, Some(options))

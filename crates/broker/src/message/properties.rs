@@ -33,7 +33,7 @@ pub(crate) struct ParsedProperties<'a> {
     pub(crate) delay_level: i32,
     /// `DELAY` is no number.
     pub(crate) is_bad_delay: bool,
-    /// `WAIT` is not `false`: the sender wants to hear what the disk did.
+    /// `WAIT` is `false`: the sender does not wait for the disk.
     pub(crate) no_wait: bool,
     /// `TRAN_MSG` is `true`.
     pub(crate) is_transaction: bool,

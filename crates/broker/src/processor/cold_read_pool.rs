@@ -49,13 +49,13 @@ struct Jobs {
 
 impl fmt::Debug for ColdReadPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Readers")
+        f.write_str("ColdReadPool")
     }
 }
 
 impl ColdReadPool {
     /// Whether the disk was slow of late.
-    pub(super) fn are_needed(&self, now_ms: i64) -> bool {
+    pub(super) fn is_needed(&self, now_ms: i64) -> bool {
         now_ms < self.slow_until_ms.load(Ordering::Relaxed)
     }
 

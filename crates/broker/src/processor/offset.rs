@@ -118,7 +118,7 @@ pub(crate) fn all_delays(state: &State, _request: &Command, _peer: &Peer) -> Ans
     Ok(Command::response(response::SUCCESS).with_body(state.delays.to_json(false)))
 }
 
-/// 222: parks offsets that the group's next pulls take.
+/// 222: resets a group's offsets; its next pulls take them.
 pub(crate) fn reset(state: &State, request: &Command, peer: &Peer) -> Answer {
     let header = ResetOffsetRequestHeader::decode(&request.fields)?;
     let (group, name) = (header.group, header.topic);

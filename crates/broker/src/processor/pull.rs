@@ -5,8 +5,8 @@
 //!                                                                           -> at the end of the queue: held, once
 //! ```
 //! Answered on the connection's task as long as memory has the data; what needs the disk by threads of their own
-//! (`cold_reads`). `nextBeginOffset` is set in every answer of the store: a client that is told to pull again would
-//! loop without it.
+//! (`cold_read_pool.rs`). `nextBeginOffset` is set in every answer of the store: a client that is told to pull again
+//! would loop without it.
 
 use crate::admission;
 use crate::context::State;
@@ -55,7 +55,7 @@ const TOOL_GROUPS: [&str; 11] = [
     "CID_SYS_RMQ_TRANS",
 ];
 
-/// A pull so many messages from its queue's end may need the disk.
+/// A pull this many messages or more from its queue's end may need the disk.
 const OLD: i64 = 4096;
 
 /// Answers pulls.
@@ -71,7 +71,7 @@ enum Disk {
     /// This thread waits for it. How long that takes decides about the next pulls where the system cannot say what is
     /// in memory.
     OnTask,
-    /// It is left to others.
+    /// It is left to the pool.
     OnPool,
 }
 
@@ -91,7 +91,7 @@ impl Processor for Pull {
     fn process(&self, request: Command, _peer: &Peer, reply: Reply) {
         let disk = if self.state.store.knows_cached() {
             Disk::OnPool
-        } else if self.cold_reads.are_needed(clock::now_ms()) && self.is_old(&request) {
+        } else if self.cold_reads.is_needed(clock::now_ms()) && self.is_old(&request) {
             return self.read_on_pool(request, reply);
         } else {
             Disk::OnTask
@@ -108,7 +108,7 @@ impl Pull {
         Self { state, cold_reads }
     }
 
-    /// Has one of the readers answer.
+    /// Has a thread of the pool answer.
     fn read_on_pool(&self, request: Command, reply: Reply) {
         let answerer = || {
             let (state, cold_reads) = (Arc::downgrade(&self.state), self.cold_reads.clone());

@@ -1,8 +1,9 @@
 //! Sends: 10, 310 and 320 (Apache `SendMessageProcessor`).
 //!
 //! ```text
-//! header in one pass -> admission -> topic (made if allowed) -> properties copied once -> record laid out
-//! behind the last send that the connection has at once (an append batch): all records in one write -> answers
+//! each send                          header in one pass -> admission -> topic (made if allowed)
+//!                                      -> properties copied once -> record laid out in the thread's append batch
+//! behind the last one of the batch   all records in one write -> answers
 //! ```
 //! With SYNC_FLUSH, or where the sender asks for it, the fsync at the end of a batch, on the connection's task while
 //! the disk is quick, serves all of them and whoever else waits, and their answers leave in one write. No thread waits.
@@ -423,8 +424,7 @@ fn is_half(
     Ok(half)
 }
 
-/// Refuses what has no home here yet, so that nobody believes it was done, and what would be stored where no reader
-/// sees it.
+/// Refuses messages of kinds that are not implemented yet, and messages that would be stored where no reader sees them.
 pub(crate) fn refuse_unsupported(
     header: &SendMessageRequestHeader<'_>,
     parsed: &ParsedProperties<'_>,

@@ -48,7 +48,7 @@ impl ConfigFile {
         config_file::save(&*self.fs, &self.path, text)
     }
 
-    /// The same for a change that somebody waits for.
+    /// As [`Self::save`], for a change that a caller waits for.
     pub fn write(&self, text: &str) -> Result<(), Refusal> {
         self.save(text)
             .map_err(|error| Refusal::internal(format!("the change could not be written: {error}")))

@@ -1,7 +1,7 @@
 //! How far each consumer group has read each queue (Apache `ConsumerOffsetManager`, `config/consumerOffset.json`).
 //!
 //! In memory by group, topic and queue; written as `"topic@group": {queue: offset}` every few seconds and at stop. A
-//! reset parks an offset until the group's next pull of the queue takes it.
+//! reset keeps an offset until the group's next pull of the queue takes it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ type Table = HashMap<String, HashMap<String, Queues>>;
 pub struct Offsets {
     // Guards group -> topic -> queue -> offset. Held for a look-up, never over I/O.
     table: Mutex<Table>,
-    // Guards the parked resets, same shape.
+    // Guards the pending resets: group -> topic -> queue -> offset, too.
     resets: Mutex<Table>,
     reset_count: AtomicUsize,
     changed: AtomicBool,
@@ -75,7 +75,7 @@ impl Offsets {
         self.changed.fetch_or(has_changed, Ordering::AcqRel);
     }
 
-    /// Parks an offset for the group's next pull of the queue, and commits it.
+    /// Keeps an offset for the group's next pull of the queue, and commits it.
     pub fn reset(&self, group: &str, topic: &str, queue: i32, offset: i64) {
         let mut resets = lock(&self.resets);
         put(&mut resets, group, topic, queue, offset);
@@ -90,7 +90,7 @@ impl Offsets {
             && find(&lock(&self.resets), group, topic).is_some_and(|queues| queues.contains_key(&queue))
     }
 
-    /// Takes a parked reset. One atomic load when there is none, which is nearly always.
+    /// Takes a pending reset. One atomic load when there is none, which is nearly always.
     pub fn take_reset(&self, group: &str, topic: &str, queue: i32) -> Option<i64> {
         if self.reset_count.load(Ordering::Acquire) == 0 {
             return None;

@@ -31,8 +31,8 @@ impl UnknownFields {
         }
     }
 
-    /// Keeps those of an older state where this one has none: who changes a setting does not take away what he does not
-    /// know.
+    /// Keeps those of an older state where this one has none: a change of a setting by a version that does not know
+    /// them does not take them away.
     pub(crate) fn keep(&mut self, older: &Self) {
         if self.0.is_empty() {
             self.clone_from(older);

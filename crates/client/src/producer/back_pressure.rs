@@ -1,9 +1,9 @@
 //! Back pressure: how many messages and bytes may be on their way.
 //!
-//! Senders come in before they queue anything, and leave when the outcome is known. Senders that wait stand in a line.
-//! Once a quarter of the room is free, not for each message that leaves, those in the line are let in as long as they
-//! fit: a sender that is woken has its room already, so nobody can take it away again and no wake-up is lost. Without
-//! a line leaving costs one uncontended lock. Each entry of the line belongs to its sender, who takes it away.
+//! A sender acquires capacity before it queues anything, and releases it when the outcome is known. Senders for whom
+//! there is none wait in a queue. Once a quarter of the capacity is free, not at each release, it goes to those at the
+//! head of the queue as long as they fit: a sender that is woken has its capacity already, so no other can take it away
+//! and no wake-up is lost. Without waiters a release costs one uncontended lock. A waiter removes its own entry.
 //!
 //! What is on its way is also counted for each broker, as soon as its frame leaves. A broker that says that it has too
 //! much to do narrows its own window (`window.rs`). A broker that holds more than is free has too much: what may go to
@@ -33,14 +33,14 @@ pub struct BackPressure {
 /// What is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
-    /// A quarter of the room, and enough for one message of this size.
+    /// A quarter of the capacity is free, and enough for one message of this size.
     Room {
         /// Bytes that it counts for.
         bytes: usize,
     },
     /// Nothing on its way any more.
     Empty,
-    /// To come in: whoever is told has come in.
+    /// Capacity for these: the listener is called once it is acquired.
     Entry {
         /// Messages.
         messages: usize,
@@ -49,7 +49,7 @@ pub enum Condition {
     },
 }
 
-/// Called once, by the one who leaves; it must not block.
+/// Called once, by the thread that releases capacity; it must not block.
 pub type Listener = Box<dyn FnOnce() + Send>;
 
 struct Waiter {
@@ -58,7 +58,7 @@ struct Waiter {
     listener: Listener,
 }
 
-/// One who waits; dropped, he waits no more.
+/// A registered listener; dropped, it is not called any more.
 #[derive(Debug)]
 #[must_use = "dropped, it waits no more"]
 pub struct Watch<'a> {
@@ -79,7 +79,7 @@ impl Drop for Watch<'_> {
     }
 }
 
-/// A place in the line of those who want to come in; dropped, it is given up.
+/// A place in the queue for capacity; dropped, it is given up.
 #[derive(Debug)]
 #[must_use = "dropped, the place in the line is given up"]
 pub struct QueuedAcquire<'a> {
@@ -91,7 +91,7 @@ pub struct QueuedAcquire<'a> {
 }
 
 impl QueuedAcquire<'_> {
-    /// True once it is in: let in by one who left, or because there is room now.
+    /// True once capacity is acquired: handed over by a release, or because there is some now.
     pub fn try_acquire(&mut self) -> bool {
         if !self.acquired {
             let mut state = self.back_pressure.state();
@@ -173,17 +173,17 @@ impl BackPressure {
         }
     }
 
-    /// Comes in if there is room.
+    /// Acquires capacity if there is enough.
     pub fn try_acquire(&self, messages: usize, bytes: usize) -> bool {
         self.try_admit(&mut self.state().used, messages, bytes)
     }
 
-    /// Comes in without being asked: what had left and is given back, or is in memory anyway.
+    /// Acquires capacity beyond the limit: for what was released and comes back, or is in memory anyway.
     pub fn force_acquire(&self, messages: usize, bytes: usize) {
         self.state().used.add(messages, bytes);
     }
 
-    /// Comes in, or waits up to `slice` for room.
+    /// Acquires capacity, or waits up to `slice` for it.
     pub fn acquire(&self, messages: usize, bytes: usize, slice: Duration) -> bool {
         if self.try_acquire(messages, bytes) {
             return true;
@@ -197,7 +197,7 @@ impl BackPressure {
         queued.try_acquire()
     }
 
-    /// Stands in line for room; `listener` is called when it was let in.
+    /// Queues for capacity; `listener` is called once it is acquired.
     pub fn enqueue_acquire(&self, messages: usize, bytes: usize, listener: Listener) -> QueuedAcquire<'_> {
         QueuedAcquire {
             back_pressure: self,
@@ -208,7 +208,7 @@ impl BackPressure {
         }
     }
 
-    /// Leaves.
+    /// Releases capacity.
     pub fn release(&self, messages: usize, bytes: usize) {
         let mut state = self.state();
         state.used.remove(messages, bytes);
@@ -224,7 +224,7 @@ impl BackPressure {
         self.wait_for(condition, listener);
     }
 
-    /// The same until the watch is dropped.
+    /// As [`Self::notify_when`], until the watch is dropped.
     pub fn watch(&self, condition: Condition, listener: Listener) -> Watch<'_> {
         Watch {
             back_pressure: self,

@@ -55,7 +55,7 @@ impl IdText {
         self.next_at(ids, clock::now_ms())
     }
 
-    /// The same for one who has looked at the wall clock.
+    /// As [`Self::next`], for a caller that has read the wall clock.
     pub fn next_at(&self, ids: &UniqueIds, now_ms: i64) -> [u8; ID_DIGITS] {
         let id = ids.next(now_ms);
         let mut text = [b'0'; ID_DIGITS];

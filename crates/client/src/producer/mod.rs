@@ -168,7 +168,7 @@ impl Producer {
         Self::with_table(handle, options, Table::new())
     }
 
-    /// The same; `table` answers what brokers ask of producers.
+    /// As [`Self::new`]; `table` answers what brokers ask of producers.
     pub fn with_table(
         handle: &Handle,
         mut options: ProducerOptions,

@@ -53,7 +53,7 @@ pub struct OutgoingMessage {
     pub target: Target,
     /// Messages in the body: 0 when it is a single message, not a batch.
     pub items: u32,
-    /// It answers a request: brokers push it to who asked.
+    /// It answers a request: brokers push it to the requester.
     pub reply: bool,
 }
 
@@ -134,8 +134,7 @@ impl<'a> Properties<'a> {
         self.text.get(9..41).unwrap_or_default()
     }
 
-    /// Appends a property with a name of Apache's. An empty value is left out, as readers
-    /// would drop it.
+    /// Appends a property with a name of Apache's. An empty value is left out, as readers would drop it.
     pub fn push(&mut self, name: &str, value: &str) -> Result<(), ClientError> {
         if name.contains([NAME_SEPARATOR, PROPERTY_SEPARATOR])
             || value.contains([NAME_SEPARATOR, PROPERTY_SEPARATOR])

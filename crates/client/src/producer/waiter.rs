@@ -79,12 +79,12 @@ impl<T> Waiter<T> {
 }
 
 impl<T> Drop for Waiter<T> {
-    /// Whoever left without his outcome woke nobody: those behind him are woken here.
+    /// A thread that left without its outcome woke no other: those behind it are woken here.
     fn drop(&mut self) {
         let mut next = self.take_next();
         while let Some(waiter) = next {
             waiter.ready.notify_one();
-            // In a loop: where many have left, each dropping the one behind him would go deep.
+            // In a loop: where many have left, each dropping the one behind it would recurse deeply.
             next = Arc::try_unwrap(waiter).ok().and_then(|mut gone| gone.take_next());
         }
     }

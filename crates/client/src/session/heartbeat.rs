@@ -157,7 +157,7 @@ impl Heartbeat {
         self.send_within(self.timeout).await
     }
 
-    /// The same, each within this time at the most.
+    /// As [`Self::send`], each within this time at the most.
     pub(crate) async fn send_within(&self, time: Duration) -> Result<(), ClientError> {
         let (answered, failed) = self.send_all(self.timeout.min(time)).await;
         failed.filter(|_| answered == 0).map_or(Ok(()), Err)

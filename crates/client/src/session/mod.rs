@@ -1,4 +1,4 @@
-//! What all clients of a process share: name servers, routes, heartbeats and the client's identity.
+//! What producers and consumers have in common: name servers, routes, heartbeats, identity. Each client has its own.
 
 pub mod address_server;
 pub(crate) mod heartbeat;

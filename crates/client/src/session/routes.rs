@@ -51,7 +51,7 @@ pub struct TopicRoute {
     pub healths: Healths,
     /// True when the topic does not exist yet: the first send creates it.
     pub guessed: bool,
-    /// Whose turn it is; kept when the route is asked for again.
+    /// Which queue is next; kept when the route is asked for again.
     pub selector: Arc<QueueSelector>,
     /// How often the route was refreshed since it was last used; kept, too.
     idle: Arc<AtomicU32>,
@@ -243,8 +243,8 @@ impl Routes {
         }
     }
 
-    /// The same for a topic that may just have been created by a first send: brokers answer that send before they
-    /// have told the name servers.
+    /// As [`Self::get`], for a topic that may just have been created by a first send: brokers answer that send before
+    /// they have told the name servers.
     pub async fn find(&self, topic: &Arc<str>) -> RouteResult {
         let mut pause = Duration::from_millis(10);
         for _ in 0..FIND_ATTEMPTS {

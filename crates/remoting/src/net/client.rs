@@ -63,7 +63,7 @@ impl Client {
         Self::with_events(handle, options, table, Arc::new(()))
     }
 
-    /// The same, told of every connection.
+    /// As [`Self::new`]; `events` is called for every connection.
     pub fn with_events(
         handle: &Handle,
         options: ClientOptions,
@@ -73,7 +73,7 @@ impl Client {
         Self::with_resolver(handle, options, table, events, Arc::new(SystemResolver))
     }
 
-    /// The same, where hosts are looked up by `resolver`.
+    /// As [`Self::with_events`], with hosts looked up by `resolver`.
     pub fn with_resolver(
         handle: &Handle,
         options: ClientOptions,
@@ -128,7 +128,7 @@ impl Client {
         self.request_to(&Arc::from(address), command, timeout, callback);
     }
 
-    /// The same without a copy of the address.
+    /// As [`Self::request_with`], without a copy of the address.
     pub fn request_to(
         &self,
         address: &Arc<str>,
@@ -239,7 +239,7 @@ impl Client {
         self.owner.shared.shut();
     }
 
-    /// The same, and waits until every connection's task has ended.
+    /// As [`Self::shut`], and waits until every connection's task has ended.
     pub async fn close(&self) {
         self.shut();
         self.owner.shared.tracker.wait(Duration::from_secs(1)).await;

@@ -1,7 +1,7 @@
 //! One connection, one task: it reads, decodes, dispatches and writes.
 //!
 //! ```text
-//! turn:  read what is there -> every whole frame -> response: the one who waits; request: its row in the table
+//! poll:  read what is there -> every whole frame -> response: the one who waits; request: its row in the table
 //!        a batch ends when nothing more is there: what its requests share is done (one fsync), answers are queued
 //!        write everything queued, vectored, until the socket is full or the queue empty
 //!        again while there was progress, at most POLL_FRAMES frames or 128 KiB; then let other tasks run
@@ -34,10 +34,10 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Frames that one turn handles before other tasks run.
+/// Frames that one poll handles before other tasks run.
 const POLL_FRAMES: usize = 512;
-/// Bytes that count as one more frame of a turn: many large frames at once must not hold up small ones on other
-/// connections, so a turn ends after some 128 KiB.
+/// Bytes that count as one more frame of a poll: many large frames at once must not hold up small ones on other
+/// connections, so a poll ends after some 128 KiB.
 const BYTES_PER_FRAME: usize = 256;
 /// Bytes asked of the socket at first; doubled while reads fill it, halved while they do not.
 const READ_MIN: usize = 4 * 1024;
@@ -161,7 +161,7 @@ impl Connection {
 
     /// Serves the connection to its end, and ends every wait on it.
     pub(super) async fn run(mut self) -> CloseReason {
-        // The timer must know its task before the first turn may rely on it.
+        // The timer must know its task before the first poll may rely on it.
         let _elapsed = poll_fn(|cx| Poll::Ready(self.timer.as_mut().poll(cx).is_ready())).await;
         let reason = poll_fn(|cx| {
             let polled = self.poll_once(cx);
@@ -195,7 +195,7 @@ impl Connection {
             let Park::Asleep(deadline) = self.link.park(cx.waker(), phase, self.blocked) else {
                 continue;
             };
-            match self.shrink(cx, phase, deadline) {
+            match self.prepare_sleep(cx, phase, deadline) {
                 Ok(true) => {
                     self.batch.shrink();
                     self.ready.shrink();
@@ -364,7 +364,7 @@ impl Connection {
     }
 
     /// Nothing to do for now: looks at the clock and arms the timer. True: sleep; false: there is work again.
-    fn shrink(
+    fn prepare_sleep(
         &mut self,
         cx: &mut Context<'_>,
         phase: Phase,

@@ -86,7 +86,7 @@ pub(super) struct Link {
     pub(super) retire: Option<Weak<dyn RetireAddress>>,
 }
 
-/// Who has the connections.
+/// The owner of the connections: a client's table of links.
 pub(super) trait RetireAddress: Send + Sync {
     /// A server at this address stops: the next request opens a new connection.
     fn retire(&self, address: &str);

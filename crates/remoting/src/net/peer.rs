@@ -21,7 +21,7 @@ pub trait Outbox: Send + Sync + 'static {
     fn reply(&self, command: Command) {
         self.push(command);
     }
-    /// The same for an answer without a body whose head is written.
+    /// Queues an answer without a body whose head is written already.
     fn reply_written(&self, head: &[u8]) {
         match frame::decode(&mut head.into(), &frame::Limits::default()) {
             Ok(Some(command)) => self.reply(command),
@@ -160,7 +160,7 @@ impl Reply {
         }
     }
 
-    /// Keeps the turn by which the request was read until it is answered.
+    /// Keeps the permit by which the request was read until it is answered.
     pub(super) fn holding(mut self, permit: Option<Permit>) -> Self {
         self.permit = permit;
         self

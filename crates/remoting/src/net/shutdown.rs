@@ -177,7 +177,7 @@ impl Tracker {
         for entry in entries {
             entry.abort();
         }
-        // A task that is dropped at an await point is gone at the next turn; one that blocks its thread never is.
+        // A task that is dropped at an await point is gone at its next poll; one that blocks its thread never is.
         drop(timeout(Duration::from_secs(1), self.idle()).await);
         left
     }

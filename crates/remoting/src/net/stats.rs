@@ -1,4 +1,4 @@
-//! Counters of a server or client: plain atomics, written once per turn of a connection, read by whoever asks.
+//! Counters of a server or client: plain atomics, written once per poll of a connection, read by whoever asks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,7 +22,7 @@ macro_rules! stats {
                 Snapshot { $($name: self.$name.load(Ordering::Relaxed),)* }
             }
 
-            /// Adds what one turn of a connection counted.
+            /// Adds what one poll of a connection counted.
             pub(super) fn add(&self, tally: &mut Snapshot) {
                 $(if tally.$name != 0 {
                     self.$name.fetch_add(tally.$name, Ordering::Relaxed);

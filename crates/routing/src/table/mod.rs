@@ -269,7 +269,7 @@ impl Table {
             .map(|(registered, _)| registered)
     }
 
-    /// The same, and what else it changed.
+    /// As [`Self::register`]; also says what else it changed.
     pub fn register_with_events(
         &self,
         from: &Registration<'_>,

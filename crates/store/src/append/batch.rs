@@ -14,14 +14,14 @@ use std::cell::RefCell;
 use std::mem;
 use std::sync::Arc;
 
-/// What waits is written once it is so many bytes: they are still in the processor's cache then.
+/// What waits is written once it has this many bytes: they are still in the processor's cache then.
 const FLUSH_AT: usize = 128 << 10;
 
 #[derive(Default)]
 struct StagedPuts {
     store: Option<Arc<Engine>>,
     append_buffer: AppendBuffer,
-    /// One for each queue append in the buffer.
+    /// The listener of each queue append in the buffer.
     done: Vec<Box<dyn OnStored>>,
     /// Those of them that wait for the disk.
     waiters: Vec<(i64, OnDurable)>,
@@ -31,7 +31,7 @@ thread_local! {
     static STAGED: RefCell<StagedPuts> = RefCell::default();
 }
 
-/// Adds a put to the thread's append batch. What cannot be laid out is told at once.
+/// Adds a put to the thread's append batch. What cannot be laid out is reported at once.
 pub(crate) fn stage(
     store: &Arc<Engine>,
     done: Box<dyn OnStored>,
@@ -46,7 +46,7 @@ pub(crate) fn stage(
         staged.store.get_or_insert_with(|| Arc::clone(store));
         Ok(staged.append_buffer.bytes())
     });
-    // Outside of the borrow: who is told may put again.
+    // Outside of the borrow: the listener may put again.
     match bytes {
         Ok(FLUSH_AT..) => commit_staged(store),
         Ok(_) => {}
@@ -64,7 +64,7 @@ pub(crate) fn commit_staged(store: &Arc<Engine>) {
 
 /// Writes what waits for a store, unless it is one that may wait on.
 fn commit_unless(may_wait: impl Fn(&Arc<Engine>) -> bool) {
-    // Who is told may put again.
+    // A listener may put again.
     while let Some((store, mut staged)) = STAGED.with_borrow_mut(|staged| {
         let store = staged.store.take_if(|store| !may_wait(store))?;
         Some((store, mem::take(staged)))

@@ -55,7 +55,7 @@ impl EncodedRecord {
     }
 }
 
-/// What goes to one queue: a message, or those of a batch, neighbours in the thread's buffer.
+/// What goes to one queue: the record of a message, or those of a batch, one behind the other in the thread's buffer.
 #[derive(Debug)]
 pub(crate) struct QueueAppend {
     pub(crate) queue: Arc<ConsumeQueue>,
@@ -105,7 +105,7 @@ fn record<'m>(message: &Message<'m>) -> NewRecord<'m> {
 pub(crate) struct AppendBuffer {
     pub(crate) records: Vec<u8>,
     pub(crate) encoded_records: Vec<EncodedRecord>,
-    /// One for each piece, where there is a key index.
+    /// One for each record, where there is a key index.
     keys: Vec<RecordKeys>,
     hashes: Vec<i32>,
     pub(crate) queue_appends: Vec<QueueAppend>,
@@ -114,7 +114,7 @@ pub(crate) struct AppendBuffer {
     may_look_torn: bool,
 }
 
-/// How much of a [`AppendBuffer`] was filled.
+/// How much of an [`AppendBuffer`] was filled.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BufferLengths {
     pub(crate) records: usize,
@@ -159,7 +159,7 @@ impl AppendBuffer {
         self.records.len()
     }
 
-    /// Where a target lies in the buffer.
+    /// Where the records of a queue append lie in the buffer.
     pub(crate) fn bytes_of(&self, queue_append: &QueueAppend) -> Range<usize> {
         match self.encoded_records.get(queue_append.encoded_records.clone()) {
             Some([first, .., last]) => first.from..last.from + last.size,
@@ -168,8 +168,8 @@ impl AppendBuffer {
         }
     }
 
-    /// The target behind the last one of a run: all of it lies in front of `limit`, and no queue of it is being
-    /// deleted.
+    /// The index behind the last queue append of a run: all of the run lies in front of `limit`, and none of its queues
+    /// is being deleted.
     pub(crate) fn run_end(&self, from: usize, limit: usize) -> usize {
         let later = self.queue_appends.get(from + 1..).unwrap_or_default();
         let fit = later.iter().take_while(|queue_append| {
@@ -178,11 +178,11 @@ impl AppendBuffer {
         from + 1 + fit.count()
     }
 
-    /// Where the keys of a target begin among the hashes.
-    fn keys_before(&self, queue_append: usize) -> usize {
+    /// Where the keys of a queue append begin among the hashes.
+    fn keys_before(&self, index: usize) -> usize {
         let first = self
             .queue_appends
-            .get(queue_append)
+            .get(index)
             .map_or(0, |queue_append| queue_append.encoded_records.start);
         let before = first
             .checked_sub(1)
@@ -190,7 +190,7 @@ impl AppendBuffer {
         before.map_or(0, |encoded_record| encoded_record.keys_end)
     }
 
-    /// Gives the targets of a run their places in queues and log; says where the last one ends in the buffer.
+    /// Gives the records of a run their positions in queues and log; says where the last one ends in the buffer.
     pub(crate) fn assign_positions(
         &mut self,
         run: Range<usize>,
@@ -247,7 +247,7 @@ impl AppendBuffer {
         })
     }
 
-    /// Takes back what [`AppendBuffer::log_position`] gave: nothing was written.
+    /// Takes back what [`AppendBuffer::assign_positions`] gave: nothing was written.
     pub(crate) fn undo_positions(&mut self, run: Range<usize>) {
         let queue_appends = self.queue_appends.get(run).unwrap_or_default();
         for (queue_append, _) in queue_appends.iter().zip(self.appended.drain(..)) {

@@ -1,9 +1,9 @@
 //! The way in: one appender under a lock.
 //!
-//! What a put costs: the record is laid out in a buffer of the calling thread (`append_buffer`), the keys are hashed
-//! there too; under the lock three fields are patched, one positional write brings the record (or the whole batch, or
-//! all puts of an append batch) into the page cache, and 20 bytes go to the queue's memory. No other system call, no
-//! other thread is woken.
+//! What a put costs: the record is laid out in a buffer of the calling thread (`buffer.rs`), the keys are hashed there
+//! too; under the lock three fields are patched, one positional write brings the record (or the whole batch, or all
+//! puts of an append batch) into the page cache, and 20 bytes go to the queue's memory. No other system call, no other
+//! thread is woken.
 
 pub(crate) mod batch;
 pub(crate) mod buffer;
@@ -155,7 +155,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Adds one target to what is laid out; what fails leaves it as it was.
+    /// Adds the records for one queue to what is laid out; what fails leaves it as it was.
     fn encode_for_queue(
         &self,
         append_buffer: &mut AppendBuffer,
@@ -187,8 +187,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Appends all that was laid out, in one write for each segment that it reaches, and tells of each target, in their
-    /// order, what has become of it.
+    /// Appends all that was laid out, in one write for each segment that it reaches, and reports what became of each
+    /// queue append, in their order.
     pub(crate) fn append_all(
         &self,
         append_buffer: &mut AppendBuffer,
@@ -256,7 +256,7 @@ impl Engine {
         }
     }
 
-    /// The same for one queue.
+    /// What follows a write for one of its queues, as [`Engine::after_write`] for the log.
     fn after_append(&self, queue_append: &QueueAppend, appended: &Appended) {
         let queue = &queue_append.queue;
         if appended.units_waiting >= WRITE_NOW {
@@ -295,8 +295,8 @@ impl Engine {
         queue.is_closing()
     }
 
-    /// Writes the targets from `from` on that fit into the segment, in one write, and notes their positions in the
-    /// append buffer. `None` when the first one's queue is being deleted.
+    /// Writes the queue appends from `from` on that fit into the segment, in one write, and notes their positions in
+    /// the append buffer. `None` when the first one's queue is being deleted.
     fn append(&self, append_buffer: &mut AppendBuffer, from: usize) -> Result<Option<Written>, StoreError> {
         let mut append = self.wait_for_append()?;
         let _hold = self.flow_control.mark_held();
@@ -420,7 +420,7 @@ impl Engine {
             } else if !queue_append.hidden {
                 appended.units_waiting = queue_append.queue.push_all(units);
                 appended.is_readable = true;
-                // Under the lock: who fsyncs the queues up to this record must find this one in the list.
+                // Under the lock: a thread that fsyncs the queues up to this record must find this queue in the list.
                 self.queues.note_unwritten(&queue_append.queue);
             }
             if let Some(last) = encoded_records.last() {

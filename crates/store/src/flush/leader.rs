@@ -1,11 +1,11 @@
 //! Which thread fsyncs the log: one leader at a time, and no request is forgotten.
 //!
 //! ```text
-//! asks:   what it wants durable is written and in the lists; asked = true; fence; try the lock
+//! asks:   what it wants durable is written and in the lists; requested = true; fence; try the lock
 //!           got it   -> it leads a round
 //!           not      -> goes on: whoever leads sees `requested` when the round is over
-//! leads:  lock; asked = false (and with it everything that was written before the asking); round; unlock; fence;
-//!           asked?   -> another round is owed: the leader tells the flush thread
+//! leads:  lock; requested = false (after it, all that was written before is covered); round; unlock; fence;
+//!           requested? -> another round is owed: the leader wakes the flush thread
 //! ```
 //! The two fences make one of them see the other: either the asker finds the lock free, or the leader finds `requested`
 //! set. The leader clears `requested` with an acquiring swap in front of its round, so what an asker did before is
@@ -15,7 +15,7 @@
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, fence, lock, try_lock};
 use std::time::Duration;
 
-/// Weight of the newest fsync in the average: one part of so many.
+/// Weight of the newest fsync in the average: one part in this many.
 const AVERAGE_WEIGHT: u64 = 4;
 
 /// What a disk is taken for before the first fsyncs, ns: a slow one.

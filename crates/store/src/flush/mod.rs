@@ -124,7 +124,7 @@ impl Engine {
         self.group_commit.when_durable(self, position, done);
     }
 
-    /// The same for those of an append batch, whose thread will end it.
+    /// As [`Engine::when_durable`], for waiters of an append batch, which their thread will commit.
     pub(crate) fn when_durable_in_batch(&self, waiting: impl Iterator<Item = (i64, OnDurable)>) {
         self.group_commit.when_durable_in_batch(self, waiting);
     }
@@ -186,7 +186,7 @@ impl Engine {
     /// Changes when messages are answered and readable. To [`FlushDiskType::Async`]: what waits for an fsync is
     /// readable at once, before anything that is stored from then on.
     pub(crate) fn change_flush(&self, flush: FlushDiskType) {
-        // With the turn held, no round has taken units out that are not readable yet.
+        // While this thread leads, no round has taken units out that are not readable yet.
         let (shown, _) = self.group_commit.leader.wait(|| {
             let mut append = lock(&self.append);
             self.live.set_flush(flush);

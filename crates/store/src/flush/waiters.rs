@@ -126,8 +126,8 @@ impl<E: Clone> GroupCommit<E> {
         self.join(log, [(position, callback)], || self.wakeup.notify());
     }
 
-    /// The same for those of an append batch, whose thread will call [`GroupCommit::commit_batch`]: the flush thread
-    /// hears nothing of them.
+    /// As [`GroupCommit::when_durable`], for waiters of an append batch, whose thread will call
+    /// [`GroupCommit::commit_batch`]: the flush thread is not woken for them.
     pub(crate) fn when_durable_in_batch(
         &self,
         log: &impl Log<Error = E>,
@@ -169,8 +169,9 @@ impl<E: Clone> GroupCommit<E> {
         callback
     }
 
-    /// Sees to it that those who wait are served: by a round of this thread if it is its turn and will take less than
-    /// `limit`. Where nobody waits, the flush thread is told if `for_readers` says that readers wait for the fsync.
+    /// Sees to it that those who wait are served: by a round of this thread if it can lead and the round will take less
+    /// than `limit`. Where nobody waits, the flush thread is told if `for_readers` says that readers wait for the
+    /// fsync.
     pub(crate) fn commit_batch(&self, log: &impl Log<Error = E>, limit: Duration, for_readers: bool) {
         if let Err(error) = log.check() {
             return self.waiters.fail(&error);
@@ -193,7 +194,7 @@ impl<E: Clone> GroupCommit<E> {
         }
     }
 
-    /// One fsync for everything that was appended before it, then the answers; Only the flush leader may call this.
+    /// One fsync for everything that was appended before it, then the answers. Only the flush leader may call this.
     fn round(&self, log: &impl Log<Error = E>) -> Result<(), E> {
         match log.sync() {
             Ok(took) => {

@@ -4,11 +4,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often it is looked, while there is something to look at.
+/// How often it checks, while there is something to check.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
-/// So many looks at nothing end the watch.
+/// After this many checks without an fsync the watch ends.
 const QUIET_CHECKS: u32 = 100;
-/// An fsync that takes this long holds its thread up.
+/// An fsync that has taken this long is reported as slow.
 const SLOW_AFTER: Duration = Duration::from_millis(5);
 
 /// What the watching thread sees of the flush leader.
@@ -22,7 +22,7 @@ pub(crate) struct FlushWatchdog {
     is_active: AtomicBool,
 }
 
-/// What the watching thread remembers from look to look.
+/// What the watching thread remembers from check to check.
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
     count: u64,
@@ -66,7 +66,7 @@ impl FlushWatchdog {
         }
     }
 
-    /// Looks: true while a thread is held up. Where there was nothing for a while, the watch ends until the next fsync.
+    /// True while an fsync is slow. Where there was none for a while, the watch ends until the next inline fsync.
     pub(crate) fn check(&self, observed: &mut Observed) -> bool {
         let count = self.count.load(Ordering::Relaxed);
         observed.quiet_checks = if count == observed.count {

@@ -1,7 +1,7 @@
 //! The key index: finds messages by key, unique id or tag (Apache `IndexService`).
 //!
-//! The append path only hashes and hands over what `waiting_keys` says; a thread of its own writes the files. What is
-//! in the log is in the index: entries that a crash took away are read from the log again, by the same thread, while
+//! The append path only hashes and hands over what `pending.rs` describes; a thread of its own writes the files. What
+//! is in the log is in the index: entries that a crash took away are read from the log again, by the same thread, while
 //! messages flow.
 //!
 //! Keys as Apache 5.5 writes them: `topic#UNIQ_KEY`, `topic#key` for each of `KEYS`, `topic#T#TAGS`; the hash is

@@ -308,7 +308,7 @@ impl CommitLog {
         self.read_by(&ReadMode::waiting(), position, buffer)
     }
 
-    /// The same; `Ok(false)` also where they are not in memory and must be.
+    /// As [`CommitLog::read`]; `Ok(false)` also where the bytes are not in memory and must be.
     pub(crate) fn read_by(
         &self,
         mode: &ReadMode,
@@ -596,14 +596,14 @@ impl Tail {
         let Some((segment, file)) = &self.segment else {
             return;
         };
-        let manifest = segment.base + log.segment_bytes;
-        self.ahead = self.position.saturating_add_unsigned(bytes).min(manifest);
+        let segment_end = segment.base + log.segment_bytes;
+        self.ahead = self.position.saturating_add_unsigned(bytes).min(segment_end);
         let place = |position: i64| to_u64(position - segment.base);
         let write = |zeros: &[u8], at| file.write_all_at(zeros, at);
         if let Err(error) = write_zeros(place(self.position), place(self.ahead), write) {
             // Nothing is lost; a disk that is full or broken shows at the next record.
             tracing::debug!(%error, path = %segment.path.display(), "no zeros ahead in this segment");
-            self.ahead = manifest;
+            self.ahead = segment_end;
         }
     }
 }

@@ -80,7 +80,7 @@ fn note_crc(bytes: &[u8; NOTE]) -> u32 {
 struct State {
     file: Option<Arc<dyn File>>,
     /// Where the record of each note in the file ends; 0 for a place without a note.
-    manifest: Vec<i64>,
+    ends: Vec<i64>,
     /// The place that is looked at for the next note.
     next: usize,
     /// Position, size and checksum of what the last stop left, until the log is recovered. A position may be there
@@ -111,14 +111,14 @@ impl NulRecords {
             let bytes = fs.read(&path).at("read", &path)?;
             for bytes in bytes.as_chunks().0 {
                 let note = Note::from_bytes(bytes);
-                state.manifest.push(note.map_or(0, |note| note.end()));
+                state.ends.push(note.map_or(0, |note| note.end()));
                 if let Some(note) = note {
                     state.found.insert((note.position, note.size, note.crc));
                     state.complete_from = state.complete_from.max(note.durable);
                 }
             }
             let file = fs.open(&path).at("open", &path)?;
-            if crashed && !state.manifest.is_empty() {
+            if crashed && !state.ends.is_empty() {
                 file.write_all_at(&bytes, 0).at("write", &path)?;
             }
             state.is_new = crashed;
@@ -174,16 +174,16 @@ impl NulRecords {
             crc: crc32fast::hash(record),
             durable,
         };
-        if state.next >= state.manifest.len() {
+        if state.next >= state.ends.len() {
             state.next = 0;
         }
-        let is_free = state.manifest.get(state.next).is_some_and(|end| *end <= durable);
-        let place = if is_free { state.next } else { state.manifest.len() };
+        let is_free = state.ends.get(state.next).is_some_and(|end| *end <= durable);
+        let place = if is_free { state.next } else { state.ends.len() };
         file.write_all_at(&note.to_bytes(), (place * NOTE) as u64)
             .at("write", &self.path)?;
-        match state.manifest.get_mut(place) {
+        match state.ends.get_mut(place) {
             Some(end) => *end = note.end(),
-            None => state.manifest.push(note.end()),
+            None => state.ends.push(note.end()),
         }
         if is_free {
             state.next += 1;

@@ -239,7 +239,7 @@ impl Queues {
         read(&self.table).all().cloned().collect()
     }
 
-    /// The same by topic and id, so that two runs do the same things in the same order.
+    /// All queues by topic and id, so that two runs do the same things in the same order.
     fn sorted(&self) -> Vec<Arc<ConsumeQueue>> {
         let mut all = self.all();
         all.sort_unstable_by(|one, other| (&one.topic, one.id).cmp(&(&other.topic, other.id)));

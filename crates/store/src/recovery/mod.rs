@@ -2,9 +2,9 @@
 //! `recoverAbnormally`, `DefaultMessageStore.recover`).
 //!
 //! The rule (docs/store.md has it for people):
-//! 1. Replay begins, after a clean stop, behind the newest record that a queue knows; after a crash behind the newest
-//!    record that was durable in log and queues by the checkpoint, or, where that does not name one (a Java broker
-//!    wrote it), at the newest segment that was by the checkpoint's times; in doubt at the log's start.
+//! 1. The replay begins, after a clean stop, behind the newest record that a queue knows; after a crash behind the
+//!    newest record that was durable in log and queues by the checkpoint, or, where that does not name one (a Java
+//!    broker wrote it), at the newest segment that was by the checkpoint's times; in doubt at the log's start.
 //! 2. Queues forget everything at or behind the beginning of the replay, and the replay puts it back. After a clean
 //!    stop none has anything there.
 //! 3. The log ends in front of the first record that is not sound. What stands behind it is cut, unless it is older
@@ -39,7 +39,7 @@ use std::sync::Arc;
 pub(crate) struct Recovered {
     /// Store time of the newest record, ms.
     pub(crate) last_store_ms: i64,
-    /// Records that were walked over.
+    /// Records that were replayed.
     pub(crate) replayed: u64,
     /// All queues were built from the log's start.
     pub(crate) rebuilt: bool,
@@ -136,7 +136,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Walks from a position on, and after a crash from an older one where queues have units that no record explains.
+    /// Replays from a position on, and after a crash from an older one where queues have units that no record explains.
     /// `None` where queues must be built from the log's start.
     fn replay_from(
         &self,
@@ -185,7 +185,7 @@ impl Recovery<'_> {
         }
     }
 
-    /// One walk from a position on; `None` when a queue has a gap in front of what it met.
+    /// One replay from a position on; `None` when a queue has a gap in front of what it met.
     fn attempt(&self, replay: &Replay<'_>, start: i64) -> Result<Option<Recovered>, StoreError> {
         // Nothing is cut, neither log nor queue, before it is known that the log is whole.
         let valid_log = replay.find_end(start)?;
@@ -200,7 +200,7 @@ impl Recovery<'_> {
         replay.run(valid_log, start == self.log.start())
     }
 
-    /// Where Replay begins, the record in front of that and its store time, as far as they are known.
+    /// Where the replay begins, the record in front of that and its store time, as far as they are known.
     fn beginning(&self) -> Result<(i64, Mark, i64), StoreError> {
         let log = self.log;
         if self.must_rebuild {

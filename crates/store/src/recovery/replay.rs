@@ -74,16 +74,16 @@ pub(crate) struct Replay<'w> {
 }
 
 impl Replay<'_> {
-    /// Walks to the log's end and refuses a log that is damaged in front of what was durable. Changes nothing in
+    /// Reads to the log's end and refuses a log that is damaged in front of what was durable. Changes nothing in
     /// queues.
     pub(crate) fn find_end(&self, start: i64) -> Result<ValidLog, StoreError> {
         let mut parts = self.read_segments(start)?;
         // A segment in which the log ends makes those behind it void.
-        let manifest = parts
+        let whole = parts
             .iter()
             .position(|(limit, part)| part.end < *limit)
             .map_or(parts.len(), |last| last + 1);
-        parts.truncate(manifest);
+        parts.truncate(whole);
         let mut parts: Vec<_> = parts.into_iter().map(|(_, part)| part).collect();
         let (end, reason) = parts
             .last_mut()
@@ -228,7 +228,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Puts the records of a range that was found sound into their queues; `None` when a queue has a gap and the replay
+    /// Puts the records of a range that was found valid into their queues; `None` when a queue has a gap and the replay
     /// did not begin at the log's start.
     pub(crate) fn run(&self, valid_log: ValidLog, is_whole: bool) -> Result<Option<Recovered>, StoreError> {
         let ValidLog { start, end, parts } = valid_log;

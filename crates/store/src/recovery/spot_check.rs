@@ -1,4 +1,4 @@
-//! Looks for queues that lost files since the last stop. What we noted is in `queueEnds` (see `queue_ends`); where a
+//! Looks for queues that lost files since the last stop. What we noted is in `queueEnds` (see `manifest.rs`); where a
 //! Java broker stopped, only the log knows which queues there must be.
 //!
 //! So records are read that stand at the beginning of each segment, `compare_bytes` in all: the whole of a smaller log.

@@ -1,9 +1,9 @@
-//! What became of a message: `pyrmq.SendResult`, and how outcomes reach who waits for them.
+//! What became of a message: `pyrmq.SendResult`, and how outcomes reach the thread, callback or future that waits.
 //!
 //! ```text
 //! one send      Waiter: a slot, the waiting thread is woken by the connection's task itself
-//! many calls    Outcomes: (token, outcome) pairs in a list; a thread takes them by the batch, or asyncio does when
-//!               the pipe's end becomes readable. One byte is in the pipe while the list is not empty.
+//! many calls    CompletionList: (token, outcome) pairs; a thread takes all that are there, or asyncio does when the
+//!               pipe's end becomes readable. One byte is in the pipe while the list is not empty.
 //! ```
 
 pub(crate) mod callbacks;

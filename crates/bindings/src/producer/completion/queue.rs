@@ -1,4 +1,4 @@
-//! Outcomes on their way to who waits for them: callbacks, futures, threads.
+//! Outcomes on their way to the callbacks, futures and threads that wait for them.
 //!
 //! A finished frame's completions are handed out on the connection's task, which touches nothing of Python: threads are
 //! woken at once, callbacks and futures wait in a completion queue until a thread of Python's takes them.

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! send     rmq_sys_wheel_timer queue 0, with TIMER_OUT_MS, REAL_TOPIC, REAL_QID               `send`
-//! take in  each message of that queue gets a unit in the timer's log and a place in the wheel  `take`
+//! take in  each message of that queue gets a unit in the timer's log and a place in the wheel  `enqueue`
 //! deliver  what waits for a step is stored under its real topic once the step is over          `deliver`
 //! ```
 //! One thread does the second and the third. It wakes at the next step while there is something to take in, else at the
 //! next step for which something waits, else not at all. Everything of a step is taken in before the step is delivered,
-//! so that who takes a message back before its time is heard.
+//! so that a recall that comes before a message's time takes effect.
 //!
 //! Progress is saved once the commit log is durable up to what it stands for: a message may be delivered twice after a
 //! kill, as Apache's may, and is never lost.

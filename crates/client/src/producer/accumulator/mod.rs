@@ -1,17 +1,17 @@
 //! Messages that leave together (Apache `ProduceAccumulator`): of one topic without a wish, or of one queue.
 //!
 //! ```text
-//! push -> partition of its topic, or of its topic and queue -> open batch
+//! push -> partition queue of its topic, or of its topic and queue -> open batch
 //!           full -------------------------------------------> leaves
 //!           its oldest message has waited `linger` ---------> leaves
-//!           somebody waits for one of its messages, and
-//!           nothing of its partition is in flight -------------> leaves: a lone message at once, and under load each
+//!           a caller waits for one of its messages, and
+//!           nothing of its partition queue is in flight ----> leaves: a lone message at once, and under load each
 //!                                                             batch is what came while the one before was away
-//!           a partition of a queue has one frame on its way at a time: order holds, whatever has to be tried again
+//! The partition queue of one broker's queue has one frame in flight at a time: order holds, whatever is tried again.
 //! ```
 //! A message costs one lock, a copy of its bytes and no allocation; a batch costs one send. The timer sleeps while
-//! nothing is open. A message of a hash whose topic is not known yet is parked until the route says which queue; one
-//! whose queue leaves the route while it waits follows its hash (`reroute.rs`).
+//! nothing is open. A message of a hash whose topic is not known yet waits until the route says which queue
+//! (`await_route.rs`); one whose queue leaves the route while it waits follows its hash (`reroute.rs`).
 
 mod await_route;
 mod partition;
@@ -45,7 +45,7 @@ const SHARED_BYTES: usize = 16 * 1024;
 const LARGE_BODY: usize = 2 * 1024;
 /// Names of idle topics and their queues that are kept, beside those that are used now.
 const IDLE_KEPT: usize = 1024;
-/// The timer makes batches leave that are old enough. Should it be late, every Nth message does so, too.
+/// The timer sends batches that are old enough. In case it is late, every 32nd message sends them, too.
 const AGE_CHECK_EVERY: u32 = 32;
 
 /// When a batch is full, and how long it may be kept open.
@@ -256,8 +256,9 @@ impl<T: Send + 'static> Accumulator<T> {
         self.take(item, false).map(drop)
     }
 
-    /// The same for one who has more to push right now, such as the tasks of an event loop that run one after the
-    /// other: what would leave at once, half empty, waits for [`Self::uncork`]. True: the caller must see to that.
+    /// As [`Self::push`], for a caller that has more to push right now, such as the tasks of an event loop that run one
+    /// after the other: what would leave at once, half empty, waits for [`Self::uncork`]. True: the caller must see to
+    /// that.
     pub fn push_corked(self: &Arc<Self>, item: Item<'_, T>) -> Result<bool, ClientError> {
         self.take(item, true)
     }
@@ -370,7 +371,7 @@ impl<T: Send + 'static> Accumulator<T> {
         Ok(first)
     }
 
-    /// The partition of a hash; `None` while the topic's messages are parked or must be.
+    /// The partition of a hash; `None` while the topic's messages await its route, or must.
     fn queue_of(
         &self,
         state: &mut State<T>,
@@ -421,13 +422,13 @@ impl<T: Send + 'static> Accumulator<T> {
         Ok(())
     }
 
-    /// The batch that takes one more message: of so many bytes of body and properties, by a hash or not.
+    /// The batch that takes one more message, whose body and properties have these lengths, by a hash or not.
     fn open<'a>(
         &self,
         partition: &'a mut PartitionQueue<T>,
         key: &PartitionKey,
         (body, properties): (usize, usize),
-        partition_of_hash: bool,
+        has_hash: bool,
         settings: Option<BatchSettings>,
         now: &mut LazyNow,
     ) -> &'a mut OpenBatch<T> {
@@ -435,7 +436,7 @@ impl<T: Send + 'static> Accumulator<T> {
             (settings.is_none() && open.batch.len() >= self.limits.messages)
                 || open.settings != settings
                 || !open.batch.fits(body, properties)
-                || open.hashes.is_empty() == partition_of_hash
+                || open.hashes.is_empty() == has_hash
         });
         if full {
             partition.seal();
@@ -722,7 +723,7 @@ fn copied(bodies: &mut BytesMut, body: &[u8]) -> Bytes {
     bodies.split().freeze()
 }
 
-/// The timer: asleep until a batch is opened, then until the oldest is ripe. It keeps nothing alive.
+/// The timer: asleep until a batch is opened, then until the oldest has waited `linger`. It keeps nothing alive.
 async fn tick<T: Send + 'static>(accumulator: Weak<Accumulator<T>>, opened: Arc<Notify>, shutdown: Shutdown) {
     loop {
         let Some(again) = accumulator.upgrade().map(|this| this.sweep()) else {

@@ -68,7 +68,7 @@ pub(super) struct OpenBatch<T> {
     pub(super) hashes: Vec<i32>,
     /// When its first message came: its time and its linger count from here.
     pub(super) since: Instant,
-    /// The same by the wall clock: its messages' ids tell it.
+    /// When its first message came, by the wall clock: its messages' ids carry it.
     pub(super) since_ms: i64,
     /// Somebody waits for it: it leaves as soon as nothing of its partition is on the way.
     pub(super) eager: bool,
@@ -101,7 +101,7 @@ pub(super) struct PartitionQueue<T> {
     pub(super) open: Option<OpenBatch<T>>,
     pub(super) sealed: VecDeque<ReadyBatch<T>>,
     pub(super) in_flight: usize,
-    /// Somebody is launching this partition's loads: he looks again before he stops.
+    /// A thread is sending this partition queue's batches: it looks again before it stops.
     pub(super) draining: bool,
     /// It is among those that wait to be uncorked.
     pub(super) corked: bool,
@@ -157,7 +157,7 @@ impl<T> PartitionQueue<T> {
         !self.sealed.is_empty() || self.is_ready(ordered, now, linger)
     }
 
-    /// A load whose time is over while another is on its way before it; it counts as on its way.
+    /// A batch whose time is over while another is in flight before it; it counts as in flight.
     pub(super) fn take_expired(&mut self, now: Instant) -> Option<ReadyBatch<T>> {
         if self.in_flight == 0 {
             return None;
@@ -165,12 +165,12 @@ impl<T> PartitionQueue<T> {
         let at = self
             .sealed
             .iter()
-            .position(|load| now >= load.since + load.timeout)?;
+            .position(|ready| now >= ready.since + ready.timeout)?;
         self.in_flight += 1;
         self.sealed.remove(at)
     }
 
-    /// The next load that may leave now; it counts as on its way.
+    /// The next batch that may leave now; it counts as in flight.
     pub(super) fn next(&mut self, ordered: bool, now: Instant, linger: Duration) -> Option<ReadyBatch<T>> {
         if !self.is_due(ordered, Some(now), linger) {
             return None;
@@ -178,8 +178,8 @@ impl<T> PartitionQueue<T> {
         if self.sealed.is_empty() {
             self.seal();
         }
-        let load = self.sealed.pop_front()?;
+        let ready = self.sealed.pop_front()?;
         self.in_flight += 1;
-        Some(load)
+        Some(ready)
     }
 }

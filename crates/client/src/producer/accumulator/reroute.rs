@@ -75,11 +75,11 @@ impl<T: Send + 'static> Accumulator<T> {
         let mut moved = Vec::new();
         for (_, partition) in state.partitions.iter_mut().filter(|(key, _)| is_gone(key)) {
             partition.seal();
-            let (partition_of_hash, chosen) = std::mem::take(&mut partition.sealed)
+            let (hashed, chosen) = std::mem::take(&mut partition.sealed)
                 .into_iter()
                 .partition(|load| !load.hashes.is_empty());
             partition.sealed = chosen;
-            moved.push(partition_of_hash);
+            moved.push(hashed);
         }
         into.topic = Some(topic.clone());
         for load in moved.into_iter().flatten() {
@@ -87,7 +87,7 @@ impl<T: Send + 'static> Accumulator<T> {
         }
     }
 
-    /// Puts each message of a load into the partition of its hash, behind what is there.
+    /// Puts each message of a batch into the partition of its hash, behind what is there.
     fn requeue(
         &self,
         state: &mut State<T>,

@@ -1,5 +1,5 @@
 //! A batch that was gathered here and that a broker refuses for what is in it: it leaves again in halves, down to
-//! single messages, so that each caller gets the outcome of his own message.
+//! single messages, so that each caller gets the outcome of its own message.
 //!
 //! Nobody asked for the batch, so its refusal is nobody's: `maxMessageSize` of the broker is below `batch_bytes`, or
 //! one message of many cannot be stored. The halves go before everything that is newer, and the time runs on. When all

@@ -64,7 +64,7 @@ struct Memory {
     deleted: bool,
     /// Something stood behind the end that no record explains.
     is_strange: bool,
-    /// Units that a crash left in the newest file behind the end, until the walk meets their records.
+    /// Units that a crash left in the newest file behind the end, until the replay meets their records.
     found: VecDeque<CqUnit>,
     /// These are written again although they are there: an fsync may have failed, and the system may only believe that
     /// the disk has them.
@@ -167,7 +167,7 @@ impl ConsumeQueue {
         self.push_all(std::iter::once(unit))
     }
 
-    /// The same for the units of a batch.
+    /// Makes the units of a batch readable. Says how many bytes wait to be written.
     pub(crate) fn push_all(&self, units: impl ExactSizeIterator<Item = CqUnit>) -> usize {
         let mut memory = lock(&self.memory);
         memory.units.add(units);
@@ -182,7 +182,7 @@ impl ConsumeQueue {
         !self.listed.load(Ordering::Relaxed) && !self.listed.swap(true, Ordering::AcqRel)
     }
 
-    /// The same for the list of those whose files are to be fsynced.
+    /// As [`Self::list_once`], for the list of those whose files are to be fsynced.
     pub(crate) fn list_for_sync_once(&self) -> bool {
         !self.listed_for_sync.swap(true, Ordering::AcqRel)
     }

@@ -162,7 +162,7 @@ impl ConsumeQueue {
         drop(files);
         self.continue_at(keep, start);
         let mut memory = lock(&self.memory);
-        // Units of later files have their records in the walk.
+        // Units of later files have their records in the replay.
         memory.is_strange = cleared && is_newest;
         let changed = cleared || !found.is_empty();
         memory.found = found;
@@ -170,8 +170,8 @@ impl ConsumeQueue {
         Ok(changed)
     }
 
-    /// The units from an index on, if the newest file has them and nothing behind them: most likely the walk finds them
-    /// right, so that nothing is cleared.
+    /// The units from an index on, if the newest file has them and nothing behind them: most likely the replay finds
+    /// them right, so that nothing is cleared.
     fn units_behind(&self, fs: &dyn Fs, index: i64) -> Result<VecDeque<CqUnit>, StoreError> {
         let mut files = lock(&self.files);
         let per_file = files.per_file();
@@ -204,7 +204,7 @@ impl ConsumeQueue {
         Ok(found)
     }
 
-    /// Makes the unit of a record readable that the walk met: it may be in the file already. Says how many bytes wait
+    /// Makes the unit of a record readable that the replay met: it may be in the file already. Says how many bytes wait
     /// to be written.
     pub(crate) fn put_back(&self, fs: &dyn Fs, unit: CqUnit) -> Result<usize, StoreError> {
         {
@@ -224,7 +224,7 @@ impl ConsumeQueue {
         Ok(self.push(unit))
     }
 
-    /// Clears units that the walk did not meet. True when there were such, now or before: lost in the log, or damaged.
+    /// Clears units that the replay did not meet. True when there were any, now or before: lost in the log, or damaged.
     pub(crate) fn drop_found(&self, fs: &dyn Fs) -> Result<bool, StoreError> {
         let end = {
             let mut memory = lock(&self.memory);
