@@ -166,7 +166,7 @@ impl State {
         let mut store_options = options.store.clone();
         store_options.delay_levels_ms.clone_from(&delay_levels);
         let store = Store::open(store_options, fs.clone())?;
-        let delivered = Delivered::open(fs.clone(), &config, store.was_killed())?;
+        let delivered = Delivered::open(fs.clone(), &config, &store)?;
         let tables = Tables::load(&options, delay_levels, delivered, file)?;
         let timers = Timers::open(&store, fs)?;
         let (topics, _) = tables.topics.all();

@@ -1,23 +1,35 @@
 //! How far each delay level was delivered, noted with every message: `config/delayProgress` (ours; Apache ignores it).
 //!
 //! ```text
-//! 16 bytes for each level, from level 1 on: offset int64, CRC-32 of level int32 and offset, 4 zero bytes
+//! 32 bytes for each level, from level 1 on
+//! offset int64   position of the delivered copy int64   its store time int64   CRC-32 of level and these int32   0 int32
 //! ```
 //! `delayOffset.json` is written every 10 s behind an fsync. What was delivered since then would be delivered again
 //! after every kill. This note is never fsynced, so it costs one small write a message. It may reach the disk before
-//! the messages do, so it counts only where the system kept running and has everything that was written: after a kill
-//! of the process.
+//! the messages do, so an entry counts only where the recovered log has the copy that it speaks of: the log is whole up
+//! to there, so it has all copies before that one as well.
 
-use pyrmq_remoting::message::record::body_crc;
-use pyrmq_store::StoreError;
+use pyrmq_remoting::message::record::{self, body_crc};
 use pyrmq_store::fs::{File, Fs};
+use pyrmq_store::{Store, StoreError};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 const NAME: &str = "delayProgress";
-const ENTRY: usize = 16;
+const ENTRY: usize = 32;
+
+/// A message that was delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Copied {
+    /// Offset behind the delayed message in its level.
+    pub(crate) offset: i64,
+    /// Where the delivered copy begins in the log.
+    pub(crate) position: i64,
+    /// When the copy was stored, ms.
+    pub(crate) store_ms: i64,
+}
 
 /// The file.
 #[derive(Debug)]
@@ -29,23 +41,22 @@ pub(crate) struct Delivered {
 }
 
 impl Delivered {
-    /// Reads the file below `config` after a kill; a file that does not count is removed. Says how far each level was
-    /// delivered.
+    /// Reads the file below `config`. Says how far each level was delivered, by copies that the log still has.
     pub(crate) fn open(
         fs: Arc<dyn Fs>,
         config: &Path,
-        was_killed: bool,
+        store: &Store,
     ) -> Result<(Self, BTreeMap<i32, i64>), StoreError> {
         let path = config.join(NAME);
         let failed = |operation, error: io::Error| StoreError::io(operation, &path, &error);
         let (mut file, mut offsets) = (None, BTreeMap::new());
         if fs.exists(&path).map_err(|error| failed("look for", error))? {
-            if was_killed {
-                offsets = parse(&fs.read(&path).map_err(|error| failed("read", error))?);
-                file = Some(fs.open(&path).map_err(|error| failed("open", error))?);
-            } else {
-                fs.remove(&path).map_err(|error| failed("remove", error))?;
+            for (level, copied) in parse(&fs.read(&path).map_err(|error| failed("read", error))?) {
+                if is_there(store, copied)? {
+                    offsets.insert(level, copied.offset);
+                }
             }
+            file = Some(fs.open(&path).map_err(|error| failed("open", error))?);
         }
         let delivered = Self {
             fs,
@@ -55,14 +66,14 @@ impl Delivered {
         Ok((delivered, offsets))
     }
 
-    /// Notes that a level was delivered up to an offset. Where that fails, more is delivered again after a kill.
-    pub(crate) fn note(&self, level: i32, offset: i64) {
-        if let Err(error) = self.try_note(level, offset) {
+    /// Notes the last message of a level that was delivered. Where that fails, more is delivered again after a kill.
+    pub(crate) fn note(&self, level: i32, copied: Copied) {
+        if let Err(error) = self.try_note(level, copied) {
             tracing::debug!(%error, path = %self.path.display(), "the progress of a delay level was not noted");
         }
     }
 
-    fn try_note(&self, level: i32, offset: i64) -> io::Result<()> {
+    fn try_note(&self, level: i32, copied: Copied) -> io::Result<()> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let file = match &mut *file {
             Some(file) => file,
@@ -74,24 +85,42 @@ impl Delivered {
             }
         };
         let at = u64::try_from(level - 1).unwrap_or_default() * ENTRY as u64;
-        file.write_all_at(&entry(level, offset), at)
+        file.write_all_at(&entry(level, copied), at)
     }
 }
 
-fn entry(level: i32, offset: i64) -> [u8; ENTRY] {
-    let number = u128::from(offset.cast_unsigned()) << 64 | u128::from(crc(level, offset)) << 32;
-    number.to_be_bytes()
+/// True where the log has the copy: a record of its time at its position.
+fn is_there(store: &Store, copied: Copied) -> Result<bool, StoreError> {
+    let Some(bytes) = store.record_at(copied.position)? else {
+        return Ok(false);
+    };
+    let record = record::records(&bytes).next().and_then(Result::ok);
+    Ok(record.is_some_and(|record| record.store_timestamp_ms == copied.store_ms))
 }
 
-fn crc(level: i32, offset: i64) -> u32 {
-    body_crc(&[level.to_be_bytes().as_slice(), &offset.to_be_bytes()].concat())
+fn entry(level: i32, copied: Copied) -> [u8; ENTRY] {
+    let numbers = [copied.offset, copied.position, copied.store_ms]
+        .map(i64::to_be_bytes)
+        .concat();
+    let crc = body_crc(&[level.to_be_bytes().as_slice(), &numbers].concat());
+    let mut entry = [0; ENTRY];
+    for (to, from) in entry.iter_mut().zip(numbers.into_iter().chain(crc.to_be_bytes())) {
+        *to = from;
+    }
+    entry
 }
 
-fn parse(bytes: &[u8]) -> BTreeMap<i32, i64> {
+fn parse(bytes: &[u8]) -> Vec<(i32, Copied)> {
     let (entries, _) = bytes.as_chunks::<ENTRY>();
     let found = (1_i32..).zip(entries).filter_map(|(level, bytes)| {
-        let offset = i64::from_be_bytes(*bytes.first_chunk()?);
-        (entry(level, offset) == *bytes).then_some((level, offset))
+        let (numbers, _) = bytes.as_chunks::<8>();
+        let mut numbers = numbers.iter().map(|number| i64::from_be_bytes(*number));
+        let copied = Copied {
+            offset: numbers.next()?,
+            position: numbers.next()?,
+            store_ms: numbers.next()?,
+        };
+        (entry(level, copied) == *bytes).then_some((level, copied))
     });
     found.collect()
 }

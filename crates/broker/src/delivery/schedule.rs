@@ -8,7 +8,7 @@
 //! are delivered once more, as Apache's are. After a kill at most one is: see [`Delivered`]. One thread serves all
 //! levels.
 
-use crate::delivered::Delivered;
+use crate::delivered::{Copied, Delivered};
 use crate::delivery::timer::may_pass;
 use crate::error::BrokerError;
 use crate::message::pending::PendingMessage;
@@ -65,7 +65,7 @@ enum Stopped {
 }
 
 impl Delays {
-    /// Reads the file; `delivered` says how far the levels were delivered before a kill.
+    /// Reads the file; `delivered` says how far the levels were delivered since it was written.
     pub(crate) fn load(
         levels_ms: Vec<i64>,
         file: ConfigFile,
@@ -258,7 +258,14 @@ impl Delays {
                         %error,
                         "dropped a delayed message that cannot be stored"
                     ),
-                    Ok(_) => {}
+                    Ok(stored) => self.delivered.note(
+                        level,
+                        Copied {
+                            offset: from + delivered + 1,
+                            position: stored.physical_offset,
+                            store_ms: stored.store_timestamp_ms,
+                        },
+                    ),
                 }
             } else {
                 tracing::error!(
@@ -268,7 +275,6 @@ impl Delays {
                 );
             }
             delivered += 1;
-            self.delivered.note(level, from + delivered);
         }
         (delivered, None)
     }
