@@ -77,8 +77,6 @@ pub(crate) struct Engine {
     pub(crate) on_slow_flush: OnceLock<Arc<OnSlowFlush>>,
     pub(crate) closed: AtomicBool,
     pub(crate) crashed: bool,
-    /// Only the process ended: the system has all that was written.
-    pub(crate) was_killed: bool,
     /// A reader met a unit that points to no record.
     pub(crate) queues_damaged: AtomicBool,
     pub(crate) counts: Counts,

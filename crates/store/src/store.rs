@@ -207,7 +207,6 @@ impl Store {
             on_slow_flush: OnceLock::new(),
             closed: AtomicBool::new(false),
             crashed,
-            was_killed: last_stop.is_kill(),
             queues_damaged: AtomicBool::new(false),
             counts: Counts::default(),
             flushes: AtomicU64::new(0),
@@ -534,6 +533,8 @@ impl Store {
         options.validate()?;
         let _one_at_a_time = lock(&self.running);
         self.engine.check_open()?;
+        // What failed to become durable must not become readable because the flush type changes.
+        self.engine.log.failure.check()?;
         let is_change = options.flush != self.engine.live.flush();
         self.engine.reconfigure(options);
         if is_change {
@@ -568,12 +569,6 @@ impl Store {
     /// True when a write or an fsync has failed: nothing more is taken until a restart.
     pub fn has_failed(&self) -> bool {
         self.engine.log.failure.is_set()
-    }
-
-    /// True when the run before this one was ended by a kill of its process: everything that it had written is there,
-    /// whether it was fsynced or not. False after a clean stop, a power loss, a failed fsync, and where nobody knows.
-    pub fn was_killed(&self) -> bool {
-        self.engine.was_killed
     }
 
     /// The state of the store.

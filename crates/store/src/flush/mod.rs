@@ -190,7 +190,7 @@ impl Engine {
         let (shown, _) = self.group_commit.leader.wait(|| {
             let mut append = lock(&self.append);
             self.live.set_flush(flush);
-            if flush == FlushDiskType::Sync {
+            if flush == FlushDiskType::Sync || self.log.failure.is_set() {
                 return Vec::new();
             }
             let shown: Vec<_> = append.deferred.drain(..).collect();
