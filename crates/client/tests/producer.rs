@@ -620,6 +620,18 @@ fn a_busy_broker_narrows_no_other_brokers_window() {
 }
 
 #[test]
+fn a_broker_that_comes_after_a_busy_one_brings_a_window_of_its_own() {
+    let back_pressure = BackPressure::new(1000, 1 << 20);
+    let (busy, next): (Arc<str>, Arc<str>) = ("b0".into(), "b1".into());
+    back_pressure.on_dispatch(&busy, 1, 1);
+    back_pressure.shrink_window(&busy, Instant::now());
+    assert_eq!(back_pressure.window(), 64);
+    back_pressure.on_response(&busy, 1, 1);
+    back_pressure.on_dispatch(&next, 1, 1);
+    assert_eq!(back_pressure.window(), 1000);
+}
+
+#[test]
 fn a_silent_broker_holds_half_of_what_may_be_on_its_way() {
     let world = World::new(2);
     world.script(0, &[Act::Silent; 500]);

@@ -305,10 +305,9 @@ class Producer(ConfiguredProducer):
     def _new_waiting_sends(self) -> WaitingSends:
         # What it calls holds the native parts, not this producer: that must be free to go.
         core, call, accumulator = self._core, self._outcomes.call, self._batcher
-        most = self._options.max_in_flight
         return WaitingSends(
             lambda size: call(accumulator.capacity_to, size),
-            lambda: most - core.in_flight(),
+            lambda: core.window() - core.in_flight(),
             accumulator.full,
         )
 

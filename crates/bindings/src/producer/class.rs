@@ -319,6 +319,11 @@ impl PyProducer {
         })
     }
 
+    /// Messages that may be on their way now.
+    fn window(&self) -> usize {
+        self.producer.back_pressure().window()
+    }
+
     /// Messages on their way.
     fn in_flight(&self) -> usize {
         self.producer.back_pressure().in_flight()

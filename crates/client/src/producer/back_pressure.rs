@@ -284,11 +284,13 @@ impl BackPressure {
     /// A frame leaves for a broker.
     pub fn on_dispatch(&self, broker: &Arc<str>, messages: usize, bytes: usize) {
         let mut state = self.state();
-        let window = if let Some(window) = state.brokers.get_mut(broker) {
-            window
-        } else {
-            let window = Window::new(self.messages);
-            state.brokers.entry(broker.clone()).or_insert(window)
+        if !state.brokers.contains_key(broker) {
+            state.brokers.insert(broker.clone(), Window::new(self.messages));
+            // What a broker takes counts from its first frame on, also where the others have narrowed.
+            self.adjust(&state);
+        }
+        let Some(window) = state.brokers.get_mut(broker) else {
+            return;
         };
         window.used.add(messages, bytes);
     }

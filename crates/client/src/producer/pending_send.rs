@@ -371,7 +371,8 @@ impl PendingSend {
         }
         let pause = MAX_PAUSE
             .min(FIRST_PAUSE * 2_u32.saturating_pow(self.attempts - 1))
-            .min(left / 2);
+            .min(left / 2)
+            .min(left.saturating_sub(LEAST_LEFT));
         let tracker = self.shared.tracker.clone();
         tracker.spawn(async move {
             tokio::time::sleep(pause).await;
