@@ -18,12 +18,15 @@ const PAST_AT_ONCE: usize = 4;
 /// How soon a connection in the line looks whether others have left it memory.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
+/// What a peer past its share must send of its frame within the time that it has.
+const PROGRESS: usize = 256 << 10;
+
 /// What a server's connections share.
 #[derive(Debug)]
 pub(super) struct Halves {
     pub(super) room: Arc<MemoryBudget>,
     past: Arc<Semaphore>,
-    /// What a connection past its share has for the rest of its frame.
+    /// What a connection past its share has for the rest of its frame, or for [`PROGRESS`] of it.
     time: Duration,
 }
 
@@ -58,8 +61,11 @@ impl UnfinishedFrames {
 pub(super) struct Half {
     share: BudgetShare,
     past: PermitState,
-    /// When the rest of a frame must be there that was read past the share.
+    /// When more of a frame must be there that was read past the share.
     until: Option<Instant>,
+    /// Bytes that the connection has of it, and had when `until` was set.
+    bytes: usize,
+    bytes_before: usize,
 }
 
 impl Half {
@@ -68,12 +74,15 @@ impl Half {
             share: BudgetShare::of(&partial_frames.room),
             past: PermitState::None,
             until: None,
+            bytes: 0,
+            bytes_before: 0,
         }
     }
 
     /// Takes in how many bytes the connection has of a frame. True: they are within its share.
     pub(super) fn fits(&mut self, bytes: usize) -> bool {
         self.share.report(bytes);
+        self.bytes = bytes;
         let fits = bytes < MIN_SHARE || bytes < self.share.allowed(usize::MAX);
         if fits && !matches!(self.past, PermitState::None) {
             drop(self.past.take());
@@ -90,8 +99,10 @@ impl Half {
         cx: &mut Context<'_>,
     ) -> bool {
         let may = self.past.poll(&partial_frames.past, cx);
-        if may {
-            self.until.get_or_insert(now + partial_frames.time);
+        let goes_on = self.bytes >= self.bytes_before + PROGRESS;
+        if may && (self.until.is_none() || goes_on) {
+            // A slow peer is let through as long as it sends this much in each span of time.
+            (self.until, self.bytes_before) = (Some(now + partial_frames.time), self.bytes);
         }
         may
     }
