@@ -305,7 +305,7 @@ def _files(*suffixes: str) -> list[Path]:
     done = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
     )
-    lines = [line for line in done.stdout.splitlines() if not line.startswith("changes/")]
+    lines = done.stdout.splitlines()
     paths = [ROOT / line for line in lines if line.endswith(suffixes)]
     return [path for path in paths if path.exists() and path != Path(__file__).resolve()]
 
