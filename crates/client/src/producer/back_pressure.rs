@@ -284,15 +284,15 @@ impl BackPressure {
     /// A frame leaves for a broker.
     pub fn on_dispatch(&self, broker: &Arc<str>, messages: usize, bytes: usize) {
         let mut state = self.state();
-        if !state.brokers.contains_key(broker) {
-            state.brokers.insert(broker.clone(), Window::new(self.messages));
-            // What a broker takes counts from its first frame on, also where the others have narrowed.
-            self.adjust(&state);
-        }
-        let Some(window) = state.brokers.get_mut(broker) else {
+        if let Some(window) = state.brokers.get_mut(broker) {
+            window.used.add(messages, bytes);
             return;
-        };
+        }
+        let mut window = Window::new(self.messages);
         window.used.add(messages, bytes);
+        state.brokers.insert(broker.clone(), window);
+        // What a broker takes counts from its first frame on, also where the others have narrowed.
+        self.adjust(&state);
     }
 
     /// It is no longer on its way to that broker.
