@@ -259,7 +259,7 @@ fn raise_net<'a>(
     raise(py, class, text, &fields)
 }
 
-/// The same error, which also says which message it concerns, where it does not say so yet.
+/// Adds to an error which message it concerns, where it does not say so yet.
 pub(crate) fn about(py: Python<'_>, error: PyErr, topic: &str, message_id: Option<&str>) -> PyErr {
     let raised = error.value(py);
     for (name, text) in [("topic", Some(topic)), ("message_id", message_id)] {

@@ -38,7 +38,7 @@ pub enum Fault {
     Error(io::ErrorKind),
     /// With this error of the system, by its number, nothing done: some kinds have no name in the standard library.
     System(i32),
-    /// A write brings so many bytes to the file and then fails with this error.
+    /// A write brings this number of bytes to the file and then fails with this error.
     Torn(usize, io::ErrorKind),
 }
 

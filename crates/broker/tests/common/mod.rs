@@ -48,7 +48,7 @@ pub(crate) fn options(dir: &TempDir) -> Options {
     options_in(dir.path())
 }
 
-/// The same in any directory.
+/// Options for a broker whose store is in a given directory.
 pub(crate) fn options_in(dir: &Path) -> Options {
     let mut options = Options {
         listen_port: 0,

@@ -297,8 +297,9 @@ impl Routes {
         }
     }
 
-    /// The same after a send that found no queue by this route: its broker may have been away when the route was asked
-    /// for. A guessed route names every broker that there is, and holds until the first message has made the topic.
+    /// Asks for the route again after a send that found no queue by it: its broker may have been away when the route
+    /// was asked for. A guessed route names every broker that there is, and holds until the first message has made
+    /// the topic.
     pub(crate) fn suspect_missing(&self, topic: &Arc<str>, route: &TopicRoute) {
         if !route.guessed {
             self.mark_stale(topic);
@@ -391,7 +392,7 @@ impl Shared {
         self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets routes that were not used for so many rounds, while more than [`IDLE_KEPT`] are known; returns the
+    /// Forgets routes that were not used for this many rounds, while more than [`IDLE_KEPT`] are known; returns the
     /// topics that remain. The last route to a broker stays, for heartbeats go to the brokers of known routes.
     fn forget_idle(&self, rounds: u32) -> Vec<Arc<str>> {
         let now = Instant::now();

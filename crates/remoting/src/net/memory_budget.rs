@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A connection tells when it differs by so many bytes from what it told last.
+/// A connection reports its bytes again when they differ by this many from its last report.
 const REPORT_STEP: usize = 64 * 1024;
 /// Each connection may keep this.
 pub(super) const MIN_SHARE: usize = 128 * 1024;

@@ -12,7 +12,7 @@ const SHOWN: usize = 40;
 pub struct FilterError {
     /// Byte of the expression at which the wrong part begins; its length when the end came too early.
     pub offset: usize,
-    /// The same place counted in characters, from 0.
+    /// Where the wrong part begins, in characters from 0.
     pub position: usize,
     /// What is wrong there.
     pub reason: Reason,

@@ -29,7 +29,7 @@ pub(super) fn long(text: &str) -> Option<i64> {
     }
 }
 
-/// The same within 32 bits.
+/// Reads a whole number that must fit 32 bits.
 pub(super) fn int(text: &str) -> Option<i32> {
     i32::try_from(long(text)?).ok()
 }

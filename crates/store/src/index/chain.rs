@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub(crate) const MAX_HOPS: u32 = 1 << 17;
 /// Entries that are read at once where they lie close together.
 const WINDOW: i32 = 3200;
-/// Entries lie close together where so many of other slots lie between two of them at most: a window has a dozen of
+/// Entries lie close together where at most this many of other slots lie between two of them: a window has a dozen of
 /// them then.
 const NEAR: i32 = 256;
 /// Entries that may be too new one after the other before the search jumps to older ones.
