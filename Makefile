@@ -1,5 +1,5 @@
-# `make` alone lists the targets. Everything a target needs is set up by it: virtual environment, native module,
-# packages. Nothing is installed outside .venv, target/ and the user's ordinary package caches.
+# `make` lists the targets. Each target sets up what it needs: virtual environment, native module, packages. Nothing is
+# installed outside .venv, target/ and the user's ordinary package caches.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,7 +8,7 @@ SEQUENCES ?= 10000
 VERSIONS ?= 5.5.0,4.9.7,4.6.1
 PARTS ?=
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
-# Tests of the store that use the system's files; of the others there is no unsafe code behind.
+# Tests of the store over real files. The others run no unsafe code.
 ON_FILES := append_and_read bad_input flow_control append_batches cached config_file deleted_topics delayed queue_manifest extended faults formats key_search kill locks \
 	newer_version read_only nul_bytes real_stores recovery retention small_disk timer_files without_timer write_ahead
 PYTEST := $(BIN)/python -m pytest
@@ -23,11 +23,11 @@ unexport CONDA_PREFIX
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
-# What is missing is said before anything is built: `deps` would take minutes first.
-demo: needs-rust needs-java dev ## 336,776 flights from Python through our broker into Spark, the broker killed on the way (ROWS=n)
+# Report what is missing before anything is built: `deps` takes minutes.
+demo: needs-rust needs-java dev ## 336,776 flights from Python through our broker into Spark; kills the broker on the way (ROWS=n)
 	$(BIN)/python -m examples.flights --rows $(ROWS) --out demo-out
 
-test: needs-rust dev rust python ## Rust, Python, real RocketMQ 5.5.0, Spark; `make nightly` runs what this leaves out
+test: needs-rust dev rust python ## Rust, Python, real RocketMQ 5.5.0, Spark; `make nightly` runs what this omits
 
 python: dev
 	@$(PYTHON) tools/need.py --soft javac maven
@@ -35,18 +35,18 @@ python: dev
 
 gate: fmt lint types test ## what CI runs: format, lints, types, then `make test`
 
-fmt: deps ## check the format of Rust and Python
+fmt: deps ## check the formatting of Rust and Python
 	cargo fmt --all --check
 	$(BIN)/ruff format --check .
 
-lint: deps ## clippy, ruff and codespell, warnings are errors
+lint: deps ## clippy, ruff and codespell; warnings are errors
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	cargo check -p pyrmq-remoting --no-default-features
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	$(BIN)/ruff check .
 	$(BIN)/codespell *.md Makefile benches crates docs examples python tests tools
 
-types: mypy stubs ## mypy strict, and the stubs against the built module
+types: mypy stubs ## strict mypy, and the stubs against the built module
 
 mypy: deps
 	$(BIN)/mypy
@@ -69,13 +69,13 @@ $(VENV)/.deps: pyproject.toml tools/requirements.py
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement $(VENV)/requirements.txt
 	@touch $@
 
-unit: dev ## the quick rings only: no Java, no Spark
+unit: dev ## the fast tests only: no Java, no Spark
 	$(PYTEST) -m "not interop and not interop_all and not spark and not faults and not slow"
 
 rust: needs-rust deps ## the Rust tests
 	cargo test --workspace --exclude pyrmq-bindings --all-features --quiet
 
-nightly: needs-rust needs-javac needs-maven dev ## what the gate leaves out, one table at the end (PARTS="loom chaos" picks some)
+nightly: needs-rust needs-javac needs-maven dev ## what the gate omits, with one table at the end (PARTS="loom chaos" selects parts)
 	$(PYTHON) tools/nightly.py $(PARTS)
 
 interop: needs-javac needs-maven benchdeps ## real RocketMQ 5.5.0, 4.9.7 and 4.6.1, servers and clients
@@ -84,17 +84,17 @@ interop: needs-javac needs-maven benchdeps ## real RocketMQ 5.5.0, 4.9.7 and 4.6
 sparkreal: needs-javac needs-maven dev ## the Spark source on brokers of the three versions
 	$(PYTEST) -rs tests/spark/test_real.py --rocketmq-versions=$(VERSIONS)
 
-sequences: needs-javac needs-maven dev ## random request sequences for our name server and the real one (SEQUENCES=n)
+sequences: needs-javac needs-maven dev ## random request sequences against our name server and the real one (SEQUENCES=n)
 	$(PYTEST) -rs tests/interop/test_name_sequences.py --name-sequences=$(SEQUENCES)
 
-long: needs-javac needs-maven dev ## tests that are too long for the gate and need one RocketMQ version at most
+long: needs-javac needs-maven dev ## tests that take too long for the gate and need at most one RocketMQ version
 	$(PYTEST) -rs --nightly -m nightly
 	cargo test --release --workspace --exclude pyrmq-bindings --all-features -- --ignored --skip nothing_acknowledged_is_lost --skip nothing_is_lost_at_many_crashes
 
 chaos: dev ## a million messages while brokers and name servers are killed, stopped and cut off
 	$(PYTEST) -rs -s tests/chaos --chaos-messages=1000000 --chaos-slack-ms=100
 
-leaks: dev ## a million sends, ten thousand producers opened and closed: nothing is left behind
+leaks: dev ## a million sends, ten thousand producers opened and closed, without a leak
 	$(PYTEST) -rs -s tests/e2e/test_leaks.py --leak-sends=1000000 --leak-producers=10000
 
 faults: needs-rust deps ## 10,000 crash points of a simulated disk (PYRMQ_FAULT_POINTS=n, PYRMQ_FAULT_SEED=n replays one run)
@@ -113,18 +113,18 @@ benchdeps: dev
 	$(BIN)/python tools/requirements.py bench > $(VENV)/bench.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement $(VENV)/bench.txt
 
-bench: needs-javac needs-maven wheel benchdeps ## ours and Apache's beside each other, the figures of the README
+bench: needs-javac needs-maven wheel benchdeps ## compare pyrmq with Apache RocketMQ: the figures of the README
 	$(BIN)/python -m benches.e2e --out benches/results
 
 wheel: needs-rust deps ## one abi3 wheel in dist/
 	$(BIN)/maturin build --release --quiet --out dist
 	@ls -l dist/*.whl
 
-docs: dev ## write the generated pages again
+docs: dev ## regenerate the generated pages
 	$(BIN)/python tools/gen_codes.py
 	$(BIN)/python tools/gen_compat.py
 	$(BIN)/python tools/gen_options.py
 
-clean: ## remove what was built
+clean: ## remove build products
 	cargo clean
 	rm -rf $(VENV) dist demo-out

@@ -1,6 +1,6 @@
 """Loads of our producer in Python: `python benches/loads.py NAME ADDRESS` prints one figure.
 
-They use nothing but `pyrmq`, so that the program measures whichever build its interpreter finds.
+They use only `pyrmq`, so that the program measures the build that its interpreter finds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SMALL, LARGE = b"x" * 128, b"x" * 1024
 def _sync(
     address: str, count: int, send: Callable[[Producer], None], *, linger: float | None = None
 ) -> float:
-    """Messages a second of a synchronous producer, to the last confirmation."""
+    """Return messages a second of a synchronous producer, to the last confirmation."""
     options = {} if linger is None else {"linger": linger}
     with Producer(name_server=address, group="bench", **options) as producer:  # type: ignore[arg-type]
         producer.send(TOPIC, b"first")
@@ -49,7 +49,7 @@ def _produce(
     callback: bool = False,
     linger: float | None = None,
 ) -> float:
-    """Messages a second of `produce` from one thread."""
+    """Return messages a second of `produce` from one thread."""
 
     def send(producer: Producer) -> None:
         produce = producer.produce
@@ -69,7 +69,7 @@ def _produce(
 
 
 def _lone(address: str, count: int) -> float:
-    """Median of one send at a time, microseconds."""
+    """Return the median of one send at a time, in microseconds."""
     took: list[float] = []
 
     def send(producer: Producer) -> None:
@@ -83,7 +83,7 @@ def _lone(address: str, count: int) -> float:
 
 
 def _threads(address: str, count: int) -> float:
-    """Messages a second of 64 threads that send one at a time."""
+    """Return messages a second of 64 threads that send one at a time."""
 
     def send(producer: Producer) -> None:
         def some() -> None:
@@ -100,7 +100,7 @@ def _threads(address: str, count: int) -> float:
 
 
 def _awaited(address: str, count: int) -> float:
-    """Messages a second of 1,000 tasks that each await their send."""
+    """Return messages a second of 1,000 tasks that each await their send."""
 
     async def send(producer: aio.Producer) -> None:
         left = [count]
@@ -116,7 +116,7 @@ def _awaited(address: str, count: int) -> float:
 
 
 def _groups(address: str, count: int) -> float:
-    """Messages a second of groups of 1,000: produced, flushed and awaited together."""
+    """Return messages a second of groups of 1,000: produced, flushed and awaited together."""
 
     async def send(producer: aio.Producer) -> None:
         for _ in range(count // 1000):
@@ -148,11 +148,11 @@ LOADS: dict[str, tuple[int, Callable[[str, int], float]]] = {
     "tasks": (100_000, _awaited),
     "groups": (200_000, _groups),
 }
-"""Name to how many messages, and a function of the name server's address and that number."""
+"""Name to number of messages, and a function of the name server's address and that number."""
 
 
 def run(name: str, address: str) -> float:
-    """Run one: microseconds of `lone`, messages a second of the others."""
+    """Run one load: microseconds for `lone`, messages a second for the others."""
     count, load = LOADS[name]
     return load(address, count)
 

@@ -1,15 +1,14 @@
-"""This checkout beside another one, in turns: `python -m benches.turns OTHER [--rows a,b]`.
+"""Compares this checkout with another one, in turns: `python -m benches.turns OTHER`.
 
-Both must be built as `make dev` does it. A turn measures both sides, one right after the other;
-which side begins changes from turn to turn. A ratio above 1 says that this checkout is better, 1.1
-by a tenth.
+Both must be built with `make dev`. A turn measures both sides, one right after the other; the first
+side alternates. A ratio above 1 means that this checkout is better: 1.1, by a tenth.
 
-Two processes of one and the same build differ by several percent for as long as they live, so turns
-with the same servers repeat that difference. Both sides' servers are therefore started anew after
-`--group` turns, and the interval is that of the groups' means: Student's 95 % interval of their
-logarithms, with as many degrees of freedom as there are groups less one. Groups are added until it
-is narrower than 3 %, or `--turns` turns are done. A row is slower when its whole interval lies
-below 0.97; then the exit status is 1.
+Two processes of the same build differ by several percent for their whole life, so turns with the
+same servers repeat that difference. Therefore both sides' servers restart after `--group` turns,
+and the interval is computed over the groups' means: Student's 95 % interval of their logarithms,
+with one degree of freedom less than groups. Groups are added until it is narrower than 3 %, or
+`--turns` turns are done. A row is slower if its whole interval lies below 0.97; then the exit
+status is 1.
 """
 
 from __future__ import annotations
@@ -48,13 +47,13 @@ STUDENT = [
 FEWEST_GROUPS, NARROW, SLOWER = 5, 0.03, 0.97
 START_S = 120
 TOPIC = "bench-producer"
-"""Of the loads in Python."""
+"""Topic of the loads in Python."""
 
 Figures = dict[str, Any]
 
 
 class Side:
-    """One checkout, and what runs of it."""
+    """One checkout, and its running programs."""
 
     def __init__(self, root: Path) -> None:
         """Measure the build in this directory."""
@@ -65,7 +64,7 @@ class Side:
 
     def python(self, *words: object) -> list[str]:
         """Return the command that runs its interpreter."""
-        # -P: the current directory is no place to import from.
+        # -P: do not import from the current directory.
         return [str(self.root / ".venv/bin/python"), "-P", *map(str, words)]
 
     def example(self, name: str) -> str:
@@ -73,7 +72,7 @@ class Side:
         return str(self.root / "target/release/examples" / name)
 
     def output(self, *command: str) -> str:
-        """Run a command to its end."""
+        """Run a command and return its output."""
         done = subprocess.run(
             command, cwd=self.root, env=self.environment, check=True, capture_output=True, text=True
         )
@@ -81,12 +80,12 @@ class Side:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment in which its interpreter finds its own package."""
+        """Return an environment in which its interpreter finds its own package."""
         return {**os.environ, "PYTHONPATH": str(self.root / "python")}
 
     @contextmanager
     def server(self, store: Path, *options: str) -> Iterator[float]:
-        """Run name server and broker in one process; gives the seconds until they are ready."""
+        """Run name server and broker in one process; yield the seconds until they are ready."""
         command = self.python("-m", "pyrmq", "server", "--json", "--store", store)
         command += ["--listen-port", "0", "--name-server-port", "0", "--log-level", "error"]
         began = time.perf_counter()
@@ -122,7 +121,7 @@ class Side:
                 self.load.kill()
 
     def ask(self, command: str) -> Figures:
-        """Give the running load one command."""
+        """Send one command to the running load."""
         assert self.load is not None
         assert self.load.stdin is not None
         assert self.load.stdout is not None
@@ -135,21 +134,21 @@ class Side:
         return answer
 
     def python_load(self, name: str) -> Figures:
-        """Run one of `benches/loads.py`, of this checkout, on the server."""
+        """Run a load of this checkout's `benches/loads.py` on the server."""
         program = self.python(HERE / "benches/loads.py", name, self.ready["name_server"])
         return {"figure": float(self.output(*program))}
 
 
 @dataclass(frozen=True)
 class Server:
-    """What a row needs to run.
+    """The server of a row.
 
     Attributes:
-        options: of `pyrmq server`.
-        load: example that is started on it, of each side.
-        shared: the load is this checkout's on both sides, since it only asks the server.
-        once: each start gives one figure.
-        prepare: what is done before the first turn, if anything.
+        options: options of `pyrmq server`.
+        load: example of each side that runs on it.
+        shared: both sides use this checkout's load, which only sends requests.
+        once: each start yields one figure.
+        prepare: called before the first turn.
     """
 
     options: Sequence[str] = ()
@@ -160,7 +159,7 @@ class Server:
 
     @contextmanager
     def started(self, side: Side, home: Path) -> Iterator[None]:
-        """Run it for one side."""
+        """Run the server for one side."""
         load = (Side(HERE) if self.shared else side).example(self.load)
         with side.server(home, *self.options), side.loaded(load):
             if self.prepare:
@@ -170,14 +169,14 @@ class Server:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; rows of one load and server are measured by the same turns.
+    """One line of the table; the same turns measure all rows of one load and server.
 
     Attributes:
-        what: for people.
-        load: measures a side.
-        figure: which of the load's figures.
-        less: a smaller figure is the better one.
-        server: what runs meanwhile; None if the load starts what it needs.
+        what: text of the row.
+        load: function that measures a side.
+        figure: name of the load's figure.
+        less: a smaller figure is better.
+        server: server that runs meanwhile; None if the load starts what it needs.
     """
 
     what: str
@@ -208,7 +207,7 @@ def _store(side: Side, row: str) -> Figures:
 
 
 def _registrations(side: Side) -> Figures:
-    """100 brokers register 10,000 topics each: for the first time, then a newer version."""
+    """Measure 100 brokers that register 10,000 topics each: first, then with a newer version."""
     figures = {"first": side.ask("full 100 10000")["seconds"]}
     figures["newer"] = side.ask("again changed")["seconds"]
     figures["quiet"] = side.ask("paced 2000 2")["p99_us"]
@@ -304,7 +303,7 @@ ROWS = {
 
 
 def interval(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Return the 95 % interval of the mean ratio, of ratios that are alike within their group."""
+    """Return the 95 % interval of the mean ratio; ratios within a group are correlated."""
     means = [statistics.fmean(map(math.log, ratios)) for ratios in groups]
     if len(means) < 3:
         return 0.0, math.inf
@@ -315,7 +314,7 @@ def interval(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 
 def verdict(low: float, high: float) -> str:
-    """Say what an interval of the ratio decides."""
+    """Return the verdict for an interval of the ratio."""
     if high < SLOWER:
         return "slower"
     return "ok" if low >= SLOWER else "not decided"
@@ -329,7 +328,7 @@ def _turn(sides: tuple[Side, Side], load: Callable[[Side], Figures], number: int
     """Return the figures of both sides, this checkout's first."""
     taken = {}
     for side in _order(sides, number):
-        # Nobody shall pay for the other side's pages.
+        # No side should pay for the other side's pages.
         os.sync()
         taken[side] = load(side)
     return [taken[side] for side in sides]
@@ -338,9 +337,9 @@ def _turn(sides: tuple[Side, Side], load: Callable[[Side], Figures], number: int
 def measured(
     sides: tuple[Side, Side], rows: Sequence[Row], turns: int, group: int
 ) -> list[list[list[Figures]]]:
-    """Measure rows that share load and server; gives groups of turns of both sides' figures."""
+    """Measure rows that share load and server; return groups of turns of both sides' figures."""
     load, server = rows[0].load, rows[0].server
-    # Where a turn starts all that it measures, it is a group of its own.
+    # A turn that starts everything it measures is a group of its own.
     group = group if server and not server.once else 1
     groups: list[list[list[Figures]]] = []
     while len(groups) * group < turns:
@@ -350,7 +349,7 @@ def measured(
                 if server:
                     stack.enter_context(server.started(side, Path(home) / "store"))
             if server and not server.once:
-                # Warms both servers.
+                # Warm up both servers.
                 _turn(sides, load, 0)
             first = len(groups) * group
             groups.append([_turn(sides, load, first + number) for number in range(group)])

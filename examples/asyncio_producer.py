@@ -1,9 +1,9 @@
-"""A web application's producer: made when the application starts, closed when it ends.
+"""Use a producer in a web application: created at startup, closed at shutdown.
 
-    python examples/asyncio_producer.py                  # with servers of its own
-    python examples/asyncio_producer.py 127.0.0.1:9876   # with yours
+    python examples/asyncio_producer.py                  # starts its own servers
+    python examples/asyncio_producer.py 127.0.0.1:9876   # uses yours
 
-`lifespan` is what FastAPI and Starlette take as their argument of that name, `order` a handler.
+Pass `lifespan` to FastAPI or Starlette as the argument of that name; `order` is a handler.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def lifespan(name_server: str) -> AsyncIterator[Producer]:
-    """Connects with the first send; what is on its way at the end is sent."""
+    """Create a producer. It connects at the first send; at the end, pending messages are sent."""
     async with Producer(name_server=name_server, group="shop") as producer:
         yield producer
 
 
 async def order(producer: Producer, number: int) -> int:
-    """What tasks send in one turn of the loop leaves together: await each send."""
+    """Await each send: sends of one iteration of the loop share a frame."""
     try:
         await producer.send("orders", f"order {number}", keys=f"order-{number}")
     except SendTimeout as error:
-        # 504 if it may be stored: the caller must not simply try again.
+        # 504 if it may be stored: the caller must not blindly retry.
         return 504 if error.may_exist else 503
     except RmqError:
         return 503

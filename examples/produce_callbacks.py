@@ -1,7 +1,7 @@
-"""Send as fast as one thread can: messages gather, callbacks tell what became of each.
+"""Send at the highest rate of one thread: messages gather, callbacks get each outcome.
 
-python examples/produce_callbacks.py                          # with servers of its own
-python examples/produce_callbacks.py 127.0.0.1:9876 1000000   # with yours
+python examples/produce_callbacks.py                          # starts its own servers
+python examples/produce_callbacks.py 127.0.0.1:9876 1000000   # uses yours
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def main(name_server: str, count: int) -> None:
         if result is not None:
             queues[result.queue_id] += 1
         elif error is not None:
-            # `error.may_exist`: whether the message may be stored all the same.
+            # `error.may_exist`: whether the message may be stored anyway.
             failed.append(error)
 
     began = perf_counter()
     with Producer(name_server=name_server, group="sensors") as producer:
         for number in range(count):
-            # Waits for room, up to send_timeout, when too much is on its way.
+            # Waits up to send_timeout if too many messages are in flight.
             producer.produce("readings", b"%d" % number, delivered)
             if number % 1000 == 0:
                 producer.poll()

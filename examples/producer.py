@@ -1,7 +1,7 @@
-"""Send one message, many, and some that keep their order.
+"""Send one message, many messages, and messages in order.
 
-python examples/producer.py                  # with servers of its own
-python examples/producer.py 127.0.0.1:9876   # with yours
+python examples/producer.py                  # starts its own servers
+python examples/producer.py 127.0.0.1:9876   # uses yours
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pyrmq.testing import cluster
 
 def main(name_server: str) -> None:
     with Producer(name_server=name_server, group="shop") as producer:
-        # One: the call returns when a broker has stored it.
+        # One message: the call returns when a broker has stored it.
         result = producer.send("orders", b"two coffees", keys="order-42", tags="new")
         print(f"{result.status.name}: queue {result.queue_id}, offset {result.queue_offset}")
 
-        # Many: few frames, a result for each message. A Message carries extras of its own.
+        # Many messages: few frames, a result for each. A Message carries its own properties.
         lines = [Message("orders", f"line {n}", keys=f"order-{n}") for n in range(1000)]
         results = producer.send_batch("orders", lines)
         print(f"{len(results)} messages in {producer.stats().batches} batches")
 
-        # In order: one key, one queue, also when something has to be tried again.
+        # In order: one key, one queue, even through retries.
         steps = [
             producer.send("orders", step, sharding_key="order-42")
             for step in ("paid", "packed", "sent")
@@ -32,7 +32,7 @@ def main(name_server: str) -> None:
         queues, offsets = {step.queue_id for step in steps}, [step.queue_offset for step in steps]
         print(f"{len(queues)} queue, in order: {offsets == sorted(offsets)}")
 
-        # What cannot be sent, and what was not: each has an error of its own.
+        # Each cause of failure has its own error class.
         try:
             producer.send("orders", b"")
         except MessageError as error:

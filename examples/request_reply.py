@@ -1,7 +1,7 @@
-"""Ask by a message, and get the answer: a consumer anywhere replies.
+"""Send a request as a message and get a consumer's reply.
 
-python examples/request_reply.py                  # with servers of its own
-python examples/request_reply.py 127.0.0.1:9876   # with yours
+python examples/request_reply.py                  # starts its own servers
+python examples/request_reply.py 127.0.0.1:9876   # uses yours
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PRICES = {b"tea": b"2.80", b"coffee": b"3.10"}
 
 
 def answer(name_server: str, stop: threading.Event) -> None:
-    """The other side: reads requests, and sends each reply back to who asked."""
+    """Read requests and reply to each requester: the other side."""
     with (
         PullConsumer(name_server=name_server, group="prices") as consumer,
         Producer(name_server=name_server, group="prices-replies") as producer,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def by_tag(spark: SparkSession, name_server: str, topic: str) -> DataFrame:
-    """Return tag, messages and bytes. Only the two columns that are named are fetched."""
+    """Return tag, messages and bytes. Only the two named columns are fetched."""
     from pyspark.sql.functions import expr
 
     messages = (

@@ -1,9 +1,9 @@
-"""Keep a topic as Parquet files, exactly once, from one run to the next.
+"""Write a topic to Parquet files, exactly once, from one run to the next.
 
     python examples/spark_stream.py 127.0.0.1:9876 orders /data/orders
 
-Runs until everything that is there now is written, and goes on from there the next time: start it
-from cron, or leave the trigger out and let it run.
+It runs until all current messages are written, and continues from there the next time: start it
+from cron, or remove the trigger and let it run.
 """
 
 from __future__ import annotations

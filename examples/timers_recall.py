@@ -1,7 +1,7 @@
-"""Messages for later: after a while, at a time, and taken back before their time.
+"""Timer messages: after a delay, at a time, and recalled before they are delivered.
 
-python examples/timers_recall.py                  # with servers of its own
-python examples/timers_recall.py 127.0.0.1:9876   # with yours (from 5.0 on; recall: from 5.4)
+python examples/timers_recall.py                  # starts its own servers
+python examples/timers_recall.py 127.0.0.1:9876   # uses yours (5.0 or newer; recall: 5.4 or newer)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def main(name_server: str) -> None:
         tea = producer.send("reminders", b"take the tea out", delay=0.5)
         at = datetime.now(UTC) + timedelta(seconds=1)
         producer.send("reminders", b"serve", deliver_at=at)
-        # One of Apache's 18 levels (1: 1 s), which brokers of 4.x have, too.
+        # One of Apache's 18 levels (1: 1 s), which 4.x brokers also have.
         producer.send("reminders", b"wash up", delay_level=1)
         late = producer.send("reminders", b"order pizza", delay=3600)
         if late.recall_handle:

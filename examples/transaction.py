@@ -1,10 +1,11 @@
-"""A message if, and only if, a row is in the database.
+"""Send a message if, and only if, a row is in the database.
 
-    python examples/transaction.py                  # with servers of its own
-    python examples/transaction.py 127.0.0.1:9876   # with yours
+    python examples/transaction.py                  # starts its own servers
+    python examples/transaction.py 127.0.0.1:9876   # uses yours
 
-The broker keeps the message as a half that nobody reads until the local transaction has ended. If
-nobody says how it ended, the broker asks; the answer stands in the database.
+The broker keeps the message as a half message that no consumer reads until the local transaction
+has ended. If the producer does not report the end, the broker checks later, and the database has
+the answer.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ lock = threading.Lock()
 
 
 def check(message: ReceivedMessage) -> State:
-    """Asked in a thread of the producer, also about transactions of a process that died."""
+    """Runs in a thread of the producer, also for transactions of a process that died."""
     with lock:
         row = database.execute("SELECT 1 FROM transfers WHERE id = ?", (message.message_id,))
         return State.COMMIT if row.fetchone() else State.ROLLBACK
@@ -39,7 +40,7 @@ def main(name_server: str) -> None:
                     row = (half.message_id, euros)
                     with lock, database:
                         database.execute("INSERT INTO transfers VALUES (?, ?)", row)
-                # UNKNOWN: as if this process died here. The row is there, the broker has to ask.
+                # UNKNOWN: as if this process died here. The row exists, and the broker must check.
                 return said
 
             result = producer.send_in_transaction("transfers", f"{euros} euros", local)

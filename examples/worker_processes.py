@@ -1,11 +1,10 @@
-"""Producers in worker processes: each makes its own, after the fork.
+"""Use producers in worker processes: each process creates its own, after the fork.
 
-    python examples/worker_processes.py                  # with servers of its own
-    python examples/worker_processes.py 127.0.0.1:9876   # with yours
+    python examples/worker_processes.py                  # starts its own servers
+    python examples/worker_processes.py 127.0.0.1:9876   # uses yours
 
-`connect` is what gunicorn calls as `post_fork(server, worker)`, Celery by its signal
-`worker_process_init`, and a pool as `initializer`. A producer that was made before the fork raises
-`ForkError` in the child.
+Call `connect` in gunicorn's `post_fork(server, worker)`, in Celery's signal `worker_process_init`,
+or as a pool's `initializer`. A producer created before the fork raises `ForkError` in the child.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ producers: dict[int, Producer] = {}
 
 
 def connect(name_server: str) -> None:
-    """Make this process's producer. Nothing is connected before the first send."""
+    """Create this process's producer. It connects at the first send."""
     producers[os.getpid()] = Producer(name_server=name_server, group="workers")
-    # Sends what is gathered. Pools end their workers without it: give `send` the last word there.
+    # Send what is gathered at exit. Pools end their workers without it: call `send` last there.
     atexit.register(producers[os.getpid()].close)
 
 
 def work(number: int) -> int:
-    """A task of a worker."""
+    """Run a task of a worker."""
     producers[os.getpid()].send("results", f"task {number}", keys=f"task-{number}")
     return os.getpid()
 

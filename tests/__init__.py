@@ -1,1 +1,1 @@
-"""All tests of Python; CONTRIBUTING.md says which ring is which."""
+"""All Python tests; CONTRIBUTING.md explains the markers."""

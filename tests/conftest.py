@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, settings
 
 from pyrmq.config.broker import BrokerOptions
 
-# A busy machine may take any time for one example.
+# On a busy machine, an example may take any time.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the choice of real RocketMQ versions, and of what is too long for the gate."""
+    """Add options for real RocketMQ versions and for tests too long for the gate."""
     parser.addoption(
         "--nightly", action="store_true", help="also run the tests that are too long for the gate"
     )
@@ -57,7 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests that are too long for the gate, unless the run asks for them."""
+    """Deselect the tests that are too long for the gate, unless the run requests them."""
     if config.getoption("--nightly"):
         return
     long = [item for item in items if item.get_closest_marker("nightly")]
@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """End the run at once where every broker would refuse to store, and say why."""
+    """End the run at once, with the reason, if every broker would refuse to store."""
     if all(Path(__file__).parent / "unit" in item.path.parents for item in session.items):
         return
     defaults = BrokerOptions()

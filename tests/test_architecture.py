@@ -1,4 +1,4 @@
-"""The written graph of ARCHITECTURE.md, held: crate edges, Python imports, file sizes."""
+"""Enforces the graph of ARCHITECTURE.md: crate edges, Python imports, file sizes."""
 
 from __future__ import annotations
 
@@ -245,6 +245,87 @@ def test_names_files_hold_names_only() -> None:
         assert not bodies, f"{path.relative_to(ROOT)} defines functions: lib.rs holds names only"
 
 
+def _use_paths(tree: str) -> list[list[str]]:
+    """The paths of a `use` declaration, its braces expanded."""
+    head, _, rest = tree.strip().partition("{")
+    prefix = [part.strip() for part in head.split("::") if part.strip()]
+    if not rest:
+        return [prefix]
+    branches, depth, branch = [], 0, ""
+    for character in rest.rpartition("}")[0] + ",":
+        if character == "," and depth == 0:
+            branches.append(branch)
+            branch = ""
+            continue
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        branch += character
+    return [prefix + path for branch in branches if branch.strip() for path in _use_paths(branch)]
+
+
+def _rust_edges(source: Path) -> dict[tuple[str, ...], set[tuple[str, ...]]]:
+    """Which modules of a crate use which; tests and re-exports do not count."""
+    texts = {}
+    for path in source.rglob("*.rs"):
+        parts = list(path.relative_to(source).with_suffix("").parts)
+        if parts[-1] in {"mod", "lib"}:
+            parts.pop()
+        text = re.sub(r"//[^\n]*", "", path.read_text(encoding="utf-8"))
+        text = re.sub(r"\bpub(?:\([^)]*\))?\s+use\s[^;]+;", "", text)
+        code = re.split(r"^#\[cfg\(test\)\]\nmod ", text, maxsplit=1, flags=re.MULTILINE)
+        texts[tuple(parts)] = code[0]
+    edges: dict[tuple[str, ...], set[tuple[str, ...]]] = {module: set() for module in texts}
+    for module, text in texts.items():
+        uses = r"(?:^|\s)use\s+([^;]+);"
+        names = [name for tree in re.findall(uses, text) for name in _use_paths(tree)]
+        inline = re.findall(r"\b(?:crate|super)(?:::\w+)+", re.sub(uses, "", text))
+        names += [name.split("::") for name in inline]
+        for name in names:
+            base, rest = list(module), name
+            while rest[0] == "super":
+                base, rest = base[:-1], rest[1:]
+            if rest[0] == "crate":
+                base, rest = [], rest[1:]
+            elif base == list(module) and (*module, rest[0]) not in texts:
+                continue
+            target = [*base, *rest]
+            while target and tuple(target) not in texts:
+                target.pop()
+            if target and tuple(target) != module:
+                edges[module].add(tuple(target))
+    return edges
+
+
+def _circles(edges: dict[tuple[str, ...], set[tuple[str, ...]]]) -> list[set[tuple[str, ...]]]:
+    """Groups of modules that all reach one another."""
+    reachable = {module: set(used) for module, used in edges.items()}
+    for through in reachable:
+        for used in reachable.values():
+            if through in used:
+                used |= reachable[through]
+    groups = [
+        {other for other in used if module in reachable[other]}
+        for module, used in reachable.items()
+    ]
+    return [group for index, group in enumerate(groups) if group and group not in groups[:index]]
+
+
+@pytest.mark.parametrize("crate", sorted(CRATES))
+def test_no_import_circle_has_more_than_two_files(crate: str) -> None:
+    circles = _circles(_rust_edges(ROOT / "crates" / crate / "src"))
+    large = [sorted("/".join(module) for module in group) for group in circles if len(group) > 2]
+    assert not large, f"import circles: {large}"
+
+
+def test_the_scan_sees_an_import_circle(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "lib.rs").write_text("mod a;\nmod b;\n")
+    (tmp_path / "a.rs").write_text("use crate::b::{self, inner::{C, D}};\n")
+    (tmp_path / "b" / "mod.rs").write_text("mod inner;\n// use crate::a::No;\n")
+    (tmp_path / "b" / "inner.rs").write_text("fn f() { super::other::g() }\n")
+    (tmp_path / "b" / "other.rs").write_text("use crate::a::A;\n")
+    assert _circles(_rust_edges(tmp_path)) == [{("a",), ("b", "inner"), ("b", "other")}]
+
+
 def test_unsafe_code_stays_where_it_is_named() -> None:
     """The compiler denies it; these files may expect it, each block with its reason."""
     named = {
@@ -264,7 +345,7 @@ def test_unsafe_code_stays_where_it_is_named() -> None:
 
 
 def test_only_testing_asks_for_faults() -> None:
-    """A disk or a link that fails on call cannot come into a program by any other way."""
+    """No other module can bring a faulty disk or link into a program."""
     base = ROOT / "python" / "pyrmq"
     asks = re.compile(r"_core\.(Disk|Links?)\b|\.start_on\(")
     users = {

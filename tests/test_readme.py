@@ -1,4 +1,4 @@
-"""The programs of README and docs run as they stand, but for addresses; none is left out.
+"""Runs every program of README and docs as written, except for addresses.
 
 The one that needs Spark runs in tests/spark/test_docs.py.
 """
@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -43,6 +46,7 @@ def test_every_program_of_a_page_has_its_test() -> None:
         "README.md: from pyrmq import Producer, PullConsumer",
         "README.md: from pyrmq.testing import cluster",
         "README.md: orders = (",
+        "consumer.md: from pyrmq import PushConsumer",
         "filters.md: from pyrmq import routing",
         "filters.md: from pyrmq.errors import FilterError",
         "filters.md: from pyrmq.routing import Filter",
@@ -61,6 +65,20 @@ def test_the_producer_and_consumer_of_the_readme_work(capsys: pytest.CaptureFixt
     sent, received = capsys.readouterr().out.strip().splitlines()
     assert "orders" in sent
     assert received.endswith("0 b'two coffees'")
+
+
+def test_the_listener_of_the_consumer_page_works() -> None:
+    block = BLOCKS["consumer.md: from pyrmq import PushConsumer"]
+    with cluster() as rocketmq:
+        with Producer(name_server=rocketmq.name_server) as producer:
+            producer.send("orders", '{"what": "tea"}')
+        program = block.replace("127.0.0.1:9876", rocketmq.name_server)
+        command = [sys.executable, "-u", "-c", program]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "cooking tea\n"
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(10) == 0
 
 
 def test_the_cluster_of_the_readme_works(capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,7 +163,7 @@ def test_the_commands_of_the_readme_work(
     assert len(commands) == 3
     for command in commands:
         words = shlex.split(command)[1:]
-        # Who only looks stops by Ctrl-C.
+        # Without --stop, `tail` runs until Ctrl-C.
         assert main([*words, "--stop"] if words[0] == "tail" else words) == 0
     sent, seen = re.findall(r"(?m)^.*two coffees$|^orders .*", capsys.readouterr().out)[:2]
     assert sent.startswith("orders")

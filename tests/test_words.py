@@ -1,8 +1,8 @@
-"""Retired names stay out of identifiers, coined words out of prose.
+"""Keeps retired names out of identifiers and coined words out of prose.
 
-Plain English is a matter of reading; this holds what a machine can hold. A name is retired when
-the field has a better one (Apache's, Kafka's, tokio's, std's); ARCHITECTURE.md, "Words", has the
-few of our own.
+Plain English needs a reader; this test enforces what a machine can check. A name is retired if the
+field has a better one (Apache's, Kafka's, tokio's, std's). ARCHITECTURE.md, "Words", lists the few
+of our own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 120
 
-# Whole identifiers that must not come back, with what is said instead.
+# Whole identifiers that must not come back, with their replacements.
 RETIRED = {
     "ATTEMPTS_KEPT": "MAX_RECORDED_ATTEMPTS",
     "Access": "ReadMode",
@@ -274,7 +274,7 @@ RETIRED = {
     "when_durable_in_burst": "when_durable_in_batch",
     "write_unless": "commit_unless",
 }
-# Words of a former dialect, in comments, docstrings and docs; in backticks they are identifiers.
+# Words of a former dialect in comments, docstrings and docs; in backticks they are identifiers.
 COINED = {
     r"brake[sd]?|braking": "flow control",
     r"bursts?": "append batch, batch of requests",
@@ -311,7 +311,7 @@ def _files(*suffixes: str) -> list[Path]:
 
 
 def _rust(text: str) -> tuple[str, list[tuple[int, str]]]:
-    """Code without strings and comments, and the comments' lines with their numbers."""
+    """Return code without strings and comments, and the comments' lines with their numbers."""
     code, comments, at = [], [], 0
     for match in RUST.finditer(text):
         code.append(text[at : match.start()])
@@ -325,7 +325,7 @@ def _rust(text: str) -> tuple[str, list[tuple[int, str]]]:
 
 
 def _python(text: str) -> tuple[str, list[tuple[int, str]]]:
-    """Names, and the lines of comments and docstrings with their numbers."""
+    """Return names, and the lines of comments and docstrings with their numbers."""
     names, prose = [], []
     statement_begins = True
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -388,7 +388,7 @@ def test_no_coined_word_stands_in_prose() -> None:
 
 
 def test_lines_of_prose_end_at_120_columns() -> None:
-    """Not in tables, drawings and links, which cannot be broken."""
+    """Tables, drawings and links are exempt: they cannot be broken."""
     found = []
     for path in _files(".rs", ".py", ".pyi", ".md"):
         _, prose = _identifiers_and_prose(path)

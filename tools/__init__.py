@@ -1,1 +1,1 @@
-"""What the make targets run."""
+"""The programs behind the make targets."""

@@ -1,7 +1,7 @@
 """Write python/pyrmq/codes.py from crates/remoting/src/codes.rs.
 
-Run it after a code was added there: ``python tools/gen_codes.py``. With ``--check`` it writes
-nothing and fails when the file is not what it would write.
+Run it after adding a code there: ``python tools/gen_codes.py``. With ``--check`` it writes nothing
+and fails if the file differs from the output.
 """
 
 from __future__ import annotations

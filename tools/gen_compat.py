@@ -1,6 +1,6 @@
-"""docs/compat.md from the table of codes and the rows of both servers, as they are built.
+"""Write docs/compat.md from the table of codes and the rows of both built servers.
 
-Run it by `make docs`; a test fails when the page is not what this writes.
+Run it with `make docs`. A test fails if the page differs from the output.
 """
 
 from __future__ import annotations
@@ -18,24 +18,27 @@ PAGE = ROOT / "docs" / "compat.md"
 APACHE = ROOT / "tests" / "golden" / "codes.json"
 
 _HEAD = """\
-# What answers which request code
+# Request codes
 
 Written by `tools/gen_compat.py` from `crates/remoting/src/codes.rs` and the tables of the two
 servers; do not edit.
 
-`native`: Rust, on the connection's task. `python`: a worker thread in Python. `refused`: answered
-REQUEST_CODE_NOT_SUPPORTED with a remark that says why. A code that is not listed is refused too,
-unless an application registers a handler for it (`Broker.processors.register`,
-`NameServer.processors.register`).
+| `name server`, `broker` | meaning |
+|---|---|
+| `native` | Rust answers, on the connection's task |
+| `python` | a Python worker thread answers |
+| `refused` | answered REQUEST_CODE_NOT_SUPPORTED with a remark that gives the reason |
 
-`versions`: which of 4.6.1, 4.9.7 and 5.5.0 have the number in their `RequestCode`, read out of
-their jars (`tests/interop/record_codes.py`). `internal`: none has it, Apache's controller uses it
-within itself.
+A code that is not listed is refused too, unless an application registers a handler for it
+(`Broker.processors.register`, `NameServer.processors.register`).
 
-Beside the codes: Spark writes no topic yet. `df.write.format("rocketmq")` and `df.writeStream`
-raise an error that says so.
+`versions`: which of 4.6.1, 4.9.7 and 5.5.0 have the number in the `RequestCode` of their jars
+(`tests/interop/record_codes.py`). `internal`: none has it, only Apache's controller uses it.
 
-`test`: one of those that ask a server by this code, of the many that may.
+`test`: one of the tests that send this code to a server.
+
+Spark cannot write topics yet: `df.write.format("rocketmq")` and `df.writeStream` raise an error
+that says so.
 
 | code | name | versions | name server | broker | note | test |
 |---|---|---|---|---|---|---|
@@ -54,7 +57,7 @@ def _rows(native: list[tuple[int, str, str]], python: list[int]) -> Rows:
 
 
 def _versions() -> dict[int, str]:
-    """The Apache versions that know a request code, oldest first."""
+    """Return the Apache versions that know each request code, oldest first."""
     recorded = json.loads(APACHE.read_text(encoding="utf-8"))
     known: dict[int, list[str]] = {}
     for version in reversed(recorded):
@@ -63,7 +66,7 @@ def _versions() -> dict[int, str]:
     return {code: ", ".join(versions) for code, versions in known.items()}
 
 
-# Where a test is looked for, in this order: those that say what an answer means come first.
+# Where to look for a test, in this order: tests that explain an answer come first.
 _TESTS = (
     "tests/e2e/test_broker_co*.py",
     "tests/e2e/test_nameserver*.py",
@@ -72,7 +75,7 @@ _TESTS = (
     "tests/e2e/test_*.py",
     "tests/interop/test_*.py",
 )
-# These send damaged requests, which says nothing about the good ones.
+# These send damaged requests, which proves nothing about valid ones.
 _DAMAGED = ("hostile.rs", "test_header_table.py")
 _FUNCTION = re.compile(
     r"^(?P<test>#\[(?:tokio::)?test[^\n]*\]\n(?:#\[[^\n]*\]\n)*)?"
@@ -82,7 +85,7 @@ _FUNCTION = re.compile(
 
 
 class _TestFile:
-    """A file with tests: which function says what."""
+    """A file with tests and the bodies of its functions."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -97,7 +100,7 @@ class _TestFile:
         ]
 
     def test_of(self, code: str) -> str | None:
-        """The first test that names a code, itself or by a function of its file."""
+        """Return the first test that names a code, directly or through a function of its file."""
         names = {name for name, body in self._bodies.items() if re.search(rf"\b{code}\b", body)}
         while names:
             for test in self._tests:
@@ -112,7 +115,7 @@ class _TestFile:
 
 
 def proving_tests() -> dict[str, str]:
-    """A test for each request code that has one, by the code's name."""
+    """Return a test for each request code that has one, by the code's name."""
     paths = [path for pattern in _TESTS for path in sorted(ROOT.glob(pattern))]
     files = [_TestFile(path) for path in paths if path.name not in _DAMAGED]
     proofs: dict[str, str] = {}
@@ -125,7 +128,7 @@ def proving_tests() -> dict[str, str]:
 
 
 def served() -> list[str]:
-    """The names of all codes that one of the servers serves."""
+    """Return the names of all codes that at least one server serves."""
     tables = (
         _rows(_core.name_server_rows(), NameServer().processors.codes),
         _rows(_core.broker_rows(), Broker().processors.codes),
@@ -138,7 +141,7 @@ def served() -> list[str]:
 
 
 def render() -> str:
-    """The page's text."""
+    """Return the page's text."""
     names = _rows(_core.name_server_rows(), NameServer().processors.codes)
     brokers = _rows(_core.broker_rows(), Broker().processors.codes)
     versions, tests = _versions(), proving_tests()
@@ -146,7 +149,7 @@ def render() -> str:
     for code in sorted(RequestCode):
         cells = [rows.get(code, ("refused", "")) for rows in (names, brokers)]
         if all(kind == "refused" for kind, _ in cells):
-            # The name server knows why for what it could serve, the broker for all else.
+            # The name server gives the reason for codes that it could serve, the broker for others.
             notes = [next(note for _, note in cells if note)]
             kinds, test = "refused | refused", ""
         else:
@@ -160,7 +163,7 @@ def render() -> str:
 
 
 def main() -> int:
-    """Write the page, or with `--check` only say whether it is up to date."""
+    """Write the page, or with `--check` only report whether it is up to date."""
     text = render()
     if "--check" in sys.argv[1:]:
         return int(not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text)

@@ -1,6 +1,6 @@
-"""docs/options.md from the options that both servers declare in `pyrmq.config`.
+"""Write docs/options.md from the options that both servers declare in `pyrmq.config`.
 
-Run it by `make docs`; a test fails when the page is not what this writes.
+Run it with `make docs`. A test fails if the page differs from the output.
 """
 
 from __future__ import annotations
@@ -18,18 +18,26 @@ _HEAD = """\
 
 Written by `tools/gen_options.py` from `python/pyrmq/config`; do not edit.
 
-In a property file (`pyrmq broker -c broker.conf`) by their key, which is Apache's; in Python by
-their name (`Broker(broker_name="broker-a")`); on the command line as `--broker-name broker-a`; for
-the commands also in the environment, as `PYRMQ_NAMESERVER_LISTEN_PORT` or
-`PYRMQ_BROKER_BROKER_NAME`. The command line wins over the environment, that over the file. A wrong
-value is an error that names key, value and range. Keys without effect are named in a warning.
-`live`: it changes while the server runs, by request codes 25 (broker, `mqadmin updateBrokerConfig`)
-and 318 (name server, `mqadmin updateNamesrvConfig`), by `reconfigure()`, and by SIGHUP, at which
-`pyrmq nameserver`, `broker` and `server` read the files of `-c` again. A change by request or by
-`reconfigure()` is written into that file before it is answered, so it holds after the next start;
-without a file it holds until the server stops. SIGHUP changes nothing that the command line or the
-environment has set, and nothing at all where one value is wrong or needs a new start; the log says
-which. Without a file, or when the server's terminal was closed, SIGHUP stops it.
+| set an option in | form |
+|---|---|
+| a property file (`pyrmq broker -c broker.conf`) | its key, which is Apache's |
+| Python | its name: `Broker(broker_name="broker-a")` |
+| the command line | `--broker-name broker-a` |
+| the environment, for the commands | `PYRMQ_NAMESERVER_LISTEN_PORT`, `PYRMQ_BROKER_BROKER_NAME` |
+
+The command line overrides the environment, which overrides the file. A wrong value is an error that
+names key, value and range. A warning names the keys without effect.
+
+Options marked `live` can change while the server runs:
+
+- Request code 25 (broker, `mqadmin updateBrokerConfig`), request code 318 (name server,
+  `mqadmin updateNamesrvConfig`) and `reconfigure()` write the change to the file of `-c` before
+  they answer, so it survives a restart. Without a file it lasts until the server stops.
+- SIGHUP makes `pyrmq nameserver`, `broker` and `server` read the files of `-c` again.
+
+SIGHUP never changes an option that the command line or the environment has set. If one value is
+wrong or needs a restart, it changes nothing. The log says which. Without a file, or if the server's
+terminal was closed, SIGHUP stops the server.
 """
 
 
@@ -50,7 +58,7 @@ def _rows(options: type[Options]) -> list[str]:
 
 
 def render() -> str:
-    """The page's text."""
+    """Return the page's text."""
     parts = [_HEAD]
     for title, options in (("Name server", NameServerOptions), ("Broker", BrokerOptions)):
         parts.append(f"\n## {title}\n" + "\n".join(_rows(options)) + "\n")
@@ -58,7 +66,7 @@ def render() -> str:
 
 
 def main() -> int:
-    """Write the page, or with `--check` only say whether it is up to date."""
+    """Write the page, or with `--check` only report whether it is up to date."""
     text = render()
     if "--check" in sys.argv[1:]:
         return int(not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text)

@@ -1,8 +1,8 @@
-"""Say in one line what a machine lacks for a make target.
+"""Report in one line what a machine lacks for a make target.
 
-`need.py rust java` ends with status 1 and names what is missing. `javac` includes `java`. With
-`--soft` it only tells what will be left out, except under CI=true, where a missing part is a
-failure.
+`need.py rust java` exits with status 1 and names what is missing. `javac` includes `java`. With
+`--soft` it only reports which tests will be skipped, unless CI=true: then a missing part is an
+error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MANIFEST = Path(__file__).resolve().parent.parent / "Cargo.toml"
 
 
 def _output(command: list[str]) -> str | None:
-    """Return what a command prints; None where it cannot be run."""
+    """Return what a command prints; None if it cannot be run."""
     if shutil.which(command[0]) is None:
         return None
     try:
@@ -36,7 +36,7 @@ def _java() -> str | None:
 
 
 def _rust() -> str | None:
-    # Run where the toolchain is pinned: rustup may fetch it now, which takes longer than a look.
+    # This directory pins the toolchain: rustup may download it now, which needs the long timeout.
     printed = _output(["cargo", "--version"])
     if printed is None:
         return "a Rust toolchain (`cargo`; rustup installs it)"
@@ -53,7 +53,7 @@ def _rust() -> str | None:
 def lacks(part: str) -> str | None:
     """Return what is missing for one part, or None."""
     if part == "python":
-        if sys.version_info < (3, 11):  # noqa: UP036 - it runs before anything is checked
+        if sys.version_info < (3, 11):  # noqa: UP036 - this runs before pip checks it
             found = sys.version.split()[0]
             return f"Python 3.11 or newer (this is {found}; choose one with PYTHON=...)"
     elif part == "rust":
@@ -73,14 +73,14 @@ def lacks(part: str) -> str | None:
 
 
 def main(arguments: list[str]) -> int:
-    """Check every part that is named."""
+    """Check every named part."""
     soft = "--soft" in arguments and os.environ.get("CI") != "true"
     missing = [text for part in arguments if part != "--soft" and (text := lacks(part))]
     if not missing:
         return 0
     text = "; ".join(missing)
     if soft:
-        print(f"left out: this machine lacks {text}; tests that need it are skipped and listed")
+        print(f"skipped: this machine lacks {text}; tests that need it are skipped and listed")
         return 0
     print(f"missing: {text}", file=sys.stderr)
     return 1

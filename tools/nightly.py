@@ -1,7 +1,7 @@
-"""Run what the gate leaves out, part by part, and print one table: `nightly.py [PART ...]`.
+"""Run what the gate omits, part by part, and print one table: `nightly.py [PART ...]`.
 
-Each part is a make target with a log of its own in `nightly/`. The exit status is 1 if a part
-failed, found no test, or took longer than its limit.
+Each part is a make target with its own log in `nightly/`. The exit status is 1 if a part failed,
+found no test, or exceeded its time limit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "nightly"
 LIMIT_S = 60 * 60
-"""A part that takes longer is ended: split it."""
+"""A part that takes longer is killed: split it."""
 
 PARTS = {
     "interop": "servers and clients of RocketMQ 5.5.0, 4.9.7 and 4.6.1",
@@ -51,7 +51,7 @@ class Outcome:
 
 
 def counted(text: str) -> dict[str, int]:
-    """Add up the closing lines of pytest and of Rust's test runner."""
+    """Add up the summary lines of pytest and of Rust's test runner."""
     counts: dict[str, int] = {}
     for line in text.splitlines():
         if line.startswith("test result:") or re.fullmatch(r"=+ .+ in [\d.]+s.*=+", line):
@@ -62,7 +62,7 @@ def counted(text: str) -> dict[str, int]:
 
 
 def run(part: str) -> Outcome:
-    """Run one part, its output in a log file."""
+    """Run one part and write its output to a log file."""
     log = LOGS / f"{part}.log"
     began = time.monotonic()
     with log.open("w", encoding="utf-8") as output:
@@ -76,7 +76,7 @@ def run(part: str) -> Outcome:
         try:
             status: int | None = process.wait(LIMIT_S)
         except BaseException as error:
-            # The whole group, so that no server of a test stays behind.
+            # Kill the whole group, so that no test's server survives.
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             if not isinstance(error, subprocess.TimeoutExpired):
@@ -108,7 +108,7 @@ def table(outcomes: list[Outcome]) -> str:
 
 
 def main(parts: list[str]) -> int:
-    """Run the parts, all of them without an argument."""
+    """Run the named parts, or all of them."""
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
         print(f"unknown parts: {', '.join(unknown)}; known: {', '.join(PARTS)}", file=sys.stderr)

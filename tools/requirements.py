@@ -1,4 +1,4 @@
-"""Print requirements of extras of pyproject.toml, one a line: `requirements.py dev spark`."""
+"""Print requirements of extras of pyproject.toml, one per line: `requirements.py dev spark`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def requirements(extras: list[str]) -> list[str]:
-    """Resolve extras, also those that name other extras of this project."""
+    """Resolve extras, including those that name other extras of this project."""
     project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())[
         "project"
     ]

@@ -1,1 +1,1 @@
-"""Ours and Apache's by one driver, in one run, interleaved."""
+"""Compares our servers with Apache's: one driver, one run, interleaved."""

@@ -1,7 +1,7 @@
-"""`python -m benches.e2e`: measure, print a table, keep the raw figures as JSON.
+"""`python -m benches.e2e`: measure, print a table, save the raw figures as JSON.
 
-Both sides run at the same time on the same machine and take turns, so a ratio is of one run;
-single figures are only good beside each other.
+Both sides run at the same time on the same machine and take turns, so a ratio comes from one run.
+Compare single figures only with each other.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ SENDS = (
     ("sync", "Java client, sync, 64 threads, 128 B", 64, 1),
     ("batch", "Java client, batches of 32, 8 threads", 8, 32),
 )
-"""Rows of the Java client that sends: name, what, threads, messages a send."""
+"""Rows of the sending Java client: name, text, threads, messages per send."""
 
 
 def measure(arguments: argparse.Namespace) -> list[rows.Row]:
-    """Run the rows that were asked for."""
+    """Run the requested rows."""
     done: list[rows.Row] = []
     chosen = set(arguments.rows.split(",")) if arguments.rows else None
 
@@ -128,7 +128,7 @@ def _figure(row: rows.Row, side: str) -> str:
 
 
 def table(done: list[rows.Row]) -> str:
-    """The figures as a Markdown table: medians, ratio, server CPU."""
+    """Return the figures as a Markdown table: medians, ratio, server CPU."""
     lines = [
         "| what | ours | Apache | ratio | server CPU per message, ours / Apache | target |",
         "|---|---|---|---|---|---|",
@@ -149,13 +149,13 @@ def table(done: list[rows.Row]) -> str:
 
 
 def wheel_wanted(chosen: str | None) -> bool:
-    """Say whether the row of the wheel was asked for; it comes with `import`."""
+    """Return whether the row of the wheel was requested; it belongs to `import`."""
     return chosen is None or "import" in chosen.split(",")
 
 
 @contextmanager
 def installed() -> Iterator[None]:
-    """Let the processes that start find compiled modules, as pip leaves those of a wheel."""
+    """Let started processes find compiled modules, as pip installs them from a wheel."""
     with tempfile.TemporaryDirectory(prefix="pyrmq-bench-") as compiled:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = compiled

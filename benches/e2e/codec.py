@@ -1,4 +1,4 @@
-"""Our codec and Apache's on the same recorded frames, in turns: nanoseconds for one frame."""
+"""Compares our codec with Apache's on recorded frames, in turns: nanoseconds for one frame."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _run(command: list[str]) -> str:
 
 
 def codec_rows(rounds: int) -> list[Row]:
-    """Decode and encode together of each frame and form: alone, and with its header structure."""
+    """Return rows for decoding plus encoding each frame, without and with header structure."""
     rows: dict[tuple[str, str, str], Row] = {}
     for _ in range(rounds):
         for side, run in (("ours", _ours), ("apache", _apache)):

@@ -1,4 +1,4 @@
-"""A load generator of ours in Rust: a process that takes one command a line and answers in JSON."""
+"""A load generator in Rust: a process that reads commands by line and answers in JSON."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def build(package: str, example: str) -> None:
-    """Build an example of a crate, as it is measured."""
+    """Build an example of a crate with the measured profile."""
     command = ["cargo", "build", "--release", "--quiet", "-p", package, "--example", example]
     subprocess.run(command, cwd=ROOT, check=True, timeout=1800)
 
 
 def binary(example: str) -> Path:
-    """Where `build` puts it."""
+    """Return the path of a built example."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     return target / "release" / "examples" / example
 
 
 class Load:
-    """A running generator; what it set up lives as long as it does."""
+    """A running generator; its brokers and connections live as long as it does."""
 
     def __init__(self, example: str, *words: str) -> None:
-        """Start it with these arguments."""
+        """Start the generator with these arguments."""
         self._process = subprocess.Popen(
             [binary(example), *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def run(self, command: str) -> dict[str, Any]:
-        """Run one command; its figures.
+        """Run one command; return its figures.
 
         Raises:
-            RuntimeError: it has ended.
+            RuntimeError: the generator has exited.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -1,6 +1,6 @@
-"""The name server's rows: ours and the real one under the same load, taking turns.
+"""The name server's rows: ours and the real one under the same load, in turns.
 
-The load is `crates/nameserver/examples/load.rs`, a process of its own; `cargo` builds it.
+The load is `crates/nameserver/examples/load.rs`, a separate process that `cargo` builds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ GET_BROKER_CLUSTER_INFO = 106
 
 @contextmanager
 def ours() -> Iterator[tuple[str, int]]:
-    """Run our name server; its address and process id."""
+    """Run our name server; yield its address and process id."""
     with tempfile.TemporaryDirectory(prefix="pyrmq-bench-") as home:
         command = [sys.executable, "-m", "pyrmq", "nameserver", "--json", "--listen-port", "0"]
         command += ["--bind-address", "127.0.0.1", "--kv-config-path", f"{home}/kvConfig.json"]
@@ -52,7 +52,7 @@ def ours() -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def apache() -> Iterator[tuple[str, int]]:
-    """Run the real name server; its address and process id."""
+    """Run the real name server; yield its address and process id."""
     with JavaNameServer(VERSION, quick=False, heap_mb=JAVA_HEAP_MB) as names:
         yield names.address, names.pid
 
@@ -61,7 +61,7 @@ SIDES = {"ours": ours, "apache": apache}
 
 
 def name_server_rows(rounds: int, seconds: int) -> list[Row]:
-    """Measure all of them."""
+    """Measure all rows."""
     build("pyrmq-nameserver", "load")
     return [
         *_starts(rounds),
@@ -84,7 +84,7 @@ def _starts(rounds: int) -> list[Row]:
         target="<= 15 MiB",
         less_is_more=True,
     )
-    # The first of ours compiles the modules.
+    # Our first start compiles the modules.
     _interpreter()
     with ours():
         pass
@@ -103,7 +103,7 @@ def _starts(rounds: int) -> list[Row]:
 
 
 def _interpreter() -> tuple[float, float]:
-    """Milliseconds and resident MiB of an interpreter that says a word."""
+    """Return milliseconds and resident MiB of an interpreter that prints a word."""
     started = time.perf_counter()
     program = "import sys; print(1, flush=True); sys.stdin.read()"
     with subprocess.Popen(
@@ -137,7 +137,7 @@ def _routes(rounds: int, seconds: int) -> list[Row]:
                 for name, (one, pid) in loads.items():
                     before = cpu_seconds(pid)
                     told = one.run(f"{command} {seconds}")
-                    # A quarter more runs before the count begins.
+                    # The load runs a quarter longer; the beginning does not count.
                     cpu = (cpu_seconds(pid) - before) * 1e6 / max(1, told["answers"] * 1.25)
                     # The first turn warms up.
                     if turn:

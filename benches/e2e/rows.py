@@ -1,4 +1,4 @@
-"""The rows of `make bench`: each runs both sides in turns and keeps every single figure."""
+"""The rows of `make bench`: each runs both sides in turns and keeps every figure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Sample = dict[str, float]
 WARM_WINDOW_S = 2
 WARM_WINDOWS = 15
 WARM_SHARE = 0.05
-"""Two windows agree when they differ by no more than this share."""
+"""Two windows agree if they differ by at most this share."""
 
 
 @dataclass(kw_only=True)
@@ -31,12 +31,12 @@ class Row:
     """One line of the report.
 
     Attributes:
-        what: what was measured, for people.
+        what: text of the row.
         unit: of the figures.
-        target: what it must reach, for people.
-        figures: side name to the single figures, in the order they were taken.
+        target: text of the target.
+        figures: side name to its figures, in order of measurement.
         cpu_us: side name to microseconds of server CPU per message.
-        less_is_more: a smaller figure is the better one.
+        less_is_more: a smaller figure is better.
     """
 
     what: str
@@ -47,17 +47,17 @@ class Row:
     less_is_more: bool = False
 
     def add(self, side: str, value: float, cpu_us: float | None = None) -> None:
-        """Keep one figure."""
+        """Add one figure."""
         self.figures.setdefault(side, []).append(value)
         if cpu_us is not None:
             self.cpu_us.setdefault(side, []).append(cpu_us)
 
     def median(self, side: str) -> float:
-        """Median of a side's figures."""
+        """Return the median of a side's figures."""
         return statistics.median(self.figures[side])
 
     def ratio(self) -> float | None:
-        """How many times better ours is, of the medians; None where one side is missing."""
+        """Return how many times better our median is; None if one side is missing."""
         if not {"ours", "apache"} <= self.figures.keys():
             return None
         ratio = self.median("ours") / self.median("apache")
@@ -70,7 +70,7 @@ def _with_cpu(
     command: str,
     **arguments: Any,  # noqa: ANN401 - handed on
 ) -> tuple[dict[str, Any], float]:
-    """Run a driver command on a side; the result, and microseconds of server CPU per message."""
+    """Run a driver command on a side; return result and microseconds of server CPU per message."""
     before = cpu_seconds(side.broker_pid)
     result: dict[str, Any] = driver.call(command, namesrv=side.name_server, **arguments)
     spent = cpu_seconds(side.broker_pid) - before
@@ -87,7 +87,7 @@ def java_sends(
     batch: int,
     row: Row,
 ) -> Row:
-    """The Java client sends synchronously, one message or one batch at a time."""
+    """Measure the Java client sending synchronously, one message or one batch at a time."""
 
     def send(side: Side, seconds: int) -> tuple[float, float]:
         result, cpu = _with_cpu(
@@ -108,14 +108,14 @@ def java_sends(
         _warm(lambda side=side: send(side, WARM_WINDOW_S)[0])  # type: ignore[misc]
     for _ in range(rounds):
         for side in sides:
-            # Nobody shall pay for the other side's pages.
+            # No side should pay for the other side's pages.
             os.sync()
             row.add(side.name, *send(side, seconds))
     return row
 
 
 def _warm(window: Callable[[], float]) -> None:
-    """Run a load until two windows agree: a JVM that still compiles is not what people run."""
+    """Run a load until two windows agree: a JVM that still compiles is not representative."""
     before = window()
     for _ in range(WARM_WINDOWS):
         now = window()
@@ -126,7 +126,7 @@ def _warm(window: Callable[[], float]) -> None:
 
 
 def java_drains(sides: list[Side], driver: Driver, *, rounds: int, count: int, row: Row) -> Row:
-    """The Java push consumer of a new group reads a backlog written in batches."""
+    """Measure a new group's Java push consumer reading a backlog written in batches."""
     for side in sides:
         written = 0
         while written < count:
@@ -162,10 +162,10 @@ def java_drains(sides: list[Side], driver: Driver, *, rounds: int, count: int, r
 
 
 def starts(rounds: int) -> tuple[Row, Row]:
-    """Name server and broker in one process: time to ready and memory at rest."""
+    """Measure name server and broker in one process: time to ready, memory at rest."""
     ready = Row(what="name server + broker in one process: ready", unit="ms", target="<= 100 ms")
     rest = Row(what="the same: resident at rest", unit="MiB", target="<= 60 MiB")
-    # The first one compiles the modules.
+    # The first start compiles the modules.
     with ours():
         pass
     for _ in range(rounds):
@@ -177,7 +177,7 @@ def starts(rounds: int) -> tuple[Row, Row]:
 
 
 def import_time(rounds: int) -> Row:
-    """`import pyrmq` over an interpreter that imports nothing."""
+    """Measure `import pyrmq`, minus an interpreter that imports nothing."""
     row = Row(what="`import pyrmq`", unit="ms", target="<= 100 ms")
     for turn in range(rounds + 1):
         spent = []
@@ -192,7 +192,7 @@ def import_time(rounds: int) -> Row:
 
 
 def wheel_size(root: Path) -> Row | None:
-    """Size of the wheel that `make wheel` left in dist/, if it is there."""
+    """Return the size of the wheel that `make wheel` built in dist/, if it exists."""
     wheels = sorted((root / "dist").glob("*.whl"), key=lambda path: path.stat().st_mtime)
     if not wheels:
         return None
@@ -202,7 +202,7 @@ def wheel_size(root: Path) -> Row | None:
 
 
 def python_sends(sides: list[Side], *, rounds: int, count: int, size: int) -> Row:
-    """Our Python producer, batches of its own making, on both brokers."""
+    """Measure our Python producer with its own batches on both brokers."""
     from pyrmq import Producer
 
     row = Row(what=f"pyrmq producer, send_batch, {size} B", unit="msg/s", target="(goal: 600,000)")

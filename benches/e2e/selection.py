@@ -1,4 +1,4 @@
-"""Our queue selection and the Java client's over the same tables: nanoseconds a choice."""
+"""Compares our queue selection with the Java client's on equal tables: nanoseconds per choice."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _run(command: list[str]) -> str:
 
 
 def selection_rows(rounds: int) -> list[Row]:
-    """A choice with fault tolerance on, of two and of sixteen brokers with four queues each."""
+    """Measure a choice with fault tolerance, for two and sixteen brokers with four queues each."""
     rows: dict[tuple[str, int], Row] = {}
     for _ in range(rounds):
         for side, run in (("ours", _ours), ("apache", _java)):

@@ -26,7 +26,7 @@ MEASURED_STORE = {
     "maxIndexNum": 20000000,
     "timerWheelEnable": "true",
 }
-"""What both sides are started with: Apache's own sizes but for the segment, which is 128 MiB."""
+"""Settings of both sides: Apache's default sizes, except a segment of 128 MiB."""
 
 JAVA_STORE = {**MEASURED_STORE, "messageIndexSafe": "false"}
 """Settings of the Java broker: those of both sides, and Apache's default for the index, which the
@@ -49,13 +49,13 @@ class Side:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process so far, in seconds."""
+    """Return user and system time of a process so far, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident_mib(pid: int) -> float:
-    """Resident memory of a process, in MiB."""
+    """Return the resident memory of a process in MiB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
@@ -64,7 +64,7 @@ def resident_mib(pid: int) -> float:
 
 @contextmanager
 def ours(root: Path | None = None) -> Iterator[tuple[Side, float]]:
-    """Run `pyrmq server`; yields it with the milliseconds until it was ready."""
+    """Run `pyrmq server`; yield it with the milliseconds until it was ready."""
     with tempfile.TemporaryDirectory(prefix="pyrmq-bench-", dir=root) as home:
         config = Path(home) / "broker.conf"
         lines = [f"{key}={value}" for key, value in MEASURED_STORE.items()]
@@ -98,7 +98,7 @@ def ours(root: Path | None = None) -> Iterator[tuple[Side, float]]:
 
 @contextmanager
 def apache() -> Iterator[tuple[Side, float]]:
-    """Run the real servers; yields them with the milliseconds until both were ready."""
+    """Run the real servers; yield them with the milliseconds until both were ready."""
     with ExitStack() as stack:
         started = time.perf_counter()
         names = stack.enter_context(JavaNameServer(VERSION, quick=False))

@@ -1,4 +1,4 @@
-"""The rows of the store alone: `crates/store/examples/store_bench/`, run and read."""
+"""The rows of the store alone: runs `crates/store/examples/store_bench/` and reads its output."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ TARGETS = {
     "start_after_kill": ("store, start after kill -9", "<= 5 s"),
     "queues_open": ("store, start with one message in each of many queues", "<= 10 s"),
 }
-"""Row of the program to what it says and must reach; the others are printed as they are."""
+"""The program's rows to their text and target; others are printed unchanged."""
 
 
 def store_rows(
     root: Path, rounds: int, *, queues: int = 40_000, megabytes: int = 1000
 ) -> list[Row]:
-    """Build and run the program; one row of the report for each of its lines.
+    """Build and run the program; return one row for each of its lines.
 
     Args:
         root: the source tree.

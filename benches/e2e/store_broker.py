@@ -1,7 +1,7 @@
-"""The store as a whole broker drives it: fsyncs, pulls, cold reads, starts.
+"""The store within a whole broker: fsyncs, pulls, cold reads, starts.
 
-The load is `crates/client/examples/broker_load.rs`, a process of its own; `cargo` builds it, and
-`crates/store/examples/store_bench/`, which fills the stores that only have to be opened.
+The load is `crates/client/examples/broker_load.rs`, a separate process. `cargo` builds it, and
+`crates/store/examples/store_bench/`, which fills the stores that are only opened.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent.parent
 SIDES = ("ours", "apache")
 PARTS = ("storesync", "storepull", "storecold", "storerestart", "storestart")
-"""What `--rows` may name; `store` runs all of them."""
+"""Parts that `--rows` accepts; `store` runs all of them."""
 
 DEFAULT_STORE = {
     "mappedFileSizeCommitLog": 1 << 30,
@@ -43,12 +43,12 @@ BODY = 1024
 QUEUES = 4
 HOT_PER_S = 1000
 SEGMENT = 128 << 20
-"""Bytes of a log file where pulls shall be cold."""
+"""Bytes of a log file for cold pulls."""
 COLD_SECONDS = 1
 COLD_BACKLOG = 2_000_000
-"""Messages that pulls do not come to the end of in a turn: what they read twice would be cached."""
+"""More messages than a turn's pulls read: messages read twice would be cached."""
 COLD_TURNS = 3
-"""Turns a round: each is short."""
+"""Turns per round: each is short."""
 
 
 def _build() -> None:
@@ -60,7 +60,7 @@ def _build() -> None:
 def _side(
     name: str, properties: Mapping[str, object]
 ) -> Iterator[tuple[str, OurBroker | JavaBroker]]:
-    """Run one side; the name server's address and the broker."""
+    """Run one side; yield the name server's address and the broker."""
     with ExitStack() as stack:
         if name == "ours":
             names = stack.enter_context(OurNameServer())
@@ -81,14 +81,14 @@ def _row(what: str, unit: str, target: str = "", *, less: bool = False) -> Row:
 def store_broker_rows(
     parts: set[str], rounds: int, seconds: int, *, backlog: int, queues: int, megabytes: int
 ) -> list[Row]:
-    """Measure the parts that were asked for.
+    """Measure the requested parts.
 
     Args:
         parts: of ``PARTS``.
         rounds: turns of each side.
         seconds: of each turn of a load.
         backlog: messages of 1 KiB that the pulls read.
-        queues: queues of the stores that only have to be opened.
+        queues: queues of the stores that are only opened.
         megabytes: size of their logs.
     """
     _build()
@@ -139,7 +139,7 @@ def _sync(rounds: int, seconds: int) -> list[Row]:
 
 
 def _fill(address: str, count: int, topic: str = "bench-backlog") -> str:
-    """Write a backlog; its topic."""
+    """Write a backlog; return its topic."""
     from pyrmq import Producer
 
     body = bytes(BODY)
@@ -170,7 +170,7 @@ def _pull(rounds: int, seconds: int, backlog: int) -> list[Row]:
                 if turn == 0:
                     continue
                 mine = told["bytes_per_second"] / 1e6
-                # A quarter more runs before the count begins.
+                # The load runs a quarter longer; the beginning does not count.
                 rate.add(name, mine, spent * 1e6 / (told["answers"] * 32 * 1.25))
                 if name == "ours":
                     size = told["bytes"] // max(1, told["answers"])
@@ -181,11 +181,11 @@ def _pull(rounds: int, seconds: int, backlog: int) -> list[Row]:
 
 
 def _evict(store: Path) -> None:
-    """Take the log's files, but for the last two, out of the page cache.
+    """Evict the log's files, except the last two, from the page cache.
 
-    Once, in front of a turn: evicting beside it takes a processor for milliseconds at a time.
+    Once, before a turn: evicting during a turn takes a processor for milliseconds at a time.
     """
-    # What was not written yet cannot be evicted.
+    # Pages that are not written yet cannot be evicted.
     os.sync()
     for path in sorted((store / "commitlog").iterdir())[:-2]:
         with path.open("rb") as file:
@@ -193,7 +193,7 @@ def _evict(store: Path) -> None:
 
 
 def _read_from_disk(pid: int) -> int:
-    """Bytes that a process had the disk read so far."""
+    """Return the bytes that a process has read from the disk so far."""
     lines = Path(f"/proc/{pid}/io").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes:"))
 
@@ -209,7 +209,7 @@ def _cold(rounds: int, backlog: int) -> list[Row]:
         settings = {"mappedFileSizeCommitLog": SEGMENT}
         address, broker = stack.enter_context(_side("ours", settings))
         topic = _fill(address, max(backlog, COLD_BACKLOG))
-        # The backlog ends in front of the two files that stay cached.
+        # The backlog ends before the two files that stay cached.
         _fill(address, 2 * SEGMENT // BODY, "bench-later")
         sender = stack.enter_context(Load("broker_load", broker.address, address))
         puller = stack.enter_context(Load("broker_load", broker.address, address))
@@ -238,7 +238,7 @@ def _cold(rounds: int, backlog: int) -> list[Row]:
             read = _read_from_disk(broker.pid) - read
             read_rate = read / (time.perf_counter() - began) / 1e6
             after = sender.run(sends)["p99_us"]
-            # Both neighbours in time: a machine's pace changes from turn to turn.
+            # Compare with both neighbouring turns: a machine's speed changes from turn to turn.
             alone = (before + after) / 2
             if read_rate < pulled / 2:
                 raise RuntimeError(
@@ -255,7 +255,7 @@ def _cold(rounds: int, backlog: int) -> list[Row]:
 
 
 def _restart(rounds: int, backlog: int) -> Row:
-    """From the start of a killed broker to a Java client's first send that it acknowledges."""
+    """Measure from the start of a killed broker to a Java client's first acknowledged send."""
     row = _row("start after kill -9 to a Java client's first send", "s", ">= 5 times", less=True)
     with ExitStack() as stack:
         driver = stack.enter_context(Driver(VERSION, quick=False))
@@ -307,7 +307,7 @@ def _start(rounds: int, queues: int, megabytes: int) -> list[Row]:
         store = Path(home) / "store"
         command = [binary("store_bench"), "--queues", str(queues), "--mb", str(megabytes)]
         for turn in range(rounds):
-            # The first fills an empty store, the others put a few messages into each queue again.
+            # The first start fills an empty store, the others add a few messages to each queue.
             with subprocess.Popen(
                 [*command, "--more" if turn else "--fill", store],
                 stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""`python -m benches.routing`: Apache's rule and ours on the same scripts, table and plot."""
+"""`python -m benches.routing`: compare Apache's rule with ours on the same scripts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BIN_MS = 1000.0
 
 
 def table(outcomes: dict[str, dict[str, Outcome]]) -> str:
-    """Share of the troubled broker, percentiles and errors, for each script and rule."""
+    """Return the faulty broker's share, percentiles and errors, for each script and rule."""
     lines = [
         "| script | rule | share of `b` | mean | p99 | longest | failed |",
         "|---|---|---|---|---|---|---|",
@@ -28,7 +28,7 @@ def table(outcomes: dict[str, dict[str, Outcome]]) -> str:
 
 
 def plot(outcomes: dict[str, dict[str, Outcome]], path: Path) -> None:
-    """Longest send of each second, and failures, over time."""
+    """Plot the longest send of each second, and failures, over time."""
     import matplotlib as mpl
 
     mpl.use("Agg")

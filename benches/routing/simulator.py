@@ -1,7 +1,7 @@
-"""A producer and scripted brokers on a clock of their own: who gets what, how late, what fails.
+"""Simulates a producer and scripted brokers: destinations, latencies and failures of sends.
 
-Nothing sleeps: a send takes as long as its broker's script says, and time is that sum. The same
-script runs under several rules, so a difference is the rule's alone.
+Nothing sleeps: a send takes as long as its broker's script says, and time is the sum. The same
+script runs under several rules, so only the rule causes a difference.
 
 Example:
     >>> brokers = [Broker("a"), Broker("b", script=[(1000, 2000, 5.0)])]
@@ -26,7 +26,7 @@ ATTEMPTS = 3
 DETECT_EVERY_MS = 2000.0
 DETECT_TIMEOUT_MS = 200.0
 SILENT = float("inf")
-"""A latency of a broker that does not answer."""
+"""Latency of a broker that does not answer."""
 
 SCHEDULE = (
     (50, 0),
@@ -37,7 +37,7 @@ SCHEDULE = (
     (5000, 10000),
     (15000, 30000),
 )
-"""Apache's latencies and how long a broker is left out, ms."""
+"""Apache's latencies, and how long a broker is avoided, ms."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,8 @@ class Broker:
 
     Attributes:
         name: Its name.
-        latency_ms: Of an answer, usually.
-        script: Rows of (from ms, to ms, latency in ms): inside them it answers so late;
-            ``SILENT``: not at all.
+        latency_ms: Usual latency of an answer.
+        script: Rows of (from ms, to ms, latency in ms) that override it; ``SILENT``: no answer.
         loss: Share of requests that are never answered.
     """
 
@@ -58,7 +57,7 @@ class Broker:
     loss: float = 0.0
 
     def answers_after(self, now_ms: float, chance: random.Random) -> float:
-        """How long a request of now takes."""
+        """Return how long a request takes now."""
         if self.loss and chance.random() < self.loss:
             return SILENT
         for start, end, latency in self.script:
@@ -68,31 +67,31 @@ class Broker:
 
 
 class Rule(Protocol):
-    """How a producer chooses queues and shares its time out."""
+    """How a producer selects queues and divides its timeout."""
 
     def choose(self, brokers: list[str], last: str | None, now_ms: float) -> int:
-        """The place of the next queue."""
+        """Return the index of the next queue."""
         ...
 
     def learn(self, broker: str, latency_ms: float, failed: bool, now_ms: float) -> None:  # noqa: FBT001
-        """An attempt ended."""
+        """Record a finished attempt."""
         ...
 
     def share(self, left_ms: float, attempts_left: int) -> float:
-        """The time of the next attempt."""
+        """Return the timeout of the next attempt."""
         ...
 
     def unreachable(self) -> list[str]:
-        """Brokers that wait for a probe."""
+        """Return the brokers that wait for a probe."""
         ...
 
     def answered(self, broker: str) -> None:
-        """A probe was answered."""
+        """Record that a probe was answered."""
         ...
 
 
 class Ours:
-    """pyrmq's rule: `pyrmq.routing`, and a share of the time for each attempt."""
+    """pyrmq's rule: `pyrmq.routing`, and a share of the timeout for each attempt."""
 
     def __init__(self) -> None:
         self._selector = QueueSelector(start=0)
@@ -100,7 +99,7 @@ class Ours:
         self._failed: set[str] = set()
 
     def choose(self, brokers: list[str], last: str | None, now_ms: float) -> int:
-        """The place of the next queue."""
+        """Return the index of the next queue."""
         place = self._selector.select(
             brokers, last_broker=last, faults=self._faults, now_ms=int(now_ms)
         )
@@ -108,7 +107,7 @@ class Ours:
         return place
 
     def learn(self, broker: str, latency_ms: float, failed: bool, now_ms: float) -> None:  # noqa: FBT001
-        """An attempt ended."""
+        """Record a finished attempt."""
         self._faults.update(
             broker,
             latency_ms=int(latency_ms),
@@ -119,15 +118,15 @@ class Ours:
         (self._failed.add if failed else self._failed.discard)(broker)
 
     def share(self, left_ms: float, attempts_left: int) -> float:
-        """The time of the next attempt."""
+        """Return the timeout of the next attempt."""
         return left_ms / attempts_left
 
     def unreachable(self) -> list[str]:
-        """Brokers that wait for a probe."""
+        """Return the brokers that wait for a probe."""
         return sorted(self._failed)
 
     def answered(self, broker: str) -> None:
-        """A probe was answered: it is back, as far as its time is over."""
+        """Record that a probe was answered: the broker is back once its time is over."""
         self._failed.discard(broker)
         known = self._faults.get(broker)
         if known is not None:
@@ -143,7 +142,7 @@ class Apache:
         self._reachable: dict[str, bool] = {}
 
     def choose(self, brokers: list[str], last: str | None, now_ms: float) -> int:
-        """The place of the next queue."""
+        """Return the index of the next queue."""
         passes: tuple[Callable[[str], bool], ...] = (
             lambda name: name != last and now_ms >= self._until.get(name, 0.0),
             lambda name: name != last and self._reachable.get(name, True),
@@ -158,34 +157,34 @@ class Apache:
         raise AssertionError("no brokers")
 
     def learn(self, broker: str, latency_ms: float, failed: bool, now_ms: float) -> None:  # noqa: FBT001
-        """An attempt ended."""
+        """Record a finished attempt."""
         measured = 10_000 if failed else latency_ms
         rows = [out for latency, out in SCHEDULE if measured >= latency]
         self._until[broker] = now_ms + (rows[-1] if rows else 0)
         self._reachable[broker] = not failed
 
     def share(self, left_ms: float, attempts_left: int) -> float:
-        """All the time that is left, for the first attempt as for the last."""
+        """Return all the remaining time, for every attempt."""
         del attempts_left
         return left_ms
 
     def unreachable(self) -> list[str]:
-        """Brokers that wait for a probe."""
+        """Return the brokers that wait for a probe."""
         return sorted(name for name, reachable in self._reachable.items() if not reachable)
 
     def answered(self, broker: str) -> None:
-        """A probe was answered."""
+        """Record that a probe was answered."""
         self._reachable[broker] = True
 
 
 @dataclass
 class Outcome:
-    """What a run came to.
+    """The result of a run.
 
     Attributes:
-        took_ms: For each send its begin and how long it took, ms.
+        took_ms: Start and duration of each send, ms.
         stored: Messages by broker.
-        failed_at: Begin of each send that failed, ms.
+        failed_at: Start of each failed send, ms.
     """
 
     took_ms: list[tuple[float, float]] = field(default_factory=list)
@@ -194,21 +193,21 @@ class Outcome:
 
     @property
     def errors(self) -> int:
-        """Sends that failed."""
+        """Number of failed sends."""
         return len(self.failed_at)
 
     def percentile(self, share: float) -> float:
-        """A percentile of the sends' times, ms."""
+        """Return a percentile of the sends' durations, ms."""
         ordered = sorted(took for _, took in self.took_ms)
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
     @property
     def mean(self) -> float:
-        """The mean of the sends' times, ms."""
+        """Return the mean of the sends' durations, ms."""
         return sum(took for _, took in self.took_ms) / len(self.took_ms)
 
     def share(self, broker: str) -> float:
-        """A broker's share of what was stored."""
+        """Return a broker's share of the stored messages."""
         return self.stored.get(broker, 0) / max(1, sum(self.stored.values()))
 
 
@@ -221,7 +220,7 @@ def simulate(
     every_ms: float = 10.0,
     seed: int = 7,
 ) -> Outcome:
-    """Send one message after the other, one each `every_ms` at most, and note what happens."""
+    """Send one message after the other, at most one per `every_ms`, and record the results."""
     chance = random.Random(seed)
     names = [broker.name for broker in brokers for _ in range(queues)]
     by_name = {broker.name: broker for broker in brokers}
@@ -275,4 +274,4 @@ SCRIPTS: dict[str, list[Broker]] = {
         Broker("c", script=[(15_000, 40_000, SILENT)]),
     ],
 }
-"""What brokers go through in a minute."""
+"""Faults of brokers within a minute."""

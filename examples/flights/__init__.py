@@ -1,1 +1,1 @@
-"""The demo: a year of flights through a broker that is killed on the way, into Spark."""
+"""The demo: a year of flights into Spark, through a broker that is killed on the way."""

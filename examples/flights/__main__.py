@@ -1,8 +1,8 @@
-"""Flights from a Python producer through our broker into Spark, the broker killed on the way.
+"""Send flights from a Python producer through our broker into Spark, and kill the broker once.
 
     python -m examples.flights [--rows 336776] [--out demo-out]
 
-Ends with a report and a picture, and with exit code 1 when one flight was lost or doubled.
+Ends with a report and a plot, and with exit code 1 if a flight was lost or doubled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OURS = ("store", "parquet", "checkpoint", "logs")
 
 
 class Demo:
-    """One run: what was started, and how far it is."""
+    """One run: its processes and its progress."""
 
     def __init__(self, rows: int, out: Path, console: Console, stack: ExitStack) -> None:
         self.rows = rows
@@ -48,7 +48,7 @@ class Demo:
         self.console.print(f"[dim]{time.monotonic() - self.begun:5.1f} s[/]  {text}")
 
     def prepare(self) -> None:
-        """Start name server and broker, and Spark beside them."""
+        """Start name server, broker and Spark."""
         for name in OURS:
             shutil.rmtree(self.out / name, ignore_errors=True)
         logs = self.out / "logs"
@@ -80,7 +80,7 @@ class Demo:
         self.say(f"Spark {made[0].version} runs the query")
 
     def kill_and_start_again(self) -> None:
-        """Kill the broker with -9 and start it on its store."""
+        """Kill the broker with -9 and start it again on its store."""
         pid = self.broker.pid
         begun = time.monotonic()
         self.broker.kill()
@@ -91,7 +91,7 @@ class Demo:
         self.say(f"broker started again on its store (pid {self.broker.pid}, {seconds:.2f} s)")
 
     def restart_query(self) -> None:
-        """Stop the query where it stands and start it from its checkpoint."""
+        """Stop the query and start it again from its checkpoint."""
         read = self.stream.read
         self.stream.stop()
         self.say(f"query stopped at {read:,}")
@@ -141,7 +141,7 @@ class Demo:
         self.stream_s = time.monotonic() - sending
 
     def findings(self) -> report.Findings:
-        """Collect what both sides have."""
+        """Collect the figures of both sides."""
         counts = self.sender.counts
         begun = time.monotonic()
         written, keys = stream.tally(self.stream.rows())
@@ -173,7 +173,7 @@ class Demo:
         )
 
     def picture(self) -> Path:
-        """Draw what the flights say."""
+        """Plot the delays."""
         rows = self.stream.rows()
         path = self.out / "departures.png"
         plot.draw(

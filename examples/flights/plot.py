@@ -1,4 +1,4 @@
-"""The picture: when and with whom flights leave late."""
+"""The plot: departure delays by hour and airline."""
 
 from __future__ import annotations
 

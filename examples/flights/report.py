@@ -1,4 +1,4 @@
-"""The proof: what was sent beside what Spark has, month by month, and the rates."""
+"""The report: sent messages compared with Spark's rows, month by month, and the rates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Findings:
-    """Everything that the report compares."""
+    """The figures that the report compares."""
 
     rows: int
     counts: Counts
@@ -30,7 +30,7 @@ class Findings:
     rates: list[tuple[str, str]] = field(default_factory=list)
 
     def faults(self) -> list[str]:
-        """Say what is not equal that must be."""
+        """Return the figures that differ but must not."""
         written = self.written.months if self.written is not None else {}
         settled = self.counts.acknowledged + self.counts.found_stored
         numbers = {

@@ -1,10 +1,10 @@
-"""Sends every flight, whatever happens to the broker.
+"""Sends every flight exactly once, whatever happens to the broker.
 
-A batch is sent and every message's outcome looked at. What was certainly not stored is sent again.
-What may have been stored (the broker was killed before it answered) is never sent blindly: when the
-broker is back, the keys that it has are read from the ends of the queues, from behind the last
-acknowledged message on, and only what is not among them is sent again. So nothing is lost and
-nothing comes twice, and the report says how many were asked for.
+The sender checks the outcome of every message of a batch. It resends messages that certainly were
+not stored. It never blindly resends messages that may have been stored (the broker was killed
+before it answered): once the broker is back, it reads the keys at the ends of the queues, after the
+last acknowledged message, and resends only messages whose keys are missing. So no message is lost
+or doubled. The report gives the number of messages that it looked up.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PATIENCE_S = 60.0
 
 @dataclass
 class Counts:
-    """How the sending went."""
+    """Counts of the sender's work."""
 
     sent: int = 0
     acknowledged: int = 0
@@ -43,13 +43,13 @@ class Counts:
 
 @dataclass
 class Sender:
-    """A thread that sends all flights once, each acknowledged or found stored.
+    """A thread that sends all flights once; each is acknowledged or found stored.
 
     Args:
-        name_server: where.
-        topic: what they are sent to.
-        flights: what is sent.
-        batch: how many at once.
+        name_server: address of the name server.
+        topic: topic to send to.
+        flights: flights to send.
+        batch: messages of a batch.
     """
 
     name_server: str
@@ -64,13 +64,13 @@ class Sender:
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
         self._thread.start()
 
     @property
     def alive(self) -> bool:
-        """Whether there is still something to send."""
+        """Whether the thread still has flights to send."""
         return self._thread is not None and self._thread.is_alive()
 
     def create_topic(self) -> None:
@@ -79,13 +79,13 @@ class Sender:
             admin.create_topic(self.topic, queues=QUEUES)
 
     def stored(self) -> int:
-        """Return how many messages the broker holds, by the bounds of its queues."""
+        """Return how many messages the broker holds, from the bounds of its queues."""
         with PullConsumer(name_server=self.name_server, group="counter") as consumer:
             bounds = [consumer.bounds(queue) for queue in consumer.queues(self.topic)]
         return sum(highest - lowest for lowest, highest in bounds)
 
     def stop(self) -> None:
-        """Give up."""
+        """Stop sending."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(PATIENCE_S)
@@ -128,7 +128,7 @@ class Sender:
     def _attempt(
         self, producer: Producer, flights: list[Flight]
     ) -> tuple[list[Flight], list[Flight]]:
-        """Send once; return what was certainly not stored, and what may have been."""
+        """Send once; return the flights that certainly were not stored, and those that may be."""
         messages = [
             Message(
                 self.topic,
@@ -157,7 +157,7 @@ class Sender:
         return refused, unknown
 
     def _stored(self, deadline: float) -> set[str]:
-        """Read the keys of everything behind what was acknowledged, once the broker is back."""
+        """Read the keys after the acknowledged messages, once the broker is back."""
         while True:
             try:
                 with PullConsumer(name_server=self.name_server, group="resolver") as consumer:

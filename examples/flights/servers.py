@@ -1,4 +1,4 @@
-"""Name server and broker as processes of their own, on free ports of the loopback address."""
+"""Name server and broker as processes, on free loopback ports."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ START_S = 30.0
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on: the broker keeps its own over a restart."""
+    """Return a free port: the broker keeps its port across restarts."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
 
 
 class Process:
-    """A `pyrmq` server: started, killed and started again, ended at last."""
+    """A `pyrmq` server process that can be started, killed, started again and stopped."""
 
     def __init__(self, verb: str, arguments: list[str], log: Path) -> None:
         self.verb = verb
@@ -42,7 +42,7 @@ class Process:
         return self._process.pid
 
     def start(self) -> float:
-        """Start it, wait until it serves, and return the seconds that took."""
+        """Start the server, wait until it serves, and return the seconds that this took."""
         begun = time.monotonic()
         with self.log.open("a") as log:
             self._process = subprocess.Popen(
@@ -64,11 +64,11 @@ class Process:
         return time.monotonic() - begun
 
     def kill(self) -> None:
-        """Kill it with -9: nothing is flushed, nothing is said."""
+        """Kill the server with -9, without a flush."""
         self.end(signal.SIGKILL)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """End it, if it runs."""
+        """Stop the server if it runs."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -83,13 +83,13 @@ class Process:
 
 
 def name_server(logs: Path) -> Process:
-    """Make the name server."""
+    """Return the name server."""
     arguments = ["--listen-port", "0", "--bind-address", "127.0.0.1"]
     return Process("nameserver", arguments, logs / "nameserver.log")
 
 
 def broker(names: str, store: Path, logs: Path) -> Process:
-    """Make the broker."""
+    """Return the broker."""
     arguments = ["-n", names, "--listen-port", str(free_port()), "--broker-ip1", "127.0.0.1"]
     arguments += ["--bind-address", "127.0.0.1", "--store", str(store)]
     return Process("broker", arguments, logs / "broker.log")

@@ -1,4 +1,4 @@
-"""The Spark side: a streaming query from the topic into Parquet by month, and what it wrote."""
+"""The Spark side: a streaming query from the topic to Parquet by month, and its results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROWS_PER_BATCH = 100_000
 
 
 def session(log: Path) -> SparkSession:
-    """Start Spark on two cores; what its JVM says goes into a file."""
+    """Start Spark on two cores, with its JVM's output in a file."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
@@ -51,7 +51,7 @@ def session(log: Path) -> SparkSession:
 
 @contextmanager
 def _errors_into(log: Path) -> Iterator[None]:
-    """Let a process that is started meanwhile inherit this file as its standard error."""
+    """Make processes started in the block inherit this file as their standard error."""
     kept = os.dup(2)
     try:
         with log.open("ab") as file:
@@ -64,13 +64,13 @@ def _errors_into(log: Path) -> Iterator[None]:
 
 @dataclass
 class Stream:
-    """The query from a topic into Parquet.
+    """The query from a topic to Parquet.
 
     Args:
         spark: the session.
-        name_server: where the topic is.
-        topic: its name.
-        folder: where the Parquet files and the checkpoint go.
+        name_server: address of the name server.
+        topic: name of the topic.
+        folder: directory of the Parquet files and the checkpoint.
     """
 
     spark: SparkSession
@@ -81,7 +81,7 @@ class Stream:
     _read: int = 0
 
     def start(self) -> None:
-        """Start it, from its checkpoint if there is one."""
+        """Start the query, from its checkpoint if there is one."""
         messages = (
             self.spark.readStream.format("rocketmq")
             .option("nameServer", self.name_server)
@@ -107,13 +107,13 @@ class Stream:
         )
 
     def stop(self) -> None:
-        """Stop it, in the middle of a batch or not."""
+        """Stop the query, even in the middle of a batch."""
         if self._query is not None:
             self._query.stop()
             self._query = None
 
     def await_first_batch(self) -> None:
-        """Wait until the query has planned its first batch: it has found the topic."""
+        """Wait until the query has planned its first batch, and so has found the topic."""
         while not (self.folder / "checkpoint/offsets/0").exists():
             self._raise_failure()
             time.sleep(0.1)
@@ -125,7 +125,7 @@ class Stream:
 
     @property
     def read(self) -> int:
-        """How many messages the query has taken, by the offsets that it stands at."""
+        """Return how many messages the query has read, from its offsets."""
         query = self._query
         if query is not None:
             self._raise_failure()
@@ -137,13 +137,13 @@ class Stream:
 
     @property
     def batches(self) -> int:
-        """How many batches are finished."""
+        """Return the number of finished batches."""
         return sum(
             not path.name.startswith(".") for path in (self.folder / "checkpoint/commits").glob("*")
         )
 
     def rows(self) -> DataFrame:
-        """Read back what was written."""
+        """Read the written rows."""
         return self.spark.read.parquet(str(self.folder / "parquet"))
 
 
@@ -158,7 +158,7 @@ def _sum(offsets: dict[str, Any]) -> int:
 
 
 def tally(rows: DataFrame) -> tuple[Tally, int]:
-    """Count what is there by month, and the distinct keys of all."""
+    """Count the rows by month, and the distinct keys of all."""
     months = rows.groupBy("month").agg(
         *[
             _expr("count(*) AS count"),

@@ -22,7 +22,11 @@ except ImportError as _cause:
 if TYPE_CHECKING:
     from pyrmq.admin import Admin as Admin
     from pyrmq.broker.server import Broker as Broker
-    from pyrmq.consumer import PullConsumer as PullConsumer
+    from pyrmq.consumer.outcome import ConsumeResult as ConsumeResult
+    from pyrmq.consumer.outcome import DeadLetter as DeadLetter
+    from pyrmq.consumer.outcome import ReconsumeLater as ReconsumeLater
+    from pyrmq.consumer.pull import PullConsumer as PullConsumer
+    from pyrmq.consumer.push import PushConsumer as PushConsumer
     from pyrmq.errors import BrokerError as BrokerError
     from pyrmq.errors import ClosedError as ClosedError
     from pyrmq.errors import ConfigError as ConfigError
@@ -52,6 +56,8 @@ _HOME = {
     "ClosedError": "pyrmq.errors",
     "ConfigError": "pyrmq.errors",
     "ConnectionLost": "pyrmq.errors",
+    "ConsumeResult": "pyrmq.consumer.outcome",
+    "DeadLetter": "pyrmq.consumer.outcome",
     "ForkError": "pyrmq.errors",
     "Message": "pyrmq.message",
     "MessageError": "pyrmq.errors",
@@ -59,9 +65,11 @@ _HOME = {
     "NameServerUnreachable": "pyrmq.errors",
     "Producer": "pyrmq.producer",
     "ProtocolError": "pyrmq.errors",
-    "PullConsumer": "pyrmq.consumer",
+    "PullConsumer": "pyrmq.consumer.pull",
+    "PushConsumer": "pyrmq.consumer.push",
     "QueueId": "pyrmq.message",
     "ReceivedMessage": "pyrmq.message",
+    "ReconsumeLater": "pyrmq.consumer.outcome",
     "RmqError": "pyrmq.errors",
     "RouteError": "pyrmq.errors",
     "SendResult": "pyrmq.message",

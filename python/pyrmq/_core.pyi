@@ -3,15 +3,13 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from os import PathLike
-from typing import Any, Literal, Protocol, Self, TypeAlias, final
+from typing import Any, Literal, Self, TypeAlias, Unpack, final
 
 from typing_extensions import Buffer, disjoint_base
 
-from pyrmq._client.values import Selector
 from pyrmq.errors import Attempt, QueueFull
-from pyrmq.message import QueueId, SendStatus
+from pyrmq.message import BatchOptions, MessageOptions, ReplyOptions, SendStatus
 
 __version__: str
 BUILD_PROFILE: str
@@ -274,59 +272,14 @@ class CompletionList:
     def close(self) -> None: ...
 
 # producer/class.rs
-class _MessageProperties(Protocol):
-    @property
-    def keys(self) -> str | Sequence[str] | None: ...
-    @property
-    def tags(self) -> str | None: ...
-    @property
-    def properties(self) -> Mapping[str, str] | None: ...
-    @property
-    def sharding_key(self) -> str | None: ...
-    @property
-    def when(self) -> int | tuple[str, str]: ...
-    @property
-    def flag(self) -> int: ...
-
 @final
 class Producer:
-    def __new__(
-        cls,
-        name_servers: list[str],
-        group: str,
-        *,
-        instance_name: str,
-        send_timeout_ms: int,
-        retries: int,
-        retry_not_stored_ok: bool,
-        compress_over_bytes: int | None,
-        compression: str,
-        compress_level: int,
-        max_message_bytes: int,
-        default_queues: int,
-        create_topic_key: str,
-        retry_codes: list[int] | None,
-        namespace: str,
-        latency_fault: bool,
-        fault_schedule: list[tuple[int, int]] | None,
-        detect: bool,
-        detect_timeout_ms: int,
-        detect_interval_ms: int,
-        trace_topic: str | None,
-        durability: str | None,
-        vip_channel: bool,
-        unit_mode: bool,
-        unit_name: str,
-        address_server: str | None,
-        max_in_flight: int,
-        max_in_flight_bytes: int,
-        checks: bool,
-    ) -> Self: ...
+    def __new__(cls, options: dict[str, Any], checks: bool) -> Self: ...
     def send_oneway(
         self,
         topic: str,
         body: Buffer | str,
-        extras: _MessageProperties,
+        options: BatchOptions,
         queue: tuple[str, int] | None,
     ) -> None: ...
     def send_oneway_to(
@@ -335,7 +288,7 @@ class Producer:
         token: int,
         topic: str,
         body: Buffer | str,
-        extras: _MessageProperties,
+        options: BatchOptions,
         queue: tuple[str, int] | None,
     ) -> None: ...
     def shut_to(self, outcomes: CompletionList, token: int) -> None: ...
@@ -348,8 +301,15 @@ class Producer:
     def queues_to(
         self, outcomes: CompletionList, token: int, topic: str, timeout_ms: int | None
     ) -> None: ...
+    def end_lookups(self, grace_ms: int) -> None: ...
     def close(self) -> None: ...
     def shut(self) -> None: ...
+
+# producer/args.rs
+_QueueAndTime: TypeAlias = tuple[tuple[str, int] | None, int | None]
+
+def check_options(kind: str, options: ReplyOptions) -> None: ...
+def option_names(kind: str) -> list[str]: ...
 
 # producer/accumulator.rs
 @final
@@ -367,32 +327,17 @@ class Accumulator:
         self,
         topic: str,
         body: Buffer | str,
-        on_delivery: Callable[[Any, Any], object] | None = None,
-        *,
-        keys: str | Sequence[str] | None = None,
-        tags: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        sharding_key: str | None = None,
-        delay_level: int = 0,
-        delay: float | None = None,
-        deliver_at: datetime | None = None,
-        flag: int = 0,
-        queue: int | QueueId | Selector | None = None,
-        wait: bool = True,
+        on_delivery: Callable[[Any, Any], object] | None,
+        wait: bool,
+        options: MessageOptions,
     ) -> None: ...
     def send(
         self,
         future: object,
         topic: str,
         body: Buffer | str,
-        keys: str | Sequence[str] | None,
-        tags: str | None,
-        properties: dict[str, str] | None,
-        sharding_key: str | None,
-        delay: int | tuple[str, str],
-        flag: int,
-        queue: tuple[str, int] | None,
-        timeout_ms: int | None,
+        options: MessageOptions,
+        placed: _QueueAndTime,
     ) -> None: ...
     def offer(
         self,
@@ -400,36 +345,19 @@ class Accumulator:
         eager: bool,
         topic: str,
         body: Buffer | str,
-        keys: str | Sequence[str] | None,
-        tags: str | None,
-        properties: dict[str, str] | None,
-        sharding_key: str | None,
-        delay: int | tuple[str, str],
-        flag: int,
-        queue: tuple[str, int] | None,
-        timeout_ms: int | None,
+        options: MessageOptions,
+        placed: _QueueAndTime,
     ) -> asyncio.Future[SendResult]: ...
     def send_and_wait(
-        self,
-        topic: str,
-        body: Buffer | str,
-        keys: str | Sequence[str] | None,
-        tags: str | None,
-        properties: dict[str, str] | None,
-        sharding_key: str | None,
-        delay: int | tuple[str, str],
-        flag: int,
-        queue: tuple[str, int] | None,
-        timeout_ms: int | None,
+        self, topic: str, body: Buffer | str, options: MessageOptions, placed: _QueueAndTime
     ) -> SendResult: ...
     def send_batch(
         self,
         topic: str,
         messages: Iterable[object],
-        extras: _MessageProperties,
-        queue: tuple[str, int] | None,
+        options: BatchOptions,
+        placed: _QueueAndTime,
         batch_bytes: int,
-        timeout_ms: int | None,
         inner: bool,
     ) -> tuple[list[Any], Exception | None]: ...
     def send_batch_to(
@@ -438,10 +366,9 @@ class Accumulator:
         token: int,
         topic: str,
         messages: Iterable[object],
-        extras: _MessageProperties,
-        queue: tuple[str, int] | None,
+        options: BatchOptions,
+        placed: _QueueAndTime,
         batch_bytes: int,
-        timeout_ms: int | None,
         inner: bool,
     ) -> None: ...
     def partitions(self) -> int: ...
@@ -451,13 +378,19 @@ class Accumulator:
     def uncork(self) -> None: ...
     def serve_futures(self, timeout_ms: int) -> bool: ...
     def fileno(self) -> int: ...
-    def full(self, waited_ms: int) -> QueueFull: ...
-    def capacity_to(self, outcomes: CompletionList, token: int, bytes: int) -> None: ...
+    def full(self, waited_ms: int, broker: str | None) -> QueueFull: ...
+    def free(self, broker: str | None) -> int: ...
+    def only_broker(
+        self, topic: str, sharding_key: str | None, queue: tuple[str, int] | None
+    ) -> str | None: ...
+    def capacity_to(
+        self, outcomes: CompletionList, token: int, bytes: int, broker: str | None
+    ) -> None: ...
     def empty_to(self, outcomes: CompletionList, token: int) -> None: ...
     def close(self) -> None: ...
     def end(self) -> None: ...
 
-# producer/completion/future.rs
+# producer/completion/callback_queue.rs
 @final
 class CallbackQueue:
     def __new__(cls, event_loop: asyncio.AbstractEventLoop) -> Self: ...
@@ -471,11 +404,10 @@ class RequestReply:
         self,
         topic: str,
         body: Buffer | str,
-        extras: _MessageProperties,
+        options: ReplyOptions,
         system: list[tuple[str, str]],
         kind: str,
-        queue: tuple[str, int] | None,
-        timeout_ms: int | None,
+        placed: _QueueAndTime,
     ) -> SendResult: ...
     def send_to(
         self,
@@ -483,11 +415,10 @@ class RequestReply:
         token: int,
         topic: str,
         body: Buffer | str,
-        extras: _MessageProperties,
+        options: ReplyOptions,
         system: list[tuple[str, str]],
         kind: str,
-        queue: tuple[str, int] | None,
-        timeout_ms: int | None,
+        placed: _QueueAndTime,
     ) -> None: ...
     def heartbeat(self, topic: str, timeout_ms: int) -> None: ...
     def heartbeat_to(
@@ -628,6 +559,24 @@ class PullConsumer:
     def commit_to(self, outcomes: CompletionList, token: int) -> None: ...
     def shut_to(self, outcomes: CompletionList, token: int, all: bool) -> None: ...
 
+# consumer/listener.rs
+@final
+class Work: ...
+
+@final
+class ListeningConsumer:
+    def __new__(cls, settings: Mapping[str, object]) -> Self: ...
+    def subscribe(self, topic: str, expression: str) -> None: ...
+    def queues(self) -> list[tuple[_QueueRef, int, int]]: ...
+    def take(self, max: int, timeout_ms: int) -> tuple[list[ReceivedMessage], Work] | None: ...
+    def holds(self, work: Work) -> bool: ...
+    def finish(
+        self, work: Work, first: int, end: int, failed: Sequence[tuple[int, str, int]]
+    ) -> None: ...
+    def drain(self, timeout_ms: int) -> bool: ...
+    def commit(self) -> None: ...
+    def shut(self, all: bool) -> None: ...
+
 # routing.rs
 @final
 class QueueSelector:
@@ -689,14 +638,6 @@ class ProducerBase:
         body: bytes | bytearray | memoryview | str,
         on_delivery: Callable[[Any, Any], object] | None = None,
         *,
-        keys: str | Sequence[str] | None = None,
-        tags: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        sharding_key: str | None = None,
-        delay_level: int = 0,
-        delay: float | None = None,
-        deliver_at: datetime | None = None,
-        flag: int = 0,
-        queue: int | QueueId | Selector | None = None,
         wait: bool = True,
+        **options: Unpack[MessageOptions],
     ) -> None: ...

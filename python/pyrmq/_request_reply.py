@@ -1,34 +1,38 @@
-"""What a producer does beside plain sends: it asks, and is asked.
+"""Requests, replies, and the questions that brokers ask of a producer.
 
-One thread takes what brokers ask of a producer: replies to its requests, and how a transaction
-ended. It starts with the first request, or with a transactional producer.
+One thread takes what brokers push to a producer: replies to its requests, and the question how a
+transaction ended. It starts with the first request, or with a transactional producer. It never
+waits for a broker, so a broker that is silent does not delay the questions of another.
 """
 
+import itertools
 import logging
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from typing import Unpack
 
 from pyrmq import _core
 from pyrmq._client.hooks import Hooks, SendingKind
-from pyrmq._client.values import MessageProperties, Selector, handle_of, milliseconds, queue_of
+from pyrmq._client.values import handle_of, milliseconds, queue_of
+from pyrmq.codes import RequestCode
 from pyrmq.errors import ClosedError, ConfigError, RequestTimeout, RmqError
-from pyrmq.message import Body, QueueId, ReceivedMessage, SendResult
+from pyrmq.message import Body, ReceivedMessage, ReplyOptions, RequestOptions, SendResult
 
 __all__ = ["RequestMixin", "RequestReply", "left_of", "reply_address"]
 
 _log = logging.getLogger("pyrmq.producer")
-_CHECK_TRANSACTION_STATE = 39
-_PUSH_REPLY_MESSAGE_TO_CLIENT = 326
 _LOOK_AROUND_MS = 100
+_LAST_ENDS_S = 5.0
+"""Longer than a broker may take to confirm an end."""
 
 
 class RequestReply:
-    """A producer's questions and answers."""
+    """Sends requests and replies, and answers the questions of brokers, for one producer."""
 
     def __init__(self, core: _core.Producer, group: str, hooks: Hooks) -> None:
         self.native = _core.RequestReply(core)
@@ -43,17 +47,35 @@ class RequestReply:
         self._met: set[str] = set()
         self._waiting: dict[str, _Waiting] = {}
         self._check: weakref.WeakMethod[Callable[[_core.Request], None]] | None = None
+        # The callbacks of ends that no broker has confirmed yet.
+        self._outcomes = _core.CompletionList(descriptor=False)
+        self._ends: dict[int, Callable[[BaseException | None], None]] = {}
+        self._tokens = itertools.count()
 
     def serve_checks(self, check: Callable[[_core.Request], None]) -> None:
-        """Answer the brokers' questions about transactions by this method of a producer.
+        """Answer the brokers' questions about transactions with this method of a producer.
 
-        The thread holds it weakly: a producer that nobody else holds can go, and ends the thread.
+        The thread has only a weak reference to it, so the producer can be collected.
         """
         self._check = weakref.WeakMethod(check)
         self.start()
 
+    def end(
+        self,
+        end: dict[str, object],
+        timeout_ms: int,
+        then: Callable[[BaseException | None], None],
+    ) -> None:
+        """Send the end of a transaction to the broker that asked, without waiting for the answer.
+
+        Only a check may call this: `then` runs in the same thread, with the error or None.
+        """
+        token = next(self._tokens)
+        self.native.end_to(self._outcomes, token, end, timeout_ms)
+        self._ends[token] = then
+
     def heartbeat(self, topic: str, timeout_ms: int) -> None:
-        """Make this producer known to a topic's brokers, once: only then can they ask it."""
+        """Send a heartbeat to a topic's brokers, once: only then can they ask this producer."""
         if topic not in self._met:
             self.native.heartbeat(topic, timeout_ms)
             self._met.add(topic)
@@ -63,36 +85,34 @@ class RequestReply:
         kind: SendingKind,
         topic: str,
         body: Body,
-        extras: MessageProperties,
+        options: RequestOptions,
         system: list[tuple[str, str]],
-        queue: int | QueueId | Selector | None,
         timeout_ms: int,
     ) -> SendResult:
-        """Send what brokers ask about or answer: choice, greeting and send share one time."""
+        """Send a request or a half message; the timeout includes queue choice and heartbeat."""
         until = time.monotonic() + timeout_ms / 1000
-        place = queue_of(self._core, topic, queue, timeout_ms)
-        # A broker that cannot be greeted is met by a later heartbeat, or fails the send, too.
+        place = queue_of(self._core, topic, options.get("queue"), timeout_ms)
+        # A broker that does not answer gets a later heartbeat, or fails the send too.
         with suppress(RmqError):
             self.heartbeat(topic, left_of(until))
-        return self.native.send(topic, body, extras, system, kind, place, left_of(until))
+        return self.native.send(topic, body, options, system, kind, (place, left_of(until)))
 
     def request(
         self,
         topic: str,
         body: Body,
-        extras: MessageProperties,
-        queue: int | QueueId | Selector | None,
+        options: RequestOptions,
         timeout_ms: int,
     ) -> tuple[str, Future[ReceivedMessage]]:
-        """Send a request; its correlation id, and the future of the reply."""
+        """Send a request; return its correlation id and the future of its reply."""
         self.start()
 
-        def send(extras: MessageProperties) -> SendResult:
-            return self.store("request", topic, body, extras, system, queue, timeout_ms)
+        def send() -> SendResult:
+            return self.store("request", topic, body, options, system, timeout_ms)
 
         correlation, future, system = self.expect(timeout_ms)
         try:
-            stored = self.hooked("request", topic, body, extras, send)
+            stored = self.hooked("request", topic, body, options, send)
         except BaseException:
             self.forget(correlation)
             raise
@@ -104,19 +124,18 @@ class RequestReply:
         kind: SendingKind,
         topic: str,
         body: Body,
-        extras: MessageProperties,
-        send: Callable[[MessageProperties], SendResult],
+        options: ReplyOptions,
+        send: Callable[[], SendResult],
     ) -> SendResult:
-        """Send between the hooks."""
+        """Send, and call the hooks before and after."""
         if not self.hooks:
-            return send(extras)
-        sending = extras.before(self.hooks, kind, topic, body)
-        extras.properties = sending.properties
-        return self.hooks.whole(sending, send, extras)
+            _core.check_options(kind, options)
+            return send()
+        return self.hooks.whole(self.hooks.before(kind, topic, body, options), send)
 
     def expect(self, timeout_ms: int) -> tuple[str, Future[ReceivedMessage], list[tuple[str, str]]]:
-        """Await a reply: its correlation id, its future, and the properties of its request."""
-        # Imported late: it takes 5 ms of the 100 that `import pyrmq` may take.
+        """Expect a reply; return correlation id, future, and the properties of the request."""
+        # Imported here: it takes 5 of the 100 ms that `import pyrmq` may take.
         from uuid import uuid4
 
         correlation = str(uuid4())
@@ -131,18 +150,18 @@ class RequestReply:
         return correlation, future, system
 
     def stored(self, correlation: str, result: SendResult) -> None:
-        """The request is stored: from now on only its reply is missing."""
+        """Note that the request is stored."""
         waiting = self._waiting.get(correlation)
         if waiting is not None:
             waiting.result = result
 
     def forget(self, correlation: str) -> RequestTimeout | None:
-        """Wait no longer; the error for who waited in vain, None when the reply is there."""
+        """Stop waiting; return the error for the caller, or None if the reply is there."""
         waiting = self._waiting.pop(correlation, None)
         return None if waiting is None else waiting.late()
 
     def give_up(self, correlation: str) -> None:
-        """Its time is over: the future fails, unless the reply came at the last moment."""
+        """Fail the future, unless the reply came at the last moment."""
         waiting = self._waiting.pop(correlation, None)
         if waiting is not None:
             waiting.future.set_exception(waiting.late())
@@ -151,25 +170,23 @@ class RequestReply:
         self,
         request: ReceivedMessage,
         body: Body,
-        extras: MessageProperties,
+        options: ReplyOptions,
         timeout_ms: int | None,
     ) -> SendResult:
-        """Send the reply to a request back to who asked."""
+        """Send the reply to a request back to the client that asked."""
         topic, system, queue = reply_address(request)
         return self.hooked(
             "reply",
             topic,
             body,
-            extras,
-            lambda extras: self.native.send(
-                topic, body, extras, system, "reply", queue, timeout_ms
-            ),
+            options,
+            lambda: self.native.send(topic, body, options, system, "reply", (queue, timeout_ms)),
         )
 
     def close(self, *, wait: bool = True) -> None:
-        """End the thread, and wait for its end; who waits for a reply is told."""
+        """End the thread and wait for it; requests without a reply fail."""
         if os.getpid() != self._process:
-            # It is the parent's to end; its threads may have held the lock at the fork.
+            # The parent ends it. Its threads may have held the lock at the fork.
             return
         with self._lock:
             self._closed = True
@@ -185,7 +202,7 @@ class RequestReply:
                 waiting.future.set_exception(closed)
 
     def start(self) -> None:
-        """Start the thread, if it does not run; a forked child is refused by what it asks next."""
+        """Start the thread if it does not run; in a forked child the next native call raises."""
         if os.getpid() != self._process:
             return
         with self._lock:
@@ -204,12 +221,27 @@ class RequestReply:
                     self._answer(question)
                 except Exception:  # noqa: BLE001 - one question must not end the others
                     _log.exception("a broker's question was not answered: %r", question)
+                self._take_ends(0)
+            self._take_ends(0)
             self._expire()
+        until = time.monotonic() + _LAST_ENDS_S
+        while self._ends and time.monotonic() < until:
+            self._take_ends(_LOOK_AROUND_MS)
+
+    def _take_ends(self, timeout_ms: int) -> None:
+        """Pass on the outcomes of ends, after waiting up to `timeout_ms` for the first."""
+        if not self._ends:
+            return
+        for token, _, error in self._outcomes.wait(timeout_ms) or ():
+            try:
+                self._ends.pop(token)(error)
+            except Exception:  # noqa: BLE001 - one outcome must not end the others
+                _log.exception("the outcome of a transaction's end was not taken")
 
     def _answer(self, question: _core.Request) -> None:
-        if question.code == _PUSH_REPLY_MESSAGE_TO_CLIENT:
+        if question.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
             self._take_reply(question)
-        elif question.code == _CHECK_TRANSACTION_STATE:
+        elif question.code == RequestCode.CHECK_TRANSACTION_STATE:
             check = None if self._check is None else self._check()
             if check is None:
                 _log.warning("asked about a transaction, but this is no transactional producer")
@@ -239,7 +271,7 @@ class RequestReply:
             waiting.future.set_result(reply)
 
     def _pause(self) -> int:
-        """Milliseconds until the next request is late, or somebody may have ended all this."""
+        """Milliseconds until the next request times out, or the next check for the end."""
         until = min((waiting.until for waiting in list(self._waiting.values())), default=None)
         return _LOOK_AROUND_MS if until is None else min(_LOOK_AROUND_MS, left_of(until))
 
@@ -253,7 +285,7 @@ class RequestReply:
 
 
 class _Waiting:
-    """A request whose reply has not come."""
+    """A request that has no reply yet."""
 
     def __init__(self, timeout_ms: int, future: Future[ReceivedMessage]) -> None:
         self.timeout_ms = timeout_ms
@@ -262,7 +294,7 @@ class _Waiting:
         self.result: SendResult | None = None
 
     def late(self) -> RequestTimeout:
-        """The error for who waited in vain."""
+        """The error if no reply came."""
         stored = self.result
         if stored is None:
             return RequestTimeout(
@@ -311,7 +343,7 @@ def reply_address(
 
 
 class RequestMixin:
-    """Requests and replies, as a producer has them."""
+    """The methods of a producer for requests and replies."""
 
     _core: _core.Producer
     _request_reply: RequestReply
@@ -321,15 +353,20 @@ class RequestMixin:
         topic: str,
         body: Body,
         *,
-        keys: str | Sequence[str] | None = None,
-        tags: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        queue: int | QueueId | Selector | None = None,
         timeout: float = 3.0,
+        **options: Unpack[RequestOptions],
     ) -> ReceivedMessage:
-        """Send a message that a consumer answers by :meth:`reply`, and wait for the reply.
+        """Send a message that a consumer answers with :meth:`reply`, and wait for the reply.
 
-        Arguments are those of ``send``.
+        Args:
+            topic: Topic.
+            body: As for ``send``.
+            timeout: Seconds for storing the request and waiting for its reply.
+            options: ``keys``, ``tags``, ``properties`` and ``queue``; see
+                :class:`pyrmq.message.MessageOptions`.
+
+        Returns:
+            The reply.
 
         Raises:
             RequestTimeout: No reply came in time; the request may have been read.
@@ -341,15 +378,14 @@ class RequestMixin:
         """
         wait = max(1, milliseconds("timeout", timeout))
         until = time.monotonic() + wait / 1000
-        extras = MessageProperties(keys, tags, properties)
-        correlation, future = self._request_reply.request(topic, body, extras, queue, wait)
+        correlation, future = self._request_reply.request(topic, body, options, wait)
         try:
             return future.result(max(0.0, until - time.monotonic()))
         except TimeoutError as error:
             late = self._request_reply.forget(correlation)
             if late is not None and not isinstance(error, RequestTimeout):
                 raise late from None
-        # It was completed at the last moment, by the reply or by its time.
+        # It was completed at the last moment, by the reply or by the timeout.
         return future.result()
 
     def request_async(
@@ -357,65 +393,67 @@ class RequestMixin:
         topic: str,
         body: Body,
         *,
-        keys: str | Sequence[str] | None = None,
-        tags: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        queue: int | QueueId | Selector | None = None,
         timeout: float = 3.0,
+        **options: Unpack[RequestOptions],
     ) -> Future[ReceivedMessage]:
-        """Send a request; the call waits until it is stored, its future is the reply.
+        """Send a request, wait until it is stored, and return the future of its reply.
 
-        Arguments and errors are those of :meth:`request`. ``asyncio.wrap_future`` makes it
-        awaitable.
+        The arguments and errors are those of :meth:`request`. ``asyncio.wrap_future`` makes the
+        future awaitable.
 
         Example:
             >>> producer.request_async("prices", b"tea").result().body  # doctest: +SKIP
             b'2.80'
         """
         wait = max(1, milliseconds("timeout", timeout))
-        extras = MessageProperties(keys, tags, properties)
-        return self._request_reply.request(topic, body, extras, queue, wait)[1]
+        return self._request_reply.request(topic, body, options, wait)[1]
 
     def reply(
         self,
         request: ReceivedMessage,
         body: Body,
         *,
-        keys: str | Sequence[str] | None = None,
-        tags: str | None = None,
-        properties: Mapping[str, str] | None = None,
         timeout: float | None = None,
+        **options: Unpack[ReplyOptions],
     ) -> SendResult:
-        """Answer a request that a consumer has read; its broker hands the answer on.
+        """Answer a request that a consumer has read; its broker passes the answer on.
+
+        Args:
+            request: The request, as the consumer got it.
+            body: Body of the reply.
+            timeout: Seconds for the send. Default: the producer's ``send_timeout``.
+            options: ``keys``, ``tags`` and ``properties``; see
+                :class:`pyrmq.message.MessageOptions`.
+
+        Returns:
+            Where the broker has stored the reply.
 
         Raises:
-            ConfigError: The message is no request.
-            BrokerError: The requester is not connected to the broker any more.
+            ConfigError: The message is not a request.
+            BrokerError: The requester is no longer connected to the broker.
             RmqError: As ``send``.
 
         Example:
             >>> producer.reply(message, b"2.80")  # doctest: +SKIP
         """
         wait = None if timeout is None else milliseconds("timeout", timeout)
-        return self._request_reply.reply(
-            request, body, MessageProperties(keys, tags, properties), wait
-        )
+        return self._request_reply.reply(request, body, options, wait)
 
     def recall(self, topic: str, handle: str) -> str:
-        """Take a message back that a timer has not delivered yet.
+        """Recall a message that its timer has not delivered yet.
 
         Args:
-            topic: Its topic.
-            handle: ``recall_handle`` of its result.
+            topic: Topic of the message.
+            handle: ``recall_handle`` of the message's result.
 
         Returns:
-            The id of the message that takes it back, which is its own.
+            The message's id.
 
         Raises:
-            ConfigError: This is no such handle.
-            RouteError: The broker that has it is away.
-            BrokerError: The broker refused: recall is off there (PermissionDenied; see
-                ``recallMessageEnable``), the time has come, or it has no timer.
+            ConfigError: The handle is invalid.
+            RouteError: The broker that has the message is away.
+            BrokerError: The broker refused: it does not allow recalls (PermissionDenied; see
+                ``recallMessageEnable``), the message is due, or the broker has no timer.
 
         Example:
             >>> later = producer.send("orders", b"tea", delay=60)  # doctest: +SKIP

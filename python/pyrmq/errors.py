@@ -1,12 +1,12 @@
 """Every error that pyrmq raises, as one tree.
 
-``RmqError`` is the root. What a broker or name server answered is a ``BrokerError`` with code and
-remark; its subclasses are found by code (:func:`for_code`). Each class says by ``retriable``
-whether the same call may succeed later. A text names what failed, why, and what to do.
+``RmqError`` is the root. The error of a broker or name server is a ``BrokerError`` with code and
+remark; :func:`for_code` finds the subclass for a code. ``retriable`` says whether the same call may
+succeed later. The text names what failed, why, and what to do.
 
-Every error says by ``may_exist`` whether a message may be stored all the same. What a send fails
-with also has the message's unique id, its topic, broker and queue, and the attempts that failed:
-as attributes, and in the text. Errors can be pickled and copied.
+``may_exist`` says whether the message may be stored despite the error. The error of a send also has
+the message's unique id, its topic, broker and queue, and the failed attempts, as attributes and in
+the text. Errors can be pickled and copied.
 
 Example:
     >>> from pyrmq.errors import RmqError, TopicNotFound
@@ -52,13 +52,13 @@ class Attempt(NamedTuple):
     """A failed attempt to send a message.
 
     Attributes:
-        number: Counted from 1.
-        broker: Name of the broker that was asked.
-        queue_id: The queue that was asked for; -1 where the broker was to choose.
-        began: Seconds from the start of the send to that of the attempt.
-        took: Seconds until the attempt had failed.
-        cause: What it failed with.
-        may_exist: True when this attempt may have stored the message.
+        number: Number of the attempt, from 1.
+        broker: Name of the broker.
+        queue_id: Number of the queue; -1 if the broker was to choose.
+        began: Seconds from the start of the send to the start of the attempt.
+        took: Seconds from the start of the attempt to its failure.
+        cause: The error.
+        may_exist: Whether this attempt may have stored the message.
 
     Example:
         >>> attempt = Attempt(1, "broker-a", 0, 0.0, 1.5, "no answer", True)
@@ -76,7 +76,7 @@ class Attempt(NamedTuple):
 
 
 class About(TypedDict, total=False):
-    """What a send's error knows, as keywords of each class's constructor."""
+    """The attributes of a send's error, as keyword arguments of each class's constructor."""
 
     topic: str | None
     broker: str | None
@@ -90,14 +90,14 @@ class RmqError(Exception):
     """Root of the tree.
 
     Attributes:
-        retriable: True when the same call may succeed later without any change.
-        may_exist: True when a message may have been stored all the same: the outcome is unknown.
-            False when it certainly was not, or where no message is concerned.
-        message_id: Unique id of the message; None where there is none (yet).
-        topic: Topic; None where no topic is concerned.
-        broker: Name of the broker that was asked last; its address where no name is known.
-        queue_id: The queue that was asked for last; None before there was one.
-        attempts: The attempts of a send that failed; of many, the first and the last seven.
+        retriable: Whether the same call may succeed later without any change.
+        may_exist: Whether the message may be stored: the outcome is unknown. False if it is
+            certainly not stored, or if there is no message.
+        message_id: Unique id of the message; None if there is none (yet).
+        topic: Topic; None if there is none.
+        broker: Name of the last broker; its address if the name is unknown.
+        queue_id: The last queue; None if there was none yet.
+        attempts: The failed attempts of a send; of many, the first and the last seven.
     """
 
     retriable: ClassVar[bool] = False
@@ -122,7 +122,7 @@ class RmqError(Exception):
         self.attempts = tuple(attempts)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Constructors differ: the copy gets the arguments and attributes without one.
+        # Constructors differ: the copy gets its arguments and attributes without calling one.
         return _remade, (type(self), self.args), self.__dict__
 
     @classmethod
@@ -153,7 +153,7 @@ class FilterError(ConfigError):
 
 
 class MessageError(RmqError, ValueError):
-    """A message that no broker would take: illegal topic, body or properties too large."""
+    """A message that no broker would accept: illegal topic, body or properties too large."""
 
 
 class ClosedError(RmqError):
@@ -182,7 +182,7 @@ class QueueFull(RmqError):
 
 
 class NameServerUnreachable(RmqError):
-    """No name server answered; the text lists every address with what happened there.
+    """No name server answered; the text lists every address with its error.
 
     Attributes:
         addresses: The addresses that were tried.
@@ -196,7 +196,7 @@ class NameServerUnreachable(RmqError):
 
 
 class RouteError(RmqError):
-    """No broker can take or give messages of a topic; the text says why."""
+    """No broker can store or deliver messages of a topic; the text says why."""
 
     retriable = True
 
@@ -238,21 +238,21 @@ class SendTimeout(RmqError, TimeoutError):
 class DataLossError(RmqError):
     """Messages that should have been read are gone.
 
-    They expired before they were read, their queue vanished, or it was created anew and now ends
-    before where the reader stood.
+    They expired before they were read, their queue was deleted, or it was created again and now
+    ends before the reader's offset.
     """
 
 
 class CommitError(RmqError):
-    """The positions of some queues could not be committed; those of all others are.
+    """The offsets of some queues could not be committed; those of all others are committed.
 
-    A broker that is back takes the next commit. Until then the messages since the last commit
-    come again to whoever reads these queues next.
+    A broker that is back accepts the next commit. Until then, the next reader of these queues gets
+    the messages since the last commit again.
 
     Attributes:
-        offsets: Each queue (a :class:`pyrmq.QueueId`) that is not committed, with the position that
-            should be.
-        causes: Each of them with the exception that its commit failed with.
+        offsets: The offset that should be committed, for each queue (a :class:`pyrmq.QueueId`) that
+            failed.
+        causes: The exception, for each of these queues.
     """
 
     retriable = True
@@ -274,11 +274,11 @@ class BatchSendError(RmqError):
     """Some messages of a batch were not confirmed, or the call ended before all were read.
 
     Attributes:
-        results: For each message that was read its result, or the exception that it failed with;
-            ``may_exist`` of that says whether it may be stored all the same. What the call ended
-            early by (a message that cannot be, no room, an error of the iterable) is its cause.
-        may_exist: True when one of those that failed may be stored all the same.
-        attempts: Those of the first that failed.
+        results: The result or the exception of each message that was read; ``may_exist`` of an
+            exception says whether the message may be stored. If the call ended early (an invalid
+            message, no room, an error of the iterable), that error is the ``__cause__``.
+        may_exist: Whether one of the failed messages may be stored.
+        attempts: The attempts of the first failed message.
     """
 
     retriable = True
@@ -307,7 +307,7 @@ class BrokerError(RmqError):
     Attributes:
         code: Response code (:class:`pyrmq.codes.ResponseCode`).
         remark: The other side's text.
-        address: Who answered, as ``host:port``.
+        address: The other side, as ``host:port``.
     """
 
     def __init__(
@@ -327,7 +327,7 @@ class BrokerError(RmqError):
 
 
 class BrokerBusy(BrokerError):
-    """SYSTEM_BUSY, FLOW_CONTROL: the other side has too much to do now."""
+    """SYSTEM_BUSY, FLOW_CONTROL: the other side is overloaded."""
 
     retriable = True
 
@@ -341,13 +341,13 @@ class MessageRefused(BrokerError):
 
 
 class ServiceUnavailable(BrokerError):
-    """SERVICE_NOT_AVAILABLE: shutting down, disk full, or a slave: no messages are taken now."""
+    """SERVICE_NOT_AVAILABLE: the broker is shutting down, its disk is full, or it is a slave."""
 
     retriable = True
 
 
 class PermissionDenied(BrokerError):
-    """NO_PERMISSION: broker, topic or group may not be written or read."""
+    """NO_PERMISSION: the broker, topic or group does not permit reads or writes."""
 
 
 class TopicNotFound(BrokerError, RouteError):

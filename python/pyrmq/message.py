@@ -1,7 +1,7 @@
-"""What is sent, what comes back, what is received.
+"""Messages to send, results of sends, and received messages.
 
-``Message`` is what you send when a body alone does not say it all. ``SendResult`` says where a
-message was stored. ``ReceivedMessage`` is a message as the broker keeps it.
+``Message`` is a body with its topic and options. ``SendResult`` says where a message is stored.
+``ReceivedMessage`` is a message as the broker keeps it.
 
 Example:
     >>> message = Message("orders", b"two coffees", keys="order-42", tags="new")
@@ -9,20 +9,26 @@ Example:
     'order-42'
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypedDict
 
 from pyrmq._core import ReceivedMessage as ReceivedMessage
 from pyrmq._core import SendResult as SendResult
 from pyrmq.errors import MessageError
 
 __all__ = [
+    "BatchOptions",
     "Body",
+    "HalfOptions",
     "Message",
+    "MessageOptions",
     "QueueId",
     "ReceivedMessage",
+    "ReplyOptions",
+    "RequestOptions",
+    "Selector",
     "SendResult",
     "SendStatus",
     "TransactionState",
@@ -31,14 +37,14 @@ __all__ = [
 ]
 
 Body = bytes | bytearray | memoryview | str
-"""What a body may be; text is sent as UTF-8."""
+"""The types of a body; text is sent as UTF-8."""
 
 
 class SendStatus(Enum):
-    """How a message was stored. With each of these it *is* stored on the broker that answered."""
+    """How a message is stored. With each status it *is* stored on the broker that answered."""
 
     SEND_OK = "SEND_OK"
-    """As the broker is configured to: in memory, flushed, or replicated."""
+    """Stored as the broker is configured: in memory, flushed, or replicated."""
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
     """Stored, but the disk was not flushed in time."""
     FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
@@ -51,22 +57,22 @@ class TransactionState(Enum):
     """How a local transaction ended (Apache's ``LocalTransactionState``)."""
 
     COMMIT = 8
-    """It took place: the message appears."""
+    """It succeeded: the message is delivered."""
     ROLLBACK = 12
-    """It did not: the message never appears."""
+    """It failed: the message is never delivered."""
     UNKNOWN = 0
     """Not known yet: the broker will ask."""
 
 
 When = int | tuple[str, str]
-"""When a message is delivered: a delay level, or the timer property that says it."""
+"""When a message is delivered: a delay level, or the name and value of a timer property."""
 
 
 def when_of(delay_level: int, delay: float | None, deliver_at: datetime | None) -> When:
-    """Read when a message shall be delivered.
+    """Read when a message is to be delivered.
 
     Raises:
-        MessageError: More than one says it, or a delay is below 0.
+        MessageError: More than one argument says it, or a delay is below 0.
 
     Example:
         >>> when_of(0, 1.5, None)
@@ -97,6 +103,61 @@ class QueueId(NamedTuple):
     queue_id: int
 
 
+Selector = Callable[[Sequence[QueueId]], QueueId | int]
+"""Chooses among a topic's queues: returns one of them, or its index."""
+
+
+class ReplyOptions(TypedDict, total=False):
+    """The options of a reply; see :class:`MessageOptions`."""
+
+    keys: str | Sequence[str] | None
+    tags: str | None
+    properties: Mapping[str, str] | None
+
+
+class RequestOptions(ReplyOptions, total=False):
+    """The options of a request; see :class:`MessageOptions`."""
+
+    queue: int | QueueId | Selector | None
+
+
+class BatchOptions(RequestOptions, total=False):
+    """The options of a batch and of a one-way message; see :class:`MessageOptions`."""
+
+    sharding_key: str | None
+
+
+class HalfOptions(RequestOptions, total=False):
+    """The options of a transactional message; see :class:`MessageOptions`."""
+
+    flag: int
+
+
+class MessageOptions(BatchOptions, HalfOptions, total=False):
+    """The options that describe a message, as keyword arguments of every call that sends one.
+
+    All are optional. A wrapper that passes them on can be typed with
+    ``**options: Unpack[MessageOptions]``.
+
+    Attributes:
+        keys: One key or several, to find the message by. Spaces separate keys: a key that contains
+            a space counts as several, as in Java.
+        tags: Tag that consumers filter by.
+        properties: User properties by name.
+        queue: A queue's number, a :class:`QueueId`, or a function that gets the topic's queues and
+            returns one (such as :class:`pyrmq.routing.MachineRoom`). No other queue is tried.
+        sharding_key: Messages with the same key go to the same queue.
+        flag: A number of your own that is sent with the message. Default: 0.
+        delay_level: 1 to 18, the broker's delay levels. Default: 0, deliver at once.
+        delay: Seconds until the message is delivered, by the timer of brokers from 5.0 on.
+        deliver_at: When the message is delivered, by that timer. A time without a zone is local.
+    """
+
+    delay_level: int
+    delay: float | None
+    deliver_at: datetime | None
+
+
 class _Fields(NamedTuple):
     topic: str
     body: Body
@@ -116,21 +177,21 @@ class Message(_Fields):
     Attributes:
         topic: Topic: 1 to 127 of the characters ``a-z A-Z 0-9 % | _ -``.
         body: Bytes, any bytes-like object, or text (sent as UTF-8).
-        keys: A key, or several: brokers find messages by them. Spaces separate keys: one with
-            a space in it counts as several, as in Java.
+        keys: One key or several, to find the message by. Spaces separate keys: a key that contains
+            a space counts as several, as in Java.
         tags: Tag that consumers filter by.
-        properties: Further text by name. Names and values are not empty and do not have the
-            characters 0x01 and 0x02; names that RocketMQ uses itself are refused.
+        properties: User properties by name. Names and values must not be empty or contain the
+            characters 0x01 and 0x02. Names that RocketMQ uses itself are refused.
         sharding_key: Messages with the same key go to the same queue, in the order of the sends.
         delay_level: 1 to 18 for 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h
-            (a broker may be configured otherwise); 0 delivers at once.
-        flag: A number of your own that travels along.
-        delay: Seconds until it is delivered, by the timer of RocketMQ 5 (up to 3 days).
-        deliver_at: When it is delivered, by that timer; a time without a zone is local.
+            (brokers may be configured differently); 0 delivers at once.
+        flag: A number of your own that is sent with the message.
+        delay: Seconds until it is delivered, by the timer of brokers from 5.0 on (up to 3 days).
+        deliver_at: When it is delivered, by that timer. A time without a zone is local.
 
     Raises:
-        MessageError: A field has a type that cannot be sent, or more than one says when the
-            message is delivered.
+        MessageError: A field has the wrong type, or more than one says when the message is
+            delivered.
 
     Example:
         >>> Message("orders", "tea", properties={"table": "7"}).properties
@@ -177,5 +238,5 @@ class Message(_Fields):
 
     @property
     def when(self) -> When:
-        """When it is delivered, as it travels. The native module reads this."""
+        """When it is delivered, as it is sent. The native module reads this."""
         return when_of(self.delay_level, self.delay, self.deliver_at)

@@ -12,32 +12,27 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from datetime import datetime
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from pyrmq import _core
 from pyrmq._client import log
-from pyrmq._client.ending import abandon, end, end_connections
+from pyrmq._client.ending import abandon, end, end_connections, is_interruption
 from pyrmq._client.futures import SendFuture, serve_futures
-from pyrmq._client.hooks import SendHook, Sending, callback_raised
+from pyrmq._client.hooks import SendHook, Sending, SendingKind, callback_raised
 from pyrmq._client.options import ConfiguredProducer
 from pyrmq._client.stats import BrokerState, ProducerStats, stats_of
 from pyrmq._client.values import (
-    PLAIN,
-    MessageProperties,
-    Selector,
     all_sent,
     milliseconds,
     placed,
-    properties_of,
     queue_of,
     with_properties,
 )
 from pyrmq._request_reply import RequestMixin, RequestReply
 from pyrmq.errors import ClosedError, ForkError, RmqError
-from pyrmq.message import Body, Message, QueueId, SendResult, when_of
+from pyrmq.message import BatchOptions, Body, Message, MessageOptions, Selector, SendResult
 
 __all__ = [
     "BrokerState",
@@ -58,63 +53,63 @@ _log = logging.getLogger("pyrmq.producer")
 class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
     """Sends messages. One producer serves any number of threads.
 
-    :meth:`send` waits for the broker, :meth:`send_async` gives a future, :meth:`produce` hands a
-    message over and tells a callback: it is the fastest, messages leave together.
+    :meth:`send` waits for the broker. :meth:`send_async` returns a future. :meth:`produce` adds a
+    message to a batch and reports the outcome to a callback; it is the fastest.
 
-    Nothing is connected before the first send. Use it as a context manager, or call :meth:`close`.
-    After a fork the child must make its own: the parent's raises :class:`ForkError` there.
+    The producer connects with the first send. Use it as a context manager, or call :meth:`close`.
+    After a fork the child must make its own producer: the parent's raises :class:`ForkError` there.
 
     Args:
-        name_server: ``host:port;host:port``, or a sequence of ``host:port``; without it the
-            environment variable ``NAMESRV_ADDR`` is read.
+        name_server: ``host:port;host:port``, or a sequence of ``host:port``. Default: the
+            environment variable ``NAMESRV_ADDR``.
         group: Producer group.
-        instance_name: Distinguishes producers of one process for brokers; made up when empty.
-        send_timeout: Seconds for a whole send with its retries.
-        retries: Further attempts after the first, on other brokers where there are some. Sends to
-            a chosen queue or with a sharding key are not retried elsewhere.
+        instance_name: Distinguishes the producers of one process for brokers. Default: a name is
+            made up.
+        send_timeout: Seconds for a whole send, retries included.
+        retries: Further attempts after the first, on other brokers if there are any. Sends to a
+            chosen queue or with a sharding key are not retried elsewhere.
         retry_not_stored_ok: Also try another broker when a message was stored, but not flushed or
-            replicated in time. Makes duplicates.
-        compress_over_bytes: Bodies of at least this size travel compressed, each in a frame of its
-            own; None: never. Batches are not compressed.
-        compression: ``"zlib"``, ``"lz4"`` or ``"zstd"``; brokers and consumers before 5.0 read
-            zlib only.
+            replicated in time. This makes duplicates.
+        compress_over_bytes: Bodies of at least this size are compressed, each in a frame of its
+            own. None: never. Batches are not compressed.
+        compression: ``"zlib"``, ``"lz4"`` or ``"zstd"``. Brokers and consumers before 5.0 read
+            only zlib.
         compress_level: Level of zlib and zstd, 0 to 9.
         max_message_bytes: Largest body, and largest batch.
         default_queues: Queues of a topic that the first send creates.
-        create_topic_key: Topic whose brokers may create others by a send.
-        retry_codes: Response codes after which another broker is tried; Apache's without it.
-        namespace: Goes before the names of group and topics as ``namespace%``; results show topics
+        create_topic_key: Topic whose brokers may create other topics on a send.
+        retry_codes: Response codes after which another broker is tried. Default: Apache's.
+        namespace: Prefix of the names of group and topics, as ``namespace%``. Results show topics
             without it.
-        latency_fault: Leave out brokers that were slow or failed for a while.
-        fault_schedule: Rows of (latency from, left out for), in seconds, ascending; Apache's
-            without it. A failure counts as 10 s.
-        start_detector: Ask brokers that failed whether they are back: until one answers, others
-            come first.
-        detect_timeout: Seconds for such an answer.
-        detect_interval: Seconds between such questions.
-        trace: Tell of each stored frame in Apache's trace form, in the background.
+        latency_fault: Avoid brokers that were slow or failed, for a while.
+        fault_schedule: Rows of (latency from, avoided for), in seconds, ascending. Default:
+            Apache's. A failure counts as 10 s.
+        start_detector: Probe brokers that failed. Until one answers, other brokers come first.
+        detect_timeout: Seconds to wait for the answer to a probe.
+        detect_interval: Seconds between probes.
+        trace: Send a trace of each stored frame in Apache's form, in the background.
         trace_topic: Topic of the traces.
-        durability: How safe a message is before its answer: ``"memory"`` (in the broker's page
+        durability: How safe a message is when its send returns: ``"memory"`` (in the broker's page
             cache: it survives the process, not the machine) or ``"local"`` (fsynced). Our broker
-            says what it reached in ``SendResult.durability``; of Apache's only ``"memory"`` is
-            heard (``waitStoreMsgOK``). None: as the broker is configured.
+            reports what it reached in ``SendResult.durability``. Apache's brokers know only
+            ``"memory"`` (``waitStoreMsgOK``). None: as the broker is configured.
         vip_channel: Send to the brokers' fast port, which takes no pulls (their port minus 2).
-        unit_mode: Say in each send that it belongs to a unit.
-        unit_name: The unit that this client belongs to: part of its client id and of what an
-            address server is asked.
-        address_server: Who tells the name servers, by HTTP, now and every 2 minutes:
-            ``http://host:port/path``, or ``host`` or ``host:port`` with Apache's path. Instead of
-            ``name_server``.
-        max_in_flight: Messages that may be on their way; one more waits. Those count whose callback
-            has not run yet, too.
-        max_in_flight_bytes: Bytes of bodies and properties that may be on their way; one more
+        unit_mode: Mark each send as one of a unit.
+        unit_name: The unit that this client belongs to. It is part of the client id and of the
+            request to an address server.
+        address_server: Where to ask for the name servers by HTTP, now and every 2 minutes, instead
+            of ``name_server``: ``http://host:port/path``, or ``host`` or ``host:port`` with
+            Apache's path.
+        max_in_flight: Messages that may be on their way; the next send waits. A message whose
+            callback has not run yet counts too.
+        max_in_flight_bytes: Bytes of bodies and properties that may be on their way; the next send
             waits.
-        linger: Seconds that a message of :meth:`produce` may wait for company at most. Sends that
-            somebody awaits leave at once while nothing of their topic is on its way, and together
-            with what came meanwhile otherwise. 0: each message is a frame of its own.
-        batch_bytes: A batch of this size leaves; never more than ``max_message_bytes``.
-        batch_messages: Messages with which a batch is full and leaves.
-        hooks: Told of everything that is sent; see :class:`SendHook`.
+        linger: The longest time in seconds that a message of :meth:`produce` waits for others. A
+            send that is awaited leaves at once while nothing of its topic is on its way, otherwise
+            together with what was sent meanwhile. 0: each message has a frame of its own.
+        batch_bytes: Size at which a batch leaves; at most ``max_message_bytes``.
+        batch_messages: Number of messages at which a batch leaves.
+        hooks: Called with everything that is sent; see :class:`SendHook`.
 
     Raises:
         ConfigError: An option is out of its range, or no name server is given.
@@ -136,7 +131,7 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
 
     def _open(self) -> None:
         options = self._options
-        self._core = _core.Producer(**options.native(), checks=self._checks)
+        self._core = _core.Producer(options.native(), self._checks)
         self._batcher = _core.Accumulator(self._core, *options.batching(), False, callback_raised)
         self._group = options.group
         self._request_reply = RequestReply(self._core, options.group, self._hooks)
@@ -155,38 +150,31 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         topic: str,
         body: Body,
         *,
-        keys: str | Sequence[str] | None = None,
-        tags: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        sharding_key: str | None = None,
-        delay_level: int = 0,
-        delay: float | None = None,
-        deliver_at: datetime | None = None,
-        flag: int = 0,
-        queue: int | QueueId | Selector | None = None,
         timeout: float | None = None,
+        **options: Unpack[MessageOptions],
     ) -> SendResult:
         """Send a message and wait until a broker has stored it.
 
-        It leaves at once while nothing of its topic is on its way, else with what other threads
-        send meanwhile (with ``linger=0``, or a ``timeout`` of its own: in a frame of its own).
+        It leaves at once while nothing of its topic is on its way, otherwise together with what
+        other threads send meanwhile. With ``linger=0`` or a ``timeout`` it has a frame of its own.
 
         Args:
             topic: Topic; created on the first send where the broker allows it.
             body: Bytes, any bytes-like object, or text (sent as UTF-8).
-            keys: A key, or several, to find the message by. Spaces separate keys: one with a space
-                in it counts as several, as in Java.
-            tags: Tag that consumers filter by.
-            properties: Further text by name.
-            sharding_key: Messages with the same key go to the same queue.
-            delay_level: 1 to 18; 0 delivers at once.
-            delay: Seconds until it is delivered, by the timer that brokers have from 5.0 on.
-            deliver_at: When it is delivered, by that timer; a time without a zone is local.
-            flag: A number of your own.
-            queue: A queue's number, a :class:`QueueId`, or a function that is given the topic's
-                queues and returns one (:class:`pyrmq.routing.MachineRoom` is one); then no other is
-                tried.
-            timeout: Seconds for the whole send; the producer's ``send_timeout`` without it.
+            timeout: Seconds for the whole send. Default: the producer's ``send_timeout``.
+            options: What else the message has; all of it is optional:
+
+                - ``keys``: one key or several, to find the message by
+                - ``tags``: tag that consumers filter by
+                - ``properties``: user properties by name
+                - ``sharding_key``: messages with the same key go to the same queue
+                - ``delay_level``: 1 to 18; 0 delivers at once
+                - ``delay``: seconds until it is delivered
+                - ``deliver_at``: when it is delivered
+                - ``flag``: a number of your own
+                - ``queue``: a queue's number, a :class:`QueueId`, or a function that chooses
+
+                See :class:`pyrmq.message.MessageOptions`.
 
         Returns:
             Where the message is stored.
@@ -195,7 +183,7 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
             MessageError: No broker would take the message.
             ConfigError: The queue is of another topic, or a function returned none.
             TopicNotFound: The topic does not exist, and no broker may create it.
-            RouteError: No broker of the topic can be written to.
+            RouteError: No broker of the topic accepts writes.
             NameServerUnreachable: No name server answered.
             SendTimeout: Not confirmed in time; ``may_exist`` says whether it may be stored.
             ConnectionLost: No attempt reached a broker, or (``may_exist``) its answer is missing.
@@ -209,72 +197,44 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
             SendResult(SEND_OK, topic="orders", broker="broker-a", queue_id=2, ...)
         """
         wait = None if timeout is None else milliseconds("timeout", timeout)
-        when = when_of(delay_level, delay, deliver_at)
-        sending = None
-        if self._hooks:
-            sending = self._hooks.before(topic, body, keys, tags, properties, sharding_key, when)
-            properties = sending.properties
+        sending = self._hooks.before("send", topic, body, options) if self._hooks else None
 
         def whole() -> SendResult:
-            return self._batcher.send_and_wait(
-                topic,
-                body,
-                keys,
-                tags,
-                properties if properties is None else properties_of(properties),
-                sharding_key,
-                when,
-                flag,
-                *placed(self._core, topic, queue, wait, self._options),
-            )
+            place = self._placed("send", topic, options, wait)
+            return self._batcher.send_and_wait(topic, body, options, place)
 
         return whole() if sending is None else self._hooks.whole(sending, whole)
 
     if TYPE_CHECKING:
-        # The base class has it: a frame of Python's around it would cost as much again.
+        # The native base class has this method (docs/decisions/0005-native-produce.md).
         def produce(
             self,
             topic: str,
             body: Body,
             on_delivery: DeliveryCallback | None = None,
             *,
-            keys: str | Sequence[str] | None = None,
-            tags: str | None = None,
-            properties: Mapping[str, str] | None = None,
-            sharding_key: str | None = None,
-            delay_level: int = 0,
-            delay: float | None = None,
-            deliver_at: datetime | None = None,
-            flag: int = 0,
-            queue: int | QueueId | Selector | None = None,
             wait: bool = True,
+            **options: Unpack[MessageOptions],
         ) -> None:
-            """Hand a message over; it leaves with others of its topic (or queue), soon.
+            """Add a message to the batch of its topic or queue; the batch leaves soon.
 
-            Batches are Apache's plain batches: brokers store each message by itself, and consumers
-            of every kind read them. A batch leaves when it is full, when its first message is
-            ``linger`` old, or with :meth:`flush`. Messages with the same sharding key, or for the
-            same queue, keep their order also when something has to be tried again.
+            Batches are Apache's plain batches: brokers store each message by itself, and all
+            consumers can read them. A batch leaves when it is full, when its first message is
+            ``linger`` old, or with :meth:`flush`. Messages with the same sharding key or for the
+            same queue keep their order, even when a batch is sent again.
 
             Callbacks run in :meth:`poll`, :meth:`flush` and :meth:`close`, and in a ``produce``
-            that waits for room; what they raise is logged. Messages without a callback that fail
-            are logged, and counted by :meth:`stats`.
+            that waits for room. Exceptions from callbacks are logged. Failed messages without a
+            callback are logged and counted by :meth:`stats`.
 
             Args:
-                topic: As for :meth:`send`, and so for the arguments that are not told here.
+                topic: Topic; created on the first send where the broker allows it.
                 body: Bytes, any bytes-like object, or text (sent as UTF-8); it is copied.
                 on_delivery: Called once with ``(error, None)`` or ``(None, result)``.
-                keys: A key, or several, to find the message by.
-                tags: Tag that consumers filter by.
-                properties: Further text by name.
-                sharding_key: Messages with the same key go to the same queue, in order.
-                delay_level: 1 to 18; such a message leaves in a frame of its own.
-                delay: Seconds until it is delivered; in a frame of its own, too.
-                deliver_at: When it is delivered; in a frame of its own, too.
-                flag: A number of your own.
-                queue: A queue's number, a :class:`QueueId`, or a function that chooses.
-                wait: When as much is on its way as may be: wait for room up to ``send_timeout``;
-                    False: raise at once.
+                wait: Whether to wait for room, up to ``send_timeout``, when ``max_in_flight`` is
+                    reached. False: raise at once.
+                options: The other keyword arguments describe the message, as for :meth:`send`. A
+                    delayed message leaves in a frame of its own.
 
             Raises:
                 MessageError: No broker would take the message.
@@ -295,38 +255,24 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         topic: str,
         body: Body,
         on_delivery: DeliveryCallback | None,
-        keys: str | Sequence[str] | None,
-        tags: str | None,
-        properties: Mapping[str, str] | None,
-        sharding_key: str | None,
-        when: tuple[int, float | None, datetime | None],
-        flag: int,
-        queue: int | QueueId | Selector | None,
         wait: bool,  # noqa: FBT001 - called by the native method
+        options: MessageOptions,
     ) -> None:
-        """Tell the hooks, and hand over."""
-        delay_level, delay, deliver_at = when
-        at = when_of(*when)  # what cannot be is no hook's business
-        sending = self._hooks.before(topic, body, keys, tags, properties, sharding_key, at)
-        try:
-            self._batcher.produce(
-                topic,
-                body,
-                self._hooks.callback(sending, on_delivery),
-                keys=keys,
-                tags=tags,
-                properties=sending.properties,
-                sharding_key=sharding_key,
-                delay_level=delay_level,
-                delay=delay,
-                deliver_at=deliver_at,
-                flag=flag,
-                queue=queue,
-                wait=wait,
-            )
-        except BaseException as error:
-            self._hooks.after(sending, error, None)
-            raise
+        """Call the hooks, and hand over."""
+        sending = self._hooks.before("send", topic, body, options)
+        callback = self._hooks.callback(sending, on_delivery)
+        self._hooks.attempt(sending, self._batcher.produce, topic, body, callback, wait, options)
+
+    def _placed(
+        self, kind: SendingKind, topic: str, options: BatchOptions, wait: int | None
+    ) -> tuple[tuple[str, int] | None, int | None]:
+        """The queue that the options name, and the milliseconds that the send has left."""
+        queue = options.get("queue")
+        if queue is None:
+            return None, wait
+        # Before a selector runs and a route is asked for; the native call checks all others.
+        _core.check_options(kind, options)
+        return placed(self._core, topic, queue, wait, self._options)
 
     def poll(self, timeout: float = 0.0) -> int:
         """Run the callbacks of messages whose outcome is known.
@@ -348,24 +294,16 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         topic: str,
         body: Body,
         *,
-        keys: str | Sequence[str] | None = None,
-        tags: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        sharding_key: str | None = None,
-        delay_level: int = 0,
-        delay: float | None = None,
-        deliver_at: datetime | None = None,
-        flag: int = 0,
-        queue: int | QueueId | Selector | None = None,
         timeout: float | None = None,
+        **options: Unpack[MessageOptions],
     ) -> Future[SendResult]:
-        """Send a message without waiting: many may be on their way.
+        """Send a message without waiting for its outcome.
 
-        Arguments are those of :meth:`send`. A message leaves at once while nothing of its topic
-        is on its way, else with what comes meanwhile (with ``linger=0``, or a ``timeout`` of its
-        own: in a frame of its own). Messages with the same sharding key, or for the same queue,
-        keep the order of the calls. When ``max_in_flight`` messages are on their way, the call
-        waits for room. Callbacks of futures run in one thread of this producer and should be
+        The arguments are those of :meth:`send`. A message leaves at once while nothing of its
+        topic is on its way, otherwise together with what is sent meanwhile. With ``linger=0`` or a
+        ``timeout`` it has a frame of its own. Messages with the same sharding key or for the same
+        queue keep the order of the calls. When ``max_in_flight`` messages are on their way, the
+        call waits for room. Callbacks of futures run in one thread of this producer and should be
         short.
 
         Returns:
@@ -381,28 +319,14 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
             >>> futures = [producer.send_async("t", str(n)) for n in range(9)]  # doctest: +SKIP
         """
         wait = None if timeout is None else milliseconds("timeout", timeout)
-        when = when_of(delay_level, delay, deliver_at)
         future = SendFuture()
         future.set_running_or_notify_cancel()
-        sending = None
-        if self._hooks:
-            sending = self._hooks.before(topic, body, keys, tags, properties, sharding_key, when)
-            properties = sending.properties
+        sending = self._hooks.before("send", topic, body, options) if self._hooks else None
         if self._futures is None:
             self._start_futures()
         try:
-            self._batcher.send(
-                future,
-                topic,
-                body,
-                keys,
-                tags,
-                properties_of(properties),
-                sharding_key,
-                when,
-                flag,
-                *placed(self._core, topic, queue, wait, self._options),
-            )
+            place = self._placed("send", topic, options, wait)
+            self._batcher.send(future, topic, body, options, place)
         except BaseException as error:
             if sending is not None:
                 self._hooks.after(sending, error, None)
@@ -416,108 +340,88 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         topic: str,
         messages: Iterable[Body | Message],
         *,
-        keys: str | Sequence[str] | None = None,
-        tags: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        sharding_key: str | None = None,
-        queue: int | QueueId | Selector | None = None,
         batch_bytes: int = 256 * 1024,
         inner: bool = False,
         timeout: float | None = None,
+        **options: Unpack[BatchOptions],
     ) -> list[SendResult]:
         """Send many messages of one topic in few frames, and wait until all are stored.
 
-        Batches are Apache's plain batches: brokers store each message by itself, and consumers of
-        every kind read them. They leave while the iterable is still read.
+        Batches are Apache's plain batches: brokers store each message by itself, and all consumers
+        can read them. The first batches leave while the iterable is still being read.
 
         Args:
-            topic: Topic of all.
-            messages: Bodies, or :class:`Message` objects whose own extras count (their topic must
-                be this one). Those with a sharding key, or for a queue, are sent in order, behind
-                what this producer has sent there before.
-            keys: For bodies: their key or keys.
-            tags: For bodies: their tag.
-            properties: For bodies: their properties.
-            sharding_key: For bodies: their sharding key.
-            queue: A queue for all.
+            topic: Topic of all messages.
+            messages: Bodies, or :class:`Message` objects, which bring their own options (their
+                topic must be this one). Messages with a sharding key or for a queue are sent in
+                order, after what this producer has sent there before.
             batch_bytes: Largest frame body, at most ``max_message_bytes``.
-            inner: Give each batch an id of its own: a topic of batches (``queue.type=BatchCQ``, on
-                brokers from 5.0 on) keeps it as one record, which its consumers unpack.
+            inner: Give each batch an id of its own. A topic of batches (``queue.type=BatchCQ``, on
+                brokers from 5.0 on) keeps the batch as one record, which its consumers unpack.
             timeout: Seconds for each frame, retries included.
+            options: ``keys``, ``tags``, ``properties`` and ``sharding_key`` of messages that are
+                given as bodies, and a ``queue`` for all; see
+                :class:`pyrmq.message.MessageOptions`.
 
         Returns:
             A result for each message, in order.
 
         Raises:
-            BatchSendError: Some messages were not confirmed, or the call ended early (the iterable
-                raised, a message cannot be, there was no room) when some had left: ``results`` has
-                a result or an exception for each that was read.
-            RmqError: As :meth:`send`, when nothing was sent.
+            BatchSendError: Some messages were not confirmed, or the call ended early after some
+                had left (the iterable raised, a message was invalid, there was no room).
+                ``results`` has a result or an exception for each message that was read.
+            RmqError: As :meth:`send`, if nothing was sent.
 
         Example:
             >>> producer.send_batch("lines", open("/etc/hosts"))  # doctest: +SKIP
         """
+        wait = None if timeout is None else milliseconds("timeout", timeout)
         sending = None
         if self._hooks:
-            sending = self._hooks.before(topic, None, keys, tags, properties, kind="batch")
-            added = sending.properties.items() - (properties or {}).items()
-            messages = with_properties(messages, dict(added))
-            properties = sending.properties
-        extras = (
-            PLAIN
-            if not (keys or tags or properties or sharding_key)
-            else MessageProperties(keys, tags, properties, sharding_key)
-        )
-        wait = None if timeout is None else milliseconds("timeout", timeout)
+            given = options.get("properties") or {}
+            sending = self._hooks.before("batch", topic, None, options)
+            messages = with_properties(messages, dict(sending.properties.items() - given.items()))
 
         def whole() -> list[SendResult]:
             if self._closed:
                 raise ClosedError("the producer is closed")
-            place, left = placed(self._core, topic, queue, wait, self._options)
-            return all_sent(
-                topic,
-                self._batcher.send_batch(topic, messages, extras, place, batch_bytes, left, inner),
-            )
+            place = self._placed("batch", topic, options, wait)
+            send = self._batcher.send_batch
+            return all_sent(topic, send(topic, messages, options, place, batch_bytes, inner))
 
         return whole() if sending is None else self._hooks.whole(sending, whole)
 
-    def send_oneway(
-        self,
-        topic: str,
-        body: Body,
-        *,
-        keys: str | Sequence[str] | None = None,
-        tags: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        sharding_key: str | None = None,
-        queue: int | QueueId | Selector | None = None,
-    ) -> None:
-        """Send a message that nobody confirms: it may be lost without a word.
+    def send_oneway(self, topic: str, body: Body, **options: Unpack[BatchOptions]) -> None:
+        """Send a message that nobody confirms: it may be lost without notice.
 
-        Arguments and errors are those of :meth:`send`; only errors before the message leaves are
-        raised.
+        Args:
+            topic: Topic.
+            body: As for :meth:`send`.
+            options: ``keys``, ``tags``, ``properties``, ``sharding_key`` and ``queue``; see
+                :class:`pyrmq.message.MessageOptions`.
+
+        Raises:
+            RmqError: As :meth:`send`, but only errors before the message leaves are raised.
 
         Example:
             >>> producer.send_oneway("metrics", b"42")  # doctest: +SKIP
         """
-        if not self._hooks:
-            extras = MessageProperties(keys, tags, properties, sharding_key)
-            self._core.send_oneway(topic, body, extras, queue_of(self._core, topic, queue))
-            return
-        given = (topic, body, keys, tags, properties, sharding_key)
-        sending = self._hooks.before(*given, kind="oneway")
-        extras = MessageProperties(keys, tags, sending.properties, sharding_key)
 
         def leave() -> None:
-            self._core.send_oneway(topic, body, extras, queue_of(self._core, topic, queue))
+            _core.check_options("oneway", options)
+            queue = queue_of(self._core, topic, options.get("queue"))
+            self._core.send_oneway(topic, body, options, queue)
 
-        self._hooks.whole(sending, leave)
+        if not self._hooks:
+            leave()
+            return
+        self._hooks.whole(self._hooks.before("oneway", topic, body, options), leave)
 
     def flush(self, timeout: float = 10.0) -> bool:
-        """Send what is gathered, and wait until no message is on its way; runs callbacks.
+        """Send all open batches and wait until no message is on its way; callbacks run meanwhile.
 
         Args:
-            timeout: Seconds to wait at most.
+            timeout: The longest wait, in seconds.
 
         Returns:
             False when messages are still on their way.
@@ -538,11 +442,11 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         return stats_of(self._core, time.monotonic() - self._began)
 
     def close(self, timeout: float = 10.0) -> None:
-        """Send what is on its way, then end every connection. A second call does nothing.
+        """Send what is on its way, then close every connection. A second call does nothing.
 
         Args:
-            timeout: Seconds to wait for messages on their way. What is not confirmed then fails:
-                its callback and future are told, and a warning says how many there were.
+            timeout: Seconds to wait for messages on their way. Messages that are not confirmed by
+                then fail, and a warning says how many there were.
 
         Example:
             >>> producer.close()  # doctest: +SKIP
@@ -566,7 +470,7 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
             end_connections(self._core, self._request_reply)
             return
         except BaseException:
-            # Ctrl-C: there is no more time for what is on its way, but it ends, and is told.
+            # Ctrl-C: do not wait for what is on its way; it fails, and callbacks and futures know.
             end(self._core, self._batcher, self._request_reply, self._futures)
             self._unlog()
             raise
@@ -574,11 +478,13 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         self._unlog()
 
     def __enter__(self) -> Self:
-        """Give the producer itself."""
+        """Return the producer."""
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Close the producer."""
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close the producer. After Ctrl-C a look-up of a route has 250 ms more."""
+        if is_interruption(kind):
+            self._core.end_lookups(250)
         self.close()
 
     def __repr__(self) -> str:
@@ -588,7 +494,7 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
     def _start_futures(self) -> None:
         with self._lock:
             if self._futures is None and not self._closed:
-                # No daemon: it would be cut off inside native code when the interpreter ends.
+                # Not a daemon: the interpreter's end would cut it off inside native code.
                 self._futures = threading.Thread(
                     target=serve_futures,
                     args=(self._batcher, self._core),

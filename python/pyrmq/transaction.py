@@ -1,8 +1,9 @@
 """Transactional messages: a message appears if, and only if, your local transaction took place.
 
-The message is stored as a half that nobody can read; your function runs; then the half is
-committed or rolled back. When that is not known (your process died, the network broke, your
-function raised), the broker asks a producer of the group, and your ``check`` function answers.
+The message is stored as a half message, which consumers cannot read. Then your function runs, and
+the half message is committed or rolled back. If the broker does not learn the outcome (your process
+died, the network broke, your function raised), it asks a producer of the group, and your ``check``
+function answers.
 
 Example:
     >>> from pyrmq.testing import cluster
@@ -19,16 +20,16 @@ Example:
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Unpack
 
 from pyrmq import _core
 from pyrmq._client.options import OtherProducerOptions, own_group
-from pyrmq._client.values import MessageProperties, Selector, milliseconds
+from pyrmq._client.values import milliseconds
 from pyrmq.errors import ConfigError, RmqError
 from pyrmq.message import (
     Body,
-    QueueId,
+    HalfOptions,
     ReceivedMessage,
     SendResult,
     SendStatus,
@@ -47,11 +48,12 @@ __all__ = [
     "end_time",
     "half_properties",
     "not_confirmed",
+    "not_taken",
     "state_of",
 ]
 
 ANSWER_MS = 3000
-"""Time for a broker to take the end of a transaction that it has asked about."""
+"""Milliseconds for a broker to confirm the end of a transaction that it has asked about."""
 
 _LEAST_END_MS = 50
 
@@ -59,12 +61,12 @@ _log = logging.getLogger("pyrmq.producer")
 
 
 class TransactionResult(NamedTuple):
-    """What became of a transactional send.
+    """The outcome of a transactional send.
 
     Attributes:
         half: Where the half message is stored; ``transaction_id`` is the transaction's.
-        state: What the local transaction said.
-        confirmed: True when the broker has confirmed the end. Otherwise it will ask.
+        state: How the local transaction ended.
+        confirmed: Whether the broker has confirmed the end. Otherwise it will ask.
     """
 
     half: SendResult
@@ -76,14 +78,14 @@ class TransactionProducer(Producer):
     """A producer whose messages belong to local transactions (Apache's ``TransactionMQProducer``).
 
     Args:
-        check: Called in a thread of the producer with a message whose end the broker does not
-            know; says how its local transaction ended. What it raises counts as UNKNOWN, and is
-            logged. It must not use the producer.
-        group: Producer group, which these producers have to themselves: a broker asks any member
-            of it how a transaction ended.
-        topics: Topics whose brokers are greeted at once, so that they can ask about transactions
-            of an earlier process of the group.
-        options: The others of :class:`pyrmq.Producer`.
+        check: Called in a thread of the producer with a message whose outcome the broker does not
+            know; returns how its local transaction ended. An exception is logged and counts as
+            UNKNOWN. It must not use the producer.
+        group: Producer group, for these producers only: a broker may ask any member how a
+            transaction ended.
+        topics: Topics whose brokers get a heartbeat at once, so that they can ask about
+            transactions of an earlier process of the group.
+        options: The other options of :class:`pyrmq.Producer`.
 
     Raises:
         ConfigError: An option is out of its range, or the group is the default of all producers.
@@ -123,39 +125,33 @@ class TransactionProducer(Producer):
         body: Body,
         local: Callable[[SendResult], TransactionState | None],
         *,
-        keys: str | Sequence[str] | None = None,
-        tags: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        flag: int = 0,
-        queue: int | QueueId | Selector | None = None,
         check_after: float | None = None,
         timeout: float | None = None,
+        **options: Unpack[HalfOptions],
     ) -> TransactionResult:
         """Store a half message, run a local transaction, and end the half accordingly.
 
         Args:
-            topic: As for :meth:`pyrmq.Producer.send`, and so for the arguments not told here.
+            topic: Topic.
             body: Bytes, any bytes-like object, or text.
-            local: Runs the local transaction; gets the half's result, whose ``transaction_id``
-                it should keep for ``check``. Says how it ended; None is COMMIT. When it raises,
-                the end is UNKNOWN: the broker will ask, and the exception goes on.
-            keys: A key, or several.
-            tags: Tag that consumers filter by.
-            properties: Further text by name.
-            flag: A number of your own.
-            queue: A queue, or a function that chooses.
-            check_after: Seconds after which the broker asks first; its ``transactionTimeOut``
-                without it.
-            timeout: Seconds for storing the half and confirming its end, without the time of
-                ``local``; the producer's ``send_timeout`` without it.
+            local: Runs the local transaction. It gets the result of the half message, whose
+                ``transaction_id`` it should store for ``check``, and returns how the transaction
+                ended; None is COMMIT. If it raises, the state is UNKNOWN: the broker will ask, and
+                the exception is raised.
+            check_after: Seconds after which the broker asks for the first time. Default: its
+                ``transactionTimeOut``.
+            timeout: Seconds for storing the half message and confirming its end, without the time
+                of ``local``. Default: the producer's ``send_timeout``.
+            options: ``keys``, ``tags``, ``properties``, ``flag`` and ``queue``; see
+                :class:`pyrmq.message.MessageOptions`.
 
         Returns:
             The half's result, the state, and whether the broker has confirmed it.
 
         Raises:
-            RmqError: The half was not stored, as :meth:`pyrmq.Producer.send`: the local
-                transaction did not run. A half that may be stored all the same is rolled back by
-                ``check``, which does not know it.
+            RmqError: The half message was not stored, as :meth:`pyrmq.Producer.send`; the local
+                transaction did not run. If the half message may be stored after all, ``check`` does
+                not know it and rolls it back.
 
         Example:
             >>> def local(half):
@@ -167,13 +163,11 @@ class TransactionProducer(Producer):
         seconds = self._options.send_timeout if timeout is None else timeout
         wait = milliseconds("timeout", seconds)
 
-        def store(extras: MessageProperties) -> SendResult:
-            return self._request_reply.store("half", topic, body, extras, system, queue, wait)
+        def store() -> SendResult:
+            return self._request_reply.store("half", topic, body, options, system, wait)
 
         began = time.monotonic()
-        half = self._request_reply.hooked(
-            "half", topic, body, MessageProperties(keys, tags, properties, None, 0, flag), store
-        )
+        half = self._request_reply.hooked("half", topic, body, options, store)
         left = end_time(wait, time.monotonic() - began)
         state = TransactionState.ROLLBACK
         if half.status is SendStatus.SEND_OK:
@@ -181,7 +175,7 @@ class TransactionProducer(Producer):
             state = state_of(TransactionState.COMMIT if said is None else said)
         if state is TransactionState.UNKNOWN:
             return TransactionResult(half, state, confirmed=False)
-        confirmed = self._end(half, state, end_of(topic, half, state, keys, tags), left)
+        confirmed = self._end(half, state, end_of(topic, half, state, options), left)
         self._hooks.ended(topic, half.message_id, state, asked=False)
         return TransactionResult(half, state, confirmed)
 
@@ -203,10 +197,16 @@ class TransactionProducer(Producer):
             _log.exception("the check of %r failed", message)
             return
         if state is TransactionState.UNKNOWN:
-            # Brokers do nothing with it, and Apache's do not answer it.
+            # Brokers ignore it, and Apache's do not answer it.
             return
-        self._request_reply.native.end(answer_of(question, message, state), ANSWER_MS)
-        self._hooks.ended(message.topic, message.message_id, state, asked=True)
+
+        def confirmed(error: BaseException | None) -> None:
+            if error is not None:
+                not_taken(message, error)
+                return
+            self._hooks.ended(message.topic, message.message_id, state, asked=True)
+
+        self._request_reply.end(answer_of(question, message, state), ANSWER_MS, confirmed)
 
 
 def half_properties(namespace: str, group: str, check_after: float | None) -> list[tuple[str, str]]:
@@ -220,18 +220,15 @@ def half_properties(namespace: str, group: str, check_after: float | None) -> li
 
 
 def end_time(wait: int, spent: float) -> int:
-    """What is left for the end once the half is stored; its request leaves in any case."""
+    """Milliseconds left for the end once the half is stored; its request is sent in any case."""
     return max(_LEAST_END_MS, wait - round(spent * 1000))
 
 
 def end_of(
-    topic: str,
-    half: SendResult,
-    state: TransactionState,
-    keys: str | Sequence[str] | None,
-    tags: str | None,
+    topic: str, half: SendResult, state: TransactionState, options: HalfOptions
 ) -> dict[str, object]:
-    """What the broker is told of a transaction's end."""
+    """The request by which a producer ends a transaction."""
+    keys = options.get("keys")
     return {
         "topic": topic,
         "broker": half.broker,
@@ -241,7 +238,7 @@ def end_of(
         "message_id": half.message_id,
         "state": state.value,
         "region": None,
-        "tags": tags,
+        "tags": options.get("tags"),
         "keys": keys if keys is None or isinstance(keys, str) else " ".join(keys),
     }
 
@@ -254,7 +251,7 @@ def asked_about(native: _core.RequestReply, question: _core.Request) -> Received
 def answer_of(
     question: _core.Request, message: ReceivedMessage, state: TransactionState
 ) -> dict[str, object]:
-    """What the broker that asked is told."""
+    """The request by which a producer answers the broker that asked."""
     fields = question.fields
     return {
         "topic": message.topic,
@@ -280,8 +277,13 @@ def not_confirmed(half: SendResult, state: TransactionState, error: RmqError) ->
     )
 
 
+def not_taken(message: ReceivedMessage, error: BaseException) -> None:
+    """Log that a broker has not confirmed an end that it had asked for."""
+    _log.warning("the broker did not take the end of %r and asks again: %s", message, error)
+
+
 def state_of(said: object) -> TransactionState:
-    """What a local transaction or its check said, which must be a state."""
+    """Check what a local transaction or its check returned: it must be a state."""
     if not isinstance(said, TransactionState):
         raise ConfigError(
             f"the local transaction or its check returned {said!r}, it must be a TransactionState: "

@@ -28,21 +28,21 @@ REQUEST_S = 1.0
 
 
 class Ends:
-    """How the local transactions ended.
+    """The ends of the local transactions.
 
     Attributes:
-        committed: bodies that are to appear, each once.
-        never: bodies that are never to appear.
+        committed: bodies that must appear, each once.
+        never: bodies that must never appear.
     """
 
     def __init__(self) -> None:
-        """None was begun yet."""
+        """Start without transactions."""
         self.committed: set[str] = set()
         self.never: set[str] = set()
         self._under_way: set[str] = set()
 
     def run(self, producer: TransactionProducer, told: Told, number: int) -> None:
-        """One transaction: most commit, some roll back, some let the broker ask."""
+        """Run one transaction: most commit, some roll back, some leave the end to the check."""
         body = f"{told.name}:{number}"
         self._under_way.add(body)
 
@@ -64,7 +64,7 @@ class Ends:
         self._under_way.discard(body)
 
     def check(self, message: ReceivedMessage) -> TransactionState:
-        """What a broker is told that asks; a half whose send is still under way is not decided."""
+        """Answer a broker's check; a half message that is still being sent is undecided."""
         body = message.body.decode()
         if body in self.committed:
             return TransactionState.COMMIT
@@ -74,7 +74,7 @@ class Ends:
 def send_transactions(
     producer: TransactionProducer, ends: Ends, told: Told, count: int, quota: Quota
 ) -> None:
-    """One transaction after the other."""
+    """Run one transaction after the other."""
     for number in range(count):
         quota.wait(number)
         ends.run(producer, told, number)
@@ -83,7 +83,7 @@ def send_transactions(
 def send_requests(
     producer: Producer, answered: set[str], told: Told, count: int, quota: Quota
 ) -> None:
-    """One request after the other."""
+    """Send one request after the other."""
     for number in range(count):
         quota.wait(number)
         body = f"{told.name}:{number}"
@@ -109,7 +109,7 @@ def replies(address: str) -> Iterator[None]:
         PullConsumer(name_server=address, group="repliers", start="first") as consumer,
         Producer(name_server=address, send_timeout=REQUEST_S, retries=0) as producer,
     ):
-        # Here, before anything happens to the name servers: it would fail while they are silent.
+        # Before any fault of the name servers: it would fail while they are silent.
         consumer.subscribe(REQUESTS)
 
         def run() -> None:

@@ -1,4 +1,4 @@
-"""Loads of the chaos test: each sends its share in its own manner and keeps what it was told."""
+"""Loads of the chaos test: each sends its share in its own way and records outcomes."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ Place = tuple[str, int, int]
 
 @dataclass
 class Told:
-    """What a load was told of each of its messages.
+    """A load's outcomes of its messages.
 
     Attributes:
-        name: the load; its bodies begin with it.
+        name: the load's name; its bodies begin with it.
         ordered: its messages with a key keep their order.
         stored: body to (place, unique id, may be duplicate).
         refused: bodies that certainly are not stored.
         unknown: bodies that may be.
-        twice: bodies whose outcome was told more than once.
-        late: for each call that outlived its time: when it should have ended, when it did, and the
-            native id of the thread that was told.
-        errors: how often which error came.
+        twice: bodies with more than one outcome.
+        late: for each call that exceeded its timeout: when it should have ended, when it did, and
+            the native id of the thread that got the outcome.
+        errors: count of each error.
     """
 
     name: str
@@ -48,11 +48,11 @@ class Told:
 
     @property
     def count(self) -> int:
-        """Messages whose outcome is known."""
+        """Number of messages with an outcome."""
         return len(self.stored) + len(self.refused) + len(self.unknown)
 
     def note(self, body: str, outcome: SendResult | BaseException | None) -> None:
-        """Keep one outcome."""
+        """Record one outcome."""
         if body in self.stored or body in self.refused or body in self.unknown:
             self.twice.append(body)
         if isinstance(outcome, SendResult):
@@ -63,23 +63,23 @@ class Told:
         (self.unknown if self.failed(outcome) else self.refused).add(body)
 
     def failed(self, error: RmqError) -> bool:
-        """Count an error; whether its message may exist all the same."""
+        """Count an error; return whether its message may exist anyway."""
         may_exist = error.may_exist
         self.errors[f"{type(error).__name__}{', may exist' if may_exist else ''}"] += 1
         return may_exist
 
     def took(self, began: float, timeout: float) -> None:
-        """Keep when a call ended that outlived its time."""
+        """Record the end of a call that exceeded its timeout."""
         now = time.monotonic()
         if now > began + timeout:
             self.late.append((began + timeout, now, threading.get_native_id()))
 
 
 class Quota:
-    """How many messages a load may have sent so far: it grows with each step of the script."""
+    """Number of messages that a load may send so far: each step of the script raises it."""
 
     def __init__(self) -> None:
-        """Nothing may be sent yet."""
+        """Start at zero."""
         self._allowed = 0
         self._changed = threading.Condition()
 
@@ -90,18 +90,18 @@ class Quota:
             self._changed.notify_all()
 
     def wait(self, number: int, timeout: float | None = None) -> bool:
-        """Wait until message ``number`` may be sent; False when the time is over first."""
+        """Wait until message ``number`` may be sent; return False if the timeout comes first."""
         with self._changed:
             return self._changed.wait_for(lambda: number < self._allowed, timeout)
 
 
 def keyed(told: Told, number: int) -> str | None:
-    """The sharding key of a message, when its load keeps order."""
+    """Return the sharding key of a message if its load keeps order."""
     return f"{told.name}-{number % KEYS}" if told.ordered else None
 
 
 def send_each(producer: Producer, told: Told, topic: str, count: int, quota: Quota) -> None:
-    """One send after the other; every third has a shorter time of its own."""
+    """Send one message after the other; every third has a shorter timeout."""
     for number in range(count):
         quota.wait(number)
         body = f"{told.name}:{number}"
@@ -116,7 +116,7 @@ def send_each(producer: Producer, told: Told, topic: str, count: int, quota: Quo
 
 
 def send_futures(producer: Producer, told: Told, topic: str, count: int, quota: Quota) -> None:
-    """Many futures at once."""
+    """Send with many futures at once."""
     room = threading.Semaphore(IN_FLIGHT)
     for number in range(count):
         quota.wait(number)
@@ -141,7 +141,7 @@ def send_futures(producer: Producer, told: Told, topic: str, count: int, quota: 
 
 
 def produce(producer: Producer, told: Told, topic: str, count: int, quota: Quota) -> None:
-    """Gathered messages with a callback each."""
+    """Send gathered messages with a callback each."""
     waiting = [0]
     for number in range(count):
         while waiting[0] >= IN_FLIGHT or not quota.wait(number, timeout=0.0):
@@ -172,7 +172,7 @@ def produce(producer: Producer, told: Told, topic: str, count: int, quota: Quota
 
 
 def send_lists(producer: Producer, told: Told, topic: str, count: int, quota: Quota) -> None:
-    """Lists of messages stored together; of those with keys, each key's in its queue."""
+    """Send lists of messages; with keys, those of each key go to its queue."""
     for first in range(0, count, BATCH):
         quota.wait(first)
         numbers = range(first, min(first + BATCH, count))
@@ -194,7 +194,7 @@ def send_lists(producer: Producer, told: Told, topic: str, count: int, quota: Qu
 
 
 def send_tasks(address: str, told: Told, topic: str, count: int, quota: Quota) -> None:
-    """Tasks of an event loop that await each send."""
+    """Send from tasks of an event loop that await each send."""
     numbers = iter(range(count))
 
     async def task(producer: aio.Producer) -> None:

@@ -1,4 +1,4 @@
-"""The script of the chaos test: what happens to which server, in which order, from one seed."""
+"""The script of the chaos test: a seed decides the faults of each server and their order."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     Servers = Mapping[str, ClusterBroker | ClusterNameServer]
 
 STEP_S = 0.8
-"""How long a trouble of one server lasts at most; the loads go on meanwhile."""
+"""Maximum duration of a fault of one server; the loads continue meanwhile."""
 OUTAGE_S = 1.5
-"""How long a trouble of several at once lasts: longer than a call may."""
+"""Duration of a fault of several servers at once: longer than a call's timeout."""
 OUTAGES = (("silent", "namesrv-a+namesrv-b"), ("silent", "broker-a+broker-b"))
-"""What happens to several at once. The first comes before anybody knows a route."""
+"""Faults of several servers at once. The first comes before any route is known."""
 
 Step = tuple[str, str]
-"""What happens, and to whom."""
+"""A fault and its server."""
 
 TROUBLES = ("kill", "stop", "delay", "silent", "lose", "cut", "refuse", "busy")
 
 
 def steps(chance: random.Random, names: list[str], count: int) -> list[Step]:
-    """The outages, and every trouble for every server at least once; then more of them."""
+    """Return the outages and every fault for every server at least once, then more of them."""
     every = [(trouble, name) for trouble in TROUBLES for name in names]
     chance.shuffle(every)
     more = [(chance.choice(TROUBLES), chance.choice(names)) for _ in range(len(every), count)]
@@ -42,7 +42,7 @@ def play(
     servers: Servers,
     allow: Callable[[int, int], None],
 ) -> None:
-    """Play the steps one after the other; ``allow(step, steps)`` lets the loads go on."""
+    """Play the steps one after the other; ``allow(step, steps)`` lets the loads continue."""
     for number, (trouble, name) in enumerate(script):
         allow(number + 1, len(script))
         lasts = chance.uniform(0.1, 1.0) * STEP_S
@@ -68,7 +68,7 @@ def play(
 def disturb(
     server: ClusterBroker | ClusterNameServer, trouble: str, delay: float, lasts: float
 ) -> None:
-    """Begin a trouble of the network."""
+    """Begin a fault of the network."""
     network = server.network
     match trouble:
         case "delay":

@@ -1,4 +1,4 @@
-"""Two brokers, two name servers, a network between: whatever happens to them, what is told is true.
+"""Two brokers, two name servers and a network under faults: every reported outcome is true.
 
 `make chaos` sends a million messages; the default run some ten thousand. What must hold:
 
@@ -52,9 +52,9 @@ OPTIONS: dict[str, Any] = {
     "transaction_check_interval": 500,
     "transaction_check_max": 10_000,
 }
-"""A half is asked about once its send has certainly ended, and soon after that. It is never given
-up: with the default, 15 checks, that would be after 7.5 s without an answer, which the script's
-faults take."""
+"""A half message is checked soon after its send has certainly ended. The broker never gives up:
+with the default of 15 checks it would after 7.5 s without an answer, which the script's faults can
+take."""
 
 LOADS: list[tuple[str, Callable[..., None], bool, int]] = [
     ("each", loads.send_each, False, 5),
@@ -67,10 +67,10 @@ LOADS: list[tuple[str, Callable[..., None], bool, int]] = [
     ("lists-keyed", loads.send_lists, True, 5),
     ("tasks", loads.send_tasks, False, 5),
 ]
-"""Name, manner, whether its messages have keys, per cent of all messages."""
+"""Name, way of sending, whether its messages have keys, per cent of all messages."""
 
 Found = dict[QueueId, list[tuple[str, str]]]
-"""Unique ids and bodies of each queue, in its order."""
+"""Unique ids and bodies of each queue, in order."""
 
 
 def test_what_is_told_is_true_whatever_happens(request: pytest.FixtureRequest) -> None:
@@ -97,7 +97,7 @@ def test_what_is_told_is_true_whatever_happens(request: pytest.FixtureRequest) -
             loads.run(lambda allow: play(chance, script, servers, allow))
             started = time.monotonic()
             found = drain_all(address, TOPIC)
-            # Those who answer a broker's questions are still there.
+            # The producers that answer checks are still open.
             await_ends(address, loads.ends.committed)
         transactions, requests = (drain_all(address, one) for one in (TRANSACTIONS, REQUESTS))
         print(f"read again in {time.monotonic() - started:.1f} s")  # noqa: T201 - as above
@@ -109,10 +109,10 @@ def test_what_is_told_is_true_whatever_happens(request: pytest.FixtureRequest) -
 
 
 class Loads:
-    """Sends everything while a script is played, and keeps what each load was told."""
+    """Sends everything while a script plays, and records each load's outcomes."""
 
     def __init__(self, address: str, total: int) -> None:
-        """Nothing is sent yet."""
+        """Create the loads without sending."""
         self._stack = ExitStack()
         self._address = address
         self._total = total
@@ -124,7 +124,7 @@ class Loads:
 
     @property
     def all(self) -> list[Told]:
-        """What each load was told."""
+        """Return each load's outcomes."""
         return [*self.told, self.transactions, self.requests]
 
     def __enter__(self) -> Self:
@@ -182,14 +182,14 @@ class Loads:
             try:
                 script(allow)
             finally:
-                # Also when the script failed: or the loads would wait for ever.
+                # Even if the script failed; otherwise the loads would wait for ever.
                 allow(1, 1)
                 for thread in threads:
                     thread.join()
 
 
 def report(told: list[Told], watch: Watch) -> dict[str, float]:
-    """Print what happened; for each load, by how much a call outlived its time by itself."""
+    """Print the outcomes; return by how much each load's calls exceeded their timeouts."""
     late: dict[str, float] = {}
     for one in told:
         spans = [
@@ -208,7 +208,7 @@ def report(told: list[Told], watch: Watch) -> dict[str, float]:
 
 
 def await_ends(address: str, committed: set[str]) -> None:
-    """Wait until every transaction that was committed has appeared."""
+    """Wait until every committed transaction has appeared."""
     deadline = time.monotonic() + 90
     while missing := committed - {
         body for rows in drain_all(address, TRANSACTIONS).values() for _, body in rows
@@ -218,7 +218,7 @@ def await_ends(address: str, committed: set[str]) -> None:
 
 
 def judge_exchanges(load: Loads, transactions: Found, requests: Found) -> None:
-    """Compare the ends of transactions, and what became of requests, with what is there."""
+    """Compare the ends of transactions, and the outcomes of requests, with the stored messages."""
     there = Counter(body for rows in transactions.values() for _, body in rows)
     assert len(load.ends.committed) > len(load.ends.never) // 2, "most got through"
     assert not [body for body in load.ends.never if there[body]], "what never was committed"
@@ -231,7 +231,7 @@ def judge_exchanges(load: Loads, transactions: Found, requests: Found) -> None:
 
 
 def drain_all(address: str, topic: str) -> Found:
-    """All messages of both brokers; one that has just come back is not in every route yet."""
+    """Return all messages of both brokers; one that just came back is not in every route yet."""
     deadline = time.monotonic() + 60
     while True:
         with suppress(RmqError):
@@ -243,7 +243,7 @@ def drain_all(address: str, topic: str) -> Found:
 
 
 def drain(address: str, topic: str) -> Found:
-    """All messages by queue, in its order."""
+    """Return all messages by queue, in order."""
     found: Found = {}
     with PullConsumer(name_server=address, group=f"drain-{time.monotonic_ns()}") as consumer:
         queues = consumer.queues(topic)
@@ -260,7 +260,7 @@ def drain(address: str, topic: str) -> Found:
 
 
 def judge(told: list[Told], found: Found, total: int) -> None:
-    """Compare what was told with what is there."""
+    """Compare the outcomes with the stored messages."""
     there = Counter(body for rows in found.values() for _, body in rows)
     at = {
         (queue.broker, queue.queue_id, offset): row

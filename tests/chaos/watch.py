@@ -1,10 +1,10 @@
-"""How late this machine wakes threads that ask for it: what a call is not to be blamed for.
+"""Measures how late this machine wakes threads: delays that are not a call's fault.
 
-Threads that do nothing but sleep for a few milliseconds note when they woke too late. A busy
-machine, and a busy interpreter, make them late just as they make the threads late that call the
-producer. Linux also counts for each thread how long it was ready to run and did not (run delay):
-that of the thread that was told, and of the producer's own threads, is sampled. What is left of a
-call's overtime, when the time in which such a thread was overdue is taken off, is the call's own.
+Threads that only sleep for a few milliseconds record when they woke too late. A busy machine, and a
+busy interpreter, delay them just as they delay the threads that call the producer. Linux also
+counts for each thread how long it was ready to run but did not run (run delay). The delays of the
+thread that got the outcome, and of the producer's threads, are sampled. A call is responsible for
+its overtime minus the time in which such a thread was overdue.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _SAMPLE_S = 0.02
 _TASKS = Path("/proc/self/task")
 
 Delays = dict[int, float]
-"""Seconds for which threads, by native id, were ready to run and did not, since they began."""
+"""Seconds for which threads, by native id, were ready but did not run, since they began."""
 
 
 class Watch:
     """Measures while its block runs."""
 
     def __init__(self) -> None:
-        """Nothing is measured yet."""
+        """Start without samples."""
         self._overdue: list[tuple[float, float]] = []
-        # When each sample was taken, and by how much run delays had grown since the one before.
+        # The time of each sample, and the growth of run delays since the previous one.
         self._samples: list[tuple[float, Delays]] = [(time.monotonic(), {})]
         self._known: set[int] = set()
         self._ours: set[int] = set()
@@ -85,16 +85,16 @@ class Watch:
 
     @property
     def longest_s(self) -> float:
-        """The longest time that a watcher was overdue."""
+        """Return the longest time that a watcher was overdue."""
         return max((woke - due for due, woke in self._overdue), default=0.0)
 
     def overdue(self, begin: float, end: float, thread: int) -> float:
-        """Seconds between two times in which a watcher, this thread, or the producer was overdue.
+        """Return the seconds of a span in which a watcher, the thread or the producer was overdue.
 
         Args:
             begin: when the call was due.
-            end: when its caller was told.
-            thread: the native id of the thread that was told.
+            end: when its caller got the outcome.
+            thread: the native id of the thread that got the outcome.
         """
         ready, first = 0.0, self._samples[0][0]
         for last, grown in self._samples[1:]:
@@ -107,7 +107,7 @@ class Watch:
 
 
 def covered(spans: Iterable[tuple[float, float]], begin: float, end: float) -> float:
-    """Seconds between two times that lie in any of the spans."""
+    """Return the seconds between two times that are in any of the spans."""
     total, reached = 0.0, begin
     for first, last in sorted(spans):
         first, last = max(first, reached), min(last, end)

@@ -1,4 +1,4 @@
-"""A cluster of two brokers for all tests of this folder, and a topic of its own for each."""
+"""A cluster of two brokers for all tests of this folder, and a topic for each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What hostile peers do to a server, and what that costs it."""
+"""Attacks of hostile peers on a server, and their cost."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ FRAME = 16 * MIB
 
 
 def resident(pid: int) -> int:
-    """Bytes of memory that a process holds now."""
+    """Return the resident memory of a process in bytes."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     [line] = [line for line in lines if line.startswith("VmRSS:")]
     return int(line.split()[1]) * 1024
 
 
 def push(peers: list[socket.socket], data: bytes, each: int) -> int:
-    """Write up to `each` bytes on all, until nothing was taken for a second; say how many."""
+    """Write up to `each` bytes on all, until none was accepted for a second; return the count."""
     left = dict.fromkeys(peers, each)
     moved, pushed = time.monotonic(), 0
     while left and time.monotonic() < moved + 1:
@@ -46,7 +46,7 @@ def push(peers: list[socket.socket], data: bytes, each: int) -> int:
 
 
 def connect(address: str, count: int, stack: ExitStack) -> list[socket.socket]:
-    """Open connections that do not block."""
+    """Open non-blocking connections."""
     host, port = address.split(":")
     made = []
     for _ in range(count):
@@ -57,7 +57,7 @@ def connect(address: str, count: int, stack: ExitStack) -> list[socket.socket]:
 
 
 def push_halves(peers: list[socket.socket]) -> int:
-    """Each announces a frame of 16 MiB, and sends half of it or what is read of that."""
+    """Announce a frame of 16 MiB on each, and send half of it or as much as the server reads."""
     for peer in peers:
         peer.send((FRAME - 4).to_bytes(4, "big") + (200).to_bytes(4, "big"))
     return push(peers, b" " * 65_536, FRAME // 2)

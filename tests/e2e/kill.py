@@ -1,4 +1,4 @@
-"""Threads that send to a broker until it is gone, and what they know afterwards."""
+"""Threads that send to a broker until it is gone, and the outcomes that they know."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Place = tuple[int, int]
 
 @dataclass
 class Known:
-    """What the senders know.
+    """Outcomes that the senders know.
 
     Attributes:
-        stored: place to body, of every acknowledged message.
-        doubtful: bodies that were tried without an answer, or more than once.
+        stored: place to body of every acknowledged message.
+        doubtful: bodies sent without an answer, or more than once.
     """
 
     stored: dict[Place, bytes] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Senders:
 
     Args:
         name_server: address of the name server.
-        known: where they write down what they know.
+        known: where they record outcomes.
         number: of the round, part of each body.
     """
 
@@ -95,7 +95,7 @@ def read_all(name_server: str) -> dict[Place, bytes]:
 
 
 def check(known: Known, found: dict[Place, bytes]) -> None:
-    """Compare what is there with what the senders know."""
+    """Compare the found messages with the senders' outcomes."""
     lost = {place: body for place, body in known.stored.items() if found.get(place) != body}
     assert not lost, f"{len(lost)} of {len(known.stored)} acknowledged messages: {list(lost)[:5]}"
     acknowledged = set(known.stored.values())

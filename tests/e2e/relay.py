@@ -1,4 +1,4 @@
-"""Peers that a test stands up itself: a listener, and a relay before a broker."""
+"""Peers that a test starts: a listener, and a relay before a broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyrmq.testing import Cluster
 
 BROKER_IP = "127.0.0.2"
-"""Where clients look for the broker of `relayed`: the relay listens there."""
+"""Address at which clients find the broker of `relayed`: the relay listens there."""
 SENDS = {10, 310, 320, 324, 325}
 """Requests that store a message."""
 
@@ -27,9 +27,9 @@ SENDS = {10, 310, 320, 324, 325}
 def listening(
     serve: Callable[[socket.socket], None], host: str = "127.0.0.1", port: int = 0
 ) -> Iterator[str]:
-    """Give each connection to `serve`, in a thread of its own; yields the address.
+    """Pass each connection to `serve` in a thread; yield the address.
 
-    A connection is closed when `serve` returns or fails, all of them at the end of the block.
+    A connection is closed when `serve` returns or raises, and all of them at the end of the block.
     """
     taken: list[socket.socket] = []
     threads: list[threading.Thread] = []
@@ -76,7 +76,7 @@ def frames(source: socket.socket) -> Iterator[bytes]:
 def relayed(change: Callable[[Frame], Frame | None]) -> Iterator[Cluster]:
     """Run a cluster in which every answer to a send passes through `change`.
 
-    Where `change` returns None, the answer is lost and the client's connection is reset.
+    If `change` returns None, the answer is lost and the client's connection is reset.
     """
 
     def serve(client: socket.socket) -> None:
@@ -97,7 +97,7 @@ def relayed(change: Callable[[Frame], Frame | None]) -> Iterator[Cluster]:
             if answer.is_response and answer.opaque in sends:
                 changed = change(answer)
                 if changed is None:
-                    # With this a close is a reset, as of a process that was killed.
+                    # This makes a close a reset, like that of a killed process.
                     linger = struct.pack("ii", 1, 0)
                     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                     return

@@ -1,4 +1,4 @@
-"""The asyncio forms on a running cluster."""
+"""The asyncio clients on a running cluster."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_messages_come_by_async_for(address: str, topic: str) -> None:
 
 def test_a_poll_wakes_up_when_a_message_comes(address: str, topic: str) -> None:
     with Admin(name_server=address) as admin:
-        # On every broker before anybody reads it: a reader looks for new brokers every 30 s.
+        # Create it on every broker before it is read: a reader checks for new brokers every 30 s.
         admin.create_topic(topic)
 
     async def main() -> None:
@@ -174,7 +174,7 @@ def test_one_object_belongs_to_one_loop(address: str, topic: str) -> None:
         await producer.close()
 
     asyncio.run(first())
-    # The first loop is closed: the producer may go on in another.
+    # The first loop is closed: the producer may continue in another.
     asyncio.run(second())
 
     async def two_loops() -> None:

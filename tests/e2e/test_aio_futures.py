@@ -1,4 +1,4 @@
-"""What `aio.Producer.produce` gives is a future to asyncio, whoever asks."""
+"""asyncio treats the result of `aio.Producer.produce` as a future."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads and tasks that wait for room, or until nothing is on its way."""
+"""Threads and tasks that wait for capacity, or until nothing is in flight."""
 
 from __future__ import annotations
 
@@ -15,19 +15,30 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.e2e.wire import await_true
 
-from pyrmq import Producer, RmqError, SendResult, TransactionProducer, TransactionState, aio
-from pyrmq.errors import RequestTimeout
+from pyrmq import (
+    Admin,
+    Producer,
+    QueueId,
+    RmqError,
+    SendResult,
+    TransactionProducer,
+    TransactionState,
+    aio,
+)
+from pyrmq.errors import QueueFull, RequestTimeout
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
 
+    from pyrmq.message import MessageOptions
     from pyrmq.producer import DeliveryCallback
+    from pyrmq.testing import Cluster
 
 
 def ignore(error: RmqError | None, result: SendResult | None) -> None:
-    """Do nothing with an outcome."""
+    """Ignore an outcome."""
 
 
 @pytest.mark.parametrize("threads", [4, 16])
@@ -103,7 +114,7 @@ def test_flushes_under_load_leave_nothing_behind(address: str, topic: str) -> No
 def test_flushes_of_an_event_loop_that_time_out_share_one_listener(address: str) -> None:
     async def main() -> None:
         async with aio.Producer(name_server=address, create_topic_key="no-such") as producer:
-            # While its route is looked for, it is on its way.
+            # While its route is requested, it is in flight.
             future = await producer.produce("not-there", b"x")
             for _ in range(10):
                 assert not await producer.flush(0.001)
@@ -216,7 +227,7 @@ def test_what_a_closed_loop_held_back_does_not_stop_the_next_loop(address: str, 
 
     async def interrupted() -> None:
         sending.append(asyncio.ensure_future(producer.send(topic, b"held back")))
-        # It runs up to its wait, and what it gave waits for the other tasks of this turn.
+        # It runs up to its wait, and its message waits for the other tasks of this iteration.
         await asyncio.sleep(0)
         raise SystemExit
 
@@ -246,7 +257,7 @@ def test_a_slow_link_fills_the_window_and_is_no_fault_of_the_broker() -> None:
         with running.brokers[0].network.slow(16 << 20):
             futures = [producer.send_async("slow", body) for _ in range(40)]
             results = [future.result(25) for future in futures]
-        # More than waits for a broker's answers: each message leaves once, when its turn comes.
+        # More than may wait for a broker's answers: each message is sent once, in its turn.
         assert [result.failed_attempts for result in results] == [()] * 40
 
 
@@ -272,8 +283,102 @@ def test_a_call_that_waits_for_room_serves_the_callbacks_that_make_it(
         for number in range(8):
             producer.produce(topic, str(number), lambda error, _: told.append(error))
         await_true(lambda: producer.stats().confirmed == 8)
-        # Nobody polls: the window is full of callbacks that have not run.
+        # Without a poll, the window is full of callbacks that have not run.
         with suppress(RequestTimeout):
             calls[way](producer)
         producer.flush()
     assert told == [None] * 8
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Cluster]:
+    """Two brokers, each behind a link that can fail."""
+    with cluster(brokers=2, faults=True) as running:
+        with Admin(name_server=running.name_server) as admin:
+            admin.create_topic("pair", queues=1)
+        yield running
+
+
+def queue_on(broker: str) -> MessageOptions:
+    return {"queue": QueueId("pair", broker, 0)}
+
+
+def produce_while_there_is_room(producer: Producer, broker: str) -> int:
+    """How many messages for a broker are taken before it has no room."""
+    for taken in range(2000):
+        try:
+            producer.produce("pair", b"x", wait=False, **queue_on(broker))
+        except QueueFull as error:
+            return taken if error.broker == broker else -1
+    return 2000
+
+
+def both_known(producer: Producer, brokers: Iterable[str]) -> None:
+    for broker in brokers:
+        producer.send("pair", b"x", **queue_on(broker))
+
+
+def test_messages_for_a_silent_broker_leave_room_for_the_other(pair: Cluster) -> None:
+    stalled, other = (broker.name for broker in pair.brokers)
+    with Producer(name_server=pair.name_server, max_in_flight=100, send_timeout=20) as producer:
+        both_known(producer, [stalled, other])
+        pair.brokers[0].network.silence()
+        try:
+            assert produce_while_there_is_room(producer, stalled) == 50
+            for number in range(500):
+                producer.produce("pair", str(number), **queue_on(other))
+            for _ in range(20):
+                assert producer.send("pair", b"x", timeout=5, **queue_on(other)).broker == other
+        finally:
+            pair.brokers[0].network.heal()
+        assert producer.flush(20)
+        assert producer.stats().failed == 0
+
+
+def test_tasks_that_wait_for_a_silent_broker_hold_up_no_other(pair: Cluster) -> None:
+    stalled, other = (broker.name for broker in pair.brokers)
+
+    async def main() -> None:
+        async with aio.Producer(
+            name_server=pair.name_server, max_in_flight=100, send_timeout=30
+        ) as producer:
+            for broker in (stalled, other):
+                await producer.send("pair", b"x", **queue_on(broker))
+            pair.brokers[0].network.silence()
+            try:
+                sends = [
+                    asyncio.ensure_future(producer.send("pair", str(number), **queue_on(stalled)))
+                    for number in range(300)
+                ]
+                await asyncio.sleep(0.1)
+                for _ in range(20):
+                    sent = await producer.send("pair", b"x", timeout=5, **queue_on(other))
+                    assert sent.broker == other
+                queue = QueueId("pair", other, 0)
+                batch = await producer.send_batch("pair", [b"x"] * 10, timeout=5, queue=queue)
+                assert len(batch) == 10
+                assert not any(send.done() for send in sends)
+            finally:
+                pair.brokers[0].network.heal()
+            results = await asyncio.gather(*sends)
+            offsets = [result.queue_offset for result in results]
+            assert offsets == sorted(offsets), "in the order of the calls"
+
+    asyncio.run(main())
+
+
+def test_a_busy_broker_slows_the_senders_of_a_topic_that_is_on_no_other(pair: Cluster) -> None:
+    busy, other = (broker.name for broker in pair.brokers)
+    with Producer(name_server=pair.name_server, send_timeout=20, linger=0) as producer:
+        both_known(producer, [busy, other])
+        pair.brokers[0].network.busy(1.0)
+        producer.produce("pair", b"x", **queue_on(busy))
+        await_true(lambda: producer.stats().window < 2 * 16_384 and producer.stats().retries > 0, 5)
+        taken = produce_while_there_is_room(producer, busy)
+        assert taken < 200, "the broker's window is narrow"
+        for _ in range(20):
+            assert producer.send("pair", b"x", timeout=5, **queue_on(other)).broker == other
+        for _ in range(500):
+            producer.produce("pair", b"x", **queue_on(busy))
+        assert producer.flush(20)
+        assert producer.stats().failed == 0

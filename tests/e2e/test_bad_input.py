@@ -1,4 +1,4 @@
-"""What callers and servers can do wrong: each a clear error, whichever way it is sent."""
+"""Mistakes of callers and servers: each gives a clear error, with every way of sending."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_read_only_broker_is_no_place_to_send_to(
 def test_what_is_too_large_for_the_broker_alone_is_refused_with_both_sizes(
     form: Callable[..., Any],
 ) -> None:
-    # Random, so that it stays as large under way.
+    # Random, so that it cannot be compressed.
     body = random.Random(1).randbytes(20_000)
     with (
         cluster(max_message_size=10_000) as running,
@@ -174,7 +174,7 @@ def test_what_is_too_large_for_the_broker_alone_is_refused_with_both_sizes(
 
 @contextmanager
 def talking(answer: bytes | None) -> Iterator[str]:
-    """A server that is none of RocketMQ's: it says the same to every client, or nothing."""
+    """Run a server that is not RocketMQ's: it sends the same bytes to every client, or nothing."""
 
     def serve(one: socket.socket) -> None:
         if answer is not None:

@@ -1,6 +1,6 @@
-"""One flipped bit in each kind of file of a store: all is served, or it is said what is wrong.
+"""One flipped bit in each kind of file of a store: the broker serves everything or reports it.
 
-What must happen stands in docs/store.md: the log is the truth, all else is built from it.
+docs/store.md has the rules: the log is the truth, everything else is built from it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OPTIONS: dict[str, Any] = {
 }
 FLIPS = 2
 OUR_PART, OUR_PART_BYTES = 64, 44
-"""Where the checkpoint file says what Apache's does not."""
+"""Offset and length of our part of the checkpoint file."""
 DERIVED = (
     "consumequeue/*/*/*",
     "index/*",
@@ -40,7 +40,7 @@ DERIVED = (
     "config/consumerOffset.json",
     "config/subscriptionGroup.json",
 )
-"""Files that hold no message."""
+"""Files without messages."""
 
 
 def body(number: int) -> bytes:
@@ -49,7 +49,7 @@ def body(number: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store that was stopped cleanly, several files of each kind."""
+    """A cleanly stopped store with several files of each kind."""
     home = tmp_path_factory.mktemp("flips")
     with (
         cluster(store=home, **OPTIONS) as running,
@@ -68,7 +68,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(home: Path) -> list[bytes] | None:
-    """Everything that a broker on the store hands out, sorted; None when it says that it cannot."""
+    """Return everything that a broker on the store serves, sorted; None if it refuses to start."""
     found: list[bytes] = []
     with (
         cluster(store=home, **OPTIONS) as running,
@@ -92,7 +92,7 @@ def read(home: Path) -> list[bytes] | None:
 
 
 def flip(file: Path, dice: random.Random) -> str:
-    """Flip one bit among the bytes that are not zero, or in any if all are."""
+    """Flip one bit of a byte that is not zero, or of any byte if all are zero."""
     data = bytearray(file.read_bytes() or b"\0")
     used = [at for at, byte in enumerate(data) if byte] or list(range(len(data)))
     at, bit = dice.choice(used), dice.randrange(8)
@@ -117,7 +117,7 @@ def test_a_flipped_bit_outside_of_the_log_loses_no_message(
         try:
             first = read(home)
         except ServerError as error:
-            # A table of which neither the file nor its backup can be read is for people to mend.
+            # If neither a table's file nor its backup is readable, a person must repair it.
             if not (kind.startswith("config/") and kind in str(error)):
                 raise
             continue
@@ -137,8 +137,8 @@ def test_a_flipped_bit_in_a_body_stops_the_start_and_changes_nothing(
     data = bytearray(segments[0].read_bytes())
     data[data.index(body(7)) + 3] ^= 4
     segments[0].write_bytes(bytes(data))
-    # What the checkpoint calls durable is not read again at the start, `pyrmq log verify` looks at
-    # all of it. Where only Apache's part of the checkpoint is true, the start reads all of it too.
+    # A start does not read again what the checkpoint calls durable; `pyrmq log verify` reads
+    # everything. If only Apache's part of the checkpoint is valid, the start reads everything too.
     (home / "store" / "abort").write_text("12345")
     with (home / "store" / "checkpoint").open("r+b") as checkpoint:
         checkpoint.seek(OUR_PART)

@@ -1,4 +1,4 @@
-"""Request codes that tools use, each asked of the broker and looked at in its answer."""
+"""Request codes that tools use: a test sends each to the broker and checks the answer."""
 
 from __future__ import annotations
 

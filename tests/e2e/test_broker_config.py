@@ -180,7 +180,7 @@ def test_a_file_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.fixture
 def hearing_sighup() -> Iterator[None]:
-    """Where the tests run under nohup, programs that they start would ignore it as they do."""
+    """Handle SIGHUP: under nohup, programs that the tests start would ignore it too."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
@@ -201,7 +201,7 @@ def test_sighup_reads_the_file_again() -> None:
             f"{before}brokerPermission=4\n",
             lambda keys: keys["brokerPermission"] == "4",
         )
-        # One that cannot be changed keeps all others from holding, and the broker runs on.
+        # One key that cannot be changed prevents all changes, and the broker keeps running.
         config.write_text(f"{before}brokerPermission=6\nlistenPort=1\n")
         os.kill(broker.pid, signal.SIGHUP)
         reload(

@@ -1,4 +1,4 @@
-"""Options that change while the broker serves: by request code 25, seen in what each does."""
+"""Options that change while the broker serves, by request code 25, and the effect of each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def change(running: Cluster, **values: object) -> None:
 
 
 def send(address: str, topic: str, body: bytes = b"x", queue: int = 0) -> Any:  # noqa: ANN401 - a command of the core
-    """Send by 310 without any client, so that only the broker's limits hold."""
+    """Send by 310 without a client, so that only the broker's limits apply."""
     header = {
         "a": "group",
         "b": topic,
@@ -255,14 +255,14 @@ def test_the_level_of_the_log_changes(
 
 @pytest.fixture
 def hearing_sighup() -> Iterator[None]:
-    """Where the tests run under nohup, programs that they start would ignore it as they do."""
+    """Handle SIGHUP: under nohup, programs that the tests start would ignore it too."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
 
 
 class _Both(OurProcess):
-    """`pyrmq server` with a property file of both."""
+    """`pyrmq server` with property files for both servers."""
 
     def __init__(self) -> None:
         super().__init__("server")
@@ -284,7 +284,7 @@ def test_sighup_has_both_servers_of_one_process_read_their_files_again() -> None
     with _Both() as both:
         broker, names = str(both.ready["broker"]), str(both.ready["name_server"])
         both.reload("broker.conf", "namesrvAddr=10.0.0.2:9876\nlistenPort=9\nfileReservedTime=5\n")
-        # What the command line has set stays, and keeps nothing else from changing.
+        # Options set on the command line stay, and do not prevent other changes.
         await_true(lambda: shown(broker)["fileReservedTime"] == "5")
         both.reload("names.conf", "listenPort=2\nmaxBrokers=7\n")
 

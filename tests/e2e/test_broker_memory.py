@@ -1,4 +1,4 @@
-"""What hostile peers cost the broker: its memory, measured, while others are served."""
+"""The broker's memory under hostile peers, measured while it serves others."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def test_half_requests_of_many_peers_do_not_fill_the_memory(topic: str) -> None:
         producer.send(topic, bytes(3 * MIB))
         before = resident(broker.pid)
         assert push_halves(connect(broker.address, PEERS, stack)) > 100 * MIB
-        # 128 MiB for all, a read more than that on each, and the few that may go past.
+        # 128 MiB for all, one more read on each, and the few that may exceed it.
         assert resident(broker.pid) - before < 330 * MIB
-        # Others send what is as large.
+        # Others send frames of the same size.
         for _ in range(3):
             producer.send(topic, bytes(3 * MIB))
-        # Those whose rest does not come are closed, with a line in the log.
+        # Connections whose rest does not arrive are closed, with a line in the log.
         until = time.monotonic() + 30
         pattern = (
             r"closed a connection: the rest of a frame did not come.* bytes=\d+ limit=134217728"

@@ -1,4 +1,4 @@
-"""A broker's start on what it finds: locked, unwritable, half-written, without a name server."""
+"""A broker's start on a locked, unwritable or half-written store, or without a name server."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_taken_port_is_said_and_the_store_is_free_again(tmp_path: Path) -> Non
 def test_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
-    # Root may write everywhere but into the kernel's own file systems.
+    # Root may write everywhere except in the kernel's own file systems.
     folder = Path("/sys/kernel") if os.geteuid() == 0 else closed
     with pytest.raises(ServerError, match=rf"cannot be written: {folder}"):
         broker(folder).start()

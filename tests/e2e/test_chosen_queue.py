@@ -1,4 +1,4 @@
-"""A queue that the caller chose, while its broker goes and comes back."""
+"""A queue chosen by the caller, while its broker stops and comes back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 SOON = 10.0
-"""Less than the 30 s after which a route is asked for anyway; enough for a busy machine."""
+"""Less than the 30 s after which a route is requested anyway; enough for a busy machine."""
 
 
 @pytest.fixture(params=list(FORMS))

@@ -1,4 +1,4 @@
-"""The command line against a running cluster, as a person and as a program use it."""
+"""The command line on a running cluster, used by a person and by a program."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def pyrmq(
     rocketmq_session: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., list[str]]:
-    """Run a command on the cluster; gives the lines of its output."""
+    """Return a function that runs a command on the cluster and returns the lines of its output."""
     monkeypatch.setenv("NAMESRV_ADDR", rocketmq_session.name_server)
 
     def run(*words: str, status: int = 0) -> list[str]:
@@ -76,7 +76,7 @@ def test_lines_of_standard_input_are_messages(
     monkeypatch.setattr(sys, "stdin", text)
     assert pyrmq("send", "cli-c", "-", "--queue", "0") == ["sent 2500 messages to cli-c"]
     for _ in range(2):
-        # However often: nobody's progress moves.
+        # Repeated calls move nobody's progress.
         seen = pyrmq("tail", "cli-c", "--from", "first", "--stop")
         assert [line.split("  ", 1)[1] for line in seen] == lines
     (first,) = pyrmq("tail", "cli-c", "--from", "first", "--count", "1")

@@ -1,4 +1,4 @@
-"""`pyrmq bench` on a running cluster and on one of its own."""
+"""`pyrmq bench` on a running cluster, and on one that it starts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def bench(
     rocketmq_session: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., dict[str, Any]]:
-    """Run a load on the cluster; gives its figures."""
+    """Return a function that runs a load on the cluster and returns its figures."""
 
     def run(*words: str) -> dict[str, Any]:
         assert main(["bench", *words, "-n", rocketmq_session.name_server, "--json"]) == 0
@@ -46,7 +46,7 @@ def test_what_is_counted_is_stored(
     topic = f"bench-{how}"
     figures = bench("produce", "--how", how, "--topic", topic, "--count", "640", "--threads", "2")
     assert (figures["messages"], figures["failed"], figures["how"]) == (640, 0, how)
-    # One more made the route known before the clock began.
+    # One more request fetched the route before the clock began.
     assert stored(rocketmq_session, topic) == 641
     assert 0 < figures["p50_ms"] <= figures["p99_ms"] <= figures["max_ms"]
     assert figures["server_cpu_us"] is None

@@ -38,7 +38,7 @@ TOPICS = ("log-a", "log-b")
 
 @pytest.fixture
 def pyrmq(capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
-    """Run `pyrmq log`; gives the lines of its output."""
+    """Return a function that runs `pyrmq log` and returns the lines of its output."""
 
     def run(*words: str | Path, status: int = 0) -> list[str]:
         assert main(["log", *map(str, words)]) == status
@@ -67,7 +67,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def read(home: Path) -> set[bytes]:
-    """Everything that a broker on the store hands out."""
+    """Return everything that a broker on the store serves."""
     seen: set[bytes] = set()
     with (
         cluster(store=home, mapped_file_size_commit_log=SEGMENT) as running,
@@ -93,7 +93,7 @@ def damage(file: Path, number: int) -> None:
 
 
 def number_in(file: Path, share: float) -> int:
-    """The number of a message that lies in a file, about so far in."""
+    """Return the number of a message in a file, at about this share of its length."""
     data = file.read_bytes()
     at = data.index(b"message ", int(len(data) * share))
     return int(data[at:].split()[1])
@@ -182,7 +182,7 @@ def test_a_record_of_a_newer_version_is_named(pyrmq: Callable[..., list[str]], h
     lines = pyrmq("verify", home / "store", "--json", status=1)
     found = json.loads(lines[0])
     assert "a record of an unknown kind (magic DAA320AF): a newer version wrote it" in found["what"]
-    # A start after this clean stop reads none of it; after a crash it does.
+    # A start after this clean stop reads none of it; a start after a crash does.
     for name in ("queueEnds", "checkpoint"):
         (home / "store" / name).unlink()
     (home / "store" / "abort").write_text("1")
@@ -237,7 +237,7 @@ def test_a_store_that_is_in_use_is_read_but_not_repaired(tmp_path: Path) -> None
             producer.send("log-a", body(number))
 
         def log(*words: str) -> subprocess.CompletedProcess[str]:
-            # A process of its own: the lock is one between processes.
+            # In another process, because the lock is between processes.
             command = [sys.executable, "-m", "pyrmq", "log", words[0], str(tmp_path / "store")]
             return subprocess.run(
                 [*command, *words[1:]], capture_output=True, text=True, check=False, timeout=20
@@ -331,7 +331,7 @@ def test_a_store_is_verified_beside_a_broker_that_writes_and_deletes(tmp_path: P
 
 
 def opens_elsewhere(store: Path) -> bool:
-    """Whether a broker in another process could take the store."""
+    """Return whether a broker in another process could open the store."""
     code = f"from pyrmq import _core; _core.StoreLock({str(store / 'lock')!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert done.returncode == 0 or b"BlockingIOError" in done.stderr
@@ -389,7 +389,7 @@ def test_what_is_no_store_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def contents(home: Path) -> dict[Path, tuple[bytes, int]]:
-    """Every file with its bytes and when they were changed."""
+    """Return every file with its bytes and modification time."""
     return {
         path: (path.read_bytes(), path.stat().st_mtime_ns)
         for path in home.rglob("*")
@@ -398,7 +398,7 @@ def contents(home: Path) -> dict[Path, tuple[bytes, int]]:
 
 
 def reading_only(store: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run Python on a store that it cannot write, by rights or, for a superuser, by mount."""
+    """Run Python on a store that it cannot write, by permissions or (as superuser) by mount."""
     command = [sys.executable, *words]
     if os.geteuid() == 0:
         mount = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" || exit 77; exec "$@"'

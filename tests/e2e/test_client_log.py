@@ -1,4 +1,4 @@
-"""The log of a process that has clients and no server."""
+"""The log of a process with clients and no server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ logging.basicConfig(format="%(name)s %(levelname)s %(message)s")
     [
         ("", "", ""),
         (SETUP, "", "pyrmq.client.producer.accumulator WARNING "),
-        # Nobody closes the producer: it ends with the process.
+        # The producer is not closed: it ends with the process.
         ("", "raise SystemExit", ""),
     ],
     ids=["nothing set up", "logging set up", "not closed"],
@@ -63,6 +63,6 @@ def test_a_message_without_a_callback_that_fails_is_logged_where_no_server_runs(
     assert (child.returncode, said) == (0, "1\n"), logged
     (line,) = (line for line in logged.splitlines() if "without a callback" in line)
     assert line.startswith(start + "messages without a callback were not confirmed"), logged
-    # Which one it was, and why.
+    # The log names the connection and the reason.
     for part in (f"topic={topic}", "count=1", "cannot connect to"):
         assert part in line, line

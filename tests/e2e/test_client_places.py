@@ -1,4 +1,4 @@
-"""Where a client finds its servers: address servers, units, the fast port."""
+"""How a client finds its servers: address servers, units, the fast port."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Addresses(BaseHTTPRequestHandler):
-    """Tells a list of name servers, and keeps what it was asked."""
+    """Serves a list of name servers, and records requests."""
 
     status: ClassVar[int]
     told: ClassVar[str]
@@ -39,7 +39,7 @@ class Addresses(BaseHTTPRequestHandler):
 
 @contextmanager
 def addresses(told: str, status: int = 200, port: int = 0) -> Iterator[tuple[str, list[str]]]:
-    """Run an address server: its place, and what it is asked."""
+    """Run an address server; yield its address and its requests."""
     kept: list[str] = []
     members = {"told": told, "status": status, "asked": kept}
     server = ThreadingHTTPServer(("127.0.0.1", port), type("Telling", (Addresses,), members))

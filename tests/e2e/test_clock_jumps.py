@@ -1,4 +1,4 @@
-"""Servers whose system clock jumps by a day, both ways, while they run and between two runs."""
+"""Servers whose system clock jumps by a day, both ways, during and between runs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 DAY_S = 86_400
 
-# Adds the number of seconds in a file to the time of day. The monotonic clock stays as it is, as it
-# does on a real machine.
+# Adds the number of seconds in a file to the time of day. The monotonic clock is unchanged, as on a
+# real machine.
 SHIM = r"""
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -68,7 +68,7 @@ time_t time(time_t *now) {
 def clock_of_the_servers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[int], None]]:
-    """Servers that start inside have a clock that the function moves by a number of seconds."""
+    """Yield a function that moves the clock of servers started in the block."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler to build the clock with")
@@ -98,7 +98,7 @@ def test_a_clock_that_jumps_a_day_loses_and_holds_up_nothing(
         clock_of_the_servers(tmp_path, monkeypatch) as move,
         cluster(brokers=2, processes=True) as rocketmq,
     ):
-        monkeypatch.delenv("LD_PRELOAD")  # The clients keep the true time.
+        monkeypatch.delenv("LD_PRELOAD")  # The clients keep the real time.
         sent: set[bytes] = set()
         received: set[bytes] = set()
         address = rocketmq.name_server
@@ -111,7 +111,7 @@ def test_a_clock_that_jumps_a_day_loses_and_holds_up_nothing(
             consumer.subscribe("jumps")
 
             def exchange(step: str, *, delay_level: int = 0) -> float:
-                """Send, receive all of it, and say when the brokers stored the last message."""
+                """Send, receive everything, and return when the brokers stored the last message."""
                 stored = 0.0
                 for number in range(40):
                     body = f"{step} {number}".encode()
@@ -128,7 +128,7 @@ def test_a_clock_that_jumps_a_day_loses_and_holds_up_nothing(
                 move(seconds)
                 stored = exchange(step, delay_level=1)
                 assert stored == pytest.approx(time() + seconds, abs=60)
-            # Each start finds a store that was written when the clock stood a day later.
+            # Each start finds a store that was written with the clock a day ahead.
             move(DAY_S)
             exchange("a day later")
             for end in ("kill", "stop"):

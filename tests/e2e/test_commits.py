@@ -1,4 +1,4 @@
-"""What a consumer commits, and when: with two brokers, of which one may be away."""
+"""What a consumer commits, and when, with two brokers of which one may be away."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UPDATE_CONSUMER_OFFSET = 15
 
 
 def fill(address: str, topic: str) -> int:
-    """Send to every queue of two brokers; gives how many messages there are."""
+    """Send to every queue of two brokers; return the number of messages."""
     with Admin(name_server=address) as admin:
         admin.create_topic(topic, queues=QUEUES)
     with PullConsumer(name_server=address, group="looks", auto_commit=None) as consumer:
@@ -49,7 +49,7 @@ def send(address: str, topic: str, queues: list[QueueId]) -> None:
 
 
 def take(consumer: PullConsumer, count: int) -> None:
-    """Take `count` messages; the poll after them hands them over as done."""
+    """Take `count` messages; the next poll marks them as consumed."""
     while count > 0:
         messages = consumer.poll(count, timeout=10)
         assert messages
@@ -58,7 +58,7 @@ def take(consumer: PullConsumer, count: int) -> None:
 
 
 def committed(address: str, group: str, topic: str) -> dict[QueueId, int | None]:
-    """What the group has committed, as another client sees it."""
+    """Return the group's committed offsets, as another client sees them."""
     with PullConsumer(name_server=address, group=group, auto_commit=None) as consumer:
         return {queue: consumer.committed(queue) for queue in consumer.queues(topic)}
 
@@ -119,14 +119,14 @@ def test_an_interval_of_nothing_is_refused(address: str) -> None:
 
 @contextmanager
 def two_brokers(topic: str) -> Iterator[tuple[str, ClusterBroker]]:
-    """Give the name server of brokers `broker-a` and `broker-b` with messages, and the second."""
+    """Yield the name server of brokers `broker-a` and `broker-b` with messages, and the second."""
     with cluster(brokers=2, processes=True) as running:
         fill(running.name_server, topic)
         yield running.name_server, running.brokers[1]
 
 
 def reader(address: str, topic: str, auto_commit: float) -> tuple[PullConsumer, list[QueueId]]:
-    """A consumer that has read all queues of both brokers."""
+    """Yield a consumer that has read all queues of both brokers."""
     consumer = PullConsumer(name_server=address, group="two", auto_commit=auto_commit)
     queues = consumer.queues(topic)
     consumer.assign(queues)
@@ -200,10 +200,10 @@ def test_a_group_is_joined_while_a_broker_is_away(topic: str) -> None:
 
 @contextmanager
 def overtaking() -> Iterator[tuple[Cluster, threading.Event, threading.Event]]:
-    """Run a broker that works on commits of one connection side by side, as Apache's does.
+    """Run a broker that processes commits of one connection concurrently, as Apache's does.
 
     Once the first event is set, the next commit waits for a second; if another one passes it, until
-    the client has closed. The second event is set when that client's connection is worked off.
+    the client has closed. The second event is set when that client's connection is finished.
     """
     armed, passed, done = threading.Event(), threading.Event(), threading.Event()
 
@@ -263,7 +263,7 @@ def test_no_commit_overtakes_an_older_one_of_its_queue(topic: str) -> None:
             await_true(lambda: consumer.committed(queue) == 0)
             armed.set()
             take(consumer, 1)
-            # Until the commit of the first message is under way.
+            # Wait until the commit of the first message is in flight.
             await_true(lambda: not armed.is_set())
             producer.send(topic, b"second", queue=queue)
             take(consumer, 1)

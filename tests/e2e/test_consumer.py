@@ -175,7 +175,7 @@ def test_a_group_can_begin_at_the_end(address: str, topic: str) -> None:
 def test_a_subscription_has_begun_when_the_call_returns(address: str, topic: str) -> None:
     fill(address, topic, 5)
     for number in range(10):
-        # Brokers tell the group of its new member: a second look at the shares meets the first.
+        # Brokers notify the group of its new member: a second rebalance coincides with the first.
         with PullConsumer(name_server=address, group=f"begun-{number}", start="last") as consumer:
             consumer.subscribe(topic)
             assert min(consumer.position(queue) for queue in consumer.assignment()) >= 0
@@ -195,7 +195,7 @@ def test_two_members_share_the_queues(address: str, topic: str) -> None:
 
 
 def wait_for(condition: object, seconds: float = 10.0) -> None:
-    """Look again and again until a condition holds."""
+    """Poll until a condition holds."""
     assert callable(condition)
     done = threading.Event()
     deadline = time.monotonic() + seconds
@@ -283,10 +283,10 @@ def test_queues_that_another_broker_gets_right_after_the_subscription_are_read(
         admin.create_topic(topic, brokers=[one])
         with PullConsumer(name_server=address, group=f"group-{topic}") as consumer:
             consumer.subscribe(topic)
-            # As two brokers do that make a topic with the first messages: the second one is later.
+            # Like two brokers that create a topic with the first messages: the second one is later.
             admin.create_topic(topic, brokers=[other])
             with Producer(name_server=address) as producer:
                 sent = producer.send(topic, b"x", queue=QueueId(topic, other, 0))
-            # Well below the 30 s between two looks at a known route.
+            # Well below the 30 s between two updates of a known route.
             messages = consumer.poll(timeout=10)
     assert [message.message_id for message in messages] == [sent.message_id]

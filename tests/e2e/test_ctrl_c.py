@@ -1,4 +1,4 @@
-"""Ctrl-C ends every wait, and the interpreter ends although things are left open."""
+"""Ctrl-C ends every wait, and the interpreter exits although clients are left open."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import suppress
 
 import pytest
+from tests.e2e.wire import await_true
+
+from pyrmq import Producer, PullConsumer, TopicNotFound
 
 HEAD = """
 import signal
@@ -68,7 +72,7 @@ def test_ctrl_c_ends_a_wait(address: str, topic: str, wait: str) -> None:
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        # The wait begins within this time; a signal before it ends the program as well.
+        # The wait begins within this time; an earlier signal ends the program too.
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=0.5)
         begin = time.monotonic()
@@ -78,8 +82,35 @@ def test_ctrl_c_ends_a_wait(address: str, topic: str, wait: str) -> None:
     finally:
         process.kill()
         process.communicate()
-    # What the core logs while the producer closes may come after the traceback.
+    # Log lines of the core while the producer closes may follow the traceback.
     assert "KeyboardInterrupt" in errors.splitlines(), errors
+
+
+def test_ctrl_c_gives_up_the_route_that_a_send_waits_for() -> None:
+    """The look-up takes the name server's 3 s by itself, and then fails for another reason."""
+    program = """
+import signal
+import socket
+from pyrmq import Producer
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+silent = socket.create_server(("127.0.0.1", 0))
+port = silent.getsockname()[1]
+try:
+    with Producer(name_server=f"127.0.0.1:{port}", send_timeout=20) as producer:
+        future = producer.send_async("orders", b"x")
+        print("ready", flush=True)
+        future.result()
+except KeyboardInterrupt:
+    print(future.exception(0))
+"""
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=15)
+    assert "the client is closed" in said
 
 
 def test_a_program_that_closes_nothing_ends_and_keeps_what_it_sent(
@@ -151,3 +182,24 @@ def test_the_interpreter_ends_in_order(address: str, topic: str, end: str) -> No
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_was_produced_before_ctrl_c_leaves_where_the_name_server_answers(
+    address: str, topic: str
+) -> None:
+    """The first message of a topic waits for its route: Ctrl-C does not drop it."""
+    with suppress(KeyboardInterrupt), Producer(name_server=address) as producer:
+        producer.produce(topic, b"before")
+        raise KeyboardInterrupt
+    with PullConsumer(name_server=address, group="looks", auto_commit=None) as consumer:
+        await_true(lambda: has_topic(consumer, topic))
+        consumer.subscribe(topic)
+        assert [one.body for one in consumer.poll(timeout=10)] == [b"before"]
+
+
+def has_topic(consumer: PullConsumer, topic: str) -> bool:
+    """Whether the name server knows a topic."""
+    try:
+        return bool(consumer.queues(topic))
+    except TopicNotFound:
+        return False

@@ -1,4 +1,4 @@
-"""Ctrl-C ends each wait of a producer for a broker that is there and says nothing."""
+"""Ctrl-C ends each wait of a producer for a broker that is connected but silent."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ WAITS = {
 
 @pytest.fixture(scope="module")
 def silent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A name server that knows a broker that is stopped: connections to it open, nothing comes."""
+    """Yield a name server with a stopped broker: connections to it open, but nothing arrives."""
     folder: Path = tmp_path_factory.mktemp("silent")
     config = folder / "broker.conf"
     config.write_text(
@@ -144,7 +144,7 @@ def silent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def ended(silent: str) -> dict[str, tuple[float, str]]:
-    """How long each program went on after the signal, and what it said; all run together."""
+    """Return how long each program ran after the signal, and its output; all run together."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     programs = {
         name: subprocess.Popen(
@@ -160,7 +160,7 @@ def ended(silent: str) -> dict[str, tuple[float, str]]:
         for program in programs.values():
             assert program.stdout is not None
             assert program.stdout.readline() == "ready\n"
-        # The waits begin within this time; a signal before that ends the program as well.
+        # The waits begin within this time; an earlier signal ends the program too.
         time.sleep(0.5)
         began = time.monotonic()
         for program in programs.values():
@@ -183,5 +183,5 @@ def test_ctrl_c_ends_a_wait_for_a_silent_broker(
 ) -> None:
     took, errors = ended[name]
     assert "KeyboardInterrupt" in errors, errors
-    # Each waits for a minute by itself; the interpreter's end may take the 2 s of what is left.
+    # Each would wait for a minute; the interpreter's exit may take 2 s for what is left open.
     assert took < 30, took

@@ -1,4 +1,4 @@
-"""No call outlives its time, whoever is silent: name servers, their names, brokers."""
+"""No call exceeds its timeout, whether name servers, their host names or brokers are silent."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 TIME = 0.4
 LATE = 0.1
-"""What a call may take beyond its time."""
+"""Time by which a call may exceed its timeout."""
 TRIES = 10
-"""A machine that is busy wakes a thread late, too: one of these must be in time."""
+"""A busy machine also wakes threads late: one of these attempts must be in time."""
 
 
 @pytest.fixture(params=list(FORMS))
@@ -35,7 +35,7 @@ def form(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 @contextmanager
 def silence() -> Iterator[str]:
-    """An address that takes connections and answers nothing."""
+    """Yield an address that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
 
@@ -72,7 +72,7 @@ CALLS: dict[str, Callable[[dict[str, Any], str], object]] = {
 
 
 def overtime(call: Callable[[], object]) -> float:
-    """How much longer than its time a call takes that fails."""
+    """Return by how much a failing call exceeds its timeout."""
     began = time.monotonic()
     with pytest.raises(RmqError):
         call()
@@ -133,7 +133,7 @@ def test_no_call_outlives_its_time_while_a_broker_takes_connections_and_is_silen
 
 @pytest.fixture(scope="module")
 def mute() -> Iterator[Cluster]:
-    """A broker that has told the name server of itself, and answers no client."""
+    """Yield a broker that has registered at the name server, and answers no client."""
     with cluster(faults=True) as running:
         with Admin(name_server=running.name_server) as admin:
             admin.create_topic("known")
@@ -164,10 +164,10 @@ with Producer(name_server="names.example:9876", send_timeout={time}) as producer
 
 def test_no_call_outlives_its_time_while_the_dns_is_silent(tmp_path: Path) -> None:
     resolver = tmp_path / "resolv.conf"
-    # Nobody answers there; the system asks for 5 s, twice.
+    # Nobody answers there; the system tries for 5 s, twice.
     resolver.write_text("nameserver 127.0.0.77\n")
     program = HOSTS.format(time=TIME, late=LATE, tries=TRIES)
-    # A mount of its own: only this process sees that resolver.
+    # In its own mount namespace: only this process sees that resolver.
     inside = 'mount --bind "$1" /etc/resolv.conf && exec "$2" -c "$3"'
     command = [
         "unshare",

@@ -23,7 +23,7 @@ HOST = "127.0.0.1"
 LIMIT = 256
 IDLE = 400
 TOPICS = 30
-# Serves, says where, and tells its health for each line of its input.
+# Serves, prints its address, and its health for each line of its input.
 PROGRAM = """
 import json, sys
 from pyrmq import Broker
@@ -36,10 +36,10 @@ with Broker(**options) as broker:
 
 
 class FewFiles:
-    """A broker in a process of its own that may open 256 files."""
+    """A broker in a process that may open 256 files."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
-        """Read where it serves."""
+        """Read its address."""
         self._process = process
         self.host, port = self._line().rsplit(":", 1)
         self.port = int(port)
@@ -51,7 +51,7 @@ class FewFiles:
         return line.strip()
 
     def health(self) -> dict[str, Any]:
-        """Ask it."""
+        """Request its health."""
         assert self._process.stdin is not None
         self._process.stdin.write("health\n")
         self._process.stdin.flush()

@@ -1,4 +1,4 @@
-"""The examples of the docstrings run as they stand, in whatever module they are."""
+"""The examples of all docstrings run as written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PYTHON = Path(__file__).resolve().parents[2] / "python"
 
 
 def _modules() -> list[object]:
-    """Every module that shows something, by name; those of Spark are of its ring."""
+    """Return every module with examples, by name, except Spark's, which have their own tests."""
     found: list[object] = []
     for path in sorted(PYTHON.rglob("*.py")):
         if ">>> " in path.read_text(encoding="utf-8"):

@@ -1,4 +1,4 @@
-"""Senders that ask how safe a message shall be before its answer."""
+"""Senders that request how safe a message must be before its answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fsynced(running: Cluster) -> int:
 
 @pytest.fixture(scope="module")
 def lazy() -> Iterator[Cluster]:
-    """A cluster that fsyncs only when somebody asks."""
+    """A cluster that fsyncs only on request."""
     with cluster(flush_interval_commit_log=A_MINUTE_MS) as running:
         yield running
 
@@ -43,7 +43,7 @@ def careful() -> Iterator[Cluster]:
 
 
 def send_all_ways(address: str, topic: str, durability: Level) -> list[SendResult]:
-    """Send by every verb that gives a result."""
+    """Send with every call that returns a result."""
     told: list[SendResult] = []
     common: dict[str, Any] = {"name_server": address, "durability": durability}
     with Producer(**common) as producer:
@@ -85,7 +85,7 @@ def test_a_sender_that_asks_for_memory_does_not_wait(careful: Cluster) -> None:
 
 
 def test_without_asking_the_message_says_that_it_waits(lazy: Cluster) -> None:
-    """`WAIT` is what Apache's brokers go by."""
+    """Apache's brokers read `WAIT`."""
     waits: dict[Level | None, str] = {None: "true", "local": "true", "memory": "false"}
     for durability, wait in waits.items():
         with Producer(name_server=lazy.name_server, durability=durability) as producer:

@@ -1,4 +1,4 @@
-"""Errors of messages that never left say which topic and message they are about, too."""
+"""Errors of messages that were never sent also name their topic and message."""
 
 from __future__ import annotations
 

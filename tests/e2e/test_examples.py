@@ -1,4 +1,4 @@
-"""The examples run as they stand, each as a program of its own with servers of its own."""
+"""The examples run as written, each as a program with its own servers."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ SAID = {
         20 tasks done, in this process: False
     """,
 }
-"""What each example prints, line by line."""
+"""The output of each example, line by line."""
 
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[dict[str, subprocess.Popen[str]]]:
-    """All examples, started together: they mostly wait."""
+    """Start all examples together: they mostly wait."""
     found = find_spec("pyrmq")
     assert found is not None
     assert found.origin is not None

@@ -1,4 +1,4 @@
-"""Forked children: what the parent opened is refused there, what they open themselves works."""
+"""Forked children: the parent's clients raise there, their own clients work."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_child_is_refused_old_handles_and_works_with_new_ones(address: str, to
 def test_a_multiprocessing_pool_sends_from_its_workers(
     address: str, topic: str, tmp_path: Path, method: str
 ) -> None:
-    # A file, as programs are: the methods that start anew import it again.
+    # A file, like any program: the start methods with a new interpreter import it again.
     program = tmp_path / "pool.py"
     program.write_text(
         textwrap.dedent("""
@@ -121,7 +121,7 @@ def test_a_multiprocessing_pool_sends_from_its_workers(
 def test_workers_forked_before_the_first_send_have_producers_of_their_own(
     address: str, topic: str
 ) -> None:
-    """As gunicorn and Celery do: the master imports, makes nothing, and forks again and again."""
+    """Fork like gunicorn and Celery: the master only imports, and forks repeatedly."""
     program = """
         import os, sys
         import pyrmq

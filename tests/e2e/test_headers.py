@@ -1,12 +1,12 @@
 """Our servers answer requests with a field missing, empty or wrong as the real 5.5.0 does.
 
-What the real servers answered is in `tests/golden/headers.json`, made by asking them
-(`tests/interop/record_headers.py`). No Java runs here.
+`tests/golden/headers.json` has the real servers' answers, recorded by
+`tests/interop/record_headers.py`. No Java runs here.
 
-What Apache answers, ours answers with the same code and the same fields. What Apache refuses in
-words, ours refuses with the same code, and its remark begins with those words. Where Apache fails
-by an exception, ours refuses and names the field, or answers what was asked all the same.
-`ON_PURPOSE` has the rest, each with its row in docs/differences.md.
+If Apache answers, ours answers with the same code and the same fields. If Apache refuses with a
+text, ours refuses with the same code, and its remark begins with that text. If Apache fails with an
+exception, ours refuses and names the field, or answers anyway. `ON_PURPOSE` lists the exceptions,
+each with its row in docs/differences.md.
 """
 
 from __future__ import annotations
@@ -40,40 +40,42 @@ ON_PURPOSE = (
     ("broker", 361, "subscription", "wrong", "A subscription of blanks"),
     ("broker", 11, "expressionType", "wrong", "An expression of an unknown type"),
     ("broker", 361, "expressionType", "wrong", "An expression of an unknown type"),
+    ("broker", 314, "destGroup", ".*", "Request 314 copies offsets to any group name"),
     ("broker", 323, ".*", ".*", "Request 323 writes any message"),
     ("broker", 353, "group|topic", ".*", "Allowing one topic to a group (353)"),
 )
 FIELDS_BY_MOOD = {"MSG_REGION", "TRACE_ON", "transactionId"}
-"""Told or left out by settings and by the way an answer is made, not by the request."""
+"""Their presence depends on settings and on how an answer is built, not on the request."""
 
 LEAST = 100
-"""Requests of each server that the table has at least: an empty one would agree with anything."""
+"""Minimum number of requests of each server in the table: an empty one would agree with
+anything."""
 
 FAQ = "For more information, please visit"
 
 
 @cache
 def recorded() -> dict[str, Any]:
-    """The table."""
+    """Return the table."""
     tree: dict[str, Any] = json.loads(RECORDED.read_text(encoding="utf-8"))
     return tree
 
 
 def is_exception(answer: dict[str, Any]) -> bool:
-    """Whether the real server failed instead of deciding."""
+    """Return whether the real server failed with an exception."""
     remark = answer["remark"] or ""
     words = ("Exception", "Cannot invoke", "no answer")
     return answer["code"] in (None, 1) and any(word in remark for word in words)
 
 
 def beginning(remark: str | None) -> str:
-    """The words of a remark that are not about a link or a place in Apache's code."""
+    """Return a remark without links and positions in Apache's code."""
     text = (remark or "").replace("null", "").replace("not set any response code", "")
     return re.split(r"See https?:|https?:|, topic is ", text)[0].rstrip(" .:,")
 
 
 def difference(theirs: dict[str, Any], ours: dict[str, Any]) -> str | None:
-    """What of an answer differs that must not."""
+    """Return the differences of an answer that are not allowed."""
     real, own = theirs["answer"], ours["answer"]
     if is_exception(real):
         if own["code"] == 0:
@@ -98,7 +100,7 @@ def difference(theirs: dict[str, Any], ours: dict[str, Any]) -> str | None:
 
 
 def purposes(kind: str, row: dict[str, Any]) -> set[tuple[str, int, str, str, str]]:
-    """The rows of `ON_PURPOSE` by which ours is meant to answer otherwise."""
+    """Return the rows of `ON_PURPOSE` that allow a different answer of ours."""
     return {
         purpose
         for purpose in ON_PURPOSE
@@ -109,7 +111,7 @@ def purposes(kind: str, row: dict[str, Any]) -> set[tuple[str, int, str, str, st
 
 
 def compare(kind: str, ours: list[dict[str, Any]]) -> list[str]:
-    """The rows that differ and must not, and those of `ON_PURPOSE` by which nothing differs."""
+    """Return rows with forbidden differences, and rows of `ON_PURPOSE` without any difference."""
     theirs = recorded()[VERSION][kind]
     same = [(row["case"], row["field"], row["how"]) for row in ours]
     assert same == [(row["case"], row["field"], row["how"]) for row in theirs], (

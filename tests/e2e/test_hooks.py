@@ -1,4 +1,4 @@
-"""Hooks: told of everything that a producer sends, in both forms."""
+"""Hooks see everything that a producer sends, in both forms."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Watch(SendHook):
-    """Keeps what it sees, adds a property, and forbids a topic."""
+    """Records what it sees, adds a property, and forbids a topic."""
 
     def __init__(self) -> None:
         self.before: list[Sending] = []
@@ -37,7 +37,7 @@ class Watch(SendHook):
         self.ends: list[tuple[TransactionState, bool]] = []
 
     def before_send(self, sending: Sending) -> None:
-        """Keep or refuse."""
+        """Record or refuse."""
         if sending.topic == "forbidden":
             raise PermissionError(sending.topic)
         sending.properties["hooked"] = "yes"
@@ -58,7 +58,7 @@ class Watch(SendHook):
         self.ends.append((state, asked))
 
     def kinds(self) -> Counter[str]:
-        """How many of each kind have come out."""
+        """Return how many of each kind have an outcome."""
         return Counter(sending.kind for sending, _, _ in self.after)
 
 
@@ -72,7 +72,7 @@ class Failing(SendHook):
 
 @pytest.fixture
 def replying(address: str, topic: str) -> Iterator[str]:
-    """A topic whose consumer answers every request."""
+    """Yield a topic whose consumer answers every request."""
     ended = threading.Event()
     watch = Watch()
     ready = threading.Event()
@@ -101,7 +101,7 @@ def replying(address: str, topic: str) -> Iterator[str]:
 
 
 def properties_in(address: str, topic: str, count: int) -> list[dict[str, str]]:
-    """The properties of what lies in a topic."""
+    """Return the properties of a topic's messages."""
     found: list[ReceivedMessage] = []
     with PullConsumer(name_server=address, group=f"{topic}-found") as consumer:
         consumer.subscribe(topic)
@@ -154,7 +154,7 @@ def test_a_hook_may_refuse_and_a_failure_is_told_once(address: str, topic: str) 
             with pytest.raises(PermissionError):
                 refused()
         assert producer.stats().frames == 0
-    # Who had begun is told that it came to nothing.
+    # A hook that had begun gets the failure.
     assert [type(error) for _, error, _ in first.after] == [PermissionError] * len(calls)
     watch = Watch()
     with Producer(name_server=address, hooks=[watch]) as producer:

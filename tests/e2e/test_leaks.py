@@ -1,6 +1,6 @@
-"""Sends, and producers that come and go, leave memory, threads and descriptors as they were.
+"""Sends, and producers that open and close, leak no memory, threads or descriptors.
 
-On both sides: in this process, and in those of broker and name server. The default run is short;
+This holds in this process, and in those of broker and name server. The default run is short;
 `make leaks` sends a million messages and opens ten thousand producers.
 """
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(1500)
 
 WARM_UP, ROUNDS = 2, 5
-"""Rounds in which the work is done; what grows after the first ones is a leak."""
+"""Rounds of the work; growth after the first ones is a leak."""
 SPREAD_KIB = 6 * 1024
-"""By how much a process that leaks nothing is larger at one moment than at another."""
+"""Fluctuation of a process without leaks."""
 LARGE_FILES = {
     "mappedFileSizeCommitLog": 1 << 30,
     "mappedFileSizeConsumeQueue": 6_000_000,
     "maxHashSlotNum": 500_000,
     "maxIndexNum": 2_000_000,
 }
-"""So that the store's files, which stay open, are few."""
+"""Keeps the number of the store's open files small."""
 MESSAGES = 250
-"""Messages at a time of the loads that send many."""
+"""Messages in flight of the loads that send many."""
 
 
 class Held(NamedTuple):
-    """What a process holds."""
+    """Resources of a process."""
 
     resident_kib: int
     threads: int
@@ -56,7 +56,7 @@ def held(pid: int | str = "self") -> Held:
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[tuple[OurNameServer, OurBroker]]:
-    """A name server and a broker as processes of their own, so that each one's memory counts."""
+    """A name server and a broker as processes, so that each one's memory is measured."""
     with OurNameServer() as names, OurBroker(names.address, properties=LARGE_FILES) as broker:
         await_registered(names.address, "broker-a")
         with Admin(name_server=names.address) as admin:
@@ -65,7 +65,7 @@ def servers() -> Iterator[tuple[OurNameServer, OurBroker]]:
 
 
 def watch(servers: tuple[OurNameServer, OurBroker], work: Callable[[], None]) -> None:
-    """Do the work again and again; threads and descriptors come back, memory stays."""
+    """Repeat the work; threads, descriptors and memory must return to their level."""
     pids: list[int | str] = ["self", *(server.pid for server in servers)]
     for _ in range(WARM_UP):
         work()
@@ -76,10 +76,10 @@ def watch(servers: tuple[OurNameServer, OurBroker], work: Callable[[], None]) ->
     gc.collect()
 
     def as_before() -> bool:
-        # A broker writes offsets every 5 s: the runtime starts a thread for it, which stays.
+        # A broker writes offsets every 5 s: the runtime starts a thread for that, which remains.
         more = {pid: int(pid != "self") for pid in pids}
         now = [(held(pid), before[pid], more[pid]) for pid in pids]
-        # A broker's log and index grow by files that stay open.
+        # A broker's log and index add files that stay open.
         return all(
             new.threads <= old.threads + one and new.descriptors <= old.descriptors + 8
             for new, old, one in now
@@ -151,7 +151,7 @@ def test_producers_that_come_and_go_leave_nothing_behind(
                     ) as transactions:
                         transactions.send_in_transaction("leaks", b"x", lambda _: None)
                 case _:
-                    # Nobody closes it.
+                    # It is not closed.
                     forgotten = Producer(
                         name_server=address, group="leaks", latency_fault=True, start_detector=True
                     )

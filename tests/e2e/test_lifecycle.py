@@ -23,7 +23,7 @@ from pyrmq.errors import ClosedError, ConfigError, ForkError
 from pyrmq.server.processors import Response
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from types import FrameType
 
 HOST = "127.0.0.1"
@@ -51,7 +51,7 @@ def broker(folder: Path, **options: object) -> Broker:
 
 @pytest.fixture(params=["name server", "broker"])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NameServer | Broker]:
-    """A server that does not run yet."""
+    """A server that is not started yet."""
     made = name_server(tmp_path) if request.param == "name server" else broker(tmp_path)
     yield made
     made.stop(0)
@@ -119,7 +119,7 @@ def test_stop_in_a_signal_handler_works(server: NameServer | Broker) -> None:
         server.start()
         os.kill(os.getpid(), signal.SIGUSR1)
         await_true(lambda: server.health()["status"] == "stopped")
-        # And where the interrupted call is a stop itself.
+        # Also if the interrupted call is itself a stop.
         server.start()
         timer = threading.Timer(0.0, os.kill, (os.getpid(), signal.SIGUSR1))
         timer.start()
@@ -131,9 +131,9 @@ def test_stop_in_a_signal_handler_works(server: NameServer | Broker) -> None:
 
 
 def _stop_at_line(server: NameServer | Broker, number: int) -> bool:
-    """Start and stop, with another stop at the given line of either, as from a signal handler.
+    """Start and stop, with another stop at the given line of either, as a signal handler would.
 
-    False when they have fewer lines.
+    Return False if they have fewer lines.
     """
     codes = {type(server).start.__code__, type(server).stop.__code__}
     left = number
@@ -287,26 +287,33 @@ def test_a_forgotten_server_ends_with_the_interpreter(tmp_path: Path) -> None:
 
 
 def own_terminal() -> None:
-    """Make standard input the terminal that controls the session; in the child, before it runs."""
+    """Make standard input the controlling terminal of the session; runs in the child."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 class Process:
-    """A `pyrmq` server process that said where it listens; killed at the end of the block."""
+    """A `pyrmq` server process that has printed its address; killed at the end of the block."""
 
-    def __init__(self, *words: str, terminal: int | None = None) -> None:
-        # Where the tests run under nohup, the process would ignore it as they do.
-        before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    def __init__(
+        self,
+        *words: str,
+        terminal: int | None = None,
+        controls: bool = True,
+        sighup_handler: signal.Handlers = signal.SIG_DFL,
+        shell: Sequence[str] = (),
+    ) -> None:
+        # If the tests run under nohup, the process would ignore SIGHUP too.
+        before = signal.signal(signal.SIGHUP, sighup_handler)
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "pyrmq", *words, "--json"],
+                [*shell, sys.executable, "-m", "pyrmq", *words, "--json"],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
                 env=ENVIRONMENT,
                 stdin=terminal,
                 start_new_session=terminal is not None,
-                preexec_fn=None if terminal is None else own_terminal,
+                preexec_fn=own_terminal if terminal is not None and controls else None,
             )
         finally:
             signal.signal(signal.SIGHUP, before)
@@ -317,16 +324,21 @@ class Process:
         self.ready: dict[str, Any] = json.loads(line)
 
     def end(self, number: signal.Signals) -> int:
-        """Signal it and wait for its exit status; it must have logged no error.
+        """Signal the process and return its exit status; it must have logged no error.
 
-        The name server may warn: a broker that stops while it registers is taken out by its
+        The name server may warn: a broker that stops while it registers is removed with its
         connection.
         """
+        status, _ = self.stop(number)
+        return status
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        """As `end`, with what it has logged."""
         self.process.send_signal(number)
         _, errors = self.process.communicate(timeout=20)
         assert "ERROR" not in errors
         assert "Traceback" not in errors
-        return self.process.returncode
+        return self.process.returncode, errors
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -371,7 +383,8 @@ def test_a_terminal_that_goes_away_stops_the_command_cleanly(
     try:
         with Process(*server_words(small_store, store), terminal=theirs) as process:
             os.close(theirs)
-            # The hang-up makes the system send SIGHUP, also with a property file to read again.
+            # The hang-up makes the system send SIGHUP, also if there is a property file to read
+            # again.
             os.close(ours)
             _, errors = process.process.communicate(timeout=20)
             assert process.process.returncode == 0, errors
@@ -381,6 +394,61 @@ def test_a_terminal_that_goes_away_stops_the_command_cleanly(
             with suppress(OSError):
                 os.close(end)
     assert not (store / "abort").exists()
+
+
+def test_a_server_that_starts_with_hangups_ignored_keeps_ignoring_them(
+    tmp_path: Path, small_store: Path
+) -> None:
+    with Process(
+        *server_words(small_store, tmp_path / "store"), sighup_handler=signal.SIG_IGN
+    ) as process:
+        process.process.send_signal(signal.SIGHUP)
+        status, errors = process.stop()
+    assert status == 0
+    assert "has read" not in errors
+
+
+def test_a_hangup_of_a_server_in_a_session_of_its_own_makes_it_read_its_file(
+    tmp_path: Path, small_store: Path
+) -> None:
+    """It was started with `setsid`: its standard input is no terminal that controls it."""
+    words = server_words(small_store, tmp_path / "store")
+    ours, theirs = os.openpty()
+    with Process(*words, terminal=theirs, controls=False) as process:
+        os.close(theirs)
+        os.close(ours)
+        process.process.send_signal(signal.SIGHUP)
+        assert process.process.stderr is not None
+        assert "has read" in process.process.stderr.readline()
+        assert process.end(signal.SIGTERM) == 0
+
+
+SHELL = """
+import subprocess, sys
+server = subprocess.Popen(sys.argv[1:], stdin=0, process_group=0)
+sys.stdin.read()
+"""
+"""A shell that does not pass hang-ups on to its background jobs, as after `disown`."""
+
+
+def test_a_server_that_outlives_its_terminal_reads_its_file_at_a_hangup(
+    tmp_path: Path, small_store: Path
+) -> None:
+    words = server_words(small_store, tmp_path / "store")
+    ours, theirs = os.openpty()
+    with Process(*words, terminal=theirs, shell=[sys.executable, "-c", SHELL]) as process:
+        server, errors = int(process.ready["pid"]), process.process.stderr
+        assert errors is not None
+        os.close(theirs)
+        os.close(ours)
+        try:
+            assert "the terminal was closed, the server goes on" in errors.readline()
+            os.kill(server, signal.SIGHUP)
+            assert "has read" in errors.readline()
+        finally:
+            os.kill(server, signal.SIGTERM)
+        # It ends when the server, which has its standard error, has ended.
+        assert "ERROR" not in errors.read()
 
 
 def test_a_hangup_without_a_property_file_stops_the_command_cleanly(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Values that no caller means: each is told by the name of its option, before anything is sent."""
+"""Invalid values: each error names its option, before anything is sent."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_topic_that_cannot_be_is_told_to_a_consumer_at_once(address: str) -> N
                 consumer.subscribe(name)
         with pytest.raises(TopicNotFound) as caught:
             consumer.subscribe("not-there")
-    # The broker does create topics, at a first send: the text must not say otherwise.
+    # The broker does create topics at a first send: the text must not deny it.
     assert "`not-there` does not exist. Fix: `pyrmq topic create" in str(caught.value)
 
 

@@ -143,7 +143,7 @@ def test_a_route_of_a_zone_is_in_the_form_that_was_asked_for(server: NameServer)
         register(broker, "broker-a", ["a", "b"], zone="east")
         for accepts, key in (("true", b'{"0":'), ("false", b"{0:")):
             fields = {"topic": "a", "acceptStandardJsonOnly": accepts, **zone}
-            # A client of 4.9.3 reads bare keys: only its wish decides.
+            # A client of 4.9.3 reads bare keys: only its request decides.
             answer = broker.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, version=399)
             assert key in (answer.body or b"")
 
@@ -255,7 +255,7 @@ def test_more_requests_than_may_wait_are_told_that_the_server_is_busy(tmp_path: 
         for _ in range(2):
             connection.send(9001)
             assert taken.acquire(timeout=10)
-        # Both workers are taken: one more may wait, the others are turned away at once.
+        # Both workers are busy: one more request may wait, the others are refused at once.
         for _ in range(5):
             connection.send(9001)
         answers = [connection.read() for _ in range(4)]

@@ -1,4 +1,4 @@
-"""Options of a running name server: changed by request, by several at once, kept over a restart."""
+"""Options of a running name server: changed by requests, also concurrent, and kept by a restart."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int
 
 
 def say(address: tuple[str, int], data: bytes) -> bytes:
-    """Send bytes on a connection of their own; all that comes back until the server closes it."""
+    """Send bytes on a new connection; return all that comes back until the server closes it."""
     with socket.create_connection(address, 10) as connection:
         connection.sendall(data)
         try:
@@ -41,13 +41,13 @@ def say(address: tuple[str, int], data: bytes) -> bytes:
             while part := connection.recv(65536):
                 parts.append(part)
         except ConnectionError:
-            # Closed with our bytes unread: what damaged lengths deserve.
+            # Closed with our bytes unread: the result of damaged lengths.
             return b""
     return b"".join(parts)
 
 
 def damaged(raw: bytes, chance: random.Random) -> bytes:
-    """One of the ways in which a frame goes wrong."""
+    """Damage a frame in one of several ways."""
     data = bytearray(raw)
     kind = chance.randrange(5)
     place = chance.randrange(len(data))
@@ -60,7 +60,7 @@ def damaged(raw: bytes, chance: random.Random) -> bytes:
     elif kind == 3:
         data[place : place + 8] = chance.randbytes(8)
     else:
-        # The lengths are right, the header or body is not.
+        # The lengths are valid, the header or body is not.
         body = bytearray(data[8:])
         for _ in range(4):
             body[chance.randrange(len(body))] = chance.randrange(256)

@@ -1,4 +1,4 @@
-"""What hostile peers cost the name server: its memory, measured, while others are served."""
+"""The name server's memory under hostile peers, measured while it serves others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_half_frames_and_unread_answers_of_many_peers_do_not_fill_the_memory() -
         assert push_halves(connect(server.address, PEERS, stack)) > 200 * MIB
         assert resident(server.pid) - before < 420 * MIB
         register(good, "broker-b", ["small", "smaller"], port=10001)
-        # Each asks for lists of all topics, and reads no answer.
+        # Each requests lists of all topics, and reads no answer.
         question = good.frame(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         peers = connect(server.address, PEERS, stack)
         assert push(peers, question * 200, 200 * len(question)) > 200 * len(question)

@@ -48,7 +48,7 @@ def server(tmp_path: Path) -> Iterator[NameServer]:
 
 
 def get(server: NameServer, path: str) -> tuple[int, str]:
-    """Status and text of a path of the metrics port."""
+    """Return status and text of a path of the metrics port."""
     url = f"http://{HOST}:{server.options.metrics_port}{path}"
     try:
         with urllib.request.urlopen(url, timeout=10) as answer:
@@ -134,7 +134,7 @@ def test_the_status_row_tells_brokers_counters_and_durations(server: NameServer)
     assert [broker["name"] for broker in told["brokers"]] == ["broker-a"]
     assert sum(told["latencies"]["route"]["buckets"]) == 3
     assert sum(told["latencies"]["register"]["buckets"]) == 1
-    # The question itself is answered by Python, and counted by the time of the next.
+    # Python answers the query itself, which is counted before the next one.
     assert sum(told["latencies"]["python"]["buckets"]) == 0
     again: Any = body_of(ask(server.address, NAME_SERVER_STATUS))
     assert sum(again["latencies"]["python"]["buckets"]) == 1

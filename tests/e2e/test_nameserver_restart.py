@@ -1,4 +1,4 @@
-"""A name server that goes and comes back, with our broker on it."""
+"""A name server that stops and comes back, with our broker on it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_name_server_that_comes_back_is_whole_again(tmp_path: Path) -> None:
 
 
 class LostTime:
-    """How much later than asked a thread wakes up: what a busy machine takes from everybody."""
+    """Measures how late a thread wakes up: the delay that a busy machine causes."""
 
     STEP = 0.005
 
@@ -91,7 +91,7 @@ def test_a_name_server_started_anew_knows_our_brokers_within_a_second(tmp_path: 
         for round_ in range(4):
             await_true(lambda: len(names.brokers()) == 2)
             before = names.topics()
-            # Stopped for different times, so that the brokers' tries fall anywhere.
+            # Stopped for different times, so that the brokers' attempts fall at any moment.
             names.stop(0)
             threading.Event().wait(0.15 * round_)
             names.start()

@@ -44,7 +44,7 @@ def test_a_consumer_of_the_namespace_knows_topics_by_their_plain_names(
     with Admin(name_server=address) as admin:
         assert f"dev%{topic}" in admin.topics()
         assert topic not in admin.topics()
-    # Without it the same queues go by their whole names, and the group is another.
+    # Without it, the queues have their full names, and the group is another one.
     with PullConsumer(**options) as plain:
         whole = QueueId(f"dev%{topic}", queue.broker, queue.queue_id)
         plain.assign({whole: 0})

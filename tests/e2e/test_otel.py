@@ -1,4 +1,4 @@
-"""Spans, their context in messages, and a producer's figures, seen by the SDK's exporters."""
+"""Spans, their context in messages, and a producer's figures, as the SDK's exporters see them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SENT = {
 
 
 class Seen:
-    """What the SDK has been told."""
+    """What the SDK has received."""
 
     def __init__(self) -> None:
         self.exporter = InMemorySpanExporter()
@@ -59,7 +59,7 @@ class Seen:
 
 @pytest.fixture
 def seen() -> Iterator[Seen]:
-    """An SDK of its own: the global one is not touched."""
+    """A separate SDK: the global one is untouched."""
     one = Seen()
     yield one
     one.tracers.shutdown()
@@ -67,7 +67,7 @@ def seen() -> Iterator[Seen]:
 
 
 def read(address: str, topic: str, count: int) -> list[ReceivedMessage]:
-    """What a topic holds."""
+    """Return the messages of a topic."""
     found: list[ReceivedMessage] = []
     with PullConsumer(name_server=address, group=f"{topic}-read") as consumer:
         consumer.subscribe(topic)

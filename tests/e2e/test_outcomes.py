@@ -1,4 +1,4 @@
-"""Unknown or not stored: what each way of sending says when the broker or the way to it fails."""
+"""Unknown or not stored: the outcome of each way of sending if the broker or its link fails."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ HALF = {"send_in_transaction"}
 
 
 class Way:
-    """The way back from the broker: answers to sends can be lost, with their connections."""
+    """The path of answers from the broker: answers to sends can be lost, with their connections."""
 
     def __init__(self) -> None:
         self._losses = 0
         self._lock = threading.Lock()
 
     def __call__(self, answer: Frame) -> Frame | None:
-        """Let an answer pass, or lose it."""
+        """Pass an answer, or lose it."""
         with self._lock:
             lost = self._losses > 0
             self._losses -= lost
@@ -54,7 +54,7 @@ class Way:
 
 @pytest.fixture(scope="module")
 def bad() -> Iterator[tuple[Cluster, Way]]:
-    """A cluster whose broker is reached by a way that can be bad, one for all tests here."""
+    """A cluster whose broker is reached over an unreliable path, shared by all tests here."""
     way = Way()
     with relayed(way) as running:
         yield running, way
@@ -62,12 +62,12 @@ def bad() -> Iterator[tuple[Cluster, Way]]:
 
 @pytest.fixture(params=list(FORMS))
 def form(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    """The two forms of the producer."""
+    """Each form of the producer."""
     return FORMS[request.param]
 
 
 def held(address: str, topic: str, count: int) -> list[tuple[bytes, str]]:
-    """Wait for `count` messages of a topic; gives body and unique id of all that are there then."""
+    """Wait for `count` messages of a topic; return body and unique id of all messages then."""
     found: list[tuple[bytes, str]] = []
     with PullConsumer(name_server=address, group=f"held-{topic}") as consumer:
         consumer.subscribe(topic)
@@ -80,12 +80,12 @@ def held(address: str, topic: str, count: int) -> list[tuple[bytes, str]]:
 
 
 def error_of(caught: BaseException) -> Any:  # noqa: ANN401 - it has what the test looks for
-    """What was told of the one message."""
+    """Return the error of the only message."""
     return caught.results[0] if isinstance(caught, BatchSendError) else caught
 
 
 def assert_told_of(error: RmqError, topic: str, attempts: int | None = None) -> None:
-    """Which message it was, where it went, and what became of each attempt."""
+    """Check the error's message, destination and attempts."""
     known = (error.topic, error.broker)
     assert known == (topic, "broker-a"), (known, error)
     assert error.queue_id is not None
@@ -115,11 +115,11 @@ def test_an_answer_that_is_lost_leaves_the_outcome_unknown_whichever_way_it_was_
             assert "unknown" in str(error), (name, error)
             assert_told_of(error, topic, attempts=1)
             way.lose(0)
-            # The way is good again, and so is the producer.
+            # The path is good again, and so is the producer.
             ways["send"](topic, b"after")
     found = held(running.name_server, topic, 2 * len(ANSWERED))
     bodies = [body.decode() for body, _ in found if body not in {b"first", b"after"}]
-    # Each lies there once; the half is nobody's to read.
+    # Each exists once; no consumer can read the half message.
     assert sorted(bodies) == sorted(set(ANSWERED) - HALF)
 
 
@@ -147,7 +147,7 @@ def test_another_attempt_says_that_it_may_be_a_duplicate_and_bears_the_same_id(
             way.lose(1)
             with pytest.raises(RmqError) as caught:
                 ways[name](topic, name)
-            # Neither an order nor a transaction may be doubled.
+            # Neither an ordered message nor a transaction may be doubled.
             assert error_of(caught.value).may_exist
     found = held(running.name_server, topic, 2 * len(again) + 2)
     for name in again:
@@ -191,7 +191,7 @@ def test_a_callback_of_a_lost_answer_and_a_close_meanwhile_are_told_the_same(
     assert len(told) == 10
     assert {error.may_exist for error in told} == {True}
     found = held(running.name_server, topic, 11)
-    # Each is told of itself, not of its batch: an unknown message can be looked for by its id.
+    # Each error is about its message, not its batch: an unknown message can be looked up by its id.
     ids = {message_id for body, message_id in found if body != b"first"}
     assert {error.message_id for error in told} == ids
     assert len(found) == 11

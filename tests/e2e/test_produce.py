@@ -1,4 +1,4 @@
-"""`produce`, its callbacks, and batches that gather by themselves, on a running cluster."""
+"""`produce`, its callbacks, and automatic batches, on a running cluster."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Report = tuple[RmqError | None, SendResult | None]
 
 
 class Reports:
-    """A delivery callback that keeps what it was told."""
+    """A delivery callback that records its arguments."""
 
     def __init__(self) -> None:
         self.all: list[Report] = []
@@ -55,13 +55,13 @@ class Reports:
 
     @property
     def results(self) -> list[SendResult]:
-        """The results; nothing may have failed."""
+        """Return the results; nothing may have failed."""
         assert all(error is None for error, _ in self.all), self.all[:3]
         return [result for _, result in self.all if result is not None]
 
 
 def stored(address: str, topic: str, count: int) -> dict[tuple[str, int, int], tuple[str, bytes]]:
-    """What a topic holds: by broker, queue and offset the unique id and the body."""
+    """Return unique id and body of a topic's messages, by broker, queue and offset."""
     found: dict[tuple[str, int, int], tuple[str, bytes]] = {}
     with PullConsumer(name_server=address, group=f"stored-{topic}") as consumer:
         consumer.subscribe(topic)
@@ -286,7 +286,7 @@ def test_closing_tells_what_was_not_sent(
     producer = Producer(name_server=address, send_timeout=30)
     producer.produce(topic, b"x", reports)
     assert producer.flush()
-    # A name server that is not there: the route of another topic is asked for until it is closed.
+    # A missing name server: the route of another topic is requested until the producer closes.
     lost = Producer(name_server="127.0.0.1:9", send_timeout=30, group="lost")
     lost.produce(topic, b"x", reports)
     lost.close(timeout=0.2)
@@ -379,7 +379,7 @@ def test_a_namespace_keeps_names_apart(address: str, topic: str) -> None:
 def test_traces_tell_of_each_frame_in_apaches_form(address: str, to: str) -> None:
     name = f"traced-{to}"
     if to == "my-traces":
-        # On every broker before anybody reads it: a reader looks for new brokers every 30 s.
+        # Create it on every broker before it is read: a reader checks for new brokers every 30 s.
         with Admin(name_server=address) as admin:
             admin.create_topic(to)
     with Producer(name_server=address, group="tracing", trace=True, trace_topic=to) as producer:
@@ -454,11 +454,11 @@ def test_opened_and_closed_producers_leave_nothing_behind(address: str, topic: s
     for _ in range(60):
         once()
     deadline = time.monotonic() + 10
-    # The servers run in this process: their ends of the connections close a moment later.
+    # The servers run in this process: their sides of the connections close a moment later.
     while held()[0] > before[0] + 20 and time.monotonic() < deadline:
         time.sleep(0.05)
     after = held()
-    # The broker, which runs here too, opens files now and then.
+    # The broker, which runs here too, opens files occasionally.
     assert after[0] <= before[0] + 20
     assert after[1] == before[1]
 

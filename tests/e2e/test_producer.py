@@ -29,7 +29,7 @@ from pyrmq.testing import cluster
 
 
 def drain(address: str, topic: str, count: int) -> list[tuple[str, int, int, bytes]]:
-    """Read what a topic holds: broker, queue, offset and body of each message."""
+    """Read a topic: broker, queue, offset and body of each message."""
     found: list[tuple[str, int, int, bytes]] = []
     with PullConsumer(name_server=address, group=f"drain-{topic}") as consumer:
         consumer.subscribe(topic)
@@ -178,7 +178,7 @@ def test_a_queue_can_be_chosen(address: str, topic: str) -> None:
 
 def test_a_oneway_send_arrives(address: str, topic: str) -> None:
     with Admin(name_server=address) as admin:
-        # On every broker before anybody reads it: a reader looks for new brokers every 30 s.
+        # Create it on every broker before it is read: a reader checks for new brokers every 30 s.
         admin.create_topic(topic)
     with Producer(name_server=address) as producer:
         producer.send(topic, b"first")

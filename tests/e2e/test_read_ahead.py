@@ -1,4 +1,4 @@
-"""What a consumer fetches ahead: bounded for all queues together, and shared between them."""
+"""A consumer's read-ahead: limited for all queues together, and shared between them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AHEAD = 2 * 1024 * 1024
 
 
 def backlog(address: str, topic: str) -> None:
-    """Fill every queue with the same."""
+    """Fill every queue equally."""
     with Admin(name_server=address) as admin:
         admin.create_topic(topic, queues=QUEUES)
     with Producer(name_server=address) as producer:
@@ -24,7 +24,7 @@ def backlog(address: str, topic: str) -> None:
 
 
 def sent(running: Cluster) -> int:
-    """How many messages the broker has sent to consumers."""
+    """Return how many messages the broker has sent to consumers."""
     figures = body_of(ask(running.broker.address, RequestCode.GET_BROKER_RUNTIME_INFO))
     assert isinstance(figures, dict)
     return int(figures["table"]["msgGetTotalTodayNow"])
@@ -38,9 +38,9 @@ def test_what_is_fetched_ahead_is_bounded_for_all_queues_together(topic: str) ->
             name_server=running.name_server, group="ahead", ahead_bytes=AHEAD
         ) as consumer:
             consumer.subscribe(topic)
-            # Two answers for each queue, of which each has half of the queue's share.
+            # Two answers for each queue, each with half of the queue's share.
             await_true(lambda: sent(running) - before >= 4 * QUEUES)
-            # One poll hands out all that is there at that time.
+            # One poll returns everything that is available at that time.
             fetched = consumer.poll(QUEUES * EACH, timeout=0)
             assert len(fetched) * BODY <= AHEAD
             assert len({message.queue_id for message in fetched}) == QUEUES

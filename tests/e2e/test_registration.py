@@ -1,4 +1,4 @@
-"""What a broker tells its name servers."""
+"""A broker's registration at its name servers."""
 
 from __future__ import annotations
 

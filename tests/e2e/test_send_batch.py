@@ -1,4 +1,4 @@
-"""Many messages in one call: their order, what is told when it ends early, how much may wait."""
+"""Many messages in one call: their order, the error if it ends early, how much may wait."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def topic(address: str, topic: str) -> str:
-    """A topic that both brokers have from the start."""
+    """Create a topic on both brokers."""
     with Admin(name_server=address) as admin:
         admin.create_topic(topic, queues=4)
     return topic
 
 
 def stored(address: str, topic: str, count: int) -> list[bytes]:
-    """The bodies of a topic, in the order of each queue."""
+    """Return the bodies of a topic, in the order of each queue."""
     found: dict[tuple[str, int, int], bytes] = {}
     with PullConsumer(name_server=address, group=f"stored-{topic}") as consumer:
         consumer.subscribe(topic)
@@ -83,7 +83,7 @@ def test_each_result_of_a_mixed_call_is_that_of_its_message(address: str, topic:
 
 
 def broken_off(count: int) -> Iterator[str]:
-    """Some bodies, then an error of the caller's own."""
+    """Yield some bodies, then raise an error of the caller."""
     for number in range(count):
         yield f"{number:0200}"
     raise LookupError("the source is gone")
@@ -247,7 +247,7 @@ def test_other_threads_run_while_a_body_is_compressed() -> None:
             done.set()
 
         thread = threading.Thread(target=compress)
-        # Whoever runs goes on until it gives the interpreter up by itself.
+        # The running thread continues until it releases the GIL.
         sys.setswitchinterval(1000)
         try:
             thread.start()

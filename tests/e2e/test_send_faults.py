@@ -1,4 +1,4 @@
-"""What goes wrong at a producer's edges, and what each caller is told of it."""
+"""Failures at a producer's edges, and each caller's outcome."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_PROPERTIES = 32_767
 
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[Cluster]:
-    """A cluster whose broker takes less at once than a producer gathers."""
+    """A cluster whose broker accepts smaller batches than a producer gathers."""
     with cluster(max_message_size=LIMIT) as running:
         yield running
 
@@ -148,7 +148,7 @@ def test_an_awaited_send_that_found_no_room_says_how_long_it_waited(
 def test_properties_that_are_too_long_are_told_with_their_size(
     address: str, topic: str, over: int
 ) -> None:
-    # The common ones have 52 bytes, and 3 are around this one.
+    # The common properties have 52 bytes, and 3 surround this one.
     long = {"p": "v" * (MAX_PROPERTIES - 52 - 3 + over)}
     text = f"properties of a message for topic `{topic}` have 3[2-7][0-9]{{3}} bytes together"
     with Producer(name_server=address) as producer:
@@ -161,7 +161,7 @@ def test_properties_that_are_too_long_are_told_with_their_size(
         for way in ways:
             with pytest.raises(MessageError, match=text):
                 way()
-        fits = {"p": long["p"][over + 100 :]}  # brokers add some of theirs
+        fits = {"p": long["p"][over + 100 :]}  # brokers add their own
         assert producer.send(topic, b"x", properties=fits).status.name == "SEND_OK"
 
 
@@ -195,7 +195,7 @@ def test_a_key_with_a_space_counts_as_two(address: str, topic: str) -> None:
 def test_a_dropped_asynchronous_producer_does_not_wait_for_its_own_loop(
     address: str, topic: str, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its outcomes wait for the loop, whose thread would wait for them: for 2 s, and then warn."""
+    """Its outcomes wait for the loop, whose thread would wait for them for 2 s and then warn."""
     kept: list[Any] = []
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Every byte of a store's log, queues and index, against the plain Python of `tests/reference`."""
+"""Compares every byte of a store's log, queues and index with plain Python (`tests/reference`)."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from pyrmq.testing import cluster
 
 SEGMENT, QUEUE_FILE, SLOTS, ENTRIES = 16 * 1024, 400, 20, 60
 LEVEL, LEVEL_MS = 18, 2 * 60 * 60 * 1000
-"""A delay that nobody here lives to see."""
+"""A delay that never ends during the test."""
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 
 
 class Sending(NamedTuple):
-    """What is sent, and in which way."""
+    """A message to send, and the way of sending it."""
 
     way: str
     topic: str
@@ -68,7 +68,7 @@ sendings = st.lists(
 
 
 def hosts() -> list[str]:
-    """The loopback addresses that this machine has."""
+    """Return this machine's loopback addresses."""
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
@@ -102,7 +102,7 @@ def test_many_logs_queues_and_indexes_have_the_bytes_of_the_reference(
 
 
 def compare_sent(sent: list[Sending], host: str) -> None:
-    """Send it all to a broker and compare its files with the reference's."""
+    """Send all messages to a broker and compare its files with the reference's."""
     with TemporaryDirectory() as directory:
         home = Path(directory)
         with (
@@ -128,7 +128,7 @@ def compare_sent(sent: list[Sending], host: str) -> None:
 
 
 def send(producer: TransactionProducer, one: Sending) -> None:
-    """Send it in its way."""
+    """Send a message in its way."""
     extras: dict[str, Any] = {"tags": one.tag, "keys": one.keys}
     match one.way:
         case "batch":
@@ -145,12 +145,12 @@ def send(producer: TransactionProducer, one: Sending) -> None:
 
 
 def packed(one: Sending) -> bytes:
-    """A body that is worth compressing."""
+    """Return a compressible body."""
     return one.bodies[0] + bytes(6000)
 
 
 def expected(sent: list[Sending]) -> Counter[tuple[str, str, bytes]]:
-    """Topic, real topic and body of the records that must be there."""
+    """Return topic, real topic and body of the expected records."""
     found: Counter[tuple[str, str, bytes]] = Counter()
     for one in sent:
         body = one.bodies[0]
@@ -170,7 +170,7 @@ def expected(sent: list[Sending]) -> Counter[tuple[str, str, bytes]]:
 
 
 LONG = "%RETRY%" + "g" * 130
-"""A topic that makes a record one of the second version."""
+"""A topic so long that its record has the second version."""
 stored = st.lists(
     st.builds(
         Record,
@@ -189,7 +189,7 @@ stored = st.lists(
 
 
 def write_log(home: Path, records: list[Record]) -> list[tuple[Record, int]]:
-    """Write a log of these records as a broker would; gives them as they stand there."""
+    """Write a log of these records as a broker would; return them as written."""
     log, ends, found = bytearray(), Counter[tuple[str, int]](), []
     for number, one in enumerate(records):
         flags = one.sys_flag | BORN_V6 * (one.born_host.version == 6)
@@ -279,7 +279,7 @@ def check(home: Path, sent: list[Sending], *, is_v6: bool) -> None:
 
 
 def check_files(home: Path, records: list[tuple[Record, int]]) -> None:
-    """Compare queues and index with what the reference makes of the records."""
+    """Compare queues and index with those that the reference builds from the records."""
     queues = reference.queues(records, {LEVEL: LEVEL_MS})
     written = home / "consumequeue"
     names = {(path.parent.name, int(path.name)) for path in written.glob("*/*")}

@@ -1,4 +1,4 @@
-"""Servers that answer nonsense, answers that are somebody else's, topics that come and go."""
+"""Servers that answer nonsense, answers to other requests, topics that are deleted and created."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def rubbish(kind: str) -> Callable[[socket.socket], None]:
-    """A name server that answers each question with something that is no answer."""
+    """Serve a name server that answers each request with an invalid answer."""
 
     def answer(question: Frame) -> bytes:
         good = Frame(code=0, flag=1, opaque=question.opaque, version=513)
@@ -69,7 +69,7 @@ def test_a_name_server_that_answers_rubbish_is_told_and_the_next_one_asked(
                 producer.send(topic, b"x")
             assert place in str(caught.value)
             assert not caught.value.may_exist
-        # The time-out with room for a busy machine; nothing waits for ever.
+        # The timeout plus a margin for a busy machine; nothing waits for ever.
         assert time.monotonic() - began < 10
         for names in (f"{place};{address}", f"{address};{place}"):
             with Producer(name_server=names, send_timeout=10) as producer:
@@ -96,7 +96,7 @@ def test_an_answer_with_a_number_that_nobody_asked_with_is_nobodys(topic: str, b
         with pytest.raises(SendTimeout) as caught:
             producer.send(topic, b"lost", timeout=0.5)
         assert time.monotonic() - began < 5
-        # The broker did store it; who waited for the answer cannot know.
+        # The broker did store it; the sender cannot know.
         assert caught.value.may_exist
         assert caught.value.message_id
         strange.clear()
@@ -110,7 +110,7 @@ def test_answers_of_two_sends_with_their_numbers_swapped_end_both_sends(topic: s
     def change(answer: Frame) -> Frame:
         with lock:
             kept.append(answer)
-            # Each answer bears the number of the one before it: the last is missing.
+            # Each answer has the number of the previous one: the last is missing.
             return replace(answer, opaque=kept[-2].opaque) if len(kept) > 1 else answer
 
     with (
@@ -144,7 +144,7 @@ def test_a_topic_that_is_deleted_and_made_again_goes_on_for_everybody() -> None:
 
 @contextmanager
 def ends_here(names: str) -> Iterator[tuple[Producer, PullConsumer, Admin]]:
-    """A producer, a consumer and an administrator of one topic."""
+    """Yield a producer, a consumer and an administrator of one topic."""
     with (
         Admin(name_server=names) as admin,
         Producer(name_server=names, send_timeout=10) as producer,
@@ -168,7 +168,7 @@ def read(consumer: PullConsumer, count: int) -> list[bytes]:
     found: list[bytes] = []
     until = time.monotonic() + 20
     while len(found) < count and time.monotonic() < until:
-        # While the topic was away a pull may have been refused: that is told once.
+        # While the topic was missing, a pull may have been refused: that is reported once.
         with suppress(TopicNotFound):
             found += [message.body for message in consumer.poll(timeout=1)]
     return sorted(found)

@@ -1,4 +1,4 @@
-"""The cluster for tests: real, on free ports, gone afterwards."""
+"""The cluster for tests: real servers, free ports, nothing left afterwards."""
 
 from __future__ import annotations
 
@@ -225,10 +225,10 @@ def test_wrong(rocketmq):
 
 
 def test_the_fixtures_do_not_meet_in_processes_side_by_side(tmp_path: Path) -> None:
-    """As the workers of pytest-xdist are: each a process with a session of its own."""
+    """Run like pytest-xdist's workers: each is a process with its own session."""
     (tmp_path / "test_orders.py").write_text(FIXTURES)
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
-    # A check-out has no entry point that could load the plugin.
+    # A checkout has no entry point that could load the plugin.
     command = [sys.executable, "-m", "pytest", "-q", "-p", "pyrmq.testing.plugin"]
     sides = [
         subprocess.Popen(

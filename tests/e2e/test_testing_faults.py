@@ -1,4 +1,4 @@
-"""Faults on call of a cluster: what a client feels while they last, and that they end."""
+"""Injected faults of a cluster: their effect on a client, and their end."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def faulty(two: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture
 def send(faulty: Cluster) -> Iterator[Callable[..., float]]:
-    """Sends one message to a broker, once; the seconds that it took."""
+    """Return a function that sends one message to a broker once and returns the seconds it took."""
     with Producer(name_server=faulty.name_server, retries=0, send_timeout=10.0) as producer:
 
         def one(broker: int, body: bytes = b"coffee", timeout: float | None = None) -> float:
@@ -61,7 +61,7 @@ def send(faulty: Cluster) -> Iterator[Callable[..., float]]:
 
 
 def bodies(running: Cluster, broker: int) -> list[bytes]:
-    """All messages of a broker's queue."""
+    """Return all messages of a broker's queue."""
     queue = QueueId(TOPIC, running.brokers[broker].name, 0)
     with PullConsumer(name_server=running.name_server, group="reader") as consumer:
         end = consumer.bounds(queue)[1]
@@ -96,7 +96,7 @@ def test_a_link_that_takes_no_requests_keeps_the_message_until_it_is_healed(
 
 def test_a_slow_link_needs_its_time(faulty: Cluster, send: Callable[..., float]) -> None:
     with faulty.brokers[0].network.slow(400_000):
-        # Random bytes: a producer compresses others.
+        # Random bytes, because a producer compresses others.
         assert send(0, os.urandom(100_000)) >= 0.2
 
 
@@ -122,13 +122,13 @@ def test_a_cut_ends_connections_and_not_the_broker(
 ) -> None:
     host, _, port = faulty.brokers[0].address.rpartition(":")
     with socket.create_connection((host, int(port))) as known:
-        # An answer shows that the link has taken the connection, which the system does earlier.
+        # An answer shows that the link has accepted the connection; the system accepts it earlier.
         known.sendall(_core.Command(RequestCode.GET_BROKER_RUNTIME_INFO, opaque=1).encode())
         assert known.recv(1)
         faulty.brokers[0].network.cut()
         with pytest.raises(ConnectionResetError):
             receive_all(known)
-    # The producer's own connection may be found lost by the next send, or before it.
+    # The producer may notice its lost connection at the next send, or before.
     await_true(lambda: sends(lambda: send(0)), 10)
 
 
@@ -156,7 +156,7 @@ def test_the_other_name_server_serves(faulty: Cluster) -> None:
     faulty.name_servers[0].network.refuse()
     with Producer(name_server=faulty.name_server) as producer:
         producer.send(TOPIC, b"coffee")
-    # Brokers do not come this way: they stay registered.
+    # Brokers bypass the relay: they stay registered.
     assert len(faulty.name_servers[0].server.brokers()) == 2
 
 

@@ -1,4 +1,4 @@
-"""Clusters whose servers are processes: they can be killed, and none of them stays behind."""
+"""Clusters whose servers are processes: they can be killed, and none survives the block."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOPIC = "orders"
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended; one that nobody has waited for counts."""
+    """Return whether a process has ended; a zombie counts as ended."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -123,7 +123,7 @@ def test_faults_on_call_reach_a_process(rocketmq: Cluster) -> None:
             return time.monotonic() - began >= 0.03
 
         await_true(slow, 20)
-        # The block ends by itself also while a process is stopped and its disk is slow.
+        # The block also ends while a process is stopped and its disk is slow.
         assert broker.pid is not None
         os.kill(broker.pid, signal.SIGSTOP)
 
@@ -208,7 +208,7 @@ def test_a_forked_child_that_leaves_the_block_ends_nothing(*, processes: bool) -
 
 @pytest.mark.nightly
 def test_the_starts_keep_their_promise() -> None:
-    """The best of ten: a busy machine makes some of them slow."""
+    """Take the best of ten: a busy machine makes some of them slow."""
 
     def best(*, processes: bool) -> float:
         took = []

@@ -1,4 +1,4 @@
-"""When a message is delivered: levels, and moments of their own by the timer; recall; kill -9."""
+"""When a message is delivered: delay levels, timer messages, recall, kill -9."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ SOON = datetime(2030, 1, 1, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def quick() -> Iterator[Cluster]:
-    """A broker with steps of a tenth of a second that lets timer messages be taken back."""
+    """A broker with steps of a tenth of a second that allows recalls."""
     with cluster(timer_precision_ms=100, recall_message_enable=True) as running:
         yield running
 
 
 def read(address: str, topic: str, count: int, seconds: float = 20.0) -> list[ReceivedMessage]:
-    """Read a topic until `count` different messages are there, and a little more."""
+    """Read a topic until `count` different messages arrived, and a little longer."""
     found: list[ReceivedMessage] = []
     deadline = time.monotonic() + seconds
     with PullConsumer(name_server=address, group=f"{topic}-{time.monotonic_ns()}") as consumer:
@@ -157,7 +157,7 @@ def test_one_time_at_most_and_not_before_now(address: str, topic: str) -> None:
 
 
 def handle(*parts: str) -> str:
-    """A recall handle of these parts."""
+    """Return a recall handle of these parts."""
     return urlsafe_b64encode(" ".join(parts).encode()).decode()
 
 

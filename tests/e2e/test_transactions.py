@@ -1,4 +1,4 @@
-"""Transactions and request-reply on our servers, with deaths at every step."""
+"""Transactions and request-reply on our servers, with kills at every step."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ QUICK: dict[str, Any] = {
     "transaction_check_interval": 50,
     "transaction_check_max": 100_000,
 }
-"""The broker asks soon, and does not give up while a slow machine starts the next producer."""
+"""The broker checks soon, and does not give up while a slow machine starts the next producer."""
 
 
 def unasked(message: ReceivedMessage) -> TransactionState:
@@ -55,7 +55,7 @@ def unasked(message: ReceivedMessage) -> TransactionState:
 
 
 def bodies(address: str, topic: str, count: int, *, still: float = 0.0) -> list[bytes]:
-    """Read a topic until `count` messages are there, and `still` seconds more."""
+    """Read a topic until `count` messages arrived, and `still` seconds longer."""
     found: list[bytes] = []
     deadline = time.monotonic() + 20
     with PullConsumer(name_server=address, group=f"read-{topic}-{time.monotonic_ns()}") as consumer:
@@ -123,7 +123,7 @@ def test_the_answer_to_the_last_check_counts() -> None:
         asked.append(message)
         return COMMIT
 
-    # A pass each second: who is asked in one has until the next to answer.
+    # A pass each second: a producer that is asked in one has until the next to answer.
     once = {**QUICK, "transaction_check_max": 1, "transaction_check_interval": 1000}
     with (
         cluster(**once) as running,
@@ -142,7 +142,7 @@ def test_what_was_given_up_can_be_read_as_soon_as_it_is() -> None:
         ) as producer,
     ):
         producer.send_in_transaction("T", b"x", lambda _: UNKNOWN)
-        # Sooner than the broker's regular word to the name server, every 30 s.
+        # Sooner than the broker's regular registration at the name server, every 30 s.
         deadline = time.monotonic() + 20
         found: list[bytes] = []
         while not found:
@@ -293,7 +293,7 @@ def test_the_broker_may_be_killed_while_transactions_run(tmp_path: Path) -> None
     def local(body: str) -> Callable[[SendResult], TransactionState]:
         def run(_: SendResult) -> TransactionState:
             states[body] = COMMIT if int(body) % 3 else ROLLBACK
-            # Some ends are left to the check.
+            # The check decides some ends.
             return UNKNOWN if int(body) % 5 == 0 else states[body]
 
         return run
@@ -365,7 +365,7 @@ def test_closing_tells_who_waits_for_a_reply(address: str, topic: str) -> None:
 
 def test_aio_asks_and_answers(address: str, topic: str) -> None:
     with Admin(name_server=address) as admin:
-        # On every broker before anybody reads it: a reader looks for new brokers every 30 s.
+        # Create it on every broker before it is read: a reader checks for new brokers every 30 s.
         admin.create_topic(topic)
 
     async def main() -> None:
@@ -479,7 +479,7 @@ def test_aio_checks_are_answered_whatever_the_producer_did_first(first: str) -> 
         return COMMIT
 
     async def main(address: str) -> None:
-        # Without a block: its loop is the one in which it is used first.
+        # Without a block: it uses the loop of its first call.
         producer = aio.TransactionProducer(check=check, name_server=address, group="first")
         try:
             if first == "send":
@@ -530,7 +530,8 @@ def test_a_transactional_producer_that_nobody_holds_ends_by_itself(address: str)
 @pytest.mark.parametrize("kind", ["plain", "transactional"])
 def test_an_aio_producer_that_nobody_holds_leaves_its_loop(address: str, kind: str) -> None:
     def pipes() -> int:
-        # The loop reads from two of each producer. Files are the broker's: it runs in this process.
+        # The loop reads from two descriptors of each producer. Files belong to the broker, which
+        # runs in this process.
         found = 0
         for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - they go while they are listed
             with contextlib.suppress(OSError):

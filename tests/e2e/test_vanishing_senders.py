@@ -1,4 +1,4 @@
-"""Senders that wait for the disk and vanish before the answer: nothing of them stays."""
+"""Senders that wait for the disk and vanish before the answer: nothing of them leaks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SEND = 310
 
 
 def frame(number: int) -> bytes:
-    """A send as a Java client writes it."""
+    """Return a send as a Java client writes it."""
     fields: dict[str, str | int | bool | None] = {
         "a": "vanishing",
         "b": TOPIC,
@@ -47,14 +47,14 @@ def frame(number: int) -> bytes:
 
 
 def vanish(address: str, number: int) -> None:
-    """Send some messages, the last one sometimes not whole, and go without reading."""
+    """Send some messages, the last one sometimes incomplete, and close without reading."""
     host, port = address.rsplit(":", 1)
     sends = b"".join(frame(number * EACH + at) for at in range(EACH))
     with socket.create_connection((host, int(port)), timeout=20) as peer:
         peer.sendall(sends[: -7 if number % 5 == 0 else None])
         match number % 3:
             case 0:
-                # With this a close is a reset.
+                # This makes a close a reset.
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             case 1:
                 with suppress(OSError):
@@ -62,7 +62,7 @@ def vanish(address: str, number: int) -> None:
 
 
 def send_on(running: Cluster, name: str, stop: Event, sent: list[bytes]) -> None:
-    """Send one message after the other, and note what was acknowledged."""
+    """Send one message after the other, and record the acknowledged ones."""
     with Producer(name_server=running.name_server, group=name) as producer:
         for number in count():
             body = f"{name} {number}".encode()
@@ -73,7 +73,7 @@ def send_on(running: Cluster, name: str, stop: Event, sent: list[bytes]) -> None
 
 
 def stored(running: Cluster) -> list[bytes]:
-    """Every message of the topic."""
+    """Return every message of the topic."""
     found: list[bytes] = []
     with PullConsumer(name_server=running.name_server, group="reader", start="first") as consumer:
         queues = consumer.queues(TOPIC)
@@ -85,10 +85,10 @@ def stored(running: Cluster) -> list[bytes]:
 
 
 def sockets() -> int:
-    """Sockets of this process, the broker's among them."""
+    """Return the number of sockets of this process, including the broker's."""
     found = 0
     for path in Path("/proc/self/fd").iterdir():
-        # Closed meanwhile, like the one of this listing.
+        # Closed meanwhile, like the descriptor of this listing.
         with suppress(OSError):
             found += str(path.readlink()).startswith("socket:")
     return found

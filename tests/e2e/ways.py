@@ -1,4 +1,4 @@
-"""Each way of sending, in both forms, as one kind of function: it returns, or raises its error."""
+"""Each way of sending, in both forms, as a function that returns or raises its error."""
 
 # ruff: noqa: ANN401 - calls are passed through
 from __future__ import annotations
@@ -31,7 +31,7 @@ def unknown(_: object) -> TransactionState:
 
 @contextmanager
 def sync_ways(**options: Any) -> Iterator[dict[str, Callable[..., object]]]:
-    """Each way of a synchronous producer; what it fails with is raised."""
+    """Yield each way of a synchronous producer; it raises its error."""
     options.setdefault("group", "ways")
     with TransactionProducer(check=unknown, **options) as producer:
 
@@ -61,7 +61,7 @@ def sync_ways(**options: Any) -> Iterator[dict[str, Callable[..., object]]]:
 
 @contextmanager
 def aio_ways(**options: Any) -> Iterator[dict[str, Callable[..., object]]]:
-    """Each way of an asynchronous producer, run to its end."""
+    """Yield each way of an asynchronous producer, run to completion."""
     loop = asyncio.new_event_loop()
     options.setdefault("group", "ways")
     producer = aio.TransactionProducer(check=unknown, **options)

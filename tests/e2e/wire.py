@@ -1,4 +1,4 @@
-"""One request to a server over a socket, without any client: what the tests of rows ask with."""
+"""Sends requests to a server over a socket, without a client, for the tests of rows."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Connection:
         self._socket.sendall(request.encode())
 
     def frame(self, code: int) -> bytes:
-        """A request without fields as it travels."""
+        """Return the bytes of a request without fields."""
         return _core.Command(code, {}, None, opaque=1, version=513).encode()
 
     def read(self) -> _core.Command:
@@ -100,7 +100,7 @@ class Connection:
 def ask(
     address: str, code: int, fields: Mapping[str, str] | None = None, body: bytes | None = None
 ) -> _core.Command:
-    """One request on a connection of its own."""
+    """Send one request on a new connection."""
     with Connection(address) as connection:
         return connection.ask(code, fields, body)
 
@@ -161,7 +161,7 @@ def body_of(answer: _core.Command) -> object:
 
 
 def await_true(condition: object, seconds: float = 10.0) -> None:
-    """Wait until a condition holds, looking again at short intervals."""
+    """Wait until a condition holds; check it at short intervals."""
     assert callable(condition)
     wait = threading.Event()
     for _ in range(int(seconds / 0.01)):

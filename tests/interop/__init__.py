@@ -1,1 +1,1 @@
-"""Tests against the real Apache RocketMQ, and what starts and drives it."""
+"""Tests against the real Apache RocketMQ, and the code that starts and drives it."""

@@ -1,13 +1,13 @@
 """The published jars of Apache RocketMQ and our compiled Java programs, kept in a cache.
 
-Everything lands in ``${XDG_CACHE_HOME:-~/.cache}/pyrmq-tests``, outside the work tree::
+Everything is in ``${XDG_CACHE_HOME:-~/.cache}/pyrmq-tests``, outside the work tree::
 
-    rocketmq-5.5.0/lib/*.jar      the jars of one version; whole once ``complete`` is beside it
+    rocketmq-5.5.0/lib/*.jar      the jars of one version; complete once ``complete`` is beside it
     classes/5.5.0-<hash>/*.class  our programs compiled against them; the hash is over the sources
-    *.lock                        one lock file per thing that is being made
+    *.lock                        one lock file for each item being created
 
-A second run fetches nothing and compiles nothing. Several processes may ask at once: one makes the
-thing, the others wait for its lock.
+A second run fetches nothing and compiles nothing. Several processes may request an item at once:
+one creates it, the others wait for its lock.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ VERSIONS = ("5.5.0", "4.9.7", "4.6.1")
 """The RocketMQ versions that the tests know, newest first."""
 
 JAVA_DIR = Path(__file__).parent / "java"
-"""Where the pom and the Java sources are; those in ``src5`` are for clients of 5.x only."""
+"""Directory of the pom and the Java sources; those in ``src5`` are for clients of 5.x only."""
 
 MIN_JAVA = 17
 MAVEN_TIMEOUT_S = 900
 
 
 class ArtifactError(RuntimeError):
-    """The jars or classes cannot be had; the text says in one line why and what to do."""
+    """The jars or classes are not available; the text gives the reason and the fix in one line."""
 
 
 def cache_dir() -> Path:
@@ -59,7 +59,7 @@ def locked(name: str) -> Iterator[None]:
 
 
 def java_missing() -> str | None:
-    """Say in one line what is missing to run the real RocketMQ, or return None."""
+    """Return in one line what is missing to run the real RocketMQ, or None."""
     for program, package in (("java", "a JDK"), ("javac", "a JDK"), ("mvn", "Maven")):
         if shutil.which(program) is None:
             return (
@@ -86,7 +86,7 @@ def java_major() -> int:
 
 
 def require_java() -> None:
-    """Skip the running test when Java or Maven is missing; with ``CI=true`` fail it instead."""
+    """Skip the running test if Java or Maven is missing; with ``CI=true`` fail it instead."""
     reason = java_missing()
     if reason is None:
         return
@@ -97,7 +97,7 @@ def require_java() -> None:
 
 @cache
 def jars(version: str) -> Path:
-    """Return the directory with the jars of one RocketMQ version, fetched at the first use."""
+    """Return the directory with the jars of one RocketMQ version; the first use fetches them."""
     home = cache_dir() / f"rocketmq-{version}"
     pom = (JAVA_DIR / "pom.xml").read_bytes()
     stamp = hashlib.sha256(pom).hexdigest()

@@ -1,4 +1,4 @@
-"""Ask a server one question with the plain-Python codec, without any client."""
+"""Sends one request to a server with the plain-Python codec, without a client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TIMEOUT_S = 5.0
 
 
 def ask(address: str, request: wire.Frame, timeout: float = TIMEOUT_S) -> wire.Frame:
-    """Send one request on a connection of its own and return the answer."""
+    """Send one request on a new connection and return the answer."""
     host, port = address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout) as connection:
         connection.sendall(wire.encode(request))
@@ -27,7 +27,7 @@ def await_registered(name_server: str, broker: str, seconds: float = 70.0) -> No
     A Java broker whose first registration fails tries again after thirty seconds.
 
     Raises:
-        TimeoutError: it does not after that time.
+        TimeoutError: it does not within that time.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -21,20 +21,20 @@ KINDS = {
     "java-names": ("java", "ours"),
     "java": ("java", "java"),
 }
-"""Kind of cluster to who is the name server and who is the broker."""
+"""Kind of cluster to the kinds of its name server and broker."""
 
 
 ASKS_SOON = {
     "ours": {"transactionTimeOut": 1000, "transactionCheckInterval": 500},
     "java": {"transactionTimeOut": 1000, "transactionCheckInterval": 4000},
 }
-"""The broker asks about a transaction after a second. The real one notes an end up to 3 s late, and
-asks again, and stores again, what it looks at before that.
+"""The broker checks a transaction after a second. The real one records an end up to 3 s late; until
+then it checks again, and stores again.
 """
 
 
 class Server(Protocol):
-    """What the four kinds of server processes have in common."""
+    """The common interface of the four kinds of server processes."""
 
     @property
     def address(self) -> str:
@@ -44,10 +44,10 @@ class Server(Protocol):
         """Start and wait until it serves."""
 
     def stop(self, timeout: float = ...) -> int:
-        """End it in order."""
+        """Stop it cleanly."""
 
     def kill(self, timeout: float = ...) -> int:
-        """End it by SIGKILL."""
+        """Kill it with SIGKILL."""
 
     def log_tail(self, lines: int = ...) -> str:
         """Return the end of its log."""
@@ -55,7 +55,7 @@ class Server(Protocol):
 
 @dataclass
 class Cluster:
-    """One name server and one broker that run.
+    """A running name server and broker.
 
     Attributes:
         kind: one of ``KINDS``.
@@ -79,10 +79,10 @@ class Cluster:
 
 
 class Clusters:
-    """Starts clusters at the first use; one with a real server ends when another is started.
+    """Starts clusters at the first use; one with a real server stops when another is started.
 
-    Tests come in the order of their clusters, so that few are started twice, and idle JVMs cost
-    the processor time of the others.
+    Tests run in the order of their clusters, so that few are started twice. Idle JVMs would take
+    processor time from others.
     """
 
     def __init__(self, version: str) -> None:
@@ -91,7 +91,7 @@ class Clusters:
         self._running: dict[tuple[str, str], Cluster] = {}
 
     def get(self, kind: str, serialize: str = "JSON") -> Cluster:
-        """Return the cluster of a kind; it is started when nobody asked for it before."""
+        """Return the cluster of a kind; the first call starts it."""
         key = (kind, serialize if kind != "ours" else "JSON")
         if key not in self._running:
             self._end([other for other in self._running if other[0] != "ours"])
@@ -126,12 +126,12 @@ class Clusters:
         )
 
     def close(self) -> None:
-        """End every server; the stores are temporary, so nothing has to be flushed."""
+        """Kill every server; the stores are temporary, so nothing must be flushed."""
         self._end(list(self._running))
 
 
 def name_server(who: str, version: str, serialize: str = "JSON") -> JavaNameServer | OurNameServer:
-    """Make a name server, ours or the real one."""
+    """Create a name server, ours or the real one."""
     return OurNameServer() if who == "ours" else JavaNameServer(version, serialize=serialize)
 
 
@@ -144,7 +144,7 @@ def broker(
     store_dir: Path | None = None,
     properties: Mapping[str, object] | None = None,
 ) -> JavaBroker | OurBroker:
-    """Make a broker, ours or the real one, that registers at a name server."""
+    """Create a broker, ours or the real one, that registers at a name server."""
     if who == "ours":
         return OurBroker(namesrv, store_dir=store_dir, properties=properties)
     return JavaBroker(

@@ -27,14 +27,13 @@ PAIRS = (
 )
 """Kind of cluster and header form of the Java side.
 
-A module may have ``PAIRS`` of its own, and ``RARE_PAIRS`` for the run with several versions only.
+A module may define its own ``PAIRS``, and ``RARE_PAIRS`` only for the run with several versions.
 """
 
 
 MIXED = ("java-broker", "java-names")
-"""One server is ours, the other the real one. With one version only tests marked `mixed` run there:
-those in which the two have something to tell each other. The rest says on them what it says on
-`ours`.
+"""One server is ours, the other the real one. With one version, only tests marked `mixed` run
+there: those in which the two servers communicate. The others give the same results as on `ours`.
 """
 
 TOGETHER = ("test_exchange", "test_our_clients", "test_send_features")
@@ -42,7 +41,7 @@ TOGETHER = ("test_exchange", "test_our_clients", "test_send_features")
 
 
 def versions_of(config: pytest.Config) -> list[str]:
-    """Return the RocketMQ versions that the run asks for."""
+    """Return the RocketMQ versions that the run requests."""
     asked = str(config.getoption("--rocketmq-versions")).split(",")
     unknown = [version for version in asked if version not in artifacts.VERSIONS]
     if unknown:
@@ -55,7 +54,7 @@ def versions_of(config: pytest.Config) -> list[str]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark all tests of this directory, and give them the time that a JVM needs.
 
-    Those that mostly wait are for the run with several versions (`make interop`).
+    Tests that mostly wait run only with several versions (`make interop`).
     """
     if len(versions_of(config)) == 1:
         slow = [item for item in items if item.get_closest_marker("interop_all")]

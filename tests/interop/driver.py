@@ -1,6 +1,6 @@
 """The real Java client behind one method: ``driver.call("producer.send", topic="T", count=3)``.
 
-One JVM (``tests/interop/java/src/Driver.java``) serves a whole test session: each command is a line
+One JVM (``tests/interop/java/src/Driver.java``) serves a whole test session. Each command is a line
 on its standard input, each answer a JSON line on its standard output.
 """
 
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 
 class DriverError(RuntimeError):
-    """The Java client raised; ``code`` and ``remark`` are the server's when it answered."""
+    """The Java client raised; ``code`` and ``remark`` are the server's if it answered."""
 
     def __init__(self, answer: Mapping[str, Any]) -> None:
         """Take the driver's answer."""
@@ -52,7 +52,7 @@ class Driver(JavaProcess):
     def __init__(
         self, version: str, serialize: str = "JSON", *, quick: bool = True, heap_mb: int = 400
     ) -> None:
-        """Keep what to start; ``start`` or ``with`` runs it."""
+        """Store the settings; ``start`` or ``with`` runs it."""
         flags = [
             serialize_flag(serialize),
             "-Drocketmq.client.rebalance.minInterval=200",
@@ -97,10 +97,10 @@ class Driver(JavaProcess):
         """Run one command and return its result.
 
         Args:
-            seconds: time in which the answer must be there.
+            seconds: time within which the answer must arrive.
             command: such as ``producer.send``; see ``Driver.java``.
-            arguments: sent as text; None is left out, booleans as ``true`` and ``false``; write
-                ``prop__name`` for the argument ``prop.name``.
+            arguments: sent as text; None is omitted, booleans are ``true`` and ``false``; write
+            ``prop__name`` for the argument ``prop.name``.
 
         Raises:
             DriverError: the Java side raised.
@@ -138,7 +138,7 @@ class Driver(JavaProcess):
                 self.call("producer.stop", id=name)
 
     def send(self, producer: str, topic: str, **options: object) -> list[Row]:
-        """Send by a running producer and return the send results, one a message (or a batch)."""
+        """Send with a running producer; return a result for each message or batch."""
         results: list[Row] = self.call("producer.send", id=producer, topic=topic, **options)[
             "results"
         ]
@@ -156,7 +156,7 @@ class Driver(JavaProcess):
                 self.call("push.stop", id=name)
 
     def pushed(self, consumer: str, count: int, *, timeout: float = 30.0) -> list[Row]:
-        """Wait until a push consumer has ``count`` messages, or the time is up; return all."""
+        """Wait until a push consumer has ``count`` messages or the time is over; return all."""
         rows: list[Row] = self.call_within(
             timeout + 30, "push.messages", id=consumer, count=count, timeout=int(timeout * 1000)
         )["messages"]
@@ -214,7 +214,7 @@ class Driver(JavaProcess):
         return output
 
     def stop(self, timeout: float = 30.0) -> int:
-        """Let it close its clients and end."""
+        """Make it close its clients and exit."""
         process = self._process
         if process is not None and process.poll() is None and process.stdin is not None:
             with contextlib.suppress(OSError):

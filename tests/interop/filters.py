@@ -1,4 +1,4 @@
-"""Made-up SQL92 expressions and properties: right ones, nearly right ones, and heaps of tokens."""
+"""Generates SQL92 expressions and properties: valid, nearly valid, and random tokens."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ BLANKS = (
 
 
 class Maker:
-    """Makes expressions and properties by chance.
+    """Generates random expressions and properties.
 
     Args:
-        chance: Where randomness comes from.
+        chance: source of randomness.
     """
 
     def __init__(self, chance: random.Random) -> None:
@@ -60,7 +60,7 @@ class Maker:
         return {name: pick.choice(VALUES) for name in names}
 
     def expression(self) -> str:
-        """Return an expression, which may be wrong."""
+        """Return an expression, which may be invalid."""
         pick = self._chance
         tokens = self._condition(pick.choice([0, 1, 1, 2, 2, 3]))
         kind = pick.random()
@@ -172,6 +172,6 @@ class Maker:
             if token in KEYWORDS:
                 word = pick.choice([token, token.lower(), token.title(), token.swapcase()])
             blank = " " if pick.random() < 0.85 else pick.choice(BLANKS)
-            # Without a blank two words become one, which is a case, too.
+            # Without a blank two words become one, which is also a case.
             text += ("" if pick.random() < 0.08 else blank) + word
         return text + pick.choice(["", "", "", " ", "\n", "-- end", " -- end\n"])

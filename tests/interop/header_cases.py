@@ -1,12 +1,12 @@
-"""Requests with one header field missing, empty or of another type, asked of any server.
+"""Requests with one header field missing, empty or of another type, for any server.
 
-`CASES` has one whole request for every request code with a header that our servers answer. `play`
-asks it whole, then with each of its fields changed, and tells how the server answered.
-`tests/interop/record_headers.py` asks the real servers and keeps their answers in
-`tests/golden/headers.json`; `tests/e2e/test_headers.py` holds ours against them.
+`CASES` has one complete request for every request code with a header that our servers answer.
+`play` sends it unchanged, then with each of its fields changed, and returns the answers.
+`tests/interop/record_headers.py` records the real servers' answers in `tests/golden/headers.json`;
+`tests/e2e/test_headers.py` compares ours with them.
 
-Texts in braces stand for what a server must already have (`PLACES`), or for a name that no other
-request uses (`{new}`).
+Texts in braces stand for objects that a server must already have (`PLACES`), or for a name that no
+other request uses (`{new}`).
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 TIMEOUT_S = 1.0
 NUMBER, FLAG, TEXT = "number", "flag", "text"
 WRONG = {NUMBER: "x1", FLAG: "maybe", TEXT: "  "}
-"""What a field of each kind is changed to: no number, neither true nor false, blanks."""
+"""The changed value of a field of each kind: no number, no boolean, blanks."""
 
 Answer = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A whole request.
+    """A complete request.
 
     Attributes:
         code: its request code.
         fields: its header.
         body: its body; None for none.
-        look: a request whose answer tells what this one has changed, asked afterwards.
+        look: a request sent afterwards, whose answer shows what this one changed.
     """
 
     code: int
@@ -50,14 +50,14 @@ class Case:
 
 
 def kind_of(value: str) -> str:
-    """What a whole request's value shows of its field's type."""
+    """Return a field's type from its value in the complete request."""
     if value in ("true", "false"):
         return FLAG
     return NUMBER if re.fullmatch(r"-?\d+", value) or value == "{offset}" else TEXT
 
 
 def variants(case: Case) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """The whole request, then each field missing, empty and wrong, then no field at all."""
+    """Yield the complete request, then with each field missing, empty and wrong, then with none."""
     yield "", "whole", dict(case.fields)
     for name, value in case.fields.items():
         yield name, "missing", {key: v for key, v in case.fields.items() if key != name}
@@ -166,7 +166,7 @@ NAME_SERVER = (
     Case(RequestCode.UPDATE_NAMESRV_CONFIG, {}, b"kvConfigPath=/nowhere\n"),
     Case(RequestCode.UPDATE_NAMESRV_CONFIG, {}, b"productEnvName=east\nlistenPort=1\n"),
 )
-"""What is asked of a name server, in this order."""
+"""The requests to a name server, in this order."""
 
 _SEND = {
     "producerGroup": "Senders",
@@ -289,14 +289,18 @@ BROKER = (
         RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
         {"group": "Readers", "topic": "Probed", "readable": "true"},
     ),
+    Case(
+        RequestCode.CLONE_GROUP_OFFSET,
+        {"srcGroup": "Readers", "destGroup": "Copies", "topic": "Probed", "offline": "true"},
+    ),
 )
-"""What is asked of a broker, in this order."""
+"""The requests to a broker, in this order."""
 
 CASES = {"namesrv": NAME_SERVER, "broker": BROKER}
 
 
 class Probe:
-    """One server that is asked.
+    """One server under test.
 
     Args:
         kind: `namesrv` or `broker`.
@@ -333,7 +337,7 @@ class Probe:
         }
 
     def _look(self, code: int, fields: Mapping[str, str]) -> Answer:
-        """What a request has changed: the code, and whether the body names the new thing."""
+        """Return what a request changed: the code, and whether the body names the new object."""
         try:
             seen = self._connection.ask(code, fields, timeout=TIMEOUT_S)
         except TimeoutError:
@@ -342,7 +346,7 @@ class Probe:
         return {"code": seen.code, "named": named, "fields": sorted(seen.fields)}
 
     def _plain(self, text: str) -> str:
-        """A remark without what differs from run to run."""
+        """Return a remark without the parts that differ from run to run."""
         text = re.sub(r"P\d+Q", "{new}", text)
         text = re.sub(r"/?\d+\.\d+\.\d+\.\d+:\d+", "{address}", text)
         return text.partition("\n")[0][:100]
@@ -353,7 +357,7 @@ class Probe:
         return value
 
     def prepare(self) -> None:
-        """Give the server what the requests name."""
+        """Create the objects that the requests name."""
         if self.kind == "namesrv":
             keeps = Connection(self._address)
             self._kept.append(keeps)
@@ -394,7 +398,7 @@ class Probe:
         assert beat.code == 0, beat.remark
 
     def play(self) -> Iterator[dict[str, Any]]:
-        """Ask everything; one row for each request."""
+        """Send everything; yield one row for each request."""
         for number, case in enumerate(CASES[self.kind]):
             # A version that does not know the request may not answer it at all.
             looks = case.look is not None
@@ -418,7 +422,7 @@ class Probe:
 
 
 def play(kind: str, address: str) -> list[dict[str, Any]]:
-    """Ask one server everything."""
+    """Send everything to one server."""
     probe = Probe(kind, address)
     try:
         probe.prepare()

@@ -1,4 +1,4 @@
-"""Start, watch and stop one Java process: what the servers and the client driver share."""
+"""Starts, watches and stops a Java process; shared by the servers and the client driver."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ JAVA_17 = (
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
 )
-"""What RocketMQ needs opened on Java 17."""
+"""Packages that RocketMQ needs opened on Java 17."""
 
 QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-"""Flags that make a JVM start fast and small; leave them out to measure speed."""
+"""Flags that make a JVM start fast and small; omit them to measure speed."""
 
 EMPTY_LOGBACK = "<configuration/>\n"
 LOGBACK_FILES = (
@@ -39,18 +39,18 @@ LOG_TAIL_LINES = 40
 
 
 class StartError(RuntimeError):
-    """A Java process did not come up; the text holds the end of its log."""
+    """A Java process did not start; the text has the end of its log."""
 
 
 def temporary_directory(name: str) -> Path:
-    """Return a new directory that lasts as long as this process, so that logs can be looked at."""
+    """Return a new directory that lasts as long as this process, so that logs can be read."""
     path = Path(tempfile.mkdtemp(prefix=f"pyrmq-{name}-"))
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     return path
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on now."""
+    """Return a free port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -58,7 +58,7 @@ def free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Say whether nobody listens on the port, on any address."""
+    """Return whether the port is free on every address."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -77,7 +77,7 @@ def free_broker_port() -> int:
 
 
 class JavaProcess:
-    """One JVM with its own home directory, a log of all it prints and an orderly end.
+    """One JVM with its own home directory, a log of its output and a clean stop.
 
     Args:
         name: what the process is called in messages and log files.
@@ -148,7 +148,7 @@ class JavaProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self, timeout: float = 60.0) -> Self:
-        """Start it and wait until it says that it is ready.
+        """Start it and wait until it reports that it is ready.
 
         Raises:
             StartError: it ended or was silent for ``timeout`` seconds; the text has its log.
@@ -179,11 +179,11 @@ class JavaProcess:
         return self
 
     def stop(self, timeout: float = 30.0) -> int:
-        """End it in order (SIGTERM: flush, checkpoint, no abort file) and return the exit code."""
+        """Stop it cleanly (SIGTERM: flush, checkpoint, no abort file) and return the exit code."""
         return self._end(signal.SIGTERM, timeout)
 
     def kill(self, timeout: float = 30.0) -> int:
-        """End it by SIGKILL, as a power cut of the process would."""
+        """Kill it with SIGKILL."""
         return self._end(signal.SIGKILL, timeout)
 
     def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:

@@ -1,7 +1,7 @@
-"""An answer of a name server in a form that can be compared: lists sorted, others' names left out.
+"""Converts a name server's answer for comparison: lists sorted, names of other sequences removed.
 
-What is left out beside that stands in docs/differences.md: texts of refusals, the remark of 901,
-the JSON form of routes filtered by zone, static topics of brokers that are gone.
+It also removes differences listed in docs/differences.md: texts of refusals, the remark of 901, the
+JSON form of routes filtered by zone, static topics of removed brokers.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _FORM = re.compile(rb'"brokerAddrs":\{("?)')
 def comparable(
     code: int, answer: Command, prefix: str, *, zoned: bool = False, mapped: frozenset[str] | None
 ) -> object:
-    """What of an answer must be the same on both name servers.
+    """Return the parts of an answer that both name servers must share.
 
     Args:
-        code: what was asked.
+        code: the request code.
         answer: the answer.
-        prefix: what the names of this sequence begin with.
-        zoned: it was asked for a zone.
-        mapped: the brokers whose static topics are looked at; None where no broker has any.
+        prefix: beginning of the names of this sequence.
+        zoned: the request named a zone.
+        mapped: the brokers whose static topics are compared; None if no broker has any.
     """
     fields = dict(answer.fields)
     body = answer.body

@@ -1,4 +1,4 @@
-"""Bodies of registrations, written in plain Python: both forms and the one of old brokers."""
+"""Bodies of registrations in plain Python: both forms, and that of old brokers."""
 
 from __future__ import annotations
 

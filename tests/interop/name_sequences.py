@@ -1,8 +1,8 @@
-"""Random sequences of requests that go to two name servers in step; every answer is compared.
+"""Random sequences of requests to two name servers in step; every answer is compared.
 
-Each sequence has names of its own, so that what an earlier one left behind is not seen. Left out is
-what differs on purpose (docs/differences.md): a broker that changes its name or cluster, one that
-is refused before its first registration, several on one connection.
+Each sequence uses its own names, so that it does not see the remains of earlier ones. It omits
+deliberate differences (docs/differences.md): a broker that changes its name or cluster, one that is
+refused before its first registration, several on one connection.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ SWITCHES = (
 
 @dataclass
 class Side:
-    """One name server, with a connection for each broker of the sequence and one for questions."""
+    """One name server, with a connection for each broker of the sequence and one for queries."""
 
     address: str
     brokers: dict[str, Connection] = field(default_factory=dict)
     asking: Connection | None = None
 
     def connection(self, broker: str | None) -> Connection:
-        """The connection of a broker, or of who asks."""
+        """Return the connection of a broker, or the one for queries."""
         if broker is None:
             self.asking = self.asking or Connection(self.address)
             return self.asking
@@ -53,13 +53,13 @@ class Side:
         return self.brokers[broker]
 
     def close(self, broker: str) -> None:
-        """End a broker's connection."""
+        """Close a broker's connection."""
         connection = self.brokers.pop(broker, None)
         if connection is not None:
             connection.close()
 
     def close_all(self, prefix: str) -> None:
-        """End every connection, and wait until no broker of these names is left."""
+        """Close every connection, and wait until no broker of these names remains."""
         for broker in list(self.brokers):
             self.close(broker)
         until = time.monotonic() + SETTLE_SECONDS
@@ -75,7 +75,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Broker:
-    """A broker process as it registered last."""
+    """A broker process as it last registered."""
 
     name: str
     id: int
@@ -86,7 +86,7 @@ class Broker:
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """What all brokers of a name say."""
+    """Fields that all brokers of a name share."""
 
     cluster: str
     acting: str | None
@@ -100,7 +100,7 @@ class Mismatch(AssertionError):
 
 
 class Sequence:
-    """One sequence.
+    """One sequence of requests.
 
     Args:
         seed: its number; the same number is the same sequence.
@@ -108,12 +108,12 @@ class Sequence:
     """
 
     def __init__(self, seed: int, sides: tuple[Side, Side]) -> None:
-        """Choose what holds for the whole sequence."""
+        """Choose the settings of the whole sequence."""
         self.random = random.Random(seed)
         self.seed, self.sides = seed, sides
         self.prefix = f"s{seed}x"
         self.live: dict[str, Broker] = {}
-        # Names that nobody had for a while: ours has forgotten their static topics.
+        # Names that were unused for a while: ours has forgotten their static topics.
         self.left: set[str] = set()
         self.history: list[str] = []
         self.addresses = 0
@@ -135,7 +135,7 @@ class Sequence:
         )
 
     def play(self, steps: int) -> None:
-        """Run it, and take everything out again.
+        """Run the sequence, and remove everything again.
 
         Raises:
             Mismatch: the two answered differently.
@@ -176,7 +176,7 @@ class Sequence:
         broker: str | None = None,
         version: int = 513,
     ) -> _core.Command:
-        """Ask both and compare; gives the first one's answer."""
+        """Send a request to both and compare; return the first one's answer."""
         form = self.random.choice(["JSON", "JSON", "ROCKETMQ"])
         self.history.append(f"{code} {fields} {body!r:.300} version {version} {form} by {broker}")
         answers = [
@@ -246,7 +246,7 @@ class Sequence:
         return self.ask(code, fields, body, broker=broker.address, version=version)
 
     def _take(self, broker: Broker) -> None:
-        """Register, and note who has gone by it."""
+        """Register, and record the brokers that this removed."""
         holder = self._holder(broker.name, broker.id)
         crc = self.random.choice(("right", "right", "none"))
         answer = self._register(broker, crc=crc)
@@ -258,7 +258,7 @@ class Sequence:
         if answer.code != 0 or stale:
             return
         if holder is not None and holder.address != broker.address:
-            # What a replaced broker leaves behind differs on purpose: it is not asked for again.
+            # The remains of a replaced broker differ on purpose: they are not queried again.
             del self.live[holder.address]
         self.live[broker.address] = broker
 
@@ -271,7 +271,7 @@ class Sequence:
         return f"10.{self.seed >> 8 & 255}.{self.seed & 255}.{self.addresses}:1091"
 
     def new_broker(self) -> None:
-        """A process that was not there before registers."""
+        """Register a new process."""
         pick = self.random
         self._take(
             Broker(
@@ -284,7 +284,7 @@ class Sequence:
         )
 
     def again(self) -> None:
-        """A process registers again: the same, with other topics, or with another id."""
+        """Register a process again: unchanged, with other topics, or with another id."""
         if not self.live:
             return
         pick = self.random
@@ -300,7 +300,7 @@ class Sequence:
         self._take(broker)
 
     def unregister(self) -> None:
-        """A broker says that it stops."""
+        """Unregister a broker."""
         if not self.live:
             return
         broker = self.random.choice(list(self.live.values()))
@@ -314,7 +314,7 @@ class Sequence:
         self._await_gone(broker)
 
     def close(self) -> None:
-        """A broker's connection ends."""
+        """Close a broker's connection."""
         if not self.live:
             return
         broker = self.random.choice(list(self.live.values()))
@@ -324,7 +324,7 @@ class Sequence:
         self._await_gone(broker)
 
     def expire(self) -> None:
-        """A process comes, and is silent for longer than it said that it would be."""
+        """Register a process that stays silent for longer than its timeout."""
         pick = self.random
         name, number = pick.choice(list(self.kinds)), pick.randrange(3)
         if self._holder(name, number) is not None:
@@ -336,7 +336,8 @@ class Sequence:
             topics=self._configs(2),
             version=Version(state=0, counter=1),
         )
-        if self._register(broker, timeout_ms=1).code != 0:
+        # Long enough for the answer to leave before the connection is closed.
+        if self._register(broker, timeout_ms=50).code != 0:
             return
         self.live[broker.address] = broker
         self.history.append(f"{broker.address} expires")
@@ -361,7 +362,7 @@ class Sequence:
                 time.sleep(0.001)
 
     def single_of_an_unknown_id(self) -> None:
-        """One topic is pushed by a broker that has not registered: refused."""
+        """Register one topic of an unregistered broker: refused."""
         names = {broker.name for broker in self.live.values()}
         free = [
             (name, number)
@@ -382,7 +383,7 @@ class Sequence:
         assert self._register(alone).code == 1
 
     def bad_registration(self) -> None:
-        """A registration with a wrong checksum: refused."""
+        """Register with a wrong checksum: refused."""
         if self.live:
             broker = self.random.choice(list(self.live.values()))
             assert self._register(broker, crc="wrong").code == 1
@@ -402,7 +403,7 @@ class Sequence:
         self.ask(RequestCode.QUERY_DATA_VERSION, fields, body)
 
     def heartbeat(self) -> None:
-        """A sign of life."""
+        """Send a heartbeat."""
         broker = self.random.choice([None, *self.live.values()])
         fields = {
             "brokerName": broker.name if broker else "none",
@@ -449,7 +450,7 @@ class Sequence:
         self.ask(code, {"cluster": self.random.choice([*clusters, "none"])})
 
     def members(self) -> None:
-        """Ask who has a broker name."""
+        """Ask for the brokers of a name."""
         name = self.random.choice([*self.kinds, f"{self.prefix}-none"])
         cluster = self.random.choice([kind.cluster for kind in self.kinds.values()])
         fields = {"brokerName": name, "clusterName": cluster}
@@ -464,7 +465,7 @@ class Sequence:
         self.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
 
     def register_topic(self) -> None:
-        """Announce one topic of a broker."""
+        """Register one topic of a broker."""
         if not self.live:
             return
         topic = self.random.choice(self.topics)
@@ -498,7 +499,7 @@ class Sequence:
         self.ask(code, fields)
 
     def everything(self) -> None:
-        """Ask for all that the sequence can have touched."""
+        """Query everything that the sequence can have changed."""
         for topic in self.topics:
             self.route(topic)
         for name, kind in self.kinds.items():
@@ -509,7 +510,7 @@ class Sequence:
         self.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
 
     def clean(self) -> None:
-        """Take everything out again."""
+        """Remove everything again."""
         for side in self.sides:
             asking = side.connection(None)
             for topic in self.topics:

@@ -1,6 +1,6 @@
-"""Our name server and broker as processes of their own, handled like the real ones.
+"""Our name server and broker as processes, handled like the real ones.
 
-They are started by the command line with Apache's property files, as a person would do it.
+They start from the command line with Apache's property files, as a person would start them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def python_path() -> str:
-    """Return where the tests' own ``pyrmq`` lies, so that the servers run the same."""
+    """Return the path of the tests' ``pyrmq``, so that the servers run the same one."""
     found = find_spec("pyrmq")
     if found is None or found.origin is None:
         raise StartError("pyrmq cannot be imported; `make dev` builds it")
@@ -45,7 +45,7 @@ class OurProcess:
     """
 
     def __init__(self, name: str) -> None:
-        """Make its directory; nothing runs yet."""
+        """Create its directory; nothing runs yet."""
         self.name = name
         self.work_dir = temporary_directory(f"our-{name}")
         self.log = self.work_dir / f"{name}.log"
@@ -66,7 +66,7 @@ class OurProcess:
         return self._process.pid
 
     def start(self, timeout: float = 30.0) -> Self:
-        """Start it and wait for the line that says that it serves.
+        """Start it and wait for the line that reports that it serves.
 
         Raises:
             StartError: it ended or was silent for ``timeout`` seconds; the text has its log.
@@ -96,11 +96,11 @@ class OurProcess:
         return self
 
     def stop(self, timeout: float = 30.0) -> int:
-        """End it in order by SIGTERM and return its exit code."""
+        """Stop it cleanly with SIGTERM and return its exit code."""
         return self._end(signal.SIGTERM, timeout)
 
     def kill(self, timeout: float = 30.0) -> int:
-        """End it by SIGKILL."""
+        """Kill it with SIGKILL."""
         return self._end(signal.SIGKILL, timeout)
 
     def _end(self, number: signal.Signals, timeout: float) -> int:
@@ -133,7 +133,7 @@ class OurProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
-        """Stop it; when the block failed, show the end of its log."""
+        """Stop it; if the block failed, show the end of its log."""
         if error is not None:
             error.add_note(self.log_tail())
         self.stop()

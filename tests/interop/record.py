@@ -1,12 +1,13 @@
 """Record golden frames: a loopback proxy between the real clients, brokers and name servers.
 
 ``python -m tests.interop.record`` runs the real servers and clients of every version with both
-header forms through the proxy and rewrites ``tests/golden/frames`` and its manifest.
-Run it in an empty network (``unshare -n``, then ``ip link set lo up``) so that no address of the
-machine stands in client ids.
+header forms through the proxy and rewrites ``tests/golden/frames`` and its manifest. Run it in an
+empty network (``unshare -n``, then ``ip link set lo up``) so that client ids contain no address of
+the machine.
 
-A frame is kept exactly as its sender wrote it. Only on its way on, route answers are changed: the
-broker's port becomes the proxy's (same number of digits), so that clients come through the proxy.
+A frame is recorded exactly as its sender wrote it. Only when they are forwarded, route answers are
+changed: the broker's port becomes the proxy's (with the same number of digits), so that clients
+connect through the proxy.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ RECORDED_BROKER = {
 }
 MAX_KEPT_BYTES = 24 * 1024
 BY_OCCASION = (11, 310, 320, 361)
-"""Codes whose bodies differ by what was sent, so that one frame is kept for every occasion."""
+"""Codes whose bodies depend on the sent message: one frame is kept for each occasion."""
 FORBIDDEN = (
     *(
         b"/tmp",
@@ -59,7 +60,7 @@ FORBIDDEN = (
     ),
     socket.gethostname().encode() + b"@",
 )
-"""Texts that show where a frame was recorded; a frame with one of them is not kept."""
+"""Texts that reveal the recording machine; a frame with one of them is not kept."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Kept:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """What makes two frames alike: one of each shape is enough."""
+        """Return the shape of a frame: one frame of each shape is enough."""
         names = None if self.frame.fields is None else tuple(sorted(self.frame.fields))
         carries_messages = self.request in BY_OCCASION and (self.frame.body is not None)
         return (
@@ -93,7 +94,7 @@ class Kept:
 
 @dataclass
 class Recorder:
-    """Keeps one frame of each shape; ``note`` says what is being done."""
+    """Keeps one frame of each shape; ``note`` names the current step."""
 
     what: str = "start"
     kept: dict[tuple[object, ...], Kept] = field(default_factory=dict)
@@ -101,7 +102,7 @@ class Recorder:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, what: str) -> None:
-        """Name what the frames from now on belong to."""
+        """Set the step of the following frames."""
         self.what = what
 
     def add(self, link: str, sender: str, raw: bytes, opaques: dict[int, int]) -> None:
@@ -117,13 +118,13 @@ class Recorder:
 
 
 class Proxy:
-    """Listens on 127.0.0.1, leads each client to one server and shows the recorder every frame.
+    """Listens on 127.0.0.1, relays each client to one server, and records every frame.
 
     Args:
         link: name of the link, such as ``namesrv``.
         target: port of the server on 127.0.0.1.
         recorder: where frames go.
-        rewrite: changes a frame from the server before it goes on.
+        rewrite: changes a frame from the server before it is forwarded.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class Proxy:
         recorder: Recorder,
         rewrite: Callable[[bytes], bytes] | None = None,
     ) -> None:
-        """Listen at once; connections are served from threads."""
+        """Listen at once; threads serve the connections."""
         self.link = link
         self.target = target
         self.rewrite = rewrite or (lambda raw: raw)
@@ -197,7 +198,7 @@ class Proxy:
             end.close()
 
     def __enter__(self) -> Self:
-        """Return the proxy, which listens already."""
+        """Return the proxy, which already listens."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -206,7 +207,7 @@ class Proxy:
 
 
 def record_version(version: str, serialize: str) -> Recorder:
-    """Run the scenario against the real servers of one version and return what passed."""
+    """Run the scenario against the real servers of one version and return the recorded frames."""
     recorder = Recorder()
     with JavaNameServer(version, serialize=serialize) as names, contextlib.ExitStack() as stack:
         ports: dict[int, int] = {}
@@ -283,7 +284,7 @@ def write_frames(version: str, serialize: str, recorder: Recorder) -> dict[str, 
 
 
 def update_manifest(part: str, rows: list[dict[str, Any]]) -> None:
-    """Put rows into ``manifest.json``; they replace those of the same file, one line a frame."""
+    """Put rows into ``manifest.json``, one line per frame; they replace those of the same file."""
     tree: dict[str, Any] = json.loads(MANIFEST.read_text()) if MANIFEST.exists() else {}
     files = {row["file"]: row for row in tree.get(part, [])} | {row["file"]: row for row in rows}
     tree[part] = [files[name] for name in sorted(files)]

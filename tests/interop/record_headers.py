@@ -1,8 +1,8 @@
-"""Record how the real servers answer requests with a field missing, empty or wrong.
+"""Record the real servers' answers to requests with a field missing, empty or wrong.
 
 ``python -m tests.interop.record_headers`` starts the real name server and broker of every version
-and rewrites ``tests/golden/headers.json``; it takes about a minute. Of 4.9.7 and 4.6.1 only what
-they answer with another code than 5.5.0 is kept.
+and rewrites ``tests/golden/headers.json``; it takes about a minute. For 4.9.7 and 4.6.1 it keeps
+only answers whose code differs from 5.5.0.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TABLE = Path(__file__).parent.parent / "golden" / "headers.json"
 
 
 def record(version: str) -> dict[str, list[Any]]:
-    """Ask the name server and the broker of one version; `config` is the keys that 319 tells."""
+    """Query both servers of one version; `config` has the keys that 319 returns."""
     with ExitStack() as stack:
         names = stack.enter_context(JavaNameServer(version))
         for_broker = stack.enter_context(JavaNameServer(version))
@@ -39,7 +39,7 @@ def record(version: str) -> dict[str, list[Any]]:
 
 
 def differing(newest: dict[str, list[Any]], other: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """The rows of an older version whose code differs from the newest one's; every key of 319."""
+    """Return an older version's rows with another code than the newest's, and every key of 319."""
     found: dict[str, list[Any]] = {"config": other["config"]}
     for kind in ("namesrv", "broker"):
         codes = {_key(row): row["answer"]["code"] for row in newest[kind]}
@@ -53,7 +53,7 @@ def _key(row: dict[str, Any]) -> tuple[int, str, str]:
 
 
 def render(tree: dict[str, dict[str, list[Any]]]) -> str:
-    """The file's text: one row a line, so that a change shows as one."""
+    """Return the file's text with one row per line, so that a changed row is a changed line."""
     parts = []
     for version, servers in tree.items():
         inner = []

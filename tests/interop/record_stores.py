@@ -1,4 +1,4 @@
-"""Record store samples: small directories written by the real broker, with what was sent.
+"""Record store samples: small directories written by the real broker, with the sent messages.
 
 ``python -m tests.interop.record_stores`` rewrites ``tests/golden/stores``: for each version one
 store after a clean stop and one after kill -9, each as ``<version>-<end>.tar.xz`` (empty parts pack
@@ -43,13 +43,13 @@ def pack(store: Path, target: Path) -> None:
 
 
 def content(store: Path) -> list[Path]:
-    """Return what belongs to a sample: not the lock, not the database that 5.5.0 keeps for POP."""
+    """Return the content of a sample, without the lock and the POP database of 5.5.0."""
     found = sorted(store.rglob("*"))
     return [path for path in found if path.name != "lock" and "rocksdbstore" not in path.parts]
 
 
 def record_store(version: str, end: str) -> dict[str, Any]:
-    """Let the broker of one version write a store, end it, and keep the directory."""
+    """Make the broker of one version write a store, stop it, and keep the directory."""
     store = Path(tempfile.mkdtemp(prefix="pyrmq-store-")) / "store"
     with JavaNameServer(version) as names:
         broker = JavaBroker(version, names.address, store_dir=store, properties=SETTINGS).start()
@@ -82,7 +82,7 @@ def record_store(version: str, end: str) -> dict[str, Any]:
 
 
 def compact(tree: dict[str, Any]) -> str:
-    """Write JSON with one line a message."""
+    """Write JSON with one line per message."""
     rows = ",\n".join("  " + json.dumps(row, ensure_ascii=False) for row in tree["messages"])
     head = {key: value for key, value in tree.items() if key != "messages"}
     text = json.dumps(head, indent=1, ensure_ascii=False).removesuffix("\n}")

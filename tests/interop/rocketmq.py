@@ -5,7 +5,7 @@
     with JavaNameServer("5.5.0") as names, JavaBroker("5.5.0", names.address) as broker:
         print(mqadmin("5.5.0", "clusterList", "-n", names.address))
 
-Each server has a directory of its own (``user.home``, logs, store) under the temporary directory.
+Each server has its own directory (``user.home``, logs, store) under the temporary directory.
 """
 
 from __future__ import annotations
@@ -162,9 +162,9 @@ class JavaBroker(JavaProcess):
 
 
 def mqadmin(version: str, *words: str, timeout: float = 60.0) -> str:
-    """Run one mqadmin command in a JVM of its own (2 to 3 s) and return what it printed.
+    """Run one mqadmin command in a new JVM (2 to 3 s) and return its output.
 
-    ``Driver.mqadmin`` runs the same inside a JVM that is already there.
+    ``Driver.mqadmin`` runs commands inside an existing JVM.
     """
     artifacts.require_java()
     with tempfile.TemporaryDirectory(prefix="pyrmq-mqadmin-") as home:

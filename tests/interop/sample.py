@@ -1,4 +1,4 @@
-"""What is sent into a store that another broker shall read, and how it is read back by Java."""
+"""Fills a store for another broker to read, and reads it back with Java."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTINGS: dict[str, object] = {
     "transactionTimeOut": 600_000,
     "maxTransferCountOnMessageInMemory": 32,
 }
-"""Broker properties: files so small that a few hundred messages fill several of each kind."""
+"""Broker properties for files so small that a few hundred messages fill several of each kind."""
 
 TOPICS = {"Plain": 4, "Single": 1, "Tagged": 2}
 """Topic to number of queues."""
@@ -49,10 +49,10 @@ KEPT_KEYS = (
     "bodyMd5",
     "reconsumeTimes",
 )
-"""What must be the same whichever broker reads a message."""
+"""Fields that are the same whichever broker reads a message."""
 
 KEYS = {"Plain": ("plain-7", "batch-333"), "Single": ("single-149", "big-151"), "Tagged": ("two",)}
-"""Topic to keys that a query must find."""
+"""Keys of each topic that a query must find."""
 
 
 def fill(
@@ -90,7 +90,7 @@ def fill(
 
 
 def transact(driver: Driver, address: str) -> None:
-    """Leave one half message without an end, and commit one transaction."""
+    """Leave one half message open, and commit one transaction."""
     for local, topic in (("unknown", "Plain"), ("commit", "Single")):
         options = {"transaction": True, "local": local}
         with driver.producer(address, group=f"store-{local}", **options) as producer:
@@ -108,7 +108,7 @@ def read_offsets(driver: Driver, address: str) -> dict[str, Any]:
 
 
 def await_offsets_on_disk(store: Path, sent: dict[str, Any], seconds: float = 30.0) -> None:
-    """Wait until a broker has written the committed offsets, which it does from time to time.
+    """Wait until a broker has written the committed offsets, which it does periodically.
 
     Raises:
         TimeoutError: they are not in its file after that time.

@@ -1,4 +1,4 @@
-"""What the recorder lets the real client do: each verb of producer, consumer and mqadmin once."""
+"""The recorder's scenario for the real client: each call of producer, consumer and mqadmin once."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ ADMIN_COMMANDS = (
     ),
     *("deleteTopic -c {cluster} -t FromAdmin",),
 )
-"""mqadmin commands; those that a version lacks print so and change nothing."""
+"""mqadmin commands; if a version lacks one, it prints that and changes nothing."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the scenario runs: addresses as the clients see them."""
+    """The scenario's addresses, as the clients see them."""
 
     driver: Driver
     namesrv: str
@@ -101,11 +101,11 @@ class Place:
     cluster: str
     note: Callable[[str], None]
     through: Callable[[str], str]
-    """Turns an offset id into one that leads through the proxy."""
+    """Changes an offset id so that it leads through the proxy."""
 
 
 def run(place: Place) -> None:
-    """Do everything once. What fails on purpose is expected to fail; nothing else may."""
+    """Do everything once. Only deliberate failures may happen."""
     sends(place)
     consumes(place)
     queries(place)

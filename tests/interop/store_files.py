@@ -1,4 +1,4 @@
-"""The files of a store as values that can be compared: what depends on the hour is masked."""
+"""Reads the files of a store as comparable values: parts that depend on the time are masked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INDEX_HEADER = struct.Struct(">qqqqii")
 INDEX_ENTRY = struct.Struct(">iqii")
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 NOW_TOPICS = ("RMQ_SYS_TRANS_OP_HALF_TOPIC",)
-"""Topics whose records the broker itself gives birth to."""
+"""Topics whose records the broker itself creates."""
 
 
 def segments(store: Path) -> list[bytes]:
@@ -31,7 +31,7 @@ def records(store: Path) -> list[log.Record]:
 
 
 def ends(store: Path) -> list[bytes]:
-    """Return what each file has behind its last record, up to the zeros."""
+    """Return the bytes of each file after its last record, up to the zeros."""
     found = []
     for data in segments(store):
         at = 0
@@ -47,9 +47,9 @@ def ends(store: Path) -> list[bytes]:
 
 
 def masked(record: log.Record) -> bytes:
-    """Return a record's bytes without the hour: store time, the sender's port, broker's births.
+    """Return a record's bytes without store time, sender's port and the broker's born times.
 
-    The pairs of the properties are sorted, their bytes else unchanged.
+    The pairs of the properties are sorted, their bytes otherwise unchanged.
     """
     pairs = record.properties.removesuffix("\x02").split("\x02")
     tail = "\x02" if record.properties.endswith("\x02") else ""
@@ -73,7 +73,7 @@ class Unit:
 
 
 def queues(store: Path) -> dict[str, list[Unit]]:
-    """Return the entries of every queue that has some: ``topic/queue`` to entries."""
+    """Return the entries of every non-empty queue: ``topic/queue`` to entries."""
     stored = {record.physical_offset: record.store_timestamp for record in records(store)}
     found = {}
     for folder in sorted((store / "consumequeue").glob("*/*")):
@@ -89,7 +89,7 @@ def queues(store: Path) -> dict[str, list[Unit]]:
 
 @dataclass(frozen=True)
 class Index:
-    """A key index: its chains, and the entries as hash, position and entry before."""
+    """A key index: its chains, and the entries as hash, position and previous entry."""
 
     first: int
     last: int

@@ -1,7 +1,7 @@
-"""One sequence of requests that stores messages of every kind, pinned as far as a sender can.
+"""A sequence of requests that stores messages of every kind, as reproducible as a sender can.
 
-``play`` sends it over one connection, one request after the other, so that two brokers that were
-empty before must store the same. The answers come back for comparison.
+``play`` sends it over one connection, one request after the other, so that two empty brokers must
+store the same bytes. It returns the answers for comparison.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GET_MAX_OFFSET = 30
 GROUP = "bytes-group"
 RETRY = f"%RETRY%{GROUP}"
 LONG_GROUP = 200 * "g"
-"""Its topics are longer than a signed byte can say: their records have the second magic."""
+"""Its topics are longer than a signed byte allows: their records have the second magic."""
 
 TOPICS = {"Bytes": 4, "Other": 1, f"%DLQ%{LONG_GROUP}": 1, f"%RETRY%{LONG_GROUP}": 1}
 
@@ -40,7 +40,7 @@ TIMEOUT_S = 20.0
 
 
 class Sender:
-    """One connection that asks and waits."""
+    """One connection that sends requests and waits."""
 
     def __init__(self, address: str) -> None:
         """Connect."""
@@ -51,7 +51,7 @@ class Sender:
         self.answers: list[wire.Frame] = []
 
     def ask(self, code: int, fields: dict[str, str], body: bytes | None = None) -> wire.Frame:
-        """Ask and wait for the answer, passing over what the broker sends by itself."""
+        """Send a request and wait for the answer, ignoring the broker's own requests."""
         opaque = next(self._numbers)
         one = wire.Frame(code=code, version=513, opaque=opaque, fields=fields, body=body)
         self._socket.sendall(wire.encode(one))
@@ -63,7 +63,7 @@ class Sender:
                 return answer
 
     def await_end(self, topic: str, wanted: int) -> None:
-        """Wait until queue 0 of a topic ends there; its questions are no part of the answers."""
+        """Wait until queue 0 of a topic ends there; its queries do not count as answers."""
         deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline:
             told = self.ask(GET_MAX_OFFSET, {"topic": topic, "queueId": "0"}).fields
@@ -85,7 +85,7 @@ def text(pairs: dict[str, str]) -> str:
 
 
 def key(number: int) -> str:
-    """Return a unique id as clients make them."""
+    """Return a unique id in the clients' form."""
     return f"7F0000010001{number:020X}"
 
 
@@ -125,7 +125,7 @@ def send(
 
 
 def write_groups(config: Path) -> None:
-    """Write the group whose name newer brokers would not take any more, as an older one left it."""
+    """Write a group whose name newer brokers refuse, as an older one left it."""
     config.mkdir(parents=True)
     table = {
         "dataVersion": {"counter": 1, "stateVersion": 0, "timestamp": BORN_MS},
@@ -137,7 +137,7 @@ def write_groups(config: Path) -> None:
 
 
 def create_topics(sender: Sender) -> None:
-    """Make the topics of the sequence."""
+    """Create the topics of the sequence."""
     for topic, queues in TOPICS.items():
         fields = {
             "topic": topic,
@@ -254,11 +254,11 @@ def transactions(sender: Sender, born_ms: int) -> None:
 
 
 def play(address: str, born_ms: int, address_v6: str) -> list[wire.Frame]:
-    """Send everything; the answers in order.
+    """Send everything; return the answers in order.
 
     Args:
         address: the broker.
-        born_ms: birth of the half messages, which must be young; all others have ``BORN_MS``.
+        born_ms: born time of the half messages, which must be recent; others have ``BORN_MS``.
         address_v6: the broker's address in IPv6, for one message from there.
     """
     with closing(Sender(address)) as sender:
@@ -271,6 +271,6 @@ def play(address: str, born_ms: int, address_v6: str) -> list[wire.Frame]:
         with closing(Sender(address_v6)) as other:
             send(other, "Other", b"from afar", {"UNIQ_KEY": key(8000)})
             answers += other.answers
-        # The id that the broker makes, and so the length of its record, depend on the machine.
+        # The id that the broker creates, and so the length of its record, depends on the machine.
         send(sender, "Bytes", b"no unique key", {"TAGS": "x"}, queue=3)
         return answers

@@ -1,4 +1,4 @@
-"""Allocation strategies beside the Java client's own classes: the same groups, the same shares."""
+"""Compares allocation strategies with the Java client's classes on the same groups."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Case = tuple[str, list[QueueId], list[str], str]
 
 
 def made_up(chance: random.Random) -> Case:
-    """A strategy, queues, clients and one of these; seldom lists that no group has."""
+    """Return a strategy, queues, clients and one client; rarely impossible lists."""
     rooms = ROOMS if chance.random() < 0.2 else ROOMS[1:]
 
     def named(what: str) -> str:
@@ -46,14 +46,14 @@ def made_up(chance: random.Random) -> Case:
 
 
 def line(case: Case) -> str:
-    """A case as the Java side reads it."""
+    """Return a case as the Java side reads it."""
     strategy, queues, clients, me = case
     texts = [f"{quote(one.topic)}:{quote(one.broker)}:{one.queue_id}" for one in queues]
     return ";".join([strategy, ",".join(texts), ",".join(map(quote, clients)), quote(me)])
 
 
 def strategy_of(text: str, queues: list[QueueId]) -> allocate.Strategy:
-    """Our strategy for the text."""
+    """Return our strategy for the text."""
     name, _, rest = text.partition(":")
     match name:
         case "AVG":
@@ -75,7 +75,7 @@ def strategy_of(text: str, queues: list[QueueId]) -> allocate.Strategy:
 
 
 def ours(case: Case) -> str:
-    """What `pyrmq.routing.allocate` says, in the form of the Java side."""
+    """Return the result of `pyrmq.routing.allocate` in the form of the Java side."""
     text, queues, clients, me = case
     strategy = strategy_of(text, queues)
     try:

@@ -1,6 +1,6 @@
-"""Recorded requests of the real clients, asked of our servers: answers have the recorded shape.
+"""Sends recorded requests of the real clients to our servers: answers have the recorded shape.
 
-What a real 5.5.0 answered (names of the fields, body or none) is in ``tests/golden``. The same
+``tests/golden`` has the answers of a real 5.5.0 (names of the fields, body or none). The same
 requests go to our servers; an answer with a recorded code must have a recorded shape. No Java runs.
 """
 
@@ -32,7 +32,7 @@ HOLD = 2
 """Bit of a pull's sysFlag: the broker may hold it."""
 
 LAST = (35, 104, 205, 215, 216, 207)
-"""Codes that take away what others need: asked last."""
+"""Codes that remove objects that others need: sent last."""
 
 BY_MOOD = frozenset({"transactionId", "recallHandle", "TRACE_ON", "MSG_REGION", "IS_SUB_CHANGE"})
 """Fields that depend on settings, version or history, not on the request."""
@@ -46,7 +46,7 @@ def shape(one: wire.Frame) -> Shape:
 
 
 def recorded_shapes(link: str) -> dict[tuple[int, int], set[Shape]]:
-    """Return what the real servers answered: request code and response code to shapes."""
+    """Return the real servers' answers: request code and response code to shapes."""
     found: dict[tuple[int, int], set[Shape]] = {}
     for row in golden.frames():
         if row.kind == "response" and row.sender == "server" and row.link == link:
@@ -88,7 +88,7 @@ def servers() -> Iterator[dict[str, str]]:
 
 
 def question(row: GoldenFrame) -> wire.Frame:
-    """Return the recorded request, told not to be held."""
+    """Return the recorded request, changed so that it is not held."""
     one = wire.decode(row.raw)
     if row.request in PULLS and one.fields is not None:
         flag = int(one.fields["sysFlag"]) & ~HOLD
@@ -97,7 +97,7 @@ def question(row: GoldenFrame) -> wire.Frame:
 
 
 def ask_on(stream: socket.socket, one: wire.Frame) -> wire.Frame:
-    """Ask on a connection; what the server sends by itself in between is passed over."""
+    """Send a request on a connection; ignore the server's own requests in between."""
     stream.sendall(wire.encode(one))
     with stream.makefile("rb", buffering=0) as source:
         while True:

@@ -1,4 +1,4 @@
-"""Tables of one broker that the other has to read from their backups."""
+"""Tables of one broker that the other must read from their backups."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def names() -> Iterator[OurNameServer]:
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    """Ends what a test started, whatever happens."""
+    """Stops what a test started, whatever happens."""
     with ExitStack() as one:
         yield one
 
@@ -57,28 +57,28 @@ def start(
 
 
 def read(address: str, group: str, wanted: int, seconds: float = 60.0) -> Counter[bytes]:
-    """Read `wanted` messages of the topic, or what comes in the time, and commit the offsets."""
+    """Read `wanted` messages, or those that arrive in time, and commit the offsets."""
     found: Counter[bytes] = Counter()
     deadline = time.monotonic() + seconds
     with PullConsumer(name_server=address, group=group) as consumer:
         consumer.subscribe(TOPIC)
         while found.total() < wanted and time.monotonic() < deadline:
             found.update(message.body for message in consumer.poll(timeout=1))
-        # What must not come has some time to come.
+        # Wait for messages that must not come.
         found.update(message.body for message in consumer.poll(timeout=2))
         consumer.commit()
     return found
 
 
 def committed(address: str) -> dict[int, int]:
-    """Say how far the group has come."""
+    """Return the group's committed offsets."""
     with Admin(name_server=address) as admin:
         progress = admin.consumer_progress(GROUP, TOPIC)
     return {queue.queue_id: offset.committed for queue, offset in progress.items()}
 
 
 def only_backups(store: Path, harm: str) -> str:
-    """Leave each table whole in its backup alone; says how far the quick level had come."""
+    """Leave each table intact only in its backup; return the progress of the quick level."""
     for name in TABLES:
         table = store / "config" / f"{name}.json"
         content = table.read_bytes()

@@ -1,6 +1,6 @@
-"""A store of the real broker, damaged in the same way for both: what each of them makes of it.
+"""A store of the real broker, damaged in the same way for both brokers: what each recovers.
 
-The table in docs/store.md says what is asserted here. Messages are read by raw pulls of all queues.
+The table in docs/store.md has the results asserted here. Raw pulls of all queues read the messages.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.interop_all, pytest.mark.timeout(180)]
 
 QUERY_MESSAGE = 12
 SECONDS = 8.0
-"""How long an index may take to be made again."""
+"""Time that rebuilding an index may take."""
 REFUSED = -1
 WHOLE = 1
 PART = 0
@@ -68,13 +68,13 @@ def drop_middle_segment(store: Path) -> None:
 
 
 def shorten_segment(store: Path) -> None:
-    """Cut the second file of the log in half."""
+    """Truncate the second file of the log to half."""
     file = sorted((store / "commitlog").iterdir())[1]
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
 def unknown_record(store: Path) -> None:
-    """Let the newest messages be records of a kind that a later version may write."""
+    """Make the newest messages records of a kind that a later version may write."""
     places = []
     for file in sorted((store / "commitlog").iterdir()):
         at, data = 0, file.read_bytes()
@@ -101,7 +101,7 @@ def shorten_queue(store: Path) -> None:
 
 
 def spoil_queue(store: Path) -> None:
-    """Let entries in the middle of a queue point to nowhere."""
+    """Make entries in the middle of a queue point to nowhere."""
     file = min((store / "consumequeue" / "Single" / "0").iterdir())
     data = bytearray(file.read_bytes())
     data[20 * 10 : 20 * 14] = b"\x00\x00\x00\x00\x7f" * 16
@@ -109,7 +109,7 @@ def spoil_queue(store: Path) -> None:
 
 
 def empty_index(store: Path) -> None:
-    """Cut an index file to nothing."""
+    """Truncate an index file to zero."""
     for file in (store / "index").iterdir():
         file.write_bytes(b"")
 
@@ -120,7 +120,7 @@ def delete_index(store: Path) -> None:
 
 
 def spoil_index(store: Path) -> None:
-    """Let half of the places that the index knows lead nowhere."""
+    """Make half of the index's positions point to nowhere."""
     for file in (store / "index").iterdir():
         data = bytearray(file.read_bytes())
         data[1000 : len(data) // 2] = b"\x5a" * (len(data) // 2 - 1000)
@@ -128,7 +128,7 @@ def spoil_index(store: Path) -> None:
 
 
 def spoil_checkpoint(store: Path) -> None:
-    """Let the checkpoint say anything."""
+    """Overwrite the checkpoint with random bytes."""
     (store / "checkpoint").write_bytes(b"\x5a" * 4096)
 
 
@@ -138,20 +138,20 @@ def delete_checkpoint(store: Path) -> None:
 
 
 def cut_topics(store: Path) -> None:
-    """Cut the table of topics and its backup in half."""
+    """Truncate the table of topics and its backup to half."""
     for name in ("topics.json", "topics.json.bak"):
         file = store / "config" / name
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
 def empty_offsets(store: Path) -> None:
-    """Leave nothing of the consumers' offsets."""
+    """Empty the consumers' offsets and their backup."""
     for name in ("consumerOffset.json", "consumerOffset.json.bak"):
         (store / "config" / name).write_bytes(b"")
 
 
 def found_keys(address: str) -> int:
-    """How many of the sample's keys lead to a message, once the index has had some time."""
+    """Return how many of the sample's keys find a message, after some time for the index."""
     keys = [(topic, key) for topic, those in KEYS.items() for key in those]
     deadline = time.monotonic() + SECONDS
     with closing(Sender(address)) as sender:
@@ -163,7 +163,7 @@ def found_keys(address: str) -> int:
 
 
 def is_found(sender: Sender, topic: str, key: str) -> bool:
-    """Whether a key leads to a message."""
+    """Return whether a key finds a message."""
     fields = {
         "topic": topic,
         "key": key,
@@ -175,7 +175,7 @@ def is_found(sender: Sender, topic: str, key: str) -> bool:
 
 
 def read_all(address: str) -> int:
-    """How many messages of the sample's topics can be read."""
+    """Return how many messages of the sample's topics can be read."""
     read = 0
     with closing(Sender(address)) as sender:
         for topic, queues in TOPICS.items():
@@ -193,17 +193,17 @@ def read_all(address: str) -> int:
 
 
 def outcome(who: str, store: Path, names: str, sent: dict[str, Any], what: str) -> int:
-    """What a broker makes of a store: all is read, or found by key; a part; it does not start."""
+    """Return a broker's result on a store: everything is read or found by key, a part, no start."""
     settings = {"store_dir": store, "properties": sent["settings"]}
     one = broker(who, artifacts.VERSIONS[0], names, **settings)
     if what == "keys":
         return verdict(one, lambda at: found_keys(at) == sum(map(len, KEYS.values())))
-    # The sample's delayed message is due by now: it may be there once more.
+    # The sample's delayed message is due by now: it may exist a second time.
     return verdict(one, lambda at: read_all(at) >= len(sent["messages"]))
 
 
 def verdict(one: OurBroker | JavaBroker, is_whole: Callable[[str], bool]) -> int:
-    """Start a broker on a damaged store, ask whether all is there, and kill it."""
+    """Start a broker on a damaged store, check whether it is complete, and kill the broker."""
     try:
         one.start()
     except StartError:
@@ -211,14 +211,14 @@ def verdict(one: OurBroker | JavaBroker, is_whole: Callable[[str], bool]) -> int
     try:
         return WHOLE if is_whole(one.address) else PART
     except ConnectionRefusedError:
-        # A JVM that is about to end passes for a started one.
+        # A JVM that is about to exit may look started.
         return REFUSED
     finally:
         one.kill()
 
 
 def both(end: str, damage: Callable[[Path], None], tmp_path: Path, what: str) -> dict[str, int]:
-    """What each broker makes of the sample with this damage."""
+    """Return each broker's result on the sample with this damage."""
     artifacts.require_java()
     one = sample(end)
     with tarfile.open(golden.GOLDEN / one["file"]) as tar:

@@ -1,6 +1,6 @@
-"""Timer files of the real broker, damaged in the same way for both: which messages come.
+"""Timer files of the real broker, damaged in the same way for both: delivered messages.
 
-The table in docs/store.md says what is asserted here.
+The table in docs/store.md has the results asserted here.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ pytestmark = [pytest.mark.interop_all, pytest.mark.timeout(240)]
 
 COUNT = 100
 DELAY_S = 12.0
-"""Longer than the writer needs to take them in and to end."""
+"""Longer than the writer needs to accept them and to stop."""
 SECONDS = 15.0
-"""How long a broker may take to deliver what is overdue."""
+"""Time that a broker may take to deliver overdue messages."""
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def delete_wheel(store: Path) -> None:
 
 
 def clear_wheel(store: Path) -> None:
-    """Make the wheel zero."""
+    """Zero the wheel."""
     wheel = store / "timerwheel"
     with wheel.open("r+b") as file:
         size = wheel.stat().st_size
@@ -83,7 +83,7 @@ def clear_wheel(store: Path) -> None:
 
 
 def shorten_wheel(store: Path) -> None:
-    """Cut the wheel in half."""
+    """Truncate the wheel to half."""
     wheel = store / "timerwheel"
     with wheel.open("r+b") as file:
         file.truncate(wheel.stat().st_size // 2)
@@ -95,7 +95,7 @@ def delete_log(store: Path) -> None:
 
 
 def clear_log(store: Path) -> None:
-    """Make the newest file of the timer's log zero."""
+    """Zero the newest file of the timer's log."""
     file = max((store / "timerlog").iterdir())
     file.write_bytes(bytes(file.stat().st_size))
 
@@ -106,12 +106,12 @@ def delete_check(store: Path) -> None:
 
 
 def spoil_check(store: Path) -> None:
-    """Let the checkpoint say anything."""
+    """Overwrite the checkpoint with random bytes."""
     (store / "config" / "timercheck").write_bytes(b"\x5a" * 4096)
 
 
 def delivered(who: str, store: Path) -> int:
-    """What a broker makes of a store: all messages come, a part of them, or it does not start."""
+    """Return how many messages a broker delivers from a store, or that it does not start."""
     settings = {**SETTINGS, "timerRollWindowSlot": 1000}
     with name_server("ours", artifacts.VERSIONS[0]) as names:
         one = broker(
@@ -121,7 +121,7 @@ def delivered(who: str, store: Path) -> int:
 
 
 def count(address: str) -> int:
-    """How many messages have come, all or what does in the time."""
+    """Return how many messages arrived: all, or those that arrive in time."""
     deadline = time.monotonic() + SECONDS
     with closing(Sender(address)) as sender:
         while True:

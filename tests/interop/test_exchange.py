@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class Site:
-    """A name server and a broker that asks soon."""
+    """A name server and a broker that checks soon."""
 
     def __init__(self, namesrv: str, address: str) -> None:
-        """Keep the addresses."""
+        """Store the addresses."""
         self.namesrv = namesrv
         self.broker = address
 
@@ -34,7 +34,7 @@ class Site:
 def site(
     request: pytest.FixtureRequest, version: str, clusters: Callable[[str], Clusters]
 ) -> Iterator[Site]:
-    """Run our servers; the real ones are those of other modules, too."""
+    """Run our servers; other modules share the real ones."""
     if request.param == "java":
         real = clusters(version).get("java")
         yield Site(real.namesrv, real.broker)
@@ -61,7 +61,7 @@ def topic(java: Driver, site: Site, name: str) -> str:
 
 
 def read(site: Site, topic: str, count: int, *, still: float = 0.0) -> list[bytes]:
-    """Read a topic until `count` messages are there, and `still` seconds more."""
+    """Read a topic until `count` messages arrived, and `still` seconds longer."""
     found: list[bytes] = []
     deadline = time.monotonic() + 40
     with PullConsumer(name_server=site.namesrv, group=f"{topic}-{time.monotonic_ns()}") as consumer:
@@ -168,7 +168,7 @@ def test_we_reply_to_javas_request(java: Driver, site: Site, topic: str) -> None
                     replier.reply(message, b"ours to " + message.body)
 
         thread = threading.Thread(target=serve)
-        # Longer than the replies: one that its client no longer confirms to the broker fails.
+        # Longer than the replies: a reply that its client no longer confirms to the broker fails.
         with java.producer(site.namesrv, group=f"{topic}-asking") as asking:
             thread.start()
             try:

@@ -1,4 +1,4 @@
-"""Queues that a real broker wrote with extended entries: ours reads them, and it reads ours."""
+"""Queues with extended entries of a real broker: ours reads them, and it reads ours."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fill(sender: Sender, numbers: range) -> None:
 
 
 def tagged(sender: Sender, count: int, tag: str) -> list[int]:
-    """The numbers of the messages that the broker lets through."""
+    """Return the numbers of the messages that the broker's filter passes."""
     sender.await_end(TOPIC, count)
     found: list[int] = []
     at = 0
@@ -91,7 +91,7 @@ def test_extended_entries_are_read_and_plain_ones_added(tmp_path: Path, maker: s
                 expected = [number for number in wanted if number < numbers.stop]
                 assert tagged(sender, numbers.stop, "a") == expected, who
                 assert not tagged(sender, numbers.stop, "c"), who
-    # The real broker's entries are places among the extended ones, ours are plain.
+    # The real broker's entries are positions of extended ones, ours are plain.
     assert [code < PLACES_BELOW for code in codes(store)] == [
         not 300 <= number < 500 for number in range(700)
     ]

@@ -1,7 +1,7 @@
-"""SQL92 filters beside the real broker's classes: the same expressions, the same properties.
+"""Compares SQL92 filters with the real broker's classes on the same expressions and properties.
 
-One difference is wanted: Apache's parser does not look at what stands behind an expression, ours
-refuses it. What it refuses must then be what Apache did not read.
+One difference is deliberate: Apache's parser ignores text after an expression, ours refuses it. The
+refused text must be what Apache did not read.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     Drivers = Callable[[str, str], Driver]
 
 VERSION = "5.5.0"
-"""Older brokers have no CONTAINS."""
+"""Older brokers lack CONTAINS."""
 CONTEXTS = 6
 AT_ONCE = 500
 
 
 def theirs(driver: Driver, cases: Iterable[Case]) -> list[str]:
-    """What the real classes say: `-`, or a letter for each set of properties."""
+    """Return the real classes' results: `-`, or a letter for each set of properties."""
     lines = []
     for expression, contexts in cases:
         pairs = [
@@ -45,7 +45,7 @@ def theirs(driver: Driver, cases: Iterable[Case]) -> list[str]:
 
 
 def letters(condition: Filter, contexts: list[Properties]) -> str:
-    """The same letters for one of our filters."""
+    """Return the letters for one of our filters."""
     found = ""
     for properties in contexts:
         try:
@@ -60,12 +60,12 @@ def letters(condition: Filter, contexts: list[Properties]) -> str:
 
 
 def ours(expression: str, contexts: list[Properties]) -> tuple[str, bool]:
-    """What `pyrmq.routing` says, and whether the end of the expression was left out."""
+    """Return `pyrmq.routing`'s result, and whether the end of the expression was omitted."""
     try:
         return letters(Filter(expression), contexts), False
     except FilterError as failed:
         error = failed
-    # Where quotes do not pair up, Apache takes the text up to the last that may close it.
+    # If quotes do not pair up, Apache takes the text up to the last possible closing quote.
     if not str(error).endswith(("expected a comparison, AND, OR or the end", "twice: ''")):
         return "-", False
     try:
@@ -75,7 +75,7 @@ def ours(expression: str, contexts: list[Properties]) -> tuple[str, bool]:
 
 
 def compare(driver: Driver, seed: int, count: int) -> dict[str, int]:
-    """Compare so many expressions; return how many were what."""
+    """Compare this many expressions; return the count of each result."""
     maker = Maker(random.Random(seed))
     seen = {"refused": 0, "cut": 0, "T": 0, "F": 0, "N": 0, "X": 0}
     for begin in range(0, count, AT_ONCE):
@@ -83,7 +83,7 @@ def compare(driver: Driver, seed: int, count: int) -> dict[str, int]:
         cases = [(maker.expression(), [maker.properties() for _ in range(CONTEXTS)]) for _ in some]
         for (expression, contexts), real in zip(cases, theirs(driver, cases), strict=True):
             result, cut = ours(expression, contexts)
-            # A broker may refuse the token behind the end, which we need not read.
+            # A broker may refuse the token after the end, which we need not read.
             assert result == real or (cut and real == "-"), (seed, expression, contexts)
             seen["refused"] += real == "-"
             seen["cut"] += cut

@@ -1,7 +1,7 @@
-"""Stores of the real broker with what ours does not write: refused by name, and nothing is changed.
+"""Stores of the real broker with data that ours does not support: refused by name, unchanged.
 
-One real broker makes a store with all kinds that stand side by side, another one over RocksDB; each
-kind is then looked at in a copy that has only it.
+One real broker writes a store with all kinds that can coexist, another one over RocksDB. Each kind
+is then tested in a copy that has only that kind.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KINDS = {
     "compaction": "compacted topics",
     "consumequeue/%LMQ%*": "multi-dispatch",
 }
-"""Files of a kind to what the refusal says."""
+"""Files of a kind to the text of the refusal."""
 
 PROPERTIES = {
     **SETTINGS,
@@ -78,7 +78,7 @@ def has_bytes(path: Path) -> bool:
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with batch queues, compacted topics, light queues and a timer message, killed."""
+    """A killed store with batch queues, compacted topics, light queues and a timer message."""
     artifacts.require_java()
     store = tmp_path_factory.mktemp("foreign") / "store"
     with OurNameServer() as names:
@@ -120,7 +120,7 @@ def files(store: Path) -> dict[Path, bytes]:
 
 
 def start(store: Path, **more: object) -> dict[str, str]:
-    """Start ours on a store and stop it; the answer is what it told of itself."""
+    """Start our broker on a store and stop it; return what it reported."""
     settings = {
         **more,
         "mapped_file_size_commit_log": SETTINGS["mappedFileSizeCommitLog"],
@@ -173,7 +173,7 @@ def test_without_them_the_same_store_opens_with_its_timer_message(
 def made_by_java(
     store: Path, options: dict[str, object], wanted: Callable[[], bool] = lambda: True
 ) -> None:
-    """Let a real broker store a message, and kill it once its files are there."""
+    """Make a real broker store a message, and kill it once its files exist."""
     artifacts.require_java()
     with OurNameServer() as names:
         properties = {**SETTINGS, **options}

@@ -1,4 +1,4 @@
-"""The table of how real servers answer damaged headers is what they answer today."""
+"""The recorded answers to damaged headers are still those of the real servers."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def texts(prefix: str, count: int, start: int = 0) -> list[bytes]:
 
 
 def read(driver: Driver, cluster: Cluster, topic: str, count: int, group: str) -> list[Row]:
-    """Read a topic from its beginning by the lite pull consumer."""
+    """Read a topic from its beginning with the lite pull consumer."""
     with driver.lite(cluster.namesrv, topic, group=f"{group}-reader") as consumer:
         rows: list[Row] = driver.call("lite.poll", id=consumer, count=count)["messages"]
         return rows
@@ -263,7 +263,7 @@ def test_the_lite_pull_consumer_reads_all_and_continues_after_its_commit(
 def commit(
     driver: Driver, cluster: Cluster, topic: str, consumer: str, group: str, total: int
 ) -> None:
-    """Commit until the broker has it: of two oneway updates, the older may be handled last."""
+    """Commit until the broker has it: the older of two oneway updates may be processed last."""
     with driver.pull(cluster.namesrv, group=group) as other:
         deadline = time.monotonic() + 10
         while True:
@@ -303,7 +303,7 @@ def test_offsets_are_searched_by_time(driver: Driver, cluster: Cluster, topic: s
     first, last = stored[0], stored[9]
     offsets = driver.call("admin.offsets", time=first, **where)
     assert (offsets["min"], offsets["max"], offsets["earliest"]) == (0, 10, first)
-    # Of several messages of one millisecond, 4.x names any and 5.x the first.
+    # Of several messages of one millisecond, 4.x returns any and 5.x the first.
     assert stored[offsets["searched"]] == first
     if cluster.broker_version.startswith("5"):
         assert offsets["searched"] == 0

@@ -1,4 +1,4 @@
-"""`pyrmq bench --kafka` on a real Kafka: the same loads there, by confluent-kafka."""
+"""`pyrmq bench --kafka` on a real Kafka: the same loads with confluent-kafka."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ pytestmark = pytest.mark.interop_all
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[str]:
-    """The address of a Kafka node."""
+    """Yield the address of a Kafka node."""
     artifacts.require_java()
     if importlib.util.find_spec("confluent_kafka") is None:
-        # `make interop` installs it: a skip would hide that it does not.
+        # `make interop` installs it: a skip would hide a failure to do so.
         pytest.fail("confluent-kafka is missing: install the extra `bench`", pytrace=False)
     from benches.e2e.rivals import servers
 

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 PAIRS = (("ours", "JSON"),)
-"""One header form is enough: the commands are tested for what they say."""
+"""One header form is enough: these tests check the commands' output."""
 
 
 def until(driver: Driver, command: str, pattern: str, seconds: float = 15.0) -> str:
     """Repeat a command until its output matches; return the output.
 
     Raises:
-        AssertionError: it never did; the text is the last output.
+        AssertionError: it never matched; the text is the last output.
     """
     deadline = time.monotonic() + seconds
     while True:

@@ -1,7 +1,7 @@
-"""The real 5.5.0 name server and ours answer random sequences of requests alike.
+"""The real 5.5.0 name server and ours give equal answers to random sequences of requests.
 
-`--name-sequences` says how many (make interop: 10,000); each is named by its number, so a failing
-one is run again alone by `--name-sequences-from`.
+`--name-sequences` sets their number (make sequences: 10,000). Each has a number, so
+`--name-sequences-from` runs a failing one again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Sides = tuple[Side, Side]
 
 @pytest.fixture(scope="module")
 def sides() -> Iterator[Sides]:
-    """The real name server and ours."""
+    """Yield the real name server and ours."""
     artifacts.require_java()
     properties = {"scanNotActiveBrokerInterval": 100, "notifyMinBrokerIdChanged": "true"}
     with ExitStack() as stack:
@@ -69,7 +69,7 @@ def register(connection: Connection, name: str, broker_id: int, address: str, **
 
 
 def members(side: Side, name: str) -> bytes:
-    """The body of request 901."""
+    """Return the body of the answer to request 901."""
     fields = {"brokerName": name, "clusterName": f"{name}-cluster"}
     with Connection(side.address) as connection:
         return connection.ask(RequestCode.GET_BROKER_MEMBER_GROUP, fields).body or b""
@@ -89,7 +89,7 @@ def test_a_silent_broker_is_taken_out_by_both_and_its_connection_closed(sides: S
 
 
 class Listener:
-    """A broker's port: it keeps the notices that come."""
+    """A broker's port that records the notices it receives."""
 
     def __init__(self) -> None:
         """Open the port."""
@@ -99,7 +99,7 @@ class Listener:
         self._peer: socket.socket | None = None
 
     def next(self) -> dict[str, str]:
-        """Wait for a notice and give its fields."""
+        """Wait for a notice and return its fields."""
         if self._peer is None:
             self._peer, _ = self._socket.accept()
             self._peer.settimeout(WAIT_SECONDS)
@@ -125,7 +125,7 @@ class Listener:
 
 
 def notices(side: Side, name: str) -> list[dict[str, str]]:
-    """What the slaves are told when a master comes and goes, addresses by their part."""
+    """Return the slaves' notices when a master registers and leaves, with addresses by role."""
     listeners = [Listener() for _ in range(3)]
     acting = {"enableActingMaster": "true"}
     seen = []

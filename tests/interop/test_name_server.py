@@ -1,4 +1,4 @@
-"""Real brokers, clients and mqadmin on our name server while things go wrong."""
+"""Real brokers, clients and mqadmin on our name server during failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 GET_ROUTEINFO_BY_TOPIC = 105
 STANDARD_JSON = 513
-"""A version whose askers get quoted names."""
+"""A version whose clients get quoted names."""
 
 SEND_TIMEOUT_MS = 5000
 
@@ -38,7 +38,7 @@ def route(name_server: str, topic: str) -> dict[str, dict[str, str]]:
     body = ask(name_server, question).body
     if body is None:
         return {}
-    # Name servers before 4.9.4 write broker ids bare, whoever asks.
+    # Name servers before 4.9.4 write bare broker ids for every client.
     quoted = re.sub(rb"([{,])(\d+):", rb'\1"\2":', body)
     return {row["brokerName"]: row["brokerAddrs"] for row in json.loads(quoted)["brokerDatas"]}
 
@@ -46,10 +46,10 @@ def route(name_server: str, topic: str) -> dict[str, dict[str, str]]:
 def await_route(
     name_server: str, topic: str, wanted: dict[str, dict[str, str]], seconds: float = 30.0
 ) -> None:
-    """Wait until a topic has just these brokers.
+    """Wait until a topic has exactly these brokers.
 
     Raises:
-        AssertionError: it has not after that time; the text is what it has.
+        AssertionError: it does not within that time; the text has its brokers.
     """
     deadline = time.monotonic() + seconds
     while (found := route(name_server, topic)) != wanted:
@@ -59,7 +59,7 @@ def await_route(
 
 @contextmanager
 def paused(pid: int) -> Iterator[None]:
-    """Stop a process for the block, as a long collection of garbage or a swapping machine does."""
+    """Pause a process for the block, like a long garbage collection or a swapping machine."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -75,10 +75,10 @@ def sent_by(driver: Driver, producer: str, topic: str, **options: object) -> set
 
 
 def await_send(driver: Driver, producer: str, topic: str, broker: str | None = None) -> None:
-    """Send, to a broker if one is named, until it is taken.
+    """Send, to a broker if one is named, until it is accepted.
 
-    A Java client that knows an old route, or has just lost its name server, fails at first: it
-    looks for new routes every thirty seconds.
+    A Java client with an old route, or that has just lost its name server, fails at first: it
+    requests new routes every thirty seconds.
 
     Raises:
         DriverError: it still fails after 60 seconds.
@@ -120,7 +120,7 @@ def test_real_brokers_die_pause_and_come_back_while_java_keeps_sending(
             "broker-a": {"0": master.address, "1": slave.address},
             "broker-b": {"0": other.address},
         }
-        # A slave takes its master's topics over every ten seconds, and registers with them.
+        # A slave copies its master's topics every ten seconds, and registers with them.
         await_route(names.address, name, both)
         producer = stack.enter_context(
             driver.producer(names.address, timeout=SEND_TIMEOUT_MS, retries=5)
@@ -136,7 +136,7 @@ def test_real_brokers_die_pause_and_come_back_while_java_keeps_sending(
         await_send(driver, producer, name, "broker-a")
 
         with paused(master.pid):
-            # Nobody can know yet: the route stays, and whoever sends elsewhere is not disturbed.
+            # Nothing shows it yet: the route stays, and sends to other brokers are not disturbed.
             assert route(names.address, name) == both
             assert sent_by(driver, producer, name, queue=0, broker="broker-b") == {"broker-b"}
         await_send(driver, producer, name, "broker-a")
@@ -192,7 +192,7 @@ def test_each_of_several_name_servers_may_die(
         )
         for number, one in enumerate(names):
             one.kill()
-            # A topic that nobody knows yet: the client must ask one of those that are left.
+            # A topic that the client does not know yet: it must ask a remaining name server.
             topic = f"{name}-{number}"
             await_send(driver, producer, topic)
             for left in names:
@@ -224,13 +224,13 @@ COMMANDS = (
     "updateOrderConf -n {names} -t {topic} -m get",
     "getNamesrvConfig -n {names}",
 )
-"""What mqadmin asks a name server, in an order in which each finds what it needs."""
+"""mqadmin's queries of a name server, in an order in which each finds what it needs."""
 
 
 def normal(text: str, names: str) -> list[str]:
-    """Return what mqadmin printed without what differs from one moment to the next.
+    """Return mqadmin's output without the parts that change from moment to moment.
 
-    Rates, times and disk ratios have a dot or a comma; of an error only the code is compared.
+    Rates, times and disk ratios have a dot or a comma; for an error only the code is compared.
     """
     if codes := re.findall(r"CODE: \d+", text):
         return sorted(set(codes))

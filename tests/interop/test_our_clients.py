@@ -1,4 +1,4 @@
-"""Our producer and consumer with the real servers, and with the real client on the other end."""
+"""Our producer and consumer with the real servers, and with the real client as the peer."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ POLL_S = 20.0
 
 
 def texts(count: int, start: int = 0) -> list[bytes]:
-    """Return the bodies that are sent."""
+    """Return the bodies to send."""
     return [f"m-{number}".encode() for number in range(start, start + count)]
 
 
 def java_reads(driver: Driver, cluster: Cluster, topic: str, count: int) -> list[Row]:
-    """Let the Java client read a topic from its beginning."""
+    """Make the Java client read a topic from its beginning."""
     with driver.lite(cluster.namesrv, topic, group=f"{topic}-java") as consumer:
         rows: list[Row] = driver.call("lite.poll", id=consumer, count=count)["messages"]
         return rows
 
 
 def take(consumer: PullConsumer, count: int, seconds: float = POLL_S) -> list[ReceivedMessage]:
-    """Poll until there are `count` messages or the time is up."""
+    """Poll until there are `count` messages or the time is over."""
     found: list[ReceivedMessage] = []
     deadline = time.monotonic() + seconds
     while len(found) < count and time.monotonic() < deadline:
@@ -48,7 +48,7 @@ def take(consumer: PullConsumer, count: int, seconds: float = POLL_S) -> list[Re
 
 
 def we_read(cluster: Cluster, topic: str, count: int, tags: str = "*") -> list[ReceivedMessage]:
-    """Read a topic from its beginning by our consumer."""
+    """Read a topic from its beginning with our consumer."""
     with PullConsumer(name_server=cluster.namesrv, group=f"{topic}-ours") as consumer:
         consumer.assign(dict.fromkeys(consumer.queues(topic), 0), tags)
         return take(consumer, count)
@@ -160,10 +160,10 @@ def test_a_tag_filter_of_ours_works_on_the_real_broker(
 
 
 def await_committed(name_server: str, group: str, topic: str, seconds: float = 30.0) -> None:
-    """Wait until a group has committed all of a topic: Java tells its offsets every five seconds.
+    """Wait until a group has committed all of a topic: Java commits every five seconds.
 
     Raises:
-        AssertionError: something is left after that time.
+        AssertionError: something is uncommitted after that time.
     """
     deadline = time.monotonic() + seconds
     with Admin(name_server=name_server) as admin:
@@ -224,7 +224,7 @@ def test_we_seek_by_time_and_know_the_bounds(driver: Driver, cluster: Cluster, t
     with PullConsumer(name_server=cluster.namesrv, group=f"{topic}-group") as consumer:
         queue = next(one for one in consumer.queues(topic) if one.queue_id == 0)
         assert consumer.bounds(queue) == (0, 5)
-        # Brokers of 4.x say 0 for a group that never committed while the queue still has its start.
+        # 4.x brokers return 0 for a group that never committed while the queue still has its start.
         assert consumer.committed(queue) == (0 if cluster.broker_version.startswith("4") else None)
         consumer.assign({queue: 0})
         third = take(consumer, 5)[2]
@@ -235,7 +235,7 @@ def test_we_seek_by_time_and_know_the_bounds(driver: Driver, cluster: Cluster, t
 
 
 def test_errors_of_the_real_broker_carry_its_code(cluster: Cluster, topic: str) -> None:
-    # Over the broker's own bound, so that only the broker can refuse it.
+    # Over the broker's limit, so that only the broker can refuse it.
     size = 5 << 20
     with (
         Producer(
@@ -264,7 +264,7 @@ def test_a_topic_is_created_on_the_real_broker_by_our_first_send(
 def test_their_brokers_pass_over_the_durability_that_we_ask_for(
     cluster: Cluster, topic: str, durability: Literal["memory", "local"]
 ) -> None:
-    """They say nothing of it; `memory` reaches them as `WAIT`."""
+    """Real brokers do not report it; `memory` reaches them as `WAIT`."""
     with Producer(name_server=cluster.namesrv, durability=durability) as producer:
         results = [producer.send(topic, b"one"), *producer.send_batch(topic, [b"two", b"three"])]
     assert [(one.status.name, one.durability) for one in results] == [("SEND_OK", None)] * 3

@@ -1,7 +1,7 @@
-"""The ends of queues, and pulls around them: both brokers answer the same.
+"""The ends of queues, and pulls around them: both brokers give equal answers.
 
-After retention deleted segments, and after a topic was deleted and made again. The real broker
-looks for old segments a minute after its start at the earliest.
+Also after retention deleted segments, and after a topic was deleted and created again. The real
+broker checks for old segments a minute after its start at the earliest.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SENT = 300
 PROPERTIES = {
     **SETTINGS,
     "mappedFileSizeCommitLog": 64 * 1024,
-    # Without it 5.5.0 cannot delete a topic.
+    # Without it, 5.5.0 cannot delete a topic.
     "timerWheelEnable": "true",
     "fileReservedTime": 0,
     "cleanResourceInterval": 100,
@@ -83,7 +83,7 @@ def pull(sender: Sender, topic: str, queue: int, offset: int, *, subscription: s
 
 
 def look(sender: Sender, topic: str) -> list[Told]:
-    """The ends of a topic's queues, and what pulls around them say."""
+    """Return the ends of a topic's queues, and the answers to pulls around them."""
     found: list[Told] = []
     for queue in range(QUEUES):
         least = end(sender, GET_MIN_OFFSET, topic, queue)
@@ -98,7 +98,7 @@ def look(sender: Sender, topic: str) -> list[Told]:
 
 
 def await_oldest(sender: Sender, store: Path, seconds: float = SECONDS) -> None:
-    """Have old segments deleted until only the newest that has messages is there."""
+    """Request deletion of old segments until only the newest one with messages remains."""
     newest = max(path.name for path in store.glob("commitlog/*") if any(path.read_bytes()))
     deadline = time.monotonic() + seconds
     while min(path.name for path in store.glob("commitlog/*")) < newest:
@@ -111,7 +111,7 @@ def await_oldest(sender: Sender, store: Path, seconds: float = SECONDS) -> None:
 
 
 def history(sender: Sender, store: Path) -> dict[str, list[Told]]:
-    """Everything that a side answers, by what was done before."""
+    """Return all answers of a side, by the previous step."""
     found = {}
     create(sender, "Ranged")
     found["empty"] = look(sender, "Ranged")
@@ -136,7 +136,7 @@ def history(sender: Sender, store: Path) -> dict[str, list[Told]]:
 
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[Told]]]:
-    """What both brokers say."""
+    """Return the answers of both brokers."""
     artifacts.require_java()
     found = {}
     names = name_server("ours", artifacts.VERSIONS[0]).start()

@@ -1,8 +1,8 @@
-"""Queue selection and latency fault tolerance beside the Java client's own classes, step by step.
+"""Compares queue selection and latency fault tolerance with the Java client's classes.
 
-The same made-up steps go to `MQFaultStrategy`, `LatencyFaultToleranceImpl` and `TopicPublishInfo`
-of the real client, and to `pyrmq.routing`: both choose the same queues. Left out is what Java does
-at random: a retry goes on from a random queue there, and from the next one here.
+The same generated steps go to `MQFaultStrategy`, `LatencyFaultToleranceImpl` and `TopicPublishInfo`
+of the real client, and to `pyrmq.routing`: both select the same queues. Java's random choice is
+excluded: there, a retry continues from a random queue, here from the next one.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from tests.interop.driver import Driver
 
 VERSION = "5.5.0"
-"""Older clients have no reachability, and other passes."""
+"""Older clients have no reachability, and different passes."""
 SEQUENCES = 200
 SLOW_MS = 900
-"""A sequence that took the Java side as long means nothing: the steps' times are whole seconds."""
+"""If a sequence took the Java side this long, it is discarded: steps are whole seconds apart."""
 
 Step = tuple[str, ...]
 
 
 def made_up(chance: random.Random, brokers: list[str]) -> list[Step]:
-    """Answers and failures, choices with and without fault tolerance, and time that passes."""
+    """Return answers, failures, choices with and without fault tolerance, and passing time."""
     steps: list[Step] = []
     for _ in range(chance.randrange(1, 60)):
         match chance.randrange(4):
@@ -46,7 +46,7 @@ def made_up(chance: random.Random, brokers: list[str]) -> list[Step]:
 
 
 def ours(queues: list[str], start: int, steps: list[Step], ask: list[str]) -> dict[str, Any]:
-    """What `pyrmq.routing` says."""
+    """Return the choices of `pyrmq.routing`."""
     selector, faults, now, chosen = QueueSelector(start), LatencyFaultTolerance(), 0, []
     for step in steps:
         match step:

@@ -1,4 +1,4 @@
-"""What a message can have and where it can go: our producer and Java's, on both brokers."""
+"""Features of messages and their destinations: our producer and Java's, on both brokers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ RESUME_CHECK_HALF_MESSAGE = 323
 def java_reads(
     driver: Driver, cluster: Cluster, topic: str, count: int, **options: object
 ) -> list[Row]:
-    """Let the Java client read a topic from its beginning."""
+    """Make the Java client read a topic from its beginning."""
     with driver.lite(cluster.namesrv, topic, group=f"{topic}-java", **options) as consumer:
         rows: list[Row] = driver.call("lite.poll", id=consumer, count=count)["messages"]
         return rows
@@ -56,7 +56,7 @@ def java_reads(
 def we_read(
     name_server: str, topic: str, count: int, *, namespace: str = ""
 ) -> list[ReceivedMessage]:
-    """Read a topic from its beginning until `count` messages are there."""
+    """Read a topic from its beginning until `count` messages arrived."""
     found: list[ReceivedMessage] = []
     deadline = time.monotonic() + POLL_S
     options: dict[str, Any] = {"name_server": name_server, "namespace": namespace}
@@ -146,7 +146,7 @@ def test_every_compression_of_ours_java_unpacks(
 
 
 class Marking(SendHook):
-    """Writes a property into all that is sent."""
+    """Writes a property into every message."""
 
     def __init__(self) -> None:
         self.after: list[tuple[str, str]] = []
@@ -156,7 +156,7 @@ class Marking(SendHook):
         sending.properties["marked"] = sending.kind
 
     def after_send(self, sending: Sending, error: BaseException | None, result: object) -> None:
-        """Keep what became of it."""
+        """Record the outcome."""
         assert error is None
         self.after.append((sending.topic, sending.kind))
 
@@ -223,7 +223,7 @@ def test_a_unit_and_the_fast_port_mean_the_same_to_both(
         driver.call("admin.awaitRoute", topic=topic, namesrv=cluster.namesrv, broker=cluster.broker)
         question = wire.Frame(code=GET_ROUTEINFO_BY_TOPIC, version=407, fields={"topic": topic})
         route = (ask(cluster.namesrv, question).body or b"").decode()
-        # A topic that a send of a unit creates is the unit's (`TopicSysFlag.FLAG_UNIT`).
+        # A topic that a unit's send creates belongs to the unit (`TopicSysFlag.FLAG_UNIT`).
         assert re.search(r'"topicSy[ns]Flag":1\b', route), route
         assert bodies(java_reads(driver, cluster, topic, 1)) == [body]
 
@@ -251,7 +251,7 @@ def test_a_topic_for_ordered_groups_takes_a_group_as_sharding_key(
 
 
 def decoded(driver: Driver, messages: list[ReceivedMessage]) -> list[Row]:
-    """What Java's own reader finds in trace messages."""
+    """Return what Java's reader finds in trace messages."""
     rows: list[Row] = []
     for message in messages:
         body = base64.b64encode(message.body).decode()
@@ -306,10 +306,10 @@ def test_java_replies_to_a_request_that_a_task_awaits(
 
 
 class Site:
-    """A name server and a broker that gives a transaction up after one question."""
+    """A name server and a broker that gives up a transaction after one check."""
 
     def __init__(self, who: str, names: Server, one: Server) -> None:
-        """Keep the addresses."""
+        """Store the addresses."""
         self.who = who
         self.namesrv = names.address
         self.broker = one.address
@@ -379,6 +379,6 @@ def test_a_transaction_that_was_given_up_is_asked_about_again(
             request = wire.Frame(code=RESUME_CHECK_HALF_MESSAGE, version=407, fields=fields)
             assert ask(impatient.broker, request).code == 0
         found = we_read(impatient.namesrv, topic, 1)
-    # The real one notes an end late: it may ask, and store, once more.
+    # The real one records an end late: it may check, and store, once more.
     assert {message.message_id for message in found} == {half.message_id}
     assert len(asked) > before

@@ -1,4 +1,4 @@
-"""What the real name server makes of a master that has no port for slaves."""
+"""The real name server with a master that has no port for slaves."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_real_name_server_takes_our_master_and_tells_slaves_of_no_port_to_di
                 body,
             )
             assert answer.code == 0, answer.remark
-            # The slave learns of its master, and of nowhere to replicate from.
+            # The slave gets its master's address, but no address to replicate from.
             assert answer.fields["masterAddr"] == broker.address
             assert not answer.fields.get("haServerAddr")
             fields = {"brokerName": broker.broker_name, "clusterName": broker.cluster}

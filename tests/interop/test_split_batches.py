@@ -1,4 +1,4 @@
-"""Gathered batches that are over a real broker's limit: our producer takes them apart."""
+"""Gathered batches over a real broker's limit: our producer splits them."""
 
 from __future__ import annotations
 

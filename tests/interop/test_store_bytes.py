@@ -1,7 +1,7 @@
-"""Sends to the real broker and to ours leave the same bytes on the disk.
+"""Sends to the real broker and to ours store the same bytes.
 
-Masked are times, the sender's port and the order of properties, which the real one takes from the
-hashes of a map; everything else that differs is a fault, or stands in docs/differences.md.
+Times, the sender's port and the order of properties (hash order in the real one) are masked. Any
+other difference is an error, or listed in docs/differences.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 BOTH = ("java", "ours")
 DELAYED_MS = 1000
-"""Delivery times are compared with this tolerance: ours is taken before the append lock."""
+"""Tolerance of delivery times: ours is taken before the append lock."""
 
 PROPERTIES = {
     **SETTINGS,
@@ -39,9 +39,9 @@ AT_RANDOM = b"no unique key"
 
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, list[Frame]]]:
-    """Let both brokers store the same; each side's directory and answers.
+    """Make both brokers store the same; return each side's directory and answers.
 
-    Ours stores as the newest version does; older ones differ from it among themselves.
+    Ours stores like the newest version; older versions differ from it and from each other.
     """
     artifacts.require_java()
     version = artifacts.VERSIONS[0]
@@ -60,7 +60,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, lis
                 answers = store_sends.play(f"127.0.0.1:{port}", born_ms, f"[::1]:{port}")
                 await_written(store)
             finally:
-                # The real one takes many seconds to stop, and what it wrote is in its files.
+                # The real one takes many seconds to stop, and its files already have its writes.
                 one.kill()
             found[who] = (store, answers)
     finally:
@@ -69,7 +69,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, lis
 
 
 def await_written(store: Path, seconds: float = 30.0) -> None:
-    """Wait until queue and index have what the log's last record brings."""
+    """Wait until queue and index have the entries of the log's last record."""
     last = files.records(store)[-1]
     assert last.body == AT_RANDOM
     queue = f"{last.topic}/{last.queue_id}"
@@ -84,7 +84,7 @@ def await_written(store: Path, seconds: float = 30.0) -> None:
 
 
 def told(answer: Frame) -> tuple[int, dict[str, str]]:
-    """Return what an answer says when it says that something was stored."""
+    """Return the content of an answer that reports a stored message."""
     return answer.code, dict(answer.fields or {}) if answer.code == 0 else {}
 
 

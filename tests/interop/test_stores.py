@@ -36,18 +36,18 @@ ENDS = ("clean", pytest.param("kill", marks=pytest.mark.interop_all))
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    """Ends what a test started, whatever happens."""
+    """Stops what a test started, whatever happens."""
     with ExitStack() as one:
         yield one
 
 
 def reader_of(config: pytest.Config) -> str:
-    """Say which broker opens foreign stores: ours, or the real one to check the tests."""
+    """Return which broker opens foreign stores: ours, or the real one to check the tests."""
     return "java" if config.getoption("--rocketmq-control") else "ours"
 
 
 def comparable(rows: list[Row]) -> list[Row]:
-    """Leave out what depends on the reader and the hour.
+    """Remove what depends on the reader and the time.
 
     Clients of 5.x clear the compression bits of the system flag when they unpack; MAX_OFFSET is
     the queue's end at the time of the pull.
@@ -64,10 +64,10 @@ def comparable(rows: list[Row]) -> list[Row]:
 
 
 def without_what_was_due(rows: list[Row], sent: list[Row]) -> list[Row]:
-    """Leave out the sample's one delayed message.
+    """Remove the sample's only delayed message.
 
-    It was due two hours after the recording, so that whoever opens the sample later delivers it,
-    some time after the start.
+    It was due two hours after the recording, so a broker that opens the sample later delivers it,
+    some time after its start.
     """
     newest = max(row["storeTimestamp"] for row in sent)
     later = [row for row in rows if row["storeTimestamp"] > newest]
@@ -162,7 +162,7 @@ def test_a_store_of_ours_opens_in_the_real_broker_and_again_in_ours(
 
 
 def finish(one: JavaBroker | OurBroker, end: str) -> None:
-    """End a broker in order or by force."""
+    """Stop a broker cleanly or kill it."""
     if end == "kill":
         one.kill()
     else:
@@ -170,7 +170,7 @@ def finish(one: JavaBroker | OurBroker, end: str) -> None:
 
 
 def await_routes(driver: Driver, address: str, where: str) -> None:
-    """Wait until the name server leads to the broker that was just started.
+    """Wait until the name server routes to the broker that was just started.
 
     A Java broker whose first registration fails tries again after thirty seconds.
     """

@@ -1,4 +1,4 @@
-"""A store with waiting timer messages goes from the real broker to ours and back."""
+"""A store with waiting timer messages moves from the real broker to ours and back."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ SETTINGS = {
     "mappedFileSizeTimerLog": 4096,
     "recallMessageEnable": "true",
 }
-"""Small steps; a log file holds 78 units; what is due in more than ten seconds rolls."""
+"""Small steps; a log file holds 78 units; messages due in more than ten seconds roll."""
 
 
 class Site:
-    """A name server of ours, and one broker at a time on the same store."""
+    """Our name server, and one broker at a time on the same store."""
 
     def __init__(self, store: Path, version: str) -> None:
         """Start the name server."""
@@ -55,7 +55,7 @@ class Site:
         await_registered(self.names.address, self.broker.address)
 
     def end(self, how: str) -> None:
-        """End it in order or by force."""
+        """Stop it cleanly or kill it."""
         assert self.broker is not None
         if how == "kill":
             self.broker.kill()
@@ -63,9 +63,9 @@ class Site:
             self.broker.stop()
 
     def send(self, name: str, count: int, delays: tuple[float, float]) -> None:
-        """Send timer messages that are due between two delays; some early ones are taken back.
+        """Send timer messages that are due between two delays; recall some early ones.
 
-        Apache forgets a recall of what rolls when the moment comes while no broker runs.
+        Apache forgets a recall of a rolled message that falls due while no broker runs.
         """
         first, last = delays
         with Producer(name_server=self.names.address) as producer:
@@ -80,7 +80,7 @@ class Site:
                     self.sent[body] += 1
 
     def read(self, wanted: int, seconds: float = 60.0) -> Counter[bytes]:
-        """Read the topic from its beginning until `wanted` different messages are there."""
+        """Read the topic from its beginning until `wanted` different messages arrived."""
         found: Counter[bytes] = Counter()
         deadline = time.monotonic() + seconds
         group = f"reader-{time.monotonic_ns()}"
@@ -94,7 +94,7 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path, version: str) -> Iterator[Site]:
-    """A store that wanders."""
+    """Yield a store that moves between brokers."""
     if version.startswith("4"):
         pytest.skip("brokers before 5.0 have no timer")
     one = Site(tmp_path / "store", version)
@@ -103,7 +103,7 @@ def site(tmp_path: Path, version: str) -> Iterator[Site]:
 
 
 def assert_delivered(found: Counter[bytes], sent: Counter[bytes], end: str) -> None:
-    """Compare with what was sent: each once, after a kill at least once, and nothing else."""
+    """Compare with the sent messages: each once, after a kill at least once, and nothing else."""
     if end == "kill":
         assert set(found) == set(sent)
         again = {body: count for body, count in found.items() if count > 1}
@@ -119,7 +119,7 @@ def test_what_one_broker_took_is_delivered_by_the_other_and_back(
 ) -> None:
     other = "ours" if writer == "java" else "java"
     site.start(writer)
-    # Some are delivered here, some due while nobody runs, the others wait for the next or roll.
+    # Some are delivered here, some fall due while no broker runs, others wait for the next or roll.
     site.send("first", 300, (1.0, 30.0))
     time.sleep(2.0)
     site.end(end)

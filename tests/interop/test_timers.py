@@ -1,4 +1,4 @@
-"""Timer messages and their recall in all pairings; topics of batches, which our broker has not."""
+"""Timer messages and their recall in all pairings; batch topics, which our broker lacks."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module", params=["java", "ours"])
 def who(request: pytest.FixtureRequest) -> str:
-    """Whose servers they are."""
+    """Whether the servers are ours or the real ones."""
     kind: str = request.param
     return kind
 
 
 @pytest.fixture(scope="module")
 def servers(who: str, version: str) -> Iterator[tuple[Server, Server]]:
-    """A name server and a broker that lets timer messages be taken back."""
+    """Yield a name server and a broker that allows recalls."""
     names = name_server(who, version)
     names.start()
     try:
@@ -49,7 +49,7 @@ def servers(who: str, version: str) -> Iterator[tuple[Server, Server]]:
 
 @pytest.fixture
 def namesrv(servers: tuple[Server, Server]) -> str:
-    """Where clients begin."""
+    """The address of the name server."""
     return servers[0].address
 
 
@@ -70,13 +70,13 @@ def topic(java: Driver, servers: tuple[Server, Server], name: str) -> str:
 
 @pytest.fixture
 def timed(who: str, version: str) -> None:
-    """Leave out brokers and clients without timers, which came with 5.0."""
+    """Skip brokers and clients without timers, which came with 5.0."""
     if version.startswith("4"):
         pytest.skip(f"{who}: clients and brokers before 5.0 have none")
 
 
 def read(namesrv: str, topic: str, count: int, *, still: float = 0.0) -> list[ReceivedMessage]:
-    """Read a topic until `count` messages are there, and `still` seconds more."""
+    """Read a topic until `count` messages arrived, and `still` seconds longer."""
     found: list[ReceivedMessage] = []
     deadline = time.monotonic() + 40
     with PullConsumer(name_server=namesrv, group=f"{topic}-{time.monotonic_ns()}") as consumer:
@@ -230,7 +230,7 @@ def test_a_topic_of_batches_keeps_each_as_one_record_that_both_sides_unpack(
     with PullConsumer(name_server=namesrv, group=f"{topic}-ours") as consumer:
         (queue,) = consumer.queues(topic)
         for start in (0, 3, 5, 9):
-            # Also from within a batch, which the broker gives whole.
+            # Also from within a batch, which the broker returns whole.
             consumer.assign({queue: start})
             found: list[ReceivedMessage] = []
             deadline = time.monotonic() + 40
@@ -242,7 +242,7 @@ def test_a_topic_of_batches_keeps_each_as_one_record_that_both_sides_unpack(
             assert [m.message_id for m in found] == [one.message_id for one in told[start:]]
         theirs = {(row["queueOffset"], row["msgId"], row["keys"]) for row in rows}
         assert theirs == {(n, told[n].message_id, f"k{n}") for n in range(10)}
-    # As Spark reads: a range that begins and ends within a batch.
+    # As Spark reads it: a range that begins and ends within a batch.
     reader = _core.RangeReader(
         _core.Connections(),
         [(place, told[0].broker, topic, 0, 3, 9)],

@@ -1,4 +1,4 @@
-"""The wheel alone is enough: an empty environment, no sources, the README's first program."""
+"""The wheel works on its own: an empty environment, no sources, the README's program."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty environment with nothing but the wheel; its Python."""
+    """Install only the wheel into an empty environment, and return its Python."""
     home = tmp_path_factory.mktemp("environment")
     run(sys.executable, "-m", "venv", str(home / "venv"), cwd=home)
     python = home / "venv" / "bin" / "python"
@@ -56,7 +56,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def name_server(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """`pyrmq server` of the installed wheel."""
+    """Run `pyrmq server` of the installed wheel."""
     home = tmp_path_factory.mktemp("server")
     command = [
         str(installed.parent / "pyrmq"),
@@ -108,7 +108,7 @@ def test_the_platform_tag_asks_for_no_less_than_the_module_needs(wheel: Path) ->
         text = archive.read(described).decode()
     assert libraries == ["pyrmq/_core.abi3.so"]
     assert f"Tag: cp311-abi3-manylinux_{tag[1]}_{tag[2]}_{tag[3]}\n" in text
-    # The versions of the C library's symbols stand by name in the module.
+    # The module contains the names of the C library's symbol versions.
     versions = re.findall(rb"\0GLIBC_(\d+)\.(\d+)", module)
     assert versions
     needed = max((int(major), int(minor)) for major, minor in versions)
@@ -128,7 +128,7 @@ def test_the_first_program_of_the_readme_runs_from_the_wheel(
 def test_the_other_pyrmq_in_our_place_is_named(
     wheel: Path, installed: Path, tmp_path: Path
 ) -> None:
-    """Its files over ours, as the second of two installations leaves them."""
+    """Its files overwrite ours, as the second of two installations does."""
     site = tmp_path / "site"
     run(
         str(installed),

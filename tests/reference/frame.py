@@ -41,7 +41,7 @@ SHORT_ESCAPES = {
 
 
 class FrameError(ValueError):
-    """The bytes are no frame."""
+    """The bytes are not a frame."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class Frame:
 
 
 def split(data: bytes) -> list[bytes]:
-    """Cut frames that stand back to back.
+    """Split frames that are stored back to back.
 
     Raises:
         FrameError: the last frame is cut off.
@@ -94,7 +94,7 @@ def decode(data: bytes) -> Frame:
     """Decode exactly one frame.
 
     Raises:
-        FrameError: lengths do not fit or the header is broken.
+        FrameError: the lengths do not match or the header is invalid.
     """
     if len(data) < 8 or 4 + int.from_bytes(data[:4], "big") != len(data):
         raise FrameError(f"total length does not fit {len(data)} bytes")
@@ -110,7 +110,7 @@ def decode(data: bytes) -> Frame:
 
 
 def encode(frame: Frame) -> bytes:
-    """Encode one frame in the header form that it names."""
+    """Encode one frame in its header form."""
     header = _encode_json(frame) if frame.serialize_type == JSON else _encode_binary(frame)
     body = frame.body or b""
     length = 4 + len(header) + len(body)

@@ -14,7 +14,7 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 
 @dataclass(frozen=True)
 class GoldenFrame:
-    """One recorded frame: who sent it, on which occasion, and its bytes."""
+    """One recorded frame: its sender, its occasion and its bytes."""
 
     version: str
     serialize: str
@@ -27,19 +27,19 @@ class GoldenFrame:
     raw: bytes
 
     def __str__(self) -> str:
-        """Name it in test reports."""
+        """Return its name for test reports."""
         return f"{self.version}-{self.serialize}-{self.request}-{self.kind}-{self.code}-{self.what}"
 
 
 @cache
 def manifest() -> dict[str, Any]:
-    """Return the manifest as it is in the file."""
+    """Return the manifest as stored in the file."""
     tree: dict[str, Any] = json.loads((GOLDEN / "manifest.json").read_text())
     return tree
 
 
 def content(store: dict[str, str]) -> dict[str, Any]:
-    """Return what a store of the manifest holds: settings, topics, messages, committed offsets."""
+    """Return the content of a store: settings, topics, messages, committed offsets."""
     tree: dict[str, Any] = json.loads(lzma.decompress((GOLDEN / store["content"]).read_bytes()))
     return tree
 

@@ -27,7 +27,7 @@ class OffsetId:
 
 @dataclass(frozen=True)
 class UniqueId:
-    """What a client made to name a message."""
+    """The parts of a unique id, which a client creates."""
 
     ip: bytes
     process: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def string_hash(text: str) -> int:
-    """Return ``String.hashCode``: over UTF-16 units, a signed 32 bit number."""
+    """Return ``String.hashCode``: over UTF-16 units, a signed 32-bit number."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(units), 2):

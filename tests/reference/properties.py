@@ -7,7 +7,7 @@ AFTER = "\x02"
 
 
 def decode(text: str) -> dict[str, str]:
-    """Return the pairs in order; what has no separator, or an empty key or value, is left out."""
+    """Return the pairs in order; skip those without a separator, or with an empty key or value."""
     found: dict[str, str] = {}
     for pair in text.split(AFTER):
         key, separator, value = pair.partition(BETWEEN)

@@ -31,7 +31,7 @@ LOCAL = IPv4Address("127.0.0.1")
 
 
 class RecordError(ValueError):
-    """The bytes are no message record."""
+    """The bytes are not a message record."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ def crc(body: bytes) -> int:
 
 
 def encode(record: Record) -> bytes:
-    """Write one record; the host lengths follow the addresses, the sys flag is taken as it is."""
+    """Write one record; the host lengths follow the addresses, the sys flag is unchanged."""
     topic, properties = record.topic.encode(), record.properties.encode()
     checksum = crc(record.body) if record.body_crc is None else record.body_crc
     rest = b"".join(
@@ -89,7 +89,7 @@ def encode(record: Record) -> bytes:
 
 
 def decode(data: bytes, at: int = 0) -> tuple[Record, int]:
-    """Read the record at ``at``; return it and where the next begins.
+    """Read the record at ``at``; return it and the position of the next.
 
     Raises:
         RecordError: wrong magic, wrong size or cut off.
@@ -139,7 +139,7 @@ def decode(data: bytes, at: int = 0) -> tuple[Record, int]:
 
 
 def decode_all(data: bytes) -> list[Record]:
-    """Read records that stand back to back, as in the body of a pull answer."""
+    """Read records that are stored back to back, as in the body of a pull answer."""
     records = []
     at = 0
     while at < len(data):
@@ -149,7 +149,7 @@ def decode_all(data: bytes) -> list[Record]:
 
 
 def scan_segment(data: bytes) -> list[Record]:
-    """Read a commit log file up to the blank record or the first bytes that are none."""
+    """Read a commit log file up to the blank record or the first bytes that are no record."""
     records = []
     at = 0
     while at + 8 <= len(data):

@@ -1,4 +1,4 @@
-"""The files of a store, written from the records that the log holds: consume queues and key index.
+"""Writes the files of a store from the log's records: consume queues and key index.
 
 ::
 
@@ -28,17 +28,17 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TRANSACTION, PREPARED, ROLLBACK = 0xC, 0x4, 0xC
 """Bits of the sys flag."""
 INNER_BATCH = 0x80
-"""The body is a batch: only the queues of topics of batches, which are of another kind, have it."""
+"""The body is a batch: only the queues of batch topics, which are of another kind, have it."""
 
 
 def segments(root: Path) -> Iterator[tuple[int, bytes]]:
-    """Every segment of the log with the position of its first byte."""
+    """Yield every segment of the log with the position of its first byte."""
     for path in sorted((root / "commitlog").iterdir()):
         yield int(path.name), path.read_bytes()
 
 
 def log(root: Path) -> Iterator[tuple[Record, int]]:
-    """Every record of the log with its size; the blank record ends a segment, zero the log."""
+    """Yield every record of the log with its size; a blank record ends a segment, zero the log."""
     for base, data in segments(root):
         at = 0
         while at < len(data):
@@ -57,11 +57,11 @@ def log(root: Path) -> Iterator[tuple[Record, int]]:
 def queues(
     records: list[tuple[Record, int]], delays_ms: dict[int, int] | None = None
 ) -> dict[tuple[str, int], bytes]:
-    """The units of every queue, one behind the other.
+    """Return the units of every queue, back to back.
 
     Args:
         records: the log's records with their sizes.
-        delays_ms: how long the messages of each delay level wait.
+        delays_ms: delay of each level.
     """
     units: dict[tuple[str, int], bytearray] = {}
     for record, size in records:
@@ -81,7 +81,7 @@ def queues(
 
 
 def keys(record: Record) -> list[str]:
-    """What the index knows a record by, in the order in which it is added."""
+    """Return the index keys of a record, in the order in which they are added."""
     if record.sys_flag & TRANSACTION == ROLLBACK:
         return []
     properties = parse(record.properties)
@@ -118,7 +118,7 @@ class IndexFile:
         self.entries.append(struct.pack(">iqii", hashed, position, seconds, before))
 
     def bytes(self) -> bytes:
-        """The whole file."""
+        """Return the whole file."""
         head = struct.pack(
             ">qqqqii",
             self.begin_time,
@@ -134,7 +134,7 @@ class IndexFile:
 
 
 def index(records: list[tuple[Record, int]], slots: int, limit: int) -> list[bytes]:
-    """Every file of the index."""
+    """Return every file of the index."""
     files: list[IndexFile] = []
     for record, _ in records:
         for key in keys(record):

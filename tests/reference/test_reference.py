@@ -70,7 +70,7 @@ def test_recorded_records_encode_back_to_their_bytes_and_their_crc_holds() -> No
 def test_recorded_properties_encode_back_to_their_text() -> None:
     for body in pulled_bodies():
         for one in record.decode_all(body):
-            # What came as a batch has WAIT twice and no last separator when a 4.x broker stored it.
+            # A message of a batch has WAIT twice and no last separator if a 4.x broker stored it.
             text = properties.encode(properties.decode(one.properties))
             assert set(text.split("\x02")) - {""} == set(one.properties.split("\x02")) - {""}
             if one.properties.endswith("\x02"):
@@ -96,7 +96,7 @@ def test_recorded_unique_ids_encode_back_to_their_text() -> None:
     ]
     assert found
     for text in found:
-        # A batch of 4.x names all its messages in each of them.
+        # In 4.x, each message of a batch names all messages of the batch.
         for part in text.split(","):
             assert ids.encode_unique_id(ids.decode_unique_id(part)) == part
 

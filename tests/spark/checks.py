@@ -1,4 +1,4 @@
-"""What holds on our broker and on the real one: used by the tests of both."""
+"""Checks that hold on our broker and on the real one, used by the tests of both."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def all_columns_hold_what_a_plain_pull_shows(spark: SparkSession, topic: Topic) 
 
 
 def a_stream_goes_on_from_its_checkpoint(spark: SparkSession, topic: Topic, folder: Path) -> None:
-    """Run a query three times with messages in between: nothing is lost, nothing comes twice."""
+    """Run a query three times with messages in between: nothing is lost or doubled."""
     sent: list[str] = []
     for run in range(3):
         for queue_id in range(4):
@@ -80,7 +80,7 @@ def a_stream_goes_on_from_its_checkpoint(spark: SparkSession, topic: Topic, fold
 def run_to_parquet(
     spark: SparkSession, topic: Topic, folder: Path, **options: object
 ) -> StreamingQuery:
-    """Write what there is into Parquet and end."""
+    """Write the available messages to Parquet and end."""
     query = (
         topic.stream(spark, **options)
         .load()

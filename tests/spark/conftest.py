@@ -1,4 +1,4 @@
-"""One Spark session and one cluster for the whole ring; a topic and a directory a test."""
+"""One Spark session and one cluster for all Spark tests; a topic and a directory for each test."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 NUMBERS = itertools.count(1)
 PYTHON = Path(__file__).resolve().parents[2] / "python"
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""What halves the processor time of a JVM that runs for a minute."""
+"""Halves the processor time of a JVM that runs for a minute."""
 
 
 class Site(NamedTuple):
-    """Where a cluster is."""
+    """Addresses of a cluster."""
 
     name_server: str
     broker: str
@@ -45,7 +45,7 @@ def _need(condition: object, what: str) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A session on two cores. It finds the format by itself: nothing is registered here."""
+    """A session on two cores. It finds the format automatically: nothing is registered here."""
     _need(importlib.util.find_spec("pyspark"), "pyspark")
     _need(importlib.util.find_spec("pyarrow"), "pyarrow")
     _need(shutil.which("java"), "java")
@@ -75,7 +75,7 @@ def spark() -> Iterator[SparkSession]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test that uses the real RocketMQ on every version that the run asks for."""
+    """Run each test that uses the real RocketMQ on every version that the run requests."""
     if "version" in metafunc.fixturenames:
         metafunc.parametrize("version", asked_versions(metafunc.config), scope="session")
 
@@ -105,7 +105,7 @@ def java_site(version: str) -> Iterator[Site]:
 
 @pytest.fixture(scope="session")
 def site(request: pytest.FixtureRequest) -> Iterator[Site]:
-    """Our cluster, whose first of two brokers has the topics; the real one with --rocketmq-control.
+    """Our cluster of two brokers, the first with the topics; the real one with --rocketmq-control.
 
     The control checks the tests themselves.
     """
@@ -121,7 +121,7 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
 
 @pytest.fixture
 def new_topic(site: Site) -> Iterator[Callable[..., Topic]]:
-    """Make topics that no other test uses."""
+    """Create topics that no other test uses."""
     made: list[Topic] = []
 
     def make(queues: int = 4) -> Topic:

@@ -1,4 +1,4 @@
-"""A cluster in a dictionary, and a clock that moves only when told."""
+"""A cluster in a dictionary, and a clock that only the test moves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class FakeCluster:
-    """Queues with bounds, and the time at which each offset was stored (offset times 1000)."""
+    """Queues with bounds, and the store time of each offset (offset times 1000)."""
 
     queues: dict[Queue, Bounds] = field(default_factory=dict)
     calls: int = 0
@@ -48,16 +48,16 @@ class FakeCluster:
 
 @dataclass
 class FakeClock:
-    """Seconds that pass by sleeping."""
+    """Seconds that pass only by sleeping."""
 
     now: float = 1000.0
     slept: list[float] = field(default_factory=list)
 
     def __call__(self) -> float:
-        """Tell the time."""
+        """Return the time."""
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        """Let the time pass."""
+        """Advance the time."""
         self.slept.append(seconds)
         self.now += seconds

@@ -1,4 +1,4 @@
-"""The demo, small: it ends well, and it sees a loss."""
+"""The demo with few rows: it succeeds, and it notices a loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/spark.md and the README's section on Spark say what the code does."""
+"""docs/spark.md and the README's section on Spark match the code."""
 
 from __future__ import annotations
 

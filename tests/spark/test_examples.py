@@ -1,4 +1,4 @@
-"""The examples for Spark run as they are written."""
+"""The examples for Spark run as written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON of positions: one spelling, versions, user offsets."""
+"""The JSON of positions: one form, versions, user offsets."""
 
 from __future__ import annotations
 

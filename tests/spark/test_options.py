@@ -1,4 +1,4 @@
-"""Options in any case, checked, with the nearest name for a wrong one."""
+"""Options are case-insensitive and checked, and errors suggest the nearest name."""
 
 from __future__ import annotations
 

@@ -35,12 +35,12 @@ class Stream:
         return self.progress
 
     def latest(self, start: dict[str, Any], limit: int = 0) -> dict[str, Any]:
-        """What Spark would see: the answer after a trip through text."""
+        """Return what Spark would see: the answer converted to text and back."""
         answer: dict[str, Any] = json.loads(json.dumps(self.progress.latest(start, limit=limit)))
         return answer
 
     def read(self, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[Queue, int, int]]:
-        """What a batch would read."""
+        """Return what a batch would read."""
         return sorted(
             (part.queue, part.start, part.end)
             for task in self.progress.tasks(start, end)
@@ -167,7 +167,8 @@ def test_available_now_ends_at_what_was_there_and_takes_it_in_batches() -> None:
     stream.cluster.queues[A] = Bounds(0, 100)
     stream.cluster.queues[B] = Bounds(0, 100)
     at, read = stream.progress.initial(), []
-    # The second queue came after the freeze, before the first offsets: it stands at its earliest.
+    # The second queue appeared after the freeze, before the first offsets: it starts at its
+    # earliest.
     for _ in range(10):
         end = stream.latest(at, limit=4)
         if end == at:
@@ -261,7 +262,7 @@ def test_such_a_spark_never_goes_back_after_a_restart() -> None:
     stream.progress.initial()
     stream.again()
     stream.cluster.queues[A] = Bounds(0, 15)
-    # It asks for the end of the next batch before it has told where the last one ended.
+    # It requests the end of the next batch before it has reported the end of the last one.
     end = stream.progress.latest(None, limit=4)
     assert stream.read(to_json({A: 10}), end) == [(A, 10, 15)]
 

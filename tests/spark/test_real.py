@@ -1,4 +1,4 @@
-"""The source on the real RocketMQ, of each version that the run asks for."""
+"""The source on the real RocketMQ, of each requested version."""
 
 from __future__ import annotations
 

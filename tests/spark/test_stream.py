@@ -60,25 +60,25 @@ def run(
 
 
 class Batches:
-    """What a query's batches held."""
+    """The rows of a query's batches."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, list[str]]] = []
         self.changed = threading.Condition()
 
     def __call__(self, rows: list[str], batch: int) -> None:
-        """Note one batch."""
+        """Record one batch."""
         with self.changed:
             self.rows.append((batch, rows))
             self.changed.notify_all()
 
     @property
     def texts(self) -> list[str]:
-        """All rows of all batches, sorted."""
+        """Return all rows of all batches, sorted."""
         return sorted(text for _, rows in self.rows for text in rows)
 
     def await_texts(self, expected: list[str]) -> None:
-        """Wait until the rows are these."""
+        """Wait for exactly these rows."""
         with self.changed:
             done = self.changed.wait_for(lambda: len(self.texts) >= len(expected), timeout=40)
         assert done, f"only {self.texts}"
@@ -131,7 +131,7 @@ def test_a_first_batch_that_failed_is_read_again_although_latest_has_moved(
     batches = Batches()
     ended(run(batches, now=True, startingOffsets="latest"))
     if not LIMITS:
-        # Spark 4.1 runs one batch for a Python source, and the one that failed was it.
+        # Spark 4.1 runs one batch for a Python source, and that one failed.
         ended(run(batches, now=True, startingOffsets="latest"))
     assert batches.texts == ["missed before"]
 

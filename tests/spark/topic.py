@@ -1,4 +1,4 @@
-"""A topic as a test makes, fills and reads it, by raw requests and the reference codec."""
+"""A topic that a test creates, fills and reads with raw requests and the reference codec."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CREATE_TOPIC, DELETE_TOPIC, SEND, PULL = 17, 215, 10, 11
 
 @dataclass
 class Sent:
-    """A message on its way: body, properties, and how it is stored."""
+    """A message to send: body, properties, and how it is stored."""
 
     body: bytes
     keys: str = ""
@@ -48,7 +48,7 @@ class Topic:
     connections: Connections = field(default_factory=Connections)
 
     def create(self, queues: int = 4) -> Topic:
-        """Create it, or change how many queues it has, and wait until it is routable."""
+        """Create the topic, or change its number of queues, and wait until it is routable."""
         fields: Fields = {
             "topic": self.name,
             "defaultTopic": "TBW102",
@@ -79,7 +79,7 @@ class Topic:
             time.sleep(0.05)
 
     def delete(self) -> None:
-        """Delete it on the broker; the real one without timers deletes it and then complains."""
+        """Delete the topic on the broker; the real one without timers deletes it and then fails."""
         self.connections.request(self.broker, Command(DELETE_TOPIC, {"topic": self.name}), 10_000)
 
     def send(self, queue_id: int, messages: Iterable[Sent | bytes | str]) -> list[int]:
@@ -110,7 +110,7 @@ class Topic:
         return offsets
 
     def await_offset(self, queue_id: int, offset: int) -> None:
-        """Wait until a queue ends at `offset`: it is filled a moment after the log."""
+        """Wait until a queue ends at `offset`: queues are filled a moment after the log."""
         deadline = time.monotonic() + 20
         fields: Fields = {"topic": self.name, "queueId": queue_id}
         while int(self.ask(30, fields).fields["offset"]) < offset:
@@ -154,15 +154,15 @@ class Topic:
         return answer
 
     def read(self, spark: SparkSession, **options: object) -> DataFrame:
-        """Read it as a batch."""
+        """Read the topic as a batch."""
         return self.reader(spark, **options).load()
 
     def reader(self, spark: SparkSession, **options: object) -> DataFrameReader:
-        """Return a batch reader of it."""
+        """Return a batch reader of the topic."""
         return spark.read.format("rocketmq").options(**self.options(options))
 
     def stream(self, spark: SparkSession, **options: object) -> DataStreamReader:
-        """Return a stream reader of it."""
+        """Return a stream reader of the topic."""
         return spark.readStream.format("rocketmq").options(**self.options(options))
 
     def options(self, more: dict[str, object]) -> dict[str, str]:

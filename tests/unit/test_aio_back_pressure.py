@@ -1,4 +1,4 @@
-"""Sends of an event loop that wait for room: each in its turn, and none is woken for nothing."""
+"""Sends of an event loop that wait for capacity: in order, and none is woken in vain."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAR = 60.0
 
 
 class Gate:
-    """Room for `most`; what is in it leaves when it is told to."""
+    """A limit of `most`; its contents are released on request."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -27,17 +27,17 @@ class Gate:
         self.tries = 0
         self._told: list[asyncio.Future[None]] = []
         self.waiting_sends = WaitingSends(
-            self._ask, lambda: self.most - len(self.inside), lambda _: QueueFull()
+            self._ask, lambda _: self.most - len(self.inside), lambda _, __: QueueFull()
         )
 
-    def _ask(self, _: int) -> asyncio.Future[None]:
+    def _ask(self, _: int, __: str | None) -> asyncio.Future[None]:
         self.asked += 1
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._told.append(future)
         return future
 
     async def send(self, number: int, seconds: float = FAR) -> bool:
-        """As a producer does: in its turn, until there is room or the time is over."""
+        """Wait like a producer: in order, until there is capacity or the time is over."""
         loop = asyncio.get_running_loop()
 
         def come_in() -> asyncio.Future[None]:
@@ -48,13 +48,13 @@ class Gate:
             return loop.create_future()
 
         try:
-            await self.waiting_sends.enter(come_in, 1, loop.time(), seconds)
+            await self.waiting_sends.enter(come_in, lambda: None, 1, loop.time(), seconds)
         except QueueFull:
             return False
         return True
 
     async def leave(self) -> list[int]:
-        """Let all out; who waits hears of it."""
+        """Release everything and wake waiters."""
         gone, self.inside = self.inside, []
         for future in self._told:
             if not future.done():
@@ -95,8 +95,8 @@ def test_who_is_woken_in_vain_keeps_its_place() -> None:
         seen: list[int] = []
         while len(seen) < 6:
             seen += await gate.leave()
-            # Two are woken, room is for one: the window became narrower meanwhile.
-            gate.waiting_sends._free = lambda: 2
+            # Two are woken, but there is capacity for one: the window became narrower meanwhile.
+            gate.waiting_sends._free = lambda _: 2
         assert seen == list(range(6))
         assert all([await task for task in tasks])
 
@@ -124,7 +124,7 @@ def test_cancelled_and_late_ones_hold_up_nobody() -> None:
 
 def test_a_question_that_fails_ends_the_wait_of_all() -> None:
     async def main() -> None:
-        async def closed(_: int) -> None:
+        async def closed(_: int, __: str | None) -> None:
             await asyncio.sleep(0)
             raise ClosedError("closed")
 
@@ -133,11 +133,50 @@ def test_a_question_that_fails_ends_the_wait_of_all() -> None:
         def call() -> asyncio.Future[None]:
             raise errors.pop(0)
 
-        waiting_sends = WaitingSends(closed, lambda: 0, lambda _: QueueFull())
+        waiting_sends = WaitingSends(closed, lambda _: 0, lambda _, __: QueueFull())
         began = asyncio.get_running_loop().time()
-        waits = [asyncio.create_task(waiting_sends.enter(call, 1, began, 60)) for _ in range(3)]
+        enter = waiting_sends.enter
+        waits = [asyncio.create_task(enter(call, lambda: None, 1, began, 60)) for _ in range(3)]
         ended = await asyncio.gather(*waits, return_exceptions=True)
         assert [type(error) for error in ended] == [ClosedError] * 3
+        assert not waiting_sends.waiting
+
+    run(main())
+
+
+def test_sends_that_wait_for_a_broker_hold_up_no_other_and_keep_their_order() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        full, took = {"stalled"}, list[tuple[str, int]]()
+        opened: asyncio.Future[None] = loop.create_future()
+
+        async def ask(_: int, broker: str | None) -> None:
+            assert broker == "stalled"
+            await opened
+
+        waiting_sends = WaitingSends(ask, lambda _: 1, lambda _, __: QueueFull())
+
+        async def send(broker: str, number: int) -> None:
+            def call() -> asyncio.Future[None]:
+                if broker in full:
+                    raise QueueFull(broker=broker)
+                took.append((broker, number))
+                return loop.create_future()
+
+            await waiting_sends.enter(call, lambda: broker, 1, loop.time(), FAR)
+
+        waits = [asyncio.create_task(send("stalled", number)) for number in range(3)]
+        await asyncio.sleep(0)
+        assert waiting_sends.waiting == 3
+        await send("other", 0)
+        full.clear()
+        # There is room, but not for one that came later.
+        waits.append(asyncio.create_task(send("stalled", 3)))
+        await asyncio.sleep(0)
+        assert took == [("other", 0)]
+        opened.set_result(None)
+        await asyncio.gather(*waits)
+        assert took[1:] == [("stalled", number) for number in range(4)]
         assert not waiting_sends.waiting
 
     run(main())

@@ -1,4 +1,4 @@
-"""pyrmq.routing.allocate: each strategy's shares, and what it refuses."""
+"""pyrmq.routing.allocate: each strategy's shares and errors."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_strategies_have_the_names_of_apaches_tools() -> None:
 def test_a_room_reads_its_own_queues_first() -> None:
     assert {queue.broker for queue in NEARBY.allocate("north@1", QUEUES, CLIENTS)} == {"north@b"}
     assert {queue.broker for queue in NEARBY.allocate("south@1", QUEUES, CLIENTS)} == {"south@b"}
-    # Nobody is in the north: all share its queues.
+    # No client is in the north: all share its queues.
     left = CLIENTS[1:]
     assert {queue.broker for queue in NEARBY.allocate("south@1", QUEUES, left)} == {
         "north@b",

@@ -1,4 +1,4 @@
-"""What commands print and how they end."""
+"""The output and exit status of commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The enums of pyrmq.codes and docs/compat.md say what codes.rs and Apache's jars say."""
+"""The enums of pyrmq.codes and docs/compat.md match codes.rs and Apache's jars."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rust_table(kind: str) -> int:
 
 
 def page_rows() -> list[list[str]]:
-    """The rows of the table in docs/compat.md, cell by cell."""
+    """Return the rows of the table in docs/compat.md, cell by cell."""
     lines = (line for line in PAGE.splitlines() if re.match(r"\| -?\d", line))
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 

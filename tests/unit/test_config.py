@@ -1,4 +1,4 @@
-"""Options: Apache's names, types, bounds; what a wrong or unknown key says."""
+"""Options: Apache's names, types, bounds; errors for wrong or unknown keys."""
 
 from __future__ import annotations
 

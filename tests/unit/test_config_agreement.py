@@ -1,4 +1,4 @@
-"""The options in Python and in Rust are the same: names, defaults, bounds; the generated pages."""
+"""The options in Python and Rust agree: names, defaults, bounds; the generated pages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BROKER = Role(
 )
 ROLES = pytest.mark.parametrize("role", [NAME_SERVER, BROKER], ids=["name server", "broker"])
 
-# Options whose bounds hang on others, with what lets the whole range through.
+# Options whose bounds depend on others, with values that allow the whole range.
 BESIDE = {
     "mappedFileSizeCommitLog": ("maxMessageSize", "1"),
     "maxMessageSize": ("mappedFileSizeCommitLog", str(INT_MAX)),
@@ -67,7 +67,7 @@ def test_both_sides_have_the_same_options(role: Role) -> None:
 def test_both_sides_have_the_same_defaults(role: Role) -> None:
     pairs = role.options().to_properties()
     known = set(role.keys())
-    # The core has no default directory: where a home is, is Python's to know.
+    # The core has no default directory: Python knows the home directory.
     assert role.check([pair for pair in pairs.items() if pair[0] in known]) == []
 
 

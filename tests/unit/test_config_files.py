@@ -1,4 +1,4 @@
-"""Small configuration files: whole or not at all, the backup when the file is broken."""
+"""Small configuration files: written completely or not at all, with a backup for a broken file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options changed by request (25, 318): what is taken, what is refused and why."""
+"""Options changed by request (25, 318): accepted and refused changes, with reasons."""
 
 from __future__ import annotations
 

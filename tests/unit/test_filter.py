@@ -1,4 +1,4 @@
-"""pyrmq.routing.Filter: what only Python can get wrong; the grammar has its tests in Rust."""
+"""pyrmq.routing.Filter: the Python layer only; Rust tests the grammar."""
 
 from __future__ import annotations
 

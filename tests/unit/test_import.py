@@ -15,7 +15,7 @@ OURS = Path(next(iter(pyrmq.__path__))) / "__init__.py"
 
 
 def python(program: str, *paths: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program in a fresh interpreter that looks at these paths first."""
+    """Run a program in a fresh interpreter with these paths first."""
     prelude = f"import sys; sys.path[:0] = {[str(path) for path in paths]!r}\n"
     ours = f"sys.path.append({str(OURS.parents[1])!r})\n"
     return subprocess.run(
@@ -29,7 +29,7 @@ def python(program: str, *paths: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def rabbit(tmp_path: Path) -> Path:
-    """Lay down what the RabbitMQ library PyRMQ looks like."""
+    """Create files that look like the RabbitMQ library PyRMQ."""
     package = tmp_path / "pyrmq"
     package.mkdir()
     (package / "__init__.py").write_text("from pyrmq.publisher import Publisher\n")

@@ -1,6 +1,6 @@
-"""Rust's events in Python's logging: levels, names, nothing before a server wants it.
+"""Rust's events in Python's logging: levels, names, and no events before a server runs.
 
-Each program runs in a process of its own: the ring and its thread are the process's.
+Each program runs in its own process, because the ring and its thread belong to the process.
 """
 
 from __future__ import annotations

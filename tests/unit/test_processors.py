@@ -1,4 +1,4 @@
-"""The table of Python rows: what may be registered, and what handlers' ends become."""
+"""The table of Python rows: which codes may be registered, and the answers to handlers' results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Asked:
-    """A request as the core gives it, which remembers its answer."""
+    """A request as the core provides it, which records its answer."""
 
     def __init__(self, code: int, **fields: str) -> None:
         self.code, self.fields, self.remote = code, fields, "127.0.0.1:1"
@@ -29,14 +29,14 @@ class Asked:
         return self.fields.get(key)
 
     def reply(self, *answer: object) -> bool:
-        """Keep the answer."""
+        """Record the answer."""
         self.answers.append(answer)
         self.answered.set()
         return True
 
 
 class Queue:
-    """A queue as the core gives it."""
+    """A queue as the core provides it."""
 
     def __init__(self) -> None:
         self.waiting: deque[Asked] = deque()
@@ -44,7 +44,7 @@ class Queue:
         self.closed = False
 
     def put(self, *requests: Asked) -> None:
-        """Let requests wait."""
+        """Add waiting requests."""
         with self.ready:
             self.waiting.extend(requests)
             self.ready.notify_all()

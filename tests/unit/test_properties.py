@@ -1,4 +1,4 @@
-"""Property files: Java's grammar, both encodings, and nothing lost on the way out and back."""
+"""Property files: Java's grammar, both encodings, and a lossless round trip."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ FRAMES = st.builds(
 
 
 def ours(one: wire.Frame) -> Command:
-    """Make our command of the reference's frame."""
+    """Return our command for the reference's frame."""
     return Command(
         one.code,
         dict(one.fields or {}),
@@ -48,20 +48,20 @@ def ours(one: wire.Frame) -> Command:
 
 
 def parts(one: Command) -> tuple[object, ...]:
-    """Return all that our command says."""
+    """Return all parts of our command."""
     head = (one.code, one.language, one.version, one.opaque, one.flag, one.remark)
     return (*head, list(one.fields.items()), one.body, one.serialize_type)
 
 
 def parts_of_frame(one: wire.Frame) -> tuple[object, ...]:
-    """Return the same of the reference's frame."""
+    """Return the same parts of the reference's frame."""
     head = (one.code, one.language, one.version, one.opaque, one.flag, one.remark)
     fields = list((one.fields or {}).items())
     return (*head, fields, one.body, FORMS[one.serialize_type])
 
 
 def decoded(data: bytes) -> tuple[Command, int]:
-    """Decode what must be a whole frame."""
+    """Decode a whole frame."""
     found = Command.decode(data)
     assert found is not None
     return found
@@ -127,7 +127,7 @@ def test_a_damaged_frame_is_read_as_the_reference_reads_it_or_refused(
         theirs = wire.decode(bytes(whole))
     except (wire.FrameError, ValueError, KeyError):
         return
-    # The reader of ours is lenient: a header that lost a member's name still has its other members.
+    # Our reader is lenient: a header that lost a member's name still has its other members.
     assert (found[0].code, found[0].body) == (theirs.code, theirs.body)
 
 

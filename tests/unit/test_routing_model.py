@@ -21,7 +21,7 @@ BROKERS = ["a", "b", "c"]
 
 
 class Model:
-    """What the rule is, written down plainly: see docs/producer.md."""
+    """The rule of docs/producer.md in plain Python."""
 
     def __init__(self, start: int) -> None:
         self.next = start
@@ -31,7 +31,7 @@ class Model:
     def update(
         self, broker: str, latency: int, now: int, *, isolate: bool, reachable: bool
     ) -> None:
-        """An attempt ended."""
+        """Record a finished attempt."""
         measured = 10_000 if isolate else latency
         out = max((out for row, out in SCHEDULE if measured >= row), default=0)
         if out or not reachable or broker in self.reachable:
@@ -40,7 +40,7 @@ class Model:
             self.until[broker] = max(self.until.get(broker, -1), now + out)
 
     def select(self, queues: list[str], last: str | None, now: int, *, faults: bool) -> int | None:
-        """First pass: available and not the last broker; then reachable; then any."""
+        """Select an available queue not on the last broker; then a reachable one; then any."""
         passes: list[Callable[[str], bool]] = [lambda broker: broker != last]
         if faults:
             passes = [
@@ -192,7 +192,7 @@ def test_the_simulator_shows_both_rules_in_a_table_and_a_plot(
     for script in shown:
         for rule in ("Apache", "Ours"):
             assert f"| {script} | {rule} |" in table
-        # Where a file of this kind says what its outlines spell.
+        # A font file names the text of its outlines here.
         assert f"<!-- {script} -->" in drawn
 
 

@@ -1,4 +1,4 @@
-"""The tools behind the make targets: what a machine lacks, and the table of the nightly run."""
+"""The tools behind the make targets: missing requirements, and the table of the nightly run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def need(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run need.py on a machine that has only the programs given as name and script."""
+    """Run need.py on a machine that has only the given programs."""
 
     def run(*words: str, **programs: str) -> subprocess.CompletedProcess[str]:
         for name, script in programs.items():
@@ -67,7 +67,7 @@ def test_a_machine_with_java_but_no_compiler_can_run_the_demo_and_not_the_tests(
 
 
 def test_what_is_missing_is_told_before_anything_is_built() -> None:
-    # `make demo` with an interpreter that finds nothing must not get as far as the environment.
+    # `make demo` with an interpreter that finds nothing must not create the environment.
     done = subprocess.run(
         ["make", "--dry-run", "--always-make", "demo"],
         cwd=ROOT,

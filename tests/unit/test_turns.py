@@ -1,4 +1,4 @@
-"""What `benches.turns` concludes from its figures."""
+"""The conclusions of `benches.turns` from its figures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def groups(seed: int, *, between: float, within: float, count: int = 10) -> list[list[float]]:
-    """Ratios of two builds that are alike, three for each pair of processes."""
+    """Return ratios of two equal builds, three for each pair of processes."""
     chance = random.Random(seed)
     return [
         [
@@ -38,7 +38,7 @@ def test_the_interval_holds_the_truth_in_95_of_100_runs_whatever_processes_diffe
     runs = [turns.interval(groups(seed, between=between, within=0.02)) for seed in range(1000)]
     held = sum(low < 1 < high for low, high in runs)
     assert 930 <= held <= 970
-    # Were each turn a group, the difference of two processes would be taken for one of the builds.
+    # If each turn were a group, a difference of two processes would count as one of the builds.
     alone = [
         turns.interval(
             [[ratio] for group in groups(seed, between=between, within=0.02) for ratio in group]
@@ -121,7 +121,7 @@ def test_a_checkout_is_measured_beside_itself() -> None:
         timeout=1700,
         check=False,
     )
-    # What it concludes is the machine's business.
+    # The conclusion depends on the machine.
     assert done.returncode in {0, 1}, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == 2 + 9

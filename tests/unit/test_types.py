@@ -1,20 +1,32 @@
-"""What a user's type checker knows of the options; mypy reads this file with the others.
+"""The options as a user's type checker sees them; mypy checks this file with the others.
 
-A call that must be refused carries its `type: ignore`: where it were accepted, mypy would call that
+A call that must be refused has a `type: ignore`: if it were accepted, mypy would report that as
 unused.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from typing import TYPE_CHECKING, assert_type, get_type_hints
+from typing import TYPE_CHECKING, Any, assert_type, get_args, get_type_hints
 
 import pytest
 
-from pyrmq import Producer, TransactionProducer, aio
+from pyrmq import Message, Producer, TransactionProducer, _core, aio
+from pyrmq._client.hooks import SendingKind
 from pyrmq._client.options import OtherProducerOptions, ProducerOptions
 from pyrmq.errors import Attempt, RmqError, SendTimeout
-from pyrmq.message import ReceivedMessage, SendResult, TransactionState
+from pyrmq.message import (
+    BatchOptions,
+    HalfOptions,
+    MessageOptions,
+    ReceivedMessage,
+    ReplyOptions,
+    RequestOptions,
+    SendResult,
+    TransactionState,
+)
+from pyrmq.producer import SendHook, Sending
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -46,6 +58,22 @@ def used_wrongly() -> None:
     aio.TransactionProducer(check=check, group="g", tiemout=3)  # type: ignore[call-arg]
 
 
+def sends_rightly(producer: Producer, given: MessageOptions) -> None:
+    producer.send("t", b"x", timeout=1, keys=["a", "b"], tags=None, queue=lambda queues: queues[0])
+    producer.send_async("t", b"x", timeout=1.5, **given)
+    producer.produce("t", b"x", print, wait=False, **given)
+    producer.send_batch("t", [b"x"], sharding_key="k", inner=True)
+
+
+def sends_wrongly(producer: Producer, given: MessageOptions) -> None:
+    producer.send("t", b"x", tag="red")  # type: ignore[call-arg]
+    producer.send("t", b"x", tags=5)  # type: ignore[arg-type]
+    producer.produce("t", b"x", flag="3")  # type: ignore[arg-type]
+    producer.send_batch("t", [b"x"], delay=1)  # type: ignore[call-arg]
+    producer.send_oneway("t", b"x", **given)  # type: ignore[misc]
+    producer.request("t", b"x", sharding_key="k")  # type: ignore[call-arg]
+
+
 def told_of(error: RmqError, result: SendResult, late: SendTimeout) -> None:
     assert_type(error.may_exist, bool)
     assert_type(error.message_id, str | None)
@@ -61,6 +89,81 @@ async def sent(producer: aio.Producer) -> None:
     assert_type(await producer.send("t", b"x"), SendResult)
     future: Awaitable[SendResult] = await producer.produce("t", b"x")
     assert_type(await future, SendResult)
+
+
+OPTIONS_OF_KIND: dict[str, Any] = {
+    "send": MessageOptions,
+    "batch": BatchOptions,
+    "oneway": BatchOptions,
+    "request": RequestOptions,
+    "reply": ReplyOptions,
+    "half": HalfOptions,
+}
+
+
+def test_each_kind_of_send_has_a_type_for_its_options() -> None:
+    assert set(OPTIONS_OF_KIND) == set(get_args(SendingKind))
+
+
+@pytest.mark.parametrize("kind", OPTIONS_OF_KIND)
+def test_the_typed_options_of_a_send_are_those_that_the_native_module_reads(kind: str) -> None:
+    typed = set(get_type_hints(OPTIONS_OF_KIND[kind]))
+    assert typed == set(_core.option_names(kind))
+    _core.check_options(kind, dict.fromkeys(typed))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'speed'"):
+        _core.check_options(kind, {"speed": 5})  # type: ignore[typeddict-unknown-key]
+
+
+def test_a_message_has_every_option_but_the_queue() -> None:
+    fields = set(Message._fields) - {"topic", "body"}
+    assert fields == set(get_type_hints(MessageOptions)) - {"queue"}
+
+
+def test_every_option_of_a_message_is_documented() -> None:
+    for option in get_type_hints(MessageOptions):
+        assert f"        {option}: " in (MessageOptions.__doc__ or "")
+        assert f"``{option}``: " in (Producer.send.__doc__ or "")
+
+
+SENDS: list[tuple[str, tuple[object, ...]]] = [
+    ("send", ("t", b"x")),
+    ("send_async", ("t", b"x")),
+    ("produce", ("t", b"x")),
+    ("send_batch", ("t", [b"x"])),
+    ("send_oneway", ("t", b"x")),
+    ("request", ("t", b"x")),
+]
+
+
+class Refused(SendHook):
+    """No message gets as far as this hook."""
+
+    def before_send(self, sending: Sending) -> None:
+        """Fail the test."""
+        pytest.fail(f"{sending} cannot be sent")
+
+
+@pytest.mark.parametrize("hooks", [[], [Refused()]], ids=["plain", "hooked"])
+@pytest.mark.parametrize(("verb", "arguments"), SENDS)
+def test_an_unknown_option_is_refused_with_the_one_that_was_meant(
+    verb: str, arguments: tuple[object, ...], hooks: list[SendHook]
+) -> None:
+    meant = "unexpected keyword argument 'tag'"
+    if verb != "produce":
+        meant += ", did you mean 'tags'?"
+    with (
+        Producer(name_server=NOWHERE, hooks=hooks) as sync,
+        pytest.raises(TypeError, match=meant),
+    ):
+        getattr(sync, verb)(*arguments, tag="red")
+
+    async def main() -> None:
+        async with aio.Producer(name_server=NOWHERE, hooks=hooks) as producer:
+            with pytest.raises(TypeError, match=meant):
+                await getattr(producer, verb)(*arguments, tag="red")
+
+    if verb != "send_async":
+        asyncio.run(main())
 
 
 def test_the_typed_options_are_those_of_every_producer() -> None:

@@ -1,8 +1,8 @@
-"""Our producer beside those that it is measured by, in one run, in turns: `--rows rivals`.
+"""Compares our producer with its rivals in one run, in turns: `--rows rivals`.
 
-Each load is a process of its own, so that its CPU time and memory are its own. All servers run at
-the same time, idle but for the one whose turn it is. Acknowledgement is the broker's memory on all
-sides but plain NATS, where nobody confirms a message.
+Each load is a separate process, so that its CPU time and memory can be measured. All servers run at
+the same time, idle except the one whose turn it is. All brokers acknowledge from memory, except
+plain NATS, which confirms nothing.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ LIBRARIES = {
     "nats": "nats",
     "jetstream": "nats",
 }
-"""What a rival's loads import."""
+"""Modules that a rival's loads import."""
 MILLION = 1_000_000
 
 
 @dataclass(kw_only=True)
 class Duel(Row):
-    """One of our loads beside one of theirs.
+    """One of our loads compared with one of theirs.
 
     Attributes:
         rival: the rival's name in `figures`.
@@ -53,7 +53,7 @@ class Duel(Row):
     resident_mib: dict[str, list[float]] = field(default_factory=dict)
 
     def ratio(self) -> float | None:
-        """How many times better ours is, of the medians."""
+        """Return how many times better our median is."""
         if not {"ours", self.rival} <= self.figures.keys():
             return None
         ratio = self.median("ours") / self.median(self.rival)
@@ -62,16 +62,16 @@ class Duel(Row):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured, how, and what it must reach.
+    """A row to measure: its loads and its target.
 
     Attributes:
         what: the row's name.
         our_load: a load of `load.py`.
-        our_server: name of the server it is sent to.
-        rival_load: the same for the rival; one that begins with `java` is the Java client's.
-        rival_server: name of its server.
+        our_server: name of its server.
+        rival_load: the rival's load; a name that begins with `java` is the Java client's.
+        rival_server: name of the rival's server.
         count: messages of a turn.
-        target: what the ratio must reach.
+        target: required ratio.
         size: bytes of a body.
         less: the figure is a time.
     """
@@ -114,7 +114,7 @@ PLANS = (
 
 
 def rival_rows(rounds: int, scale: float = 1.0) -> list[Row]:
-    """Run every plan whose servers can be had; `scale` makes a smoke run shorter."""
+    """Run every plan whose servers are available; `scale` shortens a smoke run."""
     with ExitStack() as stack:
         servers = _start(stack)
         driver = stack.enter_context(Driver(VERSION, quick=False, heap_mb=1024))
@@ -130,7 +130,7 @@ def rival_rows(rounds: int, scale: float = 1.0) -> list[Row]:
 
 
 def _start(stack: ExitStack) -> dict[str, Side]:
-    """Start what can be had."""
+    """Start the available servers."""
     servers = {"ours": stack.enter_context(ours())[0], "apache": stack.enter_context(apache())[0]}
     rivals: dict[str, AbstractContextManager[Side]] = {"kafka": kafka(), "nats": nats()}
     for name, rival in rivals.items():
@@ -171,7 +171,7 @@ def _duel(plan: Plan, servers: dict[str, Side], driver: Driver, rounds: int, sca
 
 
 def _load(load: str, side: Side, count: int, size: int) -> dict[str, float]:
-    """One load in a process of its own."""
+    """Run one load in a separate process."""
     command = [sys.executable, "-m", "benches.e2e.rivals.load", load, side.name_server]
     done = subprocess.run(
         [*command, str(count), str(size)],
@@ -187,7 +187,7 @@ def _load(load: str, side: Side, count: int, size: int) -> dict[str, float]:
 
 
 def _java(driver: Driver, side: Side, how: str, count: int, size: int) -> dict[str, float]:
-    """One load of the Java client, warmed up."""
+    """Run one load of the warmed-up Java client."""
     result = driver.call_within(
         LOAD_S,
         "bench.sendAsync" if how == "async" else "bench.send",
@@ -212,7 +212,7 @@ def _median(values: list[float]) -> float:
 
 
 def _line(row: Row) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     assert isinstance(row, Duel)
     sides = ("ours", row.rival)
     memory = [_median(row.resident_mib[side]) for side in sides if side in row.resident_mib]
@@ -229,7 +229,7 @@ def _line(row: Row) -> str:
 
 
 def rival_table(done: list[Row]) -> str:
-    """The figures as a Markdown table: ours beside theirs."""
+    """Return the figures as a Markdown table: ours and theirs."""
     head = "| what | ours / theirs | ratio | target | client CPU, s a million | server CPU | MiB |"
     rows = [_line(row) for row in done if isinstance(row, Duel)]
     return "\n".join([head, "|---|---|---|---|---|---|---|", *rows])

@@ -1,4 +1,4 @@
-"""One load of one client library, in a process of its own: `python -m benches.e2e.rivals.load`.
+"""Runs one load of one client library: `python -m benches.e2e.rivals.load`.
 
 Arguments: load, address, messages, bytes of a body. Prints one JSON object: messages a second (or
 the median in microseconds of a send at a time), this process's CPU seconds for a million messages,
@@ -28,18 +28,18 @@ Clock = tuple[float, float]
 
 
 def now() -> Clock:
-    """Look at both."""
+    """Read both clocks."""
     return time.perf_counter(), time.process_time()
 
 
 def since(began: Clock) -> Clock:
-    """How long it took."""
+    """Return the elapsed times."""
     wall, cpu = now()
     return wall - began[0], cpu - began[1]
 
 
 def pyrmq_produce(address: str, count: int, body: bytes, **options: Any) -> tuple[Clock, float]:  # noqa: ANN401
-    """Our `produce` and one flush."""
+    """Run our `produce` and one flush."""
     from pyrmq import Producer
 
     with Producer(name_server=address, group="bench", **options) as producer:
@@ -55,12 +55,12 @@ def pyrmq_produce(address: str, count: int, body: bytes, **options: Any) -> tupl
 
 
 def pyrmq_single(address: str, count: int, body: bytes) -> tuple[Clock, float]:
-    """Our `produce` with a frame for each message."""
+    """Run our `produce` with a frame for each message."""
     return pyrmq_produce(address, count, body, linger=0)
 
 
 def pyrmq_lone(address: str, count: int, body: bytes) -> tuple[Clock, float]:
-    """Our `send`, one at a time."""
+    """Run our `send`, one at a time."""
     from pyrmq import Producer
 
     with Producer(name_server=address, group="bench") as producer:
@@ -71,7 +71,7 @@ def pyrmq_lone(address: str, count: int, body: bytes) -> tuple[Clock, float]:
 
 
 def pyrmq_threads(address: str, count: int, body: bytes) -> tuple[Clock, float]:
-    """Our `send` from 64 threads."""
+    """Run our `send` from 64 threads."""
     from concurrent.futures import ThreadPoolExecutor
 
     from pyrmq import Producer
@@ -93,7 +93,7 @@ def pyrmq_threads(address: str, count: int, body: bytes) -> tuple[Clock, float]:
 
 
 def pyrmq_futures(address: str, count: int, body: bytes) -> tuple[Clock, float]:
-    """Our `send_async`, many in flight, each with a callback that counts."""
+    """Run our `send_async`, many in flight, each with a counting callback."""
     from pyrmq import Producer
 
     with Producer(name_server=address, group="bench") as producer:
@@ -116,7 +116,7 @@ def pyrmq_futures(address: str, count: int, body: bytes) -> tuple[Clock, float]:
 
 
 def pyrmq_tasks(address: str, count: int, body: bytes) -> tuple[Clock, float]:
-    """1,000 tasks that each await their `send`."""
+    """Run 1,000 tasks that each await their `send`."""
     from pyrmq import aio
 
     async def main() -> Clock:
@@ -130,7 +130,7 @@ def pyrmq_tasks(address: str, count: int, body: bytes) -> tuple[Clock, float]:
 
 
 def pyrmq_groups(address: str, count: int, body: bytes) -> tuple[Clock, float]:
-    """Groups of 1,000 produced, flushed and awaited together."""
+    """Run groups of 1,000, produced, flushed and awaited together."""
     from pyrmq import aio
 
     async def main() -> Clock:
@@ -147,12 +147,12 @@ def pyrmq_groups(address: str, count: int, body: bytes) -> tuple[Clock, float]:
 
 
 def confluent_settings(address: str) -> dict[str, object]:
-    """Its defaults, but for the acknowledgement: the leader's memory, as ours."""
+    """Return its defaults, except that the leader acknowledges from memory, like ours."""
     return {"bootstrap.servers": address, "acks": 1}
 
 
 def confluent_produce(address: str, count: int, body: bytes) -> tuple[Clock, float]:
-    """confluent-kafka's `produce` and one flush."""
+    """Run confluent-kafka's `produce` and one flush."""
     producer = import_module("confluent_kafka").Producer(confluent_settings(address))
     failed = 0
 
@@ -179,7 +179,7 @@ def confluent_produce(address: str, count: int, body: bytes) -> tuple[Clock, flo
 
 
 def confluent_lone(address: str, count: int, body: bytes) -> tuple[Clock, float]:
-    """confluent-kafka's `produce` and `flush`, one at a time."""
+    """Run confluent-kafka's `produce` and `flush`, one at a time."""
     producer = import_module("confluent_kafka").Producer(confluent_settings(address))
 
     def one() -> None:
@@ -193,7 +193,7 @@ def confluent_lone(address: str, count: int, body: bytes) -> tuple[Clock, float]
 
 
 def confluent_groups(address: str, count: int, body: bytes) -> tuple[Clock, float]:
-    """confluent-kafka's `AIOProducer`: groups of 1,000 produced, flushed and awaited together."""
+    """Run confluent-kafka's `AIOProducer`: groups of 1,000, produced, flushed, awaited together."""
 
     async def main() -> Clock:
         kind = import_module("confluent_kafka.aio").AIOProducer
@@ -214,7 +214,7 @@ def confluent_groups(address: str, count: int, body: bytes) -> tuple[Clock, floa
 
 
 def aiokafka_tasks(address: str, count: int, body: bytes) -> tuple[Clock, float]:
-    """The `send_and_wait` of aiokafka from 1,000 tasks."""
+    """Run aiokafka's `send_and_wait` from 1,000 tasks."""
 
     async def main() -> Clock:
         producer = import_module("aiokafka").AIOKafkaProducer(bootstrap_servers=address, acks=1)
@@ -231,7 +231,7 @@ def aiokafka_tasks(address: str, count: int, body: bytes) -> tuple[Clock, float]
 
 
 def nats_tasks(address: str, count: int, body: bytes) -> tuple[Clock, float]:
-    """nats-py's `publish` from 1,000 tasks, and one flush. Nobody confirms a message."""
+    """Run nats-py's `publish` from 1,000 tasks, and one flush. No message is confirmed."""
 
     async def main() -> Clock:
         connection = await import_module("nats").connect(address)
@@ -249,7 +249,7 @@ def nats_tasks(address: str, count: int, body: bytes) -> tuple[Clock, float]:
 
 
 def jetstream_tasks(address: str, count: int, body: bytes) -> tuple[Clock, float]:
-    """The `publish` of nats-py's JetStream from 1,000 tasks: each is confirmed from memory."""
+    """Run `publish` of nats-py's JetStream from 1,000 tasks: each is confirmed from memory."""
 
     async def main() -> Clock:
         module = import_module("nats")
@@ -284,7 +284,7 @@ async def tasks(count: int, send: Callable[[], Awaitable[object]]) -> None:
 
 
 def median(count: int, send: Callable[[], object]) -> float:
-    """Median time of a call, microseconds."""
+    """Return the median time of a call in microseconds."""
     took = []
     for _ in range(count):
         began = time.perf_counter()
@@ -311,7 +311,7 @@ LOADS: dict[str, Callable[[str, int, bytes], tuple[Clock, float]]] = {
 
 
 def main() -> None:
-    """Run the load and print what it took."""
+    """Run the load and print its figures."""
     name, address, count, size = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     (wall, cpu), figure = LOADS[name](address, count, b"x" * size)
     out = {

@@ -1,7 +1,7 @@
-"""The rivals' servers: a Kafka broker from Maven Central, and nats-server by the machine's Go.
+"""The rivals' servers: a Kafka broker from Maven Central, and nats-server built with Go.
 
-Each listens on free ports of the loopback address, keeps its files in a temporary directory and is
-stopped by its process id. What cannot be had is left out, with a line that says why.
+Each listens on free loopback ports, keeps its files in a temporary directory and is stopped by its
+process id. Unavailable servers are omitted, with a line that gives the reason.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ HERE = Path(__file__).parent
 
 
 class NotAvailableError(RuntimeError):
-    """A rival cannot be had on this machine."""
+    """A rival is not available on this machine."""
 
 
 def kafka_jars() -> Path:
-    """The directory with Kafka's jars, fetched at the first use."""
+    """Return the directory with Kafka's jars; the first use fetches them."""
     if shutil.which("mvn") is None or shutil.which("java") is None:
         raise NotAvailableError("Kafka needs Java and Maven")
     if find_spec("confluent_kafka") is None:
@@ -61,7 +61,7 @@ def kafka_jars() -> Path:
 
 @contextmanager
 def kafka(heap_mb: int = 1024) -> Iterator[Side]:
-    """Run one Kafka node that is broker and controller."""
+    """Run one Kafka node as broker and controller."""
     jars = kafka_jars()
     with tempfile.TemporaryDirectory(prefix="pyrmq-kafka-") as home:
         port, control = free_port(), free_port()
@@ -94,7 +94,7 @@ def kafka(heap_mb: int = 1024) -> Iterator[Side]:
 
 
 def _await_kafka(address: str) -> None:
-    """Its port is open before it serves: make the topic that the loads use."""
+    """Create the topic of the loads, because the port opens before the node serves."""
     from importlib import import_module
 
     from benches.e2e.rivals.load import TOPIC
@@ -106,7 +106,7 @@ def _await_kafka(address: str) -> None:
         try:
             made = admin.create_topics([module.NewTopic(TOPIC, 4, 1)], request_timeout=5)
             made[TOPIC].result(10)
-        except Exception:  # the library's own kind is not there to be named
+        except Exception:  # the library's own error class cannot be named here
             if time.monotonic() > deadline:
                 raise
         else:
@@ -114,7 +114,7 @@ def _await_kafka(address: str) -> None:
 
 
 def nats_server() -> str:
-    """The program, installed by Go into the tests' cache at the first use."""
+    """Return the program, which the first use installs with Go into the tests' cache."""
     if found := shutil.which("nats-server"):
         return found
     home = artifacts.cache_dir() / "nats"
@@ -140,7 +140,7 @@ def nats_server() -> str:
 
 @contextmanager
 def nats() -> Iterator[Side]:
-    """Run one nats-server; what is sent by JetStream is confirmed from memory, the rest is not."""
+    """Run one nats-server; it confirms JetStream messages from memory, and no others."""
     program, port = nats_server(), free_port()
     with tempfile.TemporaryDirectory(prefix="pyrmq-nats-") as home:
         command = [program, "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", home]

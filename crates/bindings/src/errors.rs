@@ -162,7 +162,12 @@ fn raise_cause<'a>(
         // These are no causes of others.
         ClientError::NotConfirmed { .. } => "SendTimeout",
         ClientError::NotCommitted { .. } => "CommitError",
-        ClientError::TooManyInFlight(_) => "QueueFull",
+        ClientError::TooManyInFlight(full) => {
+            if let Some(broker) = &full.broker {
+                fields.push(("broker", Value::Text(&broker.name)));
+            }
+            "QueueFull"
+        }
         ClientError::Answered { .. } => "ProtocolError",
         ClientError::Closed { .. } => "ClosedError",
     };

@@ -37,12 +37,13 @@ mod _core {
         )?;
         module.add("SYSTEM_TOPICS", pyrmq_remoting::names::SYSTEM_TOPICS.to_vec())?;
         crate::producer::accumulator::register(module)?;
+        crate::producer::args::register(module)?;
         crate::server::broker::register(module)?;
         crate::consumer::columns::register(module)?;
         crate::command::register(module)?;
         crate::connections::register(module)?;
         crate::consumer::class::register(module)?;
-        crate::producer::completion::future::register(module)?;
+        crate::consumer::listener::register(module)?;
         crate::producer::request_reply::register(module)?;
         crate::json::register(module)?;
         crate::server::links::register(module)?;

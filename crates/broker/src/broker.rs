@@ -11,7 +11,7 @@ use crate::ports;
 use crate::processor;
 use crate::processor::pull::Pull;
 use crate::registration::{self, LostConnection};
-use crate::tables::topics::TopicConfig;
+use pyrmq_remoting::body::TopicConfig;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::names::{PERM_READ, PERM_WRITE, TIMER_TOPIC};
 use pyrmq_remoting::net::{

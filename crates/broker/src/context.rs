@@ -1,32 +1,34 @@
 //! What every processor shares: the store, the tables, and the rules that need several of them.
 
 use crate::admission;
-use crate::delivered::Delivered;
+use crate::delivery::delivered::Delivered;
 use crate::delivery::schedule::Delays;
 use crate::delivery::timer::Timers;
 use crate::delivery::transactions::Transactions;
 use crate::error::{BrokerError, Refusal};
-use crate::live_options::LiveOptions;
 use crate::long_polling::LongPolling;
 use crate::message::properties;
+use crate::options::LiveOptions;
 use crate::options::Options;
-use crate::registration::Announcements;
+use crate::registration::announcements::Announcements;
 use crate::stats::Stats;
 use crate::tables::clients::Clients;
-use crate::tables::config_file;
-use crate::tables::config_file::{ConfigFile, UnknownOffsetFields};
-use crate::tables::groups::{GroupConfig, Groups};
+use crate::tables::config_file::ConfigFile;
+use crate::tables::groups::Groups;
 use crate::tables::locks::Locks;
 use crate::tables::offsets::Offsets;
-use crate::tables::topics::{TopicConfig, Topics};
-use pyrmq_remoting::codes::response;
-use pyrmq_remoting::header::{SendMessageRequestHeader, SharedFields};
+use crate::tables::topics::Topics;
+use pyrmq_remoting::body::{
+    ConsumerOffsetSerializeWrapper, OffsetTable, SubscriptionGroupConfig, TopicConfig,
+};
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::header::{NotifyConsumerIdsChangedRequestHeader, SendMessageRequestHeader, SharedFields};
 use pyrmq_remoting::message::id::UniqueIds;
 use pyrmq_remoting::names::{self, HALF_TOPIC, OP_HALF_TOPIC, PERM_READ, PERM_WRITE};
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
 use pyrmq_store::{FlushDiskType, Fs, Store, StoreError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -80,7 +82,7 @@ pub struct State {
     next_queue: AtomicU32,
     // Guards that an older text is not written over a newer one.
     offsets_file: Mutex<ConfigFile>,
-    pub(crate) unknown_offset_fields: UnknownOffsetFields,
+    unknown_offset_fields: ConsumerOffsetSerializeWrapper,
 }
 
 /// What this broker says of itself to every message and sender, made once.
@@ -116,7 +118,7 @@ struct Tables {
     topics: Topics,
     groups: Groups,
     offsets: Offsets,
-    unknown_offset_fields: UnknownOffsetFields,
+    unknown_offset_fields: ConsumerOffsetSerializeWrapper,
     offsets_file: ConfigFile,
     delays: Delays,
 }
@@ -130,15 +132,13 @@ impl Tables {
     ) -> Result<Self, BrokerError> {
         let offsets = Offsets::default();
         let offsets_file = file("consumerOffset.json");
-        let (rows, unknown_offset_fields) = offsets_file
-            .read(config_file::offsets_from_json)?
-            .unwrap_or_default();
-        offsets.load(rows);
+        let mut read: ConsumerOffsetSerializeWrapper = offsets_file.read("offsetTable")?.unwrap_or_default();
+        offsets.load(std::mem::take(&mut read.offset_table.rows));
         Ok(Self {
             topics: Topics::load(options, file("topics.json"))?,
             groups: Groups::load(file("subscriptionGroup.json"))?,
             offsets,
-            unknown_offset_fields,
+            unknown_offset_fields: read,
             offsets_file,
             delays: Delays::load(delay_levels, file("delayOffset.json"), delivered)?,
         })
@@ -170,7 +170,7 @@ impl State {
         let tables = Tables::load(&options, delay_levels, delivered, file)?;
         let timers = Timers::open(&store, fs)?;
         let (topics, _) = tables.topics.all();
-        timers.refuse_popped(&store, topics.iter().map(|topic| topic.name.as_str()))?;
+        timers.refuse_popped(&store, topics.iter().map(|topic| topic.topic_name.as_str()))?;
         let done = |topic: &str| tables.offsets.get(names::TRANSACTION_GROUP, topic, 0);
         let transactions = Transactions::load(&store, done(HALF_TOPIC), done(OP_HALF_TOPIC))?;
         Ok(Self {
@@ -257,12 +257,12 @@ impl State {
             Some(topic) => topic,
             None => self.make_topic(header, peer)?,
         };
-        admission::open_to_clients(&topic.name)?;
-        admission::storable(&topic.name)?;
+        admission::open_to_clients(&topic.topic_name)?;
+        admission::storable(&topic.topic_name)?;
         if !admission::is_writeable(topic.perm) {
             return Err(Refusal::new(
                 response::NO_PERMISSION,
-                format!("the topic may not be written: {}", topic.name),
+                format!("the topic may not be written: {}", topic.topic_name),
             ));
         }
         if header.queue_id >= topic.queue_nums() {
@@ -270,7 +270,7 @@ impl State {
                 response::INVALID_PARAMETER,
                 format!(
                     "queueId {} is out of range, the topic {} has {} write queues and {} read queues",
-                    header.queue_id, topic.name, topic.write_queue_nums, topic.read_queue_nums
+                    header.queue_id, topic.topic_name, topic.write_queue_nums, topic.read_queue_nums
                 ),
             ));
         }
@@ -325,7 +325,7 @@ impl State {
         if topic.write_queue_nums <= 0 {
             return Err(Refusal::new(
                 response::NO_PERMISSION,
-                format!("the topic has no write queue: {}", topic.name),
+                format!("the topic has no write queue: {}", topic.topic_name),
             ));
         }
         let next = self.next_queue.fetch_add(1, Ordering::Relaxed) & 0x7fff_ffff;
@@ -333,7 +333,7 @@ impl State {
     }
 
     /// A consumer group; made with the defaults where `autoCreateSubscriptionGroup` allows.
-    pub(crate) fn group(&self, name: &str) -> Result<Arc<GroupConfig>, Refusal> {
+    pub(crate) fn group(&self, name: &str) -> Result<Arc<SubscriptionGroupConfig>, Refusal> {
         if let Some(known) = self.groups.get(name) {
             return Ok(known);
         }
@@ -366,7 +366,7 @@ impl State {
         }
         tracing::info!(count = legal.len(), "made consumer groups at their first use");
         self.groups.make_all(&legal)?;
-        let queues = GroupConfig::new("").retry_queue_nums;
+        let queues = SubscriptionGroupConfig::default().retry_queue_nums;
         let topics = legal
             .iter()
             .map(|name| both_ways(&admission::retry_topic(name), queues, 0));
@@ -403,6 +403,41 @@ impl State {
         Ok(topic)
     }
 
+    /// Commits an offset, unless its topic was deleted since the caller looked: a topic of the same name must not begin
+    /// with offsets of this one.
+    pub fn commit(&self, group: &str, topic: &str, queue_id: i32, offset: i64) {
+        self.offsets.commit(group, topic, queue_id, offset);
+        // A deletion takes the topic out before its offsets, so one of the two sees the other.
+        if self.topics.get(topic).is_none() {
+            self.offsets.remove_topic(topic);
+        }
+    }
+
+    /// All offsets of groups, as the file and the answer to 43 have them.
+    pub(crate) fn offsets_body(&self) -> ConsumerOffsetSerializeWrapper {
+        let rows = self.offsets.rows();
+        let mut topics_of: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for key in rows.keys() {
+            if let Some((topic, group)) = key.split_once('@') {
+                let topics = topics_of.entry(group.to_owned()).or_default();
+                topics.insert(topic.to_owned());
+            }
+        }
+        let rest = self.unknown_offset_fields.clone();
+        let version = rest.data_version.unwrap_or_default();
+        ConsumerOffsetSerializeWrapper {
+            data_version: Some(version.next(clock::now_ms(), version.state_version)),
+            group_topic_map: Some(topics_of),
+            offset_table: OffsetTable {
+                rows,
+                ..rest.offset_table
+            },
+            // A running 5.x broker does not read it again.
+            pull_offset_table: None,
+            unknown_members: rest.unknown_members,
+        }
+    }
+
     /// Writes the consumer offsets if any changed, after the messages that they speak of are durable. Else offsets
     /// could point behind messages that a power loss took: groups would pass the messages that take their places, and a
     /// transaction whose half was stored again would never be asked about.
@@ -411,14 +446,14 @@ impl State {
         if !self.offsets.take_changed() {
             return Ok(());
         }
-        let text = config_file::offsets_to_json(&self.offsets.rows(), &self.unknown_offset_fields, true);
+        let body = self.offsets_body();
         // A log that has failed cannot be made durable any more, and what readers still pass is kept all the same.
         let flushed = if self.store.has_failed() {
             Ok(())
         } else {
             self.store.flush()
         };
-        let written = flushed.and_then(|()| file.save(&text));
+        let written = flushed.and_then(|()| file.save(&body));
         if written.is_err() {
             self.offsets.set_changed();
         }
@@ -438,8 +473,11 @@ impl State {
             return;
         }
         for member in members {
-            let mut notice = Command::request(pyrmq_remoting::codes::request::NOTIFY_CONSUMER_IDS_CHANGED)
-                .with_field("consumerGroup", group);
+            let mut notice = Command::request(request::NOTIFY_CONSUMER_IDS_CHANGED).with_header(
+                &NotifyConsumerIdsChangedRequestHeader {
+                    consumer_group: group,
+                },
+            );
             notice.flag |= pyrmq_remoting::command::FLAG_ONEWAY;
             member.send(notice);
         }

@@ -161,3 +161,15 @@ impl From<WireError> for Refusal {
         Self::new(response::INVALID_PARAMETER, error.to_string())
     }
 }
+
+/// Whether storing the same message again may work. One that can never be stored must not hold up the others.
+pub(crate) fn may_pass(error: &StoreError) -> bool {
+    !matches!(
+        error,
+        StoreError::MessageTooLarge { .. }
+            | StoreError::PropertiesTooLarge { .. }
+            | StoreError::IllegalQueue { .. }
+            | StoreError::EmptyBatch
+            | StoreError::Wire(_)
+    )
+}

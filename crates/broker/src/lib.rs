@@ -3,18 +3,14 @@
 pub mod admission;
 pub mod broker;
 pub mod context;
-mod delivered;
 pub mod delivery;
 pub mod error;
-mod json;
-pub mod live_options;
 pub mod long_polling;
 mod message;
 pub mod options;
 mod ports;
 mod processor;
 pub mod registration;
-mod scan;
 pub mod stats;
 pub mod tables;
 

@@ -1,4 +1,4 @@
-//! Topics, groups, offsets and statistics as an administrator sees them, and the name servers.
+//! Topics, groups, offsets and statistics as an administrator sees them, and registration at name servers.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -111,7 +111,7 @@ async fn messages_are_found_by_key_and_by_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_ends_of_a_queue_are_told() {
+async fn the_ends_of_a_queue_are_returned() {
     let dir = TempDir::new();
     let site = Site::start(options(&dir));
     for body in [b"1", b"2"] {
@@ -277,7 +277,7 @@ async fn a_reset_moves_the_next_pull() {
     site.stop().await;
 }
 
-/// A name server that keeps what it is told.
+/// A name server that records what it receives.
 struct NameServer {
     address: String,
     told: Arc<Mutex<Vec<Command>>>,
@@ -364,7 +364,7 @@ async fn name_servers_hear_of_start_changes_and_stop() {
     let crc = pyrmq_remoting::message::record::body_crc(first.body.as_deref().unwrap());
     assert_eq!(number(&first, "bodyCrc32"), i64::from(crc));
     assert!(text(&first).contains(r#""TBW102":{"#));
-    // The answer to a new topic comes after the name servers have heard of it.
+    // A new topic is answered after the name servers have it.
     site.ask_ok(common::create("fresh", 2)).await;
     assert!(one.last_topics().contains(r#""fresh":{"#) && two.last_topics().contains(r#""fresh":{"#));
     site.send_ok("made-by-send", b"x", "").await;
@@ -460,7 +460,7 @@ async fn old_files_are_deleted_on_demand() {
         site.send_ok("T", &[b'x'; 4000], "").await;
     }
     eventually("old messages go", async || {
-        // The newest ones are not synced at once, and what is not synced stays.
+        // The newest segments are not synced at once, and unsynced ones stay.
         site.ask_ok(Command::request(request::DELETE_EXPIRED_COMMITLOG))
             .await;
         site.broker.state().store.min_offset("T", 0) > 40

@@ -1,4 +1,4 @@
-//! What the broker asks of clients on their own connections: replies (326), questions passed on (307, 309).
+//! Requests of the broker to clients on their own connections: replies (326), forwarded queries (307, 309).
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -10,7 +10,7 @@ use pyrmq_remoting::net::{Client, ClientOptions, Peer, Processor, Reply, Table};
 use std::sync::{Arc, Mutex};
 use tokio::runtime::Handle;
 
-/// A client that answers what it is asked, and keeps the questions.
+/// A client that answers requests and records them.
 fn answering(codes: &[i32]) -> (Client, Arc<Mutex<Vec<Command>>>) {
     let asked: Arc<Mutex<Vec<Command>>> = Arc::default();
     let keep = asked.clone();

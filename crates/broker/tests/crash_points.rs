@@ -1,8 +1,8 @@
-//! A broker over a simulated disk that stops anywhere: what its files say of progress is never ahead of the messages,
-//! and each file is an old or a new one.
+//! A broker over a simulated disk that stops anywhere: progress in its files is never ahead of the messages, and each
+//! file is either the old or the new one.
 //!
-//! The broker is a whole one with its threads, so two runs of a seed differ; its disk wrote down everything, and is
-//! stopped at many steps of one run.
+//! The broker is complete, with its threads, so two runs of a seed differ. Its disk records every step, and the test
+//! stops it at many steps of one run.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -38,7 +38,7 @@ const CHECKER: &str = "CID_RMQ_SYS_TRANS";
 const DELAYS: &str = "delayOffset.json";
 const OFFSETS: &str = "consumerOffset.json";
 const QUEUES: i32 = 2;
-/// Things done in one run.
+/// Actions of one run.
 const DONE_A_RUN: usize = 300;
 
 type Outcome = Result<(), String>;
@@ -51,7 +51,7 @@ macro_rules! ensure {
     };
 }
 
-/// Something that took from one step of the disk to another.
+/// An action, from one step of the disk to another.
 struct Span<T> {
     what: T,
     began: usize,
@@ -60,23 +60,23 @@ struct Span<T> {
 
 #[derive(Default)]
 struct History {
-    /// Queues that the topic V had, one after the other.
+    /// The numbers of queues that topic V had, in order.
     topics: Vec<Span<i64>>,
-    /// Retries that the group W had, one after the other.
+    /// The retry limits that group W had, in order.
     groups: Vec<Span<i64>>,
-    /// Queue of Doomed and how often that had been deleted, and the offset.
+    /// Queue of topic Doomed, how often the topic had been deleted, and the offset.
     commits: Vec<Span<(i32, usize, i64)>>,
     deletions: Vec<Span<usize>>,
-    /// Keys of transactions that were committed.
+    /// Keys of committed transactions.
     committed: BTreeSet<String>,
-    /// What a file said when it was looked at.
+    /// The content of a file when it was read.
     seen: BTreeMap<&'static str, Vec<(usize, Rows)>>,
 }
 
-/// Offsets by what they are of, and queue or level.
+/// Offsets by their owner, and queue or level.
 type Rows = BTreeMap<(String, i32), i64>;
 
-/// One seed in three has delayed messages only: nothing else makes durable what they were delivered as.
+/// One seed in three has only delayed messages: nothing else makes their delivered copies durable.
 fn has_only_delays(seed: u64) -> bool {
     seed % 3 == 1
 }
@@ -96,7 +96,7 @@ fn small(seed: u64) -> Options {
     store.max_message_bytes = 1 << 16;
     store.queue_file_bytes = 4000;
     store.index = false;
-    // Progress itself has to see to it that messages are durable.
+    // Saving progress itself must make the messages durable.
     store.flush_interval_ms = 60_000;
     options
 }
@@ -133,7 +133,7 @@ fn rows(tree: &Json, name: &str) -> Rows {
     rows
 }
 
-/// Does things with a broker on this disk, and stops it in order or as a kill does.
+/// Runs actions with a broker on this disk, and stops it cleanly or like a kill.
 async fn work(seed: u64, disk: &SimDisk) -> History {
     let mut random = Random::of(&[seed]);
     disk.set_now(clock::now_ms());
@@ -274,7 +274,7 @@ impl Run<'_> {
         let command = fields
             .into_iter()
             .fold(command, |command, (name, value)| command.with_field(name, value));
-        // It is refused where the check has given it up.
+        // It is refused if the check has given up on it.
         site.ask(command).await;
         if how == "8" {
             self.history.committed.insert(key);
@@ -313,7 +313,7 @@ impl Run<'_> {
         site.ask_ok(create("Doomed", QUEUES)).await;
     }
 
-    /// Notes what the files say that are written now and then.
+    /// Records the content of the files that are written periodically.
     fn look(&mut self) {
         for name in [DELAYS, OFFSETS] {
             let step = self.disk.steps();
@@ -337,7 +337,7 @@ struct After<'h> {
     store: Arc<Store>,
 }
 
-/// A record as far as this is concerned.
+/// The parts of a record that this test uses.
 struct Found {
     index: i64,
     key: String,
@@ -346,7 +346,7 @@ struct Found {
 }
 
 impl After<'_> {
-    /// The text of a file: whole, or there is none.
+    /// Returns the text of a file, which must be whole; `None` if there is no file.
     fn load(&self, name: &str) -> Result<Option<Json>, String> {
         let whole = |text: &str| {
             let tree = Json::parse(text.as_bytes()).map_err(|error| error.to_string())?;
@@ -359,7 +359,7 @@ impl After<'_> {
         Ok(loaded.text().map(|text| Json::parse(text.as_bytes()).unwrap()))
     }
 
-    /// A table that is written before its change is answered has the last one, or the one under way.
+    /// Checks a table that is written before its change is answered: it has the last change, or the one in progress.
     fn table(&self, (file, table, row, column): (&str, &str, &str, &str), changes: &[Span<i64>]) -> Outcome {
         let tree = self.load(file)?;
         let row = tree.as_ref().and_then(|tree| tree.get(table)?.get(row));
@@ -377,7 +377,7 @@ impl After<'_> {
         Ok(())
     }
 
-    /// What is written now and then is not older than the save before the one that was seen last.
+    /// Checks a file that is written periodically: it is not older than the save before the last one seen.
     fn offsets(&self, name: &'static str) -> Result<Rows, String> {
         let tree = self.load(name)?;
         let now = tree.map(|tree| rows(&tree, name)).unwrap_or_default();
@@ -556,7 +556,7 @@ fn runtime() -> tokio::runtime::Runtime {
     builder.worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Runs a broker, stops its disk at many places, and says what does not hold.
+/// Runs a broker, stops its disk at many steps, and reports what does not hold.
 fn run(seed: u64, points: usize, swallow: Option<Swallow>) -> Outcome {
     let runtime = runtime();
     let disk = SimDisk::default();
@@ -589,8 +589,8 @@ fn run(seed: u64, points: usize, swallow: Option<Swallow>) -> Outcome {
     Ok(())
 }
 
-/// Starts a broker on what crashes left and waits until it has delivered all delayed messages: none is passed, and
-/// after a kill one comes again at most.
+/// Starts a broker after crashes and waits until it has delivered all delayed messages: none is skipped, and after a
+/// kill at most one is delivered again.
 fn run_on(seed: u64, points: usize) -> Outcome {
     let runtime = runtime();
     let disk = SimDisk::default();
@@ -663,7 +663,7 @@ fn no_crash_leaves_progress_ahead_of_the_messages_or_half_a_file() {
 }
 
 #[test]
-fn a_broker_on_what_a_crash_left_delivers_every_delayed_message() {
+fn a_broker_after_a_crash_delivers_every_delayed_message() {
     for seed in 10..13 {
         run_on(seed, 8).unwrap();
     }
@@ -679,7 +679,7 @@ fn no_crash_of_many_leaves_progress_ahead_of_the_messages_or_half_a_file() {
     }
 }
 
-/// A disk that pretends to do one kind of fsync: that has to be noticed, by this.
+/// A disk that only pretends to do one kind of fsync: the test must notice it by this loss.
 fn is_noticed(swallow: Swallow, by: &str) {
     let found = (0..8).find_map(|seed| run(seed, 150, Some(swallow)).err());
     let found = found.unwrap_or_else(|| panic!("{swallow:?} was never noticed"));

@@ -1,4 +1,4 @@
-//! A disk that fails: nothing is acknowledged that it does not hold, and the broker says why.
+//! A failing disk: the broker acknowledges only what the disk holds, and gives the reason.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -35,21 +35,21 @@ async fn a_failed_flush_is_never_answered_with_success() {
         Some("1"),
         "a producer is told that it is in the log"
     );
-    // The log stays closed even when the disk seems well again: what the failed flush held is gone.
+    // The log stays closed even if the disk seems well again: the data of the failed flush is gone.
     disk.heal();
     let next = site.send("T", b"next", &properties(&[("WAIT", "false")])).await;
     assert_eq!(next.code, response::SERVICE_NOT_AVAILABLE);
     assert_eq!(next.fields.get("queueOffset"), None, "this one is not");
     assert!(next.remark.unwrap().contains("read-only"));
     assert!(site.broker.health().store.read_only.is_some());
-    // Reading goes on.
+    // Reading continues.
     let got = site.ask_ok(pull("G", "T", 0, "*", None)).await;
     assert_eq!(records(&got)[0].1, b"good");
     drop(site.broker.stop(common::LIMIT).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_half_whose_flush_failed_is_told_as_stored_so_that_no_producer_stores_it_again() {
+async fn a_half_whose_flush_failed_is_reported_as_stored_so_that_no_producer_stores_it_again() {
     let dir = TempDir::new();
     let disk = FaultyDisk::default();
     let site = start(&dir, &disk, "SYNC_FLUSH");
@@ -128,7 +128,7 @@ async fn with_old_messages(dir: &TempDir, disk: &FaultyDisk) -> Site {
     site
 }
 
-/// There is one thread: a pull that waited for the disk on it would hold up the send.
+/// There is one thread: a pull that waited for the disk on it would block the send.
 async fn holds_up_no_one_else(site: Site, disk: &FaultyDisk) {
     disk.hang_reads(true);
     let mut waiting: Vec<_> = (0..6)
@@ -152,12 +152,12 @@ async fn a_slow_disk_under_old_messages_holds_up_no_one_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn where_the_system_cannot_tell_what_is_in_memory_one_slow_read_does() {
+async fn if_the_system_cannot_tell_what_is_in_memory_one_slow_read_does() {
     let dir = TempDir::new();
     let disk = FaultyDisk::default();
     disk.make_blind();
     let site = with_old_messages(&dir, &disk).await;
-    // The first slow read is on the one thread that there is: nothing may be awaited meanwhile.
+    // The first slow read is on the only thread: nothing may be awaited meanwhile.
     let (reads, _, _) = disk.counts();
     disk.hang_reads(true);
     let first = site.asking(pull("G", "T", 0, "*", None));
@@ -257,7 +257,7 @@ async fn delayed_messages_come_once_although_the_disk_gets_full_between_them() {
     reason = "the test damages a file behind the broker's back"
 )]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_delayed_message_that_is_damaged_holds_up_neither_those_behind_it_nor_the_stop() {
+async fn a_damaged_delayed_message_blocks_neither_later_ones_nor_the_stop() {
     let dir = TempDir::new();
     let mut options = options(&dir);
     options.message_delay_level = "2s".to_owned();
@@ -266,7 +266,7 @@ async fn a_delayed_message_that_is_damaged_holds_up_neither_those_behind_it_nor_
     let later = properties(&[("DELAY", "1")]);
     site.send_ok("T", b"damaged", &later).await;
     site.send_ok("T", b"behind", &later).await;
-    // The length of the topic stands behind the body.
+    // The length of the topic follows the body.
     let bytes = std::fs::read(&log).unwrap();
     let at = bytes.windows(7).position(|part| part == b"damaged").unwrap() + 7;
     let file = std::fs::OpenOptions::new().write(true).open(&log).unwrap();

@@ -1,4 +1,4 @@
-//! What says how far messages were handled is on the disk only after the messages.
+//! Progress reaches the disk only after the messages that it refers to.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -19,7 +19,7 @@ use std::path::Path;
 use std::process::{Command as Process, Stdio};
 use std::time::Duration;
 
-/// The log is not fsynced by itself; progress is written at once.
+/// Options under which the log is not fsynced on its own, and progress is written at once.
 fn lazy(dir: &TempDir) -> Options {
     let mut options = Options {
         flush_consumer_offset_interval: 100,
@@ -76,7 +76,7 @@ async fn a_consumer_s_progress_is_written_after_the_messages_that_it_passed() {
 const DIRECTORY: &str = "PYRMQ_DELAYED_DIRECTORY";
 const DELAYED: usize = 1500;
 
-/// Progress is saved at the stop only.
+/// Options under which progress is saved only at a stop.
 fn unsaved(dir: &Path) -> Options {
     let mut options = Options {
         flush_delay_offset_interval: 3_600_000,
@@ -88,7 +88,7 @@ fn unsaved(dir: &Path) -> Options {
     options
 }
 
-/// Not a test of its own: a broker that is killed while it delivers. Without the variable it does nothing.
+/// Part of another test: a broker that is killed while it delivers. Without the variable it does nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn child_delivers_delayed_messages() {
     let Ok(dir) = std::env::var(DIRECTORY) else {
@@ -122,7 +122,7 @@ async fn a_note_of_copies_that_the_log_has_lost_is_not_believed() {
     copies_too_many_after_a_kill(|dir| {
         let note = std::fs::read(dir.join("config/delayProgress")).unwrap();
         let position = u64::from_be_bytes(note[8..16].try_into().unwrap());
-        // The newest copies were in the memory of the system only.
+        // The newest copies were only in the system's memory.
         let log = dir.join("commitlog/00000000000000000000");
         let length = std::fs::metadata(&log).unwrap().len();
         let file = std::fs::OpenOptions::new().write(true).open(log).unwrap();

@@ -1,4 +1,4 @@
-//! What consumer groups may do: which queues they may lock and commit, and who may pull what.
+//! Rules for consumer groups: which queues they may lock and commit, and what they may pull.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -82,7 +82,7 @@ async fn a_group_that_may_not_be_made_locks_and_commits_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pull_consumers_are_rejected_where_the_operator_wants_that() {
+async fn pull_consumers_are_rejected_if_the_operator_wants_that() {
     let dir = TempDir::new();
     let mut settings = options(&dir);
     settings.reject_pull_consumer_enable = true;
@@ -91,7 +91,7 @@ async fn pull_consumers_are_rejected_where_the_operator_wants_that() {
     let rejected = site.ask(pull("G", "T", 0, "*", None)).await;
     assert_eq!(rejected.code, response::SUBSCRIPTION_NOT_EXIST);
     assert!(rejected.remark.unwrap().contains("rejectPullConsumerEnable"));
-    // Its heartbeat does not help, since it says that it pulls.
+    // Its heartbeat does not help, because it says that the group pulls.
     site.ask_ok(heartbeat("G", "CONSUME_ACTIVELY")).await;
     let rejected = site.ask(pull("G", "T", 0, "*", None)).await;
     assert_eq!(rejected.code, response::SUBSCRIPTION_NOT_EXIST);
@@ -103,7 +103,7 @@ async fn pull_consumers_are_rejected_where_the_operator_wants_that() {
     site.stop().await;
 }
 
-/// A pull that leaves the subscription to the heartbeat, as Java's push consumers do.
+/// A pull without a subscription, which the heartbeat provides, as Java's push consumers send it.
 fn plain_pull(group: &str) -> Command {
     let mut command = pull(group, "T", 0, "*", None);
     command.fields.set("sysFlag", "0");

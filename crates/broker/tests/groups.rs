@@ -1,4 +1,4 @@
-//! Consumers: heartbeats, members, offsets, locks, retries, and what survives a restart.
+//! Consumers: heartbeats, members, offsets, locks, retries, and their state after a restart.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -31,7 +31,7 @@ fn offset_request(code: i32, group: &str, topic: &str) -> Command {
         .with_field("queueId", "0")
 }
 
-/// Groups of the notices that a client got.
+/// Returns the groups of the notices that a client received.
 #[derive(Clone, Default)]
 struct Notices(Arc<Mutex<Vec<String>>>);
 
@@ -55,7 +55,7 @@ impl Notices {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn members_are_listed_and_told_when_another_comes_or_goes() {
+async fn members_are_listed_and_notified_when_another_joins_or_leaves() {
     let dir = TempDir::new();
     let site = Site::start(options(&dir));
     let notices = Notices::default();
@@ -82,7 +82,7 @@ async fn members_are_listed_and_told_when_another_comes_or_goes() {
         .ask_ok(by_group(request::GET_CONSUMER_LIST_BY_GROUP, "G"))
         .await;
     assert_eq!(text(&list), r#"{"consumerIdList":["one","two"]}"#);
-    // A heartbeat that changes nothing tells nobody.
+    // A heartbeat that changes nothing notifies nobody.
     first
         .request(&site.address, heartbeat("one", "G", "T", "*", 1), LIMIT)
         .await
@@ -372,5 +372,85 @@ async fn files_of_4_9_are_read_with_apaches_defaults() {
     assert!(!group.consume_broadcast_enable);
     assert_eq!(state.offsets.get("G", "T", 1), Some(9));
     assert_eq!(state.offsets.get("G", "%RETRY%G", 0), Some(0));
+    site.stop().await;
+}
+
+fn copy(from: &str, to: &str, topic: Option<&str>) -> Command {
+    let command = Command::request(request::CLONE_GROUP_OFFSET)
+        .with_field("srcGroup", from)
+        .with_field("destGroup", to);
+    match topic {
+        Some(topic) => command.with_field("topic", topic),
+        None => command,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn request_314_gives_a_group_the_offsets_of_another() {
+    let dir = TempDir::new();
+    let site = Site::start(options(&dir));
+    for topic in ["T", "U"] {
+        site.ask_ok(common::create(topic, 2)).await;
+    }
+    let state = site.broker.state();
+    for (topic, queue, offset) in [("T", 0, 7), ("T", 1, 9), ("U", 0, 3), ("gone", 0, 5)] {
+        state.offsets.commit("G", topic, queue, offset);
+    }
+    state.offsets.commit("H", "T", 1, 100);
+    site.ask_ok(copy("G", "H", Some("T"))).await;
+    assert_eq!(
+        state.offsets.of_topic("H", "T"),
+        [(0, 7), (1, 9)].into(),
+        "H's own are replaced"
+    );
+    assert_eq!(state.offsets.get("H", "U", 0), None, "only this topic");
+    // All topics that there are.
+    site.ask_ok(copy("G", "I", None)).await;
+    assert_eq!(state.offsets.topics_of("I"), ["T", "U"]);
+    // While members are connected, what they do not subscribe to is left out, unless the caller says otherwise.
+    site.ask_ok(heartbeat("one", "G", "T", "*", 1)).await;
+    site.ask_ok(copy("G", "J", None)).await;
+    assert_eq!(state.offsets.topics_of("J"), ["T"]);
+    site.ask_ok(copy("G", "J", None).with_field("offline", "true"))
+        .await;
+    assert_eq!(state.offsets.topics_of("J"), ["T", "U"]);
+    site.stop().await;
+    let site = Site::start(options(&dir));
+    assert_eq!(
+        site.broker.state().offsets.get("H", "T", 1),
+        Some(9),
+        "it is in the file"
+    );
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn request_314_refuses_groups_that_get_no_offsets() {
+    let dir = TempDir::new();
+    let mut settings = options(&dir);
+    settings.auto_create_subscription_group = false;
+    let site = Site::start(settings);
+    site.broker.state().offsets.commit("G", "T", 0, 7);
+    let brokers_own = site.ask(copy("G", "CID_RMQ_SYS_TRANS", Some("T"))).await;
+    assert_eq!(brokers_own.code, response::NO_PERMISSION);
+    let unknown = site.ask(copy("G", "H", Some("T"))).await;
+    assert_eq!(unknown.code, response::SUBSCRIPTION_GROUP_NOT_EXIST);
+    let nameless = Command::request(request::CLONE_GROUP_OFFSET).with_field("srcGroup", "G");
+    assert_eq!(site.ask(nameless).await.code, response::INVALID_PARAMETER);
+    assert_eq!(site.broker.state().offsets.get("H", "T", 0), None);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_does_not_bring_offsets_of_a_deleted_topic_back() {
+    let dir = TempDir::new();
+    let site = Site::start(options(&dir));
+    site.ask_ok(common::create("T", 1)).await;
+    site.ask_ok(Command::request(request::DELETE_TOPIC_IN_BROKER).with_field("topic", "T"))
+        .await;
+    // The rest of a commit that found the topic before it was deleted.
+    let state = site.broker.state();
+    state.commit("G", "T", 0, 5);
+    assert_eq!(state.offsets.get("G", "T", 0), None);
     site.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Requests of those who want to harm: each is refused, or does what it says and no more.
+//! Hostile requests: each is refused, or does exactly what it says.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -71,7 +71,7 @@ async fn flags_that_would_hide_an_acknowledged_message_are_refused() {
         assert_eq!(site.ask(reply).await.code, illegal, "{flags:#x}");
     }
     assert_eq!(site.broker.health().store.max_physical_offset, 0);
-    // The bits of hosts and of compression are the sender's word; those of hosts follow the hosts.
+    // The sender sets the bits of hosts and of compression; those of hosts must match the hosts.
     site.ask_ok(flagged(send("T", 0, b"no zlib", ""), 0x331)).await;
     let answer = site.ask_ok(pull("G", "T", 0, "*", None)).await;
     let body = answer.body.unwrap();
@@ -110,7 +110,7 @@ async fn the_timers_topic_takes_no_messages_of_clients() {
     let forbidden = response::NO_PERMISSION;
     let closed = "rmq_sys_wheel_timer";
     refused(&site, send(closed, 0, b"x", &forged), forbidden, "system topic").await;
-    // Elsewhere the same words are properties like others.
+    // In other topics, these names are ordinary properties.
     site.send_ok("T", b"x", &forged).await;
     assert_eq!(records(&site.ask_ok(pull("G", "T", 0, "*", None)).await).len(), 1);
     site.stop().await;
@@ -194,7 +194,7 @@ async fn a_message_of_an_open_transaction_is_not_given_back() {
         ("UNIQ_KEY", "0A01"),
     ]);
     let mut half = flagged(send("T", 0, b"x", &half), sys_flag::TRANSACTION_PREPARED);
-    // A birth that no clock shows is no reason to fail either.
+    // An impossible born time is no reason to fail either.
     half.fields.set("g", &i64::MIN.to_string());
     half.fields.set("j", &i32::MAX.to_string());
     site.ask_ok(half).await;
@@ -396,7 +396,7 @@ async fn numbers_at_their_ends_are_answered() {
                     let usual = if key == "suspendTimeoutMillis" { "0" } else { "1" };
                     command.fields.push(key, if key == odd { end } else { usual });
                 }
-                // Pulls carry their subscription and do not wait; the rest reads what it knows.
+                // Pulls carry their subscription and do not wait; other requests read only the fields that they know.
                 if odd != "sysFlag" {
                     command.fields.set("sysFlag", "4");
                 }

@@ -105,7 +105,7 @@ fn ended_time_wakes_and_a_lost_connection_is_dropped() {
 }
 
 #[test]
-fn a_check_finds_messages_that_nobody_announced() {
+fn a_check_finds_messages_without_a_notice() {
     let (long_polling, mut ready) = LongPolling::new(10);
     let line = Arc::new(Line::default());
     long_polling

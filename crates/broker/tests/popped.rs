@@ -1,5 +1,5 @@
-//! Check points of popped messages that wait in the timer: the broker does not start, since it would not bring them
-//! back.
+//! Checkpoints of popped messages that wait in the timer: the broker does not start, because it would not redeliver
+//! them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -77,7 +77,7 @@ async fn check_points_in_the_wheel_are_refused_by_name() {
     let site = Site::start(options(&dir));
     put_check_point(&site.broker.state().store);
     site.stop().await;
-    // Whether the broker took it in before its stop: the timer's own files say it here.
+    // Whether the broker accepted it before its stop: here the timer's files show it.
     let (store, fs) = store_of(&options(&dir));
     let mut timers = TimerStore::open(&store, &fs).unwrap();
     if timers.queue_offset() == 0 {

@@ -1,4 +1,4 @@
-//! Bad input: each gets a clear code and remark, and the broker lives on.
+//! Invalid input: each request gets a clear code and remark, and the broker continues to serve.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -119,7 +119,7 @@ async fn bad_batches_are_refused_and_nothing_of_them_is_stored() {
     .await;
     refused(&site, batch(&item, "%RETRY%G", ""), illegal, &["retry"]).await;
     assert_eq!(site.broker.health().store.max_physical_offset, 0);
-    // Nobody reads an item's magic, in Apache's broker neither: clients have always written 0 there.
+    // No broker reads an item's magic, not even Apache's: clients have always written 0 there.
     let mut other_magic = item.clone();
     other_magic[4..8].copy_from_slice(&0x1234_5678_i32.to_be_bytes());
     let answer = site.ask(batch(&other_magic, "T", "")).await;

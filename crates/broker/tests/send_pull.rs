@@ -242,7 +242,7 @@ async fn sync_flush_answers_after_the_disk() {
     site.send_ok("T", b"durable", "").await;
     let health = site.broker.health().store;
     assert_eq!(health.flushed_offset, health.max_physical_offset);
-    // Who does not wait for the disk is answered at once.
+    // A sender that does not wait for the disk is answered at once.
     site.send_ok("T", b"fast", &properties(&[("WAIT", "false")]))
         .await;
     site.stop().await;
@@ -262,7 +262,7 @@ async fn a_stop_answers_waiting_pulls_and_leaves_no_abort_file() {
     site.broker.stop(LIMIT).await.unwrap();
 }
 
-/// A pull of queue 0 from its begin that asks for so much.
+/// Pulls queue 0 from its beginning with these limits.
 fn pull_of(count: &str, bytes: Option<&str>) -> Command {
     let mut command = pull("G", "T", 0, "*", None);
     command.fields.set("maxMsgNums", count);
@@ -317,7 +317,7 @@ async fn a_pull_gets_as_many_bytes_as_it_asks_for_up_to_what_the_operator_allows
     large.store.max_message_bytes = 8 << 20;
     let site = Site::start(large.clone());
     fill(&site, 60, &vec![1; 100_000]).await;
-    // 2147483647 is what Apache's clients say when they do not mind.
+    // 2147483647 is what Apache's clients send for no limit.
     for (asked, got) in [
         (None, 2),
         (Some("2147483647"), 2),

@@ -1,42 +1,57 @@
 //! Locks, offsets and subscriptions, without a broker.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use pyrmq_broker::tables::locks::{Locks, Queue};
+use pyrmq_broker::tables::locks::Locks;
 use pyrmq_broker::tables::offsets::Offsets;
 use pyrmq_broker::tables::subscription::{Subscription, Tags};
+use pyrmq_remoting::body::MessageQueue;
 
-fn queue(id: i32) -> Queue {
-    Queue {
-        topic: "T".to_owned(),
-        broker: "b".to_owned(),
-        id,
-    }
+fn queue(id: i32) -> MessageQueue {
+    MessageQueue::new("T", "b", id)
 }
 
 #[test]
 fn a_queue_lock_has_one_owner_until_it_expires() {
     let locks = Locks::new(60_000);
     assert_eq!(
-        locks.lock("G", "one", vec![queue(0), queue(1)], 0),
+        locks.lock("G", "one", vec![queue(0), queue(1)], 0, |_| true),
         [queue(0), queue(1)]
     );
-    assert_eq!(locks.lock("G", "two", vec![queue(1), queue(2)], 1), [queue(2)]);
-    assert_eq!(locks.lock("other", "two", vec![queue(1)], 1), [queue(1)]);
-    // Renewed, it lives on; not renewed, it is free after its time.
-    locks.lock("G", "one", vec![queue(0)], 50_000);
     assert_eq!(
-        locks.lock("G", "two", vec![queue(0), queue(1)], 60_001),
+        locks.lock("G", "two", vec![queue(1), queue(2)], 1, |_| true),
+        [queue(2)]
+    );
+    assert_eq!(
+        locks.lock("other", "two", vec![queue(1)], 1, |_| true),
+        [queue(1)]
+    );
+    // A renewed lock stays; one that is not renewed is released after its time.
+    locks.lock("G", "one", vec![queue(0)], 50_000, |_| true);
+    assert_eq!(
+        locks.lock("G", "two", vec![queue(0), queue(1)], 60_001, |_| true),
         [queue(1)]
     );
     assert!(locks.is_held("G", 110_000));
     locks.unlock("G", "two", &[queue(0)]);
-    assert_eq!(locks.lock("G", "three", vec![queue(0)], 100_000), []);
+    assert_eq!(locks.lock("G", "three", vec![queue(0)], 100_000, |_| true), []);
     locks.unlock("G", "one", &[queue(0)]);
-    assert_eq!(locks.lock("G", "three", vec![queue(0)], 100_000), [queue(0)]);
+    assert_eq!(
+        locks.lock("G", "three", vec![queue(0)], 100_000, |_| true),
+        [queue(0)]
+    );
     assert!(!locks.is_held("nobody", 0));
     assert_eq!(locks.groups(), 2);
     locks.sweep(130_000);
     assert_eq!(locks.groups(), 1, "only the lock renewed at 100 s lives");
+}
+
+#[test]
+fn a_lock_of_a_lost_client_ends_when_no_client_trusts_it_any_more() {
+    let locks = Locks::new(60_000);
+    locks.lock("G", "lost", vec![queue(0)], 0, |_| true);
+    let take = |now_ms| locks.lock("G", "next", vec![queue(0)], now_ms, |client| client == "next");
+    assert_eq!(take(30_000), []);
+    assert_eq!(take(30_001), [queue(0)]);
 }
 
 #[test]
@@ -90,4 +105,17 @@ fn a_tag_expression_becomes_java_hashes() {
             .unwrap()
             .is_tag()
     );
+}
+
+#[test]
+fn resets_of_a_deleted_topic_or_group_go_with_it() {
+    let offsets = Offsets::default();
+    for (group, topic) in [("G", "T"), ("G", "U"), ("H", "T"), ("H", "U")] {
+        offsets.reset(group, topic, 0, 1);
+    }
+    offsets.remove_topic("T");
+    assert!(!offsets.has_reset("G", "T", 0) && !offsets.has_reset("H", "T", 0));
+    offsets.remove_group("G");
+    assert_eq!(offsets.take_reset("G", "U", 0), None);
+    assert_eq!(offsets.take_reset("H", "U", 0), Some(1));
 }

@@ -1,4 +1,4 @@
-//! Timer messages over a real socket: held, delivered, taken back, rolled, refused; across restarts and kills.
+//! Timer messages over a real socket: held, delivered, recalled, rolled, refused; across restarts and kills.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -36,7 +36,7 @@ fn delayed(key: &str, ms: i64) -> String {
     properties(&[("UNIQ_KEY", key), ("TIMER_DELAY_MS", &ms.to_string())])
 }
 
-/// What was delivered, in the order of its queue: body and properties.
+/// Returns the body and properties of delivered messages, in the order of their queue.
 fn delivered(site: &Site) -> Vec<(String, BTreeMap<String, String>)> {
     let store = &site.broker.state().store;
     let mut all = Vec::new();
@@ -110,7 +110,7 @@ async fn a_message_is_delivered_when_its_step_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_past_is_now_and_what_cannot_be_is_refused() {
+async fn times_in_the_past_mean_now_and_impossible_ones_are_refused() {
     let dir = TempDir::new();
     let mut settings = quick(&dir);
     settings.store.timer.max_delay_sec = 10;
@@ -137,7 +137,7 @@ async fn the_past_is_now_and_what_cannot_be_is_refused() {
         &[("TIMER_DELAY_SEC", "11")][..],
         &[("TIMER_DELAY_MS", "soon")],
         &[("TIMER_DELIVER_MS", &far)],
-        // The first of the three counts, whatever the others say.
+        // Only the first of the three counts.
         &[("TIMER_DELIVER_MS", "1000"), ("TIMER_DELAY_SEC", "11")],
         &[("TIMER_DELAY_SEC", "0"), ("TIMER_DEL_UNIQKEY", "Timed+K")],
     ] {
@@ -145,7 +145,7 @@ async fn the_past_is_now_and_what_cannot_be_is_refused() {
         assert_eq!(answer.code, response::MESSAGE_ILLEGAL, "{pairs:?}");
         assert!(answer.remark.unwrap().contains("max delay 10000ms"), "{pairs:?}");
     }
-    // A level wins and clears them.
+    // A delay level overrides and removes them.
     let level = properties(&[
         ("DELAY", "1"),
         ("TIMER_DELAY_MS", "soon"),
@@ -220,7 +220,7 @@ async fn messages_survive_a_stop_and_are_delivered_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_taken_back_is_not_delivered() {
+async fn recalled_messages_are_not_delivered() {
     let dir = TempDir::new();
     let site = start(quick(&dir)).await;
     let taken = site.send_ok(TOPIC, b"taken back", &delayed("K1", 1500)).await;
@@ -229,7 +229,7 @@ async fn what_is_taken_back_is_not_delivered() {
     let answer = site.ask_ok(recall(TOPIC, &handle)).await;
     assert_eq!(answer.fields.get("msgId"), Some("K1"));
     assert_eq!(answer.fields.get("MSG_REGION"), Some("DefaultRegion"));
-    // As brokers after 5.5.0 write it, with the topic in front; anybody may send it.
+    // The form of brokers after 5.5.0, with the topic in front; any client may send it.
     let at = (clock::now_ms() + 1500).to_string();
     let moment = ("TIMER_DELIVER_MS", at.as_str());
     site.send_ok(TOPIC, b"too", &properties(&[moment, ("UNIQ_KEY", "K4")]))
@@ -339,10 +339,10 @@ async fn a_full_slot_refuses() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_understood_holds_up_nothing() {
+async fn an_unreadable_message_blocks_nothing() {
     let dir = TempDir::new();
     let site = start(quick(&dir)).await;
-    // No client may write there: this is what the store of another broker may hold.
+    // No client may write there: only another broker's store may hold such messages.
     let foreign = |body: &[u8], properties: &str| {
         let host = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
         let message = pyrmq_store::Message {

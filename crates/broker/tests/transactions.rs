@@ -1,4 +1,4 @@
-//! Halves, their ends, and the questions about those that have none.
+//! Half messages, their ends, and checks of those without an end.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -31,7 +31,7 @@ fn half(topic: &str, id: &str, more: &[(&str, &str)]) -> Command {
     command
 }
 
-/// The end of the half that this send's answer tells of.
+/// Ends the half message that this send's answer names.
 fn end(sent: &Command, id: &str, how: &str) -> Command {
     let stored: OffsetId = sent.fields.get("msgId").unwrap().parse().unwrap();
     end_at(id, how, number(sent, "queueOffset"), stored.offset)
@@ -159,7 +159,7 @@ async fn is_stored_once_over_a_restart(with_index: bool) {
     }
     site.ask_ok(end(&sent[0], "0A01", COMMIT)).await;
     site.ask_ok(end(&sent[1], "0A02", ROLLBACK)).await;
-    // As if the broker had died between the message and its op message.
+    // The state after a broker that died between the message and its op message.
     let fourth: OffsetId = sent[3].fields.get("msgId").unwrap().parse().unwrap();
     let text = properties(&[("UNIQ_KEY", "0A04")]);
     let host = "127.0.0.1:1".parse().unwrap();
@@ -205,7 +205,7 @@ async fn is_stored_once_over_a_restart(with_index: bool) {
     site.stop().await;
 }
 
-/// A producer that is asked.
+/// A producer that receives checks.
 #[derive(Default)]
 struct Asked {
     questions: Mutex<Vec<Command>>,
@@ -231,7 +231,7 @@ async fn producer(site: &Site) -> (Client, Arc<Asked>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_producer_is_asked_and_its_answer_counts_once() {
+async fn a_producer_is_checked_and_its_answer_counts_once() {
     let dir = TempDir::new();
     let site = Site::start(quick(&dir));
     let (client, asked) = producer(&site).await;
@@ -255,7 +255,7 @@ async fn a_producer_is_asked_and_its_answer_counts_once() {
     );
     answer.fields.set("fromTransactionCheck", "true");
     client.request(&site.address, answer, LIMIT).await.unwrap();
-    // The end of the half as it was first, which was on its way all the time.
+    // An end of the original half message, which was in flight all the time.
     assert_ne!(site.ask(end(&sent, "0A01", COMMIT)).await.code, response::SUCCESS);
     assert_eq!(stored(&site, "T").await.len(), 1);
     client.close().await;
@@ -303,7 +303,7 @@ fn resume(id: &str) -> Command {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_that_was_given_up_is_asked_about_again_on_request() {
+async fn an_abandoned_transaction_is_checked_again_on_request() {
     let dir = TempDir::new();
     let site = Site::start(Options {
         transaction_check_max: 2,
@@ -388,7 +388,7 @@ async fn transactions_are_refused_when_they_are_not_wanted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_accepted_is_delivered_although_max_message_size_is_less_now() {
+async fn accepted_messages_are_delivered_although_max_message_size_is_smaller_now() {
     let dir = TempDir::new();
     let delayed = |options: Options| Options {
         message_delay_level: "2s".to_owned(),

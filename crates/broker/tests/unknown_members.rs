@@ -1,5 +1,4 @@
-//! Members of the tables below `config/` that only a newer broker knows: they are there after ours has written the
-//! tables.
+//! Unknown members of the tables below `config/`, from a newer broker: they survive when ours writes the tables.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -34,7 +33,7 @@ fn parse(text: &str) -> Json {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_only_a_newer_broker_knows_is_written_again() {
+async fn members_that_only_a_newer_broker_knows_are_written_again() {
     let dir = TempDir::new();
     let config = dir.path().join("store/config");
     fs::create_dir_all(&config).unwrap();

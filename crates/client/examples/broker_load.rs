@@ -1,12 +1,13 @@
-//! Loads a broker, ours or Apache's: sends by our producer, pulls by raw frames, and the bare things beside them.
+//! Load generator for a broker, ours or Apache's: sends with our producer, pulls with raw frames, and bare operations
+//! for comparison.
 //!
 //! `cargo run --release -p pyrmq-client --example broker_load -- BROKER NAME_SERVER`, both as HOST:PORT, then one
-//! command a line on standard input, each answered by one JSON object a line:
+//! command per line on standard input, each answered by one JSON object per line:
 //! ```text
-//! send THREADS SECONDS SIZE                       each thread has one message on its way
-//! chained SENDERS SECONDS SIZE                    the same without threads: each sends its next when it is answered
-//! paced RATE SECONDS SIZE                         so many a second; latencies count from when each was due
-//! pull TOPIC QUEUES SECONDS CONNECTIONS DEPTH     the queues' backlog over and over, DEPTH pulls on their way
+//! send THREADS SECONDS SIZE                       each thread has one message in flight
+//! chained SENDERS SECONDS SIZE                    `send` without threads: each sender sends its next on an answer
+//! paced RATE SECONDS SIZE                         this many a second; latencies count from when each was due
+//! pull TOPIC QUEUES SECONDS CONNECTIONS DEPTH     the queues' backlog over and over, DEPTH pulls in flight
 //! copy SECONDS CONNECTIONS BYTES                  answers of that size over a bare socket, read in the same way
 //! fdatasync DIRECTORY COUNT SIZE                  write and fdatasync, one after the other
 //! ```
@@ -39,9 +40,9 @@ use tokio::runtime::{Builder, Runtime};
 
 const TOPIC: &str = "bench-load";
 const LIMIT: Duration = Duration::from_secs(30);
-/// Each takes its three seconds at most.
+/// Each takes at most its three seconds.
 const WARM_TRIES: usize = 10;
-/// Messages of one answer, as clients ask for and both brokers give at most.
+/// Messages of one answer: what clients request, and the maximum of both brokers.
 const PULLED: i64 = 32;
 const ROOM: usize = 1 << 20;
 
@@ -82,13 +83,13 @@ fn main() {
     bench.runtime.shutdown_timeout(Duration::from_secs(1));
 }
 
-/// Sends one message, however long a broker that has just started takes for it.
+/// Sends one message, however long a broker that has just started needs.
 fn warm(producer: &Producer, body: &Bytes) {
     let done = (0..WARM_TRIES).any(|_| one(producer, body, &Arc::default()));
     assert!(done, "no message is taken");
 }
 
-/// Latencies in microseconds and how long all took.
+/// Formats latencies in microseconds and the total duration.
 fn told(mut us: Vec<f64>, seconds: f64) -> String {
     us.sort_unstable_by(f64::total_cmp);
     let at = |share: f64| us.get(((us.len() as f64 * share) as usize).min(us.len().saturating_sub(1)));
@@ -240,7 +241,7 @@ impl Bench {
     }
 }
 
-/// Sends one message and waits for its answer: whether it is stored as was asked for.
+/// Sends one message and waits for its answer. Returns whether it was stored as requested.
 fn one(producer: &Producer, body: &Bytes, wait: &Arc<Waiter<bool>>) -> bool {
     let told = wait.clone();
     let done = move |outcome: Result<SendResult, _>| {
@@ -251,7 +252,7 @@ fn one(producer: &Producer, body: &Bytes, wait: &Arc<Waiter<bool>>) -> bool {
         .expect("a send is neither answered nor timed out")
 }
 
-/// Senders that need no thread: what one does next is done where its answer comes in.
+/// Senders without threads: the handler of an answer sends the next message.
 struct Chains {
     producer: Arc<Producer>,
     body: Bytes,
@@ -287,8 +288,8 @@ fn start(producer: &Producer, body: &Bytes, done: SendCallback) {
     let outgoing = producer
         .prepare(&topic, body.clone(), text, id, 0, Target::Any)
         .unwrap();
-    assert!(producer.back_pressure().acquire(1, body.len(), LIMIT));
-    producer.send(outgoing, LIMIT, done);
+    let permit = producer.back_pressure().acquire(1, body.len(), LIMIT).unwrap();
+    producer.send(outgoing, permit, LIMIT, done);
 }
 
 /// The pulls of one connection: a queue from its start to its end and again.
@@ -340,7 +341,7 @@ impl Pulls {
     }
 }
 
-/// What is read by all connections of a turn; a quarter of the time more is not counted, at its begin.
+/// Counts what all connections read in a turn. An additional quarter of the time, at the beginning, does not count.
 struct Load {
     seconds: f64,
     begin: Instant,
@@ -360,10 +361,10 @@ impl Load {
         }
     }
 
-    /// Reads frames until the time is up; the codes of the answers, which have binary or JSON headers, are looked at.
+    /// Reads frames until the time is up, and checks the codes of the answers, which have binary or JSON headers.
     fn read(&self, stream: &mut TcpStream, mut each: impl FnMut(i32)) {
         let mut room = vec![0; ROOM];
-        // Bytes in `room`, and how many of the frame under way are still to come behind them.
+        // Bytes in `room`, and how many bytes of the current frame follow them.
         let (mut have, mut skip) = (0_usize, 0_usize);
         while !self.stop.load(Ordering::Relaxed) {
             let read = stream.read(&mut room[have..]).unwrap();
@@ -417,7 +418,7 @@ fn code_of(head: &[u8]) -> i32 {
     digits.parse().unwrap()
 }
 
-/// Frames of `size` bytes by a thread that only writes: what the socket alone can do.
+/// Writes frames of `size` bytes from a thread that does nothing else: the limit of the socket alone.
 fn copy(seconds: f64, connections: usize, size: usize) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -441,7 +442,7 @@ fn copy(seconds: f64, connections: usize, size: usize) -> String {
 fn fdatasync(directory: &Path, count: usize, size: usize) -> String {
     let path = directory.join("fdatasync");
     let mut file = std::fs::File::create(&path).unwrap();
-    // As a segment: its length is there before, so that no write changes it.
+    // Like a segment: its length is set before, so that no write changes it.
     file.set_len(1 << 30).unwrap();
     file.sync_all().unwrap();
     let bytes = vec![7; size];

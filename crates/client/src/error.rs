@@ -196,8 +196,23 @@ fn some(failed: &[Uncommitted]) -> String {
 /// Queues that an error's text names.
 const NAMED: usize = 3;
 
+/// The window of a broker is full.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokerFull {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Messages for it that are on their way.
+    pub messages: usize,
+    /// Bytes of their bodies.
+    pub bytes: usize,
+    /// How many messages may be.
+    pub window: usize,
+    /// How many bytes may be.
+    pub byte_limit: usize,
+}
+
 /// The in-flight limit is reached: how much of it is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WindowFull {
     /// Messages on their way.
     pub messages: usize,
@@ -209,6 +224,8 @@ pub struct WindowFull {
     pub message_limit: usize,
     /// The limit of bytes.
     pub byte_limit: usize,
+    /// Where there was room, but not in the window of the only broker that the message could go to.
+    pub broker: Option<BrokerFull>,
     /// How long there was no room.
     pub waited: Duration,
 }
@@ -221,9 +238,27 @@ impl WindowFull {
             window,
             message_limit,
             byte_limit,
+            broker,
             waited,
         } = self;
-        let (text, option) = if messages < window {
+        let (text, option) = if let Some(broker) = broker {
+            let BrokerFull {
+                name,
+                messages,
+                bytes,
+                window,
+                byte_limit,
+            } = broker;
+            let text = format!(
+                "{messages} messages of {bytes} bytes for broker `{name}` are on their way, the limit of one broker is {window} messages and {byte_limit} bytes now"
+            );
+            let option = if messages < window {
+                "max_in_flight_bytes"
+            } else {
+                "max_in_flight"
+            };
+            (text, option)
+        } else if messages < window {
             let text = format!("messages of {bytes} bytes are on their way, the limit is {byte_limit} bytes");
             (text, "max_in_flight_bytes")
         } else if window < message_limit {

@@ -10,7 +10,6 @@ pub mod producer;
 pub mod consumer;
 pub mod reader;
 pub mod session;
-mod window;
 
 pub use error::ClientError;
 pub use options::{ClientOptions, Compression, ProducerOptions, PullerOptions};

@@ -327,6 +327,18 @@ impl ClientOptions {
     }
 }
 
+/// What listeners may get of a queue while other messages of it are in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Order {
+    /// Everything.
+    #[default]
+    None,
+    /// Nothing, and only while the broker has locked the queue for this consumer.
+    Queue,
+    /// Messages of other sharding keys, and those without one.
+    Key,
+}
+
 /// Settings of a puller.
 #[derive(Debug, Clone)]
 pub struct PullerOptions {
@@ -345,6 +357,16 @@ pub struct PullerOptions {
     pub commit_interval: Option<Duration>,
     /// How often the share of the queues is looked at again. Apache `rebalanceInterval`: 20 s.
     pub rebalance_interval: Duration,
+    /// Listeners take the messages (`take_work`), not polls: the group counts as a pushing one.
+    pub is_listening: bool,
+    /// What listeners may get of a queue at the same time.
+    pub order: Order,
+    /// Tries of a message before it is a dead letter. `None`: the group's setting on the broker where messages are
+    /// handed back to it, 16 where keys keep their order, without end for `Order::Queue` (all as Apache).
+    pub max_tries: Option<i32>,
+    /// Pause before a message that was not handled is tried again, where an order is kept (Apache
+    /// `suspendCurrentQueueTimeMillis`: 1 s).
+    pub suspend_pause: Duration,
 }
 
 impl PullerOptions {
@@ -357,6 +379,10 @@ impl PullerOptions {
             ahead_bytes: 64 * 1024 * 1024,
             commit_interval: Some(Duration::from_secs(5)),
             rebalance_interval: Duration::from_secs(20),
+            is_listening: false,
+            order: Order::None,
+            max_tries: None,
+            suspend_pause: Duration::from_secs(1),
         }
     }
 

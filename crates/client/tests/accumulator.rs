@@ -1,4 +1,4 @@
-//! Messages that leave together: when, in which order, and what each is told.
+//! Gathering messages into batches: when a batch is sent, in which order, and each message's outcome.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -53,8 +53,8 @@ impl Bench {
         timeout: Option<Duration>,
     ) {
         let body = completion.to_be_bytes();
-        // Not by waiting for room, which refusals take away: outcomes are taken by this very thread.
-        self.producer.back_pressure().force_acquire(1, body.len());
+        // It cannot wait for capacity, which refusals reduce: this thread itself takes the outcomes.
+        let permit = self.producer.back_pressure().force_acquire(1, body.len());
         let item = Item {
             topic: "orders",
             body: &body,
@@ -68,13 +68,13 @@ impl Bench {
             batch: None,
             completion: Some(completion),
         };
-        self.accumulator.push(item).unwrap();
+        self.accumulator.push(item, permit).unwrap();
     }
 
-    /// The completions of the next frame, with how it went.
+    /// Returns the completions of the next frame, with its result.
     fn next(&self) -> (Vec<u32>, bool) {
         let landed = self.landed.recv_timeout(WAIT).unwrap();
-        self.producer.back_pressure().release(landed.completions.len(), 0);
+        assert_eq!(landed.permit.messages(), landed.completions.len());
         let places: Vec<u32> = landed
             .completions
             .iter()
@@ -91,7 +91,7 @@ impl Bench {
         (completions, landed.outcome.is_ok())
     }
 
-    /// The numbers of all stored messages in the order in which the brokers took them.
+    /// Returns the numbers of all stored messages, in the order in which the brokers stored them.
     fn stored(&self, broker: usize) -> Vec<u32> {
         let bodies = self.world.brokers[broker].bodies.lock().unwrap();
         let mut numbers = Vec::new();
@@ -154,7 +154,7 @@ fn a_hash_waits_for_its_route_and_keeps_its_order() {
 }
 
 #[test]
-fn what_nobody_awaits_lingers_until_its_time_a_full_batch_or_a_flush() {
+fn messages_that_nobody_awaits_linger_until_their_time_a_full_batch_or_a_flush() {
     let bench = Bench::new(
         1,
         Limits {
@@ -180,7 +180,7 @@ fn what_nobody_awaits_lingers_until_its_time_a_full_batch_or_a_flush() {
 }
 
 #[test]
-fn what_somebody_awaits_leaves_at_once_and_then_with_what_came_meanwhile() {
+fn awaited_messages_are_sent_at_once_and_then_together_with_later_ones() {
     let bench = Bench::new(1, limits(LONG), |_| ());
     bench.world.script(0, &[Act::Silent]);
     bench.push(0, Destination::Any, true);
@@ -209,10 +209,10 @@ fn what_somebody_awaits_leaves_at_once_and_then_with_what_came_meanwhile() {
 }
 
 #[test]
-fn what_is_corked_leaves_together_when_it_is_full_or_uncorked() {
+fn corked_messages_are_sent_together_when_full_or_uncorked() {
     let bench = Bench::new(1, limits(LONG), |_| ());
     let push = |number: u32, destination| {
-        bench.producer.back_pressure().force_acquire(1, 4);
+        let permit = bench.producer.back_pressure().force_acquire(1, 4);
         let item = Item {
             topic: "orders",
             body: &number.to_be_bytes(),
@@ -226,7 +226,7 @@ fn what_is_corked_leaves_together_when_it_is_full_or_uncorked() {
             batch: None,
             completion: Some(number),
         };
-        bench.accumulator.push_corked(item).unwrap()
+        bench.accumulator.push_corked(item, permit).unwrap()
     };
     assert!(push(0, Destination::Any), "somebody must uncork");
     assert!(!push(1, Destination::Any), "once for all");
@@ -254,7 +254,7 @@ fn without_linger_each_message_is_a_frame() {
 }
 
 #[test]
-fn a_message_with_a_shorter_time_is_told_before_the_one_that_it_waits_behind() {
+fn a_message_with_a_shorter_timeout_fails_before_the_one_that_it_waits_behind() {
     let set = |options: &mut ProducerOptions| options.send_timeout = Duration::from_millis(500);
     let bench = Bench::new(1, limits(LONG), set);
     bench.world.script(0, &[Act::Silent]);
@@ -271,7 +271,7 @@ fn a_message_with_a_shorter_time_is_told_before_the_one_that_it_waits_behind() {
 }
 
 #[test]
-fn closing_sends_what_lingers_and_takes_nothing_more() {
+fn closing_sends_lingering_messages_and_accepts_no_more() {
     let bench = Bench::new(1, limits(LONG), |_| ());
     bench.push(0, Destination::Any, false);
     bench.accumulator.close();
@@ -289,10 +289,12 @@ fn closing_sends_what_lingers_and_takes_nothing_more() {
         batch: None,
         completion: Some(1),
     };
+    let permit = bench.producer.back_pressure().force_acquire(1, 1);
     assert_eq!(
-        bench.accumulator.push(item).unwrap_err().to_string(),
+        bench.accumulator.push(item, permit).unwrap_err().to_string(),
         "the producer is closed"
     );
+    assert_eq!(bench.producer.back_pressure().in_flight(), 0);
 }
 
 #[test]
@@ -317,7 +319,7 @@ fn a_queue_that_is_not_there_fails_thousands_of_waiting_messages_without_recursi
 #[test]
 fn messages_of_a_hash_follow_it_in_order_when_their_broker_leaves_the_route() {
     let bench = Bench::new(2, limits(LONG), |_| ());
-    // Of four queues 2 and 3 are of the second broker, which holds what it gets first.
+    // Of the four queues, 2 and 3 belong to the second broker, which holds its first frame.
     bench.world.script(1, &[Act::Silent]);
     bench.push(0, Destination::Hash(2), true);
     let held = loop {
@@ -357,7 +359,7 @@ fn messages_of_a_hash_follow_it_in_order_when_their_broker_leaves_the_route() {
 }
 
 #[test]
-fn what_waits_behind_a_broker_that_left_follows_when_its_turn_comes() {
+fn messages_waiting_for_a_broker_that_left_follow_in_their_turn() {
     let bench = Bench::new(2, limits(LONG), |_| ());
     bench.world.script(1, &[Act::Silent]);
     bench.push(0, Destination::Hash(3), true);
@@ -385,13 +387,13 @@ fn what_waits_behind_a_broker_that_left_follows_when_its_turn_comes() {
     assert!(bench.stored(1).is_empty());
 }
 
-/// What is acquired is released again, byte for byte: neither a batch's heads nor what compression saves count.
+/// Everything acquired is released, byte for byte: neither a batch's heads nor the savings of compression count.
 #[test]
 fn capacity_is_released_with_the_bytes_that_were_acquired() {
     let bench = Bench::new(1, limits(LONG), |_| {});
     let back_pressure = bench.producer.back_pressure();
-    // Bytes that stay: leaving with too many would show.
-    back_pressure.force_acquire(1, 1 << 20);
+    // Bytes that stay acquired: releasing too many would show.
+    let _stays = back_pressure.force_acquire(1, 1 << 20);
     let bodies = [
         vec![b'x'; 10],
         vec![b'x'; 64 * 1024],
@@ -400,7 +402,7 @@ fn capacity_is_released_with_the_bytes_that_were_acquired() {
     ];
     for (completion, body) in (0..).zip(&bodies) {
         for destination in [Destination::Any, QUEUE] {
-            back_pressure.force_acquire(1, body.len());
+            let permit = back_pressure.force_acquire(1, body.len());
             let item = Item {
                 topic: "orders",
                 body,
@@ -414,7 +416,7 @@ fn capacity_is_released_with_the_bytes_that_were_acquired() {
                 batch: None,
                 completion: Some(completion),
             };
-            bench.accumulator.push(item).unwrap();
+            bench.accumulator.push(item, permit).unwrap();
         }
     }
     bench.accumulator.flush();
@@ -423,12 +425,12 @@ fn capacity_is_released_with_the_bytes_that_were_acquired() {
         let landed = bench.landed.recv_timeout(WAIT).unwrap();
         landed.outcome.unwrap();
         told += landed.completions.len();
-        back_pressure.release(landed.completions.len(), 0);
+        assert_eq!(landed.permit.messages(), landed.completions.len());
     }
     assert_eq!((back_pressure.in_flight(), back_pressure.bytes()), (1, 1 << 20));
 }
 
-/// The outcome of each completion, once this many have finished.
+/// Returns the outcome of each completion, once this many have finished.
 fn outcomes(bench: &Bench, count: usize) -> BTreeMap<u32, bool> {
     let mut told = BTreeMap::new();
     while told.len() < count {
@@ -444,8 +446,8 @@ fn outcomes(bench: &Bench, count: usize) -> BTreeMap<u32, bool> {
     told
 }
 
-/// A batch that a broker refuses for its size is nobody's mistake: its messages are stored in smaller ones, in order,
-/// and later batches are as small from the start.
+/// If a broker refuses a batch for its size, its messages are stored in smaller batches, in order, and later batches
+/// are that small from the start.
 #[test]
 fn a_batch_that_is_too_long_for_the_broker_is_stored_in_parts() {
     let refusals = [
@@ -466,7 +468,7 @@ fn a_batch_that_is_too_long_for_the_broker_is_stored_in_parts() {
             for number in 0..100 {
                 bench.push(number, destination, false);
             }
-            // Known before it leaves where the message goes by a hash.
+            // With a hash, the queue is known before the message is sent.
             bench.accumulator.flush();
             let all: BTreeMap<u32, bool> = (0..100).map(|number| (number, true)).collect();
             if matches!(destination, Destination::Hash(_)) {
@@ -518,7 +520,7 @@ fn one_message_that_cannot_be_stored_does_not_fail_those_that_it_was_gathered_wi
     assert_eq!(failed, [57]);
     let stored = bench.stored(0);
     assert_eq!((stored.len(), stored.is_sorted()), (99, true), "{stored:?}");
-    // That was no matter of length: batches stay as long as they were.
+    // The cause was not the length: batches keep their length.
     let stats = bench.producer.stats();
     let before = stats.frames.load(Ordering::Relaxed);
     for number in 100..200 {
@@ -530,7 +532,7 @@ fn one_message_that_cannot_be_stored_does_not_fail_those_that_it_was_gathered_wi
     assert_eq!(stats.failed.load(Ordering::Relaxed), 1);
 }
 
-/// A call of many messages is behind what was sent one by one, and in front of what comes after it.
+/// `send_batch` comes after earlier single sends and before later ones.
 #[test]
 fn the_messages_of_a_call_keep_their_place_whatever_has_to_be_tried_again() {
     let bench = Bench::new(1, limits(LONG), |_| ());
@@ -567,11 +569,9 @@ fn the_messages_of_a_call_keep_their_place_whatever_has_to_be_tried_again() {
             batch: of_call.then_some(own),
             completion: Some(number),
         };
-        bench
-            .producer
-            .back_pressure()
-            .force_acquire(1, item.charged_bytes());
-        bench.accumulator.push_corked(item).unwrap();
+        let back_pressure = bench.producer.back_pressure();
+        let permit = back_pressure.force_acquire(1, item.charged_bytes());
+        bench.accumulator.push_corked(item, permit).unwrap();
     }
     bench.accumulator.uncork();
     bench.accumulator.flush();
@@ -599,7 +599,58 @@ fn the_messages_of_a_call_keep_their_place_whatever_has_to_be_tried_again() {
     );
 }
 
-/// Topics of batches: a refused batch's halves have ids of their own, too.
+/// What waits behind a silent broker's frame counts for that broker from its way in.
+#[test]
+fn what_waits_for_a_silent_broker_leaves_room_for_the_other() {
+    let bench = Bench::new(2, limits(LONG), |options| options.max_in_flight = 100);
+    for (number, broker) in (0..).zip(["b0", "b1"]) {
+        bench.push(number, Destination::Queue(broker, 1), true);
+        assert!(bench.next().1);
+    }
+    bench.world.script(0, &[Act::Silent]);
+    let push = |destination| {
+        let brokers = bench.producer.candidates("orders", destination);
+        let back_pressure = bench.producer.back_pressure();
+        let Some(permit) = back_pressure.acquire_at(1, 1, &brokers, Duration::from_millis(20)) else {
+            return false;
+        };
+        let item = Item {
+            topic: "orders",
+            body: b"x",
+            encoded: None,
+            extra: "",
+            flag: 0,
+            destination,
+            eager: true,
+            alone: false,
+            timeout: None,
+            batch: None,
+            completion: None,
+        };
+        bench.accumulator.push(item, permit).unwrap();
+        true
+    };
+    let kept = [Destination::Queue("b0", 1), Destination::Hash(0)].map(|destination| {
+        let pushed = (0..200).take_while(|_| push(destination));
+        pushed.count()
+    });
+    assert_eq!(kept, [50, 0], "half of the room");
+    let deadline = Instant::now() + WAIT;
+    for number in 0..500 {
+        let destination = if number % 2 == 0 {
+            Destination::Queue("b1", 1)
+        } else {
+            Destination::Hash(2)
+        };
+        while !push(destination) {
+            assert!(Instant::now() < deadline, "the other broker's room is free");
+        }
+    }
+    assert!(bench.producer.back_pressure().in_flight() >= 50);
+    bench.world.runtime.block_on(bench.producer.shut());
+}
+
+/// Batch topics: the halves of a refused batch have ids of their own too.
 #[test]
 fn a_batch_with_an_id_of_its_own_is_split_into_such() {
     let bench = Bench::new(1, limits(LONG), |_| ());
@@ -624,20 +675,14 @@ fn a_batch_with_an_id_of_its_own_is_split_into_such() {
             }),
             completion: Some(number),
         };
-        bench
-            .producer
-            .back_pressure()
-            .force_acquire(1, item.charged_bytes());
-        bench.accumulator.push_corked(item).unwrap();
+        let back_pressure = bench.producer.back_pressure();
+        let permit = back_pressure.force_acquire(1, item.charged_bytes());
+        bench.accumulator.push_corked(item, permit).unwrap();
     }
     bench.accumulator.uncork();
     let mut told = Vec::new();
     while told.len() < 4 {
         let landed = bench.landed.recv_timeout(WAIT).unwrap();
-        bench
-            .producer
-            .back_pressure()
-            .release(landed.completions.len(), 0);
         assert!(landed.batch, "a lone message of such a topic is a batch, too");
         assert!(landed.outcome.is_ok());
         told.extend(landed.completions.into_iter().map(|(_, completion)| completion));

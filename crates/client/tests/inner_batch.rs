@@ -93,7 +93,7 @@ fn each_message_of_a_batch_becomes_a_record_with_an_offset_of_its_own() {
 #[test]
 fn an_answer_without_batches_is_not_copied() {
     let mut bytes = record(1, 0, b"plain");
-    // A reader takes apart what has both marks.
+    // A reader splits a record with both marks.
     bytes.extend(record(2, sys_flag::INNER_BATCH, b"no need"));
     let body = Bytes::from(bytes);
     let out = unwrapped(body.clone(), 0).unwrap();

@@ -1,4 +1,4 @@
-//! Name servers that move: by DNS, and by what the address server tells.
+//! Name servers that move: through DNS, and through the address server's list.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const NAME: &str = "names.test:9876";
 const OFTEN: Duration = Duration::from_millis(10);
 
-/// What a DNS server says of the one name.
+/// A DNS server's answer for the only name.
 #[derive(Debug, Default)]
 struct Zone {
     addresses: Mutex<Vec<SocketAddr>>,
@@ -68,10 +68,11 @@ fn send_within(producer: &Producer, topic: &str, timeout: Duration) -> Result<Se
     let outgoing = producer
         .prepare(&topic, Bytes::from_static(b"x"), text, id, 0, Target::Any)
         .unwrap();
-    assert!(producer.back_pressure().acquire(1, 1, WAIT));
+    let permit = producer.back_pressure().acquire(1, 1, WAIT).unwrap();
     let (sender, receiver) = channel();
     producer.send(
         outgoing,
+        permit,
         timeout,
         Box::new(move |outcome| sender.send(outcome).unwrap()),
     );
@@ -94,7 +95,7 @@ fn asked(world: &World) -> u32 {
     *world.asked.lock().unwrap()
 }
 
-/// By name, with look-ups as often as a test wants to wait for.
+/// Options with a host name, and with an interval of look-ups for which a test can wait.
 fn by_name(world: &World, zone: &Arc<Zone>) -> Producer {
     let zone = zone.clone();
     world.producer(move |options| {
@@ -112,7 +113,7 @@ fn a_name_that_has_moved_is_followed_without_a_failed_send() {
     let producer = by_name(&old, &zone);
     send_until(&producer, "the first is asked", || asked(&old) > 1);
     assert_eq!(asked(&new), 0);
-    // The old one goes on answering: nothing but the look-up says that it is no longer meant.
+    // The old server keeps answering: only the look-up shows that it is no longer used.
     zone.say(&[new.names]);
     send_until(&producer, "the second is asked", || asked(&new) > 2);
     let last = asked(&old);
@@ -171,7 +172,7 @@ fn a_name_is_looked_up_at_once_when_nobody_answers() {
     drop(gone);
     zone.say(&[here.names]);
     send(&producer, "after-its-end").unwrap();
-    // One that takes connections and says nothing.
+    // A server that accepts connections and never answers.
     zone.say(&[silent.local_addr().unwrap()]);
     let producer = here.producer(|options| {
         options.client.name_servers = vec![NAME.to_owned()];
@@ -188,7 +189,7 @@ fn a_name_is_looked_up_at_once_when_nobody_answers() {
     send(&producer, "after-its-silence").unwrap();
 }
 
-/// A DNS server that takes questions and answers none.
+/// A DNS server that receives queries and never answers.
 #[derive(Debug, Default)]
 struct SilentZone {
     asked: Mutex<u32>,
@@ -231,7 +232,7 @@ fn closing_while_a_name_is_looked_up_ends_every_send() {
 }
 
 #[test]
-fn a_route_is_waited_for_no_longer_than_asked_for() {
+fn the_wait_for_a_route_respects_the_timeout() {
     let world = World::new(1);
     let producer = world.producer(|options| {
         options.client.name_servers = vec![NAME.to_owned()];
@@ -251,7 +252,7 @@ fn a_route_is_waited_for_no_longer_than_asked_for() {
 }
 
 #[test]
-fn an_unknown_name_is_told_as_such() {
+fn an_unknown_name_is_reported_as_such() {
     let world = World::new(1);
     let producer = by_name(&world, &Zone::of(&[]));
     let error = send(&producer, "orders").unwrap_err();
@@ -273,7 +274,7 @@ impl Telling {
         let address = listener.local_addr().unwrap();
         let told = Arc::new(Mutex::new(told.to_owned()));
         let kept = told.clone();
-        // Ends with the process: it waits for connections only.
+        // The thread ends with the process: it only waits for connections.
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
@@ -297,7 +298,7 @@ fn list(addresses: &[SocketAddr]) -> String {
 }
 
 #[test]
-fn what_the_address_server_tells_is_followed_without_a_failed_send() {
+fn changes_of_the_address_server_are_followed_without_a_failed_send() {
     let (old, new) = (World::new(1), World::new(1));
     let server = Telling::new(&list(&[old.names]));
     let producer = old.producer(|options| {
@@ -308,7 +309,7 @@ fn what_the_address_server_tells_is_followed_without_a_failed_send() {
     });
     send_until(&producer, "the first is asked", || asked(&old) > 1);
     assert_eq!(asked(&new), 0);
-    // What it cannot tell stays as it was.
+    // If it fails, the list stays as it was.
     for nothing in [
         "HTTP/1.0 500 Broken\r\n\r\n",
         "HTTP/1.0 200 OK\r\n\r\n",

@@ -1,4 +1,4 @@
-//! Chunks: the records of one pull answer, found without decoding them.
+//! Chunks: the records of one pull answer, located without decoding them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bytes::Bytes;
@@ -58,7 +58,7 @@ fn records_are_found_with_their_offsets() {
 }
 
 #[test]
-fn other_tags_with_the_same_hash_are_left_out() {
+fn other_tags_with_the_same_hash_are_skipped() {
     // Java gives "Aa" and "BB" the same hash, so the broker lets both pass.
     let chunk = Chunk::new(
         key(),

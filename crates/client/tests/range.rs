@@ -1,4 +1,4 @@
-//! Ranges read from a scripted broker: what it gives at once, what it holds, and when it is away.
+//! Reading ranges from a scripted broker that answers at once, holds answers, or is away.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pyrmq_client::reader::columns::{Buffer, Column};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// What the broker holds, and how it behaves.
+/// The broker's messages, and its behaviour.
 #[derive(Clone)]
 struct Script {
     lowest: i64,
@@ -24,7 +24,7 @@ struct Script {
     busy: u32,
     asked: Vec<(i64, i64)>,
     hold_after: usize,
-    /// Messages that a record holds.
+    /// Number of messages in a record.
     batch: i64,
 }
 
@@ -189,7 +189,7 @@ impl Rig {
         rig
     }
 
-    /// Starts on the port of the last time.
+    /// Starts again on its previous port.
     fn start(&mut self) {
         let mut table = Table::new();
         let row: Arc<dyn Processor> = self.broker.clone();
@@ -244,7 +244,7 @@ impl Rig {
 
 type Rows = Vec<(i32, i64)>;
 
-/// (queue, offset) of every row, and the rows of each block.
+/// Returns (queue, offset) of every row, and the number of rows of each block.
 fn read(reader: &mut RangeReader) -> Result<(Rows, Vec<usize>), RangeError> {
     let (mut rows, mut blocks) = (Vec::new(), Vec::new());
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -278,7 +278,7 @@ fn a_topic_of_batches_is_read_message_by_message() {
             batch,
             ..Script::default()
         });
-        // Begin and end within a batch.
+        // Beginning and end within a batch.
         let mut reader = rig.reader(vec![rig.range(0, 3, 997)], |_| ());
         let (rows, _) = read(&mut reader).unwrap();
         assert_eq!(offsets(&rows), (3..997).collect::<Vec<_>>());
@@ -303,7 +303,7 @@ fn a_range_comes_once_and_in_order_however_much_the_broker_gives() {
 }
 
 #[test]
-fn the_step_is_what_the_broker_gives_so_no_answer_is_cut() {
+fn the_step_matches_the_brokers_answers_so_none_is_cut() {
     let rig = Rig::new(Script::default());
     read(&mut rig.reader(vec![rig.range(0, 0, 960)], |_| ())).unwrap();
     assert_eq!(rig.asked().len(), 30, "{:?}", rig.asked());
@@ -403,7 +403,7 @@ fn an_expired_start_is_an_error_with_both_ranges() {
 }
 
 #[test]
-fn an_expired_start_is_left_out_on_request() {
+fn an_expired_start_is_skipped_on_request() {
     let rig = Rig::new(Script {
         lowest: 40,
         ..Script::default()
@@ -454,7 +454,7 @@ fn a_queue_that_stays_shorter_is_an_error_after_the_timeout() {
 }
 
 #[test]
-fn a_busy_broker_is_asked_again_and_a_refusal_is_not() {
+fn a_busy_broker_is_retried_and_a_refusal_is_not() {
     let rig = Rig::new(Script {
         busy: 5,
         ..Script::default()
@@ -518,7 +518,7 @@ fn a_broker_that_went_away_and_came_back_costs_no_row_and_doubles_none() {
 }
 
 #[test]
-fn an_address_where_nobody_is_ends_in_an_error_that_names_it() {
+fn an_address_without_a_server_gives_an_error_that_names_it() {
     let rig = Rig::new(Script::default());
     let free = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()

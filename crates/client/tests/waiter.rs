@@ -1,4 +1,4 @@
-//! Threads that wait for outcomes which come together.
+//! Threads that wait for outcomes that arrive together.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pyrmq_client::producer::waiter::Waiter;
@@ -7,12 +7,12 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-/// Longer than the test may take: nobody may get his outcome because his time was over.
+/// Longer than the test may take: no thread may get its outcome from a timeout.
 const LONG: Duration = Duration::from_mins(10);
 const WAIT: Duration = Duration::from_mins(1);
 
 #[test]
-fn each_gets_its_own_outcome_whoever_waits_already_and_whoever_has_left() {
+fn each_gets_its_own_outcome_although_some_stopped_waiting() {
     for round in 0..200 {
         let waiters: Vec<Arc<Waiter<usize>>> = (0..32).map(|_| Arc::default()).collect();
         let (sender, told) = channel();
@@ -20,7 +20,7 @@ fn each_gets_its_own_outcome_whoever_waits_already_and_whoever_has_left() {
         let mut waiting = Vec::new();
         for (number, waiter) in waiters.into_iter().enumerate() {
             waiting.push((waiter.clone(), number));
-            // Some have left before their outcome comes, the first and neighbours among them.
+            // Some stop waiting before their outcome arrives, among them the first and neighbours.
             if number % 5 == round % 5 || number % 7 == 0 {
                 continue;
             }
@@ -41,7 +41,7 @@ fn each_gets_its_own_outcome_whoever_waits_already_and_whoever_has_left() {
 }
 
 #[test]
-fn many_who_have_left_end_without_recursion() {
+fn many_departed_waiters_end_without_recursion() {
     let waiting = (0..1_000_000).map(|number| (Arc::default(), number)).collect();
     Waiter::set_all(waiting);
 }

@@ -1,16 +1,16 @@
-//! Loads a name server, ours or Apache's: registers brokers, asks for routes, and says what it measured.
+//! Load generator for a name server, ours or Apache's: registers brokers, queries routes, and prints what it measured.
 //!
-//! `cargo run --release -p pyrmq-nameserver --example load -- HOST:PORT`, then one command a line on standard input,
-//! each answered by one JSON object a line:
+//! `cargo run --release -p pyrmq-nameserver --example load -- HOST:PORT`, then one command per line on standard input,
+//! each answered by one JSON object per line:
 //! ```text
 //! register BROKERS TOPICS WIDE   each broker gets its share of TOPICS topics, and WIDE topics that all of them have
 //! full BROKERS TOPICS            each broker gets all TOPICS topics
-//! routes SECONDS                 as fast as it goes, 16 connections with 16 in flight each
-//! wide SECONDS                   the same for topics that all brokers have
-//! paced RATE SECONDS             so many routes a second, spread evenly; latencies count from when each was due
+//! routes SECONDS                 as fast as possible, 16 connections with 16 in flight each
+//! wide SECONDS                   as `routes`, for topics that all brokers have
+//! paced RATE SECONDS             this many routes a second, spread evenly; latencies count from when each was due
 //! again same|changed             every broker registers again at once
 //! storm RATE SECONDS             `paced`, and in its middle `again changed`
-//! idle CONNECTIONS               connections that say nothing, until the end
+//! idle CONNECTIONS               connections that send nothing, until the end
 //! ```
 #![allow(
     clippy::cast_possible_truncation,
@@ -54,8 +54,8 @@ struct Broker {
 
 struct Bench {
     runtime: Runtime,
-    /// The brokers' own threads, after all others: in the field they are other machines, and megabytes that they write
-    /// must not hold up the routes whose latency is measured.
+    /// The brokers' threads, with a lower priority than all others: real brokers are other machines, and the megabytes
+    /// that they write must not delay the routes whose latency is measured.
     brokers_runtime: Runtime,
     address: String,
     brokers: Vec<Broker>,
@@ -131,7 +131,7 @@ fn route(topic: &str) -> Command {
         .with_field("acceptStandardJsonOnly", "true")
 }
 
-/// Latencies in microseconds and how long all took.
+/// Formats latencies in microseconds and the total duration.
 fn told(mut us: Vec<u32>, seconds: f64) -> String {
     us.sort_unstable();
     let at = |share: f64| us.get(((us.len() as f64 * share) as usize).min(us.len().saturating_sub(1)));
@@ -145,8 +145,8 @@ fn told(mut us: Vec<u32>, seconds: f64) -> String {
     )
 }
 
-/// One connection that keeps its requests in flight. Frames are written once, before; of the answers only every
-/// [`CHECKED`]th is read, so that the generator takes as little as can be from the processor that both sides share.
+/// One connection that keeps its requests in flight. Frames are encoded once, in advance, and only every [`CHECKED`]th
+/// answer is decoded, so that the generator takes as little as possible of the processor that both sides share.
 struct Flood {
     stream: TcpStream,
     frames: Arc<Vec<Vec<u8>>>,
@@ -189,7 +189,7 @@ impl Flood {
                     assert!(answer.code == 0 && answer.body.is_some());
                 }
                 answers += 1;
-                // Answers of one connection come in any order; each is as late as the oldest that waits.
+                // Answers of one connection arrive in any order; each counts as late as the oldest waiting request.
                 let sent = self.sent.pop_front().unwrap();
                 if now == Stage::Counted {
                     self.us.push(sent.elapsed().as_micros() as u32);
@@ -244,7 +244,7 @@ impl Bench {
         self.again(false)
     }
 
-    /// Every broker registers at once; until all are answered.
+    /// Registers every broker at once, and waits until all are answered.
     fn again(&mut self, changed: bool) -> String {
         for broker in &mut self.brokers {
             broker.counter += i64::from(changed);

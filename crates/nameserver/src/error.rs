@@ -1,4 +1,4 @@
-//! What can go wrong with the name server itself, and with one request.
+//! Errors of the name server itself, and of one request.
 
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::NetError;
@@ -6,38 +6,38 @@ use pyrmq_remoting::{Command, WireError};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// A reason why a name server does not start or change as asked.
+/// Why a name server does not start, or refuses a change.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum NameServerError {
-    /// A value that cannot be: the caller's fault.
+    /// An invalid value: the caller's error.
     #[error("wrong value of {key}: `{value}`, allowed is {range}")]
     Option {
         /// Apache's key.
         key: &'static str,
-        /// The value as given.
+        /// The given value.
         value: String,
-        /// What is allowed.
+        /// The allowed values.
         range: String,
     },
-    /// A key that holds from the start on and cannot be changed while the server runs.
+    /// A key that takes effect only at start and cannot be changed while the server runs.
     #[error("{key} cannot be changed while the name server runs: set it and start again")]
     NotLive {
         /// Apache's key.
         key: String,
     },
-    /// The machine gives no thread.
+    /// A thread could not be started.
     #[error("cannot start the thread that changes the tables: {cause}")]
     Thread {
-        /// What the system says.
+        /// The system's error.
         cause: Arc<std::io::Error>,
     },
-    /// The port cannot be listened on.
+    /// The port could not be opened.
     #[error(transparent)]
     Net(#[from] NetError),
 }
 
-/// A request that is refused, with the code and the remark of the answer.
+/// A refused request, with the code and the remark of the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) code: i32,
@@ -53,7 +53,7 @@ impl Refusal {
     }
 }
 
-/// A header or body that cannot be read is the peer's fault; Apache answers SYSTEM_ERROR with an exception's text.
+/// An unreadable header or body is the peer's error; Apache answers SYSTEM_ERROR with an exception's text.
 impl From<WireError> for Refusal {
     fn from(error: WireError) -> Self {
         Self::new(response::SYSTEM_ERROR, error.to_string())

@@ -8,6 +8,7 @@ pub mod server;
 mod notify;
 mod processor;
 mod registration_queue;
+mod registration_thread;
 mod state;
 
 pub use error::NameServerError;

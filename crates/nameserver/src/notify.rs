@@ -1,5 +1,6 @@
-//! Notices to brokers that the lowest id of their name is another one now: request 905, oneway (Apache
-//! `RouteInfoManager.notifyMinBrokerIdChanged`). Only with `notifyMinBrokerIdChanged`; connections open when needed.
+//! Notices to brokers that the lowest id of their name changed: request 905, oneway (Apache
+//! `RouteInfoManager.notifyMinBrokerIdChanged`). Sent only with `notifyMinBrokerIdChanged`; connections open when
+//! needed.
 
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::request;
@@ -21,7 +22,7 @@ impl Notifier {
         Ok(Self { client })
     }
 
-    /// Queues a notice to everyone who must know; how many that were.
+    /// Queues a notice to every broker to notify, and returns their number.
     pub(crate) fn send(&self, notice: &MinIdChange) -> u64 {
         tracing::info!(
             broker = notice.name,
@@ -44,7 +45,7 @@ impl Notifier {
             );
             match self.client.oneway(address, command) {
                 Ok(()) => sent += 1,
-                Err(error) => tracing::warn!(%address, %error, "a broker could not be told of its lowest id"),
+                Err(error) => tracing::warn!(%address, %error, "cannot notify a broker of its lowest id"),
             }
         }
         sent

@@ -1,7 +1,7 @@
-//! What a name server can be told: Apache's `namesrv.conf` keys with default, unit and range (Apache `NamesrvConfig`,
+//! Options of a name server: Apache's `namesrv.conf` keys with default, unit and range (Apache `NamesrvConfig`,
 //! `NettyServerConfig`).
 //!
-//! Values that concern only the Python rows (paths, lists that may be asked for) are kept by Python and not here.
+//! Python keeps the values that concern only its rows (paths, lists that may be queried).
 
 use crate::error::NameServerError;
 use pyrmq_remoting::net::{LargeFrames, ServerOptions};
@@ -11,24 +11,24 @@ use std::time::Duration;
 
 pub use pyrmq_remoting::setting::Setting;
 
-/// Only registrations are as large as this. One is worked on while the next is read: more would only take the
-/// processor from routes and heartbeats, and memory.
+/// Only registrations are this large. One is processed while the next is read: more would only take memory, and
+/// processor time from routes and heartbeats.
 const LARGE: LargeFrames = LargeFrames {
     bytes: 64 * 1024,
     at_once: 2,
 };
 
 pyrmq_remoting::options! {
-    /// Everything that a name server can be told.
+    /// All options of a name server.
     pub struct Options, NameServerError;
     also {}
     /// Address to listen on.
     bind_address: String = "0.0.0.0".to_owned(), "bindAddress", "address", 0..=0;
     /// Port; 0 picks a free one.
     listen_port: i64 = 9876, "listenPort", "port", 0..=65535;
-    /// A connection without a byte for so long is closed.
+    /// A connection without a byte for this time is closed.
     server_channel_max_idle_time_seconds: i64 = 120, "serverChannelMaxIdleTimeSeconds", "s", 1..=86_400;
-    /// Time between two looks for silent brokers.
+    /// Interval between two checks for silent brokers.
     scan_not_active_broker_interval: i64 = 5000, "scanNotActiveBrokerInterval", "ms", 1..=i64::MAX;
     /// Requests for Python processors that may wait at once.
     default_thread_pool_queue_capacity: i64 = 10_000, "defaultThreadPoolQueueCapacity", "requests", 1..=i64::MAX;
@@ -36,17 +36,17 @@ pyrmq_remoting::options! {
     order_message_enable: bool = false, "orderMessageEnable", "switch", 0..=0, live;
     /// A registering broker gets the order configuration of all topics.
     return_order_topic_config_to_broker: bool = true, "returnOrderTopicConfigToBroker", "switch", 0..=0, live;
-    /// A slave stands in for a master that is away.
+    /// A slave acts for a master that is away.
     support_acting_master: bool = false, "supportActingMaster", "switch", 0..=0, live;
-    /// Brokers are told when the lowest id of their name changes.
+    /// Brokers are notified when the lowest id of their name changes.
     notify_min_broker_id_changed: bool = false, "notifyMinBrokerIdChanged", "switch", 0..=0, live;
-    /// Topics that a broker's registration lacks are taken from it.
+    /// Topics that a broker's registration lacks are removed from it.
     delete_topic_with_broker_registration: bool = false, "deleteTopicWithBrokerRegistration", "switch", 0..=0, live;
-    /// Topics that one broker name may have; more are refused.
+    /// Maximum number of topics of one broker name; more are refused.
     max_topics_per_broker: i64 = 200_000, "maxTopicsPerBroker", "topics", 1..=i64::MAX, live;
-    /// Topics of all broker names together, counted once for each name that has it; more are refused.
+    /// Maximum number of topics of all broker names together, counted once for each name that has it; more are refused.
     max_topics: i64 = 4_000_000, "maxTopics", "topics", 1..=i64::MAX, live;
-    /// Broker names that there may be; one more is refused.
+    /// Maximum number of broker names; one more is refused.
     max_brokers: i64 = 10_000, "maxBrokers", "names", 1..=i64::MAX, live;
     /// Route queries are refused for a while after the start.
     need_wait_for_service: bool = false, "needWaitForService", "switch", 0..=0, live;
@@ -55,18 +55,18 @@ pyrmq_remoting::options! {
 }
 
 impl Options {
-    /// True when a running name server may change the key, or the key is not one of these.
+    /// Returns true if a running name server may change the key, or if the key is unknown here.
     pub fn is_live(key: &str) -> bool {
         !Self::KEYS.contains(&key) || Self::LIVE.contains(&key)
     }
 
-    /// Refuses values out of their range.
+    /// Returns an error if a value is out of its range.
     pub fn validate(&self) -> Result<(), NameServerError> {
         self.check_ranges()?;
         Ok(())
     }
 
-    /// Where to listen. A name is looked up, and its first address taken.
+    /// Returns the address to listen on: the first one of a name.
     pub(crate) fn address(&self) -> Result<SocketAddr, NameServerError> {
         let port = u16::try_from(self.listen_port)
             .map_err(|_| wrong("listenPort", &self.listen_port.to_string(), "0 to 65535"))?;

@@ -1,32 +1,19 @@
-//! The thread that changes the tables for brokers: registrations and departures, in the order of their arrival.
-//!
-//! A registration of ten thousand topics takes milliseconds to read, and everybody may register at once: on the tasks
-//! of the connections that would hold up the answers of all others. Departures that wait together are one change of
-//! the tables (Apache `BatchUnregistrationService`).
+//! The queue of registrations and departures, which one thread takes in order of arrival
+//! ([`registration_thread`](crate::registration_thread)).
 
-use crate::processor::registration;
-use crate::state::State;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::{Peer, Reply};
 use pyrmq_routing::table::RemovalReason;
-use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
-use tokio::sync::watch;
 
-/// Departures that are taken out in one change.
-const BATCH: usize = 1024;
-/// Bytes of registrations that may wait; one more is answered SYSTEM_BUSY.
+/// Bytes of registrations that may wait; beyond that, they are answered SYSTEM_BUSY.
 const WAITING_BYTES: usize = 256 * 1024 * 1024;
 
-/// The nice value of the thread: about a third of the processor time that other threads get.
-#[cfg(target_os = "linux")]
-const NICE_VALUE: i32 = 5;
-
-/// A request that waits for its turn.
+/// A request that waits in the queue.
 #[derive(Debug)]
 pub(crate) struct QueuedRegistration {
     pub(crate) request: Command,
@@ -41,24 +28,24 @@ pub(crate) enum Job {
     Register(Box<QueuedRegistration>),
     /// 104.
     Unregister(RemovalReason, Reply, Instant),
-    /// A connection with brokers on it has closed.
+    /// A connection on which brokers had registered has closed.
     Closed(u64),
-    /// Somebody was silent for too long.
+    /// A broker was silent for too long.
     Expired,
 }
 
-/// Where jobs are queued.
+/// The queue of jobs.
 #[derive(Debug, Default)]
 pub(crate) struct RegistrationQueue {
-    // Guards whether jobs are still taken.
+    // Guards whether jobs are still accepted.
     sender: Mutex<Option<Sender<Job>>>,
     waiting_bytes: AtomicUsize,
-    /// Jobs that wait for their turn.
+    /// Number of waiting jobs.
     waiting: AtomicUsize,
 }
 
 impl RegistrationQueue {
-    /// Queues a job, or refuses a request when too much waits.
+    /// Queues a job, or refuses a request if too much waits.
     pub(crate) fn push(&self, job: Job) {
         let size = size(&job);
         let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,17 +62,25 @@ impl RegistrationQueue {
         }
     }
 
-    /// Jobs that wait.
+    /// Returns the number of waiting jobs.
     pub(crate) fn len(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Takes no more jobs; the thread ends when it has done those that wait.
+    /// Closes the queue to new jobs; the thread ends after the waiting ones.
     pub(crate) fn close(&self) {
         drop(self.sender.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    fn taken(&self, job: &Job) {
+    /// Opens the queue. The receiver gets its jobs; it reports each to [`Self::taken`].
+    pub(crate) fn open(&self) -> Receiver<Job> {
+        let (sender, jobs) = channel();
+        *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+        jobs
+    }
+
+    /// Counts a job that no longer waits.
+    pub(crate) fn taken(&self, job: &Job) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         self.waiting_bytes.fetch_sub(size(job), Ordering::Relaxed);
     }
@@ -104,112 +99,5 @@ fn refuse(job: Job, why: &str) {
         Job::Register(queued) => queued.reply.send(busy()),
         Job::Unregister(_, reply, _) => reply.send(busy()),
         Job::Closed(_) | Job::Expired => {}
-    }
-}
-
-/// Starts the thread. The receiver says when it has ended.
-pub(crate) fn start(state: &Arc<State>) -> io::Result<watch::Receiver<bool>> {
-    let (sender, jobs) = channel();
-    let (ended, has_ended) = watch::channel(false);
-    *state.queue.sender.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
-    let state = state.clone();
-    std::thread::Builder::new()
-        .name("pyrmq-brokers".to_owned())
-        .spawn(move || {
-            run(&state, &jobs);
-            ended.send_replace(true);
-        })?;
-    Ok(has_ended)
-}
-
-/// Routes and heartbeats come first where processors are scarce: a registration that takes a little longer does no
-/// harm.
-#[cfg(target_os = "linux")]
-fn lower_priority() {
-    // On Linux a priority is a thread's own.
-    if let Err(error) = rustix::process::setpriority_process(None, NICE_VALUE) {
-        tracing::debug!(%error, "registrations keep the priority of routes");
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn lower_priority() {}
-
-fn run(state: &State, jobs: &Receiver<Job>) {
-    lower_priority();
-    let mut kept = None;
-    loop {
-        let Some(job) = kept.take().or_else(|| next(state, jobs.recv().ok())) else {
-            return;
-        };
-        match job {
-            Job::Register(queued) => register(state, *queued),
-            departure => {
-                let mut departures = vec![departure];
-                while departures.len() < BATCH {
-                    match next(state, jobs.try_recv().ok()) {
-                        None => break,
-                        Some(Job::Register(queued)) => {
-                            kept = Some(Job::Register(queued));
-                            break;
-                        }
-                        Some(departure) => departures.push(departure),
-                    }
-                }
-                // Whoever comes next must still be served.
-                let work = std::panic::AssertUnwindSafe(|| remove_brokers(state, departures));
-                if std::panic::catch_unwind(work).is_err() {
-                    tracing::error!("the departure of brokers made its processor panic");
-                }
-            }
-        }
-    }
-}
-
-fn next(state: &State, job: Option<Job>) -> Option<Job> {
-    if let Some(job) = &job {
-        state.queue.taken(job);
-    }
-    job
-}
-
-fn register(state: &State, queued: QueuedRegistration) {
-    let QueuedRegistration {
-        request,
-        peer,
-        reply,
-        at,
-    } = queued;
-    let work = std::panic::AssertUnwindSafe(|| registration::register(state, &request, &peer));
-    let answer = std::panic::catch_unwind(work).unwrap_or_else(|_| {
-        tracing::error!(peer = %peer.remote(), "a registration made its processor panic");
-        Ok(Command::error(
-            response::SYSTEM_ERROR,
-            "the server failed while it handled this registration; its log has the details",
-        ))
-    });
-    state.meters.register.add(at.elapsed());
-    reply.send(answer.unwrap_or_else(Command::from));
-}
-
-fn remove_brokers(state: &State, departures: Vec<Job>) {
-    let now_ms = state.now_ms();
-    let mut reasons = Vec::with_capacity(departures.len());
-    let mut replies = Vec::new();
-    for job in departures {
-        match job {
-            Job::Unregister(removal, reply, at) => {
-                reasons.push(removal);
-                replies.push((reply, at));
-            }
-            Job::Closed(peer) => reasons.push(RemovalReason::Closed(peer)),
-            Job::Expired => reasons.push(RemovalReason::Expired(now_ms)),
-            Job::Register(_) => {}
-        }
-    }
-    state.remove_brokers(&reasons);
-    for (reply, at) in replies {
-        state.meters.unregister.add(at.elapsed());
-        reply.send(Command::response(response::SUCCESS));
     }
 }

@@ -1,4 +1,4 @@
-//! The table of request codes: one list from which the processor table, the refusals and docs/compat.md are made.
+//! The table of request codes: one list for the processor table, the refusals and docs/compat.md.
 
 use crate::processor::{Function, Native, Register, Unregister, liveness, registration, route};
 use crate::state::{Meters, State};
@@ -25,13 +25,13 @@ const NATIVE: &[(i32, Function, Measured, &str)] = &[
         request::REGISTER_TOPIC_IN_NAMESRV,
         registration::register_topic,
         |meters| &meters.register_topic,
-        "a broker that is unknown is an error",
+        "an unknown broker is an error",
     ),
     (
         request::QUERY_DATA_VERSION,
         liveness::data_version,
         |meters| &meters.data_version,
-        "counts as a sign of life",
+        "counts as a heartbeat",
     ),
     (
         request::BROKER_HEARTBEAT,
@@ -45,17 +45,17 @@ const NATIVE: &[(i32, Function, Measured, &str)] = &[
 const QUEUED: &[(i32, &str)] = &[
     (
         request::REGISTER_BROKER,
-        "plain and compressed, checksum; one that says nothing new is not read",
+        "plain and compressed, checksum; one without changes is not parsed",
     ),
-    (request::UNREGISTER_BROKER, "in force when it is answered"),
+    (request::UNREGISTER_BROKER, "in force before the answer"),
 ];
 
 type Measured = fn(&Meters) -> &Meter;
 
 const PYTHON: &[(i32, &str)] = &[
-    (request::PUT_KV_CONFIG, "on disk when it is answered"),
+    (request::PUT_KV_CONFIG, "on disk before the answer"),
     (request::GET_KV_CONFIG, ""),
-    (request::DELETE_KV_CONFIG, "on disk when it is answered"),
+    (request::DELETE_KV_CONFIG, "on disk before the answer"),
     (request::WIPE_WRITE_PERM_OF_BROKER, ""),
     (request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER, ""),
     (request::DELETE_TOPIC_IN_NAMESRV, ""),
@@ -67,7 +67,7 @@ const PYTHON: &[(i32, &str)] = &[
     (request::GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, ""),
     (
         request::UPDATE_NAMESRV_CONFIG,
-        "wrong values are left aside; written into the file of -c",
+        "wrong values are ignored; changes are written to the file of -c",
     ),
     (request::GET_NAMESRV_CONFIG, ""),
     (request::ADD_WRITE_PERM_OF_BROKER, ""),

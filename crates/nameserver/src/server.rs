@@ -1,11 +1,11 @@
-//! The running name server (Apache `NamesrvController`): one port, one scan for silent brokers, and what its Python
-//! rows ask of the tables.
+//! The running name server (Apache `NamesrvController`): one port, one scan for silent brokers, and the queries of its
+//! Python rows.
 
 use crate::error::NameServerError;
 use crate::notify::Notifier;
 use crate::options::Options;
 use crate::state::State;
-use crate::{registration_queue, rows};
+use crate::{registration_thread, rows};
 use pyrmq_remoting::body::TopicRouteData;
 use pyrmq_remoting::net::{Latency, Requests, Server, Shutdown, Stats, Tracker, raise_descriptor_limit};
 use pyrmq_routing::table::{BrokerView, UnitTopics};
@@ -18,10 +18,10 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// How long tasks that were told to stop at once may take.
+/// How long tasks may take after a request to stop at once.
 const CUT: Duration = Duration::from_secs(2);
 
-/// A running name server. Dropped, it stops at once.
+/// A running name server. Dropping it stops it at once.
 #[derive(Debug)]
 pub struct NameServer {
     state: Arc<State>,
@@ -37,12 +37,12 @@ pub struct NameServer {
     queue_ended: watch::Receiver<bool>,
 }
 
-/// How it is.
+/// The state of a name server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Health {
-    /// False once it stops.
+    /// False once it is stopping.
     pub running: bool,
-    /// Broker processes that live.
+    /// Live broker processes.
     pub brokers: usize,
     /// Topics with a route.
     pub topics: usize,
@@ -51,8 +51,8 @@ pub struct Health {
 }
 
 impl NameServer {
-    /// Starts on this runtime; the port is open when this returns. `python_codes` are answered by Python workers that
-    /// pull from `python`, except those that have a native row.
+    /// Starts on this runtime; the port is open when this returns. Python workers that pull from `python` answer
+    /// `python_codes`, except those that have a native row.
     pub fn start(
         options: Options,
         handle: &Handle,
@@ -66,7 +66,7 @@ impl NameServer {
         let state = Arc::new(State::new(options, Notifier::new(handle)?));
         let table = Arc::new(rows::table(&state, python, python_codes));
         let server = Server::bind(address, transport, table, state.clone())?;
-        let queue_ended = registration_queue::start(&state).map_err(|cause| NameServerError::Thread {
+        let queue_ended = registration_thread::start(&state).map_err(|cause| NameServerError::Thread {
             cause: Arc::new(cause),
         })?;
         let name_server = Arc::new(Self {
@@ -96,17 +96,17 @@ impl NameServer {
         Ok(name_server)
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The settings in force.
+    /// Returns the settings in force.
     pub fn options(&self) -> Options {
         self.state.options().clone()
     }
 
-    /// How it is.
+    /// Returns its state.
     pub fn health(&self) -> Health {
         let (brokers, topics) = self.state.table.counts();
         Health {
@@ -117,7 +117,7 @@ impl NameServer {
         }
     }
 
-    /// The counters by name.
+    /// Returns the counters by name.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
         let net = self.stats.snapshot();
         let own = &self.state.counters;
@@ -147,7 +147,7 @@ impl NameServer {
         ]
     }
 
-    /// Stops: within `deadline` for requests under way. May be called again.
+    /// Stops it; requests in flight may take until `deadline`. May be called again.
     pub async fn stop(&self, deadline: Duration) {
         self.stopped.store(true, Ordering::Release);
         self.shutdown.stop();
@@ -161,23 +161,23 @@ impl NameServer {
         drop(timeout(CUT, ended.wait_for(|ended| *ended)).await);
     }
 
-    /// Requests by kind with how long each took; `python` are those that Python workers answered.
+    /// Returns latencies by kind of request; `python` is the requests that Python workers answered.
     pub fn latencies(&self) -> Vec<Latency> {
         let python = self.python.iter().map(|requests| requests.meter().read("python"));
         self.state.meters.read().into_iter().chain(python).collect()
     }
 
-    /// Every broker process that lives.
+    /// Returns every live broker process.
     pub fn brokers(&self) -> Vec<BrokerView> {
         self.state.table.brokers(self.state.now_ms())
     }
 
-    /// The route of a topic.
+    /// Returns the route of a topic.
     pub fn route(&self, topic: &str) -> Option<TopicRouteData> {
         self.state.table.route(topic, None)
     }
 
-    /// Milliseconds since the start.
+    /// Returns the milliseconds since the start.
     pub fn uptime_ms(&self) -> i64 {
         self.state.now_ms()
     }
@@ -187,7 +187,8 @@ impl NameServer {
         self.shutdown.stop_now();
     }
 
-    /// Changes settings while it runs: all of them, or none and why. Keys of the Python side are passed over.
+    /// Changes settings while it runs: all of them, or none and returns the reason. Keys of the Python side are
+    /// ignored.
     pub fn reconfigure(&self, pairs: &[(String, String)]) -> Result<(), NameServerError> {
         let before = self.options();
         let mut options = before.clone();
@@ -203,56 +204,56 @@ impl NameServer {
         Ok(())
     }
 
-    /// Replaces the order configuration (namespace `ORDER_TOPIC_CONFIG`); `None` where there is no such namespace.
+    /// Replaces the order configuration (namespace `ORDER_TOPIC_CONFIG`); `None` if there is no such namespace.
     pub fn set_order_config(&self, order: Option<BTreeMap<String, String>>) {
         self.state.table.set_order_config(order);
     }
 
-    /// All topics, sorted.
+    /// Returns all topics, sorted.
     pub fn topics(&self) -> Vec<String> {
         self.state.table.topics()
     }
 
-    /// The topics of a cluster, sorted.
+    /// Returns the topics of a cluster, sorted.
     pub fn topics_of_cluster(&self, cluster: &str) -> Vec<String> {
         self.state.table.topics_of_cluster(cluster)
     }
 
-    /// Cluster and broker names, and the address of any broker.
+    /// Returns cluster and broker names, and the address of any broker.
     pub fn system_topics(&self) -> (Vec<String>, Option<String>) {
         self.state.table.system_topics()
     }
 
-    /// Topics by their unit flags, sorted.
+    /// Returns topics by their unit flags, sorted.
     pub fn unit_topics(&self, which: UnitTopics) -> Vec<String> {
         self.state.table.unit_topics(which)
     }
 
-    /// Takes a topic out, everywhere or from one cluster.
+    /// Removes a topic everywhere or from one cluster.
     pub fn delete_topic(&self, topic: &str, cluster: Option<&str>) {
         self.state.table.delete_topic(topic, cluster);
     }
 
-    /// Stops writes to a broker; how many topics that touched.
+    /// Stops writes to a broker. Returns the number of topics that changed.
     pub fn wipe_write_perm(&self, broker: &str) -> usize {
         self.state.table.wipe_write_perm(broker)
     }
 
-    /// Allows writes to a broker again; how many topics that touched.
+    /// Allows writes to a broker again. Returns the number of topics that changed.
     pub fn add_write_perm(&self, broker: &str) -> usize {
         self.state.table.add_write_perm(broker)
     }
 
-    /// The brokers of a name: id to address.
+    /// Returns the brokers of a name: id to address.
     pub fn broker_members(&self, broker: &str) -> BTreeMap<i64, String> {
         self.state.table.members(broker)
     }
 }
 
-/// A name server that nobody stopped must not leave tasks behind.
+/// A name server that is not stopped must not leak tasks.
 impl Drop for NameServer {
     fn drop(&mut self) {
-        // In a forked child nothing of it runs, and another thread may have held one of its locks during the fork.
+        // In a forked child none of its tasks run, and another thread may have held one of its locks during the fork.
         if std::process::id() == self.pid {
             self.shutdown.stop_now();
             self.state.queue.close();

@@ -1,4 +1,4 @@
-//! What the name server's rows share.
+//! State that the name server's rows share.
 
 use crate::notify::Notifier;
 use crate::options::Options;
@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use tokio::time::Instant;
 
-/// Things counted since the start.
+/// Counters since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) registrations: AtomicU64,
-    /// Registrations that said nothing new.
+    /// Registrations without changes.
     pub(crate) unchanged: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) unknown_topics: AtomicU64,
@@ -26,7 +26,7 @@ pub(crate) struct Counters {
 
 macro_rules! meters {
     ($($name:ident),*) => {
-        /// One for each native row.
+        /// One meter for each native row.
         #[derive(Debug, Default)]
         pub(crate) struct Meters {
             $(pub(crate) $name: Meter,)*
@@ -55,7 +55,7 @@ pub(crate) struct State {
     pub(crate) table: Table,
     pub(crate) queue: RegistrationQueue,
     options: RwLock<Options>,
-    // Guards the connections that brokers registered by: an expired broker's connection is closed.
+    // Guards the connections that brokers registered on: an expired broker's connection is closed.
     peers: Mutex<HashMap<u64, Peer>>,
     started: Instant,
     pub(crate) notifier: Notifier,
@@ -77,7 +77,7 @@ impl State {
         }
     }
 
-    /// Milliseconds since the start: a clock that only goes forward.
+    /// Returns the milliseconds since the start: a monotonic clock.
     pub(crate) fn now_ms(&self) -> i64 {
         i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX)
     }
@@ -95,8 +95,8 @@ impl State {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A broker registered by this connection. If it has closed meanwhile, its brokers go at once: the notice of the
-    /// close came before there was anything to take out.
+    /// Records that a broker registered on this connection. If the connection has already closed, its brokers are
+    /// removed at once: the notice of the close arrived before there was anything to remove.
     pub(crate) fn remember(&self, peer: &Peer) {
         self.peers().insert(peer.id(), peer.clone());
         if peer.is_closed() {
@@ -104,15 +104,15 @@ impl State {
         }
     }
 
-    /// Queues the departure of brokers that were silent for too long.
+    /// Queues the removal of brokers that were silent for too long.
     pub(crate) fn expire_silent(&self) {
         if self.table.has_expired(self.now_ms()) {
             self.queue.push(Job::Expired);
         }
     }
 
-    /// Takes out everyone for whom one of these reasons holds, and says so to the log and to the brokers that must
-    /// know. Called by the queue's thread.
+    /// Removes every broker to which one of these reasons applies, logs it and notifies the brokers that must know.
+    /// Called by the queue's thread.
     pub(crate) fn remove_brokers(&self, reasons: &[RemovalReason]) {
         let left = self.table.remove_brokers(reasons);
         for (reason, removed_brokers) in reasons.iter().zip(&left.removed_brokers) {
@@ -141,7 +141,7 @@ impl State {
         }
     }
 
-    /// Closes the connections of brokers that expired: others that had registered by them go by their close.
+    /// Closes the connections of expired brokers. The close removes other brokers that had registered on them.
     fn close_connections(&self, removed_brokers: &[RemovedBroker]) {
         for removed_brokers in removed_brokers {
             let peer = self.peers().get(&removed_brokers.peer).cloned();
@@ -174,9 +174,9 @@ fn report(removed_brokers: &[RemovedBroker], why: &str, expected: bool) {
             &removed_brokers.broker.cluster,
         );
         if expected {
-            tracing::info!(broker, address, cluster, "broker taken out: {why}");
+            tracing::info!(broker, address, cluster, "broker removed: {why}");
         } else {
-            tracing::warn!(broker, address, cluster, "broker taken out: {why}");
+            tracing::warn!(broker, address, cluster, "broker removed: {why}");
         }
     }
 }

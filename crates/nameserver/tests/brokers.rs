@@ -1,4 +1,4 @@
-//! Brokers come, change, go and are told of each other, over real sockets.
+//! Brokers register, change, leave and are notified of each other, over real sockets.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use pyrmq_nameserver::{NameServer, Options};
@@ -68,7 +68,7 @@ fn counter(server: &NameServer, name: &str) -> u64 {
     stats.iter().find(|(key, _)| *key == name).unwrap().1
 }
 
-/// A broker's port that keeps the notices that come.
+/// A broker's port that records the notices that it receives.
 struct ReportedChange {
     address: String,
     notices: Arc<Mutex<Vec<BTreeMap<String, String>>>>,
@@ -116,7 +116,7 @@ fn pairs(of: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn brokers_are_told_when_the_lowest_id_of_their_name_changes() {
+async fn brokers_are_notified_when_the_lowest_id_of_their_name_changes() {
     let options = Options {
         notify_min_broker_id_changed: true,
         ..Options::default()
@@ -149,7 +149,7 @@ async fn brokers_are_told_when_the_lowest_id_of_their_name_changes() {
         ("offlineBrokerAddr", &*master.address),
     ];
     assert_eq!(slave.next().await, pairs(&went));
-    // Counted once it is sent, so the notice can be there a moment before.
+    // It is counted after it is sent, so the notice can arrive a moment earlier.
     assert!(eventually(|| counter(&server, "min_id_notices") == 2).await);
     assert!(master.notices.lock().unwrap().is_empty());
     server
@@ -207,7 +207,7 @@ async fn all_brokers_together_may_not_bring_more_topics_than_allowed() {
         ("b", 1, 10, response::SUCCESS),
         ("c", 1, 6, response::SYSTEM_ERROR),
         ("c", 1, 5, response::SUCCESS),
-        // It brings none that is new, though all are full.
+        // It brings nothing new, although all limits are reached.
         ("a", 2, 10, response::SUCCESS),
         ("a", 3, 11, response::SYSTEM_ERROR),
     ] {
@@ -215,7 +215,7 @@ async fn all_brokers_together_may_not_bring_more_topics_than_allowed() {
         assert_eq!(answer.code, code, "{name} {topics}: {:?}", answer.remark);
         assert!(code == response::SUCCESS || answer.remark.unwrap().contains("(maxTopics)"));
     }
-    // A single topic by 217 is bounded, too.
+    // A single topic by 217 is limited too.
     let single = |topic: &str| {
         Command::request(request::REGISTER_TOPIC_IN_NAMESRV)
             .with_field("topic", topic)
@@ -247,7 +247,7 @@ async fn no_more_broker_names_are_taken_than_allowed() {
         assert!(code == response::SUCCESS || answer.remark.unwrap().contains("maxBrokers"));
     }
     assert_eq!(server.health().brokers, 3);
-    // One that leaves makes room.
+    // A broker that leaves frees its place.
     let removed_brokers = Command::request(request::UNREGISTER_BROKER)
         .with_field("brokerName", "a")
         .with_field("brokerAddr", "10.0.0.0:a")
@@ -279,7 +279,7 @@ async fn no_more_ids_of_one_name_or_of_all_names_are_taken_than_allowed() {
         remark.contains("broker a has 1000 ids already, 1000 is not taken"),
         "{remark}"
     );
-    // Those that are known come again, also by another address or with another id.
+    // Known brokers may register again, also from another address or with another id.
     assert_eq!(ask(&client, &server, of("a", 7)).await.code, response::SUCCESS);
     let moved = registration("a", 7, "10.0.0.2:1", body(2, 2).encode());
     assert_eq!(ask(&client, &server, moved).await.code, response::SUCCESS);
@@ -310,7 +310,7 @@ async fn no_more_ids_of_one_name_or_of_all_names_are_taken_than_allowed() {
     assert_eq!(few.health().brokers, 20);
 }
 
-/// A compressed body of few bytes that would grow to gigabytes.
+/// A compressed body of few bytes that would expand to gigabytes.
 fn bomb() -> Vec<u8> {
     let mut body = body(1, 2);
     let servers = vec!["0".repeat(1 << 20); 64];
@@ -349,7 +349,7 @@ async fn many_brokers_that_register_and_leave_together_leave_nothing_behind() {
     }
     assert!(eventually(|| server.health().brokers == 0).await);
     assert!(eventually(|| server.health().topics == 0).await);
-    // Counted once the tables are changed, so a moment after they show it.
+    // It is counted after the tables change, so a moment after they show it.
     assert!(eventually(|| counter(&server, "brokers_lost") == 40).await);
     assert_eq!(counter(&server, "table_changes_waiting"), 0);
 }
@@ -383,7 +383,7 @@ async fn the_same_topics_with_a_newer_version_are_not_read_again_unless_somebody
     assert_eq!((known(4), server.topics().len()), ((true, 1), 5));
 }
 
-/// Brokers with the same topics register, then all their connections close at once, while routes are asked for.
+/// Brokers with the same topics register, then all their connections close at once, during route queries.
 async fn leave_at_once(brokers: usize, topics: usize) {
     let server = start(Options::default());
     let bytes = bytes::Bytes::from(body(1, topics).encode());

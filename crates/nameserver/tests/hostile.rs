@@ -1,4 +1,4 @@
-//! Peers that mean no good, or know no better: the others are served, and the tables stay whole.
+//! Hostile or broken peers: others are still served, and the tables stay consistent.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use bytes::Bytes;
@@ -60,7 +60,7 @@ fn registration(name: &str, address: &str, body: impl Into<Bytes>) -> Command {
         .with_body(body)
 }
 
-/// A good broker, and that its route is answered as it should be.
+/// Registers a good broker and checks the answer for its route.
 async fn serves(server: &NameServer, client: &Client) {
     let command = registration("good", "10.0.0.9:10911", body(2).encode());
     let taken = ask(client, server, command).await.unwrap();
@@ -111,7 +111,7 @@ async fn a_peer_that_asks_and_never_reads_is_not_read_any_more() {
         );
         asked.extend(frame::raw(0, header.as_bytes(), b""));
     }
-    // Each answer is some 15 KiB: what waits reaches its bound long before all of these were written.
+    // Each answer is some 15 KiB: the waiting bytes reach their limit long before all of these are written.
     let flood = async {
         for _ in 0..2000 {
             slow.send(&asked).await.unwrap();
@@ -195,7 +195,7 @@ async fn damaged_bodies_and_missing_fields_are_answered_on_every_native_code() {
             let bare = ask(&bad, &server, Command::request(code).with_body(bytes.clone()))
                 .await
                 .unwrap();
-            // As the real name server answers: a departure of nobody is no error.
+            // As in the real name server, unregistering an unknown broker is no error.
             let expected = match code {
                 request::UNREGISTER_BROKER => response::SUCCESS,
                 request::GET_ROUTEINFO_BY_TOPIC => response::TOPIC_NOT_EXIST,

@@ -120,7 +120,7 @@ async fn a_registered_broker_is_in_routes_and_clusters_and_gone_after_unregister
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slave_is_told_its_master() {
+async fn a_slave_gets_its_masters_address() {
     let (server, client) = (start(Options::default()), client());
     let master = register(&client, &server, "broker-a", 0, "10.0.0.1:10911").await;
     assert_eq!(master.fields.get("masterAddr"), None);
@@ -301,7 +301,7 @@ async fn order_configuration_goes_to_brokers_and_into_routes_when_switched_on() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_young_name_server_waits_for_its_brokers_when_told_to() {
+async fn a_young_name_server_waits_for_its_brokers_if_configured() {
     let options = Options {
         need_wait_for_service: true,
         wait_seconds_for_service: 3600,
@@ -393,7 +393,7 @@ async fn an_old_broker_without_newer_fields_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_closes_the_port_and_tells_new_clients_to_go() {
+async fn a_stop_closes_the_port_and_sends_new_clients_away() {
     let (server, client) = (start(Options::default()), client());
     let mut peer = RawPeer::connect(server.address()).await.unwrap();
     let cluster = frame::request(request::GET_BROKER_CLUSTER_INFO, 1, 0, V5_3_3, b"");

@@ -1,7 +1,7 @@
-//! Nanoseconds to decode and to encode one frame, on recorded frames of the real 5.5.0:
-//! `cargo bench -p pyrmq-remoting`. Prints one JSON object a line: the frame alone, and `typed` with its header
+//! Measures nanoseconds to decode and encode one frame, with recorded frames of the real 5.5.0:
+//! `cargo bench -p pyrmq-remoting`. Prints one JSON object per line: the frame alone, and `typed` with its header
 //! structure, as servers and clients use it. `tests/interop/java/src/CodecBench.java` does the same with Apache's codec
-//! on the same bytes; `make bench` puts both beside each other.
+//! on the same bytes; `make bench` compares both.
 //!
 //! Arguments: none, or `--seconds S` per measurement, `--only TEXT` for the frames whose name and form contain it.
 #![allow(
@@ -23,15 +23,15 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Frames decoded in one go: as many as one read of a busy connection brings.
+/// Frames decoded at once: as many as one read of a busy connection returns.
 const BATCH: usize = 64;
-/// How many of the spans that were asked for one measurement takes, as the Java program does.
+/// Number of requested time spans that one measurement takes, as in the Java program.
 const ROUNDS: u32 = 9;
 
 /// Picks frames of one kind.
 type Wanted = fn(&Command) -> bool;
 
-/// Which frames are measured.
+/// The frames to measure.
 const FRAMES: [(&str, Wanted); 5] = [
     ("send request", |command| {
         !command.is_response() && command.code == 310
@@ -84,7 +84,7 @@ fn golden(form: &str) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Of the frames that match, the one of middle size.
+/// Returns the matching frame of median size.
 fn pick(frames: &[Vec<u8>], wanted: Wanted) -> Vec<u8> {
     let mut found: Vec<&Vec<u8>> = frames.iter().filter(|bytes| wanted(&decode_one(bytes))).collect();
     found.sort_by_key(|bytes| bytes.len());
@@ -132,7 +132,7 @@ fn row(name: &str, form: &str, bytes: &[u8], span: Duration) -> String {
     )
 }
 
-/// Nanoseconds for one frame, the median of all batches: a batch that lost the processor does not count.
+/// Returns nanoseconds for one frame, the median of all batches: so a batch that lost the processor does not count.
 fn median(span: Duration, mut batch: impl FnMut() -> Duration) -> f64 {
     let mut spent = Vec::new();
     let begin = Instant::now();
@@ -143,7 +143,7 @@ fn median(span: Duration, mut batch: impl FnMut() -> Duration) -> f64 {
     spent[spent.len() / 2].as_nanos() as f64 / BATCH as f64
 }
 
-/// The bytes lie in one buffer, as the connection reads them; filling it is not the codec's work.
+/// The bytes are in one buffer, as the connection reads them; filling it is not the codec's work.
 fn decode_batch(bytes: &[u8], then: impl Fn(Command)) -> Duration {
     let mut input = BytesMut::with_capacity(bytes.len() * BATCH);
     for _ in 0..BATCH {
@@ -157,7 +157,7 @@ fn decode_batch(bytes: &[u8], then: impl Fn(Command)) -> Duration {
     begin.elapsed()
 }
 
-/// As a connection writes: heads into one buffer, bodies by reference.
+/// Encodes as a connection writes: heads into one buffer, bodies by reference.
 fn encode_batch(each: impl Fn(&mut Vec<u8>)) -> Duration {
     let mut out = Vec::with_capacity(64 * 1024);
     let begin = Instant::now();
@@ -173,13 +173,13 @@ fn encode(command: &Command, out: &mut Vec<u8>) {
     frame::encode_head(command, out).unwrap();
 }
 
-/// The header structure of a frame: what a server or client reads next, and makes a command from.
+/// The header structure of a frame, which a server or client reads next and makes a command from.
 enum Header<'a> {
     Send(SendMessageRequestHeader<'a>),
     Pull(PullMessageRequestHeader<'a>),
     Pulled(PullMessageResponseHeader),
     Route(GetRouteInfoRequestHeader<'a>),
-    /// The answer to a route question has none.
+    /// The answer to a route query has none.
     None,
 }
 
@@ -197,7 +197,7 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// A new command, as it is made for each request and response.
+    /// Builds a new command, as for each request and response.
     fn command(&self, like: &Command) -> Command {
         let new = match self {
             Self::Pulled(_) | Self::None => Command::response(like.code),

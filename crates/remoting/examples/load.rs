@@ -1,7 +1,7 @@
-//! Loads an echo processor over loopback and prints requests per second and CPU per request of both sides.
+//! Sends load to an echo processor over loopback and prints requests per second and CPU per request of both sides.
 //!
 //! `cargo run --release -p pyrmq-remoting --features net --example load -- [SECONDS] [BODY BYTES]`
-//! The server is a process of its own (this program again), so that each side's CPU is its own.
+//! The server is a separate process (this program again), so that each side's CPU is measured separately.
 #![allow(
     clippy::cast_precision_loss,
     clippy::needless_pass_by_value,

@@ -19,15 +19,9 @@
 
 use crate::command::{Command, SerializeType};
 use crate::error::WireError;
+use crate::header::prefix::{LENGTH_WORD, PREFIX, open, seal};
 use crate::header::{binary, json};
 use bytes::{Buf, BytesMut};
-
-/// Bytes of the length word.
-const LENGTH_WORD: usize = 4;
-/// Bytes of the length word and the header word.
-const PREFIX: usize = 8;
-/// What 24 bits can say.
-const HEADER_MAX: usize = 0x00FF_FFFF;
 
 /// Caps that the decoder holds; a peer can never make it allocate more.
 #[derive(Debug, Clone, Copy)]
@@ -156,41 +150,6 @@ fn append_head(command: &Command, out: &mut Vec<u8>) -> Result<(), WireError> {
     };
     let body = command.body.as_ref().map_or(0, bytes::Bytes::len);
     seal(out, start, kind, body)
-}
-
-/// Room for a frame's first eight bytes, which [`seal`] fills in.
-pub(crate) fn open(out: &mut Vec<u8>) -> usize {
-    let start = out.len();
-    out.extend_from_slice(&[0; PREFIX]);
-    start
-}
-
-/// Fills in the first bytes of the frame that began at `start`: its header is written, its body will have so many
-/// bytes.
-pub(crate) fn seal(out: &mut [u8], start: usize, kind: u8, body: usize) -> Result<(), WireError> {
-    let header = out.len().saturating_sub(start).saturating_sub(PREFIX);
-    if header > HEADER_MAX {
-        return Err(WireError::TooLarge {
-            what: "header",
-            length: header,
-            limit: HEADER_MAX,
-        });
-    }
-    let total = body.saturating_add(header).saturating_add(LENGTH_WORD);
-    let length = i32::try_from(total).map_err(|_| WireError::TooLarge {
-        what: "frame",
-        length: total,
-        limit: i32::MAX.unsigned_abs() as usize,
-    })?;
-    let [_, high, middle, low] = u32::try_from(header).unwrap_or(u32::MAX).to_be_bytes();
-    if let Some(word) = out
-        .get_mut(start..)
-        .and_then(|head| head.first_chunk_mut::<PREFIX>())
-    {
-        let [a, b, c, d] = length.to_be_bytes();
-        *word = [a, b, c, d, kind, high, middle, low];
-    }
-    Ok(())
 }
 
 /// The whole frame in one buffer: for tests, tools and small commands.

@@ -1,4 +1,4 @@
-//! Decoding allocates in proportion to the bytes that came, never to what they announce.
+//! Decoding allocates in proportion to the received bytes, never to the lengths that they announce.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 #![allow(unsafe_code, reason = "an allocator that counts cannot be written without")]
 
@@ -12,12 +12,12 @@ use std::fmt::Write as _;
 struct Counting;
 
 thread_local! {
-    /// Bytes that live now, and the most that ever did, of this thread.
+    /// Bytes that this thread has allocated now, and their maximum.
     static LIVE: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 
 fn change(by: impl Fn(usize) -> usize) {
-    // A thread that ends has no cell any more and is not measured.
+    // A thread that is ending has no cell any more and is not measured.
     LIVE.try_with(|cell| {
         let (live, most) = cell.get();
         let live = by(live);
@@ -44,7 +44,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// The most bytes that `work` held at once.
+/// Returns the maximum number of bytes that `work` held at once.
 fn most<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = LIVE.with(|cell| {
         let (live, _) = cell.get();
@@ -68,7 +68,7 @@ fn framed(kind: u8, header: &[u8], body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Bytes held while a frame is decoded that already lies in a buffer.
+/// Returns the bytes held while a frame is decoded that is already in a buffer.
 fn held(bytes: &[u8]) -> usize {
     let mut input = BytesMut::from(bytes);
     most(|| frame::decode(&mut input, &Limits::default())).1
@@ -97,7 +97,7 @@ fn a_body_is_not_copied() {
 
 #[test]
 fn a_header_holds_its_own_size_and_its_entries() {
-    // The worst that fits: as many of the shortest fields as the cap lets in, and one more than that.
+    // The worst case: the maximum number of the shortest fields, and one more than that.
     for fields in [1, 16, 17, 1024, 1025] {
         let pairs: Vec<String> = (0..fields).map(|_| "\"\":\"\"".into()).collect();
         let json = format!("{{\"extFields\":{{{}}}}}", pairs.join(","));
@@ -158,7 +158,7 @@ fn a_small_text_never_becomes_a_large_tree() {
 
 #[test]
 fn references_do_not_multiply() {
-    // Each level refers to the one before it twice: without a bound the tree would double a hundred times.
+    // Each level refers to the previous one twice: without a limit the tree would double a hundred times.
     let mut text = String::from(r#"{"a0":[1,2,3]"#);
     for level in 1..100 {
         let before = level - 1;

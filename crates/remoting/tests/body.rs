@@ -1,4 +1,4 @@
-//! Bodies in the very text that Apache writes, and what is not quite that text.
+//! Bodies in exactly the text that Apache writes, and in texts that deviate from it.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use pyrmq_remoting::WireError;
@@ -155,8 +155,34 @@ fn files_of_4_9_lack_what_came_later() {
     assert_eq!(group.consume_timeout_minute, 15);
     let offsets = br#"{"groupTopicMap":{"G":["T"]},"offsetTable":{"T@G":{0:12,"1":9}}}"#;
     let wrapper = ConsumerOffsetSerializeWrapper::decode(offsets).unwrap();
-    assert_eq!(wrapper.offset_table["T@G"], [(0, 12), (1, 9)].into());
+    assert_eq!(wrapper.offset_table.rows["T@G"], [(0, 12), (1, 9)].into());
     assert_eq!(wrapper.data_version, None);
+}
+
+#[test]
+fn members_that_only_a_newer_version_knows_are_written_again() {
+    // Sorted among the known ones, at every level, a null and a value of an unknown kind too.
+    let topics = r#"{"aNewTable":{"x":[1,2.5,null]},"dataVersion":{"counter":1,"stateVersion":0,"timestamp":2},"topicConfigTable":{"T":{"attributes":{},"futureMode":{"a":[1]},"order":false,"perm":6,"readQueueNums":8,"topicFilterType":"NO_TAG","topicName":"T","topicSysFlag":0,"writeQueueNums":8,"zoneTag":null}}}"#;
+    let wrapper = TopicConfigSerializeWrapper::decode(topics.as_bytes()).unwrap();
+    assert_eq!(text(&wrapper.encode()), topics);
+    let offsets = r#"{"offsetTable":{"T@G":{0:1},"not-a-row":{"x":1}},"quotas":9}"#;
+    let wrapper = ConsumerOffsetSerializeWrapper::decode(offsets.as_bytes()).unwrap();
+    assert_eq!(wrapper.offset_table.rows["T@G"], [(0, 1)].into());
+    assert_eq!(text(&wrapper.encode()), offsets);
+    // Where nothing is kept, unknown members are ignored.
+    let heartbeat = HeartbeatData::decode(br#"{"clientID":"c","future":1}"#).unwrap();
+    assert!(!text(&heartbeat.encode()).contains("future"));
+}
+
+#[test]
+fn a_change_keeps_members_that_its_author_does_not_know() {
+    let known = TopicConfig::decode(br#"{"topicName":"T","zoneTag":"z"}"#).unwrap();
+    let mut changed = TopicConfig::new("T", 4, 6);
+    changed.unknown_members.keep(&known.unknown_members);
+    assert!(text(&changed.encode()).contains(r#""zoneTag":"z""#));
+    let mut newer = TopicConfig::decode(br#"{"topicName":"T","zoneTag":"y"}"#).unwrap();
+    newer.unknown_members.keep(&known.unknown_members);
+    assert!(text(&newer.encode()).contains(r#""zoneTag":"y""#));
 }
 
 #[test]
@@ -164,9 +190,11 @@ fn a_file_is_indented_by_tabs() {
     let mut wrapper = ConsumerOffsetSerializeWrapper::default();
     wrapper
         .offset_table
+        .rows
         .insert("T@G".into(), [(0, 12), (1, 9)].into());
     wrapper
         .offset_table
+        .rows
         .insert("U@G".into(), std::collections::BTreeMap::default());
     let expected =
         "{\n\t\"offsetTable\":{\n\t\t\"T@G\":{\n\t\t\t0:12,\n\t\t\t1:9\n\t\t},\n\t\t\"U@G\":{}\n\t}\n}";
@@ -249,7 +277,7 @@ fn a_cut_or_lying_compressed_registration_is_an_error() {
 }
 
 #[test]
-fn what_is_no_json_is_an_error() {
+fn invalid_json_is_an_error() {
     for bad in [
         "",
         "{",

@@ -1,4 +1,4 @@
-//! Frames, and both header forms, from bytes and back.
+//! Decoding and encoding frames with both header forms.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use bytes::{Bytes, BytesMut};
@@ -49,7 +49,7 @@ fn a_json_frame_decodes_and_encodes_to_the_same_bytes() {
 }
 
 #[test]
-fn absent_and_empty_fields_are_told_apart() {
+fn absent_and_empty_fields_are_distinguished() {
     let without =
         r#"{"code":0,"flag":1,"language":"JAVA","opaque":1,"serializeTypeCurrentRPC":"JSON","version":513}"#;
     let empty = r#"{"code":0,"extFields":{},"flag":1,"language":"JAVA","opaque":1,"remark":"","serializeTypeCurrentRPC":"JSON","version":513}"#;
@@ -109,7 +109,7 @@ fn half_a_surrogate_pair_becomes_a_question_mark() {
 }
 
 #[test]
-fn what_is_no_header_is_an_error() {
+fn an_invalid_header_is_an_error() {
     for text in [
         "",
         "null",

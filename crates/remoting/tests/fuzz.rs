@@ -1,5 +1,5 @@
-//! Bytes that nobody meant: recorded frames with random damage, and random bytes, for a bounded time. Nothing may
-//! panic, and what is accepted must come back the same when written and read again.
+//! Fuzzing: recorded frames with random damage, and random bytes, for a limited time. Nothing may panic, and accepted
+//! input must be unchanged after it is written and read again.
 //!
 //! `PYRMQ_FUZZ_SECONDS` sets the time of each test (3 s), `PYRMQ_FUZZ_SEED` its seed; a failure prints the seed.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -15,7 +15,7 @@ use pyrmq_remoting::{Language, header};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Bytes that a compressed body may grow to here.
+/// Bytes to which a compressed body may expand here.
 const UNPACKED: usize = 1 << 20;
 
 /// Xorshift: the same damage for the same seed on every machine.
@@ -34,7 +34,7 @@ impl Random {
     }
 
     fn byte(&mut self) -> u8 {
-        // Bytes with a meaning in one of the formats come up more often than others.
+        // Bytes with a meaning in one of the formats are more likely than others.
         const SPECIAL: &[u8] = b"{}[]\",:'\\u0-9ntf\0\x01\x02\x7f\x80\xff\xc3\xe4 ";
         if self.next().is_multiple_of(2) {
             SPECIAL[self.below(SPECIAL.len())]
@@ -68,7 +68,7 @@ fn seconds() -> Duration {
     Duration::from_secs_f64(text.parse().expect("a number of seconds"))
 }
 
-/// Runs `attack` until the time is over; a panic names the seed to run it again with.
+/// Runs `attack` until the time is over. A panic names the seed that repeats it.
 fn bounded(attack: impl Fn(&mut Random) + std::panic::RefUnwindSafe) {
     let seed: u64 = std::env::var("PYRMQ_FUZZ_SEED").map_or_else(
         |_| std::process::id().into(),
@@ -108,7 +108,7 @@ fn golden() -> Vec<Vec<u8>> {
     frames
 }
 
-/// Everything that a server would do with a frame from a stranger.
+/// Does everything that a server would do with a frame from an unknown peer.
 fn take(bytes: &[u8]) {
     let mut input = BytesMut::from(bytes);
     let limits = Limits::default();
@@ -135,8 +135,8 @@ fn take(bytes: &[u8]) {
     }
 }
 
-/// As a consumer reads the body of a pull's answer, and a broker that of a send: records, batches, properties,
-/// compressed bodies.
+/// Reads bytes as a consumer reads the body of a pull's answer, and a broker that of a send: records, batches,
+/// properties, compressed bodies.
 fn take_messages(bytes: &[u8]) {
     let mut rest = bytes;
     while let Ok(record) = Record::decode(rest) {
@@ -178,7 +178,7 @@ fn take_body(bytes: &[u8]) {
     body::HeartbeatData::decode(bytes).ok();
     body::TopicRouteData::decode(bytes).ok();
     body::ConsumeStats::decode(bytes).ok();
-    body::ConsumerRunningInfo::decode(bytes).ok();
+    body::unserved::ConsumerRunningInfo::decode(bytes).ok();
     body::ConsumerOffsetSerializeWrapper::decode(bytes).ok();
     body::SubscriptionGroupWrapper::decode(bytes).ok();
     body::RegisterBrokerBody::decode_form(bytes, false, 513).ok();

@@ -71,12 +71,12 @@ fn every_frame_encodes_to_the_bytes_it_came_as() {
     assert!(forms.values().all(|count| *count > 100), "{forms:?}");
 }
 
-/// Fields that stand beside header structures: of hooks and other requests' marks (`ReqT`, the kind of request), the
-/// broker that is meant (`bname`, which Apache's structures inherit), the mark of a search by unique id, and what a
-/// send's answer says for traces.
+/// Fields outside header structures: of hooks, marks of requests (`ReqT`, the kind of request), the target broker
+/// (`bname`, which Apache's structures inherit), the mark of a search by unique id, and the fields of a send's answer
+/// for traces.
 const BESIDE: [&str; 5] = ["ReqT", "bname", "_UNIQUE_KEY_QUERY", "MSG_REGION", "TRACE_ON"];
 
-/// Every field of the peer's must be in the structure, or be known to stand beside it.
+/// Checks that every field of the peer is in the structure, or in the list of fields outside it.
 fn nothing_is_left_out(code: i32, fields: &Fields, again: &Fields) {
     for (key, _) in fields.iter() {
         let known = again.get(key).is_some() || BESIDE.contains(&key);
@@ -84,7 +84,7 @@ fn nothing_is_left_out(code: i32, fields: &Fields, again: &Fields) {
     }
 }
 
-/// Reads a header structure, writes it again and compares the fields, none of which may be missing.
+/// Reads a header structure, writes it again and compares the fields; none may be missing.
 fn header_survives<'a, H: EncodeHeader>(
     code: i32,
     fields: &'a Fields,
@@ -93,7 +93,7 @@ fn header_survives<'a, H: EncodeHeader>(
     let mut again = Fields::new();
     decode(fields)?.encode(&mut again);
     for (key, value) in again.iter() {
-        // A boolean that the peer left out is written as false.
+        // A boolean that the peer omitted is written as false.
         let before = fields.get(key).unwrap_or("false");
         assert_eq!(value, before, "field {key}");
     }
@@ -102,9 +102,9 @@ fn header_survives<'a, H: EncodeHeader>(
 }
 
 macro_rules! headers {
-    ($fields:expr, $code:expr; $($($request:ident)|+ => $header:ident,)*) => {
+    ($fields:expr, $code:expr; $($($request:ident)|+ => $($header:ident)::+,)*) => {
         match $code {
-            $($(request::$request)|+ => header_survives($code, $fields, header::$header::decode).map(|()| true),)*
+            $($(request::$request)|+ => header_survives($code, $fields, header::$($header)::+::decode).map(|()| true),)*
             _ => Ok(false),
         }
     };
@@ -155,8 +155,8 @@ fn request_header(code: i32, fields: &Fields) -> Result<bool, WireError> {
         PUSH_REPLY_MESSAGE_TO_CLIENT => ReplyMessageRequestHeader,
         PUT_KV_CONFIG => PutKVConfigRequestHeader,
         GET_KV_CONFIG => GetKVConfigRequestHeader,
-        POP_MESSAGE => PopMessageRequestHeader,
-        ACK_MESSAGE => AckMessageRequestHeader,
+        POP_MESSAGE => unserved::PopMessageRequestHeader,
+        ACK_MESSAGE => unserved::AckMessageRequestHeader,
         GET_CONSUMER_CONNECTION_LIST => GetConsumerConnectionListRequestHeader,
         GET_CONSUMER_RUNNING_INFO => GetConsumerRunningInfoRequestHeader,
         INVOKE_BROKER_TO_RESET_OFFSET => ResetOffsetRequestHeader,
@@ -232,7 +232,9 @@ fn typed_body(golden: &Frame, command: &Command) -> Result<bool, WireError> {
             body_survives::<body::ConsumerOffsetSerializeWrapper>
         }
         ("response", request::GET_CONSUMER_CONNECTION_LIST) => body_survives::<body::ConsumerConnection>,
-        ("response", request::GET_CONSUMER_RUNNING_INFO) => body_survives::<body::ConsumerRunningInfo>,
+        ("response", request::GET_CONSUMER_RUNNING_INFO) => {
+            body_survives::<body::unserved::ConsumerRunningInfo>
+        }
         ("response", request::GET_BROKER_MEMBER_GROUP) => {
             body_survives::<body::GetBrokerMemberGroupResponseBody>
         }

@@ -1,4 +1,4 @@
-//! Header structures: what they read, what they write, and how they fail.
+//! Header structures: reading, writing and errors.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use pyrmq_remoting::codes::{request, response};
@@ -53,7 +53,7 @@ fn a_send_header_reads_back_from_both_forms() {
 fn every_missing_required_letter_is_named() {
     let mut whole = Fields::new();
     SEND.encode_v2(&mut whole);
-    // Those without which the real broker stores nothing.
+    // The fields without which the real broker stores nothing.
     for letter in ["b", "e", "f", "g", "h"] {
         let mut fields = whole.clone();
         fields.remove(letter);

@@ -1,4 +1,4 @@
-//! Records, properties, batches, ids and compression: exact bytes, both directions, and every kind of broken input.
+//! Records, properties, batches, ids and compression: exact bytes in both directions, and every kind of invalid input.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -129,7 +129,7 @@ fn a_patch_changes_three_fields_only() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_whole() {
+fn a_write_that_does_not_fit_is_refused_completely() {
     let long = "p".repeat(32768);
     let mut out = vec![1];
     let error = simple("T", b"", &long).encode(&mut out).unwrap_err();
@@ -153,7 +153,7 @@ fn what_does_not_fit_is_refused_whole() {
 }
 
 #[test]
-fn hops_tell_records_blanks_and_ends_apart() {
+fn hops_distinguish_records_blanks_and_ends() {
     let mut blank = 100i32.to_be_bytes().to_vec();
     blank.extend_from_slice(&MAGIC_BLANK.to_be_bytes());
     assert_eq!(hop(&blank), Hop::Blank(100));
@@ -242,7 +242,7 @@ fn hashes_are_javas() {
         };
         assert_eq!(java_hash::hash(text), expected, "{text}");
     }
-    // Every length around the eight characters that are taken at once, also behind another part.
+    // Every length around the eight characters that are processed at once, also after another part.
     let text = "topic#7F0000011AE24E0E2F2A6AE802B40001~z\u{7f}";
     for length in 0..=text.len() {
         let (text, rest) = text.split_at(length);
@@ -255,7 +255,7 @@ fn hashes_are_javas() {
         assert_eq!(hash.value(), one_by_one(text, 0), "{text}");
         assert_eq!(hash.then(rest).value(), one_by_one(rest, hash.value()), "{rest}");
     }
-    // Behind eight ASCII characters, and among the last ones.
+    // After eight ASCII characters, and among the last ones.
     for text in ["topic#T#ä", "topic#äT", "abcdefghijk€", "ÿÿÿÿÿÿÿÿÿ"] {
         let expected = text.encode_utf16().fold(0_i32, |hash, unit| {
             hash.wrapping_mul(31).wrapping_add(i32::from(unit))

@@ -1,10 +1,12 @@
-//! Batches: what requests that came together share is done once, in front of the write of their answers.
+//! Batches: work that requests of one read share is done once, before their answers are written.
 #![cfg(feature = "net")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "each test awaits its own tasks")]
 
 use pyrmq_remoting::Command;
-use pyrmq_remoting::net::{Peer, Processor, Reply, Server, ServerOptions, Shutdown, Table};
+use pyrmq_remoting::net::{
+    BatchProcessor, Peer, Processor, Reply, RequestBatch, Server, ServerOptions, Shutdown, Table,
+};
 use pyrmq_testkit::{RawPeer, frame};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,28 +31,43 @@ impl Sharing {
     }
 }
 
-struct Row(Arc<Sharing>);
+type End = Arc<dyn Fn(&Sharing) + Send + Sync>;
 
-impl Processor for Row {
-    fn process(&self, _request: Command, _peer: &Peer, reply: Reply) {
+/// All connections share what is kept, and what ends their batches.
+#[derive(Clone)]
+struct Rows(Arc<Sharing>, End);
+
+impl std::fmt::Debug for Rows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Rows")
+    }
+}
+
+impl BatchProcessor for Rows {
+    fn batch(&self) -> Box<dyn RequestBatch> {
+        Box::new(self.clone())
+    }
+}
+
+impl RequestBatch for Rows {
+    fn process(&mut self, _request: Command, _peer: &Peer, reply: Reply) {
         self.0.kept.lock().unwrap().push(reply);
     }
 
-    fn joins_batch(&self) -> bool {
-        true
+    fn end(&mut self) {
+        (self.1)(&self.0);
     }
 }
 
 fn start(end: impl Fn(&Sharing) + Send + Sync + 'static) -> (SocketAddr, Arc<Sharing>, Shutdown) {
     let sharing = Arc::new(Sharing::default());
     let mut table = Table::new();
-    let row: Arc<dyn Processor> = Arc::new(Row(sharing.clone()));
     let plain: Arc<dyn Processor> = Arc::new(|_: Command, _: &Peer, reply: Reply| {
         reply.send(Command::response(0));
     });
-    table.native(&[SHARED], &row).native(&[PLAIN], &plain);
-    let ended = sharing.clone();
-    table.on_batch_end(Arc::new(move || end(&ended)));
+    table
+        .batched(&[SHARED], Arc::new(Rows(sharing.clone(), Arc::new(end))))
+        .native(&[PLAIN], &plain);
     let address = "127.0.0.1:0".parse().unwrap();
     let server = Server::bind(address, ServerOptions::default(), Arc::new(table), Arc::new(())).unwrap();
     let (address, shutdown) = (server.local_addr(), Shutdown::new());
@@ -99,7 +116,7 @@ async fn a_long_batch_ends_with_each_poll() {
     shutdown.stop_now();
 }
 
-/// Bad bytes behind good requests: the batch of the good ones is ended all the same.
+/// Invalid bytes after valid requests: the batch of the valid ones is still ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_ends_ends_its_batch() {
     let (address, sharing, shutdown) = start(Sharing::end);

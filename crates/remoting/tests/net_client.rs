@@ -44,7 +44,7 @@ async fn many_requests_share_one_connection_and_few_writes() {
     }
     assert!(eventually(|| done.load(Ordering::SeqCst) == 5000).await);
     assert_eq!(client.connected(), [at]);
-    // Counters are added once a turn, after its callbacks.
+    // Counters are added once per poll, after its callbacks.
     let stats = client.stats();
     assert!(eventually(|| stats.snapshot().responses == 5000).await);
     let stats = stats.snapshot();
@@ -227,7 +227,7 @@ async fn late_answers_are_dropped_and_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_connection_is_told_apart_from_a_lost_one() {
+async fn a_refused_connection_is_distinguished_from_a_lost_one() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -319,7 +319,7 @@ async fn go_away_is_temporary_and_the_next_request_connects_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_is_left_ends_behind_the_answers_that_are_awaited() {
+async fn a_retired_connection_ends_after_the_awaited_answers() {
     let server = Running::start(ServerOptions::default());
     let (client, at) = (client(options()), server.at());
     let (asking, there) = (client.clone(), at.clone());
@@ -420,7 +420,7 @@ async fn blocking_requests_work_from_threads_without_a_runtime() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn close_ends_every_wait_and_refuses_what_comes_after() {
+async fn close_ends_every_wait_and_refuses_later_requests() {
     let server = silent().await;
     let (client, at) = (client(options()), server.address().to_string());
     let waiting = client.call(&at, ask(1, b""), Duration::from_mins(10));
@@ -471,7 +471,7 @@ async fn a_command_that_no_frame_can_carry_is_the_callers_error() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connect_that_hangs_ends_at_its_timeout_without_sending_later() {
-    // A listener whose queue is full leaves a connect hanging.
+    // A listener whose queue is full makes a connect hang.
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket
         .bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into())
@@ -517,8 +517,8 @@ async fn every_callback_runs_exactly_once_whatever_the_link_does() {
             33 => link.cut(),
             66 => link.stall(),
             77 => link.flow(),
-            // A busy machine may push everything before a connection stands: here one does, and the answer to the
-            // second request comes behind those to all between.
+            // On a busy machine, everything may be queued before a connection is open. Here it is open, and the answer
+            // to the second request follows those to all requests in between.
             50 | 90 if n < 300 => while client.request(&at, ask(ECHO, b""), SECOND).await.is_err() {},
             _ if n % 7 == 0 => tokio::task::yield_now().await,
             _ => {}

@@ -1,4 +1,4 @@
-//! Large frames take turns: nobody can keep a turn by stalling, and small requests never wait for one.
+//! Large frames take turns: no peer can keep its turn by stalling, and small requests never wait for them.
 #![cfg(feature = "net")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -42,7 +42,7 @@ async fn large_requests_are_worked_on_a_few_at_a_time_and_all_of_them() {
     }
     for _ in 0..3 {
         assert!(eventually(|| server.seen.held() == 2).await);
-        // A small request is not held up, and gives those in the line time to come out wrongly.
+        // A small request is not delayed, and gives those in line time to be answered out of order.
         let mut small = RawPeer::connect(server.address).await.unwrap();
         let answer = small
             .ask(&frame::request(ECHO, 7, 0, 407, b"small"))
@@ -76,7 +76,7 @@ async fn a_peer_that_stalls_in_a_large_frame_keeps_no_permit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_permit_comes_back_from_a_connection_that_closes_and_from_a_request_that_is_dropped() {
+async fn a_permit_is_released_by_a_closed_connection_and_by_a_dropped_request() {
     let server = Running::start(options(1));
     let whole = large(FORGET, 1);
     drop(sent(&server, &whole[..whole.len() / 2]).await);
@@ -98,7 +98,7 @@ async fn a_peer_in_the_line_is_not_closed_for_a_frame_that_stays_cut_off() {
     let mut holder = sent(&server, &large(HOLD, 1)).await;
     assert!(eventually(|| server.seen.held() == 1).await);
     let mut waiting = sent(&server, &large(ECHO, 2)).await;
-    // The holder and the one in the line both fall silent, so only idleness may close them.
+    // The holder and the one in line both fall silent, so only the idle time may close them.
     assert!(eventually(|| server.seen.closed() == 2).await);
     let reasons = server.seen.closed.lock().unwrap().clone();
     assert!(

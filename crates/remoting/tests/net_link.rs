@@ -1,4 +1,4 @@
-//! The link that fails on command: what it does to requests and answers that pass it.
+//! The faulty link: its effect on requests and answers.
 #![cfg(feature = "net")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "each test awaits its own tasks")]

@@ -1,4 +1,4 @@
-//! Unfinished frames of many peers take bounded memory, and whole ones come through all the same.
+//! Unfinished frames of many peers use limited memory, and whole ones still arrive.
 #![cfg(feature = "net")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "each test awaits its own tasks")]
@@ -13,9 +13,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const KIB: usize = 1024;
-/// What a connection may have of a frame whatever the others have.
+/// Bytes of a frame that a connection may always hold.
 const FLOOR: usize = 128 * KIB;
-/// Connections that may read past their share at a time.
+/// Number of connections that may exceed their share at a time.
 const AT_ONCE: usize = 4;
 const BODY: usize = 512 * KIB;
 
@@ -43,7 +43,7 @@ async fn halves_of_many_peers_take_no_more_than_allowed_and_the_late_ones_are_cl
     const LARGE: usize = 4096 * KIB;
     let total = 1024 * KIB;
     let server = Running::start(options(total, Duration::from_millis(200)));
-    // One read may go past a share by what it has room for.
+    // One read may exceed a share by its buffer.
     let bound = total + AT_ONCE * LARGE + PEERS * (FLOOR + 512 * KIB);
     assert!(bound < PEERS * LARGE / 2);
     let half = Arc::new(frame::request(ECHO, 1, 0, 407, &vec![1; LARGE])[..LARGE * 3 / 4].to_vec());
@@ -52,7 +52,7 @@ async fn halves_of_many_peers_take_no_more_than_allowed_and_the_late_ones_are_cl
             let (address, half) = (server.address, Arc::clone(&half));
             tokio::spawn(async move {
                 let mut peer = RawPeer::connect(address).await.unwrap();
-                // What the server does not read may wait here until it closes the connection.
+                // Bytes that the server does not read may wait here until it closes the connection.
                 drop(peer.send(&half).await);
                 peer.closed().await
             })
@@ -95,7 +95,7 @@ async fn frames_come_to_their_end_where_all_memory_is_taken() {
         peers.push((opaque, with_half(&server, opaque).await));
     }
     assert!(eventually(|| server.unfinished.bytes() > AT_ONCE * BODY / 2).await);
-    // In the opposite order of their coming: those in the line are answered once those in front of them are.
+    // In reverse order of arrival: a connection in line is answered once those before it are.
     for (opaque, peer) in peers.iter_mut().rev() {
         peer.send(&whole(*opaque)[BODY * 3 / 4..]).await.unwrap();
     }
@@ -109,7 +109,7 @@ async fn frames_come_to_their_end_where_all_memory_is_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_leaves_gives_its_memory_and_its_place_back() {
+async fn a_closed_connection_releases_its_memory_and_its_place() {
     let server = Running::start(options(1, Duration::from_mins(1)));
     let mut gone = Vec::new();
     for opaque in 0..8 {

@@ -1,4 +1,4 @@
-//! The server against peers that speak bytes: rows, pipelining, bad bytes, slow peers, the end.
+//! The server with peers that send raw bytes: rows, pipelining, invalid bytes, slow peers, the stop.
 #![cfg(feature = "net")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "each test awaits its own tasks")]
@@ -321,7 +321,7 @@ fn big(bytes: usize) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_does_not_read_is_no_longer_read_and_costs_bounded_memory() {
+async fn a_peer_that_does_not_read_is_no_longer_read_and_costs_bounded_memory() {
     let mut options = options();
     options.connection.outgoing_bytes = 1024 * 1024;
     options.connection.write_timeout = Duration::from_millis(300);
@@ -334,7 +334,7 @@ async fn who_does_not_read_is_no_longer_read_and_costs_bounded_memory() {
     }
     peer.send(&bytes).await.unwrap();
     let stats = server.stats.clone();
-    // 10,000 answers would be 1 GB: far fewer are made before the peer is closed.
+    // 10,000 answers would be 1 GB: far fewer are created before the peer is closed.
     assert!(eventually(|| stats.snapshot().stalled == 1).await);
     assert!(stats.snapshot().requests < 1000, "{:?}", stats.snapshot());
     assert_eq!(
@@ -350,7 +350,7 @@ async fn who_does_not_read_is_no_longer_read_and_costs_bounded_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_who_do_not_read_share_what_answers_may_take() {
+async fn peers_that_do_not_read_share_the_memory_of_answers() {
     let mut options = options();
     options.outgoing_total_bytes = 1024 * 1024;
     options.connection.write_timeout = Duration::from_millis(500);
@@ -364,7 +364,7 @@ async fn many_who_do_not_read_share_what_answers_may_take() {
     }
     let stats = server.stats.clone();
     assert!(eventually(|| stats.snapshot().stalled == 20).await);
-    // Each got some 128 KiB and what its socket takes. With 16 MiB for each it would be 160 answers and more.
+    // Each got some 128 KiB and what its socket holds. With 16 MiB for each, it would be 160 answers or more.
     let requests = stats.snapshot().requests;
     assert!((20..20 * 110).contains(&requests), "{requests}");
 }
@@ -424,7 +424,7 @@ async fn the_server_asks_its_peer_on_the_same_connection() {
     let header = format!(r#"{{"code":0,"flag":1,"opaque":{opaque},"version":407}}"#);
     peer.send(&frame::raw(0, header.as_bytes(), b"!")).await.unwrap();
     assert_eq!(asking.await.unwrap().unwrap().body.as_deref(), Some(&b"!"[..]));
-    // A response that nobody waits for harms nothing.
+    // A response that nobody waits for is harmless.
     peer.send(&frame::raw(0, header.as_bytes(), b"again"))
         .await
         .unwrap();
@@ -547,7 +547,7 @@ async fn a_clean_stop_lets_quiet_connections_go_at_once_and_frees_the_port() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clean_stop_waits_for_what_is_under_way() {
+async fn a_clean_stop_waits_for_requests_in_flight() {
     let server = Running::start(options());
     let mut peer = RawPeer::connect(server.address).await.unwrap();
     peer.send(&frame::request(HOLD, 5, 0, 407, b"")).await.unwrap();
@@ -581,7 +581,7 @@ async fn a_clean_stop_cuts_at_its_deadline_and_a_second_call_at_once() {
         }
         assert_eq!(soon(server.join()).await.cut, 1);
         assert_eq!(peer.closed().await.unwrap(), b"");
-        // The late answer goes nowhere.
+        // The late answer is dropped.
         for (_, reply) in seen.take_held() {
             assert!(reply.is_closed());
             reply.send(Command::response(0));
@@ -590,11 +590,11 @@ async fn a_clean_stop_cuts_at_its_deadline_and_a_second_call_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_it_stops_only_new_peers_are_told_to_go_away() {
+async fn while_it_stops_only_new_peers_get_go_away() {
     let server = Running::start(options());
     let mut old = RawPeer::connect(server.address).await.unwrap();
     let mut new = RawPeer::connect(server.address).await.unwrap();
-    // One held request each keeps the connections.
+    // One held request keeps each connection open.
     for peer in [&mut old, &mut new] {
         peer.send(&frame::request(HOLD, 1, 0, 407, b"")).await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! What is written is read back, for any text and any numbers.
+//! Whatever is written can be read back, for any text and any numbers.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use bytes::{Bytes, BytesMut};
@@ -14,7 +14,7 @@ use pyrmq_remoting::header::{
 };
 use pyrmq_remoting::{Command, Fields, Language, SerializeType};
 
-/// Text with plenty of what must be escaped, at every distance from a multiple of eight.
+/// Generates text with many characters to escape, at every distance from a multiple of eight.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         3 => "[a-zA-Z0-9_%|-]{0,24}",
@@ -41,7 +41,7 @@ prop_compose! {
         let mut fields = Fields::new();
         let binary = serialize_type == SerializeType::RocketMq;
         for (key, value) in &pairs {
-            // The binary form has no way to say these.
+            // The binary form cannot represent these.
             if !(binary && key.is_empty()) {
                 fields.push(key, value);
             }

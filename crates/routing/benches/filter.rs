@@ -1,7 +1,7 @@
-//! Nanoseconds that a filter takes for one message; `tests/interop/java/src5/FilterBench.java` measures the same
+//! Measures nanoseconds of a filter for one message; `tests/interop/java/src5/FilterBench.java` measures the same
 //! expressions and properties with Apache's classes.
 //!
-//! Argument: `--seconds` per measurement. Prints one JSON object a line.
+//! Argument: `--seconds` per measurement. Prints one JSON object per line.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,

@@ -1,7 +1,7 @@
-//! Nanoseconds that choosing a queue takes with fault tolerance on; `tests/interop/java/src/RoutingBench.java` measures
-//! the same tables with Apache's client.
+//! Measures nanoseconds of selecting a queue with fault tolerance on; `tests/interop/java/src5/RoutingBench.java`
+//! measures the same tables with Apache's client.
 //!
-//! Argument: `--seconds` per measurement. Prints one JSON object a line.
+//! Argument: `--seconds` per measurement. Prints one JSON object per line.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -38,7 +38,7 @@ fn median(queues: &[PublishedQueue], healths: &Healths, last: Option<&str>, time
     while Instant::now() < end {
         let began = Instant::now();
         for _ in 0..BATCH {
-            // A send knows what time it is: it has asked the clock for its deadline. Java asks within.
+            // A send has already read the clock for its deadline. Java reads it within the selection.
             let now_ms = black_box(5);
             let chosen = selector.select_healthy(black_box(queues), healths, last, now_ms);
             black_box(chosen.unwrap().queue_id);

@@ -1,20 +1,20 @@
-//! Latency fault tolerance: brokers that were slow or failed are left out for a while (Apache
+//! Latency fault tolerance: brokers that were slow or failed are avoided for a while (Apache
 //! `LatencyFaultToleranceImpl`, `MQFaultStrategy`).
 //!
-//! A broker always comes back by itself when its time is over; leaving out is advice, never a refusal: when no broker
-//! is available the selection takes one all the same (see [`select`](crate::select)).
+//! A broker becomes available again when its time is over. Avoiding a broker is advice, never a refusal: if no broker
+//! is available, the selection uses one anyway (see [`select`](crate::select)).
 //!
-//! What is known of a broker stands in a [`Health`] that the queues of a route point to: a choice among them reads one
-//! number for each queue that it looks at, and takes no lock.
+//! The queues of a route point to their broker's [`Health`]. So selecting a queue reads one number for each queue that
+//! it considers, and takes no lock.
 
 use crate::select::OnBroker;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// What an attempt that failed counts as, whatever time it took (Apache: isolation).
+/// Latency that a failed attempt counts as, however long it took (Apache: isolation).
 pub const ISOLATION_LATENCY_MS: u64 = 10_000;
 
-/// From which latency on a broker is left out, and for how long. Rows ascend.
+/// The latencies from which on a broker is avoided, and for how long. Rows ascend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
     rows: Vec<(u64, u64)>,
@@ -32,7 +32,7 @@ impl Schedule {
         (15_000, 30_000),
     ];
 
-    /// Rows of (latency from, left out for), in milliseconds. `None` when they do not ascend in latency.
+    /// Takes rows of (latency from, avoided for), in milliseconds. `None` if they do not ascend in latency.
     pub fn new(rows: &[(u64, u64)]) -> Option<Self> {
         let ascending = rows.windows(2).all(|pair| match pair {
             [(left, _), (right, _)] => left < right,
@@ -41,7 +41,7 @@ impl Schedule {
         ascending.then(|| Self { rows: rows.to_vec() })
     }
 
-    /// How long a broker with this latency is left out, ms.
+    /// Returns how long a broker with this latency is avoided, in milliseconds.
     pub fn not_available_ms(&self, latency_ms: u64) -> u64 {
         self.rows
             .iter()
@@ -59,25 +59,25 @@ impl Default for Schedule {
     }
 }
 
-/// What is known of one broker.
+/// The recorded state of one broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
     /// Latency of the last attempt, ms.
     pub latency_ms: u64,
-    /// Left out until this time of the caller's clock, ms.
+    /// Avoided until this time of the caller's clock, ms.
     pub until_ms: i64,
-    /// False when a probe must answer before it is counted as reachable.
+    /// False if a probe must answer before the broker counts as reachable.
     pub reachable: bool,
 }
 
-/// What is known of one broker, for those who choose: shared by the table and the routes that lead there.
+/// The state of one broker as queue selection reads it; the table and the routes share it.
 #[derive(Debug)]
 pub struct Health {
-    // Written under the table's lock; a reader needs no two of them from the same moment.
+    // Written under the table's lock. A reader never needs two fields from the same moment.
     latency_ms: AtomicU64,
     until_ms: AtomicI64,
     reachable: AtomicBool,
-    // False: never heard of, or forgotten.
+    // False: never recorded, or forgotten.
     known: AtomicBool,
 }
 
@@ -93,12 +93,12 @@ impl Default for Health {
 }
 
 impl Health {
-    /// True when the broker is not left out now.
+    /// Returns true if the broker is not avoided now.
     pub fn is_available(&self, now_ms: i64) -> bool {
         now_ms >= self.until_ms.load(Ordering::Acquire)
     }
 
-    /// True unless a probe is awaited.
+    /// Returns true unless the broker waits for a probe.
     pub fn is_reachable(&self) -> bool {
         self.reachable.load(Ordering::Acquire)
     }
@@ -123,7 +123,7 @@ impl Health {
     }
 }
 
-/// Brokers by name: few, so that looking through them beats hashing a name.
+/// Brokers by name. There are few, so a linear search beats hashing a name.
 type Records = Vec<(Box<str>, Arc<Health>)>;
 
 fn found<'a>(records: &'a Records, broker: &str) -> Option<&'a Arc<Health>> {
@@ -131,7 +131,7 @@ fn found<'a>(records: &'a Records, broker: &str) -> Option<&'a Arc<Health>> {
     found.map(|(_, health)| health)
 }
 
-/// The health of each queue's broker, place by place, for [`QueueSelector::select_healthy`].
+/// The health of each queue's broker, by queue index, for [`QueueSelector::select_healthy`].
 ///
 /// [`QueueSelector::select_healthy`]: crate::select::QueueSelector::select_healthy
 #[derive(Debug, Clone, Default)]
@@ -140,33 +140,33 @@ pub struct Healths {
 }
 
 impl Healths {
-    /// Of the queue at this place; `None` for a place that there is not.
+    /// Returns the health for the queue at this index; `None` if there is no such queue.
     pub fn get(&self, place: usize) -> Option<&Health> {
         self.places.get(place).map(AsRef::as_ref)
     }
 }
 
-/// The brokers of one client by name. `now_ms` is any clock that only goes forward.
+/// The brokers of one client by name. `now_ms` is a time of any monotonic clock.
 #[derive(Debug)]
 pub struct LatencyFaultTolerance {
     schedule: Schedule,
-    // Guards which brokers there are, and changes of what is known of one; who has its health reads without it.
+    // Guards the list of brokers and changes of their state. Reading a health needs no lock.
     records: RwLock<Records>,
 }
 
-/// What is known now, for several looks by name.
+/// A snapshot for several look-ups by name.
 #[derive(Debug)]
 pub struct Look<'a> {
     records: RwLockReadGuard<'a, Records>,
 }
 
 impl Look<'_> {
-    /// True when the broker is not left out now. A broker never heard of is available.
+    /// Returns true if the broker is not avoided now. An unknown broker is available.
     pub fn is_available(&self, broker: &str, now_ms: i64) -> bool {
         found(&self.records, broker).is_none_or(|health| health.is_available(now_ms))
     }
 
-    /// True unless a probe is awaited.
+    /// Returns true unless the broker waits for a probe.
     pub fn is_reachable(&self, broker: &str) -> bool {
         found(&self.records, broker).is_none_or(|health| health.is_reachable())
     }
@@ -179,7 +179,7 @@ impl Default for LatencyFaultTolerance {
 }
 
 impl LatencyFaultTolerance {
-    /// With this schedule.
+    /// Creates an empty table with this schedule.
     pub fn new(schedule: Schedule) -> Self {
         Self {
             schedule,
@@ -187,7 +187,7 @@ impl LatencyFaultTolerance {
         }
     }
 
-    /// For several looks with one lock.
+    /// Returns a snapshot: one lock for several look-ups.
     pub fn look(&self) -> Look<'_> {
         let records = self.records.read().unwrap_or_else(PoisonError::into_inner);
         Look { records }
@@ -197,10 +197,10 @@ impl LatencyFaultTolerance {
         self.records.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The healths of the brokers of a route's queues, to be kept as long as the route.
+    /// Returns the healths of the brokers of a route's queues; keep them as long as the route.
     pub fn healths<Q: OnBroker>(&self, queues: &[Q]) -> Healths {
         let mut records = self.write();
-        // Of brokers that no route leads to any more nothing has to be kept but what is known.
+        // A broker that no route leads to any more needs an entry only if its state is recorded.
         records.retain(|(_, health)| health.is_known() || Arc::strong_count(health) > 1);
         let mut of = |queue: &Q| health_of(&mut records, queue.broker());
         Healths {
@@ -208,13 +208,13 @@ impl LatencyFaultTolerance {
         }
     }
 
-    /// An attempt ended. `isolate`: it failed, and counts as [`ISOLATION_LATENCY_MS`]. `reachable`: false when only a
-    /// probe shall say that the broker is back.
+    /// Records a finished attempt. `isolate`: it failed, and counts as [`ISOLATION_LATENCY_MS`]. `reachable`: false if
+    /// only a probe may report that the broker is back.
     pub fn update(&self, broker: &str, latency_ms: u64, isolate: bool, reachable: bool, now_ms: i64) {
         let measured = if isolate { ISOLATION_LATENCY_MS } else { latency_ms };
         let out = self.schedule.not_available_ms(measured);
         let until = now_ms.saturating_add(i64::try_from(out).unwrap_or(i64::MAX));
-        // The usual case, a quick answer of a broker without a record, takes no write lock.
+        // The usual case, a fast answer of a broker without a record, takes no write lock.
         let is_known = |health: &Arc<Health>| health.is_known();
         if out == 0 && reachable && !found(&self.look().records, broker).is_some_and(is_known) {
             return;
@@ -223,38 +223,38 @@ impl LatencyFaultTolerance {
         let health = health_of(&mut records, broker);
         health.latency_ms.store(latency_ms, Ordering::Release);
         health.reachable.store(reachable, Ordering::Release);
-        // Good news does not shorten what was decided: answers of one broker arrive out of order.
+        // A fast answer does not shorten the time: answers of one broker arrive out of order.
         if out > 0 {
             health.until_ms.fetch_max(until, Ordering::AcqRel);
         }
         health.known.store(true, Ordering::Release);
     }
 
-    /// A probe was answered.
+    /// Records that a probe was answered.
     pub fn set_reachable(&self, broker: &str) {
         if let Some(health) = found(&self.write(), broker) {
             health.reachable.store(true, Ordering::Release);
         }
     }
 
-    /// True when the broker is not left out now. A broker never heard of is available.
+    /// Returns true if the broker is not avoided now. An unknown broker is available.
     pub fn is_available(&self, broker: &str, now_ms: i64) -> bool {
         self.look().is_available(broker, now_ms)
     }
 
-    /// True unless a probe is awaited.
+    /// Returns true unless the broker waits for a probe.
     pub fn is_reachable(&self, broker: &str) -> bool {
         self.look().is_reachable(broker)
     }
 
-    /// What is known of a broker.
+    /// Returns the state of a broker.
     pub fn get(&self, broker: &str) -> Option<Fault> {
         let look = self.look();
         let health = found(&look.records, broker)?;
         health.is_known().then(|| health.fault())
     }
 
-    /// What is known of every broker, by name.
+    /// Returns the state of every broker, by name.
     pub fn all(&self) -> Vec<(String, Fault)> {
         let look = self.look();
         let records = look.records.iter().filter(|(_, health)| health.is_known());
@@ -265,7 +265,7 @@ impl LatencyFaultTolerance {
         known
     }
 
-    /// The brokers that wait for a probe, sorted.
+    /// Returns the brokers that wait for a probe, sorted.
     pub fn unreachable(&self) -> Vec<String> {
         let known = self.all().into_iter();
         known
@@ -281,7 +281,7 @@ impl LatencyFaultTolerance {
             if leaves {
                 health.forget();
             }
-            // A route that somebody still holds goes on with the same health, should the broker come back.
+            // If a route is still held, it keeps this health, in case the broker comes back.
             !leaves || Arc::strong_count(health) > 1
         });
     }

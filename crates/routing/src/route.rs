@@ -11,12 +11,12 @@ use std::sync::Arc;
 /// The broker id of a master (Apache `MixAll.MASTER_ID`).
 pub const MASTER_ID: i64 = 0;
 
-/// What a name server says of a topic.
+/// A topic's route as a name server returns it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Route {
-    /// The brokers that have it.
+    /// The brokers that have the topic.
     pub brokers: Vec<RouteBroker>,
-    /// Its queues on each of them.
+    /// The topic's queues on each broker.
     pub queues: Vec<RouteQueues>,
     /// `broker:count;broker:count` when the topic is ordered by configuration.
     pub order: Option<String>,
@@ -33,9 +33,9 @@ pub struct RouteBroker {
     pub addresses: BTreeMap<i64, String>,
 }
 
-/// Most queues of a topic on one broker: whatever a name server says, what is made of it fits the memory.
+/// Maximum number of queues of a topic on one broker: a route must fit the memory, whatever a name server sends.
 pub const MOST_QUEUES: i32 = 65_536;
-/// Most queues of a topic.
+/// Maximum number of queues of a topic on all brokers.
 pub const MOST_IN_ALL: usize = 1 << 18;
 
 /// The queues of a topic on one broker.
@@ -43,9 +43,9 @@ pub const MOST_IN_ALL: usize = 1 << 18;
 pub struct RouteQueues {
     /// Broker name.
     pub broker: String,
-    /// Queues 0 up to this may be read.
+    /// Number of readable queues, counted from 0.
     pub read_queues: i32,
-    /// Queues 0 up to this may be written.
+    /// Number of writable queues, counted from 0.
     pub write_queues: i32,
     /// [`PERM_READ`], [`PERM_WRITE`], [`PERM_INHERIT`](pyrmq_remoting::names::PERM_INHERIT).
     pub perm: i32,
@@ -53,7 +53,7 @@ pub struct RouteQueues {
     pub sys_flag: i32,
 }
 
-/// One queue with the address of the broker to ask. Cloning is cheap.
+/// One queue with the address of its broker. Cloning is cheap.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PublishedQueue {
     /// Broker name.
@@ -75,7 +75,7 @@ impl OnBroker for PublishedQueue {
 pub struct TopicPublishInfo {
     /// The queues.
     pub queues: Vec<PublishedQueue>,
-    /// They come from the topic's order configuration.
+    /// True if the queues come from the topic's order configuration.
     pub ordered: bool,
 }
 
@@ -102,13 +102,13 @@ impl From<TopicRouteData> for Route {
 }
 
 impl Route {
-    /// From the body of an answer to request 105, in either JSON form.
+    /// Reads the body of an answer to request 105, in either JSON form.
     pub fn from_body(body: &[u8]) -> Result<Self, WireError> {
         TopicRouteData::decode(body).map(Self::from)
     }
 
-    /// The queues that a producer may write: of brokers with a master, by broker name and number. An order
-    /// configuration holds instead, in its own order.
+    /// Returns the queues that a producer may write: those of brokers with a master, by broker name and number. If the
+    /// topic has an order configuration, its queues are returned in its order instead.
     pub fn published(&self) -> TopicPublishInfo {
         if let Some(order) = self.order.as_deref().filter(|order| !order.is_empty()) {
             return TopicPublishInfo {
@@ -134,8 +134,8 @@ impl Route {
         }
     }
 
-    /// The queues that a consumer may read, sorted by broker name and number as Apache sorts them for allocation.
-    /// The address is the master's, or of the lowest id while there is none.
+    /// Returns the queues that a consumer may read, sorted by broker name and number as Apache sorts them for
+    /// allocation. The address is the master's, or that of the lowest id if there is no master.
     pub fn subscribed(&self) -> Vec<PublishedQueue> {
         let mut queues: Vec<PublishedQueue> = self
             .queues
@@ -149,7 +149,7 @@ impl Route {
         queues
     }
 
-    /// A broker of this route.
+    /// Returns a broker of this route.
     pub fn broker(&self, name: &str) -> Option<&RouteBroker> {
         self.brokers.iter().find(|broker| broker.name == name)
     }

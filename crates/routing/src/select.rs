@@ -5,7 +5,7 @@ use crate::fault::{Health, Healths, LatencyFaultTolerance};
 use pyrmq_remoting::message::java_hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Something that lies on a broker.
+/// Something that belongs to a broker, such as a queue.
 pub trait OnBroker {
     /// The broker's name.
     fn broker(&self) -> &str;
@@ -17,22 +17,22 @@ impl OnBroker for &str {
     }
 }
 
-/// Round robin over the queues of one topic. Shared by threads: each call moves one on.
+/// Selects the queues of one topic in turn. Threads may share it; each call advances it by one.
 #[derive(Debug, Default)]
 pub struct QueueSelector {
     next: AtomicUsize,
 }
 
 impl QueueSelector {
-    /// Starts at a place of the caller's choice: random, so that many clients do not march in step.
+    /// Creates a selector that starts at index `start`. Use a random one, so that clients do not move in step.
     pub fn new(start: usize) -> Self {
         Self {
             next: AtomicUsize::new(start),
         }
     }
 
-    /// The next queue that passes. Looks at each queue once, also while other threads choose: two that choose in the
-    /// same instant may take the same queue, which costs less than an atomic step for every choice.
+    /// Returns the next queue that passes. It checks each queue once, even while other threads select. Two threads that
+    /// select at the same moment may get the same queue, which costs less than an atomic increment for every selection.
     pub fn select_where<'a, Q>(&self, queues: &'a [Q], mut pass: impl FnMut(&'a Q) -> bool) -> Option<&'a Q> {
         self.select_place(queues, |_, queue| pass(queue))
     }
@@ -43,7 +43,7 @@ impl QueueSelector {
         mut pass: impl FnMut(usize, &'a Q) -> bool,
     ) -> Option<&'a Q> {
         let next = self.next.load(Ordering::Relaxed);
-        // Kept below the count, so that the usual case divides nothing.
+        // The index stays below the count, so the usual case needs no division.
         let mut at = if next < queues.len() {
             next
         } else {
@@ -60,7 +60,7 @@ impl QueueSelector {
         None
     }
 
-    /// The next queue that is not on the broker of the attempt that failed; any queue when all are.
+    /// Returns the next queue that is not on `last_broker`, where an attempt failed; any queue if all are there.
     pub fn select<'a, Q: OnBroker>(&self, queues: &'a [Q], last_broker: Option<&str>) -> Option<&'a Q> {
         let Some(last) = last_broker else {
             return self.select_where(queues, |_| true);
@@ -69,8 +69,8 @@ impl QueueSelector {
             .or_else(|| self.select_where(queues, |_| true))
     }
 
-    /// As [`Self::select`], leaving out slow brokers: first a queue of an available broker, then of a reachable one,
-    /// both not of the attempt that failed, then any. Brokers are looked up by name.
+    /// Selects like [`Self::select`], but avoids slow brokers: first a queue of an available broker, then of a
+    /// reachable one, neither on `last_broker`, then any. Brokers are looked up by name.
     pub fn select_available<'a, Q: OnBroker>(
         &self,
         queues: &'a [Q],
@@ -88,7 +88,7 @@ impl QueueSelector {
         .or_else(|| self.select_where(queues, |_| true))
     }
 
-    /// As [`Self::select_available`], without a lock or a look-up: `healths` are those of these queues.
+    /// Selects like [`Self::select_available`], without a lock or a look-up: `healths` belong to these queues.
     pub fn select_healthy<'a, Q: OnBroker>(
         &self,
         queues: &'a [Q],
@@ -116,12 +116,12 @@ impl QueueSelector {
     }
 }
 
-/// The place of a key among `count` queues, as Apache's hash selector computes it. `None` without queues.
+/// Returns the index of a key among `count` queues, as Apache's hash selector computes it; `None` without queues.
 pub fn by_hash(key: &str, count: usize) -> Option<usize> {
     by_number(java_hash::hash(key).into(), count)
 }
 
-/// The place of a number (a Java `Integer` key, a random number) among `count` queues. `None` without queues.
+/// Returns the index of a number (a Java `Integer` key, a random number) among `count` queues; `None` without queues.
 pub fn by_number(number: i64, count: usize) -> Option<usize> {
     let count = i64::try_from(count).ok().filter(|count| *count > 0)?;
     // Java's remainder has the sign of the number; Apache takes its magnitude.

@@ -34,7 +34,7 @@ fn circle_deals_like_cards() {
 
 #[test]
 fn ids_sort_by_utf_16_unit_as_java_sorts_them() {
-    // U+FF21 is one unit above the surrogates of U+1F600; by bytes it would stand before it.
+    // U+FF21 is one unit above the surrogates of U+1F600; by bytes it would come first.
     let mut ids = vec!["\u{ff21}", "\u{1f600}", "b", "b", "a"];
     assert_eq!(place(&mut ids, "b"), Some(1));
     assert_eq!(ids, ["a", "b", "\u{1f600}", "\u{ff21}"]);
@@ -74,7 +74,7 @@ fn queues(count: usize) -> Vec<Queue<'static>> {
 }
 
 #[test]
-fn a_client_that_goes_gives_away_its_own_queues_only() {
+fn a_client_that_leaves_gives_up_only_its_own_queues() {
     let queues = queues(64);
     let owner = |clients: &[&'static str], queue: usize| -> &'static str {
         let has = |client: &&&'static str| {
@@ -107,7 +107,7 @@ fn a_ring_needs_nodes() {
 }
 
 #[test]
-fn a_machine_room_is_what_stands_before_the_only_at() {
+fn a_machine_room_is_the_text_before_the_only_at() {
     let brokers = [
         "near@a", "far@b", "near@c@", "near", "near@", "near@d@e", "@f", "near@g",
     ];

@@ -1,5 +1,4 @@
-//! Filters: the cases of Apache's `ParserTest` and `ExpressionTest`, the corners of the grammar, and what an error
-//! says.
+//! Filters: the cases of Apache's `ParserTest` and `ExpressionTest`, corner cases of the grammar, and error texts.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -37,7 +36,7 @@ const AND: &str = "a=3 and b<>4 And c>5 AND d<=4";
 const OR: &str = "a=3 or b<>4 Or c>5 OR d<=4";
 
 #[test]
-fn what_apaches_parser_test_takes_is_taken() {
+fn expressions_that_apaches_parser_test_accepts_are_accepted() {
     for expression in [
         AND,
         "a=3  and    b<>4 And c>5 AND d<=4",
@@ -55,7 +54,7 @@ fn what_apaches_parser_test_takes_is_taken() {
 }
 
 #[test]
-fn what_apaches_parser_test_refuses_is_refused() {
+fn expressions_that_apaches_parser_test_refuses_are_refused() {
     let long = format!("a > {}.{}", "1".repeat(30_000), "1".repeat(30_000));
     for expression in [
         "a and between 2 and 10",
@@ -73,7 +72,7 @@ fn what_apaches_parser_test_refuses_is_refused() {
     }
 }
 
-/// Expression, properties, whether the message passes. Where Apache's test gives a number the broker gives its text.
+/// Expression, properties, whether the message passes. If Apache's test uses a number, the broker has its text.
 #[rustfmt::skip]
 const EXPRESSION_TEST: &[(&str, Pairs, bool)] = &[
     ("value contains 'x'", &[("value", "axb")], true),
@@ -200,9 +199,9 @@ fn null_is_neither_true_nor_false() {
         ("a IN ('x')", &[], None),
         ("a NOT IN ('x')", &[], None),
         ("NOT (a CONTAINS 'x')", &[], T),
-        // NOT binds closest: what it gives is no text.
+        // NOT binds tightest: its result is not a text.
         ("NOT a CONTAINS 'x'", &[("a", "x")], F),
-        // Null equals null, and a value does not equal null; the other way round nobody knows.
+        // Null equals null, and a value does not equal null; whether null equals a value is unknown.
         ("a = b", &[], T),
         ("a <> b", &[], F),
         ("a = b", &[("a", "1")], F),
@@ -211,11 +210,11 @@ fn null_is_neither_true_nor_false() {
         ("a <> b", &[("b", "1")], None),
         ("NULL", &[], None),
         ("NULL IS NULL", &[], T),
-        // A property alone is text, and that is never true.
+        // A property alone is text, and text is never true.
         ("a", &[("a", "true")], F),
         ("NOT a", &[("a", "true")], T),
         ("NOT a", &[], None),
-        // What is below zero exists for numbers of the expression only.
+        // Only numbers of the expression can be negated.
         ("-a IS NULL", &[("a", "1")], T),
         ("-1 = a", &[("a", "-1")], T),
     ] {
@@ -228,7 +227,7 @@ fn null_is_neither_true_nor_false() {
 }
 
 #[test]
-fn texts_are_read_as_the_type_beside_them() {
+fn texts_are_read_as_the_type_of_the_other_operand() {
     for (expression, value, result) in [
         ("a = 5", "5", Ok(Some(true))),
         ("a = 5", "+05", Ok(Some(true))),
@@ -276,7 +275,7 @@ fn hexadecimal_numbers_are_rounded_to_the_nearest() {
         ("0xap-1f", 5.0),
         ("0x.8P+1d", 1.0),
     ] {
-        // Long decimal digits of the same number give the same double.
+        // Longer decimal digits of the same number give the same double.
         let expression = format!("a = {value:e}");
         assert_eq!(evaluate(&expression, &[("a", text)]), Ok(Some(true)), "{text}");
     }
@@ -305,7 +304,7 @@ fn hexadecimal_numbers_are_rounded_to_the_nearest() {
 }
 
 #[test]
-fn a_part_that_decides_hides_what_has_no_result() {
+fn a_deciding_part_hides_a_part_without_a_result() {
     let wrong = &[("a", "x"), ("b", "1")];
     assert_eq!(evaluate("b = 1 OR a > 1", wrong), Ok(Some(true)));
     assert_eq!(evaluate("b = 2 AND a > 1", wrong), Ok(Some(false)));
@@ -339,7 +338,7 @@ fn comments_and_blanks_stand_between_tokens() {
     }
 }
 
-/// Expressions and what their errors say.
+/// Expressions and their error texts.
 const ERRORS: &[(&str, &str)] = &[
     (
         "",

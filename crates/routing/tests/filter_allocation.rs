@@ -1,4 +1,4 @@
-//! Evaluating a filter allocates nothing, whatever it finds.
+//! Evaluating a filter never allocates.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -21,7 +21,7 @@ thread_local! {
 // SAFETY: everything is handed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // A thread that ends has no cell any more and is not measured.
+        // A thread that is ending has no cell any more and is not measured.
         COUNT.try_with(|count| count.set(count.get() + 1)).ok();
         // SAFETY: the caller keeps the contract of this method, which is the same.
         unsafe { System.alloc(layout) }

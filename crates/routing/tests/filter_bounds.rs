@@ -1,4 +1,4 @@
-//! Filters under hostile input: no bytes panic, nothing takes long, no expression overflows the stack.
+//! Filters with hostile input: none panics, none takes long, none overflows the stack.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -11,13 +11,13 @@ use pyrmq_routing::filter::{Filter, MAX_DEPTH, MAX_LENGTH, Reason};
 use std::collections::HashMap;
 use std::thread;
 
-/// Runs on a thread with the usual stack. This code is not optimised; what is needs a fraction of it.
+/// Runs on a thread with the usual stack. This code is not optimised; optimised code needs a fraction of that.
 fn on_the_usual_stack(test: impl FnOnce() + Send + 'static) {
     let thread = thread::Builder::new().stack_size(2 << 20).spawn(test);
     thread.expect("a thread").join().expect("no panic");
 }
 
-/// Expressions that are `levels` deep.
+/// Returns expressions that are `levels` deep.
 fn deep(levels: usize) -> Vec<String> {
     let chain = |link: &str| format!("a{}", link.repeat(levels));
     vec![
@@ -90,7 +90,7 @@ fn the_longest_lists_are_compiled_and_evaluated() {
     });
 }
 
-/// Pieces of filters, and what is none.
+/// Pieces of filters, and other texts.
 const PIECES: &[&str] = &[
     "a",
     "b",
@@ -173,7 +173,7 @@ proptest! {
                 pairs.get(&**name).map(String::as_str)
             });
             prop_assert_eq!(filter.evaluate(Properties::new(&text)), by_pairs);
-            // Any bytes may lie in a record.
+            // A record may contain any bytes.
             let _ = filter.matches(Properties::from_bytes(&raw));
         }
     }

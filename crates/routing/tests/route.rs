@@ -1,4 +1,4 @@
-//! From a route to the queues that a client writes and reads.
+//! The queues of a route that a client writes and reads.
 
 use pyrmq_routing::route::{MOST_IN_ALL, MOST_QUEUES, PublishedQueue, Route, RouteBroker, RouteQueues};
 

@@ -22,7 +22,7 @@ fn round_robin_visits_every_queue_in_turn() {
 }
 
 #[test]
-fn the_failed_broker_is_left_out_while_there_is_another() {
+fn the_failed_broker_is_avoided_while_there_is_another() {
     let selector = QueueSelector::new(0);
     for _ in 0..20 {
         assert_eq!(selector.select(&QUEUES, Some("a")), Some(&"b"));
@@ -66,7 +66,7 @@ fn the_schedule_is_apaches() {
 }
 
 #[test]
-fn a_slow_broker_is_left_out_and_comes_back_by_itself() {
+fn a_slow_broker_is_avoided_and_becomes_available_again() {
     let faults = LatencyFaultTolerance::default();
     let selector = QueueSelector::new(0);
     faults.update("a", 600, false, true, 1000);
@@ -104,7 +104,7 @@ fn with_every_broker_out_one_is_taken_all_the_same() {
             .select_available(&QUEUES, Some("a"), &faults, 1)
             .is_some()
     );
-    // Once one is reachable again it goes first, though it is still left out by latency.
+    // Once a broker is reachable again it comes first, although it is still avoided for its latency.
     faults.update("b", 1, false, true, 2);
     assert_eq!(selector.select_available(&QUEUES, None, &faults, 3), Some(&"b"));
     faults.remove("b");
@@ -119,7 +119,7 @@ fn quick_answers_of_healthy_brokers_leave_no_record() {
 }
 
 #[test]
-fn a_route_goes_on_with_what_is_known_of_a_broker_that_left_and_came_back() {
+fn a_route_keeps_the_state_of_a_broker_that_left_and_came_back() {
     let faults = LatencyFaultTolerance::default();
     let healths = faults.healths(&QUEUES);
     faults.update("a", 600, false, false, 0);
@@ -152,7 +152,7 @@ proptest! {
         prop_assert_eq!(by_hash(&key, count), by_hash(&key, count));
     }
 
-    /// Looking a broker up by name and reading the health that a route points to choose the same queues.
+    /// Looking up a broker by name and reading the health that a route points to select the same queues.
     #[test]
     fn a_route_chooses_as_names_do(
         updates in proptest::collection::vec((0_usize..4, 0_u64..20_000, any::<bool>(), any::<bool>(), 0_i64..20_000), 0..12),
@@ -175,7 +175,7 @@ proptest! {
         }
     }
 
-    /// A model of what is known: availability after any updates is the latest end of any of them.
+    /// A model of availability: after any updates, it begins at the latest end of any of them.
     #[test]
     fn availability_is_the_latest_end(updates in proptest::collection::vec((0_u64..20_000, any::<bool>(), 0_i64..50_000), 0..30)) {
         let faults = LatencyFaultTolerance::default();

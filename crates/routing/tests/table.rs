@@ -1,4 +1,4 @@
-//! The name server's tables: Apache's rules, where ours differ, and invariants under any history.
+//! The name server's tables: Apache's rules, our differences, and invariants after any history.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use proptest::prelude::*;
@@ -167,7 +167,7 @@ fn a_deleted_topic_comes_back_when_its_broker_still_has_it() {
     table.delete_topic("t", Some("C"));
     table.delete_topic("u", None);
     assert!(table.topics().is_empty());
-    // Even with the same version: the topic lacks this broker.
+    // Also with the same version, because the topic lacks this broker.
     table.register(&from("b", 0, "1:1", &own), 0).unwrap();
     assert_eq!(table.topics(), ["t", "u"]);
 }
@@ -216,7 +216,7 @@ fn an_older_state_does_not_take_the_place_of_a_newer_one() {
         (addresses(&table, "b"), table.counts().0),
         (vec![(0, "2:2".into())], 1)
     );
-    // The one that was replaced leaves nothing behind that its connection's end could take out.
+    // The replaced broker left nothing that the end of its connection could remove.
     assert!(table.close(1).is_empty());
     assert_eq!(table.counts().0, 1);
 }
@@ -466,7 +466,7 @@ fn routes_carry_filter_servers_and_the_order_configuration() {
 }
 
 #[test]
-fn static_topics_go_with_the_broker_that_told_of_them() {
+fn static_topics_are_removed_with_their_broker() {
     let table = Table::default();
     let mut own = topics(1, &["t", "u"]);
     let info = TopicQueueMappingInfo {

@@ -1,6 +1,6 @@
-//! The tables against a plain model of their rules: the same random history, and after each step the same answers.
+//! Compares the tables with a plain model of their rules: one random history, and equal answers after each step.
 //!
-//! The model keeps flat maps and walks them; it knows nothing of shards, versions, cached answers or batches.
+//! The model keeps flat maps and walks them; it has no shards, versions, cached answers or batches.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use proptest::prelude::*;
@@ -36,9 +36,9 @@ struct Register {
 #[derive(Debug, Clone)]
 enum Step {
     Register(Register),
-    /// The registration before, byte for byte.
+    /// The previous registration, byte for byte.
     Again,
-    /// The registration before, with a newer version.
+    /// The previous registration, with a newer version.
     Renewed,
     Leave(Vec<RemovalReason>),
     Delete(&'static str, Option<&'static str>),
@@ -80,7 +80,7 @@ fn version(of: &Register) -> DataVersion {
     }
 }
 
-/// The topics of a registration differ with its counter, so that a change can be seen.
+/// The topics of a registration depend on its counter, so that a change is visible.
 fn queues(of: &Register) -> i32 {
     4 + i32::try_from(of.counter).unwrap()
 }
@@ -260,7 +260,7 @@ fn registering(
     }
 }
 
-/// Two registrations have the same number only when they say the same.
+/// Two registrations have the same number only if they have the same content.
 fn fingerprint(known: &mut Vec<Register>, of: &Register) -> u64 {
     let at = known.iter().position(|held| held == of).unwrap_or_else(|| {
         known.push(of.clone());

@@ -1,4 +1,4 @@
-//! Readers beside a writer: every answer is one that stood at some moment, and the last one is true.
+//! Readers beside a writer: every answer was true at some moment, and the last one is still true.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use pyrmq_remoting::body::{
@@ -49,7 +49,7 @@ fn register(table: &Table, broker: u64, counter: i64) {
     table.register(&registration, 0).unwrap();
 }
 
-/// What a reader sees never goes back, and every queue has its broker.
+/// A reader never sees an older state after a newer one, and every queue has its broker.
 fn look(table: &Table, topic: &str, newest: &mut i32) {
     let Some(body) = table.route_body(topic, Style::STANDARD) else {
         return;

@@ -15,9 +15,9 @@
 //! date. All of it lies in one sector. A later version of ours that changes the format of any file of ours writes a
 //! higher number in the magic: this one refuses such a directory.
 
-use crate::error::StoreError;
+use crate::error::{StoreError, is_full};
 use crate::format::{ABORT, CHECKPOINT};
-use crate::fs::{Context, File, Fs, System, is_full};
+use crate::fs::{Context, File, Fs, System};
 use crate::sync::lock;
 use std::fmt::Display;
 use std::path::Path;

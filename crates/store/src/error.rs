@@ -3,11 +3,32 @@
 //!
 //! Errors are `Clone`, because one failed fsync answers everyone who waits for it.
 
-use crate::append::flow_control::BusyReason;
 use pyrmq_remoting::WireError;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+
+/// What made a put be answered "busy", by the mark that Apache's answer begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BusyReason {
+    /// A write or an fsync has taken longer than `osPageCacheBusyTimeOutMills`: nothing was queued behind it.
+    PageCacheBusy,
+    /// This put itself has waited longer than `waitTimeMillsInSendQueue`.
+    QueueTimeout,
+    /// `sendThreadPoolQueueCapacity` senders wait for the disk.
+    QueueFull,
+}
+
+impl fmt::Display for BusyReason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::PageCacheBusy => "[PC_SYNCHRONIZED]",
+            Self::QueueTimeout => "[TIMEOUT_CLEAN_QUEUE]",
+            Self::QueueFull => "[OVERLOAD]",
+        })
+    }
+}
 
 /// An error of the store.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -239,7 +260,7 @@ impl StoreError {
 
     /// True when a file operation failed for want of space.
     pub(crate) fn is_full(&self) -> bool {
-        matches!(self, Self::Io { kind, .. } if crate::fs::is_full(*kind))
+        matches!(self, Self::Io { kind, .. } if is_full(*kind))
     }
 
     /// True for what passes by itself: no space, descriptors or memory for now.
@@ -283,4 +304,9 @@ fn exhausted(operation: &str, error: &io::Error) -> Option<&'static str> {
 /// True where a file operation failed for want of descriptors or memory.
 pub(crate) fn is_exhausted(operation: &str, error: &io::Error) -> bool {
     exhausted(operation, error).is_some()
+}
+
+/// True for an error that says that there is no space left: nothing is broken, and space may come back.
+pub(crate) fn is_full(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -1,7 +1,6 @@
 //! The settings that may change while the store is open: one atomic for each, so that puts and reads look at them
 //! without a lock.
 
-use crate::engine::Engine;
 use crate::options::{FlushDiskType, Options};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -10,7 +9,7 @@ macro_rules! live {
         /// The values in force of the settings that may change.
         #[derive(Debug)]
         pub struct Live {
-            /// Changed only by [`Engine::change_flush`]: units in memory must keep their order.
+            /// Changed only by the flush leader and under the append lock: units in memory must keep their order.
             is_sync: AtomicBool,
             /// One bit for each hour of the day.
             delete_when: AtomicU32,
@@ -27,7 +26,7 @@ macro_rules! live {
             }
 
             /// Takes the new values, but that of `flush`.
-            fn set(&self, options: &Options) {
+            pub(crate) fn set(&self, options: &Options) {
                 self.delete_when.store(bits(&options.delete_when), Ordering::Relaxed);
                 $(self.$field.store(options.$field, Ordering::Relaxed);)*
             }
@@ -87,21 +86,4 @@ impl Live {
 
 fn bits(hours: &[u8]) -> u32 {
     hours.iter().fold(0, |bits, hour| bits | 1 << (hour % 24))
-}
-
-impl Engine {
-    /// Applies those of these settings that may change. Threads that sleep by an interval look at it again.
-    pub(crate) fn reconfigure(&self, options: &Options) {
-        self.live.set(options);
-        if options.flush != self.live.flush() {
-            self.change_flush(options.flush);
-        }
-        for wakeup in [
-            &self.group_commit.wakeup,
-            &self.maintenance_wakeup,
-            &self.timeout_wakeup,
-        ] {
-            wakeup.notify();
-        }
-    }
 }

@@ -1,5 +1,7 @@
-//! What goes into the store.
+//! What goes into the store, and what it calls back.
 
+use crate::error::StoreError;
+use crate::flush::waiters::BoxedCallback;
 use std::net::SocketAddr;
 
 /// One message to store. Everything is borrowed; the caller has checked the topic against its table.
@@ -144,3 +146,23 @@ pub struct Arrival<'a> {
     /// When it was stored, ms.
     pub store_timestamp_ms: i64,
 }
+
+/// Called when messages became readable.
+pub type OnArrival = dyn Fn(&Arrival<'_>) + Send + Sync;
+/// Called with the outcome of a put of an append batch: a closure, or what has a memory of its own already.
+pub trait OnStored: Send {
+    /// Where the message went, or why not. Whoever then waits until everything in front of a position is durable hands
+    /// back what to call: as [`crate::Store::when_durable`], when the batch is committed, or later.
+    fn stored(self: Box<Self>, stored: Result<Stored, StoreError>) -> Option<(i64, OnDurable)>;
+}
+
+impl<F: FnOnce(Result<Stored, StoreError>) -> Option<(i64, OnDurable)> + Send> OnStored for F {
+    fn stored(self: Box<Self>, stored: Result<Stored, StoreError>) -> Option<(i64, OnDurable)> {
+        self(stored)
+    }
+}
+
+/// Called while an inline fsync is slow.
+pub type OnSlowFlush = dyn Fn() + Send + Sync;
+/// Called once when messages are durable, or are known not to be.
+pub type OnDurable = BoxedCallback<StoreError>;

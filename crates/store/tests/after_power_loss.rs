@@ -1,4 +1,4 @@
-//! Disks that a power loss left and that were once taken for something else; each was found by the crash points.
+//! Disks after a power loss that an earlier version misjudged; the crash point tests found each of them.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -32,14 +32,14 @@ fn open_on(disk: &SimDisk) -> (Session, Arc<Store>) {
     (session, store.expect("the store opens"))
 }
 
-/// Up to when the log is durable, as the checkpoint says.
+/// Returns the store time up to which the log is durable, from the checkpoint.
 fn durable_ms(session: &Session) -> i64 {
     let bytes = session.read(&Path::new(ROOT).join("checkpoint")).unwrap();
     i64::from_be_bytes(bytes[..8].try_into().unwrap())
 }
 
 /// A disk whose log has lost its first segment to retention, with the record that the checkpoint names: a put that
-/// found no space stood at the beginning of the second one.
+/// found no space was at the beginning of the second one.
 fn rolled(disk: &SimDisk) -> (Session, Arc<Store>) {
     disk.set_now(NOW_MS);
     let (session, store) = open_on(disk);
@@ -47,7 +47,7 @@ fn rolled(disk: &SimDisk) -> (Session, Arc<Store>) {
         put(&store, "T", 0, &[b'a'; 100]);
     }
     store.run(MaintenanceTask::PrepareSegment).unwrap();
-    // Room for the blank record.
+    // Space for the blank record.
     disk.set_room(Some(8));
     store.put(&message("T", 0, &[b'b'; 400], "")).unwrap_err();
     disk.set_room(None);
@@ -55,7 +55,7 @@ fn rolled(disk: &SimDisk) -> (Session, Arc<Store>) {
     (session, store)
 }
 
-/// Puts messages whose properties reach over a sector's border, and gives the records back.
+/// Puts messages whose properties cross a sector's border, and returns the records.
 fn put_long(store: &Store) -> Vec<(i64, Vec<u8>)> {
     let record = |number: usize| {
         let properties = props(&[("user", &"v".repeat(300 + 90 * number))]);
@@ -66,7 +66,7 @@ fn put_long(store: &Store) -> Vec<(i64, Vec<u8>)> {
     (0..6).map(record).collect()
 }
 
-/// After a power loss at this moment each of these records is there with all its bytes, or it is not there.
+/// Checks a power loss at this moment: each of these records exists with all its bytes, or not at all.
 fn is_whole_after_any_loss(disk: &SimDisk, records: &[(i64, Vec<u8>)]) {
     let mut lost = 0;
     for loss in [Loss::Sectors, Loss::States, Loss::Writes] {
@@ -93,7 +93,7 @@ fn a_torn_record_is_not_taken_where_retention_has_the_one_that_the_checkpoint_na
         let disk = SimDisk::default();
         let (_session, store) = rolled(&disk);
         assert_eq!(store.delete_expired().unwrap(), 1);
-        // Too little to be noted as a fall of the clock.
+        // Too little to count as a clock regression.
         disk.set_now(NOW_MS + step_ms);
         let records = put_long(&store);
         is_whole_after_any_loss(&disk, &records);
@@ -108,20 +108,20 @@ fn a_clock_that_fell_before_a_write_that_failed_makes_nothing_look_durable() {
     put(&store, "T", 0, b"not fsynced");
     let fallen_ms = NOW_MS - 3_600_000;
     disk.set_now(fallen_ms);
-    // The checkpoint that notes the fall finds room, the record does not.
+    // There is space for the checkpoint that notes the regression, but not for the record.
     disk.set_room(Some(300));
     store.put(&message("T", 0, &[b'b'; 400], "")).unwrap_err();
     disk.set_room(None);
     store.run(MaintenanceTask::Flush).unwrap();
     store.run(MaintenanceTask::SaveCheckpoint).unwrap();
     assert_eq!(durable_ms(&session), fallen_ms);
-    // Sees that there is space again.
+    // Notices that there is space again.
     store.delete_expired().unwrap();
     let records = put_long(&store);
     is_whole_after_any_loss(&disk, &records);
 }
 
-/// A store of one queue with two files that was killed, made with this length of queue files.
+/// A killed store of one queue with two files, created with this length of queue files.
 fn killed(queue_file_bytes: u64) -> TempDir {
     let dir = TempDir::new().unwrap();
     let store = Store::open_without_threads(with_queue_files(dir.path(), queue_file_bytes), real()).unwrap();
@@ -164,7 +164,7 @@ fn queue_files_that_a_power_loss_left_short_are_made_again() {
         set_length(&queue_file(dir.path(), 0), 20);
         set_length(&queue_file(dir.path(), 2000), second);
         is_whole(dir.path());
-        // Another broker's crash: only the names tell.
+        // Another broker's crash: only the names show it.
         let dir = killed(2000);
         set_length(&queue_file(dir.path(), 0), 20);
         set_length(&queue_file(dir.path(), 2000), second);
@@ -191,7 +191,7 @@ fn queue_files_of_another_setting_are_refused_after_a_crash_too() {
     for bytes in [500, 1000, 4000] {
         let dir = killed(2000);
         is_refused(dir.path(), bytes);
-        // Shorter ones, too, where the store was ours: it says with which length it made them.
+        // Also for shorter ones if the store was ours: it records the length with which it created them.
         if bytes > 2000 {
             set_length(&queue_file(dir.path(), 0), 1000);
             is_refused(dir.path(), bytes);
@@ -210,8 +210,8 @@ fn queue_files_of_another_setting_are_refused_after_a_crash_too() {
     is_refused(dir.path(), 2000);
 }
 
-/// Bytes that a start without a checkpoint writes after a kill, where the segments of the log were filled so many ms
-/// apart.
+/// Returns the bytes that a start without a checkpoint writes after a kill, if the log's segments were filled this many
+/// ms apart.
 fn written_without_a_mark(apart_ms: i64) -> usize {
     let disk = SimDisk::default();
     disk.set_now(NOW_MS);

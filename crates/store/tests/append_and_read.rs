@@ -1,4 +1,4 @@
-//! Storing and reading back, without any accident.
+//! Storing and reading back, without failures.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -180,7 +180,7 @@ fn pulls_answer_as_apache_does() {
 }
 
 #[test]
-fn arrivals_are_told_in_order() {
+fn arrivals_are_reported_in_order() {
     let dir = TempDir::new().unwrap();
     let store = open(small(dir.path()));
     let seen = Arc::new(Mutex::new(Vec::new()));

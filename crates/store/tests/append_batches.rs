@@ -9,8 +9,8 @@ mod common;
 
 use common::{bodies, eventually, host, message, open, put, small};
 use pyrmq_store::{
-    Batch, BatchItem, Durability, FlushDiskType, MaintenanceTask, OnDurable, OnStored, Options, Store,
-    StoreError, Stored,
+    AppendBatch, Batch, BatchItem, Durability, FlushDiskType, MaintenanceTask, OnDurable, OnStored, Options,
+    Store, StoreError, Stored,
 };
 use pyrmq_testkit::TempDir;
 use pyrmq_testkit::disk::{Fault, FaultyDisk, Operation};
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Longer than the patience of a test: no thread helps out by itself.
+/// Longer than a test waits: no thread flushes on its own.
 const NEVER_MS: u64 = 60_000;
 
 type Stories = Arc<Mutex<Vec<Result<Stored, StoreError>>>>;
@@ -37,26 +37,26 @@ fn options(dir: &TempDir, inline_below_us: u64) -> Options {
     }
 }
 
-/// A put of an append batch that waits for the disk.
-fn put_durable(store: &Arc<Store>, done: impl FnOnce(Result<(), StoreError>) + Send + 'static) {
+/// A put in an append batch that waits for the disk.
+fn put_durable(puts: &mut AppendBatch, done: impl FnOnce(Result<(), StoreError>) + Send + 'static) {
     let told = Box::new(move |stored: Result<Stored, StoreError>| {
         Some((stored.unwrap().end_position, Box::new(done) as OnDurable))
     });
-    store.stage(&message("T", 0, b"x", ""), told);
+    puts.stage(&message("T", 0, b"x", ""), told);
 }
 
-fn put_one(store: &Arc<Store>, answers: &Answers) {
+fn put_one(puts: &mut AppendBatch, answers: &Answers) {
     let answers = Arc::clone(answers);
-    put_durable(store, move |result| answers.lock().unwrap().push(result));
+    put_durable(puts, move |result| answers.lock().unwrap().push(result));
 }
 
-fn waiting(store: &Arc<Store>) -> Receiver<Result<(), StoreError>> {
+fn waiting(puts: &mut AppendBatch) -> Receiver<Result<(), StoreError>> {
     let (done, answer) = mpsc::channel();
-    put_durable(store, move |result| done.send(result).unwrap());
+    put_durable(puts, move |result| done.send(result).unwrap());
     answer
 }
 
-/// Notes what is told of a put.
+/// Records the outcome of a put.
 fn note(stories: &Stories) -> Box<dyn OnStored> {
     let stories = Arc::clone(stories);
     Box::new(move |stored| {
@@ -103,9 +103,10 @@ fn a_thread_that_commits_an_append_batch_fsyncs_once_and_answers_before_it_retur
     let dir = TempDir::new().unwrap();
     let disk = FaultyDisk::default();
     let store = Store::open_without_threads(options(&dir, u64::MAX), Arc::new(disk.clone())).unwrap();
+    let mut puts = store.append_batch();
     let answers = Answers::default();
     for _ in 0..10 {
-        put_one(&store, &answers);
+        put_one(&mut puts, &answers);
     }
     assert!(
         answers.lock().unwrap().is_empty(),
@@ -113,32 +114,33 @@ fn a_thread_that_commits_an_append_batch_fsyncs_once_and_answers_before_it_retur
     );
     assert_eq!(store.max_offset("T", 0), 0, "nor is anything readable");
     let before = store.stats().flushes;
-    store.commit_batch();
+    puts.commit();
     assert_eq!(*answers.lock().unwrap(), vec![Ok(()); 10]);
     assert_eq!(store.stats().flushes - before, 1);
     assert_eq!(bodies(&store, "T", 0).len(), 10);
     let (_, _, syncs) = disk.counts();
-    store.commit_batch();
+    puts.commit();
     assert_eq!(disk.counts().2, syncs, "nothing is left to do");
 }
 
 #[test]
-fn an_append_batch_serves_who_waited_before_and_waits_for_nobody_without_need() {
+fn an_append_batch_serves_earlier_waiters_and_never_waits_without_need() {
     let dir = TempDir::new().unwrap();
     let store = Store::open_without_threads(options(&dir, u64::MAX), common::real()).unwrap();
+    let mut puts = store.append_batch();
     let items = [item(b"a"), item(b"b")];
     let stories = Stories::default();
-    store.stage_batch(&batch(&items), note(&stories));
-    store.commit_batch();
+    puts.stage_batch(&batch(&items), note(&stories));
+    puts.commit();
     let stored = stories.lock().unwrap().pop().unwrap().unwrap();
     assert_eq!(
         store.durability(stored.end_position),
         Durability::Memory,
         "nobody waits: it is left to the thread"
     );
-    let early = waiting(&store);
-    let late = waiting(&store);
-    store.commit_batch();
+    let early = waiting(&mut puts);
+    let late = waiting(&mut puts);
+    puts.commit();
     assert_eq!(early.try_recv(), Ok(Ok(())));
     assert_eq!(late.try_recv(), Ok(Ok(())));
     assert_eq!(store.durability(stored.end_position), Durability::Local);
@@ -148,16 +150,18 @@ fn an_append_batch_serves_who_waited_before_and_waits_for_nobody_without_need() 
 fn a_slow_disk_is_left_to_the_thread() {
     let dir = TempDir::new().unwrap();
     let store = Store::open_without_threads(options(&dir, 0), common::real()).unwrap();
-    let answer = waiting(&store);
-    store.commit_batch();
+    let mut puts = store.append_batch();
+    let answer = waiting(&mut puts);
+    puts.commit();
     assert!(answer.try_recv().is_err(), "no fsync on this thread");
     store.run(MaintenanceTask::Flush).unwrap();
     assert_eq!(answer.try_recv(), Ok(Ok(())));
-    drop(store);
+    drop((puts, store));
     let dir = TempDir::new().unwrap();
     let store = open(options(&dir, 0));
-    let answer = waiting(&store);
-    store.commit_batch();
+    let mut puts = store.append_batch();
+    let answer = waiting(&mut puts);
+    puts.commit();
     assert_eq!(answer.recv_timeout(PATIENCE), Ok(Ok(())), "the thread was told");
 }
 
@@ -166,15 +170,16 @@ fn a_failed_fsync_of_an_append_batch_answers_everyone_and_is_not_tried_again() {
     let dir = TempDir::new().unwrap();
     let disk = FaultyDisk::default();
     let store = Store::open_without_threads(options(&dir, u64::MAX), Arc::new(disk.clone())).unwrap();
-    let first = waiting(&store);
-    store.commit_batch();
+    let mut puts = store.append_batch();
+    let first = waiting(&mut puts);
+    puts.commit();
     assert_eq!(first.try_recv(), Ok(Ok(())));
     disk.fail(Operation::Sync, "commitlog", 0, Fault::Error(ErrorKind::Other));
     let answers = Answers::default();
     for _ in 0..3 {
-        put_one(&store, &answers);
+        put_one(&mut puts, &answers);
     }
-    store.commit_batch();
+    puts.commit();
     {
         let answers = answers.lock().unwrap();
         assert_eq!(answers.len(), 3);
@@ -185,12 +190,12 @@ fn a_failed_fsync_of_an_append_batch_answers_everyone_and_is_not_tried_again() {
     let (done, late) = mpsc::channel();
     let waits = Box::new(move |result| done.send(result).unwrap());
     let told = Box::new(move |_| Some((i64::MAX, waits as OnDurable)));
-    store.stage(&message("T", 0, b"x", ""), told);
-    store.commit_batch();
+    puts.stage(&message("T", 0, b"x", ""), told);
+    puts.commit();
     assert!(matches!(late.try_recv(), Ok(Err(StoreError::ReadOnly { .. }))));
     assert_eq!(disk.counts().2, syncs, "never tried again");
     let stories = Stories::default();
-    store.stage(&message("T", 0, b"x", ""), note(&stories));
+    puts.stage(&message("T", 0, b"x", ""), note(&stories));
     assert!(matches!(
         stories.lock().unwrap()[..],
         [Err(StoreError::ReadOnly { .. })]
@@ -203,9 +208,9 @@ fn a_failed_fsync_of_an_append_batch_answers_everyone_and_is_not_tried_again() {
     store.close().unwrap_err();
 }
 
-/// While one fsync hangs, an append batch that ends is not held up; it is served by the round that follows.
+/// While one fsync hangs, an append batch that ends is not blocked; the next round covers it.
 #[test]
-fn an_append_batch_behind_an_fsync_under_way_is_served_by_the_next_round() {
+fn an_append_batch_during_an_fsync_is_served_by_the_next_round() {
     let dir = TempDir::new().unwrap();
     let disk = FaultyDisk::default();
     let store = Store::open(options(&dir, u64::MAX), Arc::new(disk.clone())).unwrap();
@@ -213,17 +218,19 @@ fn an_append_batch_behind_an_fsync_under_way_is_served_by_the_next_round() {
     disk.hang(true);
     std::thread::scope(|scope| {
         let leader = scope.spawn(|| {
-            let answer = waiting(&store);
-            store.commit_batch();
+            let mut puts = store.append_batch();
+            let answer = waiting(&mut puts);
+            puts.commit();
             answer
         });
-        // Most likely its fsync is under way; whichever comes first, nobody is forgotten.
+        // Most likely its fsync is in progress; in either order, no put is forgotten.
         eventually(|| store.health().busy.waiting_for_disk == 1);
         let followers: Vec<_> = (0..3)
             .map(|_| {
                 scope.spawn(|| {
-                    let answer = waiting(&store);
-                    store.commit_batch();
+                    let mut puts = store.append_batch();
+                    let answer = waiting(&mut puts);
+                    puts.commit();
                     answer
                 })
             })
@@ -253,8 +260,9 @@ fn an_append_batch_with_a_slow_fsync_is_reported() {
     disk.hang(true);
     std::thread::scope(|scope| {
         let held = scope.spawn(|| {
-            let answer = waiting(&store);
-            store.commit_batch();
+            let mut puts = store.append_batch();
+            let answer = waiting(&mut puts);
+            puts.commit();
             answer
         });
         eventually(|| told.load(Ordering::Relaxed) > 1);
@@ -272,17 +280,18 @@ fn nobody_is_forgotten_when_many_end_append_batches_at_once() {
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
+                let mut puts = store.append_batch();
                 for _ in 0..150 {
                     for _ in 0..3 {
                         let (answered, last) = (Arc::clone(&answered), last.clone());
-                        put_durable(&store, move |result| {
+                        put_durable(&mut puts, move |result| {
                             result.unwrap();
                             if answered.fetch_add(1, Ordering::AcqRel) + 1 == asked {
                                 last.send(()).unwrap();
                             }
                         });
                     }
-                    store.commit_batch();
+                    puts.commit();
                 }
             });
         }
@@ -300,14 +309,15 @@ fn an_append_batch_needs_no_sync_flush() {
     let mut options = options(&dir, u64::MAX);
     options.flush = FlushDiskType::Async;
     let store = Store::open_without_threads(options, common::real()).unwrap();
+    let mut puts = store.append_batch();
     let items = [item(b"a")];
-    store.stage_batch(&batch(&items), note(&Stories::default()));
+    puts.stage_batch(&batch(&items), note(&Stories::default()));
     let before = store.stats().flushes;
-    store.commit_batch();
+    puts.commit();
     assert_eq!(store.stats().flushes, before, "nobody waits for the disk");
     assert_eq!(store.max_offset("T", 0), 1);
-    let answer = waiting(&store);
-    store.commit_batch();
+    let answer = waiting(&mut puts);
+    puts.commit();
     assert_eq!(answer.try_recv(), Ok(Ok(())), "who waits all the same is served");
 }
 
@@ -323,17 +333,18 @@ fn without_threads(dir: &TempDir, disk: &FaultyDisk) -> Arc<Store> {
 fn an_append_batch_is_one_write_in_the_order_of_its_puts() {
     let (dir, disk) = (TempDir::new().unwrap(), FaultyDisk::default());
     let store = without_threads(&dir, &disk);
+    let mut puts = store.append_batch();
     let stories = Stories::default();
     put(&store, "T", 0, b"so that there is a segment");
     let writes = store.stats().writes;
-    store.stage(&message("T", 0, b"one", ""), note(&stories));
-    store.stage(&message("U", 0, b"two", ""), note(&stories));
+    puts.stage(&message("T", 0, b"one", ""), note(&stories));
+    puts.stage(&message("U", 0, b"two", ""), note(&stories));
     let items = [item(b"three"), item(b"four")];
-    store.stage_batch(&batch(&items), note(&stories));
-    store.stage(&message("T", 0, b"five", ""), note(&stories));
+    puts.stage_batch(&batch(&items), note(&stories));
+    puts.stage(&message("T", 0, b"five", ""), note(&stories));
     assert!(stories.lock().unwrap().is_empty(), "none has a place yet");
     assert_eq!(store.max_offset("T", 0), 1);
-    store.commit_batch();
+    puts.commit();
     assert_eq!(store.stats().writes, writes + 1);
     assert_eq!(offsets(&stories), [1, 0, 2, 4]);
     let ends: Vec<_> = {
@@ -360,13 +371,14 @@ fn an_append_batch_is_one_write_in_the_order_of_its_puts() {
 fn an_append_batch_goes_on_in_the_next_segment() {
     let (dir, disk) = (TempDir::new().unwrap(), FaultyDisk::default());
     let store = without_threads(&dir, &disk);
+    let mut puts = store.append_batch();
     let segment = usize::try_from(small(dir.path()).segment_bytes).unwrap();
     let body = vec![b'x'; segment / 5];
     let stories = Stories::default();
     for _ in 0..14 {
-        store.stage(&message("T", 0, &body, ""), note(&stories));
+        puts.stage(&message("T", 0, &body, ""), note(&stories));
     }
-    store.commit_batch();
+    puts.commit();
     assert_eq!(offsets(&stories), (0..14).collect::<Vec<_>>());
     assert_eq!(bodies(&store, "T", 0), vec![body.clone(); 14]);
     let positions: Vec<_> = {
@@ -384,9 +396,10 @@ fn an_append_batch_goes_on_in_the_next_segment() {
 }
 
 #[test]
-fn what_cannot_be_stored_is_told_and_harms_no_neighbour() {
+fn a_message_that_cannot_be_stored_is_reported_and_harms_no_neighbour() {
     let (dir, disk) = (TempDir::new().unwrap(), FaultyDisk::default());
     let store = without_threads(&dir, &disk);
+    let mut puts = store.append_batch();
     let (stories, refused) = (Stories::default(), Stories::default());
     let long = "x".repeat(40_000);
     let items = [
@@ -396,10 +409,10 @@ fn what_cannot_be_stored_is_told_and_harms_no_neighbour() {
             ..item(b"does not")
         },
     ];
-    store.stage(&message("T", 0, b"one", ""), note(&stories));
-    store.stage_batch(&batch(&items), note(&refused));
-    store.stage(&message("..", 0, b"x", ""), note(&refused));
-    store.stage(&message("T", 0, b"two", ""), note(&stories));
+    puts.stage(&message("T", 0, b"one", ""), note(&stories));
+    puts.stage_batch(&batch(&items), note(&refused));
+    puts.stage(&message("..", 0, b"x", ""), note(&refused));
+    puts.stage(&message("T", 0, b"two", ""), note(&stories));
     assert!(matches!(
         refused.lock().unwrap()[..],
         [
@@ -407,15 +420,16 @@ fn what_cannot_be_stored_is_told_and_harms_no_neighbour() {
             Err(StoreError::IllegalQueue { .. })
         ]
     ));
-    store.commit_batch();
+    puts.commit();
     assert_eq!(offsets(&stories), [0, 1]);
     assert_eq!(bodies(&store, "T", 0), [b"one".to_vec(), b"two".to_vec()]);
 }
 
 #[test]
-fn a_full_disk_is_told_to_the_whole_append_batch_and_gives_its_indexes_back() {
+fn a_full_disk_fails_the_whole_append_batch_and_releases_its_indexes() {
     let (dir, disk) = (TempDir::new().unwrap(), FaultyDisk::default());
     let store = without_threads(&dir, &disk);
+    let mut puts = store.append_batch();
     put(&store, "T", 0, b"zero");
     let stories = Stories::default();
     disk.fail(
@@ -425,9 +439,9 @@ fn a_full_disk_is_told_to_the_whole_append_batch_and_gives_its_indexes_back() {
         Fault::Error(ErrorKind::StorageFull),
     );
     for _ in 0..3 {
-        store.stage(&message("T", 0, b"lost", ""), note(&stories));
+        puts.stage(&message("T", 0, b"lost", ""), note(&stories));
     }
-    store.commit_batch();
+    puts.commit();
     let told = std::mem::take(&mut *stories.lock().unwrap());
     assert_eq!(told.len(), 3);
     assert!(
@@ -442,8 +456,8 @@ fn a_full_disk_is_told_to_the_whole_append_batch_and_gives_its_indexes_back() {
     );
     disk.heal();
     store.run(MaintenanceTask::Clean).unwrap();
-    store.stage(&message("T", 0, b"one", ""), note(&stories));
-    store.commit_batch();
+    puts.stage(&message("T", 0, b"one", ""), note(&stories));
+    puts.commit();
     assert_eq!(offsets(&stories), [1]);
     assert_eq!(bodies(&store, "T", 0), [b"zero".to_vec(), b"one".to_vec()]);
 }
@@ -452,39 +466,72 @@ fn a_full_disk_is_told_to_the_whole_append_batch_and_gives_its_indexes_back() {
 fn a_topic_deleted_in_the_middle_of_an_append_batch_begins_anew() {
     let (dir, disk) = (TempDir::new().unwrap(), FaultyDisk::default());
     let store = without_threads(&dir, &disk);
+    let mut puts = store.append_batch();
     put(&store, "T", 0, b"old");
     let stories = Stories::default();
-    store.stage(&message("U", 0, b"one", ""), note(&stories));
-    store.stage(&message("T", 0, b"new", ""), note(&stories));
-    store.stage(&message("U", 0, b"two", ""), note(&stories));
+    puts.stage(&message("U", 0, b"one", ""), note(&stories));
+    puts.stage(&message("T", 0, b"new", ""), note(&stories));
+    puts.stage(&message("U", 0, b"two", ""), note(&stories));
     store.delete_topic("T").unwrap();
-    store.commit_batch();
+    puts.commit();
     assert_eq!(offsets(&stories), [0, 0, 1]);
     assert_eq!(bodies(&store, "T", 0), [b"new".to_vec()]);
     assert_eq!(bodies(&store, "U", 0), [b"one".to_vec(), b"two".to_vec()]);
 }
 
 #[test]
-fn two_stores_of_one_thread_and_puts_of_who_is_told() {
+fn each_batch_has_a_store_and_a_callback_may_have_its_own() {
     let (dir, other_dir) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let disk = FaultyDisk::default();
     let (store, other) = (without_threads(&dir, &disk), without_threads(&other_dir, &disk));
+    let (mut puts, mut other_puts) = (store.append_batch(), other.append_batch());
     let stories = Stories::default();
-    let (again, told) = (Arc::clone(&store), note(&stories));
-    store.stage(
+    let (mut again, told) = (store.append_batch(), note(&stories));
+    puts.stage(
         &message("T", 0, b"one", ""),
         Box::new(move |_| {
             again.stage(&message("T", 0, b"two", ""), told);
+            again.commit();
             None
         }),
     );
-    other.stage(&message("T", 0, b"three", ""), note(&stories));
-    assert_eq!(offsets(&stories), [1], "the first store's burst has ended");
-    store.commit_batch();
+    other_puts.stage(&message("T", 0, b"three", ""), note(&stories));
+    puts.commit();
+    assert_eq!(offsets(&stories), [1], "the other store's batch is still open");
     assert_eq!(store.max_offset("T", 0), 2);
     assert_eq!(other.max_offset("T", 0), 0);
-    other.commit_batch();
+    other_puts.commit();
     assert_eq!(other.max_offset("T", 0), 1);
+}
+
+#[test]
+fn a_callback_that_panics_leaves_nothing_to_be_written_again() {
+    let (dir, disk) = (TempDir::new().unwrap(), FaultyDisk::default());
+    let store = without_threads(&dir, &disk);
+    let mut puts = store.append_batch();
+    let panics =
+        Box::new(|_: Result<Stored, StoreError>| -> Option<(i64, OnDurable)> { panic!("on purpose") });
+    puts.stage(&message("T", 0, b"one", ""), panics);
+    let commit = std::panic::AssertUnwindSafe(|| puts.commit());
+    assert!(std::panic::catch_unwind(commit).is_err());
+    let stories = Stories::default();
+    puts.stage(&message("T", 0, b"two", ""), note(&stories));
+    puts.commit();
+    assert_eq!(offsets(&stories), [1]);
+    assert_eq!(bodies(&store, "T", 0), [b"one".to_vec(), b"two".to_vec()]);
+}
+
+#[test]
+fn a_batch_that_is_dropped_stores_nothing() {
+    let (dir, disk) = (TempDir::new().unwrap(), FaultyDisk::default());
+    let store = without_threads(&dir, &disk);
+    let stories = Stories::default();
+    let mut puts = store.append_batch();
+    puts.stage(&message("T", 0, b"one", ""), note(&stories));
+    drop(puts);
+    assert_eq!(Arc::strong_count(&stories), 1, "its callback is dropped");
+    store.append_batch().commit();
+    assert_eq!(store.max_offset("T", 0), 0);
 }
 
 #[test]
@@ -493,13 +540,14 @@ fn a_long_append_batch_does_not_wait_for_its_end() {
     let mut options = small(dir.path());
     options.segment_bytes = 4 << 20;
     let store = Store::open_without_threads(options, Arc::new(disk)).unwrap();
+    let mut puts = store.append_batch();
     let stories = Stories::default();
     let body = vec![b'x'; 10 << 10];
     for _ in 0..20 {
-        store.stage(&message("T", 0, &body, ""), note(&stories));
+        puts.stage(&message("T", 0, &body, ""), note(&stories));
     }
     let early = stories.lock().unwrap().len();
     assert!((10..20).contains(&early), "{early}");
-    store.commit_batch();
+    puts.commit();
     assert_eq!(offsets(&stories), (0..20).collect::<Vec<_>>());
 }

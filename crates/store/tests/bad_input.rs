@@ -1,4 +1,4 @@
-//! Directories and messages that nobody should make: each has a clear answer, and nothing is changed before a refusal.
+//! Invalid directories and messages: each gets a clear error, and nothing is changed before a refusal.
 #![allow(
     clippy::disallowed_methods,
     reason = "the test changes files behind the store's back"
@@ -40,7 +40,7 @@ fn edit(path: &Path, at: u64, bytes: &[u8]) {
     file.write_all_at(bytes, at).unwrap();
 }
 
-/// Opens, expects an error, and that no byte of any file is another one.
+/// Opens the store and expects an error, and that no byte of any file changes.
 fn refused(options: Options) -> StoreError {
     let before = content(&options.root);
     let root = options.root.clone();
@@ -56,11 +56,11 @@ fn damage_in_the_middle_of_a_segment_is_named_and_nothing_is_cut() {
         for at in [2 * 192 + 100, 2 * 192 + 3, 2 * 192 + 5] {
             let dir = closed(50);
             edit(&dir.path().join("commitlog/00000000000000000000"), at, b"\xEE");
-            // The queues must not be what the replay begins with.
+            // The replay must not begin at the queues.
             fs::remove_dir_all(dir.path().join("consumequeue")).unwrap();
             if !clean {
                 fs::write(dir.path().join("abort"), "1").unwrap();
-                // The checkpoint says that the log is durable to its end.
+                // The checkpoint calls the log durable to its end.
                 let mut times = fs::read(dir.path().join("checkpoint")).unwrap();
                 let far = i64::MAX.to_be_bytes();
                 times[..8].copy_from_slice(&far);
@@ -192,7 +192,7 @@ fn foreign_and_broken_small_files_do_not_stop_a_start() {
 
 type Harm = (&'static str, fn(&Path));
 
-/// What may have happened to a file.
+/// Damage to a file.
 const HARM: [Harm; 6] = [
     ("gone", |path| fs::remove_file(path).unwrap()),
     ("empty", |path| fs::write(path, b"").unwrap()),
@@ -226,7 +226,7 @@ fn every_kind_of_file_in_every_wrong_state_is_named_or_mended() {
     fs::write(whole.path().join("abort"), "1").unwrap();
     let index = fs::read_dir(whole.path().join("index")).unwrap().next();
     let index = index.unwrap().unwrap().file_name().into_string().unwrap();
-    // Whether anything but all messages may come of it: the log alone cannot be made again.
+    // Whether messages may be missing afterwards: only the log cannot be rebuilt.
     let kinds = [
         ("commitlog/00000000000000000000".to_owned(), true),
         ("commitlog/00000000000000262144".to_owned(), true),
@@ -333,7 +333,7 @@ fn a_directory_that_cannot_be_written_is_named() {
             "{error}"
         );
     } else {
-        // The superuser may write everywhere.
+        // The superuser can write everywhere.
         opened.unwrap();
     }
 }
@@ -450,7 +450,7 @@ fn a_hundred_thousand_queues_of_one_message_each() {
     check(&opened().unwrap());
 }
 
-/// Descriptors of this process.
+/// Returns the number of open descriptors of this process.
 fn open_files() -> usize {
     fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }

@@ -1,5 +1,5 @@
-//! Single flipped bits in every kind of file, after a clean stop and after a kill: the store opens or says what is
-//! wrong, it never panics, and it never hands out a message whose body is not what was put.
+//! Single flipped bits in every kind of file, after a clean stop and after a kill: the store opens or reports the
+//! damage, never panics, and never returns a message with a wrong body.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ fn options() -> Options {
     options
 }
 
-/// A disk with messages in some segments, queue and index files.
+/// Builds a disk with messages in several segments, queue and index files.
 fn filled(clean: bool) -> SimDisk {
     let disk = SimDisk::default();
     disk.set_now(1_800_000_000_000);
@@ -48,7 +48,7 @@ fn filled(clean: bool) -> SimDisk {
             .unwrap();
         disk.set_now(disk.now() + 100);
         if number == MESSAGES / 2 {
-            // Up to here log and queues are durable, further on the log alone.
+            // Up to here log and queues are durable, after it only the log.
             store.run(MaintenanceTask::Flush).unwrap();
             store.run(MaintenanceTask::SyncQueues).unwrap();
         }
@@ -94,7 +94,7 @@ fn flip(file: &dyn File, random: &mut Random) -> u64 {
     at as u64
 }
 
-/// Reads everything that can be read; how many messages.
+/// Reads everything that can be read, and returns the number of messages.
 fn read_all(store: &Store) -> Result<usize, StoreError> {
     let mut count = 0;
     for queue in 0..3 {
@@ -149,7 +149,7 @@ fn one_flipped_bit_is_never_read_as_a_message() {
                 }
             };
             opened += 1;
-            // A body that was flipped in front of the beginning of the walk has a checksum, which its reader checks.
+            // A body flipped before the beginning of the replay has a checksum, which its reader checks.
             if !is_log {
                 match read_all(&store) {
                     Ok(count) => assert_eq!(count, MESSAGES, "{place}"),
@@ -188,7 +188,7 @@ fn one_flipped_bit_is_never_read_as_a_message() {
             }
             session.kill();
         }
-        // After a clean stop the replay begins at the log's end, after a kill behind what was durable in log and
+        // After a clean stop the replay begins at the log's end; after a kill, after what was durable in log and
         // queues.
         assert!(
             opened > 100 && (if clean { unread } else { refused }) > 0,

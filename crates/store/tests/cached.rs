@@ -25,7 +25,7 @@ fn request(tags: TagFilter<'_>) -> Get<'_> {
 }
 
 #[test]
-fn what_is_not_in_memory_is_not_waited_for() {
+fn data_that_is_not_in_memory_is_not_waited_for() {
     let dir = TempDir::new().unwrap();
     let disk = FaultyDisk::default();
     let store = Store::open(small(dir.path()), Arc::new(disk.clone())).unwrap();

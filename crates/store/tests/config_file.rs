@@ -1,4 +1,4 @@
-//! Configuration files survive half writes.
+//! Configuration files survive partial writes.
 #![allow(
     clippy::disallowed_methods,
     reason = "the test changes files behind the store's back"

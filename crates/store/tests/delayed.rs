@@ -1,4 +1,4 @@
-//! Entries of delayed messages say when they are due, by the levels that are configured, whoever writes them.
+//! Entries of delayed messages have their due time, by the configured levels, whichever code writes them.
 #![allow(
     clippy::disallowed_methods,
     reason = "the test changes files behind the store's back"
@@ -40,7 +40,7 @@ fn configured_levels_count_for_puts_and_for_recovery() {
     let dir = TempDir::new().unwrap();
     let store = open(options(dir.path()));
     let mut expected = Vec::new();
-    // The last two levels do not exist: Apache takes the highest for one, a tag's hash for the other.
+    // The last two levels do not exist: Apache uses the highest one for the first, a tag's hash for the second.
     let levels = [
         ("1", Some(2000)),
         ("2", Some(420_000)),

@@ -1,4 +1,4 @@
-//! A deleted topic does not come back, whatever stops the store, and what is put into it later stays.
+//! A deleted topic does not come back, however the store stops, and messages put into it later stay.
 #![allow(
     clippy::disallowed_methods,
     reason = "the test changes files behind the store's back"
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 const NAME: &str = "deletedTopics";
 
-/// Copies of a directory whose store is running, and of the same after a clean stop.
+/// Copies a directory while its store is running, and after a clean stop.
 fn ends(dir: &TempDir, store: Arc<Store>) -> [TempDir; 2] {
     let crash = TempDir::copy_of(dir.path()).unwrap();
     store.close().unwrap();
@@ -113,7 +113,7 @@ fn an_interrupted_deletion_is_brought_to_its_end() {
     let store = open(small(dir.path()));
     store.delete_topic("T").unwrap();
     store.close().unwrap();
-    // The note is there, and the files still are: all of them, or what a crash in the middle left.
+    // The note exists, and so do the files: all of them, or those that a crash in the middle left.
     for file in ["", "0/00000000000000000000", "0"] {
         let copy = TempDir::copy_of(before.path()).unwrap();
         for name in [NAME, "checkpoint"] {
@@ -154,7 +154,7 @@ fn records_behind_a_log_that_lost_its_end_are_new() {
     }
     store.delete_topic("T").unwrap();
     session.kill();
-    // Everything that was not fsynced is lost: the deletion was, the records in front of it were not.
+    // Everything that was not fsynced is lost: the deletion was fsynced, the records before it were not.
     let after = disk.crash(disk.steps(), Loss::All, 0);
     let (session, store) = opened(&after);
     assert!(store.health().max_physical_offset < 1000);
@@ -192,7 +192,7 @@ fn the_note_goes_with_the_segments() {
 }
 
 #[test]
-fn what_another_broker_stored_in_it_counts_more_than_the_note() {
+fn messages_of_another_broker_count_more_than_the_note() {
     let dir = TempDir::new().unwrap();
     let store = open(small(dir.path()));
     for _ in 0..10 {
@@ -201,7 +201,7 @@ fn what_another_broker_stored_in_it_counts_more_than_the_note() {
     store.delete_topic("T").unwrap();
     store.close().unwrap();
     drop(store);
-    // As a Java broker leaves it that has built the queues again and written its times.
+    // The state after a Java broker that has rebuilt the queues and written its times.
     let mut times = fs::read(dir.path().join("checkpoint")).unwrap();
     times[7] ^= 1;
     fs::write(dir.path().join("checkpoint"), times).unwrap();
@@ -219,7 +219,7 @@ fn a_repaired_log_does_not_bring_it_back() {
     put(&store, "U", 0, b"kept");
     store.delete_topic("T").unwrap();
     store.close().unwrap();
-    // What `pyrmq log repair` leaves.
+    // The state after `pyrmq log repair`.
     fs::remove_file(dir.path().join("checkpoint")).unwrap();
     fs::remove_file(dir.path().join("queueEnds")).unwrap();
     fs::write(dir.path().join("abort"), "1").unwrap();
@@ -275,7 +275,7 @@ fn puts_during_a_deletion_are_in_the_old_queue_or_in_the_new_one() {
             })
             .collect();
         for round in 1..=30 {
-            // Each deletion meets messages.
+            // Each deletion has messages to delete.
             eventually(|| store.stats().messages_put >= round * 20);
             store.delete_topic("T").unwrap();
         }

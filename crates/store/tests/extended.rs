@@ -1,4 +1,4 @@
-//! Queues with extended entries, as a Java broker leaves them behind (`enableConsumeQueueExt`).
+//! Queues with extended entries, as a Java broker writes them (`enableConsumeQueueExt`).
 #![allow(
     clippy::disallowed_methods,
     reason = "the test changes files behind the store's back"
@@ -31,7 +31,7 @@ fn put(store: &Store, number: usize) {
     store.put(&message("T", 0, body.as_bytes(), &properties)).unwrap();
 }
 
-/// Moves every code of the queue to extended files, with bit maps of different lengths.
+/// Moves every code of the queue to extended files, with bit maps of various lengths.
 fn extend(root: &Path) {
     let mut codes = Vec::new();
     for file in fs::read_dir(root.join(QUEUE)).unwrap() {

@@ -1,4 +1,4 @@
-//! What failed to become durable is never claimed durable later, whatever the file and whoever asked for the fsync.
+//! Data that failed to become durable is never reported durable later, whatever the file and the cause of the fsync.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ fn open(disk: &FaultyDisk, options: Options) -> Arc<Store> {
     Store::open_without_threads(options, Arc::new(disk.clone())).unwrap()
 }
 
-/// Everything old goes at once.
+/// Options under which everything old is deleted at once.
 fn short_lived(root: &Path) -> Options {
     let mut options = small(root);
     options.file_reserved_hours = 0;
@@ -38,7 +38,7 @@ fn fill(store: &Store, topic: &str, count: usize, size: usize) {
     }
 }
 
-/// The disk is well again; the store knows that it is not.
+/// Heals the disk; the store must still consider it failed.
 fn check_given_up(store: &Store, disk: &FaultyDisk, root: &Path) {
     disk.heal();
     assert!(store.has_failed());
@@ -53,7 +53,7 @@ fn check_given_up(store: &Store, disk: &FaultyDisk, root: &Path) {
     assert!(abort.contains("unsure from"), "the next start is told: {abort}");
 }
 
-/// Fails one kind of fsync while one piece of work is done, for each kind of error.
+/// Fails one kind of fsync during one piece of work, for each kind of error.
 fn given_up_when(
     (operation, path): (Operation, &str),
     prepare: impl Fn(&Store),
@@ -102,7 +102,7 @@ fn a_failed_fsync_of_the_queues_file_system_turns_the_store_read_only() {
             put(store, "T", queue, b"x");
         }
     };
-    // It is the file system of `consumequeue`, wherever that is.
+    // It syncs the file system of `consumequeue`, wherever that is.
     given_up_when((Operation::SyncAll, "/consumequeue"), many, |store| {
         store.run(MaintenanceTask::SyncQueues)
     });
@@ -115,7 +115,7 @@ fn a_failed_fsync_of_an_index_file_that_is_full_turns_the_store_read_only() {
         |store| fill(store, "T", 1100, 10),
         |store| store.run(MaintenanceTask::Index),
     );
-    // So it does where a query has to fill the index first.
+    // It also fails if a query must fill the index first.
     given_up_when(
         (Operation::Sync, "/index/"),
         |store| {
@@ -198,7 +198,7 @@ fn an_entry_whose_fsync_failed_is_written_again_by_the_next_start() {
     disk.fail(Operation::Sync, "consumequeue", 0, Fault::Error(ErrorKind::Other));
     store.run(MaintenanceTask::SyncQueues).unwrap_err();
     drop(store);
-    // The file says what it should, but the system may hold the page for clean: it must be written again.
+    // The file's content is right, but the system may consider the page clean: it must be written again.
     disk.heal();
     disk.fail(
         Operation::Write,

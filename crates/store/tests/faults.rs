@@ -136,7 +136,7 @@ fn many_waiters_share_one_fsync() {
 }
 
 #[test]
-fn nobody_is_told_that_is_durable_what_he_cannot_read_yet() {
+fn nothing_is_confirmed_durable_before_it_is_readable() {
     let dir = TempDir::new().unwrap();
     let mut options = small(dir.path());
     options.flush = FlushDiskType::Sync;
@@ -145,7 +145,7 @@ fn nobody_is_told_that_is_durable_what_he_cannot_read_yet() {
     let end = put(&store, "T", 0, b"second").end_position;
     let readable = Arc::new(Mutex::new(Vec::new()));
     let (one, seen) = (Arc::downgrade(&store), Arc::clone(&readable));
-    // Asks in the middle of the round: the fsync is over, the first message is readable, the second is not.
+    // Check in the middle of the round: the fsync is done, the first message is readable, the second is not.
     store.on_arrival(Arc::new(move |_| {
         let store = one.upgrade().unwrap();
         let (one, seen) = (Arc::downgrade(&store), Arc::clone(&seen));
@@ -206,7 +206,7 @@ fn a_full_disk_refuses_and_writing_goes_on_when_there_is_space() {
         assert_eq!(bodies(&store, "T", 0), [b"before"], "reading goes on");
         disk.heal();
         eventually(|| store.put(&message("T", 0, b"after", "")).is_ok());
-        // What the torn write left behind the shorter record must not matter after a kill.
+        // The remains of the torn write after the shorter record must not matter after a kill.
         let copy = TempDir::copy_of(dir.path()).unwrap();
         let again = open(small(copy.path()));
         assert_eq!(bodies(&again, "T", 0), [&b"before"[..], b"after"]);
@@ -237,7 +237,7 @@ fn a_full_disk_that_cannot_be_cleared_is_a_failure() {
 }
 
 #[test]
-fn little_free_space_is_refused_with_what_sets_the_limit() {
+fn little_free_space_is_refused_with_the_key_that_sets_the_limit() {
     let dir = TempDir::new().unwrap();
     let disk = FaultyDisk::default();
     let store = Store::open(small(dir.path()), Arc::new(disk.clone())).unwrap();
@@ -383,7 +383,7 @@ fn a_queue_that_finds_no_space_stops_the_writes_until_there_is_some() {
 }
 
 #[test]
-fn what_a_failed_fsync_left_in_memory_is_written_again_by_the_next_start() {
+fn pages_of_a_failed_fsync_are_written_again_by_the_next_start() {
     let dir = TempDir::new().unwrap();
     let disk = FaultyDisk::default();
     let store = Store::open(small(dir.path()), Arc::new(disk.clone())).unwrap();

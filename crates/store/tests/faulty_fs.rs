@@ -1,4 +1,4 @@
-//! The disk that fails on command: what each fault does to file operations, and that it ends.
+//! The faulty disk: the effect of each fault on file operations, and its end.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use pyrmq_store::RealFs;
@@ -13,7 +13,7 @@ fn faulty() -> (FaultyFs, TempDir) {
 }
 
 #[test]
-fn a_full_disk_takes_so_many_bytes_and_says_so() {
+fn a_full_disk_accepts_this_many_bytes_and_reports_it() {
     let (fs, home) = faulty();
     let file = fs.create(&home.path().join("log")).unwrap();
     fs.change(|faults| faults.free_bytes = Some(10));
@@ -33,7 +33,7 @@ fn a_full_disk_takes_so_many_bytes_and_says_so() {
 }
 
 #[test]
-fn failing_writes_reads_and_syncs_are_told_apart() {
+fn failing_writes_reads_and_syncs_are_distinguished() {
     let (fs, home) = faulty();
     let path = home.path().join("log");
     let file = fs.create(&path).unwrap();

@@ -64,7 +64,7 @@ fn a_write_that_takes_too_long_is_not_queued_behind() {
         assert_eq!(which, BusyReason::QueueTimeout);
         assert!(waited_ms > 50);
     });
-    // Nothing of what was refused was stored, and it goes on.
+    // No refused message was stored, and the store continues.
     put(&store).unwrap();
     assert_eq!(store.max_offset("T", 0), 3);
     let busy = store.health().busy;

@@ -1,4 +1,4 @@
-//! The files byte for byte, read with nothing but their definitions.
+//! The files byte for byte, read only by their definitions.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 #![allow(
     clippy::disallowed_methods,
@@ -99,7 +99,7 @@ fn log_queue_index_and_checkpoint() {
         [long(&checkpoint, 0), long(&checkpoint, 8), long(&checkpoint, 16)],
         [time; 3]
     );
-    // Ours, where Apache has nothing: the newest record and its end, of the log and of the queues.
+    // Ours, in bytes that Apache does not use: the newest record and its end, of the log and of the queues.
     assert!(checkpoint[24..64].iter().all(|byte| *byte == 0));
     assert_eq!(&checkpoint[64..72], b"PYRMQ-C1");
     let (record, end) = (long(&checkpoint, 72), long(&checkpoint, 80));

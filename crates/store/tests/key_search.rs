@@ -1,5 +1,5 @@
-//! Searches by key while other things go on: keys that very many messages have, index files that roll, an index that is
-//! behind.
+//! Searches by key under difficult conditions: keys that very many messages share, index files that roll, an index that
+//! lags.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ use std::thread;
 use std::time::Duration;
 
 const NOW_MS: i64 = 1_800_000_000_000;
-/// Keys of one message that has many.
+/// The keys of a message with many keys.
 const MANY: usize = 8000;
 
 fn put_with(store: &Store, key: &str, count: usize) -> i64 {
@@ -54,7 +54,7 @@ fn simulated(slots: u32) -> Options {
     options
 }
 
-/// A store on a disk whose clock and reads the test holds.
+/// A store on a disk whose clock and reads the test controls.
 fn on_held_disk(slots: u32) -> (SimDisk, FaultyDisk, Arc<Store>) {
     let sim = SimDisk::default();
     sim.set_now(NOW_MS);
@@ -64,7 +64,7 @@ fn on_held_disk(slots: u32) -> (SimDisk, FaultyDisk, Arc<Store>) {
 }
 
 #[test]
-fn what_is_newer_than_the_search_costs_few_reads_however_many_messages_have_the_key() {
+fn entries_newer_than_the_search_cost_few_reads_however_many_messages_have_the_key() {
     let (sim, disk, store) = on_held_disk(200);
     put_with(&store, "hot", 1);
     sim.set_now(NOW_MS + 60_000);
@@ -84,7 +84,7 @@ fn what_is_newer_than_the_search_costs_few_reads_however_many_messages_have_the_
 }
 
 #[test]
-fn a_search_ends_after_so_many_entries_and_says_that_it_is_not_complete() {
+fn a_search_ends_at_the_limit_of_entries_and_reports_that_it_is_incomplete() {
     let (_sim, disk, store) = on_held_disk(1);
     for _ in 0..20 {
         put_with(&store, "oth", MANY);
@@ -98,7 +98,7 @@ fn a_search_ends_after_so_many_entries_and_says_that_it_is_not_complete() {
     assert!(!find(&store, "oth", i64::MAX).body.is_empty());
 }
 
-/// Runs something on another thread; the answer must come while the disk is held.
+/// Runs a function on another thread; its result must arrive while the disk is blocked.
 fn goes_on(work: impl FnOnce() + Send + 'static) {
     let (done, answer) = mpsc::channel();
     thread::spawn(move || {
@@ -132,7 +132,7 @@ fn a_search_that_waits_for_the_disk_holds_up_neither_senders_nor_the_index() {
     assert_eq!(find(&store, "hot", i64::MAX).count, 2);
 }
 
-/// Lets a store close where a test fails.
+/// Unblocks the disk on drop, so that a store can close if a test fails.
 struct EndOfHang(FaultyDisk);
 
 impl Drop for EndOfHang {
@@ -143,14 +143,14 @@ impl Drop for EndOfHang {
 }
 
 #[test]
-fn an_index_file_that_is_fsynced_holds_up_neither_senders_nor_searches_of_what_is_there() {
+fn an_fsync_of_an_index_file_blocks_neither_senders_nor_searches() {
     let dir = TempDir::new().unwrap();
     let disk = FaultyDisk::default();
     let mut options = small(dir.path());
     options.segment_bytes = 8 << 20;
     options.index_entries = 16_000;
     let store = Store::open_without_threads(options, Arc::new(disk.clone())).unwrap();
-    // The first file is there.
+    // The first file exists.
     put_with(&store, "k", 1);
     store.run(MaintenanceTask::Index).unwrap();
     let _end = EndOfHang(disk.clone());
@@ -171,7 +171,7 @@ fn an_index_file_that_is_fsynced_holds_up_neither_senders_nor_searches_of_what_i
     });
     let putting = Arc::clone(&store);
     goes_on(move || {
-        // More keys than senders let wait without helping.
+        // More waiting keys than senders allow without helping.
         for _ in 0..140 {
             put_with(&putting, "k", MANY);
         }
@@ -261,7 +261,7 @@ fn with_sync_flush_neither_a_key_nor_an_id_shows_what_is_not_durable() {
     store.flush().unwrap();
     assert_eq!(find(&store, "k", i64::MAX).count, 1);
     assert!(store.readable_at(position).unwrap().is_some());
-    // What a kill left is made durable before it is shown.
+    // The log after a kill is made durable before a search shows it.
     put_with(&store, "k", 1);
     let copy = TempDir::copy_of(dir.path()).unwrap();
     options.root = copy.path().to_owned();

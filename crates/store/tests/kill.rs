@@ -1,6 +1,6 @@
-//! A real process that writes and is killed with -9, again and again; what it reported as stored must be there.
+//! Kills a real writing process with -9, again and again; everything it reported as stored must exist.
 //!
-//! The writer is this test binary itself, started with an environment variable that says where to write. It reports
+//! The writer is this test binary itself, started with an environment variable that names the directory. It reports
 //! every acknowledged message on a pipe, after the put returned.
 #![allow(
     clippy::expect_used,
@@ -37,7 +37,7 @@ fn options(root: &Path, sync: bool) -> Options {
     options
 }
 
-/// Not a test of its own: the child's part. Without the variable it does nothing.
+/// The child's part of the test. Without the variable it does nothing.
 #[test]
 fn child_writes_until_it_is_killed() {
     let Ok(root) = std::env::var(DIRECTORY) else {
@@ -92,7 +92,7 @@ fn run_and_kill(root: &Path, first: u64, least: usize, (sync, nuls): (bool, bool
         .unwrap();
     let mut reported = Vec::new();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    // The first report may stand behind the test runner's own words on the same line.
+    // The first report may follow the test runner's output on the same line.
     let parse = |line: &str| {
         let mut words = line.split("stored ").nth(1)?.split(' ');
         Some((
@@ -107,7 +107,7 @@ fn run_and_kill(root: &Path, first: u64, least: usize, (sync, nuls): (bool, bool
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    // What was in the pipe was acknowledged too; only the last line may be cut.
+    // Messages in the pipe were acknowledged too; only the last line may be cut off.
     for line in lines.map_while(Result::ok) {
         if line.split(' ').count() >= 4 {
             reported.extend(parse(&line).filter(|(number, _, _)| *number == first + reported.len() as u64));
@@ -123,7 +123,7 @@ fn kill_loop(rounds: usize, least: usize, sync: bool, nuls: bool) {
     for round in 0..rounds {
         let reported = run_and_kill(dir.path(), next, least + round * 37, (sync, nuls));
         acknowledged.extend(reported);
-        // Queues as they are now: every acknowledged message at its index, nothing twice, nothing invented.
+        // Checks the queues: every acknowledged message at its index, nothing twice, nothing invented.
         let store = open(options(dir.path(), sync));
         assert!(store.health().recovered_from_crash);
         let queues: Vec<Vec<u64>> = (0..QUEUES)
@@ -148,7 +148,7 @@ fn kill_loop(rounds: usize, least: usize, sync: bool, nuls: bool) {
         let expected: Vec<u64> = (0..next).collect();
         assert_eq!(all, expected, "round {round}: each number once");
         if round % 2 == 0 {
-            // Every second time the next writer finds a crashed directory that nobody repaired.
+            // Every second time, the next writer finds a crashed directory that was not repaired.
             store.close().unwrap();
         }
     }
@@ -172,7 +172,7 @@ fn nothing_acknowledged_is_lost_by_kills_whatever_bytes_properties_have() {
 }
 
 #[test]
-fn only_the_machine_that_ran_on_takes_a_damaged_record_for_damage_in_what_is_new() {
+fn only_after_a_kill_is_a_damaged_new_record_considered_damage() {
     let dir = TempDir::new().unwrap();
     run_and_kill(dir.path(), 0, 200, (false, false));
     let log = dir.path().join("commitlog/00000000000000000000");
@@ -184,13 +184,18 @@ fn only_the_machine_that_ran_on_takes_a_damaged_record_for_damage_in_what_is_new
     let at = heads[heads.len() - 3];
     bytes[at + 90] ^= 1;
     fs::write(&log, &bytes).unwrap();
-    // A copy may have been made while the broker ran: pages are from different moments.
+    // A copy may be made while the broker runs: its pages are from different moments.
     let copy = TempDir::copy_of(dir.path()).unwrap();
     let error = Store::open(options(dir.path(), false), real()).expect_err("it is damaged");
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
     let mark = fs::read(copy.path().join("checkpoint")).unwrap();
     let mark = u64::from_be_bytes(mark[80..88].try_into().unwrap());
     if mark <= at as u64 {
+        let text = error.to_string();
+        assert!(
+            text.contains("unmounted by force") && text.contains("pyrmq log repair"),
+            "{text}"
+        );
         open(options(copy.path(), false));
     }
 }

@@ -20,7 +20,7 @@ fn changed(store: &Store, change: impl FnOnce(&mut Options)) {
 }
 
 #[test]
-fn a_change_of_the_flush_type_keeps_the_order_of_every_queue_and_tells_of_every_message() {
+fn a_change_of_the_flush_type_keeps_the_order_of_every_queue_and_answers_every_message() {
     const WRITERS: i32 = 3;
     let dir = TempDir::new().unwrap();
     let store = open(small(dir.path()));
@@ -59,7 +59,7 @@ fn a_change_of_the_flush_type_keeps_the_order_of_every_queue_and_tells_of_every_
         ended.store(true, Ordering::Relaxed);
         writers.into_iter().map(|writer| writer.join().unwrap()).collect()
     });
-    // `bodies` compares each message's number with its place in the queue.
+    // `bodies` compares each message's number with its index in the queue.
     for (writer, sent) in sent.iter().enumerate() {
         let expected: Vec<Vec<u8>> = (0..*sent).map(|number| number.to_string().into_bytes()).collect();
         assert_eq!(bodies(&store, "T", i32::try_from(writer).unwrap()), expected);
@@ -73,7 +73,7 @@ fn a_change_of_the_flush_type_keeps_the_order_of_every_queue_and_tells_of_every_
 }
 
 #[test]
-fn whoever_waits_for_the_disk_is_answered_although_it_need_not_wait_any_more() {
+fn senders_waiting_for_the_disk_are_answered_although_waiting_is_no_longer_needed() {
     let dir = TempDir::new().unwrap();
     let mut options = small(dir.path());
     options.flush = FlushDiskType::Sync;

@@ -16,7 +16,7 @@ use std::process::Command;
 
 const DIRECTORY: &str = "PYRMQ_LOCK_DIRECTORY";
 
-/// Not a test of its own: another process's part. Without the variable it does nothing.
+/// The other process's part of the test. Without the variable it does nothing.
 #[test]
 fn child_opens_the_directory() {
     if let Ok(root) = std::env::var(DIRECTORY) {
@@ -24,7 +24,7 @@ fn child_opens_the_directory() {
     }
 }
 
-/// Whether another process opens the directory.
+/// Returns whether another process can open the directory.
 fn is_free(root: &Path) -> bool {
     let done = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child_opens_the_directory", "--test-threads=1"])

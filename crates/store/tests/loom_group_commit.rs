@@ -1,8 +1,8 @@
-//! The group commit under every interleaving of a few threads (`make loom`): everybody who waits is answered exactly
-//! once, `Ok` only after an fsync that began after his bytes were written, nobody is forgotten (a model without
-//! progress is a failure), and a failure or a stop answers all.
+//! The group commit under every interleaving of a few threads (`make loom`): every waiter is answered exactly once,
+//! with `Ok` only after an fsync that began after its bytes were written; none is forgotten (a model without progress
+//! is a failure); a failure or a stop answers all.
 //!
-//! The files are the store's own, over loom's locks and atomics: this crate's `sync` stands where the store's does.
+//! The files are the store's own, over loom's locks and atomics: this crate's `sync` replaces the store's.
 #![cfg(pyrmq_loom)]
 #![allow(
     clippy::expect_used,
@@ -31,7 +31,7 @@ mod sync {
         mutex.try_lock().ok()
     }
 
-    /// Time never passes: who is not woken sleeps for ever, and loom says so.
+    /// Time never passes: a thread that is not woken sleeps for ever, and loom reports it.
     pub(crate) fn wait_while<'g, T>(
         changed: &Condvar,
         mut guard: MutexGuard<'g, T>,
@@ -58,10 +58,10 @@ enum Refused {
     Late,
 }
 
-/// A log whose disk may fail, with the order of things that the store keeps: a failure is kept before anyone is told.
+/// A log whose disk may fail. It keeps the store's order: a failure is recorded before any waiter learns of it.
 struct Disk {
     group_commit: GroupCommit<Refused>,
-    /// What was written; behind a lock, as the store's append lock.
+    /// The written bytes, under a lock like the store's append lock.
     written: Mutex<i64>,
     appended: AtomicI64,
     durable: AtomicI64,
@@ -112,7 +112,7 @@ impl Log for Disk {
     }
 }
 
-/// What a sender was told.
+/// A sender's result.
 #[derive(Default)]
 struct Answers {
     told: Mutex<Vec<Result<(), Refused>>>,
@@ -132,7 +132,7 @@ impl Answers {
     }
 }
 
-/// Longer than anything that is measured here.
+/// Longer than anything measured here.
 const ALWAYS: Duration = Duration::from_secs(3600);
 
 impl Disk {
@@ -149,7 +149,7 @@ impl Disk {
         })
     }
 
-    /// Writes one more byte; what waits for it to be durable.
+    /// Writes one more byte and returns a waiter for its durability.
     fn write(self: &Arc<Self>, answers: &Arc<Answers>) -> (i64, BoxedCallback<Refused>) {
         let position = {
             let mut written = lock(&self.written);
@@ -196,7 +196,7 @@ impl Disk {
         })
     }
 
-    /// In the order of the store's `close`.
+    /// Stops in the order of the store's `close`.
     fn close(&self, flusher: thread::JoinHandle<()>) {
         {
             let _no_put_is_under_way = lock(&self.written);
@@ -211,7 +211,7 @@ impl Disk {
 
 fn model(run: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
-    // More than this many switches at places where a thread need not stop find nothing new and take hours.
+    // More preemptions than this find nothing new and take hours.
     model.preemption_bound = model.preemption_bound.or(Some(3));
     model.check(run);
 }

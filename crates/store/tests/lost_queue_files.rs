@@ -17,7 +17,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Nothing but the note tells: as with a log that is too large to be compared.
+/// Only the note shows it, as with a log that is too large to compare.
 fn large(root: &Path) -> Options {
     let mut options = small(root);
     options.compare_bytes = 0;
@@ -45,7 +45,7 @@ fn fill(store: &Store, topic: &str, queue: i32, count: usize) {
     }
 }
 
-/// The directory as a kill leaves it.
+/// Copies the directory as a kill leaves it.
 fn killed(store: &Store) -> TempDir {
     TempDir::copy_of(&store.options().root).unwrap()
 }
@@ -59,7 +59,7 @@ fn shorten(path: &Path) {
     file.set_len(1000).unwrap();
 }
 
-/// What somebody does to the 250 units of a queue, 100 of them in a file.
+/// Damage to the 250 units of a queue, 100 in a file.
 const HARMS: [fn(&Path, &str); 4] = [
     |dir, topic| fs::remove_file(file(dir, topic, 4000)).unwrap(),
     |dir, topic| shorten(&file(dir, topic, 4000)),
@@ -67,7 +67,7 @@ const HARMS: [fn(&Path, &str); 4] = [
     |dir, topic| fs::remove_dir_all(dir.join("consumequeue").join(topic)).unwrap(),
 ];
 
-/// Opens, and finds so many messages in the queue; goes on there.
+/// Opens the store, finds this many messages in the queue, and continues there.
 fn is_whole(dir: &Path, topic: &str, count: usize) {
     let store = open(dir);
     assert_eq!(bodies(&store, topic, 0).len(), count, "{topic}");
@@ -78,7 +78,7 @@ fn is_whole(dir: &Path, topic: &str, count: usize) {
     store.close().unwrap();
 }
 
-/// A store with a queue that has been quiet since its files were noted.
+/// A store with a queue without changes since its files were noted.
 fn with_quiet_queue(dir: &Path) -> Arc<Store> {
     let store = open(dir);
     fill(&store, "Quiet", 0, 250);
@@ -134,7 +134,7 @@ fn a_shortened_file_is_noticed_again_after_a_start_that_was_interrupted() {
 }
 
 #[test]
-fn only_the_note_tells() {
+fn only_the_note_shows_it() {
     let dir = TempDir::new().unwrap();
     let store = with_quiet_queue(dir.path());
     let copy = killed(&store);
@@ -166,7 +166,7 @@ fn files_of_before_a_stop_of_any_kind_are_known() {
 }
 
 #[test]
-fn what_retention_and_deletions_took_is_not_missed() {
+fn files_deleted_by_retention_and_deletions_are_not_missed() {
     let dir = TempDir::new().unwrap();
     let store = open(dir.path());
     fill(&store, "Gone", 0, 150);
@@ -175,7 +175,7 @@ fn what_retention_and_deletions_took_is_not_missed() {
     store.delete_topic("Gone").unwrap();
     store.delete_topic("Again").unwrap();
     fill(&store, "Again", 0, 30);
-    // Two segments, the first of which goes, and with it the first two files of the queue.
+    // Two segments, of which the first is deleted, and with it the first two files of the queue.
     fill(&store, "Busy", 0, 900);
     sync(&store);
     assert!(store.delete_expired().unwrap() > 2);
@@ -201,7 +201,7 @@ fn what_retention_and_deletions_took_is_not_missed() {
         .unwrap()
         .count();
     assert_eq!(files, first, "nothing was built again");
-    // Its oldest file that is left is missed.
+    // Its oldest remaining file is missing.
     let copy = killed(&store);
     let oldest = u64::try_from(min / 100 * 2000).unwrap();
     fs::remove_file(file(copy.path(), "Busy", oldest)).unwrap();
@@ -224,7 +224,7 @@ fn a_note_that_is_damaged_or_of_another_brokers_time_is_not_believed() {
         fs::write(&path, bytes).unwrap();
         is_whole(copy.path(), "Quiet", 250);
     }
-    // Another broker stored the checkpoint, after a deletion of its own.
+    // Another broker wrote the checkpoint, after its own deletion.
     let copy = killed(&store);
     fs::remove_dir_all(copy.path().join("consumequeue/Quiet")).unwrap();
     let path = copy.path().join("checkpoint");

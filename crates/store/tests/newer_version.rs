@@ -1,5 +1,4 @@
-//! What a newer version may have left in a directory: it is kept, or the start says that it is there and changes
-//! nothing.
+//! Data of a newer version in a directory: it is kept, or the start reports it and changes nothing.
 #![allow(
     clippy::disallowed_methods,
     reason = "the test changes files behind the store's back"
@@ -20,11 +19,11 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Less than half a segment: behind that the next one is prepared, which a start after a crash removes.
+/// Less than half a segment: beyond that the next one is prepared, which a start after a crash removes.
 const COUNT: usize = 150;
 const SEGMENT: &str = "commitlog/00000000000000000000";
 
-/// A closed store with some messages, and where its log ends.
+/// A closed store with some messages, and the end of its log.
 fn closed() -> (TempDir, usize) {
     let dir = TempDir::new().unwrap();
     let store = open(small(dir.path()));
@@ -44,7 +43,7 @@ fn write(path: &Path, at: usize, bytes: &[u8]) {
     file.write_all_at(bytes, at as u64).unwrap();
 }
 
-/// The log's first record with another magic number, as it would stand at a position.
+/// The log's first record with another magic number, as it would be at a position.
 fn record_at(dir: &Path, position: usize, magic: u32) -> Vec<u8> {
     let log = fs::read(dir.join(SEGMENT)).unwrap();
     let size = u32::from_be_bytes(log[..4].try_into().unwrap()) as usize;
@@ -54,17 +53,17 @@ fn record_at(dir: &Path, position: usize, magic: u32) -> Vec<u8> {
     record
 }
 
-/// As a kill leaves it.
+/// Leaves the directory as a kill does.
 fn crash(dir: &Path) {
     fs::write(dir.join("abort"), "1").unwrap();
 }
 
-/// The error of a start that changes nothing.
+/// Returns the error of a start that changes nothing.
 fn refused(dir: &Path) -> StoreError {
     let before = content(dir);
     let error = Store::open(small(dir), real()).unwrap_err();
     let mut after = content(dir);
-    // Says only that a store was open; a clean stop has none afterwards.
+    // It only says that a store was open; there is none after a clean stop.
     if let Some(text) = before.get(&dir.join("abort")) {
         after.insert(dir.join("abort"), text.clone());
     }
@@ -161,7 +160,7 @@ fn a_head_that_was_cut_off_by_a_power_loss_is_not_taken_for_one() {
 fn the_notes_of_a_newer_version_of_ours_are_refused() {
     for crashed in [false, true] {
         let (dir, _) = closed();
-        // A later format says something else behind the number; a single wrong byte is damage.
+        // A later format differs after the number; a single wrong byte is damage.
         write(&dir.path().join("checkpoint"), 71, b"5");
         let damaged = TempDir::copy_of(dir.path()).unwrap();
         assert_eq!(bodies(&open(small(damaged.path())), "T", 0).len(), COUNT);
@@ -178,7 +177,7 @@ fn the_notes_of_a_newer_version_of_ours_are_refused() {
 }
 
 #[test]
-fn what_a_newer_broker_added_to_the_checkpoint_is_kept() {
+fn additions_of_a_newer_broker_to_the_checkpoint_are_kept() {
     for crashed in [false, true] {
         let (dir, _) = closed();
         let path = dir.path().join("checkpoint");

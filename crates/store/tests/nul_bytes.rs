@@ -1,4 +1,4 @@
-//! Zero bytes in what senders send: they look like sectors that never reached the disk, and must not be taken for such.
+//! Zero bytes in messages: they look like sectors that never reached the disk, and must not be mistaken for them.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -45,7 +45,7 @@ fn properties(random: &mut Random) -> String {
     }
 }
 
-/// The records that the store has of queue 0, in order.
+/// Returns the records of queue 0, in order.
 fn records(store: &Store) -> Vec<Vec<u8>> {
     let end = store.max_offset("T", 0);
     let record = |index| {
@@ -84,7 +84,7 @@ fn put_all(store: &Store, body: &[u8], texts: &[String]) -> Stored {
     store.put_batch(&batch).unwrap()
 }
 
-/// A run over a disk: what was put, and how much of it was acknowledged as durable.
+/// A run over a disk: the puts, and how many of them were acknowledged as durable.
 struct Run {
     disk: SimDisk,
     put: Vec<Vec<u8>>,
@@ -137,7 +137,7 @@ impl Run {
 }
 
 #[test]
-fn what_looks_torn_survives_a_power_loss_with_all_its_bytes_or_is_not_there() {
+fn a_record_that_looks_torn_survives_a_power_loss_whole_or_not_at_all() {
     let mut lost = 0;
     for seed in 0..40 {
         let run = Run::new(seed);
@@ -187,10 +187,10 @@ fn good_records_behind_a_damaged_one_are_not_cut_after_a_kill_however_new_they_a
             if *position == stored[1].physical_offset && *good == stored[2].physical_offset);
         assert!(is_told, "{error}");
     }
-    // A power loss explains it: none of it was fsynced.
+    // A power loss explains it: nothing of it was fsynced.
     let store = open(&disk.crash(disk.steps(), Loss::Newest, 7)).unwrap();
     assert!(store.max_offset("T", 0) <= 3);
-    // A write that was cut off is the newest record, and no damage.
+    // A write that was cut off is the newest record, and not damage.
     let disk = SimDisk::default();
     let (session, store) = open_on(&disk);
     let stored: Vec<_> = (0..3).map(|_| put(&store, "T", 0, b"a body")).collect();
@@ -211,7 +211,7 @@ fn a_cut_after_a_power_loss_that_is_killed_itself_is_ended_by_the_next_start() {
         drop(store);
         let steps = lost.steps();
         for step in 0..steps {
-            // Killed behind each step of the start.
+            // Killed after each step of the start.
             let killed = lost.crash(step, Loss::Nothing, seed);
             let (session, store) = open_on(&killed);
             store.run(MaintenanceTask::Flush).unwrap();
@@ -228,14 +228,14 @@ fn a_cut_after_a_power_loss_that_is_killed_itself_is_ended_by_the_next_start() {
 }
 
 #[test]
-fn a_body_full_of_what_looks_like_heads_costs_the_search_for_good_records_nothing() {
+fn a_body_full_of_fake_heads_does_not_slow_the_search_for_valid_records() {
     let dir = TempDir::new().unwrap();
     let mut options = small(dir.path());
     options.segment_bytes = 32 << 20;
     let store = open(options.clone());
     let first = put(&store, "T", 0, b"first");
     let from = first.end_position;
-    // Each says truly where it lies, and claims the rest of the file.
+    // Each has its right position, and claims the rest of the file.
     let mut body = Vec::new();
     while body.len() < 1 << 20 {
         let at = from + 88 + i64::try_from(body.len()).unwrap();
@@ -253,7 +253,7 @@ fn a_body_full_of_what_looks_like_heads_costs_the_search_for_good_records_nothin
     drop(store);
     let path = dir.path().join("commitlog/00000000000000000000");
     let file = fs::OpenOptions::new().write(true).open(path).unwrap();
-    // Its head is lost, so that nothing tells where it ends; and the queues are, so that the whole log is read.
+    // Its head is lost, so nothing shows where it ends. The queues are lost too, so the whole log is read.
     file.write_all_at(&[0; 88], u64::try_from(from).unwrap()).unwrap();
     fs::remove_dir_all(dir.path().join("consumequeue")).unwrap();
     let error = Store::open(options, real()).expect_err("a damaged log");

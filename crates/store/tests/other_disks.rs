@@ -1,4 +1,4 @@
-//! Parts of a store that lie on file systems of their own.
+//! Parts of a store on other file systems.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -100,7 +100,7 @@ fn an_index_without_space_catches_up_from_the_log() {
             send(20);
             drop(store.run(MaintenanceTask::Index));
             drop(store.run(MaintenanceTask::WriteIndex));
-            // As the broker's thread does every second: the log's own file system has space.
+            // As the broker's thread does every second: the log's file system has space.
             store.run(MaintenanceTask::ReleaseIdle).unwrap();
             store.delete_expired().unwrap();
         }

@@ -1,5 +1,5 @@
-//! What is no failure of the disk: no descriptors, no memory, no space. What needs it is refused with its reason, and
-//! goes on by itself.
+//! Transient failures that are no disk failures: no descriptors, no memory, no space. Operations are refused with the
+//! reason, and the store recovers on its own.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -94,7 +94,7 @@ fn queues_whose_fsync_could_not_begin_are_fsynced_later() {
         store.run(MaintenanceTask::SyncQueues).unwrap_err();
         assert!(!store.has_failed());
         disk.heal();
-        // Nothing was forgotten: the next round has the same to do, and meets what fails then.
+        // Nothing was forgotten: the next round has the same work, and fails in the same way.
         disk.fail(operation, "consumequeue", 0, Fault::Error(ErrorKind::Other));
         store.run(MaintenanceTask::SyncQueues).unwrap_err();
         assert!(store.has_failed());
@@ -131,7 +131,7 @@ fn queues_on_a_full_file_system_of_their_own_keep_sends_out_until_they_can_be_wr
     disk.fail(Operation::Write, "consumequeue", 0, FULL);
     store.run(MaintenanceTask::WriteQueues).unwrap_err();
     for _ in 0..3 {
-        // The log's file system has space, whenever it is looked at.
+        // The log's file system has space at every check.
         store.run(MaintenanceTask::Clean).unwrap();
         let error = store.put(&message("T", 0, b"refused", "")).unwrap_err();
         assert!(matches!(error, StoreError::Stalled { .. }), "{error}");
@@ -159,7 +159,7 @@ fn retention_makes_space_on_a_full_disk() {
         store.run(MaintenanceTask::Flush).unwrap();
         for round in 0..2 {
             if round == 1 {
-                // The same after a crash.
+                // Also after a crash.
                 disk.heal();
                 store = without_threads(&disk, short_lived(copy.path()));
                 put(&store, "new", 0, b"its queue has no file");
@@ -267,7 +267,7 @@ fn a_topic_that_is_made_again_while_it_is_deleted_finds_its_directory() {
 }
 
 #[test]
-fn counters_are_told_while_the_disk_hangs() {
+fn counters_are_readable_while_the_disk_hangs() {
     let dir = TempDir::new().unwrap();
     let disk = FaultyDisk::default();
     let store = without_threads(&disk, small(dir.path()));

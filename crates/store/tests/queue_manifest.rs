@@ -1,5 +1,5 @@
-//! Where queues begin and end right after their log was cut, their oldest messages went, or their topic was deleted and
-//! made again; and what pulls around the ends are told.
+//! The ends of queues right after their log was cut, their oldest messages were deleted, or their topic was deleted and
+//! created again; and the answers to pulls around the ends.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -37,7 +37,7 @@ fn make_durable(store: &Store) {
     }
 }
 
-/// The ends, and that pulls around them say the same.
+/// Returns the ends, and checks that pulls around them agree.
 fn ends(store: &Store, topic: &str) -> (i64, i64) {
     let (min, max) = (store.min_offset(topic, 0), store.max_offset(topic, 0));
     let status = |offset| get(store, topic, 0, offset).status;
@@ -57,7 +57,7 @@ fn ends(store: &Store, topic: &str) -> (i64, i64) {
     (min, max)
 }
 
-/// The ends of the queue are as expected, and stay so after a kill and after a clean stop.
+/// Checks that the queue's ends are as expected, also after a kill and after a clean stop.
 fn stays(disk: &SimDisk, (session, store): (Session, Arc<Store>), topic: &str, expected: (i64, i64)) {
     assert_eq!(ends(&store, topic), expected);
     session.kill();
@@ -85,7 +85,7 @@ fn after_the_log_was_cut() {
             put(&store, "Half", 0, b"lost");
             put(&store, "None", 0, b"lost");
         }
-        // The queues are ahead of the log that is left.
+        // The queues are ahead of the remaining log.
         store.run(MaintenanceTask::WriteQueues).unwrap();
         session.kill();
         let after = disk.crash(disk.steps(), Loss::All, 1);
@@ -111,7 +111,7 @@ fn after_old_segments_went_and_the_log_was_cut() {
     session.kill();
     let after = disk.crash(disk.steps(), Loss::All, 1);
     let started = start(&after);
-    // Retention fsyncs the queues first; what it deleted may be back after a power loss, never less.
+    // Retention fsyncs the queues first: after a power loss, deleted messages may be back, but none is missing.
     let begin = started.1.min_offset("T", 0);
     assert!(begin <= min);
     stays(&after, started, "T", (begin, 200));

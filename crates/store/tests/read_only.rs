@@ -1,7 +1,7 @@
-//! A directory that the broker's user may not write: the start says which, and changes nothing.
+//! A directory that the broker's user may not write: the start names it, and changes nothing.
 //!
-//! A superuser may write everywhere. Where the tests run as one, this file starts itself again in a mount namespace of
-//! its own, over a read-only mount of the same directory, and as a user who owns nothing.
+//! A superuser can write everywhere. If the tests run as one, this file starts itself again in a new mount namespace,
+//! over a read-only mount of the same directory, and as a user who owns nothing.
 #![expect(
     clippy::disallowed_methods,
     reason = "the test changes files behind the store's back"
@@ -22,7 +22,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Tells an inner run which store it is about.
+/// Names the store for an inner run.
 const PLACE: &str = "PYRMQ_READ_ONLY";
 
 fn closed() -> TempDir {
@@ -41,7 +41,7 @@ fn may_write(dir: &Path) -> bool {
     fs::write(dir.join("probe"), "").is_ok_and(|()| fs::remove_file(dir.join("probe")).is_ok())
 }
 
-/// Opens what must not be written.
+/// Opens a store that must not be written.
 fn is_refused(root: &Path) {
     assert!(!may_write(root));
     let before = content(root);
@@ -90,7 +90,7 @@ fn a_read_only_mount_is_named() {
     );
 }
 
-/// Sets the rights of a directory and everything below it.
+/// Sets the permissions of a directory and everything below it.
 fn allow(root: &Path, mode: u32) {
     let mut open = vec![root.to_owned()];
     while let Some(path) = open.pop() {

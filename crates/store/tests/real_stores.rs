@@ -1,7 +1,7 @@
-//! Directories that real brokers of 4.6.1, 4.9.7 and 5.5.0 wrote (`tests/golden/stores`), stopped in order and killed.
+//! Directories that real brokers of 4.6.1, 4.9.7 and 5.5.0 wrote (`tests/golden/stores`), stopped cleanly and killed.
 //!
-//! Beside each stands what a Java client read from it. Every message must be found by queue, by position, by key and by
-//! unique id; the configuration files must stay as they are; and the store must go on from there.
+//! Beside each is what a Java client read from it. Every message must be found by queue, by position, by key and by
+//! unique id; the configuration files must stay unchanged; and the store must continue from there.
 #![allow(
     clippy::disallowed_methods,
     reason = "the test changes files behind the store's back"
@@ -66,7 +66,7 @@ fn compare(expected: &Json, record: &Record<'_>) {
     assert_eq!(record.queue_offset, number(expected, "queueOffset"));
     assert_eq!(record.physical_offset, number(expected, "commitLogOffset"));
     assert_eq!(record.flag, bits("flag"));
-    // The client of 5.x takes the compression bit out when it has decompressed the body.
+    // The client of 5.x clears the compression bit after it has decompressed the body.
     assert_eq!(
         record.sys_flag & !sys_flag::COMPRESSED,
         bits("sysFlag") & !sys_flag::COMPRESSED
@@ -82,7 +82,7 @@ fn compare(expected: &Json, record: &Record<'_>) {
     assert_eq!(format!("/{}", record.store_host), text(expected, "storeHost"));
     assert_eq!(record.reconsume_times, bits("reconsumeTimes"));
     record.check_body().unwrap();
-    // The client adds these three to what is stored.
+    // The client adds these three to the stored properties.
     let added = ["MIN_OFFSET", "MAX_OFFSET", "CLUSTER"];
     let stored: BTreeMap<&str, &str> = record
         .properties
@@ -144,7 +144,7 @@ fn check_messages(store: &Store, expected: &Json) {
             );
         }
     }
-    // Keys that are rare enough not to be cut by the limit of an answer.
+    // Keys that are rare enough to fit the limit of an answer.
     let mut keys: BTreeMap<(&str, &str), Vec<i64>> = BTreeMap::new();
     for expected in messages {
         for key in expected

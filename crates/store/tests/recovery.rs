@@ -1,7 +1,7 @@
-//! What is there again after a clean stop, after a crash, and after files were lost or damaged.
+//! The store's content after a clean stop, after a crash, and after files were lost or damaged.
 //!
-//! A crash is a copy of the directory while the store runs: what was in the page cache is there, what was only in
-//! memory is not.
+//! A crash is a copy of the directory while the store runs: it has what was in the page cache, not what was only in
+//! memory.
 #![allow(
     clippy::disallowed_methods,
     reason = "the test changes files behind the store's back"
@@ -36,7 +36,7 @@ fn fill(store: &Store, from: u32, to: u32) {
     }
 }
 
-/// Everything is there, once, in order; ends at `count`.
+/// Checks that every message exists once, in order, up to `count`.
 fn check(store: &Store, count: u32) {
     for queue in 0..QUEUES {
         let numbers: Vec<u32> = bodies(store, "T", queue)
@@ -79,7 +79,7 @@ fn check_keys(store: &Store, count: u32) {
     assert_eq!(find(store, &format!("k{count}")), 0);
 }
 
-/// A store with `count` messages as a kill at this moment would leave it.
+/// Returns a store with `count` messages as a kill at this moment would leave it.
 fn crashed(count: u32) -> TempDir {
     let dir = TempDir::new().unwrap();
     let store = open(small(dir.path()));
@@ -87,7 +87,7 @@ fn crashed(count: u32) -> TempDir {
     TempDir::copy_of(dir.path()).unwrap()
 }
 
-/// A store with `count` messages as a kill would leave it once the queues' units have reached the files.
+/// Returns a store with `count` messages as a kill would leave it once the queues' units have reached the files.
 fn crashed_later(count: u32) -> TempDir {
     let dir = TempDir::new().unwrap();
     let store = open(small(dir.path()));
@@ -109,8 +109,8 @@ fn crashed_later(count: u32) -> TempDir {
     TempDir::copy_of(dir.path()).unwrap()
 }
 
-/// A store with `count` messages as a kill would leave it once everything is durable and the checkpoint says so: a
-/// start reads nothing but what follows.
+/// Returns a store with `count` messages as a kill would leave it once everything is durable and the checkpoint says
+/// so: a start reads only what follows.
 fn crashed_when_durable(count: u32) -> TempDir {
     let dir = TempDir::new().unwrap();
     let store = open(small(dir.path()));
@@ -136,7 +136,7 @@ fn closed(count: u32) -> TempDir {
     dir
 }
 
-/// Opens, checks, goes on, and comes back once more.
+/// Opens the store, checks it, continues, and opens it again.
 fn check_all(dir: &Path, count: u32) {
     let store = open(small(dir));
     check(&store, count);
@@ -190,7 +190,7 @@ fn a_torn_last_record_is_cut() {
         let store = open(small(copy.path()));
         store.health().max_physical_offset
     };
-    // The last record loses its end, and behind it lies what an older run left.
+    // The last record loses its end, and remains of an older run follow it.
     let segment = dir.path().join(format!("commitlog/{:020}", end / 65536 * 65536));
     let file = writable(&segment);
     let at = u64::try_from(end % 65536).unwrap();
@@ -206,7 +206,7 @@ fn a_torn_last_record_is_cut() {
 }
 
 #[test]
-fn what_lay_behind_the_cut_never_comes_back() {
+fn bytes_after_the_cut_never_come_back() {
     // Three records of equal size; the middle one is damaged. A new record in its place must not bring the third one
     // back.
     let dir = TempDir::new().unwrap();
@@ -299,7 +299,7 @@ fn queues_that_lost_files_after_a_crash_are_built_again() {
     }
 }
 
-/// As a Java broker leaves it that stopped in order.
+/// Leaves the directory as a Java broker does after a clean stop.
 fn stopped_by_java(dir: &Path, topics: &str) {
     fs::remove_file(dir.join("queueEnds")).unwrap();
     let file = writable(&dir.join("checkpoint"));
@@ -408,7 +408,7 @@ fn damage_in_front_of_good_durable_records_stops_the_start() {
     let first = dir.path().join("commitlog/00000000000000000000");
     writable(&first).write_all_at(b"XXXX", 90).unwrap();
     let before = fs::read(&first).unwrap();
-    // The second start must not take the first one for a crash.
+    // The second start must not mistake the first one for a crash.
     for _ in 0..2 {
         match Store::open(small(dir.path()), real()) {
             Err(StoreError::Damaged { path, position, .. }) => {
@@ -428,7 +428,7 @@ fn damage_in_front_of_durable_records_of_a_java_broker_that_crashed_stops_the_st
     let checkpoint = dir.path().join("checkpoint");
     let bytes = fs::read(&checkpoint).unwrap();
     let physic_ms = i64::from_be_bytes(bytes[..8].try_into().unwrap());
-    // All was stored within the slack; the first record is older at any rate.
+    // Everything was stored within the slack; the first record is older in any case.
     let file = writable(&checkpoint);
     file.write_all_at(&(physic_ms + 1).to_be_bytes(), 0).unwrap();
     file.write_all_at(&[0; 64], 64).unwrap();
@@ -487,7 +487,7 @@ fn an_empty_last_segment_is_removed() {
 }
 
 #[test]
-fn a_second_store_is_told_that_the_first_one_runs() {
+fn a_second_store_is_refused_while_the_first_one_runs() {
     let dir = TempDir::new().unwrap();
     let store = open(small(dir.path()));
     let error = Store::open(small(dir.path()), real()).unwrap_err();
@@ -543,7 +543,7 @@ fn a_root_that_is_a_file_is_named() {
 }
 
 #[test]
-fn old_segments_go_and_readers_are_told() {
+fn old_segments_are_deleted_and_readers_are_informed() {
     let dir = TempDir::new().unwrap();
     let mut options = small(dir.path());
     options.file_reserved_hours = 0;
@@ -580,7 +580,7 @@ fn old_segments_go_and_readers_are_told() {
         assert_eq!(stored.queue_offset, 1000);
         store.close().unwrap();
     }
-    // The queues can be made again although their beginning is gone: their first files are filled.
+    // The queues can be rebuilt although their beginning is gone: their first files are filled.
     fs::remove_dir_all(dir.path().join("consumequeue")).unwrap();
     options.root = dir.path().to_owned();
     let store = open(options);

@@ -1,5 +1,5 @@
-//! What goes when: by age, hour, disk ratio and by hand; and what readers, queues and index see of it. Time and space
-//! are a simulated disk's.
+//! What retention deletes, and when: by age, hour, disk ratio and on request; and the effect on readers, queues and
+//! index. Time and space are those of a simulated disk.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -31,7 +31,7 @@ impl Site {
         let disk = SimDisk::default();
         disk.set_now(1_800_000_000_000);
         let mut options = small(Path::new("/store"));
-        // No hour of the day is one for deletion.
+        // No hour of the day is set for deletion.
         options.delete_when = Vec::new();
         change(&mut options);
         let session = disk.session();
@@ -104,7 +104,7 @@ fn old_segments_go_at_their_hour_only() {
 }
 
 #[test]
-fn what_goes_when_may_change_while_the_store_is_open() {
+fn retention_settings_may_change_while_the_store_is_open() {
     let mut site = Site::new(|_| ());
     site.fill(0);
     assert_eq!(site.clean(), 0);
@@ -121,14 +121,14 @@ fn what_goes_when_may_change_while_the_store_is_open() {
 }
 
 #[test]
-fn what_is_not_old_stays() {
+fn segments_that_are_not_old_stay() {
     let site = Site::new(|options| options.delete_when = (0..24).collect());
     site.fill(0);
     site.after(71);
     assert_eq!(site.clean(), 0);
     site.fill(140);
     site.after(2);
-    // The third segment was written to two hours ago.
+    // The third segment was last written two hours ago.
     assert_eq!(site.clean(), 2 * 65536);
     assert_eq!(site.store.delete_expired().unwrap(), 0);
 }
@@ -221,8 +221,7 @@ fn a_clock_that_goes_back_loses_no_queue_after_a_kill() {
     site.fill(0);
     site.store.run(MaintenanceTask::SaveCheckpoint).unwrap();
     site.after(-1);
-    // A queue that is only in memory, in a segment older than the newest one, written with times from before the
-    // checkpoint.
+    // A queue that is only in memory, in a segment older than the newest one, with store times before the checkpoint.
     put(&site.store, "Late", 0, b"late");
     for number in 0..140 {
         site.store

@@ -1,6 +1,6 @@
-//! A real file system of 64 MB that is filled up through the store: what is taken is there, what is not is refused by
-//! name, and it goes on by itself. The file system is a tmpfs in a mount namespace of its own, in which this test
-//! starts itself again.
+//! Fills a real file system of 64 MB through the store: accepted messages exist, others are refused with the reason,
+//! and the store recovers on its own. The file system is a tmpfs in a new mount namespace, in which this test starts
+//! itself again.
 #![expect(
     clippy::disallowed_methods,
     reason = "the test changes files behind the store's back"
@@ -51,7 +51,7 @@ fn options(root: &Path) -> Options {
     options
 }
 
-/// Puts until the store refuses; how many it took, and what it said.
+/// Puts until the store refuses. Returns the number of accepted messages and the error.
 fn fill(store: &Store) -> (usize, StoreError) {
     for number in 0..10_000 {
         if let Err(error) = store.put(&message("T", 0, &BODY, "")) {
@@ -61,7 +61,7 @@ fn fill(store: &Store) -> (usize, StoreError) {
     panic!("a disk of 64 MB took 160 MB");
 }
 
-/// Every message that was taken is there, now and after a start.
+/// Checks that every accepted message exists, now and after a start.
 fn check(store: &Store, taken: i64) {
     assert_eq!(store.max_offset("T", 0), taken);
     for offset in [0, taken / 2, taken - 1] {
@@ -102,7 +102,7 @@ fn refused_before_it_is_full(root: &Path) {
     assert!(store.health().read_only.is_some() && !store.has_failed());
     check(&store, i64::try_from(taken).unwrap());
     std::fs::remove_file(ballast).unwrap();
-    // The space is looked at every second.
+    // The space is checked every second.
     eventually(|| store.put(&message("T", 0, &BODY, "")).is_ok());
     taken += 1;
     assert_eq!(store.health().read_only, None);

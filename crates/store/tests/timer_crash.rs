@@ -1,8 +1,8 @@
-//! Timer messages over a simulated disk: whatever was acknowledged at its level is delivered, whenever the machine
+//! Timer messages over a simulated disk: every message acknowledged at its level is delivered, whenever the machine
 //! stops.
 //!
-//! The loop is the broker's: messages are put into the timer's topic, taken into the wheel, delivered when their step
-//! is over, and progress is saved once the commit log is durable up to there.
+//! The loop is the broker's: messages are put into the timer's topic, moved to the wheel, delivered when their step is
+//! over, and progress is saved once the commit log is durable up to that point.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -149,7 +149,7 @@ impl Site {
         }
     }
 
-    /// How often each message was delivered.
+    /// Returns how often each message was delivered.
     fn delivered(&self) -> BTreeMap<usize, usize> {
         let mut found = BTreeMap::new();
         for body in common::bodies(&self.store, OUT, 0) {
@@ -159,7 +159,7 @@ impl Site {
         found
     }
 
-    /// Lets all time pass.
+    /// Advances the clock past all messages.
     fn settle(&mut self) {
         self.take_in();
         self.disk.set_now(self.disk.now() + 100 * STEP_MS);
@@ -168,7 +168,7 @@ impl Site {
     }
 }
 
-/// What was acknowledged: in memory from a step of the disk on, on disk from a later one.
+/// An acknowledged message: in memory from a step of the disk on, on disk from a later one.
 #[derive(Debug, Clone, Copy)]
 struct Sent {
     end: i64,
@@ -223,12 +223,12 @@ fn work(seed: u64, swallow: Option<Swallow>) -> (SimDisk, Vec<Sent>) {
             }
         }
     }
-    // As a kill leaves it: nothing is closed.
+    // Like a kill: nothing is closed.
     site.session.kill();
     (disk, sent)
 }
 
-/// Crashes at random points; what was lost, if anything.
+/// Crashes at random points. Returns what was lost, if anything.
 fn check(seed: u64, points: usize, swallow: Option<Swallow>) -> Result<(), String> {
     let (disk, sent) = work(seed, swallow);
     let mut random = Random::of(&[seed, 7]);
@@ -285,7 +285,7 @@ fn a_timer_log_that_is_not_flushed_is_noticed() {
     );
 }
 
-/// With an older checkpoint more of the log and of the queue is read again.
+/// With an older checkpoint, more of the log and of the queue is read again.
 #[test]
 fn a_timer_checkpoint_that_is_not_flushed_loses_nothing() {
     for seed in 5..7 {
@@ -322,7 +322,7 @@ fn without_a_crash_each_is_delivered_once() {
                 site.deliver();
             }
         }
-        // As the broker does at a stop.
+        // Saves progress as the broker does at a stop.
         site.store.run(MaintenanceTask::Flush).unwrap();
         let progress = site.timers.progress();
         site.timers.save(&progress).unwrap();

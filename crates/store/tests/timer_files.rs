@@ -1,4 +1,4 @@
-//! The timer's files byte for byte, and what a start makes of files that were damaged or left by others.
+//! The timer's files byte for byte, and starts with files that were damaged or written by others.
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
@@ -39,7 +39,7 @@ fn now_ms() -> i64 {
     clock::now_ms() / 1000 * 1000
 }
 
-/// Stores a message for a moment and adds its unit.
+/// Stores a message due at a time and adds its unit.
 fn add(store: &Store, timers: &mut TimerStore, due_ms: i64, magic: i32) -> TimerUnit {
     let text = props(&[("TIMER_OUT_MS", &due_ms.to_string()), ("REAL_TOPIC", "T")]);
     let stored = store
@@ -94,7 +94,7 @@ fn files_have_apaches_layout() {
         (units[1].position, units[1].size)
     );
     assert_eq!((int(unit, 40), long(unit, 44)), (84, 0));
-    // 78 units and a blank that says how many bytes are left.
+    // 78 units and a blank that holds the number of remaining bytes.
     let blank = &log[78 * 52..];
     assert_eq!((int(blank, 0), long(blank, 4)), (40, 0));
     assert_eq!(int(blank, 12), 0xCBD4_3194_u32.cast_signed());
@@ -124,7 +124,7 @@ fn files_have_apaches_layout() {
 }
 
 #[test]
-fn what_was_not_saved_is_found_in_the_log_and_the_rest_in_the_topic() {
+fn unsaved_units_are_found_in_the_log_and_the_rest_in_the_topic() {
     let dir = TempDir::new().unwrap();
     let (store, mut timers) = open(dir.path());
     let due_ms = now_ms() + 60_000;
@@ -166,7 +166,7 @@ fn a_wheel_that_was_lost_or_points_behind_the_log_is_made_again() {
         }
         let (store, mut timers) = open(dir.path());
         let found = timers.slot(due_ms).unwrap().len() + timers.slot(due_ms + 1000).unwrap().len();
-        // What the log lacks is read from the topic again.
+        // Messages that the log lacks are read from the topic again.
         let missing = 200 - usize::try_from(timers.queue_offset()).unwrap();
         assert_eq!(found + missing, 200, "{damage}");
         assert_eq!(missing > 0, damage != "timerwheel", "{damage}");
@@ -250,7 +250,7 @@ fn log_files_go_with_their_messages() {
     store.close().unwrap();
 }
 
-/// What a model test does.
+/// An action of a model test.
 #[derive(Debug, Clone)]
 enum Act {
     Add(u8),

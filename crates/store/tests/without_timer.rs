@@ -1,5 +1,5 @@
-//! A timer wheel that a broker of 5.x left, and a broker that shall have none: harmless once all is delivered, else
-//! refused by name.
+//! A timer wheel of a 5.x broker, and a broker without one: harmless once everything is delivered, otherwise refused by
+//! name.
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
@@ -16,7 +16,7 @@ use std::path::Path;
 
 const DELIVERED_TO_MS: i64 = 1_800_000_000_000;
 
-/// A wheel of some slots, one of which is used; how far the wheel came; a log of one record.
+/// Writes a wheel of some slots of which one is used, the wheel's progress, and a log of one record.
 fn timers(root: &Path, slot_ms: i64, flushed: i64) {
     let mut wheel = vec![0_u8; 32 * 10];
     let slot = &mut wheel[64..96];

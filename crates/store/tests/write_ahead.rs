@@ -1,4 +1,4 @@
-//! With `SYNC_FLUSH` zeros are written in front of the records to come.
+//! With `SYNC_FLUSH`, zeros are written ahead of the records.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
 mod common;
@@ -23,7 +23,7 @@ fn options(root: &Path, flush: FlushDiskType) -> Options {
     options
 }
 
-/// Bytes on the disk of the log's only file.
+/// Returns the bytes on disk of the log's only file.
 fn on_disk(root: &Path) -> u64 {
     let file = root.join("commitlog").join("0".repeat(20));
     real().open(&file).unwrap().sync().unwrap();
@@ -41,7 +41,7 @@ fn only_with_sync_flush_and_a_piece_at_a_time() {
         put(&store, "T", 0, b"first");
         let disk = on_disk(dir.path());
         assert!((least..most).contains(&disk), "{flush:?}: {disk}");
-        // Over the border of the first piece.
+        // Across the border of the first piece.
         let body = vec![7; 100_000];
         for _ in 0..12 {
             put(&store, "T", 0, &body);
@@ -56,14 +56,14 @@ fn only_with_sync_flush_and_a_piece_at_a_time() {
 }
 
 #[test]
-fn what_fails_there_is_no_harm() {
+fn a_failure_there_is_harmless() {
     for kind in [ErrorKind::StorageFull, ErrorKind::Other] {
         let dir = TempDir::new().unwrap();
         let disk = FaultyDisk::default();
         let options = options(dir.path(), FlushDiskType::Sync);
         let store = Store::open(options.clone(), Arc::new(disk.clone())).unwrap();
         let first = message("T", 0, b"first", "");
-        // The file is extended and the record written, the zeros are not.
+        // The file is extended and the record written, but not the zeros.
         disk.fail(Operation::Write, "commitlog", 2, Fault::Torn(5000, kind));
         store.put(&first).unwrap();
         disk.heal();

@@ -1,4 +1,4 @@
-//! A disk that fails on demand, in front of any other file system; and directories that go away by themselves.
+//! A disk that fails on demand, over any other file system; and temporary directories.
 
 use pyrmq_store::fs::{Entry, File, Fs, LockGuard, RealFs, Space, System};
 use std::io;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What can fail.
+/// An operation that can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Opening or making a file.
+    /// Opening or creating a file.
     Open,
     /// A positional read.
     Read,
@@ -23,22 +23,22 @@ pub enum Operation {
     Rename,
     /// A removal.
     Remove,
-    /// Making bytes of a file zero.
+    /// Zeroing bytes of a file.
     Clear,
     /// An fsync of a whole file system.
     SyncAll,
-    /// Asking whether a file is there.
+    /// Checking whether a file exists.
     Exists,
 }
 
-/// How it fails.
+/// How an operation fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// With this error, nothing done.
+    /// With this error, without any effect.
     Error(io::ErrorKind),
-    /// With this error of the system, by its number, nothing done: some kinds have no name in the standard library.
+    /// With this system error number, without any effect: some kinds have no name in the standard library.
     System(i32),
-    /// A write brings this number of bytes to the file and then fails with this error.
+    /// A write stores this number of bytes and then fails with this error.
     Torn(usize, io::ErrorKind),
 }
 
@@ -60,7 +60,7 @@ struct Plan {
     hangs: Mutex<bool>,
     /// Positional reads of files wait while this is true.
     reads_hang: Mutex<bool>,
-    /// It cannot say what is in memory.
+    /// It cannot tell what is in memory.
     blind: AtomicBool,
     /// Writes to the commit log wait while this is true.
     writes_hang: Mutex<bool>,
@@ -119,7 +119,7 @@ fn injected(kind: io::ErrorKind) -> io::Error {
     io::Error::new(kind, "injected fault")
 }
 
-/// A file system whose operations fail as told.
+/// A file system whose operations fail on demand.
 #[derive(Debug, Clone)]
 pub struct FaultyDisk {
     inner: Arc<dyn Fs>,
@@ -134,7 +134,7 @@ impl Default for FaultyDisk {
 }
 
 impl FaultyDisk {
-    /// In front of another file system, without any fault yet.
+    /// Wraps another file system, without any fault yet.
     pub fn new(inner: Arc<dyn Fs>) -> Self {
         Self {
             inner,
@@ -143,12 +143,12 @@ impl FaultyDisk {
         }
     }
 
-    /// What the file system says of its space from now on; `None` for the truth.
+    /// Sets the space that the file system reports; `None` for its real space.
     pub fn set_space(&self, space: Option<Space>) {
         *self.space.lock().unwrap_or_else(PoisonError::into_inner) = space;
     }
 
-    /// From now on, after `skip` more successes, the operation fails on every path that contains `path_part`.
+    /// Makes the operation fail on every path that contains `path_part`, after `skip` more successes.
     pub fn fail(&self, operation: Operation, path_part: &str, skip: u64, fault: Fault) {
         self.plan.rules().push(Rule {
             operation,
@@ -158,13 +158,13 @@ impl FaultyDisk {
         });
     }
 
-    /// Lets every fsync of a file wait until this is called again with `false`.
+    /// Makes every fsync of a file wait until this is called again with `false`.
     pub fn hang(&self, hangs: bool) {
         *self.plan.hangs.lock().unwrap_or_else(PoisonError::into_inner) = hangs;
         self.plan.released.notify_all();
     }
 
-    /// Lets every positional read of a file wait until this is called again with `false`.
+    /// Makes every positional read of a file wait until this is called again with `false`.
     pub fn hang_reads(&self, hangs: bool) {
         *self
             .plan
@@ -174,12 +174,12 @@ impl FaultyDisk {
         self.plan.reads_released.notify_all();
     }
 
-    /// From now on it cannot say what is in memory.
+    /// Makes it unable to tell what is in memory.
     pub fn make_blind(&self) {
         self.plan.blind.store(true, Ordering::Relaxed);
     }
 
-    /// Lets every write to the commit log wait until this is called again with `false`.
+    /// Makes every write to the commit log wait until this is called again with `false`.
     pub fn hang_writes(&self, hangs: bool) {
         *self
             .plan
@@ -189,12 +189,12 @@ impl FaultyDisk {
         self.plan.writes_released.notify_all();
     }
 
-    /// No more faults.
+    /// Removes all faults.
     pub fn heal(&self) {
         self.plan.rules().clear();
     }
 
-    /// Reads, writes and fsyncs of files so far.
+    /// Returns the numbers of reads, writes and fsyncs of files so far.
     pub fn counts(&self) -> (u64, u64, u64) {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (
@@ -237,7 +237,7 @@ impl File for FaultyFile {
             return self.read_at(buffer, offset).map(Some);
         }
         self.plan.check(Operation::Read, &self.path)?;
-        // A read that would hang is one of what is not in memory.
+        // A read that would hang counts as a read of data that is not in memory.
         if *self
             .plan
             .reads_hang
@@ -382,7 +382,7 @@ pub struct TempDir {
 }
 
 impl TempDir {
-    /// A new empty directory under the system's temporary one.
+    /// Creates an empty directory under the system's temporary one.
     pub fn new() -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -395,12 +395,12 @@ impl TempDir {
         Ok(Self { path })
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Copies a directory with everything in it, as a crash would leave it: what is in the page cache counts.
+    /// Copies a directory with all its content, as a kill would leave it, including the page cache.
     pub fn copy_of(from: &Path) -> io::Result<Self> {
         let copy = Self::new()?;
         copy_tree(from, &copy.path)?;
@@ -424,7 +424,7 @@ fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // A directory that stays is litter, not a failure of the test.
+        // A directory that cannot be deleted is litter, not a test failure.
         drop(std::fs::remove_dir_all(&self.path));
     }
 }

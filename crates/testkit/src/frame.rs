@@ -1,9 +1,9 @@
-//! Frames built and read by hand, without the codec that is tested with them.
+//! Frames built and read by hand, without the codec under test.
 
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// A frame with this header text and body: `type` 0 says JSON, 1 ROCKETMQ.
+/// Builds a frame with this header text and body; type 0 is JSON, 1 is ROCKETMQ.
 pub fn raw(serialize_type: u8, header: &[u8], body: &[u8]) -> Vec<u8> {
     let header_length = u32::try_from(header.len()).unwrap_or(u32::MAX) & 0x00ff_ffff;
     let total = u32::try_from(4 + header.len() + body.len()).unwrap_or(u32::MAX);
@@ -15,7 +15,7 @@ pub fn raw(serialize_type: u8, header: &[u8], body: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A JSON request as a Java client of this version writes it.
+/// Builds a JSON request as a Java client of this version writes it.
 pub fn request(code: i32, opaque: i32, flag: i32, version: i32, body: &[u8]) -> Vec<u8> {
     let header = format!(
         r#"{{"code":{code},"flag":{flag},"language":"JAVA","opaque":{opaque},"serializeTypeCurrentRPC":"JSON","version":{version}}}"#
@@ -23,7 +23,7 @@ pub fn request(code: i32, opaque: i32, flag: i32, version: i32, body: &[u8]) -> 
     raw(0, header.as_bytes(), body)
 }
 
-/// A frame as it came.
+/// A received frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Raw {
     /// Serialize type byte.
@@ -35,7 +35,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// A number member of a JSON header; `None` when it is not there.
+    /// Returns a number member of a JSON header; `None` if it is missing.
     pub fn number(&self, key: &str) -> Option<i64> {
         let text = String::from_utf8_lossy(&self.header);
         let (_, after) = text.split_once(&format!("\"{key}\":"))?;
@@ -45,12 +45,12 @@ impl Raw {
         after.get(..end)?.parse().ok()
     }
 
-    /// The response code (or request code).
+    /// Returns the response code (or request code).
     pub fn code(&self) -> Option<i64> {
         self.number("code")
     }
 
-    /// The header as text.
+    /// Returns the header as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.header).into_owned()
     }

@@ -1,5 +1,5 @@
-//! Development only: raw frames, a scripted peer, faulty disk, simulated disk, threads that a seed schedules, temporary
-//! directories.
+//! Tools for tests only: raw frames, a scripted peer, a faulty disk, a simulated disk, threads scheduled by a seed,
+//! temporary directories.
 
 pub mod disk;
 pub mod frame;

@@ -1,4 +1,4 @@
-//! Peers that do exactly what a test says, byte for byte.
+//! Peers that do exactly what a test specifies, byte for byte.
 
 use crate::frame::{self, Raw};
 use crate::wait::LIMIT;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-/// A connection to a server under test, or from a client under test. Every wait is bounded.
+/// A connection to a server under test, or from a client under test. Every wait has a limit.
 #[derive(Debug)]
 pub struct RawPeer {
     stream: TcpStream,
@@ -32,7 +32,7 @@ impl RawPeer {
         Ok(Self { stream })
     }
 
-    /// The socket itself.
+    /// Returns the socket.
     pub fn stream(&mut self) -> &mut TcpStream {
         &mut self.stream
     }
@@ -53,7 +53,7 @@ impl RawPeer {
         self.receive().await
     }
 
-    /// Waits until the other side closes; returns what came before.
+    /// Waits until the other side closes, and returns the bytes received before.
     pub async fn closed(&mut self) -> io::Result<Vec<u8>> {
         let mut rest = Vec::new();
         match bounded(self.stream.read_to_end(&mut rest)).await {
@@ -67,7 +67,7 @@ async fn bounded<T>(io: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     timeout(LIMIT, io).await?
 }
 
-/// A server whose every connection runs a script.
+/// A server that runs a script on every connection.
 #[derive(Debug)]
 pub struct ScriptedServer {
     address: SocketAddr,
@@ -75,7 +75,8 @@ pub struct ScriptedServer {
 }
 
 impl ScriptedServer {
-    /// Listens on a free port; lives as long as the test's runtime. The script gets each connection and its number.
+    /// Listens on a free port, for as long as the test's runtime lives. The script receives each connection and its
+    /// number.
     pub async fn start<F, S>(script: S) -> io::Result<Self>
     where
         S: Fn(RawPeer, usize) -> F + Send + Sync + 'static,
@@ -98,12 +99,12 @@ impl ScriptedServer {
         Ok(Self { address, accepted })
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Connections so far.
+    /// Returns the number of connections so far.
     pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }

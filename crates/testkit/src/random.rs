@@ -1,16 +1,16 @@
 //! Small reproducible random numbers (SplitMix64): one seed, one run.
 
-/// A source of numbers that depends on its seed alone.
+/// A source of numbers that depends only on its seed.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// From a seed.
+    /// Creates a source from a seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// From several numbers.
+    /// Creates a source from several numbers.
     pub fn of(numbers: &[u64]) -> Self {
         let mut random = Self(0x9E37_79B9_7F4A_7C15);
         for number in numbers {
@@ -20,7 +20,7 @@ impl Random {
         random
     }
 
-    /// The next number.
+    /// Returns the next number.
     #[expect(clippy::should_implement_trait, reason = "there is always a next one")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -30,17 +30,17 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `limit`; 0 for a limit of 0.
+    /// Returns a number below `limit`; 0 for a limit of 0.
     pub fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() % (limit as u64).max(1)).unwrap_or_default()
     }
 
-    /// True once in so many times.
+    /// Returns true once in `times` calls on average.
     pub fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    /// One of several.
+    /// Returns one of several choices.
     pub fn choose<'c, T>(&mut self, choices: &'c [T]) -> Option<&'c T> {
         choices.get(self.below(choices.len()))
     }

@@ -1,14 +1,13 @@
-//! Real threads of which one runs at a time; a seed chooses which one goes on at each point where they may change.
+//! Real threads of which one runs at a time; at each switch point, a seed chooses which one continues.
 //!
-//! Points are the calls to a [`SimDisk`](crate::SimDisk) and, in builds with debug assertions, the store's locks: a
-//! thread that
-//! finds a lock taken lets another one run and tries again. So two runs of one seed do the same.
+//! Switch points are the calls to a [`SimDisk`](crate::SimDisk) and, in builds with debug assertions, the store's
+//! locks: a thread that finds a lock taken lets another one run and tries again. So two runs of one seed are equal.
 
 use crate::random::Random;
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A thread stays the one that runs at this share of the points: one in so many changes.
+/// One in this many switch points changes the running thread.
 const CHANGES: usize = 3;
 
 #[derive(Debug)]
@@ -59,7 +58,7 @@ impl Schedule {
     }
 }
 
-/// A thread of a schedule; when it ends, also by a panic, another one goes on.
+/// A thread of a schedule. When it ends, even by a panic, another one continues.
 struct Member {
     schedule: Arc<Schedule>,
     me: usize,
@@ -76,9 +75,8 @@ impl Drop for Member {
     }
 }
 
-/// Lets another thread of the schedule run, if the seed says so, or in any case where this one `is_blocked`. Does
-/// nothing on a thread
-/// that belongs to none. True where it belongs to one.
+/// Lets another thread of the schedule run, if the seed says so or this one `is_blocked`. Does nothing on a thread that
+/// belongs to no schedule. Returns whether it belongs to one.
 pub fn point(is_blocked: bool) -> bool {
     let current = CURRENT.with_borrow(Clone::clone);
     if let Some((schedule, me)) = &current {
@@ -87,7 +85,7 @@ pub fn point(is_blocked: bool) -> bool {
     current.is_some()
 }
 
-/// Runs all of them, each on a thread of its own, one at a time.
+/// Runs all jobs, each on its own thread, one at a time.
 pub fn run<'j>(seed: u64, jobs: Vec<Box<dyn FnOnce() + Send + 'j>>) {
     let mut random = Random::of(&[seed, 7]);
     let running = random.below(jobs.len());

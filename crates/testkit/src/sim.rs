@@ -1,18 +1,18 @@
-//! A disk in memory that writes down everything that is done to it, and can show what a crash at any moment may leave.
+//! A disk in memory that records every change, and can show what a crash at any moment may leave.
 //!
-//! Time is a number that the test moves on. A process is a [`Session`]: when it is killed its later calls do nothing
-//! but fail, and the next session finds all that was written, fsynced or not. [`SimDisk::crash`] builds the disk after
-//! a power loss.
+//! Time is a number that the test advances. A process is a [`Session`]: after a kill all of its calls fail, and the
+//! next session finds everything that was written, fsynced or not. [`SimDisk::crash`] builds the disk after a power
+//! loss.
 //!
-//! What is assumed of a disk (and nothing more):
+//! The model assumes this of a disk, and nothing more:
 //! - an fsync of a file makes its bytes and length durable, not its name;
 //! - an fsync of a directory makes the names in it durable, not that directory's own name;
 //! - a sector of 512 bytes holds one of the states that it had since it was last fsynced, independent of other sectors;
 //! - a length is one of those that the file had since then, independent of its bytes;
 //! - changes of names since then may have happened or not, each as a whole; a rename is one change.
 //!
-//! Calls fail where [`SimDisk::set_faults`] or [`SimDisk::set_room`] says so; what a failed fsync means stands in
-//! `sim/faults.rs`.
+//! [`SimDisk::set_faults`] and [`SimDisk::set_room`] make calls fail; `sim/faults.rs` defines what a failed fsync
+//! means.
 
 mod crash;
 mod faults;
@@ -27,16 +27,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// One kind of fsync that a broken disk only pretends to do: the checker of a fault test must notice.
+/// One kind of fsync that a broken disk only pretends to do. The checker of a fault test must notice it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Swallow {
-    /// Of files whose path contains this.
+    /// Fsyncs of files whose path contains this.
     File(&'static str),
-    /// Of directories whose path ends with this.
+    /// Fsyncs of directories whose path ends with this.
     Directory(&'static str),
-    /// Of directories below one whose path ends with this.
+    /// Fsyncs of directories below one whose path ends with this.
     Below(&'static str),
-    /// Of a whole file system.
+    /// Fsyncs of a whole file system.
     All,
 }
 
@@ -50,7 +50,7 @@ impl Swallow {
     }
 }
 
-/// What was done, in order.
+/// A recorded change, in order.
 #[derive(Debug, Clone)]
 enum Step {
     Create(PathBuf, usize),
@@ -64,7 +64,7 @@ enum Step {
     Sync(usize),
     SyncDirectory(PathBuf),
     SyncAll,
-    /// An fsync failed: what was written before it is on the disk or not, whatever a later fsync says.
+    /// An fsync failed: earlier writes may or may not be on the disk, whatever a later fsync says.
     Drop(usize),
     DropAll,
     Failed(Call, PathBuf),
@@ -86,23 +86,23 @@ struct Inode {
 struct World {
     names: BTreeMap<PathBuf, Node>,
     inodes: Vec<Inode>,
-    /// How many of the inodes, and which names, were there from the beginning.
+    /// The names and inodes that existed at the beginning.
     base: (BTreeMap<PathBuf, Node>, Vec<Inode>),
     journal: Vec<Step>,
     locked: BTreeSet<PathBuf>,
     now_ms: i64,
-    /// Which run of the machine this is: a power loss begins another one.
+    /// The boot of the machine: a power loss begins another one.
     boot: u64,
     space: Space,
     swallow: Option<Swallow>,
     faults: Option<Faults>,
     /// Bytes that may still be written; `None` for no limit.
     room: Option<usize>,
-    /// Whether it knows an fsync of the whole file system.
+    /// Whether it supports an fsync of the whole file system.
     syncs_all: bool,
 }
 
-/// The disk.
+/// A simulated disk.
 #[derive(Debug, Clone)]
 pub struct SimDisk {
     world: Arc<Mutex<World>>,
@@ -146,7 +146,7 @@ impl SimDisk {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A process that uses the disk.
+    /// Starts a process that uses the disk.
     pub fn session(&self) -> Session {
         Session {
             disk: self.clone(),
@@ -154,17 +154,17 @@ impl SimDisk {
         }
     }
 
-    /// From now on this kind of fsync only says that it was done.
+    /// Makes this kind of fsync only pretend to succeed.
     pub fn swallow(&self, what: Swallow) {
         self.world().swallow = Some(what);
     }
 
-    /// How many steps were done.
+    /// Returns the number of recorded steps.
     pub fn steps(&self) -> usize {
         self.world().journal.len()
     }
 
-    /// What the step before this number did, for people.
+    /// Describes the step before this number.
     pub fn describe(&self, step: usize) -> String {
         let world = self.world();
         let Some(step) = step.checked_sub(1).and_then(|step| world.journal.get(step)) else {
@@ -184,29 +184,28 @@ impl SimDisk {
         self.world().now_ms = now_ms;
     }
 
-    /// The clock.
+    /// Returns the clock.
     pub fn now(&self) -> i64 {
         self.world().now_ms
     }
 
-    /// How many bytes may still be written; the write that finds less brings what fits and fails. A new name takes
-    /// some, too.
-    /// `None` for no limit.
+    /// Sets how many bytes may still be written; `None` for no limit. A write that needs more stores what fits and
+    /// fails. A new name uses some too.
     pub fn set_room(&self, room: Option<usize>) {
         self.world().room = room;
     }
 
-    /// From now on these calls fail; `None` for none.
+    /// Makes these calls fail; `None` for no faults.
     pub fn set_faults(&self, faults: Option<Faults>) {
         self.world().faults = faults;
     }
 
-    /// Whether it knows an fsync of the whole file system; otherwise that answers `Unsupported`.
+    /// Sets whether it supports an fsync of the whole file system; without it that returns `Unsupported`.
     pub fn set_syncs_all(&self, syncs_all: bool) {
         self.world().syncs_all = syncs_all;
     }
 
-    /// Sets the space that the disk says it has.
+    /// Sets the space that the disk reports.
     pub fn set_space(&self, space: Space) {
         self.world().space = space;
     }
@@ -220,7 +219,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Kills the process: nothing that it still tries reaches the disk.
+    /// Kills the process: no later call of it reaches the disk.
     pub fn kill(&self) {
         let mut world = self.disk.world();
         self.alive.store(false, Ordering::Release);

@@ -4,10 +4,10 @@ use std::future::Future;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// Nothing in a test takes longer than this unless something is wrong.
+/// Limit of every wait in a test: nothing takes longer unless something is wrong.
 pub const LIMIT: Duration = Duration::from_secs(10);
 
-/// Waits until the condition holds; false when it still does not after [`LIMIT`].
+/// Waits until the condition holds. Returns false if it does not within [`LIMIT`].
 pub async fn eventually(mut condition: impl FnMut() -> bool) -> bool {
     let poll = async {
         while !condition() {
@@ -17,10 +17,10 @@ pub async fn eventually(mut condition: impl FnMut() -> bool) -> bool {
     timeout(LIMIT, poll).await.is_ok()
 }
 
-/// The future's result.
+/// Returns the future's result.
 ///
 /// # Panics
-/// When it takes longer than [`LIMIT`].
+/// If it takes longer than [`LIMIT`].
 pub async fn soon<F: Future>(future: F) -> F::Output {
     match timeout(LIMIT, future).await {
         Ok(output) => output,

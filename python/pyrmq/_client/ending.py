@@ -6,14 +6,14 @@ from typing import Protocol
 
 from pyrmq.errors import ForkError, RmqError
 
-__all__ = ["abandon", "end", "end_connections", "leave"]
+__all__ = ["abandon", "end", "end_connections", "is_interruption", "leave"]
 
 _log = logging.getLogger("pyrmq.producer")
 _ABANDONED_MS = 2000
 
 
 class Ending(Protocol):
-    """What ends with a producer."""
+    """A part of a producer that can be closed."""
 
     def close(self) -> None:
         """Take nothing more."""
@@ -32,7 +32,7 @@ class AccumulatorEnd(Ending, Protocol):
     """A native accumulator, as far as its end needs it."""
 
     def flush(self, timeout_ms: int) -> bool:
-        """Send what is gathered, and wait."""
+        """Send all open batches, and wait."""
         ...
 
     def poll(self, timeout_ms: int) -> int:
@@ -52,14 +52,19 @@ class Sending(Ending, Protocol):
         ...
 
 
+def is_interruption(kind: type[BaseException] | None) -> bool:
+    """Whether this is Ctrl-C, after which nothing waits long for a silent name server."""
+    return kind is not None and issubclass(kind, KeyboardInterrupt)
+
+
 def abandon(core: Sending, accumulator: AccumulatorEnd, asked: Ending | None = None) -> None:
-    """End a producer that nobody closed: what it has gathered leaves, for 2 s at most."""
+    """End a producer that was not closed: its open batches are sent, for at most 2 s."""
     try:
         accumulator.close()
         if not accumulator.flush(_ABANDONED_MS):
             _log.warning("a producer was dropped without close, with messages unconfirmed")
     except ForkError:
-        # It is the parent's to end.
+        # The parent ends it.
         return
     finally:
         if asked is not None:
@@ -70,7 +75,7 @@ def abandon(core: Sending, accumulator: AccumulatorEnd, asked: Ending | None = N
 
 
 def end_connections(core: Sending, asked: Ending) -> None:
-    """End every connection of a producer, and what takes questions of brokers."""
+    """Close every connection of a producer, and stop taking questions of brokers."""
     try:
         asked.close()
     finally:
@@ -81,20 +86,20 @@ def end_connections(core: Sending, asked: Ending) -> None:
 def end(
     core: Sending, accumulator: AccumulatorEnd, asked: Ending, futures: threading.Thread | None
 ) -> None:
-    """End a producer's connections and threads; a Ctrl-C meanwhile leaves none of them behind."""
+    """End a producer's connections and threads, even when Ctrl-C interrupts it."""
     try:
         end_connections(core, asked)
-        # What failed by the end is told, too.
+        # Run the callbacks of messages that failed because of the close.
         accumulator.poll(0)
     finally:
         accumulator.end()
-    # In a callback the thread is this one.
+    # A callback may close its producer: this is the thread then.
     if futures is not None and futures is not threading.current_thread():
         futures.join()
 
 
 def leave(core: Leaving) -> None:
-    """End a consumer that nobody closed; what cannot be committed is logged."""
+    """End a consumer that was not closed; a failed commit is logged."""
     try:
         core.shut(False)
     except RmqError as error:

@@ -19,14 +19,14 @@ _AFTER_MAIN_S = 2.0
 class SendFuture(Future[SendResult]):
     """A future whose callbacks cannot end the thread that completes all futures of its producer.
 
-    The standard library logs an ``Exception`` of a callback, but lets ``SystemExit`` or asyncio's
-    ``CancelledError`` pass, and forgets the callbacks behind it.
+    The standard library logs an ``Exception`` of a callback. It lets ``SystemExit`` and asyncio's
+    ``CancelledError`` pass, and then drops the callbacks after it.
     """
 
     def add_done_callback(self, fn: Callable[[Future[SendResult]], Any]) -> None:
-        """Call a function when the outcome is there; what it raises is logged."""
+        """Call a function when the future is done; its exceptions are logged."""
         if self.done():
-            # It runs here: Ctrl-C and sys.exit are the caller's.
+            # It runs in this thread: Ctrl-C and sys.exit belong to the caller.
             super().add_done_callback(fn)
             return
 
@@ -40,7 +40,7 @@ class SendFuture(Future[SendResult]):
 
 
 def serve_futures(accumulator: _core.Accumulator, core: _core.Producer) -> None:
-    """Complete futures until the producer ends, or what is on its way when the main thread ends."""
+    """Complete futures until the producer ends or, for a while, after the main thread has ended."""
     main = threading.main_thread()
     until: float | None = None
     while accumulator.serve_futures(_LOOK_AROUND_MS):

@@ -1,48 +1,55 @@
-"""Hooks: who looks at each message on its way out, and may refuse it or add to it."""
+"""Hooks, which see each message before and after its send and may refuse it or add to it."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar, cast
 
+from pyrmq._core import check_options
 from pyrmq.errors import RmqError
-from pyrmq.message import SendResult, TransactionState, When
+from pyrmq.message import (
+    MessageOptions,
+    ReplyOptions,
+    SendResult,
+    TransactionState,
+    When,
+    when_of,
+)
 
 __all__ = ["Hooks", "SendHook", "Sending", "SendingKind", "callback_raised"]
 
 _log = logging.getLogger("pyrmq.producer")
 
 SendingKind = Literal["send", "batch", "oneway", "request", "reply", "half"]
-"""What a message is sent as; ``send`` is also that of ``send_async`` and ``produce``."""
+"""How a message is sent; ``send_async`` and ``produce`` are of the kind ``send``."""
 
 _Given = ParamSpec("_Given")
 _Told = TypeVar("_Told")
 
 
 def callback_raised(error: BaseException) -> None:
-    """Log what a delivery callback raised: it must not end the thread that called it."""
+    """Log an exception of a delivery callback: it must not end the thread that called it."""
     _log.error("a delivery callback raised %r", error, exc_info=error)
 
 
 class Sending:
-    """A message on its way past the hooks; of ``send_batch`` the whole call.
+    """A message as hooks see it; a call of ``send_batch`` is one of these.
 
     Attributes:
-        kind: What it is sent as: ``send``, ``batch``, ``oneway``, ``request``, ``reply`` or
+        kind: How it is sent: ``send``, ``batch``, ``oneway``, ``request``, ``reply`` or
             ``half``.
         topic: Topic.
         body: Body; None for a batch.
         keys: Its key or keys.
         tags: Its tag.
-        properties: Its properties. What a hook writes here travels along; in a batch with each
-            message.
+        properties: Its properties. What a hook adds here is sent; in a batch, with each message.
         sharding_key: The key that keeps its order; None for a batch.
         when: When it is delivered: a delay level (0: at once), or the timer property that says it
             and its text. 0 for a batch.
         group: The producer's group, without its namespace.
         namespace: The producer's namespace; empty without one.
-        client_id: What brokers know the producer by.
-        notes: Free for hooks: what one keeps here before the send is there after it.
+        client_id: The producer's id at brokers.
+        notes: For hooks: what one stores here before the send is there after it.
 
     Example:
         >>> Sending("send", "orders", b"tea").properties
@@ -97,7 +104,7 @@ class Sending:
 
 
 class SendHook:
-    """Looks at everything that a producer sends: spans, counters, rules. Override what you need.
+    """Sees everything that a producer sends: for spans, counters, rules. Override what you need.
 
     Example:
         >>> class Count(SendHook):
@@ -110,20 +117,20 @@ class SendHook:
     """
 
     def before_send(self, sending: Sending) -> None:
-        """Called before a message is taken; what it raises refuses the message.
+        """Called before a message is sent. An exception refuses the message.
 
         Example:
             >>> SendHook().before_send(Sending("send", "orders", b"tea"))
         """
 
     def after_send(self, sending: Sending, error: BaseException | None, result: Any) -> None:  # noqa: ANN401 - by kind
-        """Called once with the outcome, where callbacks run; what it raises is logged.
+        """Called once with the outcome, in the thread of callbacks. Exceptions are logged.
 
         Args:
-            sending: What ``before_send`` was given.
-            error: What it failed with.
-            result: A :class:`SendResult`; of a batch the list of them; None when it failed, and
-                for a oneway send, which only has left.
+            sending: The object that ``before_send`` got.
+            error: The error, or None.
+            result: A :class:`SendResult`, or a list of them for a batch. None for a one-way send,
+                or if the send failed.
 
         Example:
             >>> SendHook().after_send(Sending("oneway", "orders", b"tea"), None, None)
@@ -132,13 +139,13 @@ class SendHook:
     def after_transaction(
         self, topic: str, message_id: str, state: TransactionState, *, asked: bool
     ) -> None:
-        """Called when the end of a transaction has been said; what it raises is logged.
+        """Called when a transaction has ended. Exceptions are logged.
 
         Args:
             topic: The message's topic.
-            message_id: The message's unique id, which is the transaction's.
+            message_id: The message's unique id, which is also the transaction's.
             state: How it ended.
-            asked: The broker had asked.
+            asked: Whether the broker had asked.
 
         Example:
             >>> SendHook().after_transaction("t", "0A", TransactionState.COMMIT, asked=False)
@@ -146,7 +153,7 @@ class SendHook:
 
 
 class Hooks:
-    """The hooks of one producer, in order; those after a send in reverse."""
+    """The hooks of one producer, called in order before a send and in reverse order after it."""
 
     def __init__(self, hooks: Sequence[SendHook], group: str = "", namespace: str = "") -> None:
         self._hooks = tuple(hooks)
@@ -157,27 +164,24 @@ class Hooks:
     def __bool__(self) -> bool:
         return bool(self._hooks)
 
-    def before(
-        self,
-        topic: str,
-        body: object,
-        keys: str | Sequence[str] | None,
-        tags: str | None,
-        properties: Mapping[str, str] | None,
-        sharding_key: str | None = None,
-        when: When = 0,
-        kind: SendingKind = "send",
-    ) -> Sending:
-        """A message is about to be taken."""
+    def before(self, kind: SendingKind, topic: str, body: object, options: ReplyOptions) -> Sending:
+        """Call the hooks before a send; the properties that they add go into the options.
+
+        Raises:
+            TypeError: This kind of send does not have one of the options.
+        """
+        check_options(kind, options)
+        # Each kind has some of these.
+        given = cast("MessageOptions", options)
         sending = Sending(
             kind,
             topic,
             body,
-            keys,
-            tags,
-            properties,
-            sharding_key,
-            when,
+            given.get("keys"),
+            given.get("tags"),
+            given.get("properties"),
+            None if kind == "batch" else given.get("sharding_key"),
+            when_of(given.get("delay_level", 0), given.get("delay"), given.get("deliver_at")),
             group=self._group,
             namespace=self._namespace,
             client_id=self.client_id,
@@ -188,10 +192,11 @@ class Hooks:
             except BaseException as error:
                 self._tell(self._hooks[:number], sending, error, None)
                 raise
+        options["properties"] = sending.properties
         return sending
 
     def after(self, sending: Sending, error: BaseException | None, result: object) -> None:
-        """Its outcome is known."""
+        """Call the hooks with an outcome."""
         self._tell(self._hooks, sending, error, result)
 
     def attempt(
@@ -201,7 +206,7 @@ class Hooks:
         *arguments: _Given.args,
         **options: _Given.kwargs,
     ) -> _Told:
-        """Hand a message over; when that fails, that is its outcome."""
+        """Call `call`; if it raises, that is the outcome."""
         try:
             return call(*arguments, **options)
         except BaseException as error:
@@ -215,13 +220,13 @@ class Hooks:
         *arguments: _Given.args,
         **options: _Given.kwargs,
     ) -> _Told:
-        """Attempt a call that gives the outcome, and run the hooks that follow it."""
+        """Call `call`, which returns the outcome, and the hooks with it."""
         result = self.attempt(sending, call, *arguments, **options)
         self.after(sending, None, result)
         return result
 
     def ended(self, topic: str, message_id: str, state: TransactionState, *, asked: bool) -> None:
-        """The end of a transaction was said."""
+        """Call the hooks with the end of a transaction."""
         for hook in reversed(self._hooks):
             try:
                 hook.after_transaction(topic, message_id, state, asked=asked)
@@ -231,7 +236,7 @@ class Hooks:
     def callback(
         self, sending: Sending, then: Callable[[RmqError | None, SendResult | None], object] | None
     ) -> Callable[[RmqError | None, SendResult | None], object]:
-        """A delivery callback that tells the hooks first."""
+        """Make a delivery callback that calls the hooks first."""
 
         def told(error: RmqError | None, result: SendResult | None) -> None:
             self.after(sending, error, result)
@@ -241,7 +246,7 @@ class Hooks:
         return told
 
     def watch(self, sending: Sending, future: Any) -> None:  # noqa: ANN401 - of threads or a loop
-        """Tell the hooks when a future is done."""
+        """Call the hooks when a future is done."""
 
         def told(done: Any) -> None:  # noqa: ANN401 - of either kind
             if done.cancelled():

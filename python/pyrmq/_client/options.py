@@ -1,8 +1,9 @@
 """Options of producers and consumers, and the constructors that have them."""
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from pyrmq._client.hooks import Hooks, SendHook
 from pyrmq._client.values import (
@@ -20,6 +21,8 @@ __all__ = [
     "ConfiguredConsumer",
     "ConfiguredProducer",
     "ConsumerOptions",
+    "ListenerOptions",
+    "Order",
     "OtherProducerOptions",
     "ProducerOptions",
     "own_group",
@@ -30,7 +33,8 @@ class Options:
     """Options by name; a subclass has each with its default."""
 
     def __init__(self, **given: Any) -> None:  # noqa: ANN401 - each has its type in the subclass
-        unknown = given.keys() - type(self).__annotations__.keys()
+        known = {name for kind in type(self).__mro__ for name in inspect.get_annotations(kind)}
+        unknown = given.keys() - known
         if unknown:
             raise TypeError(f"unknown options: {', '.join(sorted(unknown))}")
         self.__dict__.update(given)
@@ -147,7 +151,7 @@ class ProducerOptions(Options):
 
 
 class OtherProducerOptions(TypedDict, total=False):
-    """A producer's options beside its group, as keywords of a constructor that asks for that."""
+    """A producer's options without its group, as keyword arguments of a constructor."""
 
     name_server: str | Sequence[str] | None
     instance_name: str
@@ -183,7 +187,7 @@ class OtherProducerOptions(TypedDict, total=False):
 
 
 def own_group(group: str) -> str:
-    """Refuse the group that every producer has: any of them may be asked about a transaction.
+    """Refuse the default group: brokers may ask any of its members about a transaction.
 
     Raises:
         ConfigError: The group is the default one.
@@ -207,7 +211,7 @@ _WHOLE_NUMBERS = {
     "batch_bytes": 1,
     "batch_messages": 1,
 }
-"""Options that are counts, and the lowest that the native producer does not check itself."""
+"""Options that are counts, each with its minimum; the native producer checks the others."""
 
 
 class ConfiguredProducer(ABC):
@@ -313,6 +317,50 @@ class ConsumerOptions(Options):
                 "or None to commit by commit() only"
             )
         return interval
+
+
+Order = Literal["none", "queue", "key"]
+"""What keeps its order when listeners are called."""
+
+
+class ListenerOptions(ConsumerOptions):
+    """Every option of a consumer with listeners. See :class:`pyrmq.PushConsumer`.
+
+    Raises:
+        ConfigError: An option is out of its range.
+
+    Example:
+        >>> ListenerOptions(name_server="127.0.0.1:9876", group="kitchen").threads
+        20
+    """
+
+    threads: int = 20
+    order: Order = "none"
+    consume_batch: int = 1
+    time_limit: float = 900.0
+    max_tries: int | None = None
+    suspend_pause: float = 1.0
+
+    def __init__(self, **given: Any) -> None:  # noqa: ANN401 - each has its type above
+        super().__init__(**given)
+        whole("threads", self.threads, 1)
+        whole("consume_batch", self.consume_batch, 1)
+        if self.max_tries is not None:
+            whole("max_tries", self.max_tries, 1)
+        if self.order not in {"none", "queue", "key"}:
+            raise ConfigError(
+                f"option `order` is {self.order!r}, it must be 'none', 'queue' or 'key'"
+            )
+        if milliseconds("time_limit", self.time_limit) == 0:
+            raise ConfigError("option `time_limit` is 0, it must be a time of more than 0 s")
+
+    def native(self) -> dict[str, Any]:
+        """The settings of the native consumer."""
+        return super().native() | {
+            "order": self.order,
+            "max_tries": self.max_tries,
+            "suspend_pause_ms": milliseconds("suspend_pause", self.suspend_pause),
+        }
 
 
 class ConfiguredConsumer(ABC):

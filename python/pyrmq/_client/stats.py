@@ -1,4 +1,4 @@
-"""What a producer counts."""
+"""The counters of a producer."""
 
 from typing import NamedTuple, Protocol
 
@@ -55,7 +55,7 @@ class ProducerStats(NamedTuple):
 
     @property
     def per_second(self) -> float:
-        """Messages confirmed a second, over the whole time."""
+        """Messages confirmed per second, on average since the start."""
         return self.confirmed / self.seconds if self.seconds else 0.0
 
     @property

@@ -1,24 +1,20 @@
-"""Arguments of calls, read: addresses, times, queues, a message's extras."""
+"""Read the arguments of calls: addresses, times, queues, offsets."""
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
-from pyrmq._client.hooks import Hooks, Sending, SendingKind
 from pyrmq.errors import BatchSendError, ConfigError, RmqError
-from pyrmq.message import Body, Message, QueueId, SendResult, When
+from pyrmq.message import Body, Message, QueueId, Selector, SendResult
 
 if TYPE_CHECKING:
     from pyrmq._client.options import ProducerOptions
 
 __all__ = [
-    "PLAIN",
     "Compression",
     "Durability",
-    "MessageProperties",
-    "Selector",
     "Start",
     "all_sent",
     "handle_of",
@@ -26,7 +22,6 @@ __all__ = [
     "name_servers",
     "placed",
     "places_of",
-    "properties_of",
     "queue_of",
     "selected",
     "start_of",
@@ -36,13 +31,13 @@ __all__ = [
 ]
 
 Start = Literal["first", "last"] | datetime
-"""Where a group begins in a queue that it has never committed."""
+"""Where a group begins in a queue for which it has no committed offset."""
 
 Compression = Literal["zlib", "lz4", "zstd"]
-"""How large bodies get smaller; brokers and consumers before 5.0 read zlib only."""
+"""How large bodies are compressed. Brokers and consumers before 5.0 read only zlib."""
 
 Durability = Literal["memory", "local"]
-"""How safe a message is before its answer: in the page cache, or fsynced on the broker's disk."""
+"""How safe a message is when its send returns: in the page cache, or fsynced on the disk."""
 
 NAMESRV_ADDR = "NAMESRV_ADDR"
 
@@ -50,7 +45,7 @@ NAMESRV_ADDR = "NAMESRV_ADDR"
 def name_servers(given: str | Sequence[str] | None, address_server: str | None = None) -> list[str]:
     """Read name server addresses: `host:port;host:port`, a sequence, or the environment.
 
-    None are needed where an address server tells them.
+    None are needed with an address server.
     """
     if address_server is not None:
         if given is not None:
@@ -78,7 +73,7 @@ def name_servers(given: str | Sequence[str] | None, address_server: str | None =
 
 
 _LONGEST_S = 1e9
-"""Three decades: whoever waits for ever means no more."""
+"""Three decades, which is for ever."""
 
 
 def milliseconds(option: str, seconds: float) -> int:
@@ -93,7 +88,7 @@ def milliseconds(option: str, seconds: float) -> int:
 
 
 def whole(option: str, number: object, lowest: int = 0) -> int:
-    """Refuse what is no whole number, or one that no option can be."""
+    """Check that an option is a whole number in its range."""
     if isinstance(number, int) and not isinstance(number, bool) and lowest <= number < 2**31:
         return number
     raise ConfigError(
@@ -101,15 +96,11 @@ def whole(option: str, number: object, lowest: int = 0) -> int:
     )
 
 
-Selector = Callable[[Sequence[QueueId]], QueueId | int]
-"""Chooses among a topic's queues: one of them, or its place."""
-
-
 class Routed(Protocol):
     """A native producer, as far as a selector needs it."""
 
     def queues(self, topic: str, timeout_ms: int | None = None) -> list[tuple[str, str, int]]:
-        """The queues of a topic that may be written; its route is waited for so long."""
+        """The writable queues of a topic, after waiting up to `timeout_ms` for its route."""
         ...
 
 
@@ -138,7 +129,7 @@ def placed(
     wait: int | None,
     options: "ProducerOptions",
 ) -> tuple[tuple[str, int] | None, int | None]:
-    """Read the queue that a caller names, and take the time that this needed off the send's."""
+    """Read the queue that a caller names, and subtract the time for this from the send's."""
     if queue is None:
         return None, wait
     began = time.monotonic()
@@ -156,11 +147,11 @@ def time_left(began: float, now: float, wait: int | None, options: "ProducerOpti
 
 
 _NO_TIME_MS = 10
-"""So much the choice of a queue may take before it counts: a send with its own time goes alone."""
+"""A choice of a queue that takes less does not count: a send with a timeout cannot be batched."""
 
 
 def selected(queues: list[QueueId], selector: Selector) -> tuple[str, int]:
-    """Ask a selector, and refuse what is no queue."""
+    """Call a selector, and check that it returns a queue."""
     chosen = selector(queues)
     if not isinstance(chosen, QueueId):
         if isinstance(chosen, bool) or not isinstance(chosen, int):
@@ -173,49 +164,10 @@ def selected(queues: list[QueueId], selector: Selector) -> tuple[str, int]:
     return chosen.broker, chosen.queue_id
 
 
-def properties_of(properties: Mapping[str, str] | None) -> dict[str, str] | None:
-    """The native module reads dicts."""
-    if properties is None or isinstance(properties, dict):
-        return properties
-    return dict(properties)
-
-
-class MessageProperties:
-    """What a message has beside topic and body. The native module reads these attributes."""
-
-    __slots__ = ("flag", "keys", "properties", "sharding_key", "tags", "when")
-
-    def __init__(
-        self,
-        keys: str | Sequence[str] | None = None,
-        tags: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        sharding_key: str | None = None,
-        when: When = 0,
-        flag: int = 0,
-    ) -> None:
-        self.keys = keys
-        self.tags = tags
-        self.properties = (
-            properties if properties is None or isinstance(properties, dict) else dict(properties)
-        )
-        self.sharding_key = sharding_key
-        self.when = when
-        self.flag = flag
-
-    def before(self, hooks: Hooks, kind: SendingKind, topic: str, body: object) -> Sending:
-        """Tell a producer's hooks that a message with these is about to be taken."""
-        given = (self.keys, self.tags, self.properties, self.sharding_key, self.when)
-        return hooks.before(topic, body, *given, kind)
-
-
-PLAIN = MessageProperties()
-
-
 def with_properties(
     messages: Iterable[Body | Message], added: dict[str, str]
 ) -> Iterable[Body | Message]:
-    """Messages of a batch, those with properties of their own with these, too."""
+    """Add properties to the messages of a batch that are `Message` objects."""
     if not added:
         return messages
     return (
@@ -227,8 +179,8 @@ def with_properties(
 
 
 def handle_of(topic: str, handle: str) -> tuple[str, str]:
-    """Read whose timer message a handle means: broker name and unique id."""
-    # Imported late, as few need it.
+    """Read the broker name and the unique id in the recall handle of a timer message."""
+    # Imported here: few programs need it.
     from base64 import urlsafe_b64decode
 
     try:
@@ -245,7 +197,7 @@ def handle_of(topic: str, handle: str) -> tuple[str, str]:
 
 
 def start_of(start: Start) -> tuple[str, int]:
-    """Read where to start: a word, and a time in milliseconds."""
+    """Read a start: a word, and a time in milliseconds."""
     if isinstance(start, datetime):
         return "timestamp", int(start.timestamp() * 1000)
     if start not in {"first", "last"}:
@@ -265,7 +217,7 @@ def places_of(
 def all_sent(
     topic: str, outcome: tuple[list[SendResult | RmqError], Exception | None]
 ) -> list[SendResult]:
-    """The results of a batch that was sent to its end, of which none may have failed."""
+    """Return the results of a batch; raise if one failed or the call ended early."""
     results, ended_by = outcome
     failed = [result for result in results if isinstance(result, RmqError)]
     if failed or ended_by is not None:

@@ -26,40 +26,88 @@ def most_bytes(body: Body, *, plain: bool) -> int:
     return size if plain else size + _PROPERTIES_BYTES
 
 
+class _Line:
+    """Sends that wait for the same: each one's number, its bytes, and the future that wakes it.
+
+    A heap: a send that is woken in vain keeps its place.
+    """
+
+    def __init__(self) -> None:
+        self.sends: list[tuple[int, int, asyncio.Future[None]]] = []
+        # The numbers of those that are woken and have not run since, as a heap.
+        self.woken: list[int] = []
+        self.task: asyncio.Task[None] | None = None
+
+    def skip_gone(self) -> bool:
+        while self.sends and self.sends[0][2].done():
+            heapq.heappop(self.sends)
+        return bool(self.sends)
+
+    def wake(self, count: int) -> None:
+        while count and self.skip_gone():
+            number, _, future = heapq.heappop(self.sends)
+            future.set_result(None)
+            heapq.heappush(self.woken, number)
+            count -= 1
+
+    def forget_woken(self, number: int) -> None:
+        if self.woken and self.woken[0] == number:
+            heapq.heappop(self.woken)
+        elif number in self.woken:
+            # Rare: they run in their order.
+            self.woken.remove(number)
+            heapq.heapify(self.woken)
+
+    def has_before(self, number: int) -> bool:
+        """Whether a send with a lower number waits, or is about to try."""
+        if self.woken and self.woken[0] < number:
+            return True
+        return self.skip_gone() and self.sends[0][0] < number
+
+
 class WaitingSends:
-    """The waiting sends of one producer.
+    """The waiting sends of one producer: for room, or for the only broker that they may go to.
+
+    Sends that wait for a broker have a line of their own, so that those for others go on.
 
     Args:
-        ask: Gives an awaitable that is done once a message of this many bytes may find room.
-        free: How many messages have room now.
+        ask: Gives an awaitable that is done once a message of this many bytes may find room, at
+            this broker where there is one.
+        free: How many messages have room now, at this broker where there is one.
         full: Makes the error for a send that found no room in this many milliseconds.
 
     Attributes:
-        waiting: Of each waiting send its number, its bytes, and the future that wakes it. While it
-            is not empty, later sends stand behind.
+        waiting: How many sends wait. While there are any, later sends must `enter`, so that none
+            overtakes those before it.
     """
 
     def __init__(
         self,
-        ask: Callable[[int], Awaitable[object]],
-        free: Callable[[], int],
-        full: Callable[[int], QueueFull],
+        ask: Callable[[int, str | None], Awaitable[object]],
+        free: Callable[[str | None], int],
+        full: Callable[[int, str | None], QueueFull],
     ) -> None:
         self._ask = ask
         self._free = free
         self._full = full
         self._numbers = itertools.count()
-        # A heap: a send that is woken in vain keeps its place.
-        self.waiting: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._task: asyncio.Task[None] | None = None
+        # By the broker that is waited for; None: for room.
+        self._lines: dict[str | None, _Line] = {}
+        self.waiting = 0
 
     async def enter(
-        self, call: Callable[[], asyncio.Future[Any]], size: int, began: float, seconds: float
+        self,
+        call: Callable[[], asyncio.Future[Any]],
+        only_broker: Callable[[], str | None],
+        size: int,
+        began: float,
+        seconds: float,
     ) -> asyncio.Future[Any]:
         """Make a native call that raises `QueueFull` without room, again until there is room.
 
         Args:
             call: The native call.
+            only_broker: Gives the only broker that its message may go to, if there is but one.
             size: Bytes that its message counts for at most.
             began: When its time began, by the loop's clock.
             seconds: How long it may wait from then on.
@@ -67,55 +115,65 @@ class WaitingSends:
         Raises:
             QueueFull: It found no room in that time.
         """
-        number, deadline = next(self._numbers), began + seconds
-        if self.waiting:
-            await self._wait(number, size, deadline)
+        loop, number, deadline = asyncio.get_running_loop(), next(self._numbers), began + seconds
         while True:
+            # In each round: a send that was woken in vain may be before it in another line now.
+            if self._lines and loop.time() < deadline:
+                if self._has_before(number, None):
+                    await self._wait(None, number, size, deadline)
+                    continue
+                broker = only_broker() if self._lines.keys() - {None} else None
+                if self._has_before(number, broker):
+                    await self._wait(broker, number, size, deadline)
+                    continue
             try:
                 return call()
             except QueueFull as error:
-                if asyncio.get_running_loop().time() >= deadline:
-                    late = self._full(milliseconds("timeout", seconds))
+                if loop.time() >= deadline:
+                    late = self._full(milliseconds("timeout", seconds), error.broker)
                     late.topic = error.topic
                     raise late from None
-            await self._wait(number, size, deadline)
+                broker = error.broker
+            await self._wait(broker, number, size, deadline)
 
-    async def _wait(self, number: int, size: int, deadline: float) -> None:
+    def _has_before(self, number: int, broker: str | None) -> bool:
+        line = self._lines.get(broker)
+        return line is not None and line.has_before(number)
+
+    async def _wait(self, broker: str | None, number: int, size: int, deadline: float) -> None:
         """Wait until there may be room for this many bytes, or the time is over."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        heapq.heappush(self.waiting, (number, size, future))
-        if self._task is None or self._task.done():
-            self._task = loop.create_task(self._serve())
+        line = self._lines.get(broker)
+        if line is None:
+            self._lines[broker] = line = _Line()
+        heapq.heappush(line.sends, (number, size, future))
+        if line.task is None or line.task.done():
+            line.task = loop.create_task(self._serve(broker, line))
         # Cheaper than a timeout of asyncio, which cancels a task and takes that back.
         too_late = loop.call_at(deadline, _end, future)
+        self.waiting += 1
         try:
             await future
         finally:
+            self.waiting -= 1
+            line.forget_woken(number)
             too_late.cancel()
 
-    async def _serve(self) -> None:
+    async def _serve(self, broker: str | None, line: _Line) -> None:
         try:
-            while self._skip_gone():
-                await self._ask(self.waiting[0][1])
-                self._wake(max(1, self._free()))
+            while line.skip_gone():
+                await self._ask(line.sends[0][1], broker)
+                line.wake(max(1, self._free(broker)))
                 # They take their room before anybody is asked again.
                 await asyncio.sleep(0)
         except RmqError:
             # The producer was closed: their next try says so.
             return
         finally:
-            self._wake(len(self.waiting))
-
-    def _skip_gone(self) -> bool:
-        while self.waiting and self.waiting[0][2].done():
-            heapq.heappop(self.waiting)
-        return bool(self.waiting)
-
-    def _wake(self, count: int) -> None:
-        while count and self._skip_gone():
-            heapq.heappop(self.waiting)[2].set_result(None)
-            count -= 1
+            line.wake(len(line.sends))
+            if self._lines.get(broker) is line:
+                del self._lines[broker]
 
 
 def _end(future: asyncio.Future[None]) -> None:

@@ -1,4 +1,4 @@
-"""Outcomes of native calls as futures of one event loop, by one descriptor."""
+"""Turns the outcomes of native calls into futures of one event loop, through one descriptor."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,19 +15,19 @@ _LOOK_SECONDS = 0.02
 
 
 class Reader:
-    """The callback by which a native accumulator's futures are completed in a loop."""
+    """The reader callback that completes a native accumulator's futures in a loop."""
 
     def __init__(self, accumulator: _core.Accumulator) -> None:
         self._batcher = accumulator
         self.loop: asyncio.AbstractEventLoop | None = None
 
     def enter(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have the loop complete futures."""
+        """Register with the loop."""
         loop.add_reader(self._batcher.fileno(), self._batcher.serve_futures, 0)
         self.loop = loop
 
     def leave_when(self, is_idle: Callable[[], bool]) -> None:
-        """Leave the loop once nobody waits for a future any more."""
+        """Leave the loop once no future is awaited."""
         if self.loop is not None and not is_idle():
             self.loop.call_later(_LOOK_SECONDS, self.leave_when, is_idle)
         else:
@@ -41,7 +41,7 @@ class Reader:
 
 
 def leave_loop(core: _core.Producer, reader: Reader, outcomes: "CompletionList") -> None:
-    """Leave the loop that a dropped producer was used in, from whatever thread.
+    """Leave the loop of a producer that was dropped, from any thread.
 
     What was on its way ends first: its futures are still awaited.
     """
@@ -64,7 +64,7 @@ class CompletionList:
         self._closed = False
 
     def call(self, start: Callable[..., None], *arguments: object) -> asyncio.Future[Any]:
-        """Start a native call that reports to a token, and give the future of its outcome."""
+        """Start a native call that reports under a token; return the future of its outcome."""
         loop = asyncio.get_running_loop()
         if loop is not self.loop:
             self._bind(loop)
@@ -80,7 +80,7 @@ class CompletionList:
         return future
 
     def close(self) -> None:
-        """Leave the loop for good; whoever still waits is told."""
+        """Leave the loop for good; calls under way fail."""
         self._closed = True
         if self.loop is not None and not self.loop.is_closed():
             self.loop.remove_reader(self._native.fileno())
@@ -103,7 +103,7 @@ class CompletionList:
         pop = self._waiting.pop
         for token, value, error in self._native.take():
             future = pop(token, None)
-            # A cancelled future has nobody who waits.
+            # Nobody waits for a cancelled future.
             if future is None or future.done():
                 continue
             if error is None:

@@ -80,7 +80,7 @@ class PullConsumer(ConfiguredConsumer):
         max_messages: int = 1024,
         timeout: float | None = None,  # noqa: ASYNC109 - as the sync form
     ) -> list[ReceivedMessage]:
-        """Take messages; wait for the first. See :meth:`pyrmq.PullConsumer.poll`.
+        """Return messages; wait for the first. See :meth:`pyrmq.PullConsumer.poll`.
 
         Example:
             >>> await consumer.poll(timeout=1.0)  # doctest: +SKIP
@@ -101,13 +101,13 @@ class PullConsumer(ConfiguredConsumer):
                 return self._core.poll(max_messages, 0)
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
-        """Give messages one by one, for ever; a message is done when the next is asked for."""
+        """Yield messages one by one, for ever. A message is done when the next is requested."""
         while not self._closed:
             for message in await self.poll(1):
                 yield message
 
     def position(self, queue: QueueId) -> int:
-        """Tell the offset of the next message that a queue hands out.
+        """Return the offset of the next message that a queue returns.
 
         Raises:
             ConfigError: The queue is not assigned to this consumer.
@@ -122,7 +122,7 @@ class PullConsumer(ConfiguredConsumer):
         raise ConfigError(f"{queue} is not assigned to this consumer")
 
     async def seek(self, queue: QueueId, offset: int | Literal["first", "last"] | datetime) -> None:
-        """Go on elsewhere in an assigned queue; see :meth:`pyrmq.PullConsumer.seek`.
+        """Continue at another offset of an assigned queue; see :meth:`pyrmq.PullConsumer.seek`.
 
         Example:
             >>> await consumer.seek(queue, "first")  # doctest: +SKIP
@@ -133,7 +133,7 @@ class PullConsumer(ConfiguredConsumer):
         self._core.seek(queue, offset)
 
     async def commit(self) -> None:
-        """Tell the brokers that everything handed out is done.
+        """Commit everything that was returned; see :meth:`pyrmq.PullConsumer.commit`.
 
         Example:
             >>> await consumer.commit()  # doctest: +SKIP
@@ -141,7 +141,7 @@ class PullConsumer(ConfiguredConsumer):
         await self._outcomes.call(self._core.commit_to)
 
     async def committed(self, queue: QueueId) -> int | None:
-        """Ask how far the group has come in a queue; None when it has committed nothing.
+        """Ask for the group's committed offset in a queue; None if it has not committed one.
 
         Example:
             >>> await consumer.committed(queue)  # doctest: +SKIP
@@ -162,7 +162,7 @@ class PullConsumer(ConfiguredConsumer):
         return first, last
 
     async def close(self, *, all_done: bool = True) -> None:
-        """Commit, leave the group and end every connection; see the synchronous form.
+        """Commit, leave the group and close connections; see :meth:`pyrmq.PullConsumer.close`.
 
         Example:
             >>> await consumer.close()  # doctest: +SKIP
@@ -180,7 +180,7 @@ class PullConsumer(ConfiguredConsumer):
             self._unlog()
 
     async def __aenter__(self) -> Self:
-        """Give the consumer itself."""
+        """Return the consumer."""
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -4,11 +4,10 @@ import asyncio
 import logging
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from datetime import datetime
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from pyrmq import _core
 from pyrmq._client import log
@@ -17,13 +16,9 @@ from pyrmq._client.hooks import Sending, SendingKind, callback_raised
 from pyrmq._client.options import ConfiguredProducer
 from pyrmq._client.stats import ProducerStats, stats_of
 from pyrmq._client.values import (
-    PLAIN,
-    MessageProperties,
-    Selector,
     all_sent,
     handle_of,
     milliseconds,
-    properties_of,
     queue_of,
     selected,
     time_left,
@@ -33,19 +28,32 @@ from pyrmq._request_reply import RequestReply, left_of, reply_address
 from pyrmq.aio.back_pressure import WaitingSends, most_bytes
 from pyrmq.aio.completions import CompletionList, Reader, leave_loop
 from pyrmq.errors import ClosedError, ConfigError, QueueFull, RmqError
-from pyrmq.message import Body, Message, QueueId, ReceivedMessage, SendResult, When, when_of
+from pyrmq.message import (
+    BatchOptions,
+    Body,
+    Message,
+    MessageOptions,
+    QueueId,
+    ReceivedMessage,
+    ReplyOptions,
+    RequestOptions,
+    Selector,
+    SendResult,
+)
 
 __all__ = ["Producer"]
 
 _log = logging.getLogger("pyrmq.aio.producer")
+# No queue is chosen, and the message has the producer's timeout.
+_ANYWHERE = (None, None)
 
 
 class Producer(ConfiguredProducer):
     """Sends messages from one event loop. The arguments are those of :class:`pyrmq.Producer`.
 
-    Sends of tasks that run in the same turn of the loop leave together, and so do those that come
-    while another of their topic is on its way. A send that finds ``max_in_flight`` reached waits
-    until there is room again.
+    Sends of tasks that run in the same turn of the loop leave together, and so do sends that start
+    while another of their topic is on its way. When ``max_in_flight`` is reached, a send waits for
+    room.
 
     Example:
         >>> async def main() -> None:
@@ -55,7 +63,7 @@ class Producer(ConfiguredProducer):
 
     def _open(self) -> None:
         options = self._options
-        self._core = _core.Producer(**options.native(), checks=self._checks)
+        self._core = _core.Producer(options.native(), self._checks)
         self._batcher = _core.Accumulator(self._core, *options.batching(), True, callback_raised)
         self._group = options.group
         self._request_reply = RequestReply(self._core, options.group, self._hooks)
@@ -80,124 +88,57 @@ class Producer(ConfiguredProducer):
         topic: str,
         body: Body,
         *,
-        keys: str | Sequence[str] | None = None,
-        tags: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        sharding_key: str | None = None,
-        delay_level: int = 0,
-        delay: float | None = None,
-        deliver_at: datetime | None = None,
-        flag: int = 0,
-        queue: int | QueueId | Selector | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - the time of the native send
+        **options: Unpack[MessageOptions],
     ) -> SendResult:
-        """Send a message; arguments, result and errors of :meth:`pyrmq.Producer.send`.
+        """Send a message; for arguments, result and errors see :meth:`pyrmq.Producer.send`.
 
         A cancelled send may still be stored.
 
         Example:
             >>> await producer.send("orders", b"tea", keys="order-43")  # doctest: +SKIP
         """
-        if queue is None and properties is None and delay is None and deliver_at is None:
+        if "queue" not in options:
             wait = None if timeout is None else milliseconds("timeout", timeout)
-            future = self._offer(topic, body, keys, tags, sharding_key, delay_level, flag, wait)
+            future = self._offer(topic, body, options, wait)
             if future is not None:
                 return await future
-        when = when_of(delay_level, delay, deliver_at)
-        future = await self._submit(
-            True, topic, body, keys, tags, properties, sharding_key, when, flag, queue, timeout
-        )
-        return await future
+        return await (await self._submit(True, topic, body, options, timeout))
 
     async def produce(
-        self,
-        topic: str,
-        body: Body,
-        *,
-        keys: str | Sequence[str] | None = None,
-        tags: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        sharding_key: str | None = None,
-        delay_level: int = 0,
-        delay: float | None = None,
-        deliver_at: datetime | None = None,
-        flag: int = 0,
-        queue: int | QueueId | Selector | None = None,
+        self, topic: str, body: Body, **options: Unpack[MessageOptions]
     ) -> asyncio.Future[SendResult]:
-        """Hand a message over, and get the future of its result.
+        """Add a message to a batch, and return the future of its result.
 
-        The call waits for room only. The message leaves with others when a batch is full, when it
-        is ``linger`` old, or with :meth:`flush`; see :meth:`pyrmq.Producer.produce`. The future
-        is one to all of asyncio (`gather`, `wait`, `isfuture`), but no `asyncio.Future` by class.
+        The call waits only for room. The batch leaves when it is full, when its first message is
+        ``linger`` old, or with :meth:`flush`; see :meth:`pyrmq.Producer.produce`. asyncio treats
+        the future as one (`gather`, `wait`, `isfuture`), but its class is not `asyncio.Future`.
 
         Example:
             >>> futures = [await producer.produce("t", str(n)) for n in range(9)]  # doctest: +SKIP
             >>> await producer.flush()  # doctest: +SKIP
             True
         """
-        if (
-            queue is None
-            and properties is None
-            and delay is None
-            and deliver_at is None
-            and not self._has_hooks
-            and not self._waiting_sends.waiting
-        ):
-            # As `_offer` and `_callback_queue_of`, whose calls would cost a twentieth of all.
+        if "queue" not in options and not self._has_hooks and not self._waiting_sends.waiting:
+            # `_offer` and `_callback_queue_of` written out: their calls would cost 5 % of all.
             loop, soon = asyncio.get_running_loop(), self._callback_queue
             if soon is None or loop is not self._loop:
                 soon = self._bind(loop)
             try:
-                return self._batcher.offer(
-                    soon,
-                    False,
-                    topic,
-                    body,
-                    keys,
-                    tags,
-                    None,
-                    sharding_key,
-                    delay_level,
-                    flag,
-                    None,
-                    None,
-                )
+                return self._batcher.offer(soon, False, topic, body, options, _ANYWHERE)
             except QueueFull:
                 pass
-        when = when_of(delay_level, delay, deliver_at)
-        return await self._submit(
-            False, topic, body, keys, tags, properties, sharding_key, when, flag, queue, None
-        )
+        return await self._submit(False, topic, body, options, None)
 
     def _offer(
-        self,
-        topic: str,
-        body: Body,
-        keys: str | Sequence[str] | None,
-        tags: str | None,
-        sharding_key: str | None,
-        delay_level: int,
-        flag: int,
-        wait: int | None,
+        self, topic: str, body: Body, options: MessageOptions, wait: int | None
     ) -> asyncio.Future[SendResult] | None:
-        """Hand a message over without a coroutine of its own; None where that needs one."""
+        """Send a message without another coroutine; None if it has to wait or has hooks."""
         if self._has_hooks or self._waiting_sends.waiting:
             return None
+        soon = self._callback_queue_of(asyncio.get_running_loop())
         try:
-            return self._batcher.offer(
-                self._callback_queue_of(asyncio.get_running_loop()),
-                True,
-                topic,
-                body,
-                keys,
-                tags,
-                None,
-                sharding_key,
-                delay_level,
-                flag,
-                None,
-                wait,
-            )
+            return self._batcher.offer(soon, True, topic, body, options, (None, wait))
         except QueueFull:
             return None
 
@@ -206,25 +147,14 @@ class Producer(ConfiguredProducer):
         eager: bool,  # noqa: FBT001 - called by the methods above
         topic: str,
         body: Body,
-        keys: str | Sequence[str] | None,
-        tags: str | None,
-        properties: Mapping[str, str] | None,
-        sharding_key: str | None,
-        when: When,
-        flag: int,
-        queue: int | QueueId | Selector | None,
+        options: MessageOptions,
         timeout: float | None,  # noqa: ASYNC109 - the time of the native send
     ) -> asyncio.Future[SendResult]:
         if not self._has_hooks:
-            return await self._hand_over(
-                eager, topic, body, keys, tags, properties, sharding_key, when, flag, queue, timeout
-            )
-        sending = self._hooks.before(topic, body, keys, tags, properties, sharding_key, when)
-        properties = sending.properties
+            return await self._hand_over(eager, topic, body, options, timeout)
+        sending = self._hooks.before("send", topic, body, options)
         try:
-            future = await self._hand_over(
-                eager, topic, body, keys, tags, properties, sharding_key, when, flag, queue, timeout
-            )
+            future = await self._hand_over(eager, topic, body, options, timeout)
         except BaseException as error:
             self._hooks.after(sending, error, None)
             raise
@@ -236,51 +166,35 @@ class Producer(ConfiguredProducer):
         eager: bool,  # noqa: FBT001 - called by the method above
         topic: str,
         body: Body,
-        keys: str | Sequence[str] | None,
-        tags: str | None,
-        properties: Mapping[str, str] | None,
-        sharding_key: str | None,
-        when: When,
-        flag: int,
-        queue: int | QueueId | Selector | None,
+        options: MessageOptions,
         timeout: float | None,  # noqa: ASYNC109 - the time of the native send
     ) -> asyncio.Future[SendResult]:
+        _core.check_options("send", options)
         loop = asyncio.get_running_loop()
         soon, began = self._callback_queue_of(loop), loop.time()
         wait = None if timeout is None else milliseconds("timeout", timeout)
-        place, wait = (None, wait) if queue is None else await self._place_of(topic, queue, wait)
-        arguments = (
-            eager,
-            topic,
-            body,
-            keys,
-            tags,
-            properties if properties is None else properties_of(properties),
-            sharding_key,
-            when,
-            flag,
-            place,
-            wait,
-        )
-        plain = not (keys or tags or properties or sharding_key) and when == 0
+        place = await self._place_of(topic, options.get("queue"), wait)
         seconds = self._options.send_timeout if timeout is None else timeout
-        offer = partial(self._batcher.offer, soon, *arguments)
-        return await self._waiting_sends.enter(offer, most_bytes(body, plain=plain), began, seconds)
+        offer = partial(self._batcher.offer, soon, eager, topic, body, options, place)
+        size = most_bytes(body, plain=not any(options.values()))
+        only_broker = partial(
+            self._batcher.only_broker, topic, options.get("sharding_key"), place[0]
+        )
+        return await self._waiting_sends.enter(offer, only_broker, size, began, seconds)
 
     async def _hooked(
         self,
         kind: SendingKind,
         topic: str,
         body: Body,
-        extras: MessageProperties,
-        send: Callable[[MessageProperties], Awaitable[Any]],
+        options: ReplyOptions,
+        send: Callable[[], Awaitable[Any]],
     ) -> Any:  # noqa: ANN401 - what the call gives
-        """Send between the hooks."""
+        """Send, and call the hooks before and after."""
         if not self._hooks:
-            return await send(extras)
-        sending = extras.before(self._hooks, kind, topic, body)
-        extras.properties = sending.properties
-        return await self._told(sending, send(extras))
+            _core.check_options(kind, options)
+            return await send()
+        return await self._told(self._hooks.before(kind, topic, body, options), send())
 
     async def _told(self, sending: Sending, outcome: Awaitable[Any]) -> Any:  # noqa: ANN401 - as above
         try:
@@ -304,10 +218,10 @@ class Producer(ConfiguredProducer):
 
     def _new_waiting_sends(self) -> WaitingSends:
         # What it calls holds the native parts, not this producer: that must be free to go.
-        core, call, accumulator = self._core, self._outcomes.call, self._batcher
+        call, accumulator = self._outcomes.call, self._batcher
         return WaitingSends(
-            lambda size: call(accumulator.capacity_to, size),
-            lambda: core.window() - core.in_flight(),
+            lambda size, broker: call(accumulator.capacity_to, size, broker),
+            accumulator.free,
             accumulator.full,
         )
 
@@ -326,7 +240,7 @@ class Producer(ConfiguredProducer):
             _core.CallbackQueue(loop),
             self._new_waiting_sends(),
         )
-        # What a loop that was closed has held back for the others of its turn would never leave.
+        # Messages that a closed loop held back for the rest of its turn would never leave.
         self._batcher.uncork()
         return self._callback_queue
 
@@ -335,14 +249,10 @@ class Producer(ConfiguredProducer):
         topic: str,
         messages: Iterable[Body | Message],
         *,
-        keys: str | Sequence[str] | None = None,
-        tags: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        sharding_key: str | None = None,
-        queue: int | QueueId | Selector | None = None,
         batch_bytes: int = 256 * 1024,
         inner: bool = False,
         timeout: float | None = None,  # noqa: ASYNC109 - the time of the native send
+        **options: Unpack[BatchOptions],
     ) -> list[SendResult]:
         """Send many messages in few frames; see :meth:`pyrmq.Producer.send_batch`.
 
@@ -351,63 +261,51 @@ class Producer(ConfiguredProducer):
         Example:
             >>> await producer.send_batch("lines", ["a", "b"])  # doctest: +SKIP
         """
+        wait = None if timeout is None else milliseconds("timeout", timeout)
         sending = None
         if self._hooks:
-            sending = self._hooks.before(topic, None, keys, tags, properties, kind="batch")
-            added = sending.properties.items() - (properties or {}).items()
-            messages = with_properties(messages, dict(added))
-            properties = sending.properties
-        extras = (
-            PLAIN
-            if not (keys or tags or properties or sharding_key)
-            else MessageProperties(keys, tags, properties, sharding_key)
-        )
-        wait = None if timeout is None else milliseconds("timeout", timeout)
+            given = options.get("properties") or {}
+            sending = self._hooks.before("batch", topic, None, options)
+            messages = with_properties(messages, dict(sending.properties.items() - given.items()))
 
         async def whole() -> list[SendResult]:
+            _core.check_options("batch", options)
             loop, call = asyncio.get_running_loop(), self._outcomes.call
             began = loop.time()
             seconds = self._options.send_timeout if timeout is None else timeout
-            place, left = await self._place_of(topic, queue, wait)
+            place = await self._place_of(topic, options.get("queue"), wait)
             self._callback_queue_of(loop)
-            to = (topic, messages, extras, place, batch_bytes, left, inner)
+            to = (topic, messages, options, place, batch_bytes, inner)
             send = partial(call, self._batcher.send_batch_to, *to)
             # Room for one byte will do: the whole list is in memory anyway.
-            return all_sent(topic, await (await self._waiting_sends.enter(send, 1, began, seconds)))
+            only_broker = partial(
+                self._batcher.only_broker, topic, options.get("sharding_key"), place[0]
+            )
+            sent = await self._waiting_sends.enter(send, only_broker, 1, began, seconds)
+            return all_sent(topic, await sent)
 
         if sending is None:
             return await whole()
         told: list[SendResult] = await self._told(sending, whole())
         return told
 
-    async def send_oneway(
-        self,
-        topic: str,
-        body: Body,
-        *,
-        keys: str | Sequence[str] | None = None,
-        tags: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        sharding_key: str | None = None,
-        queue: int | QueueId | Selector | None = None,
-    ) -> None:
+    async def send_oneway(self, topic: str, body: Body, **options: Unpack[BatchOptions]) -> None:
         """Send a message that nobody confirms; see :meth:`pyrmq.Producer.send_oneway`.
 
         Example:
             >>> await producer.send_oneway("metrics", b"42")  # doctest: +SKIP
         """
 
-        async def leave(extras: MessageProperties) -> None:
-            place, _ = await self._place_of(topic, queue)
-            await self._outcomes.call(self._core.send_oneway_to, topic, body, extras, place)
+        async def leave() -> None:
+            place, _ = await self._place_of(topic, options.get("queue"))
+            await self._outcomes.call(self._core.send_oneway_to, topic, body, options, place)
 
-        extras = MessageProperties(keys, tags, properties, sharding_key)
-        await self._hooked("oneway", topic, body, extras, leave)
+        await self._hooked("oneway", topic, body, options, leave)
 
     async def recall(self, topic: str, handle: str) -> str:
-        """Take a message back that a timer has not delivered yet.
+        """Recall a message that its timer has not delivered yet.
 
-        Arguments, result and errors are those of :meth:`pyrmq.Producer.recall`.
+        For arguments, result and errors see :meth:`pyrmq.Producer.recall`.
 
         Example:
             >>> later = await producer.send("orders", b"tea", delay=60)  # doctest: +SKIP
@@ -423,15 +321,12 @@ class Producer(ConfiguredProducer):
         topic: str,
         body: Body,
         *,
-        keys: str | Sequence[str] | None = None,
-        tags: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        queue: int | QueueId | Selector | None = None,
         timeout: float = 3.0,  # noqa: ASYNC109 - travels with the request
+        **options: Unpack[RequestOptions],
     ) -> ReceivedMessage:
         """Send a request and await the reply; see :meth:`pyrmq.Producer.request`.
 
-        One thread of this producer takes replies from then on.
+        From then on, a thread of this producer receives replies.
 
         Example:
             >>> await producer.request("prices", b"tea")  # doctest: +SKIP
@@ -439,14 +334,13 @@ class Producer(ConfiguredProducer):
         wait = max(1, milliseconds("timeout", timeout))
         self._request_reply.start()
 
-        async def store(extras: MessageProperties) -> SendResult:
-            return await self._store("request", topic, body, extras, system, queue, wait)
+        async def store() -> SendResult:
+            return await self._store("request", topic, body, options, system, wait)
 
         until = time.monotonic() + wait / 1000
         correlation, reply, system = self._request_reply.expect(wait)
         try:
-            extras = MessageProperties(keys, tags, properties)
-            stored: SendResult = await self._hooked("request", topic, body, extras, store)
+            stored: SendResult = await self._hooked("request", topic, body, options, store)
             self._request_reply.stored(correlation, stored)
             with suppress(TimeoutError):
                 async with asyncio.timeout(until - time.monotonic()):
@@ -458,7 +352,7 @@ class Producer(ConfiguredProducer):
             raise
 
     async def _meet(self, topic: str, wait: int) -> None:
-        """Make this producer known to a topic's brokers, once: only then can they ask it."""
+        """Send a heartbeat to a topic's brokers, once: only then can they ask this producer."""
         if topic not in self._met:
             await self._outcomes.call(self._request_reply.native.heartbeat_to, topic, wait)
             self._met.add(topic)
@@ -468,17 +362,16 @@ class Producer(ConfiguredProducer):
         kind: SendingKind,
         topic: str,
         body: Body,
-        extras: MessageProperties,
+        options: RequestOptions,
         system: list[tuple[str, str]],
-        queue: int | QueueId | Selector | None,
         wait: int,
     ) -> SendResult:
         """As :meth:`pyrmq._request_reply.RequestReply.store`."""
         until = time.monotonic() + wait / 1000
-        place, _ = await self._place_of(topic, queue, wait)
+        place, _ = await self._place_of(topic, options.get("queue"), wait)
         with suppress(RmqError):
             await self._meet(topic, left_of(until))
-        arguments = (topic, body, extras, system, kind, place, left_of(until))
+        arguments = (topic, body, options, system, kind, (place, left_of(until)))
         result: SendResult = await self._outcomes.call(
             self._request_reply.native.send_to, *arguments
         )
@@ -489,10 +382,8 @@ class Producer(ConfiguredProducer):
         request: ReceivedMessage,
         body: Body,
         *,
-        keys: str | Sequence[str] | None = None,
-        tags: str | None = None,
-        properties: Mapping[str, str] | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - the time of the native send
+        **options: Unpack[ReplyOptions],
     ) -> SendResult:
         """Answer a request that a consumer has read; see :meth:`pyrmq.Producer.reply`.
 
@@ -503,20 +394,19 @@ class Producer(ConfiguredProducer):
         topic, system, place = reply_address(request)
         wait = None if timeout is None else milliseconds("timeout", timeout)
 
-        async def store(extras: MessageProperties) -> SendResult:
-            arguments = (topic, body, extras, system, "reply", place, wait)
+        async def store() -> SendResult:
+            arguments = (topic, body, options, system, "reply", (place, wait))
             sent: SendResult = await self._outcomes.call(native.send_to, *arguments)
             return sent
 
-        extras = MessageProperties(keys, tags, properties)
-        result: SendResult = await self._hooked("reply", topic, body, extras, store)
+        result: SendResult = await self._hooked("reply", topic, body, options, store)
         return result
 
     async def flush(self, timeout: float = 10.0) -> bool:  # noqa: ASYNC109 - as the sync form
-        """Send what is gathered, and wait until no message is on its way.
+        """Send all open batches and wait until no message is on its way.
 
         Returns:
-            False when the time has passed first.
+            False when messages are still on their way.
 
         Example:
             >>> await producer.flush()  # doctest: +SKIP
@@ -527,17 +417,17 @@ class Producer(ConfiguredProducer):
         deadline = loop.time() + timeout
         while self._core.in_flight():
             emptied = self._emptied
-            # All that flush wait for one native listener, which stays when their time is over.
+            # All calls of flush share one native listener, which outlives their timeouts.
             mine = emptied is None or emptied.done() or emptied.get_loop() is not loop
             if emptied is None or mine:
                 self._emptied = emptied = self._outcomes.call(self._batcher.empty_to)
-                # When close ends it, perhaps nobody is left to look at its exception.
+                # If close ends it, nobody may be left to look at its exception.
                 emptied.add_done_callback(lambda done: done.cancelled() or done.exception())
             await asyncio.wait((emptied,), timeout=max(0.0, deadline - loop.time()))
             if not emptied.done():
                 return self._core.in_flight() == 0
             emptied.result()
-            # Another's listener may have been told before this call began.
+            # Another call's listener may have fired before this call began.
             if mine:
                 break
         return True
@@ -552,7 +442,7 @@ class Producer(ConfiguredProducer):
         return stats_of(self._core, time.monotonic() - self._began)
 
     async def close(self, timeout: float = 10.0) -> None:  # noqa: ASYNC109 - as the sync form
-        """Send what is on its way, then end every connection. A second call does nothing.
+        """Send what is on its way, then close every connection. A second call does nothing.
 
         Example:
             >>> await producer.close()  # doctest: +SKIP
@@ -573,7 +463,7 @@ class Producer(ConfiguredProducer):
             self._request_reply.close(wait=False)
             self._core.close()
             await self._outcomes.call(self._core.shut_to)
-            # What failed by the end is told, too.
+            # Complete the futures of messages that failed because of the close.
             self._batcher.serve_futures(0)
         finally:
             self._reader.leave()
@@ -583,7 +473,7 @@ class Producer(ConfiguredProducer):
             self._unlog()
 
     async def __aenter__(self) -> Self:
-        """Give the producer itself."""
+        """Return the producer."""
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -3,17 +3,17 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Self, Unpack
 
 from pyrmq import _core
 from pyrmq._client.options import OtherProducerOptions, own_group
-from pyrmq._client.values import MessageProperties, Selector, milliseconds
+from pyrmq._client.values import milliseconds
 from pyrmq.aio.producer import Producer
 from pyrmq.errors import ConfigError, RmqError
 from pyrmq.message import (
     Body,
-    QueueId,
+    HalfOptions,
     ReceivedMessage,
     SendResult,
     SendStatus,
@@ -28,6 +28,7 @@ from pyrmq.transaction import (
     end_time,
     half_properties,
     not_confirmed,
+    not_taken,
     state_of,
 )
 
@@ -39,18 +40,18 @@ _log = logging.getLogger("pyrmq.aio.producer")
 class TransactionProducer(Producer):
     """A producer whose messages belong to local transactions, for an event loop.
 
-    The loop in which it is entered (or first used) is where ``check`` runs: use it as a context
-    manager, so that brokers can ask from the start on.
+    ``check`` runs in the loop in which the producer is entered or first used. Use it as a context
+    manager, so that brokers can ask from the start.
 
     Args:
-        check: Called in the loop with a message whose end the broker does not know; it may be a
-            coroutine function. It says how the local transaction ended. What it raises counts as
-            UNKNOWN, and is logged.
-        group: Producer group, which these producers have to themselves: a broker asks any member
-            of it how a transaction ended.
-        topics: Topics whose brokers are greeted at the start, so that they can ask about
+        check: Called in the loop with a message whose outcome the broker does not know; it may be a
+            coroutine function. It returns how the local transaction ended. An exception is logged
+            and counts as UNKNOWN.
+        group: Producer group, for these producers only: a broker may ask any member how a
+            transaction ended.
+        topics: Topics whose brokers get a heartbeat at the start, so that they can ask about
             transactions of an earlier process of the group.
-        options: The others of :class:`pyrmq.Producer`.
+        options: The other options of :class:`pyrmq.Producer`.
 
     Raises:
         ConfigError: An option is out of its range, or the group is the default of all producers.
@@ -86,19 +87,15 @@ class TransactionProducer(Producer):
         body: Body,
         local: Callable[[SendResult], TransactionState | Awaitable[TransactionState | None] | None],
         *,
-        keys: str | Sequence[str] | None = None,
-        tags: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        flag: int = 0,
-        queue: int | QueueId | Selector | None = None,
         check_after: float | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - the time of the native send
+        **options: Unpack[HalfOptions],
     ) -> TransactionResult:
         """Store a half message, run a local transaction, and end the half accordingly.
 
-        Arguments, result and errors are those of
-        :meth:`pyrmq.TransactionProducer.send_in_transaction`; ``local`` may be a coroutine
-        function. When it raises or is cancelled, the end is UNKNOWN: the broker will ask.
+        For arguments, result and errors see
+        :meth:`pyrmq.TransactionProducer.send_in_transaction`. ``local`` may be a coroutine
+        function. If it raises or is cancelled, the state is UNKNOWN: the broker will ask.
 
         Example:
             >>> async def local(half):
@@ -110,12 +107,11 @@ class TransactionProducer(Producer):
         seconds = self._options.send_timeout if timeout is None else timeout
         wait = milliseconds("timeout", seconds)
 
-        async def store(extras: MessageProperties) -> SendResult:
-            return await self._store("half", topic, body, extras, system, queue, wait)
+        async def store() -> SendResult:
+            return await self._store("half", topic, body, options, system, wait)
 
         began = time.monotonic()
-        extras = MessageProperties(keys, tags, properties, None, 0, flag)
-        half: SendResult = await self._hooked("half", topic, body, extras, store)
+        half: SendResult = await self._hooked("half", topic, body, options, store)
         left = end_time(wait, time.monotonic() - began)
         state = TransactionState.ROLLBACK
         if half.status is SendStatus.SEND_OK:
@@ -126,7 +122,7 @@ class TransactionProducer(Producer):
         if state is TransactionState.UNKNOWN:
             return TransactionResult(half, state, confirmed=False)
         confirmed = True
-        end = end_of(topic, half, state, keys, tags)
+        end = end_of(topic, half, state, options)
         try:
             await self._outcomes.call(self._request_reply.native.end_to, end, left)
         except RmqError as error:
@@ -139,19 +135,19 @@ class TransactionProducer(Producer):
         self._callback_queue_of(asyncio.get_running_loop())
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> _core.CallbackQueue:
-        # Whatever is called first: from now on there is a loop for checks to run in.
+        # From now on there is a loop for checks, whichever method was called first.
         soon = super()._bind(loop)
         self._request_reply.serve_checks(self._hand_to_loop)
         return soon
 
     def _hand_to_loop(self, question: _core.Request) -> None:
-        """Runs in the thread that takes what brokers ask."""
+        """Pass a question on to the loop; this runs in the thread that takes questions."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._begin_answer, question)
 
     def _begin_answer(self, question: _core.Request) -> None:
-        # Kept until it is done: the loop itself holds tasks weakly.
+        # Keep it until it is done: the loop has only weak references to tasks.
         task = asyncio.ensure_future(self._answer(question))
         self._answers.add(task)
         task.add_done_callback(self._answers.discard)
@@ -167,18 +163,18 @@ class TransactionProducer(Producer):
             _log.exception("the check of %r failed", message)
             return
         if state is TransactionState.UNKNOWN:
-            # Brokers do nothing with it, and Apache's do not answer it.
+            # Brokers ignore it, and Apache's do not answer it.
             return
         end = answer_of(question, message, state)
         try:
             await self._outcomes.call(self._request_reply.native.end_to, end, ANSWER_MS)
         except RmqError as error:
-            _log.warning("the broker did not take the end of %r and asks again: %s", message, error)
+            not_taken(message, error)
             return
         self._hooks.ended(message.topic, message.message_id, state, asked=True)
 
     async def close(self, timeout: float = 10.0) -> None:  # noqa: ASYNC109 - as the sync form
-        """Wait for checks that run, then as :meth:`pyrmq.aio.Producer.close`.
+        """Wait for running checks, then close as :meth:`pyrmq.aio.Producer.close`.
 
         Example:
             >>> await producer.close()  # doctest: +SKIP
@@ -188,7 +184,7 @@ class TransactionProducer(Producer):
         await super().close(timeout)
 
     async def __aenter__(self) -> Self:
-        """Greet the brokers of ``topics``, and give the producer itself."""
+        """Send a heartbeat to the brokers of ``topics``, and return the producer."""
         self._serve_checks()
         for topic in self._topics:
             await self._meet(topic, milliseconds("send_timeout", self._options.send_timeout))

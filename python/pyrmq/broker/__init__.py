@@ -1,4 +1,4 @@
-"""The broker: takes messages, keeps them, gives them out."""
+"""The broker: it receives, stores and delivers messages."""
 
 from pyrmq.broker.server import Broker
 

@@ -59,7 +59,7 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
         """The native server.
 
         Raises:
-            ClosedError: it does not run.
+            ClosedError: it is not running.
             ForkError: it runs in the parent process.
         """
         return self._running()
@@ -74,14 +74,14 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
     def reconfigure(self, values: Mapping[str, object]) -> None:
         """Change options of the running broker, as request code 25 does.
 
-        The property file of `from_file` (`-c` of the command) gets the changes, too: they hold
-        after a restart. Without such a file they hold for this run.
+        The changes are also written into the property file of `from_file` (`-c` of the command), so
+        they hold after a restart. Without such a file they hold until the broker stops.
 
         Args:
             values: option names with their new values; only options that are `live`.
 
         Raises:
-            ConfigError: a value is wrong, or an option holds from the start on.
+            ConfigError: a value is wrong, or an option can only be set at the start.
             OSError: the property file cannot be written; nothing was changed.
             ServerError: the topics' file cannot be written; nothing was changed.
 
@@ -104,7 +104,7 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
         self.changes += 1
 
     def _keep(self, before: BrokerOptions) -> None:
-        """Write what changed into the property file; take the change back where that fails."""
+        """Write the changes into the property file; undo them if that fails."""
         from pathlib import Path
 
         from pyrmq.server.files import write_synced
@@ -122,10 +122,10 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
             raise
 
     def await_registration(self, timeout: float = 10.0) -> None:
-        """Wait until a name server knows this broker: clients find it from then on.
+        """Wait until a name server knows this broker, so that clients find it.
 
         Args:
-            timeout: seconds to wait at most.
+            timeout: the longest wait, in seconds.
 
         Raises:
             ServerError: no name server has answered in that time.
@@ -146,7 +146,7 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
         super()._start()
         core = self.core
         try:
-            # As Apache's broker: a program that makes a topic right after the start finds a broker.
+            # As in Apache's broker: a program that creates a topic right after the start finds it.
             core.await_first_round(_FIRST_ROUND_SECONDS)
         except BaseException:
             self._stop(core, 0)
@@ -159,7 +159,7 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
         return _core.Broker.start(self._pairs(self._options), self.processors.codes)
 
     def _pairs(self, options: BrokerOptions) -> list[tuple[str, str]]:
-        """What the core is told: all options but the log's level, which is Python's."""
+        """The options for the core: all but the log level, which is Python's."""
         pairs = {**options.to_properties(), "storePathRootDir": self._root()}
         pairs.pop("logLevel", None)
         directory = options.store_path_commit_log

@@ -10,7 +10,7 @@ DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 
 
 class _Help(argparse.HelpFormatter):
-    """As wide as the terminal. argparse's own way asks `shutil`, for every option that is added."""
+    """As wide as the terminal, measured once: argparse measures it for every option."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=_columns() - 2)

@@ -1,6 +1,6 @@
-"""Which verb was asked for, and what its errors look like.
+"""Runs the requested verb and prints its errors.
 
-A verb's module is imported only when it is asked for: the start of every command stays cheap.
+A verb's module is imported only when it is requested, so every command starts quickly.
 Errors are one or two lines on standard error. Exit status: 0 done, 1 it failed, 2 the command or an
 option is wrong, 130 interrupted.
 """
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: the words after `pyrmq`; those of the process where not given.
+        arguments: the words after `pyrmq`. Default: those of the process.
 
     Returns:
         The exit status.
@@ -66,7 +66,7 @@ def _run(verb: str, words: list[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of a pipe left (`pyrmq tail t | head`): nobody is there to be told.
+        # The reader of the pipe has ended (`pyrmq tail t | head`): there is nobody to write to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except SystemExit as end:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyrmq.consumer import PullConsumer
     from pyrmq.message import QueueId, ReceivedMessage, SendResult
 
-# Apache's own group for tools: every broker has it, and nobody consumes with it.
+# Apache's group for tools: every broker has it, and nobody consumes with it.
 _GROUP = "TOOLS_CONSUMER"
 _LINES = 1000
 _SENT = ("topic", "broker", "queue", "offset", "status", "message id")
@@ -92,8 +92,8 @@ def _tail(words: list[str]) -> int:
 
     with PullConsumer(name_server=given.name_server, group=_GROUP, auto_commit=None) as consumer:
         bounds = {queue: consumer.bounds(queue) for queue in consumer.queues(given.topic)}
-        # Taken, not shared with a group: whoever looks takes nothing away from others. With its own
-        # offsets: what other tools have committed for their group does not matter.
+        # Assigned, not shared with a group: this takes no messages from other consumers.
+        # The offsets are explicit: what other tools commit for their group does not matter.
         first = given.start == "first"
         consumer.assign(
             {q: begin if first else end for q, (begin, end) in bounds.items()}, given.tags
@@ -142,7 +142,7 @@ def _print(message: ReceivedMessage, *, as_json: bool) -> None:
 
 def _send_parser() -> argparse.ArgumentParser:
     made = parser("send", "Send one message; with body `-`, one for each line of standard input.")
-    made.add_argument("topic", help="topic; made by the broker where it may")
+    made.add_argument("topic", help="topic; the broker creates it if it may")
     made.add_argument("body", help="text of the message, or - for standard input")
     add_name_server(made)
     made.add_argument("-k", "--keys", action="append", help="a key to find it by; may be repeated")
@@ -164,9 +164,9 @@ def _tail_parser() -> argparse.ArgumentParser:
         dest="start",
         choices=["first", "last"],
         default="last",
-        help="begin with the oldest message that is kept, or with the next (default: last)",
+        help="begin with the oldest message, or with the next one (default: last)",
     )
     made.add_argument("--tags", default="*", help="`a || b`: only these tags (default: *)")
     made.add_argument("--count", type=int, metavar="N", help="end after N messages")
-    made.add_argument("--stop", action="store_true", help="end when what was there is printed")
+    made.add_argument("--stop", action="store_true", help="end after the messages that exist now")
     return made

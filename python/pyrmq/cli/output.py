@@ -1,4 +1,4 @@
-"""What commands print: aligned tables for people, JSON lines for programs."""
+"""The output of commands: aligned tables for people, JSON lines for programs."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 AnyServer = Server[Any, Any]
 OptionsT = TypeVar("OptionsT", bound=Options)
-# For programs and for people: what is said when the servers are ready.
+# The message when the servers are ready, for programs and for people.
 Ready = tuple[dict[str, object], str]
 
 _TEXTS = {
@@ -54,19 +54,19 @@ def _name_server(given: argparse.Namespace) -> int:
 
 
 class _File(NamedTuple):
-    """A server's property file, if it has one, and the options that something stronger sets."""
+    """A server's property file, if it has one, and the options that have precedence over it."""
 
     path: str | None
     overridden: frozenset[str]
 
     def give(self, server: AnyServer) -> AnyServer:
-        """Let a server read it again at SIGHUP, and keep its changes there."""
+        """Make a server read it again at SIGHUP, and write changes of options into it."""
         server.config_file, server.overridden = self.path, self.overridden
         return server
 
 
 def _reload(servers: list[AnyServer]) -> None:
-    """SIGHUP: let the changes of property files hold, or say in the log why they cannot."""
+    """Apply the changes of property files at SIGHUP, or log why that is impossible."""
     from pyrmq.errors import RmqError
 
     for server in servers:
@@ -103,7 +103,7 @@ def _both(given: argparse.Namespace) -> int:
         values["broker_ip1"] = given.bind_address
     options = _options(BrokerOptions, given, values)
     if names.kv_config_path is None and options.store_path_root_dir is not None:
-        # Each directory has its own, as it has its own broker.
+        # Each directory has its own file, as it has its own broker.
         path = os.path.join(options.store_path_root_dir, "namesrv", "kvConfig.json")  # noqa: PTH118
         names = names.with_values(kv_config_path=path)
     if given.print_config:
@@ -120,7 +120,7 @@ def _both(given: argparse.Namespace) -> int:
 
         for server in servers:
             if isinstance(server, Broker):
-                # Who reads the line may ask for the broker at once.
+                # A program that reads the line may ask for the broker at once.
                 server.await_registration()
         name_server, broker = (server.address for server in servers)
         flag = "" if name_server == DEFAULT_NAME_SERVER else f" -n {name_server}"
@@ -143,7 +143,7 @@ def _names_of_both(given: argparse.Namespace) -> tuple[NameServerOptions, _File]
     flags = Namespace(
         config=given.name_server_config,
         listen_port=None if port is None else str(port),
-        # The broker's address: clients that reach one must reach the other.
+        # The broker's address: clients that reach one server must reach the other.
         bind_address=given.bind_address,
     )
     file = _File(flags.config, _overridden(NameServerOptions, flags))
@@ -185,7 +185,7 @@ def _serve(
 def _options(
     role: type[OptionsT], given: argparse.Namespace, values: dict[str, object] | None = None
 ) -> OptionsT:
-    """What holds: the command line over the environment over the file over the defaults."""
+    """The options in force. Precedence: command line, environment, file, defaults."""
     from pyrmq.server.load import load
 
     options = role() if given.config is None else load(role, given.config)
@@ -196,7 +196,7 @@ def _options(
 
 
 def _stronger(role: type[Options], given: argparse.Namespace) -> dict[str, str]:
-    """What the command line and the environment say, by Apache's names."""
+    """The options of the command line and the environment, by Apache's names."""
     known = {item.name: item for item in role.fields}
     flags = {
         known[name].apache: text
@@ -225,13 +225,16 @@ def _parser(verb: str) -> argparse.ArgumentParser:
     made = parser(verb, _TEXTS[verb])
     made.add_argument("-c", "--config", metavar="FILE", help="property file, as Apache's")
     made.add_argument(
-        "-p", "--print-config", action="store_true", help="print what holds as properties, and end"
+        "-p",
+        "--print-config",
+        action="store_true",
+        help="print the options in force as properties, and end",
     )
-    made.add_argument("--json", action="store_true", help="say where it listens as one JSON object")
+    made.add_argument("--json", action="store_true", help="print the addresses as one JSON object")
     made.add_argument(
         "--log-level",
         choices=["debug", "info", "warning", "error"],
-        help="what is logged to standard error (default: warning)",
+        help="level of the log on standard error (default: warning)",
     )
     if verb == "nameserver":
         _add_options(made, NameServerOptions, leave_out=())
@@ -270,7 +273,7 @@ def _parser(verb: str) -> argparse.ArgumentParser:
     return made
 
 
-# Options of the broker that `pyrmq server` takes as flags; all others by its property file.
+# The broker's options that `pyrmq server` has as flags; all others are in its property file.
 _OF_BOTH = ("listen_port", "broker_name", "broker_ip1", "store_path_root_dir", "flush_disk_type")
 
 

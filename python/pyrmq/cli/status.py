@@ -1,7 +1,7 @@
-"""`pyrmq nameserver status`: how name servers are, who is registered there, what they are asked.
+"""`pyrmq nameserver status`: health of name servers, registered brokers, and request rates.
 
-Two looks give the rates: what was counted between them. Exit status 0: every name server answered
-and is ready; 1: one is not, so the command serves as a probe.
+The rates are the difference of two samples. Exit status 0: every name server answered and is
+ready. Otherwise 1, so the command serves as a probe.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyrmq import _core
 from pyrmq.cli.arguments import add_name_server, parser
 from pyrmq.cli.output import table
-from pyrmq.codes import RequestCode
+from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.config import NAME_SERVER_STATUS
 from pyrmq.errors import RmqError
 
@@ -22,10 +22,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
-_NOT_SUPPORTED = 3
 _TIMEOUT_MS = 5000
 _CLEAR = "\x1b[H\x1b[2J"
-_VERSION = 513
 
 Report = dict[str, Any]
 
@@ -53,9 +51,9 @@ def run(words: list[str]) -> int:
 def _look(connections: _core.Connections, address: str) -> Report:
     try:
         answer = connections.request(
-            address, _core.Command(NAME_SERVER_STATUS, {}, None, version=_VERSION), _TIMEOUT_MS
+            address, _core.Command(NAME_SERVER_STATUS, {}, None), _TIMEOUT_MS
         )
-        if answer.code == _NOT_SUPPORTED:
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             return _of_another_kind(connections, address)
         if answer.code != 0:
             return _silent(address, f"code {answer.code}: {answer.remark}")
@@ -66,8 +64,8 @@ def _look(connections: _core.Connections, address: str) -> Report:
 
 
 def _of_another_kind(connections: _core.Connections, address: str) -> Report:
-    """What Apache's name server tells: which brokers there are."""
-    command = _core.Command(RequestCode.GET_BROKER_CLUSTER_INFO, {}, None, version=_VERSION)
+    """Report on Apache's name server, which only lists its brokers."""
+    command = _core.Command(RequestCode.GET_BROKER_CLUSTER_INFO, {}, None)
     answer = connections.request(address, command, _TIMEOUT_MS)
     info: Any = _core.parse_json(answer.body or b"{}")
     brokers = [
@@ -80,7 +78,7 @@ def _of_another_kind(connections: _core.Connections, address: str) -> Report:
         for name, data in sorted((info.get("brokerAddrTable") or {}).items())
         for key, at in sorted(data.get("brokerAddrs", {}).items(), key=lambda pair: int(pair[0]))
     ]
-    note = "not a name server of pyrmq: it tells its brokers only"
+    note = "not a name server of pyrmq: it only lists its brokers"
     return {
         "address": address,
         "ready": True,
@@ -95,13 +93,13 @@ def _silent(address: str, why: str) -> Report:
 
 
 def _rates(before: Report, after: Report) -> Report:
-    """A report with what happened since the one before it."""
+    """A report with the rates since the previous one."""
     if "latencies" not in after:
         return after
     known = before.get("latencies")
     seconds = (after["uptime_ms"] - before.get("uptime_ms", 0)) / 1000
     if known is None or seconds <= 0:
-        # It was away, or it was started again: all that it has counted is new.
+        # It was away, or it was started again: all its counts are new.
         known, before, seconds = {}, {"counters": {}}, max(0.001, after["uptime_ms"] / 1000)
     kinds = {}
     for kind, now in after["latencies"].items():
@@ -110,7 +108,7 @@ def _rates(before: Report, after: Report) -> Report:
         kinds[kind] = {
             "total": sum(now["buckets"]),
             "per_second": round(sum(new) / seconds, 1),
-            # Of the interval; of everything so far while there was nothing in it.
+            # Of the interval, or of all requests if there were none in it.
             "p50_ms": quantile(new if any(new) else now["buckets"], 0.5),
             "p99_ms": quantile(new if any(new) else now["buckets"], 0.99),
         }
@@ -120,7 +118,7 @@ def _rates(before: Report, after: Report) -> Report:
 
 
 def quantile(buckets: Sequence[int], share: float) -> float | None:
-    """A quantile in milliseconds out of counts by duration; None where nothing was counted.
+    """Compute a quantile in milliseconds from counts by duration; None without counts.
 
     Args:
         buckets: how many took up to 1, 2, 4 ... microseconds; the last has no bound.
@@ -219,14 +217,16 @@ def _seconds(text: str) -> float:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = parser("nameserver status", "Show how name servers are, and who is registered there.")
+    made = parser(
+        "nameserver status", "Show the health of name servers and their registered brokers."
+    )
     add_name_server(made)
-    made.add_argument("--watch", action="store_true", help="again and again, until Ctrl-C")
+    made.add_argument("--watch", action="store_true", help="repeat until Ctrl-C")
     made.add_argument(
         "--interval",
         type=_seconds,
         default=1.0,
         metavar="SECONDS",
-        help="time between the two looks that rates come from (default: 1)",
+        help="time between the two samples for the rates (default: 1)",
     )
     return made

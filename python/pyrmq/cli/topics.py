@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Prefixes of newer system topics and of the topics of groups (Apache `TopicValidator`, `MixAll`).
 _SYSTEM_STARTS = ("rmq_sys_", "%RETRY%", "%DLQ%")
-# The group that `pyrmq tail` looks with.
+# The group of `pyrmq tail`.
 _TOOLS = "TOOLS_CONSUMER"
 _PERMISSIONS = {0: "-", 2: "write", 4: "read", 6: "read, write"}
 
@@ -110,7 +110,7 @@ def _time(milliseconds: int) -> str | None:
         return None
     from datetime import datetime
 
-    # In the person's own time zone.
+    # In the user's time zone.
     moment = datetime.fromtimestamp(milliseconds / 1000).astimezone()
     return moment.isoformat(" ", "seconds")
 
@@ -126,12 +126,14 @@ def _parser(verb: str) -> argparse.ArgumentParser:
     create.add_argument(
         "--queues", type=int, default=8, metavar="N", help="queues on each broker (default: 8)"
     )
-    describe = verbs.add_parser("describe", help="what its queues hold", allow_abbrev=False)
+    describe = verbs.add_parser(
+        "describe", help="the range of each of its queues", allow_abbrev=False
+    )
     describe.add_argument("topic", help="topic")
     delete = verbs.add_parser("delete", help="delete one with its messages", allow_abbrev=False)
     delete.add_argument("topic", help="topic")
     for each in (create, delete):
-        each.add_argument("--cluster", metavar="NAME", help="in this cluster only")
+        each.add_argument("--cluster", metavar="NAME", help="only in this cluster")
     works = ((listing, _list), (create, _create), (describe, _describe), (delete, _delete))
     for each, work in works:
         add_name_server(each)

@@ -28,11 +28,11 @@ class BrokerOptions(Options):
     )
     broker_name: str = option(default="DEFAULT_BROKER", text="name that master and slaves share")
     broker_id: int = option(
-        default=0, text="0, the master: slaves are not built yet", maximum=LONG_MAX
+        default=0, text="0, the master; slaves are not supported", maximum=LONG_MAX
     )
     broker_ip1: str | None = option(
         default=None,
-        text="address that clients are told; this machine's where it is not set",
+        text="address for clients; default: this machine's",
         apache="brokerIP1",
     )
     bind_address: str | None = option(
@@ -44,10 +44,10 @@ class BrokerOptions(Options):
         maximum=PORT_MAX,
     )
     ha_listen_port: int = option(
-        default=10912, text="where slaves would connect; told to name servers", maximum=PORT_MAX
+        default=10912, text="port for slaves, announced to name servers", maximum=PORT_MAX
     )
     namesrv_addr: str | None = option(
-        default=None, text="name servers, `host:port;host:port`; empty: stands alone"
+        default=None, text="name servers, `host:port;host:port`; empty: none"
     )
     broker_permission: int = option(default=6, text="bits: 4 read, 2 write", maximum=7, live=True)
     default_topic_queue_nums: int = option(
@@ -59,12 +59,12 @@ class BrokerOptions(Options):
     )
     auto_create_topic_enable: bool = option(
         default=True,
-        text="a send to an unknown topic makes it, after a template with the inherit bit",
+        text="a send to an unknown topic creates it from a template with the inherit bit",
         live=True,
     )
     auto_create_topic_limit: int = option(
         default=20_000,
-        text="topics from which on sends create no more; operators may (ours)",
+        text="number of topics at which sends create no more; administrators can (pyrmq only)",
         unit="topics",
         minimum=0,
         maximum=10_000_000,
@@ -72,7 +72,7 @@ class BrokerOptions(Options):
     )
     auto_create_group_limit: int = option(
         default=10_000,
-        text="consumer groups from which on consumers create no more; operators may (ours)",
+        text="number of groups at which consumers create no more; administrators can (pyrmq only)",
         unit="groups",
         minimum=0,
         maximum=10_000_000,
@@ -80,7 +80,7 @@ class BrokerOptions(Options):
     )
     auto_create_subscription_group: bool = option(
         default=True,
-        text="an unknown consumer group is made at its first use",
+        text="an unknown consumer group is created at its first use",
         live=True,
     )
     cluster_topic_enable: bool = option(
@@ -90,16 +90,16 @@ class BrokerOptions(Options):
         default=True, text="the topic named after the broker can be read and written"
     )
     trace_topic_enable: bool = option(
-        default=False, text="makes the topic for message traces", live=True
+        default=False, text="creates the topic for message traces", live=True
     )
     msg_trace_topic_name: str = option(
         default="RMQ_SYS_TRACE_TOPIC", text="name of the topic for message traces", live=True
     )
-    trace_on: bool = option(default=True, text="told to clients: trace what they send", live=True)
+    trace_on: bool = option(default=True, text="asks clients to trace their sends", live=True)
     region_id: str = option(default="DefaultRegion", text="region written into each message")
     long_polling_enable: bool = option(
         default=True,
-        text="whether a pull at a queue's end may wait; else `shortPollingTimeMills`",
+        text="whether a pull at a queue's end may wait; otherwise `shortPollingTimeMills`",
         live=True,
     )
     short_polling_time_mills: int = option(
@@ -112,7 +112,7 @@ class BrokerOptions(Options):
     )
     pull_thread_pool_queue_capacity: int = option(
         default=100_000,
-        text="pulls that may wait at once; one more is told that the broker is busy",
+        text="pulls that may wait at once; the next is answered busy",
         unit="requests",
         minimum=1,
         maximum=10_000_000,
@@ -126,12 +126,12 @@ class BrokerOptions(Options):
     )
     notify_consumer_ids_changed_enable: bool = option(
         default=True,
-        text="members of a consumer group are told when another comes or goes",
+        text="members of a consumer group are notified when another joins or leaves",
         live=True,
     )
     reject_pull_consumer_enable: bool = option(
         default=False,
-        text="pull consumers (those that do not push) are refused",
+        text="pull consumers are refused",
         live=True,
     )
     lite_pull_message_enable: bool = option(
@@ -144,7 +144,7 @@ class BrokerOptions(Options):
     )
     transaction_time_out: int = option(
         default=6000,
-        text="a transaction younger than this is not asked about",
+        text="age at which the broker first asks about a transaction",
         unit="ms",
         minimum=1,
         maximum=86_400_000,
@@ -152,7 +152,7 @@ class BrokerOptions(Options):
     )
     transaction_check_max: int = option(
         default=15,
-        text="checks of a transaction after which it is given up",
+        text="checks after which a transaction is given up",
         unit="checks",
         minimum=1,
         maximum=1_000_000,
@@ -160,7 +160,7 @@ class BrokerOptions(Options):
     )
     transaction_check_interval: int = option(
         default=30_000,
-        text="how often open transactions are looked at",
+        text="how often open transactions are checked",
         unit="ms",
         minimum=10,
         maximum=86_400_000,
@@ -171,7 +171,7 @@ class BrokerOptions(Options):
     )
     use_server_side_reset_offset: bool = option(
         default=True,
-        text="a reset of offsets is kept here and told to the next pull",
+        text="a reset of offsets is stored here and reported to the next pull",
     )
     validate_system_topic_when_update_topic: bool = option(
         default=True, text="system topics cannot be changed by clients"
@@ -208,14 +208,14 @@ class BrokerOptions(Options):
     )
     channel_expired_timeout: int = option(
         default=120_000,
-        text="a client without heartbeat for so long is dropped",
+        text="time without a heartbeat after which a client is dropped",
         unit="ms",
         minimum=1000,
         maximum=3_600_000,
     )
     lock_max_live_time: int = option(
         default=60_000,
-        text="a queue lock of an orderly consumer lives so long without renewal",
+        text="time without renewal after which an orderly consumer's queue lock expires",
         unit="ms",
         minimum=100,
         maximum=3_600_000,
@@ -225,7 +225,7 @@ class BrokerOptions(Options):
         text="delays of the levels, from level 1 on",
     )
     timer_wheel_enable: bool = option(
-        default=True, text="messages can be delivered at a moment of their own"
+        default=True, text="messages can be delivered at a chosen time"
     )
     timer_precision_ms: int = option(
         default=1000,
@@ -242,24 +242,24 @@ class BrokerOptions(Options):
     )
     timer_roll_window_slot: int = option(
         default=2 * 86_400,
-        text="steps of a round; timer messages that are due later wait for several rounds",
+        text="steps of a round; messages that are due later wait for several rounds",
         unit="steps",
         minimum=2,
         maximum=7 * 86_400 - 60,
     )
     timer_congest_num_each_slot: int = option(
         default=INT_MAX,
-        text="timer messages of one step from which sends are refused, at twice as many all",
+        text="timer messages of one step at which some sends are refused; at twice as many, all",
         unit="messages",
         minimum=1,
     )
     timer_stop_enqueue: bool = option(
-        default=False, text="timer messages are not taken into the timer"
+        default=False, text="new timer messages do not enter the timer"
     )
     timer_stop_dequeue: bool = option(default=False, text="timer messages are not delivered")
     timer_flush_interval_ms: int = option(
         default=1000,
-        text="how often the timer's files are flushed when they changed",
+        text="how often changed timer files are flushed",
         unit="ms",
         minimum=10,
         maximum=600_000,
@@ -269,12 +269,12 @@ class BrokerOptions(Options):
     )
     recall_message_enable: bool = option(
         default=False,
-        text="timer messages can be taken back before their time",
+        text="timer messages can be recalled before they are due",
         live=True,
     )
     allow_recall_when_broker_not_writeable: bool = option(
         default=True,
-        text="that is so where the broker may not be written, too",
+        text="also while the broker is not writable",
         live=True,
     )
     max_message_size: int = option(
@@ -287,7 +287,7 @@ class BrokerOptions(Options):
     )
     max_transfer_count_on_message_in_memory: int = option(
         default=1024,
-        text="most messages in one answer to a pull that asks for as many or more; Apache's is 32",
+        text="maximum messages in one answer to a pull; Apache's default is 32",
         unit="messages",
         minimum=1,
         maximum=65_536,
@@ -295,7 +295,7 @@ class BrokerOptions(Options):
     )
     max_transfer_bytes_on_message_in_memory: int = option(
         default=4 * 1024 * 1024,
-        text="most bytes in one answer to a pull; one message always passes. With the default a "
+        text="maximum bytes in one answer to a pull; one message always passes. With the default a "
         "pull that names no size gets 256 KiB",
         unit="bytes",
         minimum=1,
@@ -304,7 +304,7 @@ class BrokerOptions(Options):
     )
     max_msgs_num_batch: int = option(
         default=64,
-        text="most messages in one answer to a query by key",
+        text="maximum messages in one answer to a query by key",
         unit="messages",
         minimum=1,
         maximum=10_000,
@@ -312,7 +312,7 @@ class BrokerOptions(Options):
     )
     default_query_max_num: int = option(
         default=32,
-        text="most messages in one answer to a query by unique key",
+        text="maximum messages in one answer to a query by unique key",
         unit="messages",
         minimum=1,
         maximum=10_000,
@@ -328,7 +328,7 @@ class BrokerOptions(Options):
     )
     os_page_cache_busy_time_out_mills: int = option(
         default=1000,
-        text="a write or fsync that takes longer makes sends be answered busy",
+        text="duration of a write or fsync after which sends are answered busy",
         unit="ms",
         minimum=1,
         maximum=600_000,
@@ -336,7 +336,7 @@ class BrokerOptions(Options):
     )
     wait_time_mills_in_send_queue: int = option(
         default=1000,
-        text="a send that waited longer for other sends is answered busy",
+        text="wait for other sends after which a send is answered busy",
         unit="ms",
         minimum=1,
         maximum=600_000,
@@ -351,10 +351,10 @@ class BrokerOptions(Options):
         live=True,
     )
     store_path_root_dir: str | None = option(
-        default=None, text="directory of the store; ~/store where it is not set"
+        default=None, text="directory of the store; default: ~/store"
     )
     store_path_commit_log: str | None = option(
-        default=None, text="directory of the commit log; commitlog in the store where it is not set"
+        default=None, text="directory of the commit log; default: commitlog in the store"
     )
     mapped_file_size_commit_log: int = option(
         default=1 << 30, text="size of a commit log segment", unit="bytes", minimum=4096
@@ -391,11 +391,11 @@ class BrokerOptions(Options):
         default=72, text="how long a segment is kept", unit="hours", maximum=2**32 - 1, live=True
     )
     delete_when: str = option(
-        default="04", text="hours of the day at which old segments go, by `;`", live=True
+        default="04", text="hours of the day at which old segments are deleted, by `;`", live=True
     )
     disk_max_used_space_ratio: int = option(
         default=75,
-        text="use of the disk from which old segments go at any hour",
+        text="disk usage at which old segments are deleted at any hour",
         unit="percent",
         minimum=10,
         maximum=95,
@@ -403,7 +403,7 @@ class BrokerOptions(Options):
     )
     disk_space_clean_forcibly_ratio: int = option(
         default=85,
-        text="use of the disk from which segments go whatever their age",
+        text="disk usage at which segments of any age are deleted",
         unit="percent",
         minimum=10,
         maximum=99,
@@ -411,7 +411,7 @@ class BrokerOptions(Options):
     )
     disk_space_warning_level_ratio: int = option(
         default=90,
-        text="use of the disk from which sends are refused",
+        text="disk usage at which sends are refused",
         unit="percent",
         minimum=10,
         maximum=100,
@@ -419,27 +419,27 @@ class BrokerOptions(Options):
     )
     disk_space_enough_bytes: int = option(
         default=16 * 2**30,
-        text="free bytes from which the two ratios above do not count (ours)",
+        text="free bytes above which the two ratios above do not count (pyrmq only)",
         unit="bytes",
         maximum=2**63 - 1,
         live=True,
     )
     disk_space_min_free_bytes: int = option(
         default=256 * 2**20,
-        text="free bytes below which sends are refused whatever the ratio (ours)",
+        text="free bytes below which sends are refused at any ratio (pyrmq only)",
         unit="bytes",
         maximum=2**63 - 1,
         live=True,
     )
     clean_resource_interval: int = option(
         default=10_000,
-        text="how often the store looks for what may go",
+        text="how often the store looks for segments to delete",
         unit="ms",
         minimum=10,
         maximum=86_400_000,
         live=True,
     )
-    message_index_enable: bool = option(default=True, text="whether messages are found by key")
+    message_index_enable: bool = option(default=True, text="whether messages can be found by key")
     max_hash_slot_num: int = option(
         default=5_000_000,
         text="slots of a key index file",
@@ -455,7 +455,9 @@ class BrokerOptions(Options):
         maximum=100_000_000,
     )
     check_crc_on_recover: bool = option(
-        default=True, text="whether recovery checks the sums of bodies", apache="checkCRCOnRecover"
+        default=True,
+        text="whether recovery verifies the checksums of bodies",
+        apache="checkCRCOnRecover",
     )
     log_level: str | None = option(
         default=None,

@@ -28,18 +28,18 @@ class NameServerOptions(Options):
     bind_address: str = option(default="0.0.0.0", text="the address it listens on")  # noqa: S104 - Apache's default
     server_channel_max_idle_time_seconds: int = option(
         default=120,
-        text="a connection without a byte for so long is closed",
+        text="time without traffic after which a connection is closed",
         unit="s",
         minimum=1,
         maximum=86_400,
     )
     kv_config_path: str | None = option(
         default=None,
-        text="file of the key-value configuration; ~/namesrv/kvConfig.json where it is not set",
+        text="file of the key-value configuration; default: ~/namesrv/kvConfig.json",
     )
     config_store_path: str | None = option(
         default=None,
-        text="file that changed options are written to; none where it is not set",
+        text="file that changed options are written to; default: none",
     )
     config_black_list: str = option(
         default="configBlackList;configStorePath;kvConfigPath",
@@ -61,16 +61,16 @@ class NameServerOptions(Options):
         live=True,
     )
     enable_all_topic_list: bool = option(
-        default=True, text="whether the list of all topics is given (206)", live=True
+        default=True, text="whether the list of all topics is served (206)", live=True
     )
     enable_topic_list: bool = option(
         default=True,
-        text="whether the other lists of topics are given (224, 311 to 313)",
+        text="whether the other lists of topics are served (224, 311 to 313)",
         live=True,
     )
     scan_not_active_broker_interval: int = option(
         default=5000,
-        text="time between two looks for silent brokers",
+        text="time between two checks for silent brokers",
         unit="ms",
         minimum=1,
         maximum=LONG_MAX,
@@ -80,12 +80,12 @@ class NameServerOptions(Options):
     )
     notify_min_broker_id_changed: bool = option(
         default=False,
-        text="whether brokers are told when the lowest id of their name changes (905)",
+        text="whether brokers are notified when the lowest id of their name changes (905)",
         live=True,
     )
     delete_topic_with_broker_registration: bool = option(
         default=False,
-        text="whether topics that a broker's registration lacks are taken from it",
+        text="whether topics that are missing in a broker's registration are removed from it",
         live=True,
     )
     max_topics_per_broker: int = option(
@@ -107,7 +107,7 @@ class NameServerOptions(Options):
     )
     max_brokers: int = option(
         default=10_000,
-        text="broker names that there may be; the registration of one more is refused",
+        text="maximum number of broker names; the registration of another one is refused",
         unit="names",
         minimum=1,
         maximum=LONG_MAX,

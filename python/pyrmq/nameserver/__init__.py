@@ -1,4 +1,4 @@
-"""The name server: who the brokers are and which of them has which topic."""
+"""The name server: it knows the brokers, and which of them has which topic."""
 
 from pyrmq.nameserver.server import NameServer
 

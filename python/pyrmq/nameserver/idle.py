@@ -1,6 +1,6 @@
 """Apache's options that have no effect here, with Apache's defaults.
 
-Tools read them out of the answer to request 319, and set them by 318, so they are told and kept.
+Tools read them with request 319 and set them with 318, so the name server stores and returns them.
 docs/nameserver.md says for each why it has no effect.
 """
 

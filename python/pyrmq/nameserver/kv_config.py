@@ -1,7 +1,7 @@
 """The key-value configuration: namespaces of texts, kept in `kvConfig.json` in Apache's form.
 
-Invariant: what a change answered for is on disk. The namespace `ORDER_TOPIC_CONFIG` also goes to
-the core, which puts it into routes and registration answers (Apache `KVConfigManager`).
+Invariant: a change is on disk before it is answered. The namespace `ORDER_TOPIC_CONFIG` also goes
+to the core, which puts it into routes and registration answers (Apache `KVConfigManager`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class KvConfig:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = path
         self._on_order: Callable[[dict[str, str] | None], None] | None = None
-        # Guards the table and the file: a change is written before the next one begins.
+        # Guards the table and the file: each change is written before the next one begins.
         self._lock = threading.Lock()
         self._table: Table = read_or_backup(path, _parse) or {}
 
@@ -68,7 +68,7 @@ class KvConfig:
             self._replace(table, namespace)
 
     def get(self, namespace: str, key: str) -> str | None:
-        """One value."""
+        """Return one value."""
         with self._lock:
             return self._table.get(namespace, {}).get(key)
 

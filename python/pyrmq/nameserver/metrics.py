@@ -1,9 +1,9 @@
-"""The name server's figures for Prometheus, and answers for orchestrators, on a port of their own.
+"""The name server's metrics for Prometheus, and answers for orchestrators, on a separate port.
 
 `/metrics` is Prometheus' text form, `/live` says 200 while the process serves, `/ready` says 200
 while clients may be sent here and 503 else. Off unless `metricsPort` is set. The text is written by
 `prometheus_client` (`pip install pyrmq-rocketmq[metrics]`); figures are the core's own counters,
-read when they are asked for.
+read at each request.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Figures:
         self._server = server
 
     def collect(self) -> Iterator[Metric]:
-        """Every figure as it stands."""
+        """Every metric with its current value."""
         from prometheus_client.core import (
             CounterMetricFamily,
             GaugeMetricFamily,
@@ -89,7 +89,7 @@ def _cumulative(buckets: list[int]) -> Iterator[tuple[str, float]]:
 
 
 class MetricsServer:
-    """The port; it is open when this returns.
+    """Open the port.
 
     Args:
         server: the name server, which runs.
@@ -133,7 +133,7 @@ class MetricsServer:
         return int(self._http.server_address[1])
 
     def close(self) -> None:
-        """Close the port; what is being answered is answered."""
+        """Close the port, after the answers under way."""
         self._http.shutdown()
         self._http.server_close()
         self._thread.join(_JOIN_SECONDS)
@@ -177,4 +177,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: an orchestrator asks every few seconds."""
+        """Log nothing: an orchestrator asks every few seconds."""

@@ -13,7 +13,7 @@ from pyrmq.nameserver.processor import brokers, config, kv, status, topics
 from pyrmq.server.files import write_synced
 from pyrmq.server.lifecycle import Server
 
-# What a start does not need is imported where it is used: a start counts in milliseconds.
+# Modules that a start does not need are imported where they are used: a start takes milliseconds.
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -49,7 +49,7 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
     def __init__(self, options: NameServerOptions | None = None, **values: object) -> None:
         super().__init__(options, **values)
         self.kv_config: KvConfig
-        # Apache's options without effect that were set; None until somebody asks for them.
+        # Apache's options without effect that were set; None until they are requested.
         self._idle: dict[str, str] | None = None
         self._metrics: MetricsServer | None = None
         for family in _FAMILIES:
@@ -60,16 +60,16 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
         """The native server.
 
         Raises:
-            ClosedError: it does not run.
+            ClosedError: it is not running.
             ForkError: it runs in the parent process.
         """
         return self._running()
 
     def brokers(self) -> tuple[LiveBroker, ...]:
-        """Every broker that lives, by cluster, name and id.
+        """Every live broker, by cluster, name and id.
 
         Raises:
-            ClosedError: it does not run.
+            ClosedError: it is not running.
 
         Example:
             >>> with NameServer(listen_port=0) as server:
@@ -84,7 +84,7 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
         """Every topic that a broker has, sorted.
 
         Raises:
-            ClosedError: it does not run.
+            ClosedError: it is not running.
 
         Example:
             >>> with NameServer(listen_port=0) as server:
@@ -94,10 +94,10 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
         return tuple(self.core.topics())
 
     def route(self, topic: str) -> Route | None:
-        """Where a topic is, as clients are told; None where no broker has it.
+        """The route of a topic, as clients get it; None if no broker has the topic.
 
         Raises:
-            ClosedError: it does not run.
+            ClosedError: it is not running.
 
         Example:
             >>> with NameServer(listen_port=0) as server:
@@ -110,7 +110,7 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
         return None if body is None else route(topic, body)
 
     def ready(self) -> bool:
-        """Whether clients may be sent here: it serves, and does not wait for its brokers any more.
+        """Whether clients may be sent here: it serves, and no longer waits for its brokers.
 
         Example:
             >>> NameServer(listen_port=0).ready()
@@ -130,16 +130,16 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
     ) -> None:
         """Change options of the running server, as request code 318 does.
 
-        What changes is written into the property file of `from_file`, so that it holds after the
-        next start, too; its other lines stay as they are. May be called by several threads.
+        The changes are written into the property file of `from_file`, so they also hold after the
+        next start; its other lines stay as they are. Several threads may call it.
 
         Args:
             values: option names with their new values; only options that are `live`.
             idle: options of Apache's that have no effect here, by Apache's names; they are kept.
 
         Raises:
-            ConfigError: a value is wrong, an option holds from the start on, or the property file
-                cannot be read; nothing was changed.
+            ConfigError: a value is wrong, an option can only be set at the start, or the property
+                file cannot be read; nothing was changed.
             OSError: the file or `config_store_path` cannot be written; nothing was changed.
 
         Example:
@@ -165,7 +165,7 @@ class NameServer(Server[NameServerOptions, "_core.NameServer"]):
             self._idle = {**self._idle_options(), **(idle or {})}
 
     def properties(self) -> dict[str, str]:
-        """Every option as request code 319 tells it: those that hold, then those without effect.
+        """Every option as request code 319 returns it: first those with effect, then the others.
 
         Example:
             >>> NameServer(listen_port=0).properties()["productEnvName"]

@@ -14,14 +14,14 @@ _V4_0_0, _OF_MINOR, _OF_PATCH, _MINORS_OF_4 = 213, 20, 2, 10
 
 
 class LiveBroker(NamedTuple):
-    """A broker process that lives.
+    """A live broker process.
 
     Attributes:
         cluster: its cluster's name.
         name: its broker name.
         broker_id: 0 is the master.
-        address: `host:port` that clients are told.
-        ha_address: `host:port` that its slaves are told.
+        address: `host:port` for clients.
+        ha_address: `host:port` for its slaves.
         zone: its zone, or None.
         version: version of its software, as `5.5.0`.
         silent_seconds: time since its last registration or heartbeat.
@@ -76,7 +76,7 @@ class RouteQueues(NamedTuple):
 
 
 class Route(NamedTuple):
-    """Where a topic is.
+    """The route of a topic.
 
     Attributes:
         topic: the topic.
@@ -110,7 +110,7 @@ def version_name(ordinal: int) -> str:
 
 
 def live_broker(seen: Mapping[str, Any]) -> LiveBroker:
-    """A broker as the core tells it.
+    """Make one from what the core returns.
 
     Example:
         >>> [live_broker(seen) for seen in core.brokers()]  # doctest: +SKIP
@@ -131,7 +131,7 @@ def live_broker(seen: Mapping[str, Any]) -> LiveBroker:
 
 
 def route(topic: str, body: bytes) -> Route:
-    """A route out of the body that answers request 105.
+    """Read a route from the body of an answer to request 105.
 
     Example:
         >>> route("orders", b'{"queueDatas":[{"brokerName":"a","perm":6}]}').queues[0].perm

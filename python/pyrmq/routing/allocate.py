@@ -47,7 +47,7 @@ class Strategy(Protocol):
         Args:
             client_id: The client.
             queues: All queues of the topic, sorted.
-            client_ids: All members of the group, sorted; who is not among them gets nothing.
+            client_ids: All members of the group, sorted. Any other client gets nothing.
 
         Raises:
             ConfigError: The id or one of the lists is empty.
@@ -93,7 +93,7 @@ class AveragelyByCircle:
 
 
 class ConsistentHash:
-    """``CONSISTENT_HASH``: queues and clients on a ring; who comes or goes moves few queues.
+    """``CONSISTENT_HASH``: queues and clients on a ring; a client that joins moves few queues.
 
     Args:
         virtual_nodes: Points of each client on the ring, 1 to 10,000; more make even shares.
@@ -124,8 +124,8 @@ class ConsistentHash:
 class ByMachineRoom:
     """``MACHINE_ROOM``: only queues of brokers in some rooms, a block for each client.
 
-    A broker is in the room that stands before the ``@`` of its name: ``room1@broker-a``. Queues of
-    other brokers nobody reads.
+    A broker is in the room that stands before the ``@`` of its name: ``room1@broker-a``. Nobody
+    reads queues of other brokers.
 
     Args:
         rooms: The rooms to read from.
@@ -154,9 +154,9 @@ class MachineRoomNearby:
     """``MACHINE_ROOM_NEARBY``: a room's queues to the clients there; all share an empty room's.
 
     Args:
-        strategy: How queues are shared out inside a room, and those of rooms without clients.
-        room_of_queue: Tells the room of a queue's broker.
-        room_of_client: Tells the room of a client id.
+        strategy: How queues are allocated inside a room, and those of rooms without clients.
+        room_of_queue: Returns the room of a queue's broker.
+        room_of_client: Returns the room of a client id.
 
     Example:
         >>> nearby = MachineRoomNearby(
@@ -208,7 +208,7 @@ class MachineRoomNearby:
 
 
 class ByConfig:
-    """``CONFIG``: the queues that were configured, whoever else is in the group.
+    """``CONFIG``: the configured queues, whatever the other members of the group are.
 
     Args:
         queues: This client's queues.

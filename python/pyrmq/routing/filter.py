@@ -46,10 +46,10 @@ class Filter:
         self.names = tuple(self._core.names())
 
     def matches(self, properties: Mapping[str, str]) -> bool:
-        """Tell whether a message with these properties passes.
+        """Check whether a message with these properties passes.
 
-        A message passes when the condition is true: neither false nor NULL. One whose values cannot
-        be compared as the condition asks (``price > 10`` with the price ``cheap``) does not pass.
+        A message passes if the condition is true: neither false nor NULL. A message whose values
+        cannot be compared (``price > 10`` with the price ``cheap``) does not pass.
 
         Args:
             properties: Name and text of each property, as in ``ReceivedMessage.properties``; what
@@ -67,7 +67,7 @@ class Filter:
         return self._core.matches([properties.get(name) for name in self.names])
 
     def evaluate(self, properties: Mapping[str, str]) -> bool | None:
-        """Tell the value of the condition: True, False, or None for NULL.
+        """Evaluate the condition: True, False, or None for NULL.
 
         Args:
             properties: As for :meth:`matches`.

@@ -22,11 +22,11 @@ __all__ = ["Fault", "LatencyFaultTolerance", "MachineRoom", "QueueSelector"]
 
 
 class Fault(NamedTuple):
-    """What is known of a broker.
+    """The state of a broker.
 
     Attributes:
         latency_ms: Latency of its last attempt.
-        until_ms: It is left out until this time of your clock.
+        until_ms: It is avoided until this time of your clock.
         reachable: False while a probe is awaited.
     """
 
@@ -36,13 +36,12 @@ class Fault(NamedTuple):
 
 
 class LatencyFaultTolerance:
-    """Leaves brokers out that were slow or failed (Apache's ``LatencyFaultToleranceImpl``).
+    """Avoids brokers that were slow or failed (Apache's ``LatencyFaultToleranceImpl``).
 
-    A broker comes back by itself when its time is over. Times are of any clock of yours that only
-    goes forward.
+    A broker is used again when its time is over. Use any clock that only goes forward.
 
     Args:
-        schedule: Rows of (latency from, left out for), ms, ascending; Apache's without it.
+        schedule: Rows of (latency from, avoided for), in ms, ascending. Default: Apache's.
 
     Raises:
         ValueError: The latencies do not ascend.
@@ -64,14 +63,14 @@ class LatencyFaultTolerance:
         isolate: bool = False,
         reachable: bool = True,
     ) -> None:
-        """Note how an attempt went.
+        """Record the outcome of an attempt.
 
         Args:
             broker: Broker name.
-            latency_ms: Its time.
-            now_ms: Now.
-            isolate: It failed: counts as 10 s, whatever time it took.
-            reachable: False: only a probe shall say that the broker is back.
+            latency_ms: Its latency.
+            now_ms: The current time.
+            isolate: Whether it failed; this counts as 10 s, whatever its latency.
+            reachable: False: the broker is avoided until a probe succeeds.
 
         Example:
             >>> LatencyFaultTolerance().update("broker-a", latency_ms=12, now_ms=0)
@@ -79,7 +78,7 @@ class LatencyFaultTolerance:
         self._core.update(broker, latency_ms, isolate, reachable, now_ms)
 
     def is_available(self, broker: str, *, now_ms: int) -> bool:
-        """Tell whether a broker is not left out; one never heard of is available.
+        """Check whether a broker is available; an unknown broker is.
 
         Example:
             >>> LatencyFaultTolerance().is_available("broker-a", now_ms=0)
@@ -88,7 +87,7 @@ class LatencyFaultTolerance:
         return self._core.is_available(broker, now_ms)
 
     def is_reachable(self, broker: str) -> bool:
-        """Tell whether a broker does not wait for a probe.
+        """Check whether a broker is reachable: it does not wait for a probe.
 
         Example:
             >>> LatencyFaultTolerance().is_reachable("broker-a")
@@ -119,7 +118,7 @@ class QueueSelector:
     """Chooses queues in turn (Apache's ``TopicPublishInfo`` and ``MQFaultStrategy``).
 
     Args:
-        start: Where to begin; random values keep many clients from marching in step.
+        start: Where to begin. With random values many clients do not choose the same queues.
 
     Example:
         >>> selector = QueueSelector(start=0)
@@ -143,12 +142,12 @@ class QueueSelector:
         Args:
             brokers: For each queue the name of its broker.
             last_broker: Broker of the attempt that failed: another one is taken if there is one.
-            faults: Brokers to leave out: first one that is available, then a reachable one, then
+            faults: Brokers to avoid: an available broker comes first, then a reachable one, then
                 any.
-            now_ms: Now, for ``faults``.
+            now_ms: The current time, for ``faults``.
 
         Returns:
-            The place of the queue in ``brokers``; None when that is empty.
+            The index of the queue in ``brokers``; None if that is empty.
 
         Example:
             >>> QueueSelector().select(["a", "b"], last_broker="a")
@@ -166,7 +165,7 @@ class MachineRoom:
 
     Args:
         rooms: The rooms to send to.
-        elsewhere: When no broker there has the topic, take the others; False: raise.
+        elsewhere: Use the other brokers if none of these rooms has the topic. False: raise.
 
     Raises:
         ConfigError: Called, without ``elsewhere``, when no broker of these rooms has the topic.

@@ -21,12 +21,12 @@ def write_synced(path: str | os.PathLike[str], data: bytes) -> None:
     """Replace a file: written beside it, synced, renamed, the directory synced.
 
     Raises:
-        OSError: the machine's fault; the old file is still there.
+        OSError: it cannot be written; the old file is still there.
 
     Example:
         >>> write_synced("kvConfig.json", b"{}")  # doctest: +SKIP
     """
-    # Imported by who writes: at start a server only reads, and its start counts in milliseconds.
+    # Imported here: a server's start only reads, and takes milliseconds.
     from pathlib import Path
 
     path = Path(path)
@@ -40,7 +40,7 @@ def write_synced(path: str | os.PathLike[str], data: bytes) -> None:
     if path.exists():
         backup = path.with_name(path.name + ".bak.tmp")
         backup.unlink(missing_ok=True)
-        # A second name, not a move: the file itself is there at every moment.
+        # A second name instead of a move: the file exists at every moment.
         os.link(path, backup)
         backup.replace(path.with_name(path.name + _BACKUP))
     fresh.replace(path)
@@ -52,11 +52,11 @@ def write_synced(path: str | os.PathLike[str], data: bytes) -> None:
 
 
 def read_or_backup(path: str | os.PathLike[str], parse: Callable[[bytes], T]) -> T | None:
-    """Read a file, or its backup where it is missing, empty or broken; None when there is neither.
+    """Read a file, or its backup if it is missing, empty or broken; None if there is neither.
 
     Raises:
-        ConfigError: there is something, and none of it can be read: starting without it would
-            lose it.
+        ConfigError: neither of them can be read; a start without them would lose what they
+            hold.
 
     Example:
         >>> read_or_backup("kvConfig.json", bytes.decode)  # doctest: +SKIP

@@ -1,17 +1,25 @@
-"""Servers as a program of their own: they run until SIGINT or SIGTERM.
+"""Run servers as a program of their own, until SIGINT or SIGTERM.
 
-The first signal drains and stops them in the opposite order of their start; a second one ends the
-drain, never the flush. SIGHUP lets them read their configuration again where they can; where they
-cannot, it stops them too: the terminal has gone. Who ignores it from the start (`nohup`) goes on.
+The first signal drains the servers and stops them in the opposite order of their start. A second
+one ends the drain, never the flush.
+
+SIGHUP makes the servers read their configuration again where they can. It stops them where they
+cannot, and when it comes because their terminal was closed. As with other daemons:
+
+- A process that starts with SIGHUP ignored (`nohup`) keeps ignoring it.
+- A process without a controlling terminal (`setsid`, a service) reads its configuration.
+- A process that outlives its terminal (`disown`) reads its configuration from then on.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
+from pyrmq._client import log
 from pyrmq.errors import RmqError
 
 if TYPE_CHECKING:
@@ -21,6 +29,7 @@ if TYPE_CHECKING:
     from pyrmq.server.lifecycle import Server
 
 _STOPPED = b"\0"
+_HANG_UP_MS = 1000
 
 
 def serve(
@@ -38,14 +47,14 @@ def serve(
         makers: each makes a server, given those that run already; in the order of their start.
         ready: called with all of them when they serve.
         drain: seconds that requests under way get; a second signal ends that wait, not the flush.
-        reload: called with all of them at each SIGHUP; it raises nothing. Without it, SIGHUP stops
-            them, as it always does when it comes because their terminal was closed.
+        reload: called with all of them at each SIGHUP; it must not raise. Without it, SIGHUP stops
+            them.
 
     Raises:
         RmqError: one of them cannot start, and those before it are stopped; or one could not
             write everything when it stopped.
     """
-    on_terminal = os.isatty(0)
+    terminal = _Terminal()
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     taken = [signal.SIGINT, signal.SIGTERM]
@@ -61,8 +70,8 @@ def serve(
         for maker in makers:
             started.append(maker(started).start())
         ready(started)
-        while os.read(reader, 1)[0] == signal.SIGHUP and reload is not None:
-            if on_terminal and not os.isatty(0):
+        while _wait(reader, terminal) == signal.SIGHUP and reload is not None:
+            if terminal.has_gone():
                 break
             reload(started)
     finally:
@@ -73,6 +82,49 @@ def serve(
         signal.set_wakeup_fd(-1)
         os.close(reader)
         os.close(writer)
+        terminal.close()
+
+
+class _Terminal:
+    """The terminal that controls this process, if there is one."""
+
+    def __init__(self) -> None:
+        try:
+            self._fd: int | None = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+        except OSError:
+            self._fd = None
+
+    def watch(self, poll: select.poll) -> None:
+        """Have `poll` return once the terminal has gone."""
+        if self._fd is not None:
+            poll.register(self._fd, 0)
+
+    def has_gone(self) -> bool:
+        """Whether it was closed and the process has not outlived it."""
+        return self._fd is not None and not os.isatty(self._fd)
+
+    def close(self) -> None:
+        """Forget it."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def _wait(reader: int, terminal: _Terminal) -> int:
+    """Wait for a signal, and give its number."""
+    poll = select.poll()
+    poll.register(reader, select.POLLIN)
+    if not terminal.has_gone():
+        terminal.watch(poll)
+        poll.poll()
+    if terminal.has_gone():
+        only_signals = select.poll()
+        only_signals.register(reader, select.POLLIN)
+        # A shell that is closed with its terminal sends SIGHUP to its jobs a moment later.
+        if not only_signals.poll(_HANG_UP_MS):
+            terminal.close()
+            log.get("pyrmq.server").warning("the terminal was closed, the server goes on")
+    return os.read(reader, 1)[0]
 
 
 def _go_on(number: int, frame: FrameType | None) -> None:

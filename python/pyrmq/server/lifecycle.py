@@ -1,9 +1,9 @@
 """The life of a server: start, health, and a stop that drains.
 
-Order of a stop: the port closes, peers that know it are told to go away, requests under way are
-answered within the timeout, then the core flushes and closes, then the workers end. `stop` may be
-called any number of times, from any thread, from a signal handler and from `atexit`. An interrupt
-during a stop skips the drain, never the flush.
+Order of a stop: the port closes, clients that support it are asked to go away, requests under way
+are answered within the timeout, the core flushes and closes, the workers end. `stop` may be called
+any number of times, from any thread, from a signal handler and from `atexit`. An interrupt during a
+stop skips the drain, never the flush.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         else:
             self._options = options.with_values(**values) if values else options
         self.config_file: str | os.PathLike[str] | None = None
-        # Options that something stronger than the file has set: `reload` leaves them alone.
+        # Options that were set with precedence over the file: `reload` does not change them.
         self.overridden: frozenset[str] = frozenset()
         # Held while options change: they, the core and the property file change together.
         self.changing = threading.RLock()
@@ -55,7 +55,7 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         self._workers: Workers | None = None
         self._pid = os.getpid()
         # Guards start and stop; `_busy` is the thread that is in one of them. A signal handler may
-        # come into either between any two steps: a lock that is not reentrant would wait for it.
+        # interrupt either at any step: a lock that is not reentrant would deadlock.
         self._lock = threading.RLock()
         self._busy: int | None = None
         self._stop_wanted = False
@@ -85,16 +85,16 @@ class Server(ABC, Generic[OptionsT, CoreT]):
         return server
 
     def reload(self, path: str | os.PathLike[str] | None = None) -> None:
-        """Read the property file again and let its changes hold: all of them, or none.
+        """Read the property file again and apply its changes: all of them, or none.
 
-        Options that `from_file` was given, or the command line or the environment, stay.
+        Options from `from_file`, the command line or the environment keep their values.
 
         Args:
-            path: the file; the one of `from_file` where not given.
+            path: the file. Default: the one of `from_file`.
 
         Raises:
-            ConfigError: there is no file, a value is wrong, or an option changed that holds from
-                the start on; nothing was changed.
+            ConfigError: there is no file, a value is wrong, or an option changed that can only be
+                set at the start; nothing was changed.
             OSError: a name server's `config_store_path` cannot be written; nothing was changed.
 
         Example:
@@ -117,17 +117,17 @@ class Server(ABC, Generic[OptionsT, CoreT]):
 
     @property
     def address(self) -> str:
-        """Where clients reach it, as `host:port`, with the real port where 0 was asked for.
+        """The address for clients, as `host:port`, with the real port if the option says 0.
 
         Raises:
-            ClosedError: it does not run.
+            ClosedError: it is not running.
             ForkError: it runs in the parent process.
         """
         address: str = self._running().address
         return address
 
     def health(self) -> dict[str, Any]:
-        """How it is: `status` is `new`, `running`, `stopping` or `stopped`; the rest is the core's.
+        """Return its health. `status` is `new`, `running`, `stopping` or `stopped`.
 
         Raises:
             ForkError: it runs in the parent process.
@@ -168,14 +168,14 @@ class Server(ABC, Generic[OptionsT, CoreT]):
                 ends that one's drain; every call waits for it.
 
         Raises:
-            RmqError: it has stopped, but not everything could be written; the text says what.
+            RmqError: it has stopped, but could not write everything; the text says what.
         """
         if self._pid != os.getpid():
             return
-        # Longer than a century is as long as it takes.
+        # More than a century is no limit.
         wait_ms = int(max(0.0, min(timeout, 1e10)) * 1000)
         if self._busy is not None:
-            # A start or stop is under way: in this very thread when a signal handler came into it.
+            # A start or stop is under way, in this very thread if a signal handler interrupted it.
             self._stop_wanted = True
             if timeout <= 0:
                 self.hurry()
@@ -272,11 +272,11 @@ class Server(ABC, Generic[OptionsT, CoreT]):
 
     @abstractmethod
     def _native_rows(self) -> list[int]:
-        """Request codes that Rust serves."""
+        """The request codes that Rust answers."""
 
     @abstractmethod
     def _apply(self, options: OptionsT) -> None:
-        """Let these options hold in the running server."""
+        """Apply these options to the running server."""
 
     @abstractmethod
     def _start_core(self) -> CoreT:

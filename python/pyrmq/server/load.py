@@ -1,4 +1,4 @@
-"""Options out of a property file, with a word on every key that has no effect."""
+"""Read options from a property file, with a warning about keys that have no effect."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def load(role: type[T], path: str | os.PathLike[str]) -> T:
     """Read the options of a role from a property file.
 
-    Keys that have no effect are named in one warning of the logger `pyrmq.config`, with the nearest
-    key that has.
+    One warning of the logger `pyrmq.config` names the keys without effect, each with the nearest
+    key that has one.
 
     Args:
         role: the data class of the options.

@@ -1,9 +1,9 @@
 """The control plane's request codes: which Python function answers which, on which threads.
 
 A request for a Python row waits in a bounded queue of the core (full: SYSTEM_BUSY). A few named
-threads pull from it; Rust never calls Python. Whatever a handler raises becomes an
-answer: `Refused` with its own code, anything else SYSTEM_ERROR with type and message. A server's
-table is fixed once it runs; native rows cannot be replaced.
+threads pull from it; Rust never calls Python. An exception of a handler becomes
+an answer: `Refused` with its own code, any other as SYSTEM_ERROR with type and message. A server's
+table is fixed while it runs; native rows cannot be replaced.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyrmq.codes import ResponseCode
 from pyrmq.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,32 +20,27 @@ if TYPE_CHECKING:
 
     from pyrmq import _core
 
-SUCCESS = 0
-SYSTEM_ERROR = 1
-NO_PERMISSION = 16
-QUERY_NOT_FOUND = 22
-
-# Not more: what a worker takes waits behind a slow handler while another worker sleeps.
+# Not more: requests that a worker takes wait behind a slow handler while another worker sleeps.
 _BATCH = 1
 _WAIT_MS = 600_000
 _INT_MAX = 2**31 - 1
 
 
 class Response(NamedTuple):
-    """What a handler answers.
+    """The answer of a handler.
 
     Attributes:
         code: response code; 0 is success.
-        remark: text for the one who asked, usually an error's.
+        remark: text for the client, usually of an error.
         fields: the header's fields.
         body: the payload.
 
     Example:
-        >>> Response(body=b'{"topicList":[]}').code
-        0
+        >>> Response(body=b'{"topicList":[]}').code == 0
+        True
     """
 
-    code: int = SUCCESS
+    code: int = ResponseCode.SUCCESS
     remark: str | None = None
     fields: dict[str, str] | None = None
     body: bytes | None = None
@@ -105,7 +101,7 @@ class Processors:
             handler: the function.
 
         Raises:
-            ConfigError: the code has a row already, is out of its range, or the server runs.
+            ConfigError: the code has a row already or is out of range, or the server is running.
         """
         if handler is None:
 
@@ -140,15 +136,15 @@ class Processors:
                 self.register(code, handler)
 
     def seal(self) -> None:
-        """Fix the table: the server starts."""
+        """Fix the table, because the server starts."""
         self._sealed = True
 
     def unseal(self) -> None:
-        """Open the table again: the server has stopped."""
+        """Open the table again, because the server has stopped."""
         self._sealed = False
 
     def answer(self, request: _core.Request) -> None:
-        """Call the handler of a request and send what it answers."""
+        """Call the handler of a request and send its answer."""
         try:
             response = self._handlers[request.code](request) or Response()
             request.reply(response.code, response.remark, response.fields, response.body)
@@ -156,11 +152,11 @@ class Processors:
             request.reply(refused.code, str(refused))
         except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits for an answer
             _report(request)
-            request.reply(SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+            request.reply(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
 
 def _report(request: _core.Request) -> None:
-    # Imported when there is something to say: a server's start counts in milliseconds.
+    # Imported when there is something to log: a server's start takes milliseconds.
     from pyrmq._client import log
 
     log.get("pyrmq.server").exception(

@@ -27,7 +27,7 @@ _UNICODE_DIGITS = 4
 
 
 def parse(text: str) -> dict[str, str]:
-    r"""Read property text; of a key that stands twice the last value holds.
+    r"""Read property text. The last value of a repeated key counts.
 
     Args:
         text: the property text, lines ended by CR, LF or both.
@@ -50,7 +50,7 @@ def parse(text: str) -> dict[str, str]:
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, str]:
-    r"""Read a property file, as UTF-8 where it is that, else as Latin-1.
+    r"""Read a property file, as UTF-8 if it is valid UTF-8, otherwise as Latin-1.
 
     Raises:
         ConfigError: the file cannot be read, or holds a broken `\u` escape.
@@ -63,7 +63,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    r"""The text of a property file, as UTF-8 where it is that, else as Latin-1.
+    r"""The text of a property file, as UTF-8 if it is valid UTF-8, otherwise as Latin-1.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -81,7 +81,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def decode(data: bytes) -> str:
-    r"""Bytes of property text, as UTF-8 where they are that, else as Latin-1.
+    r"""Decode property text, as UTF-8 if it is valid UTF-8, otherwise as Latin-1.
 
     Example:
         >>> decode(b"name=br\xf6ker") == decode("name=bröker".encode())
@@ -94,7 +94,7 @@ def decode(data: bytes) -> str:
 
 
 def write(pairs: Mapping[str, str]) -> str:
-    r"""Property text of these pairs, one a line, in the order given.
+    r"""Write these pairs as property text, one per line, in their order.
 
     Example:
         >>> write({"brokerName": "broker-a"})
@@ -104,10 +104,10 @@ def write(pairs: Mapping[str, str]) -> str:
 
 
 def amended(text: str, pairs: Mapping[str, str]) -> str:
-    r"""Property text with these pairs; lines about other keys, and comments, stay as they are.
+    r"""Change these pairs in property text; comments and the lines of other keys stay.
 
-    A key takes the place of its last line; one that has none is appended. The result is ASCII where
-    the pairs are new, so write it as UTF-8.
+    A key replaces its last line; a new key is appended. Write the result as UTF-8: new lines are
+    ASCII, and the others are as they were.
 
     Example:
         >>> amended("# mine\nlistenPort = 1\n", {"listenPort": "2", "a": "b"})
@@ -126,7 +126,7 @@ def amended(text: str, pairs: Mapping[str, str]) -> str:
 
 
 def _spans(text: str) -> Iterator[list[str]]:
-    """The lines of a text, those together that are continued by a backslash."""
+    """The lines of a text, joined where a backslash continues them."""
     span: list[str] = []
     for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
         is_comment = not span and line.lstrip(_BLANKS)[:1] in ("#", "!")

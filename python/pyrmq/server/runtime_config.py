@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyrmq.codes import ResponseCode
 from pyrmq.config.option import as_text
 from pyrmq.errors import ConfigError
-from pyrmq.server.processors import NO_PERMISSION, SYSTEM_ERROR, Refused
+from pyrmq.server.processors import Refused
 from pyrmq.server.properties import decode, parse, read
 from pyrmq.server.unknown import warn_of_unknown
 
@@ -32,7 +33,7 @@ def pairs_of(request: _core.Request) -> dict[str, str]:
     try:
         return parse(decode(request.body or b""))
     except ConfigError as error:
-        raise Refused(SYSTEM_ERROR, str(error)) from error
+        raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
 
 
 def readable(options: Options, pairs: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -57,7 +58,7 @@ def readable(options: Options, pairs: Mapping[str, str]) -> tuple[dict[str, str]
 def changes(options: Options, request: _core.Request) -> dict[str, object]:
     """What a request changes: option names with their new values, all of them checked.
 
-    Keys that no option has are left aside with a warning, as Apache does in silence.
+    Unknown keys are ignored with a warning; Apache ignores them silently.
 
     Raises:
         Refused: a key is on the black list (16), cannot be changed while the server runs, or has
@@ -71,10 +72,10 @@ def changes(options: Options, request: _core.Request) -> dict[str, object]:
 
 
 def changes_of(options: Options, pairs: Mapping[str, str], source: str) -> dict[str, object]:
-    """As `changes`, of pairs that have been read already.
+    """As `changes`, from pairs that were read before.
 
     Args:
-        options: what holds now.
+        options: the current options.
         pairs: texts by Apache's property names.
         source: where they come from, for the warning about unknown keys.
 
@@ -89,11 +90,11 @@ def changes_of(options: Options, pairs: Mapping[str, str], source: str) -> dict[
     try:
         wanted = type(options).from_properties({**options.to_properties(), **pairs})
     except ConfigError as error:
-        raise Refused(SYSTEM_ERROR, str(error)) from error
+        raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
     listed = [key for key in pairs if key in _black_list(options)]
     if listed:
         raise Refused(
-            NO_PERMISSION,
+            ResponseCode.NO_PERMISSION,
             f"Can not update config in black list. It holds {', '.join(sorted(listed))}; change "
             "the property file and start again",
         )
@@ -104,7 +105,7 @@ def changes_of(options: Options, pairs: Mapping[str, str], source: str) -> dict[
     ]
     if fixed:
         raise Refused(
-            SYSTEM_ERROR,
+            ResponseCode.SYSTEM_ERROR,
             f"cannot be changed while the {options.role} runs: {', '.join(fixed)}; "
             "change its property file and start it again",
         )
@@ -117,9 +118,9 @@ def file_changes(
     """What a property file changes: option names with their new values.
 
     Args:
-        options: what holds now.
+        options: the current options.
         path: the file.
-        but: names of options that the file does not change.
+        but: names of options that the file must not change.
 
     Raises:
         ConfigError: the file cannot be read, a value is wrong, or an option changed that holds
@@ -139,7 +140,7 @@ def file_changes(
 
 
 def check_live(options: Options, names: Iterable[str]) -> None:
-    """Refuse a change of options that hold from the start on.
+    """Refuse a change of options that can only be set at the start.
 
     Raises:
         ConfigError: one of these names is not that of a `live` option.
@@ -159,7 +160,7 @@ def check_live(options: Options, names: Iterable[str]) -> None:
 
 
 def _changed(options: Options, wanted: Options, keys: Container[str]) -> list[Option]:
-    """The options among Apache's keys whose value is another one than now."""
+    """The options among Apache's keys whose values differ from the current ones."""
     return [
         item
         for item in options.fields
@@ -167,7 +168,7 @@ def _changed(options: Options, wanted: Options, keys: Container[str]) -> list[Op
     ]
 
 
-# What no list can free (Apache `DefaultRequestProcessor`, `AdminBrokerProcessor`).
+# Keys that no list can allow (Apache `DefaultRequestProcessor`, `AdminBrokerProcessor`).
 _ALWAYS = {
     "name server": "configBlackList;configStorePath;kvConfigPath;rocketmqHome",
     "broker": "configBlackList;brokerConfigPath;rocketmqHome",

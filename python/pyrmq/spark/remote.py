@@ -1,19 +1,19 @@
 """A real cluster as the driver asks it: routes from a name server, bounds from the brokers.
 
 A route is kept for `ROUTE_S`, and longer when it cannot be had anew: while a broker is restarting
-its name server has no route to it, although the broker itself will answer again soon. Whoever does
-not answer is asked again until ``timeoutMs`` has passed.
+its name server has no route to it, although the broker itself will answer again soon. A server
+that does not answer is asked again until ``timeoutMs`` has passed.
 """
 
 from __future__ import annotations
 
-import json
-import re
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from pyrmq._core import Command, Connections
+from pyrmq import _core
+from pyrmq.admin import Admin
+from pyrmq.codes import RequestCode
 from pyrmq.errors import (
     BrokerBusy,
     BrokerError,
@@ -24,13 +24,15 @@ from pyrmq.errors import (
     RmqError,
     ServiceUnavailable,
     TopicNotFound,
-    for_code,
 )
+from pyrmq.remoting import Client
 from pyrmq.spark.offsets import Bounds, Queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pyrmq._core import Command
+    from pyrmq.admin import TopicRoute
     from pyrmq.spark.options import Options
 
 __all__ = ["ROUTE_S", "RemoteCluster"]
@@ -38,13 +40,9 @@ __all__ = ["ROUTE_S", "RemoteCluster"]
 ROUTE_S = 30.0
 """How long a route is used before it is asked for again, in seconds."""
 
-_ROUTE, _TOPICS = 105, 206
-_SEARCH_OFFSET, _MAX_OFFSET, _MIN_OFFSET, _TOPIC_STATS = 29, 30, 31, 202
 _READABLE = 4
 _REQUEST_MS = 5000
 _PAUSE_S = (0.05, 0.1, 0.2, 0.5)
-_BARE_KEY = re.compile(r"([{,]\s*)(\d+)\s*:")
-_STATS_ENTRY = re.compile(r"(\{[^{}]*\})\s*:\s*(\{[^{}]*\})")
 
 _Answer = TypeVar("_Answer")
 _Fields: TypeAlias = dict[str, str | int | bool | None]
@@ -70,8 +68,13 @@ class RemoteCluster:
     """
 
     options: Options
-    _connections: Connections = field(default_factory=Connections)
-    _routes: dict[str, _Route] = field(default_factory=dict)
+    _client: Client = field(default_factory=Client, init=False)
+    _routes: dict[str, _Route] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        """Prepare to ask; nothing is sent yet."""
+        self._timeout = min(_REQUEST_MS, self.options.timeout_ms) / 1000
+        self._admin = Admin(name_server=self.options.name_server, timeout=self._timeout)
 
     def topics(self) -> list[str]:
         """List every topic that the name server knows.
@@ -79,8 +82,7 @@ class RemoteCluster:
         Raises:
             NameServerUnreachable: no name server answers.
         """
-        answer = self._patiently(lambda: self._ask_name_servers(_TOPICS, {}))
-        return list(_object(answer.body).get("topicList") or [])
+        return self._patiently(self._admin.topics)
 
     def bounds(self, topics: Iterable[str], *, missing_ok: bool = False) -> dict[Queue, Bounds]:
         """Say what each readable queue of these topics holds.
@@ -114,7 +116,9 @@ class RemoteCluster:
             "queueId": queue.queue_id,
             "timestamp": timestamp_ms,
         }
-        return self._patiently(lambda: self._offset(_SEARCH_OFFSET, queue, fields))
+        return self._patiently(
+            lambda: self._offset(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, fields)
+        )
 
     def addresses(self) -> dict[str, str]:
         """Return ``host:port`` of every broker seen by `bounds`, by name."""
@@ -126,13 +130,15 @@ class RemoteCluster:
 
     def close(self) -> None:
         """Give up all connections."""
-        self._connections.close()
+        self._client.close()
+        self._admin.close()
 
     def _bounds(self, topic: str) -> dict[Queue, Bounds]:
         route = self._route(topic)
         found: dict[Queue, Bounds] = {}
         for broker, count in route.queues.items():
-            answer = self._ask(route.addresses[broker], _TOPIC_STATS, {"topic": topic})
+            fields: _Fields = {"topic": topic}
+            answer = self._ask(route.addresses[broker], RequestCode.GET_TOPIC_STATS_INFO, fields)
             held = _stats(answer.body, broker)
             for queue_id in range(count):
                 queue = Queue(topic, broker, queue_id)
@@ -143,10 +149,11 @@ class RemoteCluster:
     def _bounds_of(self, queue: Queue) -> Bounds:
         fields: _Fields = {"topic": queue.topic, "queueId": queue.queue_id}
         return Bounds(
-            self._offset(_MIN_OFFSET, queue, fields), self._offset(_MAX_OFFSET, queue, fields)
+            self._offset(RequestCode.GET_MIN_OFFSET, queue, fields),
+            self._offset(RequestCode.GET_MAX_OFFSET, queue, fields),
         )
 
-    def _offset(self, code: int, queue: Queue, fields: _Fields) -> int:
+    def _offset(self, code: RequestCode, queue: Queue, fields: _Fields) -> int:
         address = self._route(queue.topic).addresses[queue.broker]
         answer = self._ask(address, code, fields)
         try:
@@ -159,9 +166,8 @@ class RemoteCluster:
         now = time.monotonic()
         if known is not None and now - known.asked_at < ROUTE_S:
             return known
-        fields: _Fields = {"topic": topic, "acceptStandardJsonOnly": True}
         try:
-            answer = self._ask_name_servers(_ROUTE, fields)
+            answer = self._admin.route(topic)
         except (TopicNotFound, NameServerUnreachable) as error:
             if known is not None:
                 return known
@@ -173,7 +179,7 @@ class RemoteCluster:
                     remark=error.remark,
                 ) from error
             raise
-        route = _read_route(_object(answer.body), now)
+        route = _read_route(answer, now)
         if not route.queues:
             raise BrokerError(
                 f"topic {topic}: no broker lets it be read: its permission lacks read"
@@ -181,29 +187,8 @@ class RemoteCluster:
         self._routes[topic] = route
         return route
 
-    def _ask_name_servers(self, code: int, fields: _Fields) -> Command:
-        failures = []
-        for address in self.options.name_server.split(";"):
-            try:
-                return self._ask(address, code, fields)
-            except (ConnectionLost, RequestTimeout) as error:
-                failures.append(str(error))
-        raise NameServerUnreachable(
-            f"no name server answers: {'; '.join(failures)}", addresses=self.options.name_server
-        )
-
-    def _ask(self, address: str, code: int, fields: _Fields) -> Command:
-        timeout_ms = min(_REQUEST_MS, self.options.timeout_ms)
-        answer = self._connections.request(address, Command(code, fields), timeout_ms)
-        if answer.code != 0:
-            remark = answer.remark or ""
-            raise for_code(answer.code)(
-                f"{address} answered code {answer.code} to request {code}: {remark}",
-                code=answer.code,
-                remark=remark,
-                broker=address,
-            )
-        return answer
+    def _ask(self, address: str, code: RequestCode, fields: _Fields) -> Command:
+        return self._client.ask(address, code, fields, timeout=self._timeout)
 
     def _patiently(self, ask: Callable[[], _Answer]) -> _Answer:
         """Ask again while the failure may pass and the time is not up."""
@@ -229,40 +214,29 @@ class RemoteCluster:
             time.sleep(pause)
 
 
-def _object(body: bytes | None) -> dict[str, Any]:
-    """Read a JSON object; old name servers write bare integers as keys."""
-    text = (body or b"{}").decode()
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError:
-        try:
-            value = json.loads(_BARE_KEY.sub(r'\1"\2":', text))
-        except json.JSONDecodeError as error:
-            raise ProtocolError(f"the answer is no JSON object: {text[:200]}") from error
-    if not isinstance(value, dict):
-        raise ProtocolError(f"the answer is no JSON object: {text[:200]}")
-    return value
-
-
-def _read_route(route: dict[str, Any], now: float) -> _Route:
-    addresses: dict[str, str] = {}
-    for broker in route.get("brokerDatas") or []:
-        by_id = {int(number): address for number, address in broker["brokerAddrs"].items()}
-        if by_id:
-            addresses[broker["brokerName"]] = by_id[min(by_id)]
+def _read_route(route: TopicRoute, now: float) -> _Route:
+    addresses = {
+        # A slave serves reads while its master is away.
+        broker.name: broker.addresses[min(broker.addresses)]
+        for broker in route.brokers
+        if broker.addresses
+    }
     queues = {
-        queue["brokerName"]: int(queue["readQueueNums"])
-        for queue in route.get("queueDatas") or []
-        if int(queue["perm"]) & _READABLE and queue["brokerName"] in addresses
+        queue.broker: queue.read_queues
+        for queue in route.queues
+        if queue.perm & _READABLE and queue.broker in addresses
     }
     return _Route(now, addresses, queues)
 
 
 def _stats(body: bytes | None, broker: str) -> dict[int, Bounds]:
-    """Read topic statistics. Their keys are objects, which no JSON parser takes: find the pairs."""
+    """Read topic statistics, whose names are queues: `parse_json` gives each as its pairs."""
+    stats = _core.parse_json(body or b"{}")
+    if not isinstance(stats, dict):
+        raise ProtocolError(f"{broker}: the topic statistics are no JSON object: {body!r:.200}")
     held: dict[int, Bounds] = {}
-    for match in _STATS_ENTRY.finditer((body or b"").decode()):
-        queue, offsets = json.loads(match[1]), json.loads(match[2])
+    for name, offsets in (stats.get("offsetTable") or {}).items():
+        queue = dict(name)
         if queue.get("brokerName") == broker:
             held[int(queue["queueId"])] = Bounds(
                 max(0, int(offsets["minOffset"])), max(0, int(offsets["maxOffset"]))

@@ -1,6 +1,6 @@
 """A real RocketMQ cluster inside the test's process: free ports, temporary store.
 
-`cluster()` is a context manager; the pytest plugin (loaded by installing this package) gives the
+`cluster()` is a context manager. The pytest plugin, which this package installs, has the
 fixtures `rocketmq` (a fresh cluster for each test) and `rocketmq_session` (one for all).
 """
 

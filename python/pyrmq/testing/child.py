@@ -1,8 +1,8 @@
-"""The program of a server that has a process of its own: `python -m pyrmq.testing.child`.
+"""The program of a server in its own process: `python -m pyrmq.testing.child`.
 
-It takes orders as lines of JSON on its standard input and answers each with one on its standard
-output. The first names the server and its options. It ends with its parent, however that ends: by
-the end of the input, or, where somebody else holds that open too, because it has another parent.
+It reads commands as lines of JSON from standard input and answers each with a line on standard
+output. The first command names the server and its options. It ends with its parent, however that
+ends: at the end of the input, or, if another process holds the input open, when its parent changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOOK_SECONDS = 0.25
 
 
 class _Served:
-    """The server and what it is asked."""
+    """The server and its commands."""
 
     def __init__(self, first: dict[str, Any]) -> None:
         self.disk: Any = None
@@ -52,7 +52,7 @@ class _Served:
         self.server.start()
 
     def obey(self, order: dict[str, Any]) -> object:
-        """Carry out one order."""
+        """Execute one command."""
         match order["do"]:
             case "health":
                 return self.server.health()
@@ -79,15 +79,15 @@ def _end_with(parent: int, folder: str | None) -> None:
 
 
 def _leave(folder: str | None) -> None:
-    """End as `kill -9` does: nobody is left who waits for anything."""
+    """End as after `kill -9`, without waiting for anything."""
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
 
 def main() -> None:
-    """Run until the order to stop, or until the parent is gone."""
-    # Ctrl-C is for the test; it stops this server in its own time.
+    """Run until the command to stop, or until the parent has ended."""
+    # Ctrl-C is for the test, which then stops this server.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     log.use_standard_error("warning")
     line = sys.stdin.readline()

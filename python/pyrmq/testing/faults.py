@@ -1,8 +1,8 @@
-"""Faults of a server of a cluster, on call: of its network and of its disk.
+"""Faults to inject into a server of a cluster: into its network and its disk.
 
-`cluster(faults=True)` gives each server a `.network` and each broker a `.disk`. Every call holds
-from its return on, for new and existing connections, until `heal()`; several add up. Each gives
-the network or disk back, so a `with` statement ends it too:
+With `cluster(faults=True)` each server has a `.network` and each broker a `.disk`. A fault takes
+effect when its call returns, for new and existing connections, until `heal()`. Faults add up. Each
+call returns the network or disk, so a `with` statement can end the fault:
 
     >>> from pyrmq.testing import cluster
     >>> with cluster(brokers=2, faults=True) as rocketmq:
@@ -31,7 +31,7 @@ _MICROS = 1_000_000
 class _Faults(ABC):
     @abstractmethod
     def heal(self) -> None:
-        """End everything that is wrong."""
+        """End all faults."""
 
     def __enter__(self) -> Self:
         return self
@@ -41,9 +41,9 @@ class _Faults(ABC):
 
 
 class Network(_Faults):
-    """The way between clients and one server.
+    """The network between clients and one server.
 
-    Brokers reach their name servers past it: what is wrong here, only clients feel.
+    Brokers reach their name servers directly, so only clients see these faults.
     """
 
     def __init__(self, links: Sequence[_core.Link]) -> None:
@@ -52,7 +52,7 @@ class Network(_Faults):
         self._is_down = False
 
     def delay(self, seconds: float, *, direction: Direction = "both") -> Self:
-        """Delay everything; how many bytes pass in a second stays as it is.
+        """Delay everything. The bytes per second stay the same.
 
         Args:
             seconds: the delay, of each direction.
@@ -67,7 +67,7 @@ class Network(_Faults):
         return self
 
     def slow(self, bytes_per_second: int, *, direction: Direction = "both") -> Self:
-        """Let no more than `bytes_per_second` pass on each connection, in each direction.
+        """Limit each connection to `bytes_per_second`, in each direction.
 
         Raises:
             ConfigError: an argument cannot be used.
@@ -79,21 +79,21 @@ class Network(_Faults):
         return self
 
     def silence(self, *, direction: Direction = "both") -> Self:
-        """Let nothing arrive any more while connections stay, as on a link that was pulled.
+        """Hold everything back while connections stay open, as when a cable is pulled.
 
-        What was held back arrives after `heal()`.
+        It arrives after `heal()`.
 
         Args:
-            direction: `requests` or `answers` for a link that works one way only.
+            direction: `requests` or `answers` for a fault in one direction only.
         """
         for link in self._links:
             link.hold(direction)
         return self
 
     def lose(self, *, direction: Direction = "answers") -> Self:
-        """Throw bytes away: with `answers`, the server does what it is asked and nobody hears.
+        """Discard bytes. With `answers`, the server handles requests and clients get no answer.
 
-        `heal()` resets the connections, whose bytes make no sense any more.
+        `heal()` resets the connections, whose byte streams are broken.
         """
         for link in self._links:
             link.lose(direction)
@@ -112,7 +112,7 @@ class Network(_Faults):
         return self
 
     def busy(self, seconds: float) -> Self:
-        """Answer every send by SYSTEM_BUSY for `seconds`; it does not reach the broker.
+        """Answer every send with SYSTEM_BUSY for `seconds`; it does not reach the broker.
 
         Raises:
             ConfigError: an argument cannot be used.
@@ -123,14 +123,14 @@ class Network(_Faults):
         return self
 
     def heal(self) -> None:
-        """End everything that is wrong. What was held back arrives, what was lost does not."""
+        """End all faults. Bytes that were held back arrive; lost ones do not."""
         self._refuses = False
         for link in self._links:
             link.heal()
         self._tell()
 
     def set_down(self, *, down: bool) -> None:
-        """Say whether the server runs: there is nothing to connect to where it does not."""
+        """Set whether the server is down: then connections are refused."""
         self._is_down = down
         self._tell()
 
@@ -140,10 +140,10 @@ class Network(_Faults):
 
 
 class DiskFaults(Protocol):
-    """What carries out the faults of a disk."""
+    """The disk that has the faults."""
 
     def full(self, free_bytes: int) -> None:
-        """Let `free_bytes` more be written."""
+        """Be full after `free_bytes` more."""
 
     def slow(self, micros: int) -> None:
         """Make each write and fsync slower by `micros` microseconds."""
@@ -162,7 +162,7 @@ class DiskFaults(Protocol):
 
 
 class Disk(_Faults):
-    """The disk of one broker's store. What is wrong with it survives a restart of the broker.
+    """The disk of one broker's store. Its faults survive a restart of the broker.
 
     Attributes:
         was_wrong: whether it was ever full or failing: the broker may not stop cleanly then.
@@ -173,7 +173,7 @@ class Disk(_Faults):
         self.was_wrong = False
 
     def full(self, free_bytes: int = 0) -> Self:
-        """Let writes fail with "no space left" once `free_bytes` more are written.
+        """Fail writes with "no space left" after `free_bytes` more.
 
         Raises:
             ConfigError: an argument cannot be used.
@@ -194,25 +194,25 @@ class Disk(_Faults):
         return self
 
     def fail_writes(self) -> Self:
-        """Let every write, and everything that changes files, fail with an I/O error."""
+        """Fail every write, and every other change of files, with an I/O error."""
         self.was_wrong = True
         self._faults.fail_writes()
         return self
 
     def fail_syncs(self) -> Self:
-        """Let every fsync fail with an I/O error: written bytes stay readable, not durable."""
+        """Fail every fsync with an I/O error: written bytes are readable, but not durable."""
         self.was_wrong = True
         self._faults.fail_syncs()
         return self
 
     def fail_reads(self) -> Self:
-        """Let every read fail with an I/O error."""
+        """Fail every read with an I/O error."""
         self.was_wrong = True
         self._faults.fail_reads()
         return self
 
     def heal(self) -> None:
-        """End everything that is wrong; a store that failed stays so until its broker restarts."""
+        """End all faults. A store that has failed stays failed until its broker restarts."""
         self._faults.heal()
 
 

@@ -1,4 +1,4 @@
-"""A broker whose store lies on a disk that fails on call."""
+"""A broker whose store is on a disk with injected faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The servers of a cluster one by one: each can be stopped and started again on its own address."""
+"""The servers of a cluster. Each can be stopped and started again on its own address."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ ServerT = TypeVar("ServerT", bound=Server[Any, Any])
 
 
 class Runner(Protocol):
-    """What runs one server: this process, or a process of its own."""
+    """Runs one server, in this process or in its own."""
 
     @property
     def running(self) -> bool:
         """Whether the server runs."""
 
     def start(self, port: int) -> str:
-        """Start it on this port, 0 for a free one; its address."""
+        """Start it on this port, 0 for a free one; return its address."""
 
     def stop(self, timeout: float) -> None:
         """Stop it cleanly."""
@@ -73,7 +73,7 @@ class InThisProcess(Generic[ServerT]):
 
     @property
     def server(self) -> ServerT:
-        """The server; the last one where it is stopped.
+        """The server; the last one if it is stopped.
 
         Raises:
             ClosedError: it was never started.
@@ -83,7 +83,7 @@ class InThisProcess(Generic[ServerT]):
         return self._server
 
     def start(self, port: int) -> str:
-        """Start a new server object; one that was stopped stays as it is."""
+        """Start a new server object; the stopped one stays as it is."""
         self._server = server = self._make(port)
         server.start()
         self.running = True
@@ -97,7 +97,7 @@ class InThisProcess(Generic[ServerT]):
             self.running = False
 
     def kill(self) -> None:
-        """Say that it cannot be killed.
+        """Raise, because it cannot be killed.
 
         Raises:
             ConfigError: always.
@@ -136,7 +136,7 @@ def side_by_side(calls: Sequence[Callable[[], None]]) -> None:
         for thread in threads:
             thread.join()
     except BaseException:
-        # Interrupted: nothing may go on starting behind the back of whoever stops it all now.
+        # Interrupted: wait for the starts under way, because the servers are stopped next.
         for thread in threads:
             thread.join()
         raise
@@ -145,7 +145,7 @@ def side_by_side(calls: Sequence[Callable[[], None]]) -> None:
 
 
 def _free_pair() -> int:
-    """A port that is free here and outside, as is the fast port below it.
+    """Find a port that is free here and outside, and whose fast port is free too.
 
     Raises:
         ServerError: this machine has no such address or port.
@@ -171,13 +171,13 @@ def _free_pair() -> int:
 
 
 class _Ports:
-    """The ports of a server that does not run: nobody else gets them, connections are refused."""
+    """Reserves the ports of a stopped server; connections are refused."""
 
     def __init__(self) -> None:
         self._held: list[socket.socket] = []
 
     def hold(self, host: str, *ports: int) -> None:
-        """Bind them without listening; a port that cannot be had is left alone."""
+        """Bind them without listening; skip ports that are taken."""
         for port in ports:
             held = socket.socket()
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -189,7 +189,7 @@ class _Ports:
                 self._held.append(held)
 
     def release(self) -> None:
-        """Let them go."""
+        """Release them."""
         while self._held:
             self._held.pop().close()
 
@@ -214,7 +214,7 @@ class _Member(ABC):
 
     @property
     def address(self) -> str:
-        """Where clients reach it, as `host:port`; the same when it is stopped."""
+        """The address for clients, as `host:port`, also while it is stopped."""
         return self._address
 
     @property
@@ -224,15 +224,15 @@ class _Member(ABC):
 
     @property
     def pid(self) -> int | None:
-        """The id of its process; None where it has none of its own or does not run."""
+        """The id of its process; None if it has no process of its own or is stopped."""
         return self._runner.pid if isinstance(self._runner, InOwnProcess) else None
 
     @property
     def network(self) -> Network:
-        """What is wrong with the way between it and clients.
+        """The faults of the network between it and clients.
 
         Raises:
-            ConfigError: the cluster has no faults on call.
+            ConfigError: the cluster was made without `faults=True`.
         """
         if self._network is None:
             raise ConfigError(f"{self.name} is reached directly: {_NO_FAULTS}")
@@ -242,7 +242,7 @@ class _Member(ABC):
         """Start it again on its address and its files, and wait until it is registered.
 
         A broker is known to every name server that runs, a name server knows every broker that
-        runs. Does nothing where it runs already.
+        runs. Does nothing if it is running.
 
         Raises:
             ServerError: it cannot start, or is not registered within ten seconds.
@@ -265,7 +265,7 @@ class _Member(ABC):
                 self._hold()
 
     def kill(self) -> None:
-        """End it as `kill -9` does, if it runs: nothing is flushed, nobody is told.
+        """End it as `kill -9` does, if it runs: nothing is flushed or announced.
 
         Raises:
             ConfigError: it runs inside this process; `cluster(processes=True)` gives it one of
@@ -279,9 +279,9 @@ class _Member(ABC):
         return self._runner.health() if self.running else {"status": "stopped"}
 
     def begin(self) -> None:
-        """Start it without waiting for anybody."""
+        """Start it without waiting for the others."""
         self._ports.release()
-        # Links are opened at the first start, and stay.
+        # Links are opened at the first start and stay open.
         links = self._links if self._network is None else None
         if links is not None:
             self._port = self._port_behind_links()
@@ -310,7 +310,7 @@ class _Member(ABC):
         """Stop it for good."""
         try:
             if self.pid is not None:
-                # A process that the test has stopped by a signal could not be asked for anything.
+                # A process that the test has paused with a signal could not answer.
                 os.kill(self.pid, signal.SIGCONT)
             self._heal()
             self.stop(0.0)
@@ -323,11 +323,11 @@ class _Member(ABC):
 
     @abstractmethod
     def _heal(self) -> None:
-        """End the faults that could hold up the end of the server."""
+        """End the faults that could delay the server's end."""
 
     @abstractmethod
     def _waits_for(self) -> str:
-        """Which registrations are missing, as text; empty where none is."""
+        """The missing registrations, as text; empty if there is none."""
 
     @abstractmethod
     def _open(self, links: _core.Links) -> list[_core.Link]:
@@ -374,10 +374,10 @@ class ClusterBroker(_Member):
 
     @property
     def disk(self) -> Disk:
-        """What is wrong with the disk of its store.
+        """The faults of the disk of its store.
 
         Raises:
-            ConfigError: the cluster has no faults on call.
+            ConfigError: the cluster was made without `faults=True`.
         """
         if self._disk is None:
             raise ConfigError(f"{self.name} uses the real disk: {_NO_FAULTS}")
@@ -410,7 +410,7 @@ class ClusterBroker(_Member):
     def stop(self, timeout: float = 1.0) -> None:
         """Stop it cleanly, if it runs; its store stays, connections are refused.
 
-        What a disk could not write that was full or failing on call is no error here.
+        What a full or failing disk could not write is no error here.
 
         Args:
             timeout: seconds that requests under way get.
@@ -463,11 +463,11 @@ class ClusterNameServer(_Member):
 
     @property
     def for_brokers(self) -> str:
-        """Where brokers reach it, as `host:port`: past all faults of its network."""
+        """The address for brokers, as `host:port`, without the faults of its network."""
         return f"{HOST}:{self._port}"
 
     def _heal(self) -> None:
-        """There is no disk whose faults could be in the way."""
+        """Do nothing: a name server has no disk with faults."""
 
     def _waits_for(self) -> str:
         wanted = {other.name for other in self._others if other.running}

@@ -1,8 +1,8 @@
-"""The pytest plugin: fixtures that give a running cluster.
+"""The pytest plugin: fixtures with a running cluster.
 
-Loaded by the entry point `pytest11` of the distribution. Nothing is imported, and nothing starts,
-before a test asks for a fixture. Every cluster has ports and directories of its own, so tests may
-run side by side in several processes (pytest-xdist).
+The distribution's entry point `pytest11` loads it. It imports and starts nothing before a test
+requests a fixture. Every cluster has its own ports and directories, so tests can run in several
+processes at the same time (pytest-xdist).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Hand the mark of a test to the fixture of the session, which cannot see it."""
+    """Pass a test's mark on to the session's fixture, which cannot see it."""
     mark = metafunc.definition.get_closest_marker("rocketmq")
     if mark is not None and "rocketmq_session" in metafunc.fixturenames:
         values = _of_mark(mark)
@@ -51,7 +51,7 @@ def rocketmq_options() -> dict[str, Any]:
 
 @pytest.fixture
 def rocketmq(request: pytest.FixtureRequest, rocketmq_options: dict[str, Any]) -> Iterator[Cluster]:
-    """A cluster of this test's own, in this process, with empty stores.
+    """A cluster for this test only, in this process, with empty stores.
 
     Example:
         >>> @pytest.mark.rocketmq(brokers=2)
@@ -86,13 +86,13 @@ def rocketmq_session(
     rocketmq_options: dict[str, Any],
     rocketmq_session_factory: Callable[..., Cluster],
 ) -> Cluster:
-    """One cluster for all tests that ask for the same arguments; take topics of your own."""
+    """One cluster for all tests with the same arguments; use separate topics."""
     return rocketmq_session_factory(**rocketmq_options | getattr(request, "param", {}))
 
 
 @pytest.fixture(scope="session")
 def rocketmq_session_factory(rocketmq_options: dict[str, Any]) -> Iterator[Callable[..., Cluster]]:
-    """Gives clusters for the session: the same one to all who ask with the same arguments."""
+    """Makes the session's clusters, one for each set of arguments."""
     from pyrmq.testing.running import cluster
 
     known: list[tuple[dict[str, Any], Cluster]] = []

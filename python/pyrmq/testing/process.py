@@ -1,4 +1,4 @@
-"""Runs a server of a cluster in a process of its own, which can be killed."""
+"""Runs a server of a cluster in its own process, which can be killed."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class InOwnProcess:
         name: of the server, for error texts.
         kind: `broker` or `nameserver`.
         options: makes its options for a port.
-        log: file for what it logs.
-        faults: its disk fails on call.
-        temporary: directory that it removes when this process dies without doing so.
+        log: file for its log.
+        faults: whether its disk can have faults.
+        temporary: directory that it removes if this process dies without doing so.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class InOwnProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._unread = b""
         self._disk: dict[str, tuple[int, ...]] = {}
-        # Guards the pipes: one order at a time.
+        # Guards the pipes: one command at a time.
         self._lock = threading.Lock()
 
     @property
@@ -71,7 +71,7 @@ class InOwnProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id; None where it does not run."""
+        """The process id; None if it is not running."""
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
@@ -95,7 +95,7 @@ class InOwnProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                # A Ctrl-C at the terminal is for the test alone.
+                # A Ctrl-C at the terminal is only for the test.
                 start_new_session=True,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
             )
@@ -116,7 +116,7 @@ class InOwnProcess:
             self.kill()
 
     def kill(self) -> None:
-        """End the process by SIGKILL, whatever it does."""
+        """End the process with SIGKILL."""
         process = self._process
         if process is not None and process.poll() is None:
             process.send_signal(signal.SIGKILL)
@@ -133,7 +133,7 @@ class InOwnProcess:
         return set(self._ask({"do": "broker_names"}))
 
     def change_disk(self, verb: str, *arguments: int) -> None:
-        """Change what is wrong with the disk, also for the processes to come."""
+        """Change the faults of the disk, also for later processes."""
         if verb == "heal":
             self._disk = {}
         else:
@@ -192,7 +192,7 @@ class InOwnProcess:
                 try:
                     stream.close()
                 except BrokenPipeError:
-                    # It died with an order unread.
+                    # It died before it read a command.
                     continue
 
 
@@ -203,7 +203,7 @@ class DiskOfProcess:
         self._process = process
 
     def full(self, free_bytes: int) -> None:
-        """Let `free_bytes` more be written."""
+        """Be full after `free_bytes` more."""
         self._process.change_disk("full", free_bytes)
 
     def slow(self, micros: int) -> None:

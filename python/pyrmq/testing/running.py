@@ -49,9 +49,9 @@ class Cluster:
 
     Attributes:
         name_servers: the name servers, each with `.stop()`, `.start()`, `.kill()`, `.address`
-            and with faults on call `.network`.
+            and, with `faults=True`, `.network`.
         brokers: the brokers, each with `.stop()`, `.start()`, `.kill()`, `.address`, `.name`,
-            `.store`, and with faults on call `.network` and `.disk`.
+            `.store` and, with `faults=True`, `.network` and `.disk`.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Cluster:
 
     @property
     def name_server(self) -> str:
-        """What clients take as `name_server`: `host:port`, several with `;` between."""
+        """The option `name_server` for clients: `host:port`, several with `;` between."""
         return ";".join(server.address for server in self.name_servers)
 
     @property
@@ -89,10 +89,10 @@ class Cluster:
         return self.brokers[0].store
 
     def start_broker(self) -> Broker:
-        """Start the first broker on the store as it is, on the port that it had before.
+        """Start the first broker on its store and its former port, if it is not running.
 
         Returns:
-            The broker; the one that runs already, if it does.
+            The broker.
 
         Example:
             >>> with cluster() as rocketmq:
@@ -112,9 +112,9 @@ class Cluster:
         self.brokers[0].stop(timeout)
 
     def start(self) -> None:
-        """Start whatever of it does not run, and wait until all know each other."""
+        """Start all servers that are not running, and wait until all know each other."""
         waiting: list[ClusterBroker | ClusterNameServer] = []
-        # Brokers are told the ports of the name servers, which are known once those run.
+        # Brokers need the ports of the name servers, which are known once those run.
         for group in (self.name_servers, self.brokers):
             idle = [member for member in group if not member.running]
             side_by_side([member.begin for member in idle])
@@ -147,17 +147,17 @@ def cluster(
     """Run name servers and brokers inside this process, and stop them at the end.
 
     All listen on free ports of the loopback address. Brokers create topics by themselves unless
-    told otherwise, and every name server knows every broker when the block begins.
+    an option forbids it. When the block begins, every name server knows every broker.
 
     Args:
         brokers: how many brokers, 1 to 26; they are called `broker-a`, `broker-b` and so on.
         name_servers: how many name servers, 1 to 26.
-        faults: each server has a `.network`, each broker a `.disk` that fail on call
+        faults: each server has a `.network`, each broker a `.disk` for faults
             (`pyrmq.testing.faults`). Clients then reach every server through a relay.
-        processes: each server has a process of its own, which `.kill()` ends as `kill -9` does.
-            They end with this one, however that ends.
-        store: directory for the stores; a temporary one that is removed at the end where not
-            given. The first broker's store is `store` in it, the second's `store-b`.
+        processes: each server has its own process, which `.kill()` ends as `kill -9` does. They
+            end with this process, however that ends.
+        store: directory for the stores. Default: a temporary one that is removed at the end. The
+            first broker's store in it is `store`, the second's `store-b`.
         options: options of every broker (`pyrmq.config.BrokerOptions`).
 
     Yields:
@@ -196,7 +196,7 @@ def cluster(
             running.start()
             yield running
         finally:
-            # A forked child that leaves the block leaves the servers and files of its parent alone.
+            # A forked child that leaves the block does not touch its parent's servers and files.
             if os.getpid() == owner:
                 running.stop()
     finally:
@@ -228,7 +228,7 @@ def _check(brokers: int, name_servers: int, options: dict[str, object], *, fault
 
 @dataclass(frozen=True, kw_only=True)
 class _Plan:
-    """What the servers of a cluster are made of."""
+    """The parts of a cluster's servers."""
 
     folder: Path
     options: dict[str, object]
@@ -315,5 +315,5 @@ class _Plan:
 
 
 def _suffix(number: int) -> str:
-    """The first has the plain name: a store that one broker left is found again by several."""
+    """The first has the plain name, so several brokers find the store that one has left."""
     return "" if number == 0 else f"-{ascii_lowercase[number]}"

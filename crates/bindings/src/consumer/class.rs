@@ -3,8 +3,8 @@
 use crate::consumer::received;
 use crate::enter;
 use crate::errors::Error;
-use crate::producer::class::server_of;
 use crate::producer::completion::{CompletionList, PipeSignal, QueueRef, Value};
+use crate::producer::options::server_of;
 use crate::runtime;
 use crate::runtime::Owner;
 use pyo3::prelude::*;

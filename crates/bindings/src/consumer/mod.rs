@@ -2,4 +2,6 @@
 
 pub(crate) mod class;
 pub(crate) mod columns;
+pub(crate) mod listener;
 pub(crate) mod received;
+pub(crate) mod settings;

@@ -10,6 +10,7 @@ use pyrmq_remoting::message::compress::{self, Codec};
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::properties::names;
 use pyrmq_remoting::message::record::Record;
+use pyrmq_remoting::names::RETRY_PREFIX;
 use std::sync::Arc;
 
 /// A compressed body may grow to this and no further: four times what brokers take by default.
@@ -23,6 +24,8 @@ pub(crate) struct PyReceived {
     index: usize,
     // Bytes of the topic's name before what the caller knows: its namespace.
     hidden: usize,
+    // Times that this process was given it before, by tries that the broker does not know of.
+    tries: i32,
 }
 
 impl PyReceived {
@@ -52,6 +55,7 @@ impl PyReceived {
             hidden: options.map_or(0, |options| hidden(&chunk, options)),
             chunk: Arc::new(chunk),
             index: 0,
+            tries: 0,
         })
     }
 
@@ -61,13 +65,21 @@ impl PyReceived {
         record.map_err(|error| Error::Wire(error).into_py(py))
     }
 
+    fn plain_topic(&self) -> &str {
+        let name = &*self.chunk.queue.topic;
+        if name.starts_with(RETRY_PREFIX) {
+            return name;
+        }
+        name.get(self.hidden..).unwrap_or(name)
+    }
+
     fn unreadable(&self, record: &Record<'_>, source: WireError) -> Error {
         let id = record.properties.get(names::UNIQ_KEY).unwrap_or("without an id");
         let what = format!(
             "the body of message {id}, offset {} of queue {} of topic `{}` on broker `{}`",
             self.queue_offset(),
             self.queue_id(),
-            self.topic(),
+            self.plain_topic(),
             self.broker(),
         );
         Error::Message { what, source }
@@ -80,10 +92,16 @@ impl PyReceived {
 
 #[pymethods]
 impl PyReceived {
+    /// The topic that it was sent to, also when it comes again by the group's retry topic.
     #[getter]
-    fn topic(&self) -> &str {
+    fn topic(&self, py: Python<'_>) -> PyResult<String> {
         let name = &*self.chunk.queue.topic;
-        name.get(self.hidden..).unwrap_or(name)
+        if name.starts_with(RETRY_PREFIX)
+            && let Some(origin) = self.record(py)?.properties.get(names::RETRY_TOPIC)
+        {
+            return Ok(origin.get(self.hidden..).unwrap_or(origin).to_owned());
+        }
+        Ok(self.plain_topic().to_owned())
     }
 
     #[getter]
@@ -186,7 +204,7 @@ impl PyReceived {
 
     #[getter]
     fn reconsume_times(&self, py: Python<'_>) -> PyResult<i32> {
-        Ok(self.record(py)?.reconsume_times)
+        Ok(self.record(py)?.reconsume_times + self.tries)
     }
 
     #[getter]
@@ -206,7 +224,7 @@ impl PyReceived {
             |name, value: Option<&str>| value.map_or(String::new(), |value| format!(", {name}={value:?}"));
         Ok(format!(
             "ReceivedMessage(topic={:?}, broker={:?}, queue_id={}, queue_offset={}{}{}, body of {} bytes)",
-            self.topic(),
+            self.topic(py)?,
             self.broker(),
             self.queue_id(),
             self.queue_offset(),
@@ -226,15 +244,28 @@ pub(crate) fn to_list<'py>(
     let list = PyList::empty(py);
     for messages in taken {
         let hidden = hidden(&messages.chunk, options);
+        let tries = messages.tries;
         for index in messages.first..messages.end {
             let chunk = messages.chunk.clone();
-            list.append(Py::new(py, PyReceived { chunk, index, hidden })?)?;
+            list.append(Py::new(
+                py,
+                PyReceived {
+                    chunk,
+                    index,
+                    hidden,
+                    tries,
+                },
+            )?)?;
         }
     }
     Ok(list)
 }
 
 fn hidden(chunk: &Chunk, options: &ClientOptions) -> usize {
+    // What comes by a retry topic is shown with the topic that it was sent to, which is in the namespace.
+    if chunk.queue.topic.starts_with(RETRY_PREFIX) && !options.namespace.is_empty() {
+        return options.namespace.len() + 1;
+    }
     let topic = &chunk.queue.topic;
     topic.len() - options.inside(topic).len()
 }

@@ -16,22 +16,23 @@
 
 use crate::enter;
 use crate::errors::{Error, about};
-use crate::producer::args::{self, Delay, MessageProperties};
+use crate::producer::args::{self, Kind, MessageProperties, QueueAndTime, SendArgs};
 use crate::producer::batch::{self, Plan};
 use crate::producer::class::{BodyRef, PyProducer};
 use crate::producer::completion::callbacks::{Callbacks, Thread, wait_for};
-use crate::producer::completion::future::{CallbackQueue, SendFuture};
+use crate::producer::completion::future::SendFuture;
 use crate::producer::completion::queue::{Completion, CompletionQueue, share};
-use crate::producer::completion::{CompletionList, PipeSignal, PySendResult, Value, Waiter};
+use crate::producer::completion::{CallbackQueue, CompletionList, PipeSignal, PySendResult, Value, Waiter};
+use crate::producer::way::Way;
 use crate::runtime::Owner;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 use pyrmq_client::ClientError;
 use pyrmq_client::producer::Producer;
 use pyrmq_client::producer::accumulator::{Accumulator, Destination, Item, Limits};
-use pyrmq_client::producer::back_pressure::Condition;
-use pyrmq_client::producer::outgoing::EncodedBody;
+use pyrmq_client::producer::back_pressure::{BorrowedPermit, Candidates, Condition};
+use pyrmq_remoting::message::java_hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,8 +41,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct PyAccumulator {
     owner: Owner,
-    pub(crate) native: Py<PyProducer>,
-    pub(crate) producer: Arc<Producer>,
+    native: Py<PyProducer>,
+    producer: Arc<Producer>,
     core: Option<Arc<Accumulator<Completion>>>,
     calls: Arc<Callbacks>,
     futures: Arc<CompletionQueue>,
@@ -56,7 +57,7 @@ struct SendMode {
 }
 
 impl PyAccumulator {
-    pub(crate) fn core(&self) -> &Arc<Accumulator<Completion>> {
+    fn core(&self) -> &Arc<Accumulator<Completion>> {
         // Only dropping takes it out.
         self.core
             .as_ref()
@@ -87,13 +88,14 @@ impl PyAccumulator {
             (None, None) => Destination::Any,
         };
         let charged_bytes = body.len() + extra.len();
-        if !self.producer.back_pressure().try_acquire(1, charged_bytes) {
-            self.acquire_capacity(py, topic, charged_bytes, &mut mode)?;
-        }
+        let back_pressure = self.producer.back_pressure();
+        let brokers = self.producer.candidates(topic, destination);
+        let permit = match back_pressure.try_acquire_at(1, charged_bytes, &brokers) {
+            Some(permit) => permit,
+            None => self.acquire_capacity(py, topic, (charged_bytes, brokers), &mut mode)?,
+        };
         let encoded = if self.producer.is_compressible(body.len()) {
-            self.encode_body(py, body).inspect_err(|_| {
-                self.producer.back_pressure().release(1, charged_bytes);
-            })?
+            self.way().encode_body(py, body)?
         } else {
             None
         };
@@ -113,23 +115,35 @@ impl PyAccumulator {
         // Whoever waits in an event loop does not wait here.
         let corked = mode.eager && !mode.wait && self.futures.pipe_signal.is_some();
         let pushed = if corked {
-            self.core().push_corked(item)
+            self.core().push_corked(item, permit)
         } else {
-            self.core().push(item).map(|()| false)
+            self.core().push(item, permit).map(|()| false)
         };
-        pushed.map_err(|error| {
-            self.producer.back_pressure().release(1, charged_bytes);
-            raise(error)
-        })
+        pushed.map_err(raise)
     }
 
-    /// Compresses a body that is large enough, without the interpreter: other threads run meanwhile.
-    pub(crate) fn encode_body(&self, py: Python<'_>, body: &[u8]) -> PyResult<Option<EncodedBody>> {
-        // What is too large is refused, not compressed.
-        if body.len() > self.producer.options().max_message_bytes {
-            return Ok(None);
-        }
-        enter::compute(py, || Ok::<_, Error>(self.producer.encode_body(body)))
+    /// Takes a message whose outcome goes to a callback.
+    pub(crate) fn produce<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &str,
+        body: &Bound<'py, PyAny>,
+        on_delivery: Option<Py<PyAny>>,
+        wait: bool,
+        args: &SendArgs<'py>,
+    ) -> PyResult<()> {
+        let queue = match &args.queue {
+            Some(queue) => args::queue_of(self.native.bind(py), topic, queue)?,
+            None => None,
+        };
+        let mode = SendMode {
+            completion: on_delivery.map(Completion::Call),
+            eager: false,
+            wait,
+            timeout: None,
+        };
+        self.submit(py, topic, body, &args.properties, queue.as_ref(), mode)
+            .map(drop)
     }
 
     /// Waits for room, serving callbacks meanwhile: they are what makes room when nobody polls.
@@ -137,27 +151,27 @@ impl PyAccumulator {
         &self,
         py: Python<'_>,
         topic: &str,
-        bytes: usize,
+        (bytes, brokers): (usize, Candidates),
         mode: &mut SendMode,
-    ) -> PyResult<()> {
+    ) -> PyResult<BorrowedPermit<'_>> {
         let back_pressure = self.producer.back_pressure();
         let time = mode.timeout.unwrap_or(self.producer.options().send_timeout);
         let deadline = Instant::now() + time;
         if mode.wait
-            && self
-                .calls
-                .acquire_capacity(py, back_pressure, (1, bytes), deadline)?
+            && let Some(permit) =
+                self.calls
+                    .acquire_capacity(py, back_pressure, (1, bytes, &brokers), deadline)?
         {
             // A thread that waits for the outcome, and a time of its own, count the wait for room too.
             if mode.timeout.is_some() || matches!(mode.completion, Some(Completion::Thread(_))) {
                 mode.timeout = Some(deadline.saturating_duration_since(Instant::now()));
             }
-            return Ok(());
+            return Ok(permit);
         }
         let waited = if mode.wait { time } else { Duration::ZERO };
         Err(about(
             py,
-            Error::from(back_pressure.full(waited)).into_py(py),
+            Error::from(back_pressure.full(waited, &brokers)).into_py(py),
             topic,
             None,
         ))
@@ -167,16 +181,25 @@ impl PyAccumulator {
         &self,
         topic: &'a str,
         extras: &'a MessageProperties<'py>,
-        queue: Option<&'a (String, i32)>,
-        (batch_bytes, timeout_ms, inner): (usize, Option<u64>, bool),
+        (queue, timeout_ms): &'a QueueAndTime,
+        batch_bytes: usize,
+        inner: bool,
     ) -> Plan<'a, 'py> {
         Plan {
             topic,
             extras,
-            queue,
+            queue: queue.as_ref(),
             batch_bytes,
-            timeout: self.native.get().timeout(timeout_ms),
+            timeout: self.native.get().timeout(*timeout_ms),
             inner,
+        }
+    }
+
+    fn way(&self) -> Way<'_> {
+        Way {
+            native: &self.native,
+            producer: &self.producer,
+            core: self.core(),
         }
     }
 
@@ -217,12 +240,7 @@ impl PyAccumulator {
         let native = producer;
         let producer = native.get().producer.clone();
         let (to_calls, to_futures) = (calls.clone(), futures.clone());
-        let weak_producer = Arc::downgrade(&producer);
-        let sink = Box::new(move |batch_outcome| {
-            if let Some(producer) = weak_producer.upgrade() {
-                share(&producer, &to_calls.completion_queue, &to_futures, batch_outcome);
-            }
-        });
+        let sink = Box::new(move |outcome| share(&to_calls.completion_queue, &to_futures, outcome));
         Ok(Self {
             owner: Owner::new("this producer"),
             native,
@@ -233,121 +251,57 @@ impl PyAccumulator {
         })
     }
 
-    /// Takes a message; `on_delivery(error, result)` is called by `poll`, `flush`, or a `produce` that waits. It
-    /// reads the arguments as `pyrmq.Producer.produce` has them.
-    #[pyo3(signature = (topic, body, on_delivery=None, *, keys=None, tags=None, properties=None, sharding_key=None,
-        delay_level=0, delay=None, deliver_at=None, flag=0, queue=None, wait=true))]
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "a message's parts, each as Python gives it"
-    )]
-    pub(crate) fn produce<'py>(
+    /// Takes a message; `on_delivery(error, result)` is called by `poll`, `flush`, or a `produce` that waits.
+    #[pyo3(name = "produce")]
+    fn produce_options<'py>(
         &self,
         py: Python<'py>,
         topic: &str,
         body: &Bound<'py, PyAny>,
-        on_delivery: Option<Bound<'py, PyAny>>,
-        keys: Option<Bound<'py, PyAny>>,
-        tags: Option<Bound<'py, PyString>>,
-        properties: Option<Bound<'py, PyAny>>,
-        sharding_key: Option<Bound<'py, PyString>>,
-        delay_level: i64,
-        delay: Option<Bound<'py, PyAny>>,
-        deliver_at: Option<Bound<'py, PyAny>>,
-        flag: i32,
-        queue: Option<Bound<'py, PyAny>>,
+        on_delivery: Option<Py<PyAny>>,
         wait: bool,
+        options: &Bound<'py, PyDict>,
     ) -> PyResult<()> {
-        let extras = MessageProperties {
-            keys,
-            tags,
-            properties: properties.map(args::dict_of).transpose()?,
-            sharding_key,
-            when: args::when_of(py, delay_level, delay, deliver_at)?,
-            flag,
-        };
-        let queue = match queue {
-            Some(queue) => args::queue_of(&self.native, topic, &queue)?,
-            None => None,
-        };
-        let mode = SendMode {
-            completion: on_delivery.map(|call| Completion::Call(call.unbind())),
-            eager: false,
-            wait,
-            timeout: None,
-        };
-        self.submit(py, topic, body, &extras, queue.as_ref(), mode)
-            .map(drop)
+        let args = SendArgs::read(Kind::Send, options)?;
+        self.produce(py, topic, body, on_delivery, wait, &args)
     }
 
     /// Takes a message whose outcome completes a future of `concurrent.futures`.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "called by one line of Python, for each message"
-    )]
     fn send<'py>(
         &self,
         py: Python<'py>,
         future: Py<PyAny>,
         topic: &str,
         body: &Bound<'py, PyAny>,
-        keys: Option<Bound<'py, PyAny>>,
-        tags: Option<Bound<'py, PyString>>,
-        properties: Option<Bound<'py, PyDict>>,
-        sharding_key: Option<Bound<'py, PyString>>,
-        delay: Delay,
-        flag: i32,
-        queue: Option<(String, i32)>,
-        timeout_ms: Option<u64>,
+        options: &Bound<'py, PyDict>,
+        placed: QueueAndTime,
     ) -> PyResult<()> {
-        let extras = MessageProperties {
-            keys,
-            tags,
-            properties,
-            sharding_key,
-            when: delay,
-            flag,
-        };
+        let args = SendArgs::read(Kind::Send, options)?;
+        let (queue, timeout_ms) = placed;
         let mode = SendMode {
             completion: Some(Completion::Future(future)),
             eager: true,
             wait: true,
             timeout: timeout_ms.map(Duration::from_millis),
         };
-        self.submit(py, topic, body, &extras, queue.as_ref(), mode)
+        self.submit(py, topic, body, &args.properties, queue.as_ref(), mode)
             .map(drop)
     }
 
     /// Takes a message from an event loop without waiting; its future. `eager`: somebody waits for it; it leaves with
     /// what the tasks that run now send.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "called by one line of Python, for each message"
-    )]
     fn offer<'py>(
         slf: &Bound<'py, Self>,
         soon: Py<CallbackQueue>,
         eager: bool,
         topic: &str,
         body: &Bound<'py, PyAny>,
-        keys: Option<Bound<'py, PyAny>>,
-        tags: Option<Bound<'py, PyString>>,
-        properties: Option<Bound<'py, PyDict>>,
-        sharding_key: Option<Bound<'py, PyString>>,
-        delay: Delay,
-        flag: i32,
-        queue: Option<(String, i32)>,
-        timeout_ms: Option<u64>,
+        options: &Bound<'py, PyDict>,
+        placed: QueueAndTime,
     ) -> PyResult<Py<SendFuture>> {
         let (this, py) = (slf.get(), slf.py());
-        let extras = MessageProperties {
-            keys,
-            tags,
-            properties,
-            sharding_key,
-            when: delay,
-            flag,
-        };
+        let args = SendArgs::read(Kind::Send, options)?;
+        let (queue, timeout_ms) = placed;
         let future = Py::new(py, SendFuture::new(soon.clone_ref(py)))?;
         let mode = SendMode {
             completion: Some(Completion::SendFuture(future.clone_ref(py))),
@@ -355,7 +309,7 @@ impl PyAccumulator {
             wait: false,
             timeout: timeout_ms.map(Duration::from_millis),
         };
-        if this.submit(py, topic, body, &extras, queue.as_ref(), mode)? {
+        if this.submit(py, topic, body, &args.properties, queue.as_ref(), mode)? {
             let uncork = slf.getattr(intern!(py, "uncork"))?;
             soon.get().call(py, &uncork)?;
         }
@@ -363,32 +317,16 @@ impl PyAccumulator {
     }
 
     /// Sends and waits for the outcome, in its turn among the messages of the same queue.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "called by one line of Python, for each message"
-    )]
     fn send_and_wait<'py>(
         &self,
         py: Python<'py>,
         topic: &str,
         body: &Bound<'py, PyAny>,
-        keys: Option<Bound<'py, PyAny>>,
-        tags: Option<Bound<'py, PyString>>,
-        properties: Option<Bound<'py, PyDict>>,
-        sharding_key: Option<Bound<'py, PyString>>,
-        delay: Delay,
-        flag: i32,
-        queue: Option<(String, i32)>,
-        timeout_ms: Option<u64>,
+        options: &Bound<'py, PyDict>,
+        placed: QueueAndTime,
     ) -> PyResult<PySendResult> {
-        let extras = MessageProperties {
-            keys,
-            tags,
-            properties,
-            sharding_key,
-            when: delay,
-            flag,
-        };
+        let args = SendArgs::read(Kind::Send, options)?;
+        let (queue, timeout_ms) = placed;
         let waiter: Arc<Waiter> = Arc::default();
         let mode = SendMode {
             completion: Some(Completion::Thread(waiter.clone())),
@@ -396,7 +334,7 @@ impl PyAccumulator {
             wait: true,
             timeout: timeout_ms.map(Duration::from_millis),
         };
-        self.submit(py, topic, body, &extras, queue.as_ref(), mode)?;
+        self.submit(py, topic, body, &args.properties, queue.as_ref(), mode)?;
         match enter::wait(py, |slice| waiter.wait(slice))? {
             Ok((frame, place)) => Ok(PySendResult::of(frame, place)),
             Err(error) => Err(Error::from(error).into_py(py)),
@@ -411,15 +349,15 @@ impl PyAccumulator {
         py: Python<'py>,
         topic: &str,
         messages: &Bound<'py, PyAny>,
-        extras: MessageProperties<'py>,
-        queue: Option<(String, i32)>,
+        options: &Bound<'py, PyDict>,
+        placed: QueueAndTime,
         batch_bytes: usize,
-        timeout_ms: Option<u64>,
         inner: bool,
     ) -> PyResult<Bound<'py, PyTuple>> {
         self.check(py)?;
-        let plan = self.plan(topic, &extras, queue.as_ref(), (batch_bytes, timeout_ms, inner));
-        batch::send(self, py, messages, &plan)
+        let args = SendArgs::read(Kind::Batch, options)?;
+        let plan = self.plan(topic, &args.properties, &placed, batch_bytes, inner);
+        batch::send(&self.way(), py, messages, &plan)
     }
 
     /// As `send_batch`, without waiting for the outcomes: they come to `outcomes` as one value under `token`.
@@ -431,17 +369,17 @@ impl PyAccumulator {
         token: u64,
         topic: &str,
         messages: &Bound<'py, PyAny>,
-        extras: MessageProperties<'py>,
-        queue: Option<(String, i32)>,
+        options: &Bound<'py, PyDict>,
+        placed: QueueAndTime,
         batch_bytes: usize,
-        timeout_ms: Option<u64>,
         inner: bool,
     ) -> PyResult<()> {
         self.check(py)?;
-        let plan = self.plan(topic, &extras, queue.as_ref(), (batch_bytes, timeout_ms, inner));
+        let args = SendArgs::read(Kind::Batch, options)?;
+        let plan = self.plan(topic, &args.properties, &placed, batch_bytes, inner);
         let shared = outcomes.shared();
         let then = move |parts, unsent| shared.push(token, Ok(Value::Batch(parts, unsent)));
-        batch::send_then(self, py, messages, &plan, then)
+        batch::send_then(&self.way(), py, messages, &plan, then)
     }
 
     /// Topics and queues of which something waits or is on its way.
@@ -511,21 +449,47 @@ impl PyAccumulator {
         self.futures.pipe_signal.as_ref().map_or(-1, PipeSignal::fd)
     }
 
-    /// Tells `outcomes` under `token` once `bytes` may be worth another try.
-    fn capacity_to(&self, outcomes: &CompletionList, token: u64, bytes: usize) {
+    /// Tells `outcomes` under `token` once `bytes` may be worth another try; `broker`: for a message that goes there.
+    fn capacity_to(&self, outcomes: &CompletionList, token: u64, bytes: usize, broker: Option<&str>) {
+        let brokers = candidates(broker);
         let shared = outcomes.shared();
         let listener = Box::new(move || shared.push(token, Ok(Value::Done)));
         self.producer
             .back_pressure()
-            .notify_when(Condition::Room { bytes }, listener);
+            .notify_when(Condition::Room { bytes, brokers }, listener);
     }
 
-    /// The exception for a send that found no room in that time.
-    fn full(&self, py: Python<'_>, waited_ms: u64) -> Py<PyAny> {
+    /// The only broker that a message may go to, where that matters for its room.
+    fn only_broker(
+        &self,
+        topic: &str,
+        sharding_key: Option<&str>,
+        queue: Option<(String, i32)>,
+    ) -> Option<String> {
+        let destination = match (&queue, sharding_key) {
+            (Some((broker, id)), _) => Destination::Queue(broker, *id),
+            (None, Some(key)) => Destination::Hash(java_hash::hash(key)),
+            (None, None) => Destination::Any,
+        };
+        match self.producer.candidates(topic, destination).names() {
+            [only] => Some(only.to_string()),
+            _ => None,
+        }
+    }
+
+    /// How many messages have room now, at that broker where one is given.
+    fn free(&self, broker: Option<&str>) -> usize {
+        let brokers = candidates(broker);
+        self.producer.back_pressure().free(&brokers)
+    }
+
+    /// The exception for a send that found no room in that time, at that broker.
+    fn full(&self, py: Python<'_>, waited_ms: u64, broker: Option<&str>) -> Py<PyAny> {
+        let brokers = candidates(broker);
         let full = self
             .producer
             .back_pressure()
-            .full(Duration::from_millis(waited_ms));
+            .full(Duration::from_millis(waited_ms), &brokers);
         Error::from(full).into_py(py).into_value(py).into_any()
     }
 
@@ -550,6 +514,10 @@ impl PyAccumulator {
         self.calls.completion_queue.close();
         self.futures.close();
     }
+}
+
+fn candidates(broker: Option<&str>) -> Candidates {
+    broker.map_or_else(Candidates::default, |name| Candidates::all([name.into()].into()))
 }
 
 impl Drop for PyAccumulator {

@@ -1,6 +1,8 @@
 //! What a message has beside topic and body, still Python's, and how arguments of Python's are read.
+//!
+//! The keyword arguments that describe a message are the same for all verbs. They travel as the dict that Python made
+//! of them and are read here, once. Their types and documentation are those of `pyrmq.message.MessageOptions`.
 
-use crate::producer::class::PyProducer;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyString};
@@ -9,8 +11,97 @@ use pyrmq_client::producer::Producer;
 use pyrmq_client::producer::outgoing::Properties;
 use pyrmq_remoting::message::java_hash;
 
-/// What a message has beside topic and body, as it comes from Python.
-#[derive(FromPyObject)]
+/// What a call sends. Not every kind has every option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// One message: `send`, `send_async` and `produce`.
+    Send,
+    Batch,
+    Oneway,
+    Request,
+    Reply,
+    /// The first half of a transaction.
+    Half,
+}
+
+use Kind::{Batch, Half, Oneway, Reply, Request, Send};
+
+/// The kinds of sends by the names that hooks know them by.
+const KINDS: [(&str, Kind); 6] = [
+    ("send", Send),
+    ("batch", Batch),
+    ("oneway", Oneway),
+    ("request", Request),
+    ("reply", Reply),
+    ("half", Half),
+];
+
+/// Each option of a message, and the kinds of sends that have it.
+const OPTIONS: [(&str, &[Kind]); 9] = [
+    ("keys", &[Send, Batch, Oneway, Request, Reply, Half]),
+    ("tags", &[Send, Batch, Oneway, Request, Reply, Half]),
+    ("properties", &[Send, Batch, Oneway, Request, Reply, Half]),
+    ("queue", &[Send, Batch, Oneway, Request, Half]),
+    ("sharding_key", &[Send, Batch, Oneway]),
+    ("flag", &[Send, Half]),
+    ("delay_level", &[Send]),
+    ("delay", &[Send]),
+    ("deliver_at", &[Send]),
+];
+
+impl Kind {
+    pub(crate) fn of(name: &str) -> PyResult<Self> {
+        let found = KINDS.iter().find(|(known, _)| *known == name);
+        found
+            .map(|(_, kind)| *kind)
+            .ok_or_else(|| PyTypeError::new_err(format!("nothing is sent as {name:?}")))
+    }
+
+    fn options(self) -> impl Iterator<Item = &'static str> {
+        let mine = OPTIONS.iter().filter(move |(_, kinds)| kinds.contains(&self));
+        mine.map(|(name, _)| *name)
+    }
+
+    fn has(self, name: &str) -> bool {
+        self.options().any(|known| known == name)
+    }
+}
+
+/// The error for an option that does not exist, with the one that was perhaps meant.
+fn unexpected(py: Python<'_>, kind: Kind, name: &str) -> PyErr {
+    let known: Vec<_> = kind.options().collect();
+    let near = PyModule::import(py, "difflib")
+        .and_then(|difflib| difflib.call_method1("get_close_matches", (name, known, 1)))
+        .and_then(|near| near.extract::<Vec<String>>());
+    let hint = match near.ok().and_then(|near| near.into_iter().next()) {
+        Some(near) => format!(", did you mean '{near}'?"),
+        None => String::new(),
+    };
+    PyTypeError::new_err(format!("got an unexpected keyword argument '{name}'{hint}"))
+}
+
+/// Raises for an option that this kind of send does not have.
+#[pyfunction]
+fn check_options(kind: &str, options: &Bound<'_, PyDict>) -> PyResult<()> {
+    let kind = Kind::of(kind)?;
+    for name in options.keys() {
+        let name = name.cast::<PyString>()?.to_cow()?;
+        if !kind.has(&name) {
+            return Err(unexpected(options.py(), kind, &name));
+        }
+    }
+    Ok(())
+}
+
+/// The options of a kind of send.
+#[pyfunction]
+fn option_names(kind: &str) -> PyResult<Vec<&'static str>> {
+    Ok(Kind::of(kind)?.options().collect())
+}
+
+/// What a message has beside topic and body, as it comes from Python: from the options of a call, or from the
+/// attributes of a `pyrmq.Message`.
+#[derive(Default, FromPyObject)]
 pub(crate) struct MessageProperties<'py> {
     pub(crate) keys: Option<Bound<'py, PyAny>>,
     pub(crate) tags: Option<Bound<'py, PyString>>,
@@ -18,6 +109,57 @@ pub(crate) struct MessageProperties<'py> {
     pub(crate) sharding_key: Option<Bound<'py, PyString>>,
     pub(crate) when: Delay,
     pub(crate) flag: i32,
+}
+
+/// The queue that a call names (broker name or empty, number), and the milliseconds that it has left.
+pub(crate) type QueueAndTime = (Option<(String, i32)>, Option<u64>);
+
+/// The options of a call that sends. The queue stays as Python gave it: to choose one may take a route.
+#[derive(Default)]
+pub(crate) struct SendArgs<'py> {
+    pub(crate) properties: MessageProperties<'py>,
+    pub(crate) queue: Option<Bound<'py, PyAny>>,
+}
+
+impl<'py> SendArgs<'py> {
+    /// Reads the options of a call. A message without any costs nothing here.
+    pub(crate) fn read(kind: Kind, options: &Bound<'py, PyDict>) -> PyResult<Self> {
+        let py = options.py();
+        let mut read = Self::default();
+        let (mut level, mut delay, mut deliver_at) = (0, None, None);
+        let message = &mut read.properties;
+        for (name, value) in options {
+            let name = name.cast::<PyString>()?.to_cow()?;
+            // A plain send has all of them.
+            if kind != Send && !kind.has(&name) {
+                return Err(unexpected(py, kind, &name));
+            }
+            match &*name {
+                "keys" => message.keys = argument(&name, &value)?,
+                "tags" => message.tags = argument(&name, &value)?,
+                "properties" if value.is_none() => message.properties = None,
+                "properties" => message.properties = Some(dict_of(value)?),
+                "sharding_key" => message.sharding_key = argument(&name, &value)?,
+                "flag" => message.flag = argument(&name, &value)?,
+                "delay_level" => level = argument(&name, &value)?,
+                "delay" => delay = argument(&name, &value)?,
+                "deliver_at" => deliver_at = argument(&name, &value)?,
+                "queue" => read.queue = argument(&name, &value)?,
+                _ => return Err(unexpected(py, kind, &name)),
+            }
+        }
+        message.when = when_of(py, level, delay, deliver_at)?;
+        Ok(read)
+    }
+}
+
+/// Extracts one argument; the error names it.
+fn argument<'a, 'py, T: FromPyObject<'a, 'py>>(name: &str, value: &'a Bound<'py, PyAny>) -> PyResult<T> {
+    value.extract().map_err(|error: T::Error| {
+        let error: PyErr = error.into();
+        let text = error.value(value.py());
+        PyTypeError::new_err(format!("argument '{name}': {text}"))
+    })
 }
 
 impl MessageProperties<'_> {
@@ -82,6 +224,12 @@ pub(crate) enum Delay {
     Timer(String, String),
 }
 
+impl Default for Delay {
+    fn default() -> Self {
+        Self::Level(0)
+    }
+}
+
 impl Delay {
     fn write(&self, text: &mut Properties<'_>) -> Result<(), ClientError> {
         match self {
@@ -141,14 +289,19 @@ pub(crate) fn when_of(
 }
 
 /// The queue that a caller means. All but numbers are read by Python's `queue_of`, which asks selectors.
-pub(crate) fn queue_of(
-    producer: &Py<PyProducer>,
+pub(crate) fn queue_of<'py>(
+    producer: &Bound<'py, PyAny>,
     topic: &str,
-    queue: &Bound<'_, PyAny>,
+    queue: &Bound<'py, PyAny>,
 ) -> PyResult<Option<(String, i32)>> {
     if let Ok(number) = queue.cast::<PyInt>() {
         return Ok(Some((String::new(), number.extract()?)));
     }
     let read = PyModule::import(queue.py(), "pyrmq._client.values")?.getattr("queue_of")?;
     read.call1((producer, topic, queue))?.extract()
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(check_options, module)?)?;
+    module.add_function(wrap_pyfunction!(option_names, module)?)
 }

@@ -1,8 +1,9 @@
-//! The base of `pyrmq.Producer`: its `produce`, without a method of Python's around it, whose frame costs as much
-//! again.
+//! The base of `pyrmq.Producer`, which has its `produce`: a method of Python around it would cost as much again
+//! (docs/decisions/0005-native-produce.md).
 
 use crate::errors::Error;
 use crate::producer::accumulator::PyAccumulator;
+use crate::producer::args::{self, MessageProperties, SendArgs};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
@@ -31,87 +32,82 @@ impl ProducerBase {
         drop(self.way.set(accumulator));
     }
 
-    /// Hand a message over; it leaves with others of its topic (or queue), soon.
+    /// Add a message to the batch of its topic or queue; the batch leaves soon.
     ///
-    /// Batches are Apache's plain batches: brokers store each message by itself, and consumers of
-    /// every kind read them. A batch leaves when it is full, when its first message is ``linger``
-    /// old, or with :meth:`flush`. Messages with the same sharding key, or for the same queue,
-    /// keep their order also when something has to be tried again.
+    /// Batches are Apache's plain batches: brokers store each message by itself, and all consumers
+    /// can read them. A batch leaves when it is full, when its first message is ``linger`` old, or
+    /// with :meth:`flush`. Messages with the same sharding key or for the same queue keep their
+    /// order, even when a batch is sent again.
     ///
     /// Callbacks run in :meth:`poll`, :meth:`flush` and :meth:`close`, and in a ``produce`` that
-    /// waits for room; what they raise is logged. Messages without a callback that fail are
-    /// logged, and counted by :meth:`stats`.
+    /// waits for room. Exceptions from callbacks are logged. Failed messages without a callback
+    /// are logged and counted by :meth:`stats`.
     ///
     /// Args:
-    ///     topic: As for :meth:`send`, and so for the arguments that are not told here.
+    ///     topic: Topic; created on the first send where the broker allows it.
     ///     body: Bytes, any bytes-like object, or text (sent as UTF-8); it is copied.
     ///     on_delivery: Called once with ``(error, None)`` or ``(None, result)``.
-    ///     delay_level: 1 to 18; such a message leaves in a frame of its own.
-    ///     delay: Seconds until it is delivered; in a frame of its own, too.
-    ///     deliver_at: When it is delivered; in a frame of its own, too.
-    ///     wait: When as much is on its way as may be: wait for room up to ``send_timeout``;
-    ///         False: raise at once.
+    ///     wait: Whether to wait for room, up to ``send_timeout``, when ``max_in_flight`` is
+    ///         reached. False: raise at once.
+    ///     options: The other keyword arguments describe the message, as for :meth:`send`. A
+    ///         delayed message leaves in a frame of its own.
     ///
     /// Raises:
     ///     MessageError: No broker would take the message.
     ///     QueueFull: There was no room.
     ///     ClosedError: The producer is closed.
     ///     ForkError: The producer is the parent process's.
-    #[pyo3(signature = (topic, body, on_delivery=None, *, keys=None, tags=None, properties=None, sharding_key=None,
-        delay_level=0, delay=None, deliver_at=None, flag=0, queue=None, wait=true))]
+    // The options stand here one by one: pyo3 gives a method with `**options` a slow calling convention.
+    #[pyo3(signature = (topic, body, on_delivery=None, *, wait=true, keys=None, tags=None, properties=None, queue=None,
+        sharding_key=None, flag=0, delay_level=0, delay=None, deliver_at=None))]
     #[expect(
         clippy::too_many_arguments,
-        reason = "a message's parts, each as Python gives it"
+        reason = "the options of a message, each as Python gives it"
     )]
     fn produce<'py>(
         slf: &Bound<'py, Self>,
         topic: &str,
         body: &Bound<'py, PyAny>,
-        on_delivery: Option<Bound<'py, PyAny>>,
+        on_delivery: Option<Py<PyAny>>,
+        wait: bool,
         keys: Option<Bound<'py, PyAny>>,
         tags: Option<Bound<'py, PyString>>,
         properties: Option<Bound<'py, PyAny>>,
+        queue: Option<Bound<'py, PyAny>>,
         sharding_key: Option<Bound<'py, PyString>>,
+        flag: i32,
         delay_level: i64,
         delay: Option<Bound<'py, PyAny>>,
         deliver_at: Option<Bound<'py, PyAny>>,
-        flag: i32,
-        queue: Option<Bound<'py, PyAny>>,
-        wait: bool,
     ) -> PyResult<()> {
         let py = slf.py();
         match slf.get().way.get() {
-            Some(Some(accumulator)) => accumulator.get().produce(
-                py,
-                topic,
-                body,
-                on_delivery,
-                keys,
-                tags,
-                properties,
-                sharding_key,
-                delay_level,
-                delay,
-                deliver_at,
-                flag,
-                queue,
-                wait,
-            ),
-            Some(None) => {
-                let when = (delay_level, delay, deliver_at);
-                let arguments = (
-                    topic,
-                    body,
-                    on_delivery,
+            Some(Some(accumulator)) => {
+                let properties = MessageProperties {
                     keys,
                     tags,
-                    properties,
+                    properties: properties.map(args::dict_of).transpose()?,
                     sharding_key,
-                    when,
+                    when: args::when_of(py, delay_level, delay, deliver_at)?,
                     flag,
-                    queue,
-                    wait,
-                );
+                };
+                let args = SendArgs { properties, queue };
+                accumulator
+                    .get()
+                    .produce(py, topic, body, on_delivery, wait, &args)
+            }
+            Some(None) => {
+                let options = PyDict::new(py);
+                options.set_item(intern!(py, "keys"), keys)?;
+                options.set_item(intern!(py, "tags"), tags)?;
+                options.set_item(intern!(py, "properties"), properties)?;
+                options.set_item(intern!(py, "queue"), queue)?;
+                options.set_item(intern!(py, "sharding_key"), sharding_key)?;
+                options.set_item(intern!(py, "flag"), flag)?;
+                options.set_item(intern!(py, "delay_level"), delay_level)?;
+                options.set_item(intern!(py, "delay"), delay)?;
+                options.set_item(intern!(py, "deliver_at"), deliver_at)?;
+                let arguments = (topic, body, on_delivery, wait, options);
                 slf.call_method1(intern!(py, "_produce_hooked"), arguments)?;
                 Ok(())
             }

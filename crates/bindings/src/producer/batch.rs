@@ -7,118 +7,23 @@
 
 use crate::enter;
 use crate::errors::Error;
-use crate::producer::accumulator::PyAccumulator;
 use crate::producer::args::MessageProperties;
 use crate::producer::class::BodyRef;
 use crate::producer::completion::queue::Completion;
-use crate::producer::completion::{BatchPart, Unsent, batch_list};
+use crate::producer::completion::{BatchCollector, BatchPart, Unsent, batch_list};
+use crate::producer::way::Way;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 use pyrmq_client::ClientError;
-use pyrmq_client::producer::SendResult;
 use pyrmq_client::producer::accumulator::{BatchSettings, Destination, Item};
+use pyrmq_client::producer::back_pressure::{BorrowedPermit, Candidates};
 use pyrmq_client::producer::batch::Batch;
 use pyrmq_client::producer::outgoing::{OutgoingMessage, Target, check_topic};
+use pyrmq_client::producer::{Producer, SendResult};
 use pyrmq_remoting::clock;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Told when all outcomes are there.
-type Then = Box<dyn FnOnce(Vec<BatchPart>) + Send>;
-
-/// Where the outcomes of a call's messages come together. Whoever brings the last one ends the call.
-pub(crate) struct BatchCollector {
-    // Guards what has come.
-    state: Mutex<Arrived>,
-    done: Condvar,
-}
-
-#[derive(Default)]
-struct Arrived {
-    expected: Option<usize>,
-    messages: usize,
-    parts: Vec<BatchPart>,
-    then: Option<Then>,
-}
-
-impl Arrived {
-    fn is_whole(&self) -> bool {
-        self.expected == Some(self.messages)
-    }
-}
-
-impl std::fmt::Debug for BatchCollector {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BatchCollector").finish_non_exhaustive()
-    }
-}
-
-impl BatchCollector {
-    fn new() -> Arc<Self> {
-        Arc::new(Self {
-            state: Mutex::default(),
-            done: Condvar::new(),
-        })
-    }
-
-    fn state(&self) -> MutexGuard<'_, Arrived> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn record(&self, part: BatchPart) {
-        let mut state = self.state();
-        state.messages += part.0.len();
-        state.parts.push(part);
-        self.end_if_whole(state);
-    }
-
-    /// Brings the outcome of one frame to each call that has messages in it: its place there, and its number in the
-    /// call.
-    pub(crate) fn record_all(
-        members: &[(Arc<Self>, u32, u32)],
-        outcome: &Result<Arc<SendResult>, ClientError>,
-    ) {
-        for of_one in members.chunk_by(|(one, ..), (other, ..)| Arc::ptr_eq(one, other)) {
-            let Some((collector, ..)) = of_one.first() else {
-                continue;
-            };
-            let places = of_one.iter().map(|(_, place, member)| (*place, *member));
-            collector.record((places.collect(), outcome.clone()));
-        }
-    }
-
-    fn end_if_whole(&self, mut state: MutexGuard<'_, Arrived>) {
-        if !state.is_whole() {
-            return;
-        }
-        match state.then.take() {
-            Some(then) => {
-                let parts = std::mem::take(&mut state.parts);
-                drop(state);
-                then(parts);
-            }
-            None => self.done.notify_all(),
-        }
-    }
-
-    /// So many messages were sent.
-    fn expect(&self, messages: usize, then: Option<Then>) {
-        let mut state = self.state();
-        state.expected = Some(messages);
-        state.then = then;
-        self.end_if_whole(state);
-    }
-
-    fn wait(&self, slice: Duration) -> Option<Vec<BatchPart>> {
-        let state = self.state();
-        let (mut state, _) = self
-            .done
-            .wait_timeout_while(state, slice, |state| !state.is_whole())
-            .unwrap_or_else(PoisonError::into_inner);
-        state.is_whole().then(|| std::mem::take(&mut state.parts))
-    }
-}
 
 /// How a call's messages are sent.
 pub(crate) struct Plan<'a, 'py> {
@@ -131,9 +36,20 @@ pub(crate) struct Plan<'a, 'py> {
     pub(crate) inner: bool,
 }
 
+impl Plan<'_, '_> {
+    /// The brokers that the call's messages may go to, but for those with a key of their own.
+    fn candidates(&self, producer: &Producer) -> Candidates {
+        let destination = match self.queue {
+            Some((broker, id)) => Destination::Queue(broker, *id),
+            None => Destination::Any,
+        };
+        producer.candidates(self.topic, destination)
+    }
+}
+
 /// One call under way.
 struct Call<'a, 'py> {
-    way: &'a PyAccumulator,
+    way: &'a Way<'a>,
     py: Python<'py>,
     plan: &'a Plan<'a, 'py>,
     topic: Arc<str>,
@@ -152,7 +68,7 @@ struct Call<'a, 'py> {
 /// Sends everything and waits for all outcomes: a result or an exception for each message that was read, and what the
 /// call ended by, if it ended early.
 pub(crate) fn send<'py>(
-    way: &PyAccumulator,
+    way: &Way<'_>,
     py: Python<'py>,
     messages: &Bound<'py, PyAny>,
     plan: &Plan<'_, 'py>,
@@ -165,15 +81,15 @@ pub(crate) fn send<'py>(
 
 /// Sends everything; the outcomes go to `then` when all are there.
 pub(crate) fn send_then<'py>(
-    way: &PyAccumulator,
+    way: &Way<'_>,
     py: Python<'py>,
     messages: &Bound<'py, PyAny>,
     plan: &Plan<'_, 'py>,
     then: impl FnOnce(Vec<BatchPart>, Unsent) + Send + 'static,
 ) -> PyResult<()> {
-    let back_pressure = way.producer.back_pressure();
-    if back_pressure.is_full() {
-        return Err(Error::from(back_pressure.full(Duration::ZERO)).into_py(py));
+    let (back_pressure, brokers) = (way.producer.back_pressure(), plan.candidates(way.producer));
+    if back_pressure.is_full(&brokers) {
+        return Err(Error::from(back_pressure.full(Duration::ZERO, &brokers)).into_py(py));
     }
     let (collector, sent, unsent) = launch_all(way, py, messages, plan, false)?;
     collector.expect(sent, Some(Box::new(move |parts| then(parts, unsent))));
@@ -183,7 +99,7 @@ pub(crate) fn send_then<'py>(
 /// Hands over what can be; where it is told what becomes of that, and how many they are. An error comes back by itself
 /// only when nothing was handed over, or when it is no mistake but an end (Ctrl-C).
 fn launch_all<'py>(
-    way: &PyAccumulator,
+    way: &Way<'_>,
     py: Python<'py>,
     messages: &Bound<'py, PyAny>,
     plan: &Plan<'_, 'py>,
@@ -314,11 +230,9 @@ impl<'py> Call<'_, 'py> {
             completion: Some(Completion::Member(self.collector.clone(), member)),
         };
         let charged_bytes = item.charged_bytes();
-        self.acquire_capacity(1, charged_bytes)?;
-        self.way.core().push_corked(item).map_err(|error| {
-            self.way.producer.back_pressure().release(1, charged_bytes);
-            self.raise(error)
-        })?;
+        let permit = self.acquire_capacity(1, charged_bytes, destination)?;
+        let pushed = self.way.core().push_corked(item, permit);
+        pushed.map_err(|error| self.raise(error))?;
         self.sent += 1;
         Ok(())
     }
@@ -364,30 +278,37 @@ impl<'py> Call<'_, 'py> {
         Ok(())
     }
 
-    fn acquire_capacity(&self, messages: usize, bytes: usize) -> PyResult<()> {
+    fn acquire_capacity(
+        &self,
+        messages: usize,
+        bytes: usize,
+        destination: Destination<'_>,
+    ) -> PyResult<BorrowedPermit<'_>> {
         let back_pressure = self.way.producer.back_pressure();
-        if back_pressure.try_acquire(messages, bytes) {
-            return Ok(());
+        let brokers = self.way.producer.candidates(self.plan.topic, destination);
+        if let Some(permit) = back_pressure.try_acquire_at(messages, bytes, &brokers) {
+            return Ok(permit);
         }
         if !self.waits {
             // The list is in memory anyway.
-            back_pressure.force_acquire(messages, bytes);
-            return Ok(());
+            return Ok(back_pressure.force_acquire(messages, bytes));
         }
         // What this call holds back may be what takes the room.
         self.way.core().uncork();
         let deadline = Instant::now() + self.plan.timeout;
-        self.way.native.get().acquire(self.py, messages, bytes, deadline)
+        let native = self.way.native.get();
+        native.acquire(self.py, (messages, bytes, &brokers), deadline)
     }
 
     fn launch(&mut self, outgoing: OutgoingMessage, members: Vec<u32>) -> PyResult<()> {
-        self.acquire_capacity(members.len(), outgoing.charged_bytes)?;
-        self.sent += members.len();
+        let permit = self.acquire_capacity(members.len(), outgoing.charged_bytes, Destination::Any)?;
+        let sent = members.len();
         let collector = self.collector.clone();
         let done = Box::new(move |outcome: Result<SendResult, ClientError>| {
             collector.record(((0..).zip(members).collect(), outcome.map(Arc::new)));
         });
-        self.way.producer.send(outgoing, self.plan.timeout, done);
+        self.way.producer.send(outgoing, permit, self.plan.timeout, done);
+        self.sent += sent;
         Ok(())
     }
 

@@ -1,30 +1,24 @@
 //! The producer as Python drives it. Bodies are copied once; no Python object outlives the call that brought it.
-#![expect(
-    clippy::needless_pass_by_value,
-    reason = "what Python hands over is extracted by value"
-)]
 
 use crate::command::body_of;
 use crate::enter;
 use crate::errors::{Error, about};
-use crate::producer::args::MessageProperties;
+use crate::producer::args::{Kind, SendArgs};
+use crate::producer::checks;
 use crate::producer::completion::callbacks::Callbacks;
 use crate::producer::completion::{CompletionList, Outcome, PySendResult, QueueRef, Value, Waiter};
-use crate::producer::request_reply;
+use crate::producer::options::NativeOptions;
 use crate::runtime;
 use crate::runtime::Owner;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
+use pyrmq_client::ClientError;
 use pyrmq_client::producer::Producer;
+use pyrmq_client::producer::back_pressure::{BorrowedPermit, Candidates};
 use pyrmq_client::producer::outgoing::{OutgoingMessage, Target};
-use pyrmq_client::session::address_server::AddressServer;
 use pyrmq_client::session::routes::TopicRoute;
-use pyrmq_client::{ClientError, Compression, ProducerOptions};
 use pyrmq_remoting::codes::request;
-use pyrmq_remoting::message::Durability;
-use pyrmq_remoting::message::compress::Codec;
 use pyrmq_remoting::net::{Requests, Table};
-use pyrmq_routing::fault::Schedule;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -70,10 +64,11 @@ impl PyProducer {
         py: Python<'_>,
         topic: &str,
         body: &Bound<'_, PyAny>,
-        extras: &MessageProperties<'_>,
+        options: &Bound<'_, PyDict>,
         queue: Option<(String, i32)>,
     ) -> PyResult<OutgoingMessage> {
         self.check(py)?;
+        let extras = SendArgs::read(Kind::Oneway, options)?.properties;
         let topic = self.producer.topic(topic);
         let body = body_of(body)?;
         let target = target_of(queue, extras.sharding_hash()?);
@@ -90,22 +85,21 @@ impl PyProducer {
     pub(crate) fn acquire(
         &self,
         py: Python<'_>,
-        messages: usize,
-        bytes: usize,
+        (messages, bytes, brokers): (usize, usize, &Candidates),
         deadline: Instant,
-    ) -> PyResult<()> {
+    ) -> PyResult<BorrowedPermit<'_>> {
         let back_pressure = self.producer.back_pressure();
-        if back_pressure.try_acquire(messages, bytes) {
-            return Ok(());
+        if let Some(permit) = back_pressure.try_acquire_at(messages, bytes, brokers) {
+            return Ok(permit);
         }
         let began = Instant::now();
-        if self
-            .callbacks
-            .acquire_capacity(py, back_pressure, (messages, bytes), deadline)?
-        {
-            return Ok(());
+        let acquired =
+            self.callbacks
+                .acquire_capacity(py, back_pressure, (messages, bytes, brokers), deadline)?;
+        if let Some(permit) = acquired {
+            return Ok(permit);
         }
-        Err(Error::from(back_pressure.full(began.elapsed())).into_py(py))
+        Err(Error::from(back_pressure.full(began.elapsed(), brokers)).into_py(py))
     }
 
     /// Sends and waits for the outcome.
@@ -116,7 +110,11 @@ impl PyProducer {
         timeout_ms: Option<u64>,
     ) -> PyResult<PySendResult> {
         let deadline = Instant::now() + self.timeout(timeout_ms);
-        self.acquire(py, 1, outgoing.charged_bytes, deadline)
+        let brokers = self
+            .producer
+            .candidates(&outgoing.topic, outgoing.target.destination());
+        let permit = self
+            .acquire(py, (1, outgoing.charged_bytes, &brokers), deadline)
             .map_err(|error| {
                 let topic = self.producer.options().client.unwrap_name(&outgoing.topic);
                 about(py, error, &topic, Some(&outgoing.message_id))
@@ -125,7 +123,7 @@ impl PyProducer {
         let waiter: Arc<Waiter> = Arc::default();
         let slot = waiter.clone();
         let done = Box::new(move |outcome: Outcome| slot.set(outcome.map(|frame| (Arc::new(frame), None))));
-        self.producer.send(outgoing, timeout, done);
+        self.producer.send(outgoing, permit, timeout, done);
         match enter::wait(py, |slice| waiter.wait(slice))? {
             Ok((frame, place)) => Ok(PySendResult::of(frame, place)),
             Err(error) => Err(Error::from(error).into_py(py)),
@@ -139,87 +137,10 @@ impl PyProducer {
 
 #[pymethods]
 impl PyProducer {
+    /// `checks`: brokers may ask it how transactions ended.
     #[new]
-    #[pyo3(signature = (name_servers, group, *, instance_name, send_timeout_ms, retries, retry_not_stored_ok,
-        compress_over_bytes, compression, compress_level, max_message_bytes, default_queues, create_topic_key, retry_codes,
-        namespace, latency_fault, fault_schedule, detect, detect_timeout_ms, detect_interval_ms,
-        trace_topic, durability, vip_channel, unit_mode, unit_name, address_server, max_in_flight, max_in_flight_bytes,
-        checks))]
-    #[expect(
-        clippy::too_many_arguments,
-        clippy::fn_params_excessive_bools,
-        reason = "one for each option; Python has the defaults"
-    )]
-    fn new(
-        py: Python<'_>,
-        name_servers: Vec<String>,
-        group: String,
-        instance_name: String,
-        send_timeout_ms: u64,
-        retries: u32,
-        retry_not_stored_ok: bool,
-        compress_over_bytes: Option<usize>,
-        compression: &str,
-        compress_level: u32,
-        max_message_bytes: usize,
-        default_queues: i32,
-        create_topic_key: String,
-        retry_codes: Option<Vec<i32>>,
-        namespace: String,
-        latency_fault: bool,
-        fault_schedule: Option<Vec<(u64, u64)>>,
-        detect: bool,
-        detect_timeout_ms: u64,
-        detect_interval_ms: u64,
-        trace_topic: Option<String>,
-        durability: Option<&str>,
-        vip_channel: bool,
-        unit_mode: bool,
-        unit_name: String,
-        address_server: Option<&str>,
-        max_in_flight: usize,
-        max_in_flight_bytes: usize,
-        checks: bool,
-    ) -> PyResult<Self> {
-        let mut options = ProducerOptions::new(name_servers, group);
-        options.client.instance_name = instance_name;
-        options.send_timeout = Duration::from_millis(send_timeout_ms);
-        options.retries = retries;
-        options.retry_not_stored_ok = retry_not_stored_ok;
-        let codec = match compression {
-            "lz4" => Codec::Lz4,
-            "zstd" => Codec::Zstd,
-            _ => Codec::Zlib,
-        };
-        options.compression = compress_over_bytes.map(|over_bytes| Compression {
-            over_bytes,
-            codec,
-            level: compress_level,
-        });
-        options.max_message_bytes = max_message_bytes;
-        options.default_queues = default_queues;
-        options.create_topic_key = create_topic_key;
-        options.retry_codes = retry_codes.unwrap_or(options.retry_codes);
-        options.client.namespace = namespace;
-        options.latency_fault = latency_fault;
-        if let Some(rows) = fault_schedule {
-            let wrong = || Error::Config {
-                text: format!("option `fault_schedule` is {rows:?}, its latencies must ascend"),
-            };
-            options.fault_schedule = Schedule::new(&rows).ok_or_else(|| wrong().into_py(py))?;
-        }
-        options.detect = detect;
-        options.detect_timeout = Duration::from_millis(detect_timeout_ms);
-        options.trace_topic = trace_topic;
-        options.durability = durability.and_then(Durability::of_name);
-        options.vip_channel = vip_channel;
-        options.unit_mode = unit_mode;
-        options.client.address_server =
-            server_of(address_server, &unit_name).map_err(|error| Error::from(error).into_py(py))?;
-        options.client.unit_name = unit_name;
-        options.detect_interval = Duration::from_millis(detect_interval_ms);
-        options.max_in_flight = max_in_flight;
-        options.max_in_flight_bytes = max_in_flight_bytes;
+    fn new(py: Python<'_>, options: NativeOptions, checks: bool) -> PyResult<Self> {
+        let options = options.read().map_err(|error| error.into_py(py))?;
         let asked = Arc::new(Requests::new(ASKED_LIMIT));
         let mut table = Table::new();
         table.python(&[request::PUSH_REPLY_MESSAGE_TO_CLIENT], &asked);
@@ -227,7 +148,7 @@ impl PyProducer {
         if checks {
             table.python(&check, &asked);
         } else {
-            table.native(&check, &request_reply::no_checks(options.client.group.clone()));
+            table.native(&check, &checks::refuse(options.client.group.clone()));
         }
         // Checked before the runtime starts: a mistake starts nothing.
         let made = options
@@ -249,10 +170,10 @@ impl PyProducer {
         py: Python<'_>,
         topic: &str,
         body: &Bound<'_, PyAny>,
-        extras: MessageProperties<'_>,
+        options: &Bound<'_, PyDict>,
         queue: Option<(String, i32)>,
     ) -> PyResult<()> {
-        let outgoing = self.prepare(py, topic, body, &extras, queue)?;
+        let outgoing = self.prepare(py, topic, body, options, queue)?;
         enter::block_on(py, self.producer.send_oneway(outgoing))
     }
 
@@ -265,10 +186,10 @@ impl PyProducer {
         token: u64,
         topic: &str,
         body: &Bound<'_, PyAny>,
-        extras: MessageProperties<'_>,
+        options: &Bound<'_, PyDict>,
         queue: Option<(String, i32)>,
     ) -> PyResult<()> {
-        let outgoing = self.prepare(py, topic, body, &extras, queue)?;
+        let outgoing = self.prepare(py, topic, body, options, queue)?;
         let producer = self.producer.clone();
         outcomes.run(py, token, async move {
             producer.send_oneway(outgoing).await?;
@@ -358,6 +279,21 @@ impl PyProducer {
         self.producer.brokers()
     }
 
+    /// After `grace_ms` looks up no more routes, and fails the sends that wait for one: name servers that answer have
+    /// answered by then.
+    fn end_lookups(&self, py: Python<'_>, grace_ms: u64) -> PyResult<()> {
+        if !self.owner.is_here() {
+            return Ok(());
+        }
+        let runtime = runtime::current().map_err(|error| error.into_py(py))?;
+        let routes = self.producer.routes().clone();
+        runtime.spawn(async move {
+            tokio::time::sleep(Duration::from_millis(grace_ms)).await;
+            routes.close();
+        });
+        Ok(())
+    }
+
     /// Takes no more messages.
     fn close(&self) {
         self.producer.close();
@@ -373,11 +309,6 @@ impl PyProducer {
             Ok::<(), Error>(())
         })
     }
-}
-
-/// The address server that an option names.
-pub(crate) fn server_of(text: Option<&str>, unit_name: &str) -> Result<Option<AddressServer>, ClientError> {
-    text.map(|text| AddressServer::new(text, unit_name)).transpose()
 }
 
 fn places(topic: &str, route: &TopicRoute) -> Vec<QueueRef> {

@@ -8,47 +8,23 @@
 use crate::consumer::received::PyReceived;
 use crate::enter;
 use crate::errors::Error;
-use crate::producer::args::MessageProperties;
+use crate::producer::args::{Kind, QueueAndTime, SendArgs};
 use crate::producer::class::{BodyRef, PyProducer, target_of};
 use crate::producer::completion::{CompletionList, Outcome, PySendResult, Value};
 use crate::server::requests::RequestQueue;
 use bytes::Bytes;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use pyrmq_client::ClientError;
 use pyrmq_client::producer::Producer;
 use pyrmq_client::producer::outgoing::OutgoingMessage;
 use pyrmq_client::producer::transaction::EndTransaction;
-use pyrmq_remoting::codes::response;
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::{NewRecord, sys_flag};
-use pyrmq_remoting::net::{Peer, Processor, Reply, Requests};
-use pyrmq_remoting::{Command, clock};
+use pyrmq_remoting::net::Requests;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
-
-/// Time between two lines about questions that nobody here can answer.
-const TELL_AGAIN_MS: i64 = 60_000;
-
-/// Answers a broker that asks a plain producer how a transaction ended: another producer of its group has begun it.
-pub(crate) fn no_checks(group: String) -> Arc<dyn Processor> {
-    let told = AtomicI64::new(0);
-    Arc::new(move |_: Command, peer: &Peer, reply: Reply| {
-        let now = clock::now_ms();
-        let last = told.load(Ordering::Relaxed);
-        let is_due = now - last >= TELL_AGAIN_MS;
-        if is_due
-            && told
-                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
-        {
-            tracing::warn!(group, broker = %peer.remote(), "a broker asks how a transaction ended, but this producer of its group has no `check`: give transactional producers a group of their own");
-        }
-        let remark = "this producer has no check for transactions";
-        reply.send(Command::error(response::REQUEST_CODE_NOT_SUPPORTED, remark));
-    })
-}
 
 /// What a producer does beside plain sends.
 #[pyclass(frozen, name = "RequestReply", module = "pyrmq._core")]
@@ -63,7 +39,7 @@ pub(crate) struct PyRequestReply {
 type Message<'a, 'py> = (
     &'a str,
     &'a Bound<'py, PyAny>,
-    MessageProperties<'py>,
+    &'a Bound<'py, PyDict>,
     Vec<(String, String)>,
 );
 
@@ -112,15 +88,17 @@ impl PyRequestReply {
     fn prepare(
         &self,
         py: Python<'_>,
-        (topic, body, extras, system): Message<'_, '_>,
+        (topic, body, options, system): Message<'_, '_>,
         kind: &str,
         queue: Option<(String, i32)>,
     ) -> PyResult<OutgoingMessage> {
         self.producer.get().check(py)?;
+        let kind = Kind::of(kind)?;
+        let extras = SendArgs::read(kind, options)?.properties;
         let raise = |error: ClientError| Error::from(error).into_py(py);
         // Where replies go belongs to the cluster, not to a namespace.
         let topic = match kind {
-            "reply" => topic.into(),
+            Kind::Reply => topic.into(),
             _ => self.core.topic(topic),
         };
         let body = Bytes::copy_from_slice(BodyRef::of(body)?.as_slice());
@@ -135,8 +113,8 @@ impl PyRequestReply {
         // It may compress the body.
         let mut outgoing = enter::compute(py, || core.prepare(&topic, body, text, id, flag, target))?;
         match kind {
-            "half" => outgoing.sys_flag |= sys_flag::TRANSACTION_PREPARED,
-            "reply" => outgoing.reply = true,
+            Kind::Half => outgoing.sys_flag |= sys_flag::TRANSACTION_PREPARED,
+            Kind::Reply => outgoing.reply = true,
             _ => {}
         }
         Ok(outgoing)
@@ -161,13 +139,13 @@ impl PyRequestReply {
         py: Python<'_>,
         topic: &str,
         body: &Bound<'_, PyAny>,
-        extras: MessageProperties<'_>,
+        options: &Bound<'_, PyDict>,
         system: Vec<(String, String)>,
         kind: &str,
-        queue: Option<(String, i32)>,
-        timeout_ms: Option<u64>,
+        placed: QueueAndTime,
     ) -> PyResult<PySendResult> {
-        let outgoing = self.prepare(py, (topic, body, extras, system), kind, queue)?;
+        let (queue, timeout_ms) = placed;
+        let outgoing = self.prepare(py, (topic, body, options, system), kind, queue)?;
         self.producer.get().send_and_wait(py, outgoing, timeout_ms)
     }
 
@@ -180,19 +158,19 @@ impl PyRequestReply {
         token: u64,
         topic: &str,
         body: &Bound<'_, PyAny>,
-        extras: MessageProperties<'_>,
+        options: &Bound<'_, PyDict>,
         system: Vec<(String, String)>,
         kind: &str,
-        queue: Option<(String, i32)>,
-        timeout_ms: Option<u64>,
+        placed: QueueAndTime,
     ) -> PyResult<()> {
-        let outgoing = self.prepare(py, (topic, body, extras, system), kind, queue)?;
+        let (queue, timeout_ms) = placed;
+        let outgoing = self.prepare(py, (topic, body, options, system), kind, queue)?;
         let timeout = self.producer.get().timeout(timeout_ms);
         // Few of these are under way at once, and an event loop must not wait: they always come in.
-        self.core.back_pressure().force_acquire(1, outgoing.charged_bytes);
+        let permit = self.core.back_pressure().force_acquire(1, outgoing.charged_bytes);
         let shared = outcomes.shared();
         let done = Box::new(move |outcome: Outcome| shared.push(token, outcome.map(Value::Sent)));
-        self.core.send(outgoing, timeout, done);
+        self.core.send(outgoing, permit, timeout, done);
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! Messages that wait in the broker: delay levels, timers and transactions.
 
+pub(crate) mod delivered;
+mod scan;
 pub(crate) mod schedule;
 pub mod timer;
 pub(crate) mod transactions;

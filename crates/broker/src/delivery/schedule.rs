@@ -8,14 +8,12 @@
 //! are delivered once more, as Apache's are. After a kill at most one is: see [`Delivered`]. One thread serves all
 //! levels.
 
-use crate::delivered::{Copied, Delivered};
-use crate::delivery::timer::may_pass;
-use crate::error::BrokerError;
+use crate::delivery::delivered::{Copied, Delivered};
+use crate::error::{BrokerError, may_pass};
 use crate::message::pending::PendingMessage;
 use crate::message::properties;
-use crate::tables::config_file::{self, ConfigFile};
-use crate::tables::unknown_fields::UnknownFields;
-use crate::tables::version::DataVersion;
+use crate::tables::config_file::ConfigFile;
+use pyrmq_remoting::body::DelayOffsetSerializeWrapper;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, record};
 use pyrmq_store::{Get, Got, Store, StoreError, TagFilter};
@@ -47,11 +45,10 @@ pub struct Delays {
 
 #[derive(Debug, Default)]
 struct Progress {
-    offsets: BTreeMap<i32, i64>,
+    /// How far each level was delivered, as the file has it.
+    body: DelayOffsetSerializeWrapper,
     /// When the head of a level is due; nothing has to be read before.
     due_ms: BTreeMap<i32, i64>,
-    version: DataVersion,
-    unknown_fields: UnknownFields,
     changed: bool,
 }
 
@@ -71,11 +68,10 @@ impl Delays {
         file: ConfigFile,
         (delivered, newest): (Delivered, BTreeMap<i32, i64>),
     ) -> Result<Self, BrokerError> {
-        let (mut offsets, version, unknown_fields) =
-            file.read(config_file::delays_from_json)?.unwrap_or_default();
+        let mut body: DelayOffsetSerializeWrapper = file.read("offsetTable")?.unwrap_or_default();
         let mut changed = false;
         for (level, offset) in newest {
-            let saved = offsets.entry(level).or_default();
+            let saved = body.offset_table.entry(level).or_default();
             changed |= offset > *saved;
             *saved = offset.max(*saved);
         }
@@ -83,9 +79,7 @@ impl Delays {
             levels_ms,
             delivered,
             progress: Mutex::new(Progress {
-                offsets,
-                version,
-                unknown_fields,
+                body,
                 changed,
                 ..Progress::default()
             }),
@@ -113,34 +107,29 @@ impl Delays {
 
     /// Delivered offset by level.
     pub fn offsets(&self) -> BTreeMap<i32, i64> {
-        self.progress().offsets.clone()
+        self.progress().body.offset_table.clone()
     }
 
-    /// The file's text, as 45 answers it too.
-    pub fn to_json(&self, pretty: bool) -> String {
-        let progress = self.progress();
-        config_file::delays_to_json(
-            &progress.offsets,
-            &progress.version,
-            &progress.unknown_fields,
-            pretty,
-        )
+    /// The table as the file and the answer to 45 have it.
+    pub fn to_body(&self) -> DelayOffsetSerializeWrapper {
+        self.progress().body.clone()
     }
 
     /// Writes the file if there was progress, after what was delivered is durable: a power loss must not take a message
     /// that the file calls delivered.
     pub fn persist(&self, store: &Store) -> Result<(), StoreError> {
         let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        {
+        let body = {
             let mut progress = self.progress();
             if !progress.changed {
                 return Ok(());
             }
             progress.changed = false;
-            progress.version = progress.version.next();
-        }
-        let text = self.to_json(true);
-        let written = store.flush().and_then(|()| file.save(&text));
+            let version = progress.body.data_version;
+            progress.body.data_version = version.next(clock::now_ms(), version.state_version);
+            progress.body.clone()
+        };
+        let written = store.flush().and_then(|()| file.save(&body));
         if written.is_err() {
             self.progress().changed = true;
         }
@@ -179,7 +168,7 @@ impl Delays {
             let (offset, due_ms) = {
                 let progress = self.progress();
                 (
-                    progress.offsets.get(&level).copied(),
+                    progress.body.offset_table.get(&level).copied(),
                     progress.due_ms.get(&level).copied(),
                 )
             };
@@ -211,7 +200,7 @@ impl Delays {
             };
             let mut progress = self.progress();
             if offset != Some(next) {
-                progress.offsets.insert(level, next);
+                progress.body.offset_table.insert(level, next);
                 progress.changed = true;
             }
             match stopped {

@@ -8,7 +8,7 @@ use crate::message::properties;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, java_hash};
 use pyrmq_remoting::names::SCHEDULE_TOPIC;
-use pyrmq_store::{Message, OnStored, Store, StoreError, Stored};
+use pyrmq_store::{AppendBatch, Message, OnStored, Store, StoreError, Stored};
 use std::net::SocketAddr;
 
 /// What is to be stored. `properties` ends with a separator or is empty.
@@ -42,9 +42,9 @@ impl PendingMessage<'_> {
         self.put_by(delays, |message| store.put_accepted(message))
     }
 
-    /// Stages it in the thread's append batch.
-    pub(crate) fn stage(self, store: &Store, delays: &Delays, done: Box<dyn OnStored>) {
-        self.put_by(delays, |message| store.stage(message, done));
+    /// Stages it in an append batch.
+    pub(crate) fn stage(self, puts: &mut AppendBatch, delays: &Delays, done: Box<dyn OnStored>) {
+        self.put_by(delays, |message| puts.stage(message, done));
     }
 
     fn put_by<T>(mut self, delays: &Delays, put: impl FnOnce(&Message<'_>) -> T) -> T {

@@ -3,10 +3,13 @@
 
 use crate::context::State;
 use crate::error::Refusal;
-use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::header::{
+    ConsumeMessageDirectlyResultRequestHeader, GetConsumerRunningInfoRequestHeader,
+};
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::net::{NetError, Peer, Processor, Reply};
+use pyrmq_remoting::{Command, WireError};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,16 +31,16 @@ impl Call {
 
     /// The consumer's connection, and the request with the message that it is about.
     fn prepare(&self, mut request: Command) -> Result<(Peer, Command), Refusal> {
-        let missing =
-            |key: &str| Refusal::new(response::INVALID_PARAMETER, format!("the header has no {key}"));
-        let group = request
-            .fields
-            .get("consumerGroup")
-            .ok_or_else(|| missing("consumerGroup"))?;
-        let client = request
-            .fields
-            .get("clientId")
-            .ok_or_else(|| missing("clientId"))?;
+        let message = if request.code == request::CONSUME_MESSAGE_DIRECTLY {
+            let header = ConsumeMessageDirectlyResultRequestHeader::decode(&request.fields)?;
+            let id: OffsetId = header.msg_id.ok_or(WireError::MissingField("msgId"))?.parse()?;
+            Some(id.offset)
+        } else {
+            None
+        };
+        // Both requests name the group and the client, and no more is needed of this one.
+        let header = GetConsumerRunningInfoRequestHeader::decode(&request.fields)?;
+        let (group, client) = (header.consumer_group, header.client_id);
         let member = self.state.clients.consumers(group, |consumers| {
             consumers
                 .members
@@ -56,16 +59,11 @@ impl Call {
                 "the consumer {client} is too old for this request"
             )));
         }
-        if request.code == request::CONSUME_MESSAGE_DIRECTLY {
-            let id: OffsetId = request
-                .fields
-                .get("msgId")
-                .ok_or_else(|| missing("msgId"))?
-                .parse()?;
-            let record = self.state.store.record_at(id.offset);
+        if let Some(offset) = message {
+            let record = self.state.store.record_at(offset);
             let record = record.map_err(|error| Refusal::internal(error.to_string()))?;
             request.body = Some(record.ok_or_else(|| {
-                Refusal::internal(format!("no message begins at commit log offset {}", id.offset))
+                Refusal::internal(format!("no message begins at commit log offset {offset}"))
             })?);
         }
         Ok((member.peer, request))

@@ -3,11 +3,15 @@
 
 use crate::context::State;
 use crate::error::Refusal;
-use crate::json::{self, Json, Read};
-use crate::processor::Answer;
+use crate::processor::{Answer, answer, read_body};
 use crate::tables::clients::{Client, ConsumeMode, ConsumerBeat, PRODUCER_GROUPS};
-use crate::tables::locks::Queue;
 use crate::tables::subscription::{Subscription, Tags};
+use pyrmq_remoting::body::{
+    CheckClientRequestBody, Connection, ConsumeType, ConsumerConnection, ConsumerData,
+    GetConsumerListByGroupResponseBody, HeartbeatData, LockBatchRequestBody, LockBatchResponseBody,
+    MessageQueue, ProducerConnection, ProducerInfo, ProducerTableInfo, SubscriptionData,
+    UnlockBatchRequestBody,
+};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{
     GetConsumerConnectionListRequestHeader, GetConsumerListByGroupRequestHeader,
@@ -15,32 +19,38 @@ use pyrmq_remoting::header::{
 };
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
-use std::sync::Arc;
 
 /// 34.
 pub(crate) fn heartbeat(state: &State, request: &Command, peer: &Peer) -> Answer {
-    let body = json::read_body(request)?;
-    let client = client_of(&body, "clientID", request, peer)?;
-    let fingerprint = body.number("heartbeatFingerprint").unwrap_or(0);
-    let fingerprint = i32::try_from(fingerprint).unwrap_or(0);
-    let is_short = fingerprint != 0 && body.flag("withoutSub").unwrap_or(false);
+    let body: HeartbeatData = read_body(request)?;
+    let missing = || Refusal::new(response::INVALID_PARAMETER, "the body has no clientID");
+    let client = Client {
+        id: Some(body.client_id)
+            .filter(|id| !id.is_empty())
+            .ok_or_else(missing)?,
+        peer: peer.clone(),
+        language: request.language,
+        version: request.version,
+        seen_ms: clock::now_ms(),
+    };
+    let fingerprint = body.heartbeat_fingerprint;
+    let is_short = fingerprint != 0 && body.without_sub;
     let mut wants_subscriptions = fingerprint == 0;
     let unknown: Vec<&str> = body
-        .list("consumerDataSet")
-        .filter(|consumer| is_welcome(state, consumer) && !consumer.flag("unitMode").unwrap_or(false))
-        .filter_map(|consumer| consumer.text("groupName"))
-        .filter(|group| state.groups.get(group).is_none())
+        .consumer_data_set
+        .iter()
+        .filter(|consumer| is_welcome(state, consumer) && !consumer.unit_mode)
+        .map(|consumer| consumer.group_name.as_str())
+        .filter(|group| !group.is_empty() && state.groups.get(group).is_none())
         .collect();
     if unknown.len() > 1 {
         state.make_groups(&unknown)?;
     }
-    for consumer in body.list("consumerDataSet") {
+    for consumer in &body.consumer_data_set {
         wants_subscriptions |= consumer_beat(state, consumer, &client, fingerprint, is_short)?;
     }
-    for producer in body.list("producerDataSet") {
-        if let Some(group) = producer.text("groupName")
-            && !state.clients.beat_producer(group, &client)
-        {
+    for producer in &body.producer_data_set {
+        if !state.clients.beat_producer(&producer.group_name, &client) {
             let text = format!("there are {PRODUCER_GROUPS} producer groups, one more is not taken");
             return Err(Refusal::new(response::SYSTEM_BUSY, text));
         }
@@ -53,54 +63,38 @@ pub(crate) fn heartbeat(state: &State, request: &Command, peer: &Peer) -> Answer
         ))
 }
 
-fn consume_type(consumer: &Json) -> &str {
-    consumer.text("consumeType").unwrap_or("CONSUME_PASSIVELY")
-}
-
-fn is_welcome(state: &State, consumer: &Json) -> bool {
-    !state.live.reject_pull_consumer_enable() || consume_type(consumer) != "CONSUME_ACTIVELY"
+fn is_welcome(state: &State, consumer: &ConsumerData) -> bool {
+    !state.live.reject_pull_consumer_enable() || consumer.consume_type != ConsumeType::Actively
 }
 
 /// One consumer group of a heartbeat. True when the broker needs the subscriptions in full.
 fn consumer_beat(
     state: &State,
-    consumer: &Json,
+    consumer: &ConsumerData,
     client: &Client,
     fingerprint: i32,
     is_short: bool,
 ) -> Result<bool, Refusal> {
-    let Some(group) = consumer.text("groupName").filter(|group| !group.is_empty()) else {
-        return Ok(false);
-    };
-    if !is_welcome(state, consumer) {
+    let group = &consumer.group_name;
+    if group.is_empty() || !is_welcome(state, consumer) {
         return Ok(false);
     }
     // An unknown group that may not be made is passed over in silence, as Apache does.
     let Ok(config) = state.group(group) else {
         return Ok(false);
     };
-    let unit = if consumer.flag("unitMode").unwrap_or(false) {
-        2
-    } else {
-        0
-    };
+    let unit = if consumer.unit_mode { 2 } else { 0 };
     state.retry_topic(group, config.retry_queue_nums, unit)?;
-    let subscriptions: Vec<_> = consumer
-        .list("subscriptionDataSet")
-        .filter_map(subscription_of)
-        .collect();
+    let subscriptions = consumer.subscription_data_set.iter().filter_map(subscription_of);
     let change = state.clients.beat_consumer(
         ConsumerBeat {
-            group: group.to_owned(),
+            group: group.clone(),
             consume_mode: ConsumeMode {
-                consume_type: consume_type(consumer).to_owned(),
-                message_model: consumer.text("messageModel").unwrap_or("CLUSTERING").to_owned(),
-                consume_from_where: consumer
-                    .text("consumeFromWhere")
-                    .unwrap_or("CONSUME_FROM_LAST_OFFSET")
-                    .to_owned(),
+                consume_type: consumer.consume_type,
+                message_model: consumer.message_model,
+                consume_from_where: consumer.consume_from_where,
             },
-            subscriptions: (!is_short).then_some(subscriptions),
+            subscriptions: (!is_short).then(|| subscriptions.collect()),
             fingerprint,
         },
         client,
@@ -112,30 +106,19 @@ fn consumer_beat(
     Ok(change.wants_subscriptions)
 }
 
-/// Apache `SubscriptionData`. The codes are made of the tags, which also serves clients that send none.
-fn subscription_of(data: &Json) -> Option<Subscription> {
-    let topic = data.text("topic")?;
-    let expression = data.text("subString");
-    let version = data.number("subVersion").unwrap_or(0);
-    let mut subscription = Subscription::parse(topic, expression, data.text("expressionType"), version)?;
-    subscription.class_filter = data.flag("classFilterMode").unwrap_or(false);
+/// The codes are made of the tags, which also serves clients that send none.
+fn subscription_of(data: &SubscriptionData) -> Option<Subscription> {
+    let mut subscription = Subscription::parse(
+        Some(data.topic.as_str()).filter(|topic| !topic.is_empty())?,
+        Some(&data.sub_string),
+        Some(&data.expression_type),
+        data.sub_version,
+    )?;
+    subscription.class_filter = data.class_filter_mode;
     if subscription.class_filter {
         subscription.filter = Tags::All;
     }
     Some(subscription)
-}
-
-fn client_of(body: &Json, key: &str, request: &Command, peer: &Peer) -> Result<Client, Refusal> {
-    let id = body
-        .text(key)
-        .ok_or_else(|| Refusal::new(response::INVALID_PARAMETER, format!("the body has no {key}")))?;
-    Ok(Client {
-        id: id.to_owned(),
-        peer: peer.clone(),
-        language: request.language,
-        version: request.version,
-        seen_ms: clock::now_ms(),
-    })
 }
 
 /// 35.
@@ -153,9 +136,9 @@ pub(crate) fn unregister(state: &State, request: &Command, peer: &Peer) -> Answe
 
 /// 46.
 pub(crate) fn check_config(_state: &State, request: &Command, _peer: &Peer) -> Answer {
-    let body = json::read_body(request)?;
-    if let Some(data) = body.get("subscriptionData") {
-        let kind = data.text("expressionType").unwrap_or("TAG");
+    let body: CheckClientRequestBody = read_body(request)?;
+    if let Some(data) = body.subscription_data {
+        let kind = data.expression_type;
         if !kind.is_empty() && kind != "TAG" {
             return Err(Refusal::internal(format!(
                 "the broker does not filter by {kind}, only by TAG; enablePropertyFilter is off"
@@ -175,64 +158,54 @@ pub(crate) fn members(state: &State, request: &Command, _peer: &Peer) -> Answer 
     let ids = ids
         .filter(|ids| !ids.is_empty())
         .ok_or_else(|| Refusal::internal(format!("no consumer for this group, {}", header.consumer_group)))?;
-    Ok(json::answer(&json::object([(
-        "consumerIdList",
-        json::texts(&ids),
-    )])))
+    Ok(answer(&GetConsumerListByGroupResponseBody {
+        consumer_id_list: ids,
+    }))
 }
 
 /// 41.
 pub(crate) fn lock(state: &State, request: &Command, _peer: &Peer) -> Answer {
-    let body = json::read_body(request)?;
-    let (group, client) = group_and_client(&body)?;
-    let mut asked = queues(&body);
+    let body: LockBatchRequestBody = read_body(request)?;
+    require_names(&body.consumer_group, &body.client_id)?;
     // What is kept of other names would never be given up, and nothing would bound it.
-    asked.retain(|queue| is_here(state, queue));
-    state.group(group)?;
-    let won = state.locks.lock(group, client, asked, clock::now_ms());
-    let won = won
-        .iter()
-        .map(|queue| json::queue(&queue.topic, &queue.broker, queue.id));
-    Ok(json::answer(&json::object([("lockOKMQSet", json::list(won))])))
+    let asked = body
+        .mq_set
+        .into_iter()
+        .filter(|queue| is_here(state, queue))
+        .collect();
+    state.group(&body.consumer_group)?;
+    let group = body.consumer_group.as_str();
+    let is_connected = |client: &str| state.clients.has_consumer(group, client);
+    let won = state
+        .locks
+        .lock(group, &body.client_id, asked, clock::now_ms(), is_connected);
+    Ok(answer(&LockBatchResponseBody {
+        locked: won.into_iter().collect(),
+    }))
 }
 
 /// Whether this broker has the queue.
-fn is_here(state: &State, queue: &Queue) -> bool {
+fn is_here(state: &State, queue: &MessageQueue) -> bool {
     let topic = state.topics.get(&queue.topic);
-    queue.broker == state.options.broker_name
-        && topic.is_some_and(|topic| (0..topic.queue_nums()).contains(&queue.id))
+    queue.broker_name == state.options.broker_name
+        && topic.is_some_and(|topic| (0..topic.queue_nums()).contains(&queue.queue_id))
 }
 
 /// 42.
 pub(crate) fn unlock(state: &State, request: &Command, _peer: &Peer) -> Answer {
-    let body = json::read_body(request)?;
-    let (group, client) = group_and_client(&body)?;
-    state.locks.unlock(group, client, &queues(&body));
+    let body: UnlockBatchRequestBody = read_body(request)?;
+    require_names(&body.consumer_group, &body.client_id)?;
+    let queues: Vec<MessageQueue> = body.mq_set.into_iter().collect();
+    state.locks.unlock(&body.consumer_group, &body.client_id, &queues);
     Ok(Command::response(response::SUCCESS))
 }
 
-fn group_and_client(body: &Json) -> Result<(&str, &str), Refusal> {
-    let missing = || {
-        Refusal::new(
-            response::INVALID_PARAMETER,
-            "the body needs consumerGroup and clientId",
-        )
-    };
-    Ok((
-        body.text("consumerGroup").ok_or_else(missing)?,
-        body.text("clientId").ok_or_else(missing)?,
-    ))
-}
-
-fn queues(body: &Json) -> Vec<Queue> {
-    let queue = |queue: &Json| {
-        Some(Queue {
-            topic: queue.text("topic")?.to_owned(),
-            broker: queue.text("brokerName")?.to_owned(),
-            id: i32::try_from(queue.number("queueId")?).ok()?,
-        })
-    };
-    body.list("mqSet").filter_map(queue).collect()
+fn require_names(group: &str, client: &str) -> Result<(), Refusal> {
+    if group.is_empty() || client.is_empty() {
+        let text = "the body needs consumerGroup and clientId";
+        return Err(Refusal::new(response::INVALID_PARAMETER, text));
+    }
+    Ok(())
 }
 
 /// 203.
@@ -240,24 +213,17 @@ pub(crate) fn consumer_connections(state: &State, request: &Command, _peer: &Pee
     let header = GetConsumerConnectionListRequestHeader::decode(&request.fields)?;
     let body = state.clients.consumers(header.consumer_group, |group| {
         let subscriptions = group.subscriptions.iter();
-        json::object([
-            (
-                "connectionSet",
-                json::list(group.members.values().map(connection)),
-            ),
-            (
-                "consumeFromWhere",
-                json::text(&group.consume_mode.consume_from_where),
-            ),
-            ("consumeType", json::text(&group.consume_mode.consume_type)),
-            ("messageModel", json::text(&group.consume_mode.message_model)),
-            (
-                "subscriptionTable",
-                json::table(subscriptions.map(|(topic, data)| (topic.clone(), subscription_json(data)))),
-            ),
-        ])
+        ConsumerConnection {
+            connection_set: group.members.values().map(connection).collect(),
+            consume_from_where: group.consume_mode.consume_from_where,
+            consume_type: group.consume_mode.consume_type,
+            message_model: group.consume_mode.message_model,
+            subscription_table: subscriptions
+                .map(|(topic, subscription)| (topic.clone(), subscription_data(subscription)))
+                .collect(),
+        }
     });
-    body.map(|body| json::answer(&body)).ok_or_else(|| {
+    body.map(|body| answer(&body)).ok_or_else(|| {
         Refusal::new(
             response::CONSUMER_NOT_ONLINE,
             format!(
@@ -278,52 +244,47 @@ pub(crate) fn producer_connections(state: &State, request: &Command, _peer: &Pee
             header.producer_group
         )));
     }
-    let connections = json::list(members.iter().map(connection));
-    Ok(json::answer(&json::object([("connectionSet", connections)])))
+    Ok(answer(&ProducerConnection {
+        connection_set: members.iter().map(connection).collect(),
+    }))
 }
 
 /// 328.
 pub(crate) fn all_producers(state: &State, _request: &Command, _peer: &Peer) -> Answer {
-    let info = |client: &Client| {
-        json::object([
-            ("clientId", json::text(&client.id)),
-            ("language", json::text(client.language.name())),
-            ("lastUpdateTimestamp", json::number(client.seen_ms)),
-            ("remoteIP", json::text(&client.peer.remote().to_string())),
-            ("version", json::number(i64::from(client.version))),
-        ])
+    let info = |client: &Client| ProducerInfo {
+        client_id: client.id.clone(),
+        language: client.language,
+        last_update_timestamp: client.seen_ms,
+        remote_ip: client.peer.remote().to_string(),
+        version: client.version,
     };
     let groups = state.clients.all_producers().into_iter();
-    let groups = groups.map(|(group, members)| (group, json::list(members.iter().map(info))));
-    Ok(json::answer(&json::object([("data", json::table(groups))])))
+    Ok(answer(&ProducerTableInfo {
+        data: groups
+            .map(|(group, members)| (group, members.iter().map(info).collect()))
+            .collect(),
+    }))
 }
 
-fn connection(client: &Client) -> Json {
-    json::object([
-        ("clientAddr", json::text(&client.peer.remote().to_string())),
-        ("clientId", json::text(&client.id)),
-        ("language", json::text(client.language.name())),
-        ("version", json::number(i64::from(client.version))),
-    ])
+fn connection(client: &Client) -> Connection {
+    Connection {
+        client_addr: client.peer.remote().to_string(),
+        client_id: client.id.clone(),
+        language: client.language,
+        version: client.version,
+    }
 }
 
-/// Apache `SubscriptionData`.
-pub(crate) fn subscription_json(subscription: &Arc<Subscription>) -> Json {
-    json::object([
-        ("classFilterMode", json::flag(subscription.class_filter)),
-        (
-            "codeSet",
-            json::list(
-                subscription
-                    .codes()
-                    .iter()
-                    .map(|code| json::number(i64::from(*code))),
-            ),
-        ),
-        ("expressionType", json::text(&subscription.expression_type)),
-        ("subString", json::text(&subscription.expression)),
-        ("subVersion", json::number(subscription.version)),
-        ("tagsSet", json::texts(&subscription.tags)),
-        ("topic", json::text(&subscription.topic)),
-    ])
+/// A subscription as clients know it.
+pub(crate) fn subscription_data(subscription: &Subscription) -> SubscriptionData {
+    SubscriptionData {
+        class_filter_mode: subscription.class_filter,
+        code_set: subscription.codes().iter().copied().collect(),
+        expression_type: subscription.expression_type.clone(),
+        filter_class_source: None,
+        sub_string: subscription.expression.clone(),
+        sub_version: subscription.version,
+        tags_set: subscription.tags.iter().cloned().collect(),
+        topic: subscription.topic.clone(),
+    }
 }

@@ -3,13 +3,14 @@
 
 use crate::context::State;
 use crate::error::Refusal;
-use crate::json::{self, Json, Read};
-use crate::processor::Answer;
-use crate::processor::client::subscription_json;
+use crate::processor::client::subscription_data;
 use crate::processor::query::internal;
 use crate::processor::topic::{QUEUES_LIMIT, ends, topic_list};
-use crate::tables::config_file;
-use crate::tables::groups::GroupConfig;
+use crate::processor::{Answer, answer, read_body};
+use pyrmq_remoting::body::{
+    ConsumeStats, GroupForbidden, MessageQueue, OffsetWrapper, QueryConsumeTimeSpanBody,
+    QuerySubscriptionResponseBody, QueueTimeSpan, SubscriptionGroupConfig, SubscriptionGroupList,
+};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{
     DeleteSubscriptionGroupRequestHeader, GetConsumeStatsRequestHeader,
@@ -23,28 +24,23 @@ use std::collections::BTreeSet;
 
 /// 200.
 pub(crate) fn put(state: &State, request: &Command, peer: &Peer) -> Answer {
-    let group = config_file::group_from_json(&json::read_body(request)?)?;
+    let group: SubscriptionGroupConfig = read_body(request)?;
     check(&group)?;
-    tracing::info!(group = group.name, peer = %peer.remote(), "changed a consumer group");
+    tracing::info!(group = group.group_name, peer = %peer.remote(), "changed a consumer group");
     state.groups.put(vec![group])?;
     Ok(Command::response(response::SUCCESS))
 }
 
 /// 225.
 pub(crate) fn put_list(state: &State, request: &Command, _peer: &Peer) -> Answer {
-    let body = json::read_body(request)?;
-    let groups: Result<Vec<_>, _> = body
-        .list("groupConfigList")
-        .map(config_file::group_from_json)
-        .collect();
-    let groups = groups?;
+    let groups = read_body::<SubscriptionGroupList>(request)?.group_config_list;
     groups.iter().try_for_each(check)?;
     state.groups.put(groups)?;
     Ok(Command::response(response::SUCCESS))
 }
 
 /// A group's retry topic has so many queues at its first use: what no topic may have, no group may ask for.
-fn check(group: &GroupConfig) -> Result<(), Refusal> {
+fn check(group: &SubscriptionGroupConfig) -> Result<(), Refusal> {
     if group.retry_queue_nums <= QUEUES_LIMIT {
         return Ok(());
     }
@@ -57,20 +53,17 @@ fn check(group: &GroupConfig) -> Result<(), Refusal> {
 
 /// 201.
 pub(crate) fn all(state: &State, _request: &Command, _peer: &Peer) -> Answer {
-    Ok(Command::response(response::SUCCESS).with_body(state.groups.to_json(false)))
+    Ok(answer(&state.groups.to_body()))
 }
 
 /// 207.
 pub(crate) fn delete(state: &State, request: &Command, peer: &Peer) -> Answer {
-    let name = request.fields.get("groupName");
-    let header = DeleteSubscriptionGroupRequestHeader::decode(&request.fields);
-    let clean_offset = header.is_ok_and(|header| header.clean_offset);
-    let name =
-        name.ok_or_else(|| Refusal::new(response::INVALID_PARAMETER, "the header has no groupName"))?;
+    let header = DeleteSubscriptionGroupRequestHeader::decode(&request.fields)?;
+    let name = header.group_name;
     if state.groups.remove(name)? {
         tracing::info!(group = name, peer = %peer.remote(), "deleted a consumer group");
     }
-    if clean_offset {
+    if header.clean_offset {
         state.offsets.remove_group(name);
     }
     Ok(Command::response(response::SUCCESS))
@@ -83,7 +76,7 @@ pub(crate) fn config(state: &State, request: &Command, _peer: &Peer) -> Answer {
         .groups
         .get(header.group)
         .ok_or_else(|| Refusal::no_group_in("No group in this broker: {}; ", header.group))?;
-    Ok(json::answer(&config_file::group_to_json(&group)))
+    Ok(answer(&*group))
 }
 
 /// 353: says whether a group may read a topic, after a change where one is asked for.
@@ -101,11 +94,11 @@ pub(crate) fn forbid(state: &State, request: &Command, peer: &Peer) -> Answer {
         state.groups.forbid(group, topic, !readable)?;
     }
     let readable = !state.groups.is_forbidden(group, topic);
-    Ok(json::answer(&json::object([
-        ("group", json::text(group)),
-        ("readable", json::flag(readable)),
-        ("topic", json::text(topic)),
-    ])))
+    Ok(answer(&GroupForbidden {
+        group: Some(group.to_owned()),
+        readable: Some(readable),
+        topic: Some(topic.to_owned()),
+    }))
 }
 
 /// 208.
@@ -134,7 +127,7 @@ pub(crate) fn consume_stats(state: &State, request: &Command, _peer: &Peer) -> A
     } else {
         topics.extend(listed.into_iter().map(str::to_owned));
     }
-    let mut queues = Vec::new();
+    let mut body = ConsumeStats::default();
     for name in &topics {
         let Some(topic) = state.topics.get(name) else {
             continue;
@@ -142,21 +135,16 @@ pub(crate) fn consume_stats(state: &State, request: &Command, _peer: &Peer) -> A
         let committed = state.offsets.of_topic(group, name);
         for queue_id in 0..topic.read_queue_nums {
             let consumed = committed.get(&queue_id).copied().unwrap_or(0);
-            queues.push((
-                json::queue(name, &state.options.broker_name, queue_id),
+            body.offset_table.insert(
+                MessageQueue::new(name, &state.options.broker_name, queue_id),
                 progress(state, name, queue_id, consumed)?,
-            ));
+            );
         }
     }
-    let body = json::object([
-        ("consumeTps", json::float(0.0)),
-        ("offsetTable", json::keyed_by_objects(queues)),
-    ]);
-    Ok(json::answer(&body))
+    Ok(answer(&body))
 }
 
-/// Apache `OffsetWrapper`.
-fn progress(state: &State, topic: &str, queue_id: i32, consumed: i64) -> Result<Json, Refusal> {
+fn progress(state: &State, topic: &str, queue_id: i32, consumed: i64) -> Result<OffsetWrapper, Refusal> {
     let (_, max) = ends(state, topic, queue_id);
     let last = if consumed > 0 {
         state
@@ -167,12 +155,12 @@ fn progress(state: &State, topic: &str, queue_id: i32, consumed: i64) -> Result<
     } else {
         0
     };
-    Ok(json::object([
-        ("brokerOffset", json::number(max)),
-        ("consumerOffset", json::number(consumed)),
-        ("lastTimestamp", json::number(last)),
-        ("pullOffset", json::number(consumed)),
-    ]))
+    Ok(OffsetWrapper {
+        broker_offset: max,
+        consumer_offset: consumed,
+        last_timestamp: last,
+        pull_offset: consumed,
+    })
 }
 
 /// 303: between which times the messages of each queue lie, and how old the next one of the group is.
@@ -182,15 +170,15 @@ pub(crate) fn time_span(state: &State, request: &Command, _peer: &Peer) -> Answe
         .topics
         .get(header.topic)
         .ok_or_else(|| Refusal::no_topic_in("topic[{}] not exist, ", header.topic))?;
-    let committed = state.offsets.of_topic(header.group, &topic.name);
+    let committed = state.offsets.of_topic(header.group, &topic.topic_name);
     let mut spans = Vec::new();
     for queue_id in 0..topic.queue_nums() {
         let time = |offset: i64| {
-            let found = state.store.store_time(&topic.name, queue_id, offset);
+            let found = state.store.store_time(&topic.topic_name, queue_id, offset);
             Ok::<_, Refusal>(found.map_err(|error| internal(&error))?.unwrap_or(-1))
         };
-        let (_, max) = ends(state, &topic.name, queue_id);
-        let earliest = state.store.earliest_time(&topic.name, queue_id);
+        let (_, max) = ends(state, &topic.topic_name, queue_id);
+        let earliest = state.store.earliest_time(&topic.topic_name, queue_id);
         let earliest = earliest.map_err(|error| internal(&error))?.unwrap_or(-1);
         let consumed = committed.get(&queue_id).copied().unwrap_or(0);
         let behind = if consumed < max {
@@ -198,37 +186,31 @@ pub(crate) fn time_span(state: &State, request: &Command, _peer: &Peer) -> Answe
         } else {
             0
         };
-        spans.push(json::object([
-            (
-                "consumeTimeStamp",
-                json::number(if consumed > 0 {
-                    time(consumed - 1)?
-                } else {
-                    earliest
-                }),
-            ),
-            ("delayTime", json::number(behind)),
-            (
-                "maxTimeStamp",
-                json::number(if max > 0 { time(max - 1)? } else { -1 }),
-            ),
-            (
-                "messageQueue",
-                json::queue(&topic.name, &state.options.broker_name, queue_id),
-            ),
-            ("minTimeStamp", json::number(earliest)),
-        ]));
+        spans.push(QueueTimeSpan {
+            consume_time_stamp: if consumed > 0 {
+                time(consumed - 1)?
+            } else {
+                earliest
+            },
+            delay_time: behind,
+            max_time_stamp: if max > 0 { time(max - 1)? } else { -1 },
+            message_queue: Some(MessageQueue::new(
+                &topic.topic_name,
+                &state.options.broker_name,
+                queue_id,
+            )),
+            min_time_stamp: earliest,
+        });
     }
-    Ok(json::answer(&json::object([(
-        "consumeTimeSpanSet",
-        json::list(spans),
-    )])))
+    Ok(answer(&QueryConsumeTimeSpanBody {
+        consume_time_span_set: spans,
+    }))
 }
 
 /// 343.
 pub(crate) fn topics(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = QueryTopicsByConsumerRequestHeader::decode(&request.fields)?;
-    Ok(json::answer(&topic_list(&state.offsets.topics_of(header.group))))
+    Ok(topic_list(state.offsets.topics_of(header.group)))
 }
 
 /// 345.
@@ -238,10 +220,9 @@ pub(crate) fn subscription(state: &State, request: &Command, _peer: &Peer) -> An
     let data = state
         .clients
         .consumers(header.group, |group| group.subscriptions.get(topic).cloned());
-    let mut fields = vec![("group", json::text(header.group))];
-    if let Some(data) = data.flatten() {
-        fields.push(("subscriptionData", subscription_json(&data)));
-    }
-    fields.push(("topic", json::text(topic)));
-    Ok(json::answer(&json::object(fields)))
+    Ok(answer(&QuerySubscriptionResponseBody {
+        group: Some(header.group.to_owned()),
+        subscription_data: data.flatten().as_deref().map(subscription_data),
+        topic: Some(topic.to_owned()),
+    }))
 }

@@ -28,6 +28,8 @@ pub(crate) use rows::table;
 use crate::context::State;
 use crate::error::Refusal;
 use pyrmq_remoting::Command;
+use pyrmq_remoting::body::Body;
+use pyrmq_remoting::codes::response;
 use pyrmq_remoting::net::{Peer, Processor, Reply, Tracker};
 use std::fmt;
 use std::sync::Arc;
@@ -37,6 +39,17 @@ use tokio::task::spawn_blocking;
 
 /// What most requests come to: an answer, or a refusal.
 pub(crate) type Answer = Result<Command, Refusal>;
+
+/// Reads the body that a request must have.
+pub(crate) fn read_body<T: Body>(request: &Command) -> Result<T, Refusal> {
+    let missing = || Refusal::new(response::INVALID_PARAMETER, "the request has no body");
+    Ok(T::decode(request.body.as_deref().ok_or_else(missing)?)?)
+}
+
+/// A successful answer with this body.
+pub(crate) fn answer(body: &impl Body) -> Command {
+    Command::response(response::SUCCESS).with_body(body.encode())
+}
 
 /// A function that answers at once.
 pub(crate) type Function = fn(&State, &Command, &Peer) -> Answer;

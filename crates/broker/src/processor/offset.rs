@@ -1,20 +1,21 @@
-//! Consumer offsets: 14, 15 (Apache `ConsumerManageProcessor`), 43, 45 and the resets of 222 (Apache
-//! `AdminBrokerProcessor.resetOffset`).
+//! Consumer offsets: 14, 15 (Apache `ConsumerManageProcessor`), 43, 45, copies by 314 and resets by 222
+//! (Apache `AdminBrokerProcessor`).
 
 use crate::admission;
 use crate::context::State;
 use crate::error::Refusal;
-use crate::processor::Answer;
-use crate::processor::query::{internal, offset};
-use crate::tables::config_file;
-use crate::tables::topics::TopicConfig;
+use crate::processor::query::internal;
+use crate::processor::{Answer, answer};
+use pyrmq_remoting::body::{MessageQueue, ResetOffsetBody, TopicConfig};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{
-    QueryConsumerOffsetRequestHeader, ResetOffsetRequestHeader, UpdateConsumerOffsetRequestHeader,
+    CloneGroupOffsetRequestHeader, QueryConsumerOffsetRequestHeader, QueryConsumerOffsetResponseHeader,
+    ResetOffsetRequestHeader, UpdateConsumerOffsetRequestHeader,
 };
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, WireError};
 use pyrmq_store::Boundary;
+use std::collections::BTreeSet;
 
 /// 14: a group without an offset starts at 0 while the queue's first message is still there to be read cheaply: so a
 /// new group on a young topic misses nothing.
@@ -24,11 +25,11 @@ pub(crate) fn query(state: &State, request: &Command, _peer: &Peer) -> Answer {
         .offsets
         .get(header.consumer_group, header.topic, header.queue_id)
     {
-        return Ok(offset(committed));
+        return Ok(found(committed));
     }
     let may_be_zero = header.set_zero_if_not_found != Some(false);
     if may_be_zero && is_young(state, header.topic, header.queue_id) {
-        return Ok(offset(0));
+        return Ok(found(0));
     }
     Err(Refusal::new(
         response::QUERY_NOT_FOUND,
@@ -37,6 +38,10 @@ pub(crate) fn query(state: &State, request: &Command, _peer: &Peer) -> Answer {
             header.consumer_group
         ),
     ))
+}
+
+fn found(offset: i64) -> Command {
+    Command::response(response::SUCCESS).with_header(&QueryConsumerOffsetResponseHeader { offset })
 }
 
 /// Apache asks whether message 0 is still in memory (`checkInMemByConsumeOffset`): within 40 % of RAM of the log's
@@ -77,7 +82,7 @@ pub(crate) fn update(state: &State, request: &Command, _peer: &Peer) -> Answer {
             ..response
         });
     }
-    state.offsets.commit(group, topic, queue_id, header.commit_offset);
+    state.commit(group, topic, queue_id, header.commit_offset);
     Ok(response)
 }
 
@@ -102,20 +107,45 @@ fn in_topic(topic: &TopicConfig, queue_id: i32) -> Result<(), Refusal> {
     }
     let text = format!(
         "queueId {queue_id} is out of range, the topic {} has {count} queues",
-        topic.name
+        topic.topic_name
     );
     Err(Refusal::new(response::INVALID_PARAMETER, text))
 }
 
 /// 43.
 pub(crate) fn all(state: &State, _request: &Command, _peer: &Peer) -> Answer {
-    let text = config_file::offsets_to_json(&state.offsets.rows(), &state.unknown_offset_fields, false);
-    Ok(Command::response(response::SUCCESS).with_body(text))
+    Ok(answer(&state.offsets_body()))
 }
 
 /// 45.
 pub(crate) fn all_delays(state: &State, _request: &Command, _peer: &Peer) -> Answer {
-    Ok(Command::response(response::SUCCESS).with_body(state.delays.to_json(false)))
+    Ok(answer(&state.delays.to_body()))
+}
+
+/// 314: gives a group the offsets of another one, on one topic or on all that have some.
+pub(crate) fn copy(state: &State, request: &Command, peer: &Peer) -> Answer {
+    let header = CloneGroupOffsetRequestHeader::decode(&request.fields)?;
+    let (from, to) = (header.src_group, header.dest_group);
+    admission::open_to_commits(to)?;
+    let topics = match header.topic.map(str::trim) {
+        None | Some("") => state.offsets.topics_of(from),
+        Some(topic) => vec![topic.to_owned()],
+    };
+    // While members are connected, only what they subscribe to counts.
+    let subscribed = state.clients.consumers(from, |members| {
+        members.subscriptions.keys().cloned().collect::<BTreeSet<_>>()
+    });
+    let subscribed = subscribed.filter(|topics| !header.offline && !topics.is_empty());
+    // Last, as it may make the group.
+    state
+        .group(to)
+        .map_err(|refusal| refusal.with_group_words("Group {} not exist! ", to))?;
+    let is_read = |topic: &String| subscribed.as_ref().is_none_or(|topics| topics.contains(topic));
+    let existing = |topic: &&String| state.topics.get(topic).is_some() && is_read(topic);
+    let copied = topics.iter().filter(existing);
+    let copied = copied.filter(|topic| state.offsets.copy(from, to, topic)).count();
+    tracing::info!(from, to, topics = copied, peer = %peer.remote(), "copied a consumer group's offsets");
+    Ok(Command::response(response::SUCCESS))
 }
 
 /// 222: resets a group's offsets; its next pulls take them.
@@ -164,8 +194,13 @@ pub(crate) fn reset(state: &State, request: &Command, peer: &Peer) -> Answer {
     // Pulls that wait would sit on the old offset until their time is up.
     state.long_polling.release_all(Some(name));
     tracing::info!(group, topic = name, peer = %peer.remote(), queues = found.len(), "reset consumer offsets");
-    let body = config_file::queue_offsets_to_json(name, &state.options.broker_name, &found);
-    Ok(Command::response(response::SUCCESS).with_body(body))
+    let queue = |queue_id: i32| MessageQueue::new(name, &state.options.broker_name, queue_id);
+    let offsets = found
+        .into_iter()
+        .map(|(queue_id, target)| (queue(queue_id), target));
+    Ok(answer(&ResetOffsetBody {
+        offset_table: offsets.collect(),
+    }))
 }
 
 fn in_range(state: &State, topic: &str, queue_id: i32, offset: i64) -> Result<i64, Refusal> {

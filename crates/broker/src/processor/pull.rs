@@ -13,10 +13,10 @@ use crate::context::State;
 use crate::error::Refusal;
 use crate::long_polling::Held;
 use crate::processor::cold_read_pool::ColdReadPool;
-use crate::tables::groups::GroupConfig;
 use crate::tables::subscription::{Subscription, Tags};
-use crate::tables::topics::TopicConfig;
 use bytes::Bytes;
+use pyrmq_remoting::body::TopicConfig;
+use pyrmq_remoting::body::{ConsumeType, SubscriptionGroupConfig};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::PullMessageRequestHeader;
 use pyrmq_remoting::names::SYSTEM_GROUP_PREFIX;
@@ -81,7 +81,7 @@ type Inspected<'a> = (PullMessageRequestHeader<'a>, Admitted, Got);
 /// A pull that passed every check.
 struct Admitted {
     topic: Arc<TopicConfig>,
-    group: Arc<GroupConfig>,
+    group: Arc<SubscriptionGroupConfig>,
     tags: Tags,
     /// The answer is a reset of the group's offset: what it commits beside is older.
     reset: bool,
@@ -169,7 +169,7 @@ impl Pull {
             tags: admitted.tags,
             deadline_ms: clock::now_ms().saturating_add(wait_ms),
         };
-        let topic = &admitted.topic.name;
+        let topic = &admitted.topic.topic_name;
         if let Err(held) = self.state.long_polling.insert(topic, queue_id, held) {
             if self.state.long_polling.is_closed() {
                 self.resume(*held);
@@ -302,7 +302,7 @@ impl Pull {
     /// pull.
     fn admit_puller(&self, group: &str, peer: &Peer) -> Result<(), Refusal> {
         let is_pushed_to = self.state.clients.consumers(group, |consumers| {
-            consumers.consume_mode.consume_type != "CONSUME_ACTIVELY"
+            consumers.consume_mode.consume_type != ConsumeType::Actively
                 || consumers.members.contains_key(&peer.id())
         });
         if is_pushed_to == Some(true)
@@ -317,7 +317,11 @@ impl Pull {
         ))
     }
 
-    fn filter(&self, ask: &PullMessageRequestHeader<'_>, group: &GroupConfig) -> Result<Tags, Refusal> {
+    fn filter(
+        &self,
+        ask: &PullMessageRequestHeader<'_>,
+        group: &SubscriptionGroupConfig,
+    ) -> Result<Tags, Refusal> {
         if ask.sys_flag & HAS_SUBSCRIPTION != 0 {
             let is_tag = ask
                 .expression_type

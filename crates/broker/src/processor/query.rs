@@ -8,8 +8,9 @@ use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{
     GetEarliestMsgStoretimeRequestHeader, GetEarliestMsgStoretimeResponseHeader, GetMaxOffsetRequestHeader,
-    GetMinOffsetRequestHeader, QueryMessageRequestHeader, QueryMessageResponseHeader,
-    SearchOffsetRequestHeader, ViewMessageRequestHeader,
+    GetMaxOffsetResponseHeader, GetMinOffsetRequestHeader, GetMinOffsetResponseHeader,
+    QueryMessageRequestHeader, QueryMessageResponseHeader, SearchOffsetRequestHeader,
+    SearchOffsetResponseHeader, ViewMessageRequestHeader,
 };
 use pyrmq_remoting::net::Peer;
 use pyrmq_store::{Boundary, KeyKind, KeyQuery, StoreError};
@@ -83,13 +84,15 @@ pub(crate) fn by_id(state: &State, request: &Command, _peer: &Peer) -> Answer {
 /// 30.
 pub(crate) fn max_offset(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = GetMaxOffsetRequestHeader::decode(&request.fields)?;
-    Ok(offset(state.store.max_offset(header.topic, header.queue_id)))
+    let offset = state.store.max_offset(header.topic, header.queue_id);
+    Ok(Command::response(response::SUCCESS).with_header(&GetMaxOffsetResponseHeader { offset }))
 }
 
 /// 31.
 pub(crate) fn min_offset(state: &State, request: &Command, _peer: &Peer) -> Answer {
     let header = GetMinOffsetRequestHeader::decode(&request.fields)?;
-    Ok(offset(state.store.min_offset(header.topic, header.queue_id)))
+    let offset = state.store.min_offset(header.topic, header.queue_id);
+    Ok(Command::response(response::SUCCESS).with_header(&GetMinOffsetResponseHeader { offset }))
 }
 
 /// 29.
@@ -102,7 +105,8 @@ pub(crate) fn by_time(state: &State, request: &Command, _peer: &Peer) -> Answer 
     let found = state
         .store
         .offset_by_time(header.topic, header.queue_id, header.timestamp, boundary);
-    Ok(offset(found.map_err(|error| internal(&error))?))
+    let offset = found.map_err(|error| internal(&error))?;
+    Ok(Command::response(response::SUCCESS).with_header(&SearchOffsetResponseHeader { offset }))
 }
 
 /// 32.
@@ -117,11 +121,6 @@ pub(crate) fn earliest_time(state: &State, request: &Command, _peer: &Peer) -> A
             timestamp: time.unwrap_or(-1),
         }),
     )
-}
-
-/// An answer with the one field `offset`.
-pub(crate) fn offset(offset: i64) -> Command {
-    Command::response(response::SUCCESS).with_field("offset", &offset.to_string())
 }
 
 /// A read that the disk or the caller made impossible.

@@ -127,11 +127,7 @@ pub(super) const REFUSALS: &[(&[i32], &str)] = &[
         "a topic's consume queues are removed with the topic, so none is left unused",
     ),
     (
-        &[
-            request::QUERY_CORRECTION_OFFSET,
-            request::CLONE_GROUP_OFFSET,
-            request::QUERY_CONSUME_QUEUE,
-        ],
+        &[request::QUERY_CORRECTION_OFFSET, request::QUERY_CONSUME_QUEUE],
         "this administration request is not built yet",
     ),
     (

@@ -43,11 +43,11 @@ impl SendReply {
         }
         let queue_id = state.choose_queue(&topic, header.queue_id)?;
         if state.options.store_reply_message_enable
-            && let Err(refusal) = store(state, &header, &topic.name, queue_id, body, peer)
+            && let Err(refusal) = store(state, &header, &topic.topic_name, queue_id, body, peer)
         {
             // The requester waits for the reply, not for the copy.
             tracing::warn!(
-                topic = topic.name,
+                topic = topic.topic_name,
                 reason = refusal.remark,
                 "a reply could not be stored"
             );

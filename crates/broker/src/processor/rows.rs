@@ -105,6 +105,11 @@ const PLAIN: &[(i32, Function, &str)] = &[
         "consumeTps is 0",
     ),
     (
+        request::CLONE_GROUP_OFFSET,
+        offset::copy,
+        "one topic, or all that the group has offsets on",
+    ),
+    (
         request::INVOKE_BROKER_TO_RESET_OFFSET,
         offset::reset,
         "on the broker's side; 220 is not sent",
@@ -246,8 +251,6 @@ pub(crate) fn table(
     python_codes: &[i32],
 ) -> Table {
     let mut table = Table::new();
-    let batches = Arc::clone(state);
-    table.on_batch_end(Arc::new(move || batches.store.commit_batch()));
     for (code, function, _) in PLAIN {
         table.native(&[*code], &Handler::row(state, *function));
     }
@@ -257,9 +260,9 @@ pub(crate) fn table(
     for (code, function, _) in ANNOUNCED {
         table.native(&[*code], &Deferred::row(state, tasks, *function));
     }
-    let send: Arc<dyn Processor> = Arc::new(Send::new(state.clone()));
+    table.batched(&codes(SENDS), Arc::new(Send::new(state.clone())));
     let reply: Arc<dyn Processor> = Arc::new(SendReply::new(state.clone()));
-    table.native(&codes(SENDS), &send).native(&codes(REPLIES), &reply);
+    table.native(&codes(REPLIES), &reply);
     let recall: Arc<dyn Processor> = Arc::new(Recall::new(state.clone()));
     table.native(&codes(RECALLS), &recall);
     let call: Arc<dyn Processor> = Arc::new(Call::new(state.clone()));

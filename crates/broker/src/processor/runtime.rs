@@ -4,8 +4,8 @@
 //! are not built say 0.
 
 use crate::context::State;
-use crate::json;
-use crate::processor::Answer;
+use crate::processor::{Answer, answer};
+use pyrmq_remoting::body::KVTable;
 use pyrmq_remoting::names::SCHEDULE_TOPIC;
 use pyrmq_remoting::net::Peer;
 use pyrmq_remoting::{Command, clock};
@@ -25,10 +25,8 @@ const POOLS: [(&str, &str); 4] = [
 
 /// 28.
 pub(crate) fn runtime(state: &State, _request: &Command, _peer: &Peer) -> Answer {
-    let table = info(state)
-        .into_iter()
-        .map(|(key, value)| (key, json::text(&value)));
-    Ok(json::answer(&json::object([("table", json::table(table))])))
+    let table = info(state).into_iter().collect();
+    Ok(answer(&KVTable { table }))
 }
 
 /// Key and value, sorted by key.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! each send                          header in one pass -> admission -> topic (made if allowed)
-//!                                      -> properties copied once -> record laid out in the thread's append batch
+//!                                      -> properties copied once -> record laid out in the connection's append batch
 //! behind the last one of the batch   all records in one write -> answers
 //! ```
 //! With SYNC_FLUSH, or where the sender asks for it, the fsync at the end of a batch, on the connection's task while
@@ -15,15 +15,15 @@ use crate::delivery::transactions;
 use crate::error::Refusal;
 use crate::message::pending::PendingMessage;
 use crate::message::properties::{self, ParsedProperties};
-use crate::tables::topics::TopicConfig;
 use pyrmq_remoting::Command;
+use pyrmq_remoting::body::TopicConfig;
 use pyrmq_remoting::codes::{request as request_code, response};
 use pyrmq_remoting::header::{HeadWriter, SendMessageRequestHeader};
 use pyrmq_remoting::message::id::OffsetId;
 use pyrmq_remoting::message::{DURABILITY, Durability, batch, java_hash, sys_flag};
 use pyrmq_remoting::names::{HALF_TOPIC, is_retry};
-use pyrmq_remoting::net::{Peer, Processor, Reply};
-use pyrmq_store::{self as store, Batch, BatchItem, OnDurable, OnStored, StoreError, Stored};
+use pyrmq_remoting::net::{BatchProcessor, Peer, Reply, RequestBatch};
+use pyrmq_store::{self as store, AppendBatch, Batch, BatchItem, OnDurable, OnStored, StoreError, Stored};
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,9 +36,16 @@ pub(crate) const VERSION_MAX_RECONSUME: i32 = 121;
 const NO_DELAY: &str = "-1";
 
 /// Answers sends.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Send {
     state: Arc<State>,
+}
+
+/// The sends of a connection that came together.
+#[derive(Debug)]
+struct SendBatch {
+    send: Send,
+    puts: AppendBatch,
 }
 
 /// What the sender of a stored message is told besides where it went.
@@ -55,18 +62,27 @@ struct Answer {
     recall: Option<(Arc<TopicConfig>, i64)>,
 }
 
-impl Processor for Send {
-    fn process(&self, request: Command, peer: &Peer, reply: Reply) {
+impl BatchProcessor for Send {
+    fn batch(&self) -> Box<dyn RequestBatch> {
+        Box::new(SendBatch {
+            send: self.clone(),
+            puts: self.state.store.append_batch(),
+        })
+    }
+}
+
+impl RequestBatch for SendBatch {
+    fn process(&mut self, request: Command, peer: &Peer, reply: Reply) {
         let mut reply = Some(reply);
-        if let Err(refusal) = self.store(&request, peer, &mut reply)
+        if let Err(refusal) = self.send.stage(&request, peer, &mut reply, &mut self.puts)
             && let Some(reply) = reply
         {
-            refuse(&self.state, refusal, reply);
+            refuse(&self.send.state, refusal, reply);
         }
     }
 
-    fn joins_batch(&self) -> bool {
-        true
+    fn end(&mut self) {
+        self.puts.commit();
     }
 }
 
@@ -185,7 +201,7 @@ impl Answer {
         head.shared(&state.said().answer);
         if let Some((topic, due_ms)) = &self.recall {
             let broker = &state.options.broker_name;
-            let handle = Handle::write(&topic.name, broker, *due_ms, &pending_reply.key);
+            let handle = Handle::write(&topic.topic_name, broker, *due_ms, &pending_reply.key);
             head.text("recallHandle", &handle);
         }
         if self.is_asked {
@@ -200,34 +216,41 @@ impl Send {
     }
 
     /// Takes the reply once the store has the message to lay out; what is refused before leaves it.
-    fn store(&self, request: &Command, peer: &Peer, reply: &mut Option<Reply>) -> Result<(), Refusal> {
+    fn stage(
+        &self,
+        request: &Command,
+        peer: &Peer,
+        reply: &mut Option<Reply>,
+        puts: &mut AppendBatch,
+    ) -> Result<(), Refusal> {
         let header = SendMessageRequestHeader::decode(request.code, &request.fields)?;
         let body: &[u8] = request.body.as_deref().unwrap_or_default();
         let asked = asked_level(request)?;
         let topic = self.state.admit(&header, body.len(), peer)?;
         let queue_id = self.state.choose_queue(&topic, header.queue_id)?;
         if header.batch || request.code == request_code::SEND_BATCH_MESSAGE {
-            self.store_batch(body, &header, (&topic, queue_id), asked, peer, reply)
+            self.stage_batch(body, &header, (&topic, queue_id), asked, peer, (reply, puts))
         } else {
-            self.store_one(request, &header, (topic, queue_id), asked, peer, reply)
+            self.stage_one(request, &header, (topic, queue_id), asked, peer, (reply, puts))
         }
     }
 
-    fn store_one(
+    fn stage_one(
         &self,
         request: &Command,
         header: &SendMessageRequestHeader<'_>,
         (mut topic, mut queue_id): (Arc<TopicConfig>, i32),
         asked: Option<Durability>,
         peer: &Peer,
-        reply: &mut Option<Reply>,
+        (reply, puts): (&mut Option<Reply>, &mut AppendBatch),
     ) -> Result<(), Refusal> {
         let state = &self.state;
         let parsed = properties::parse(header.properties.unwrap_or_default());
         let half = is_half(state, header, &parsed)?;
         refuse_unsupported(header, &parsed)?;
         let mut delay_level = if half { 0 } else { parsed.delay_level };
-        let exceeds_retries = is_retry(&topic.name) && self.exceeds_retries(request, header, &topic.name)?;
+        let exceeds_retries =
+            is_retry(&topic.topic_name) && self.exceeds_retries(request, header, &topic.topic_name)?;
         if exceeds_retries {
             topic = state.dead_letter_topic(admission::group_of_retry(header.topic))?;
             (queue_id, delay_level) = (0, 0);
@@ -235,7 +258,7 @@ impl Send {
         let made_key = parsed.unique_key.is_none().then(|| state.unique_key());
         let unique_key = parsed.unique_key.or(made_key.as_deref());
         let own = &state.said().properties;
-        let extra = own.len() + 96 + topic.name.len();
+        let extra = own.len() + 96 + topic.topic_name.len();
         let mut text = properties::copy_for_store(
             header.properties.unwrap_or_default(),
             &parsed,
@@ -251,9 +274,14 @@ impl Send {
             properties::append(&mut text, "UNIQ_KEY", key);
         }
         let mut sys_flag = header.sys_flag | topic.message_sys_flag();
-        let (mut stored_topic, mut stored_queue) = (topic.name.as_str(), queue_id);
+        let (mut stored_topic, mut stored_queue) = (topic.topic_name.as_str(), queue_id);
         if half {
-            transactions::half_properties(&mut text, unique_key.unwrap_or_default(), &topic.name, queue_id);
+            transactions::half_properties(
+                &mut text,
+                unique_key.unwrap_or_default(),
+                &topic.topic_name,
+                queue_id,
+            );
             sys_flag = sys_flag::with_transaction(sys_flag, 0);
             (stored_topic, stored_queue) = (HALF_TOPIC, 0);
         }
@@ -284,11 +312,11 @@ impl Send {
             waits: self.waits(asked, &parsed),
             half,
             recall: due_ms
-                .filter(|_| !is_retry(&topic.name))
+                .filter(|_| !is_retry(&topic.topic_name))
                 .map(|due_ms| (Arc::clone(&topic), due_ms)),
         };
         let pending_reply = self.pending_reply(reply, answer, unique_key);
-        pending.stage(&state.store, &state.delays, pending_reply);
+        pending.stage(puts, &state.delays, pending_reply);
         Ok(())
     }
 
@@ -315,14 +343,14 @@ impl Send {
         })
     }
 
-    fn store_batch(
+    fn stage_batch(
         &self,
         body: &[u8],
         header: &SendMessageRequestHeader<'_>,
         (topic, queue_id): (&TopicConfig, i32),
         asked: Option<Durability>,
         peer: &Peer,
-        reply: &mut Option<Reply>,
+        (reply, puts): (&mut Option<Reply>, &mut AppendBatch),
     ) -> Result<(), Refusal> {
         let state = &self.state;
         let parsed = properties::parse(header.properties.unwrap_or_default());
@@ -337,7 +365,7 @@ impl Send {
             recall: None,
         };
         let batch = Batch {
-            topic: &topic.name,
+            topic: &topic.topic_name,
             queue_id,
             sys_flag: header.sys_flag | topic.message_sys_flag(),
             born_timestamp_ms: header.born_timestamp,
@@ -346,9 +374,7 @@ impl Send {
             reconsume_times: header.reconsume_times.unwrap_or(0),
             items: &items,
         };
-        state
-            .store
-            .stage_batch(&batch, self.pending_reply(reply, answer, parsed.unique_key));
+        puts.stage_batch(&batch, self.pending_reply(reply, answer, parsed.unique_key));
         Ok(())
     }
 

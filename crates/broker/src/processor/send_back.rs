@@ -15,9 +15,9 @@ use crate::message::properties;
 use crate::processor::Answer;
 use crate::processor::query::internal;
 use crate::processor::send::{VERSION_MAX_RECONSUME, bytes_of};
-use crate::tables::groups::GroupConfig;
-use crate::tables::topics::TopicConfig;
 use pyrmq_remoting::Command;
+use pyrmq_remoting::body::SubscriptionGroupConfig;
+use pyrmq_remoting::body::TopicConfig;
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::ConsumerSendMsgBackRequestHeader;
 use pyrmq_remoting::message::id::OffsetId;
@@ -73,7 +73,7 @@ pub(crate) fn send_back(state: &State, request: &Command, _peer: &Peer) -> Answe
     let old = record.properties.as_str()?;
     let parsed = properties::parse(old);
     let pending = PendingMessage {
-        topic: &target.topic.name,
+        topic: &target.topic.topic_name,
         queue_id: target.queue_id,
         delay_level: target.level,
         flag: record.flag,
@@ -107,7 +107,7 @@ fn retry_target(
     state: &State,
     version: i32,
     header: &ConsumerSendMsgBackRequestHeader<'_>,
-    group: &GroupConfig,
+    group: &SubscriptionGroupConfig,
     tries: i32,
 ) -> Result<RetryTarget, Refusal> {
     let unit = if header.unit_mode { 2 } else { 0 };
@@ -115,7 +115,7 @@ fn retry_target(
     if !admission::is_writeable(retry.perm) {
         return Err(Refusal::new(
             response::NO_PERMISSION,
-            format!("the topic may not be written: {}", retry.name),
+            format!("the topic may not be written: {}", retry.topic_name),
         ));
     }
     let own_limit = header

@@ -4,19 +4,20 @@
 use crate::admission;
 use crate::context::State;
 use crate::error::Refusal;
-use crate::json::{self, Json, Read};
-use crate::processor::Answer;
 use crate::processor::query::internal;
-use crate::tables::config_file;
-use crate::tables::topics::TopicConfig;
-use crate::tables::unknown_fields::UnknownFields;
+use crate::processor::{Answer, answer, read_body};
+use crate::registration::announced;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::body::{
+    CreateTopicListRequestBody, GroupList, MessageQueue, TopicConfig, TopicFilterType, TopicList,
+    TopicOffset, TopicStatsTable,
+};
 use pyrmq_remoting::codes::response;
 use pyrmq_remoting::header::{
-    CreateTopicRequestHeader, DeleteTopicRequestHeader, GetTopicConfigRequestHeader,
-    GetTopicStatsInfoRequestHeader, QueryTopicConsumeByWhoRequestHeader,
+    CreateTopicRequestHeader, DeleteTopicRequestHeader, GetAllTopicConfigResponseHeader,
+    GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader, QueryTopicConsumeByWhoRequestHeader,
 };
 use pyrmq_remoting::net::Peer;
-use pyrmq_remoting::{Command, WireError};
 use std::collections::BTreeMap;
 
 /// Most queues of a topic: queue ids are stored in 32 bits, but each queue has files of its own.
@@ -27,18 +28,18 @@ pub(crate) fn create(state: &State, request: &Command, peer: &Peer) -> Answer {
     let header = CreateTopicRequestHeader::decode(&request.fields)?;
     let old = state.topics.get(header.topic);
     let topic = TopicConfig {
-        name: header.topic.to_owned(),
+        topic_name: header.topic.to_owned(),
         read_queue_nums: header.read_queue_nums,
         write_queue_nums: header.write_queue_nums,
         perm: header.perm,
-        filter_type: filter_type(header.topic_filter_type)?,
+        topic_filter_type: filter_type(header.topic_filter_type)?,
         topic_sys_flag: header.topic_sys_flag.unwrap_or(0),
         order: header.order,
         attributes: changed_attributes(
             old.map(|old| old.attributes.clone()).unwrap_or_default(),
             header.attributes.unwrap_or_default(),
         )?,
-        unknown_fields: UnknownFields::default(),
+        ..TopicConfig::default()
     };
     check(state, &topic)?;
     if state.topics.put(topic)? {
@@ -50,15 +51,10 @@ pub(crate) fn create(state: &State, request: &Command, peer: &Peer) -> Answer {
 
 /// 18.
 pub(crate) fn create_list(state: &State, request: &Command, _peer: &Peer) -> Answer {
-    let body = json::read_body(request)?;
-    let topics: Result<Vec<_>, WireError> = body
-        .list("topicConfigList")
-        .map(config_file::topic_from_json)
-        .collect();
-    let topics = topics?;
+    let topics = read_body::<CreateTopicListRequestBody>(request)?.topic_config_list;
     for topic in &topics {
         check(state, topic)?;
-        filter_type(&topic.filter_type)?;
+        filter_type(topic.topic_filter_type.name())?;
         for (key, value) in &topic.attributes {
             built(key, value)?;
         }
@@ -70,13 +66,13 @@ pub(crate) fn create_list(state: &State, request: &Command, _peer: &Peer) -> Ans
 }
 
 fn check(state: &State, topic: &TopicConfig) -> Result<(), Refusal> {
-    admission::topic_name(&topic.name)?;
-    if state.options.validate_system_topic_when_update_topic && state.topics.is_system(&topic.name) {
+    admission::topic_name(&topic.topic_name)?;
+    if state.options.validate_system_topic_when_update_topic && state.topics.is_system(&topic.topic_name) {
         return Err(Refusal::new(
             response::INVALID_PARAMETER,
             format!(
                 "The topic[{}] is conflict with system topic. Choose another name",
-                topic.name
+                topic.topic_name
             ),
         ));
     }
@@ -103,15 +99,16 @@ fn check(state: &State, topic: &TopicConfig) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn filter_type(name: &str) -> Result<String, Refusal> {
-    match name {
-        "SINGLE_TAG" | "MULTI_TAG" => Ok(name.to_owned()),
-        "" => Ok("SINGLE_TAG".to_owned()),
-        _ => Err(Refusal::new(
+fn filter_type(name: &str) -> Result<TopicFilterType, Refusal> {
+    if name.is_empty() {
+        return Ok(TopicFilterType::default());
+    }
+    TopicFilterType::from_name(name).ok_or_else(|| {
+        Refusal::new(
             response::INVALID_PARAMETER,
             format!("topicFilterType is {name}, allowed are SINGLE_TAG and MULTI_TAG"),
-        )),
-    }
+        )
+    })
 }
 
 /// Refuses attributes that would need code which is not built, because a topic that silently behaves otherwise loses
@@ -193,16 +190,17 @@ pub(crate) fn config(state: &State, request: &Command, _peer: &Peer) -> Answer {
         .topics
         .get(header.topic)
         .ok_or_else(|| Refusal::no_topic_in("No topic in this broker. topic: {}; ", header.topic))?;
-    Ok(json::answer(&config_file::topic_to_json(&topic)))
+    Ok(answer(&*topic))
 }
 
 /// 21.
 pub(crate) fn all(state: &State, _request: &Command, _peer: &Peer) -> Answer {
     let (topics, version) = state.topics.all();
-    let total = topics.len();
-    Ok(Command::response(response::SUCCESS)
-        .with_field("totalTopicNum", &total.to_string())
-        .with_body(config_file::topics_wrapper(&topics, &version)))
+    Ok(
+        answer(&announced(&topics, version, -1)).with_header(&GetAllTopicConfigResponseHeader {
+            total_topic_num: i32::try_from(topics.len()).ok(),
+        }),
+    )
 }
 
 /// 202.
@@ -212,32 +210,28 @@ pub(crate) fn stats(state: &State, request: &Command, _peer: &Peer) -> Answer {
         .topics
         .get(header.topic)
         .ok_or_else(|| Refusal::no_topic_in("topic[{}] not exist, ", header.topic))?;
-    let mut queues = Vec::new();
+    let mut body = TopicStatsTable::default();
     for queue_id in 0..topic.queue_nums() {
-        let (min, max) = ends(state, &topic.name, queue_id);
-        let newest = if max > 0 {
+        let (min_offset, max_offset) = ends(state, &topic.topic_name, queue_id);
+        let newest = if max_offset > 0 {
             state
                 .store
-                .store_time(&topic.name, queue_id, max - 1)
+                .store_time(&topic.topic_name, queue_id, max_offset - 1)
                 .map_err(|error| internal(&error))?
                 .unwrap_or(0)
         } else {
             0
         };
-        queues.push((
-            json::queue(&topic.name, &state.options.broker_name, queue_id),
-            json::object([
-                ("lastUpdateTimestamp", json::number(newest)),
-                ("maxOffset", json::number(max)),
-                ("minOffset", json::number(min)),
-            ]),
-        ));
+        body.offset_table.insert(
+            MessageQueue::new(&topic.topic_name, &state.options.broker_name, queue_id),
+            TopicOffset {
+                last_update_timestamp: newest,
+                max_offset,
+                min_offset,
+            },
+        );
     }
-    let body = json::object([
-        ("offsetTable", json::keyed_by_objects(queues)),
-        ("topicPutTps", json::float(0.0)),
-    ]);
-    Ok(json::answer(&body))
+    Ok(answer(&body))
 }
 
 /// Smallest and largest offset of a queue, never negative.
@@ -253,17 +247,20 @@ pub(crate) fn consumed_by(state: &State, request: &Command, _peer: &Peer) -> Ans
     let header = QueryTopicConsumeByWhoRequestHeader::decode(&request.fields)?;
     let mut groups = state.offsets.groups_of(header.topic);
     groups.extend(state.clients.groups_of_topic(header.topic));
-    let groups: Vec<String> = groups.into_iter().collect();
-    Ok(json::answer(&json::object([("groupList", json::texts(&groups))])))
+    Ok(answer(&GroupList {
+        group_list: groups.into_iter().collect(),
+    }))
 }
 
 /// 305.
 pub(crate) fn system(state: &State, _request: &Command, _peer: &Peer) -> Answer {
-    let topics: Vec<String> = state.topics.system().map(str::to_owned).collect();
-    Ok(json::answer(&topic_list(&topics)))
+    Ok(topic_list(state.topics.system().map(str::to_owned).collect()))
 }
 
-/// Apache `TopicList`.
-pub(crate) fn topic_list(topics: &[String]) -> Json {
-    json::object([("topicList", json::texts(topics))])
+/// An answer that lists topics.
+pub(crate) fn topic_list(topic_list: Vec<String>) -> Command {
+    answer(&TopicList {
+        topic_list,
+        ..TopicList::default()
+    })
 }

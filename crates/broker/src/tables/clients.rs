@@ -6,6 +6,7 @@
 
 use crate::tables::subscription::Subscription;
 use pyrmq_remoting::Language;
+use pyrmq_remoting::body::{ConsumeFromWhere, ConsumeType, MessageModel};
 use pyrmq_remoting::net::Peer;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -28,21 +29,21 @@ pub struct Client {
     pub seen_ms: i64,
 }
 
-/// How a group consumes, in Apache's words.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// How a group consumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConsumeMode {
-    /// `CONSUME_PASSIVELY` (push) or `CONSUME_ACTIVELY` (pull).
-    pub consume_type: String,
-    /// `CLUSTERING` or `BROADCASTING`.
-    pub message_model: String,
-    /// `CONSUME_FROM_LAST_OFFSET` and the like.
-    pub consume_from_where: String,
+    /// Push, pull or pop.
+    pub consume_type: ConsumeType,
+    /// One member gets each message, or every member.
+    pub message_model: MessageModel,
+    /// Where a new group begins.
+    pub consume_from_where: ConsumeFromWhere,
 }
 
 impl ConsumeMode {
     /// Every member reads every queue.
     pub fn is_broadcasting(&self) -> bool {
-        self.message_model == "BROADCASTING"
+        self.message_model == MessageModel::Broadcasting
     }
 }
 
@@ -175,6 +176,12 @@ impl Clients {
     /// Reads one consumer group; `None` when nobody of it is connected.
     pub fn consumers<T>(&self, group: &str, read: impl FnOnce(&Consumers) -> T) -> Option<T> {
         self.read().consumers.get(group).map(read)
+    }
+
+    /// True while a consumer of the group with this client id is connected.
+    pub fn has_consumer(&self, group: &str, client_id: &str) -> bool {
+        let has = |consumers: &Consumers| consumers.members.values().any(|client| client.id == client_id);
+        self.consumers(group, has).unwrap_or(false)
     }
 
     /// The connected producers of a group.

@@ -1,21 +1,15 @@
 //! Which client of an orderly group owns which queue (Apache `RebalanceLockManager`).
 //!
-//! A lock lives `lockMaxLiveTime` after its last renewal; then another client may take it. Time is an argument, so
-//! that expiry can be tested without waiting.
+//! A lock lives `lockMaxLiveTime` after its last renewal; then another client may take it. That of a client whose
+//! connection was lost lives 30 s at most: no client trusts a lock for longer (Apache
+//! `ProcessQueue.REBALANCE_LOCK_MAX_LIVE_TIME`). Time is an argument, so that expiry can be tested without waiting.
 
+use pyrmq_remoting::body::MessageQueue;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A queue as clients name it (Apache `MessageQueue`).
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Queue {
-    /// Topic name.
-    pub topic: String,
-    /// Broker name.
-    pub broker: String,
-    /// Queue number.
-    pub id: i32,
-}
+/// How long clients trust a lock after its last renewal.
+const TRUSTED_MS: i64 = 30_000;
 
 #[derive(Debug)]
 struct Owner {
@@ -23,7 +17,7 @@ struct Owner {
     renewed_ms: i64,
 }
 
-type Table = HashMap<String, HashMap<Queue, Owner>>;
+type Table = HashMap<String, HashMap<MessageQueue, Owner>>;
 
 /// The locks of every group.
 #[derive(Debug)]
@@ -43,7 +37,15 @@ impl Locks {
     }
 
     /// Locks or renews what is free, expired or already this client's. Answers the queues that it now owns.
-    pub fn lock(&self, group: &str, client: &str, queues: Vec<Queue>, now_ms: i64) -> Vec<Queue> {
+    /// `is_connected` says whether a client of the group has a connection.
+    pub fn lock(
+        &self,
+        group: &str,
+        client: &str,
+        queues: Vec<MessageQueue>,
+        now_ms: i64,
+        is_connected: impl Fn(&str) -> bool,
+    ) -> Vec<MessageQueue> {
         if queues.is_empty() {
             return queues;
         }
@@ -55,9 +57,10 @@ impl Locks {
                 client: client.to_owned(),
                 renewed_ms: now_ms,
             });
-            let expired = now_ms - owner.renewed_ms > self.live_ms;
             if owner.client != client {
-                if !expired {
+                let age_ms = now_ms - owner.renewed_ms;
+                let is_lost = age_ms > TRUSTED_MS && !is_connected(&owner.client);
+                if age_ms <= self.live_ms && !is_lost {
                     continue;
                 }
                 tracing::info!(
@@ -75,7 +78,7 @@ impl Locks {
     }
 
     /// Gives up what this client owns of these queues.
-    pub fn unlock(&self, group: &str, client: &str, queues: &[Queue]) {
+    pub fn unlock(&self, group: &str, client: &str, queues: &[MessageQueue]) {
         let mut table = self.table();
         let Some(owners) = table.get_mut(group) else {
             return;

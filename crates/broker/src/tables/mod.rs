@@ -7,5 +7,3 @@ pub mod locks;
 pub mod offsets;
 pub mod subscription;
 pub mod topics;
-pub mod unknown_fields;
-pub mod version;

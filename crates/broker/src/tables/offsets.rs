@@ -57,14 +57,34 @@ impl Offsets {
         having.map(|(group, _)| group.clone()).collect()
     }
 
+    /// Gives a group the committed offsets of another one on a topic, in place of its own. False: there are none.
+    pub fn copy(&self, from: &str, to: &str, topic: &str) -> bool {
+        let mut table = lock(&self.table);
+        let Some(queues) = find(&table, from, topic).cloned() else {
+            return false;
+        };
+        let topics = table.entry(to.to_owned()).or_default();
+        topics.insert(topic.to_owned(), queues);
+        drop(table);
+        self.changed.store(true, Ordering::Release);
+        true
+    }
+
     /// Forgets a group.
     pub fn remove_group(&self, group: &str) {
         lock(&self.table).remove(group);
+        self.change_resets(|resets| drop(resets.remove(group)));
         self.changed.store(true, Ordering::Release);
     }
 
-    /// Forgets a topic in every group.
+    /// Forgets a topic in every group, and the resets that wait for its pulls.
     pub fn remove_topic(&self, topic: &str) {
+        self.change_resets(|resets| {
+            for topics in resets.values_mut() {
+                topics.remove(topic);
+            }
+            resets.retain(|_, topics| !topics.is_empty());
+        });
         let mut table = lock(&self.table);
         let mut has_changed = false;
         for topics in table.values_mut() {
@@ -77,11 +97,14 @@ impl Offsets {
 
     /// Keeps an offset for the group's next pull of the queue, and commits it.
     pub fn reset(&self, group: &str, topic: &str, queue: i32, offset: i64) {
-        let mut resets = lock(&self.resets);
-        put(&mut resets, group, topic, queue, offset);
-        self.reset_count.store(count(&resets), Ordering::Release);
-        drop(resets);
+        self.change_resets(|resets| put(resets, group, topic, queue, offset));
         self.commit(group, topic, queue, offset);
+    }
+
+    fn change_resets(&self, change: impl FnOnce(&mut Table)) {
+        let mut resets = lock(&self.resets);
+        change(&mut resets);
+        self.reset_count.store(count(&resets), Ordering::Release);
     }
 
     /// True while a reset waits for the group's next pull of the queue.

@@ -4,72 +4,15 @@
 
 use crate::error::{BrokerError, Refusal};
 use crate::options::Options;
-use crate::tables::config_file::{self, ConfigFile};
-use crate::tables::unknown_fields::UnknownFields;
-use crate::tables::version::DataVersion;
+use crate::tables::config_file::ConfigFile;
+use pyrmq_remoting::body::{DataVersion, TopicConfig, TopicConfigSerializeWrapper, UnknownMembers};
+use pyrmq_remoting::clock;
 use pyrmq_remoting::hash::NameMap;
 use pyrmq_remoting::names::{self, PERM_INHERIT, PERM_READ, PERM_WRITE, SCHEDULE_TOPIC, TEMPLATE_TOPIC};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// sysFlag of messages in a topic with several tags a message (Apache `MessageSysFlag.MULTI_TAGS_FLAG`).
-const MULTI_TAGS: i32 = 0x2;
-
-/// One topic (Apache `TopicConfig`).
-#[derive(Debug, Clone, PartialEq)]
-pub struct TopicConfig {
-    /// Its name.
-    pub name: String,
-    /// Queues that consumers see.
-    pub read_queue_nums: i32,
-    /// Queues that producers see.
-    pub write_queue_nums: i32,
-    /// Bits: 4 read, 2 write, 1 inherit.
-    pub perm: i32,
-    /// `SINGLE_TAG` or `MULTI_TAG`.
-    pub filter_type: String,
-    /// Bits: 1 unit, 2 unit subscription.
-    pub topic_sys_flag: i32,
-    /// Ordered by its operators' word.
-    pub order: bool,
-    /// Attributes such as `message.type`.
-    pub attributes: BTreeMap<String, String>,
-    /// Settings that this version does not know.
-    pub unknown_fields: UnknownFields,
-}
-
-impl TopicConfig {
-    /// A topic with as many read as write queues.
-    pub fn new(name: &str, queues: i32, perm: i32) -> Self {
-        Self {
-            name: name.to_owned(),
-            read_queue_nums: queues,
-            write_queue_nums: queues,
-            perm,
-            filter_type: "SINGLE_TAG".to_owned(),
-            topic_sys_flag: 0,
-            order: false,
-            attributes: BTreeMap::new(),
-            unknown_fields: UnknownFields::default(),
-        }
-    }
-
-    /// sysFlag bits that every message of the topic gets.
-    pub fn message_sys_flag(&self) -> i32 {
-        if self.filter_type == "MULTI_TAG" {
-            MULTI_TAGS
-        } else {
-            0
-        }
-    }
-
-    /// Queues that exist for producers or consumers.
-    pub fn queue_nums(&self) -> i32 {
-        self.read_queue_nums.max(self.write_queue_nums)
-    }
-}
-
-pub(crate) type Table = NameMap<String, Arc<TopicConfig>>;
+type Table = NameMap<String, Arc<TopicConfig>>;
 
 /// Every topic of this broker.
 #[derive(Debug)]
@@ -80,32 +23,38 @@ pub struct Topics {
     version: Mutex<DataVersion>,
     system: BTreeSet<String>,
     /// What the file has besides, and this version does not know.
-    unknown_fields: UnknownFields,
+    unknown_members: UnknownMembers,
     file: ConfigFile,
 }
 
 impl Topics {
     /// Reads the file and adds the system topics.
     pub fn load(options: &Options, file: ConfigFile) -> Result<Self, BrokerError> {
-        let (mut table, version, unknown_fields) =
-            file.read(config_file::topics_from_json)?.unwrap_or_default();
+        let read: TopicConfigSerializeWrapper = file.read("topicConfigTable")?.unwrap_or_default();
+        let mut table: Table = read.topic_config_table.into_iter().map(named).collect();
         let as_read = table.clone();
         let mut system = BTreeSet::new();
         for topic in system_topics(options) {
-            system.insert(topic.name.clone());
+            system.insert(topic.topic_name.clone());
             // As Apache does: the file's word wins over what the settings would make, once it is there.
-            table.entry(topic.name.clone()).or_insert_with(|| Arc::new(topic));
+            table
+                .entry(topic.topic_name.clone())
+                .or_insert_with(|| Arc::new(topic));
         }
         if !options.auto_create_topic_enable {
             set_inherit(&mut table, false);
         }
         // Name servers that remember the table of an earlier run compare versions only.
-        let version = if table == as_read { version } else { version.next() };
+        let version = if table == as_read {
+            read.data_version
+        } else {
+            next(&read.data_version)
+        };
         Ok(Self {
             table: RwLock::new(table),
             version: Mutex::new(version),
             system,
-            unknown_fields,
+            unknown_members: read.unknown_members,
             file,
         })
     }
@@ -129,7 +78,9 @@ impl Topics {
         self.change(|table| {
             let before = table.len();
             for topic in topics {
-                table.entry(topic.name.clone()).or_insert_with(|| Arc::new(topic));
+                table
+                    .entry(topic.topic_name.clone())
+                    .or_insert_with(|| Arc::new(topic));
             }
             table.len() > before
         })
@@ -140,7 +91,7 @@ impl Topics {
         let version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let mut topics: Vec<_> = table.values().cloned().collect();
-        topics.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        topics.sort_unstable_by(|a, b| a.topic_name.cmp(&b.topic_name));
         (topics, *version)
     }
 
@@ -164,11 +115,11 @@ impl Topics {
         self.change(|table| {
             let mut changed = false;
             for mut topic in topics {
-                if let Some(known) = table.get(&topic.name) {
-                    topic.unknown_fields.keep(&known.unknown_fields);
+                if let Some(known) = table.get(&topic.topic_name) {
+                    topic.unknown_members.keep(&known.unknown_members);
                 }
-                if table.get(&topic.name).is_none_or(|known| **known != topic) {
-                    table.insert(topic.name.clone(), Arc::new(topic));
+                if table.get(&topic.topic_name).is_none_or(|known| **known != topic) {
+                    table.insert(topic.topic_name.clone(), Arc::new(topic));
                     changed = true;
                 }
             }
@@ -212,7 +163,7 @@ impl Topics {
             return Ok(None);
         };
         let (topic, _) = self.get_or_put(name, || TopicConfig {
-            filter_type: template.filter_type.clone(),
+            topic_filter_type: template.topic_filter_type.clone(),
             topic_sys_flag,
             ..TopicConfig::new(
                 name,
@@ -229,7 +180,7 @@ impl Topics {
             let is_missing = !table.contains_key(TEMPLATE_TOPIC);
             if is_missing {
                 let template = TopicConfig::new(TEMPLATE_TOPIC, queues, PERM_READ | PERM_WRITE);
-                table.insert(template.name.clone(), Arc::new(template));
+                table.insert(template.topic_name.clone(), Arc::new(template));
             }
             set_inherit(table, open) || is_missing
         })
@@ -245,13 +196,6 @@ impl Topics {
         self.change(|_| true).map(drop)
     }
 
-    /// The file's text, as 21 answers it too.
-    pub fn to_json(&self) -> String {
-        let version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        config_file::topics_to_json(&table, &version, &self.unknown_fields)
-    }
-
     /// Changes a copy, writes and syncs it, then puts it in place.
     fn change(&self, edit: impl FnOnce(&mut Table) -> bool) -> Result<bool, Refusal> {
         let mut version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
@@ -259,13 +203,30 @@ impl Topics {
         if !edit(&mut table) {
             return Ok(false);
         }
-        let next = version.next();
-        self.file
-            .write(&config_file::topics_to_json(&table, &next, &self.unknown_fields))?;
+        let next = next(&version);
+        let copied = |(name, topic): (&String, &Arc<TopicConfig>)| (name.clone(), TopicConfig::clone(topic));
+        self.file.write(&TopicConfigSerializeWrapper {
+            data_version: next,
+            topic_config_table: table.iter().map(copied).collect(),
+            unknown_members: self.unknown_members.clone(),
+        })?;
         *version = next;
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
         Ok(true)
     }
+}
+
+/// A topic of the file, which its row names where it does not name itself.
+fn named((name, mut topic): (String, TopicConfig)) -> (String, Arc<TopicConfig>) {
+    if topic.topic_name.is_empty() {
+        topic.topic_name.clone_from(&name);
+    }
+    (name, Arc::new(topic))
+}
+
+/// The version after one more change now.
+fn next(version: &DataVersion) -> DataVersion {
+    version.next(clock::now_ms(), version.state_version)
 }
 
 /// With the inherit bit the template invites clients to make topics after it. Answers false when it stood so already.
@@ -298,9 +259,9 @@ fn system_topics(options: &Options) -> Vec<TopicConfig> {
         TopicConfig::new(broker, 1, opened(options.broker_topic_enable)),
         TopicConfig::new(names::OFFSET_MOVED_TOPIC, 1, BOTH),
         TopicConfig::new(SCHEDULE_TOPIC, 18, BOTH),
-        TopicConfig::new(&format!("{cluster}_REPLY_TOPIC"), 1, BOTH),
-        TopicConfig::new(&format!("{}{cluster}", names::REVIVE_TOPIC), 8, BOTH),
-        TopicConfig::new(&format!("rmq_sys_SYNC_BROKER_MEMBER_{broker}"), 1, PERM_INHERIT),
+        TopicConfig::new(format!("{cluster}_REPLY_TOPIC"), 1, BOTH),
+        TopicConfig::new(format!("{}{cluster}", names::REVIVE_TOPIC), 8, BOTH),
+        TopicConfig::new(format!("rmq_sys_SYNC_BROKER_MEMBER_{broker}"), 1, PERM_INHERIT),
         TopicConfig::new(names::HALF_TOPIC, 1, BOTH),
         TopicConfig::new(names::OP_HALF_TOPIC, 1, BOTH),
         TopicConfig::new(names::TIMER_TOPIC, 1, BOTH),

@@ -13,10 +13,10 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot::{Receiver, channel};
 
-/// Longer than anything here takes.
+/// A timeout longer than anything here takes.
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);
 
-/// A directory that goes with its owner.
+/// A directory that is deleted with its owner.
 pub(crate) struct TempDir(PathBuf);
 
 impl TempDir {
@@ -96,7 +96,7 @@ impl Site {
         self.client.request(&self.address, command, LIMIT).await.unwrap()
     }
 
-    /// Asks without waiting; the answer comes out of the channel.
+    /// Sends a request without waiting; the channel receives the answer.
     pub(crate) fn asking(&self, command: Command) -> Receiver<Result<Command, NetError>> {
         let (sender, receiver) = channel();
         self.client
@@ -114,12 +114,12 @@ impl Site {
         self.ask(send(topic, 0, body, properties)).await
     }
 
-    /// Makes a topic with this many queues.
+    /// Creates a topic with this many queues.
     pub(crate) async fn create(&self, topic: &str, queues: i32) -> Command {
         self.ask(create(topic, queues)).await
     }
 
-    /// Sends and makes sure that it was stored.
+    /// Sends a message and checks that it was stored.
     pub(crate) async fn send_ok(&self, topic: &str, body: &[u8], properties: &str) -> Command {
         let answer = self.send(topic, body, properties).await;
         assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);

@@ -1,7 +1,17 @@
 //! Pulling: which queues a member owns, what it has fetched, and the offsets that it commits.
 
+pub(crate) mod in_flight;
 pub mod inner_batch;
+pub(crate) mod key_order;
+pub mod listener;
+pub(crate) mod listener_state;
 pub mod offsets;
+pub(crate) mod orderly;
 pub mod process_queue;
 pub mod puller;
+pub(crate) mod pulling;
+pub(crate) mod questions;
+pub(crate) mod queue_lock;
 pub(crate) mod rebalance;
+pub(crate) mod send_back;
+pub(crate) mod shared;

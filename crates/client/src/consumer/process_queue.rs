@@ -6,6 +6,7 @@
 //! ```
 //! A poll makes what the polls before it delivered done; `commit` makes everything delivered done.
 
+use crate::consumer::listener_state::ListenerState;
 use crate::session::heartbeat::Subscription;
 use bytes::Bytes;
 use pyrmq_remoting::WireError;
@@ -155,6 +156,8 @@ pub struct Messages {
     pub first: usize,
     /// Index behind the last.
     pub end: usize,
+    /// Times that a listener of this process was given them before.
+    pub tries: i32,
 }
 
 /// How much may be fetched ahead for one queue.
@@ -196,6 +199,10 @@ pub(crate) struct ProcessQueue {
     pub(crate) failures: u32,
     /// The broker does not know the topic: where its queue begins is asked again before the next pull.
     pub(crate) is_gone: bool,
+    /// What listeners have of the queue; unused where it is polled.
+    pub(crate) listeners: ListenerState,
+    /// True while the queue is in the list of those with something to hand out.
+    pub(crate) is_ready: bool,
     chunks: VecDeque<(Arc<Chunk>, usize)>,
     buffered: usize,
     /// Bytes to expect of an answer, by the last ones: Apache's brokers give what they are configured to, whatever is
@@ -217,6 +224,8 @@ impl ProcessQueue {
             committing: Arc::default(),
             failures: 0,
             is_gone: false,
+            listeners: ListenerState::default(),
+            is_ready: false,
             chunks: VecDeque::new(),
             buffered: 0,
             usual_answer: 0,
@@ -233,6 +242,7 @@ impl ProcessQueue {
         self.failures = 0;
         self.chunks.clear();
         self.buffered = 0;
+        self.listeners.restart();
     }
 
     /// Takes an answer in. True when there is something to hand out.
@@ -265,7 +275,10 @@ impl ProcessQueue {
     /// True when the next answer fits into the queue's share, and always when nothing is there.
     pub(crate) fn wants_pull(&self, share: Share) -> bool {
         let answer = share.answer_bytes().max(self.usual_answer);
-        let fits = self.chunks.is_empty() || self.buffered + answer <= share.bytes;
+        let in_flight = self.listeners.in_flight.bytes();
+        let fits = self.buffered + in_flight + answer <= share.bytes;
+        // A large message that a listener has does not stop those behind it.
+        let fits = fits || (self.chunks.is_empty() && in_flight <= share.bytes * 2);
         !self.pulling && self.next_pull.is_some() && fits
     }
 
@@ -279,6 +292,7 @@ impl ProcessQueue {
             chunk: chunk.clone(),
             first,
             end,
+            tries: 0,
         };
         if end < chunk.len() {
             self.delivered = chunk.offset(end).unwrap_or(self.delivered);
@@ -288,5 +302,41 @@ impl ProcessQueue {
             self.chunks.pop_front();
         }
         Some(messages)
+    }
+}
+
+impl Messages {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.end - self.first
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn one(&self, index: usize) -> Self {
+        let first = self.first + index;
+        Self {
+            chunk: self.chunk.clone(),
+            first,
+            end: self.end.min(first + 1),
+            tries: self.tries,
+        }
+    }
+
+    /// How often the first message was delivered, this time included.
+    pub fn deliveries(&self) -> i32 {
+        let record = self.chunk.record(self.first).and_then(Result::ok);
+        record.map_or(0, |record| record.reconsume_times) + self.tries + 1
+    }
+
+    /// The first message's sharding key. What cannot be decoded has none: its listener finds out.
+    pub(crate) fn sharding_key(&self) -> Option<Box<str>> {
+        let record = self.chunk.record(self.first)?.ok()?;
+        record.properties.get(names::SHARDINGKEY).map(Box::from)
     }
 }

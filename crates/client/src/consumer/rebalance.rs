@@ -1,13 +1,15 @@
 //! Which queues a puller has: its share of a group's, or those that it was told (Apache `RebalanceImpl`).
 
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
-use crate::consumer::puller::{Shared, Start};
+use crate::consumer::shared::{Shared, Start};
 use crate::error::{ClientError, Uncommitted};
+use crate::options::Order;
 use crate::session::heartbeat::Subscription;
-use pyrmq_remoting::Command;
 use pyrmq_remoting::body::{Body, GetConsumerListByGroupResponseBody};
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::client::GetConsumerListByGroupRequestHeader;
+use pyrmq_remoting::names::RETRY_PREFIX;
+use pyrmq_remoting::{Command, clock};
 use pyrmq_routing::allocate;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -60,6 +62,26 @@ impl Shared {
         self.balance(&topic).await?;
         self.tracker.spawn(self.clone().rebalance_new_member(topic));
         Ok(())
+    }
+
+    /// Subscribes to the topic by which messages that were handed back come again. Brokers make it when they hear of the
+    /// group, so its queues are found with one of the next looks.
+    pub(crate) fn subscribe_retry_topic(self: &Arc<Self>) {
+        let topic: Arc<str> = format!("{RETRY_PREFIX}{}", self.options.client.group).into();
+        if self.heartbeat.membership.subscription(&topic).is_some() {
+            return;
+        }
+        let subscription = Subscription {
+            expression: "*".to_owned(),
+            version: clock::now_ms(),
+        };
+        let shared = self.clone();
+        self.tracker.spawn(async move {
+            if let Err(error) = shared.subscribe(topic.clone(), subscription).await {
+                tracing::debug!(topic = &*topic, %error, "retry topic not there yet");
+                shared.rebalance.notify_one();
+            }
+        });
     }
 
     /// Looks at the route of a topic that was just subscribed more often than usual: brokers that make it with the
@@ -153,9 +175,16 @@ impl Shared {
             let mut state = self.state();
             let keys: Vec<Arc<QueueKey>> = state.queues.keys().filter(|key| scope(key)).cloned().collect();
             for key in keys {
-                if !wanted.iter().any(|wish| wish.key == key)
-                    && let Some(queue) = state.queues.remove(&key)
-                {
+                let is_wanted = wanted.iter().any(|wish| wish.key == key);
+                if let Some(queue) = state.queues.get_mut(&key) {
+                    // A listener that has messages of an orderly queue finishes them first.
+                    queue.listeners.is_leaving =
+                        !is_wanted && self.options.order == Order::Queue && queue.listeners.is_taken();
+                    if queue.listeners.is_leaving {
+                        continue;
+                    }
+                }
+                if !is_wanted && let Some(queue) = state.queues.remove(&key) {
                     lost.push(queue);
                 }
             }
@@ -172,19 +201,39 @@ impl Shared {
                 fresh.push((wish.key, wish.start, generation));
             }
         }
-        let mut last_positions = Vec::new();
-        for queue in lost {
+        for queue in &lost {
             tracing::info!(key = %queue.key, "queue given back");
-            if self.options.commit_interval.is_some() && queue.done > queue.committed {
-                last_positions.push(Position::of(&queue));
+        }
+        let (ended, begun) = tokio::join!(self.end_queues(lost), async {
+            match self.options.order {
+                Order::Queue => self.lock(fresh.into_iter().map(|(key, ..)| key).collect()).await,
+                Order::None | Order::Key => self.begin(fresh).await,
+            }
+        });
+        ended.and(begun)
+    }
+
+    /// Commits the last positions of queues that were given back, then gives their locks back.
+    pub(crate) async fn end_queues(self: &Arc<Self>, lost: Vec<ProcessQueue>) -> Result<(), ClientError> {
+        let order = self.options.order;
+        let mut positions = Vec::new();
+        let mut locked = Vec::new();
+        for queue in lost {
+            let is_mine = order != Order::Queue || queue.listeners.is_locked();
+            if self.options.commit_interval.is_some() && queue.done > queue.committed && is_mine {
+                positions.push(Position::of(&queue));
+            }
+            if order == Order::Queue && queue.listeners.is_locked() {
+                locked.push(queue.key);
             }
         }
-        let (committed, begun) = tokio::join!(self.commit_positions(last_positions), self.begin(fresh));
-        committed.and(begun)
+        let committed = self.commit_positions(positions).await;
+        self.locks.unlock(&locked).await;
+        committed
     }
 
     /// Starts to read queues that were taken, side by side: a broker that does not answer delays its own queues only.
-    async fn begin(
+    pub(crate) async fn begin(
         self: &Arc<Self>,
         fresh: Vec<(Arc<QueueKey>, Option<i64>, u64)>,
     ) -> Result<(), ClientError> {
@@ -231,6 +280,7 @@ impl Shared {
             Ok(None) => self.offsets.first(key).await,
             Err(error) => Err(error),
         };
+        let next_generation = self.next_generation();
         {
             let mut state = self.state();
             let Some(queue) = state.queue(key, generation) else {
@@ -241,7 +291,8 @@ impl Shared {
                 && !queue.has_messages()
             {
                 let failures = queue.failures;
-                queue.restart(begin, generation);
+                // Outcomes of the old topic's messages are not the new one's.
+                queue.restart(begin, next_generation);
                 // The old position says nothing of the new queue.
                 (queue.failures, queue.committed) = (failures, -1);
             } else {
@@ -289,7 +340,10 @@ impl Shared {
         let changed: Vec<Position> = {
             let state = self.state();
             let queues = state.queues.values();
-            let changed = queues.filter(|queue| queue.done >= 0 && queue.done != queue.committed);
+            let changed = queues.filter(|queue| {
+                let is_mine = self.options.order != Order::Queue || queue.listeners.is_locked();
+                queue.done >= 0 && queue.done != queue.committed && is_mine
+            });
             changed.map(Position::of).collect()
         };
         self.commit_positions(changed).await

@@ -6,160 +6,49 @@
 pub mod accumulator;
 pub mod back_pressure;
 pub mod batch;
+mod end_transaction;
 pub mod outgoing;
 pub(crate) mod pending_send;
 pub(crate) mod prober;
+mod result;
+mod shared;
 pub mod trace;
 pub mod transaction;
 pub mod waiter;
 
-use crate::error::{Attempt, ClientError, SendFailure};
+use crate::error::{ClientError, SendFailure};
 use crate::options::ProducerOptions;
-use crate::producer::back_pressure::BackPressure;
+use crate::producer::back_pressure::{BackPressure, BorrowedPermit, Candidates, Permit};
 use crate::producer::batch::COMMON_PROPERTIES;
-use crate::producer::outgoing::{EncodedBody, OutgoingMessage, Target, check_topic};
-use crate::producer::pending_send::PendingSend;
+use crate::producer::outgoing::{Destination, EncodedBody, OutgoingMessage, Target, check_topic};
+use crate::producer::pending_send::{BatchCallback, Done, PendingSend};
+pub use crate::producer::result::{SendCallback, SendResult, SendStatus};
+pub use crate::producer::shared::ProducerStats;
+use crate::producer::shared::Shared;
 use crate::producer::trace::Traces;
 use crate::session::heartbeat::{Heartbeat, Membership};
 use crate::session::identity;
 use crate::session::name_servers::{self, NameServers};
 use crate::session::routes::{AutoCreate, Routes};
 use bytes::Bytes;
-use pyrmq_remoting::codes::response;
-use pyrmq_remoting::message::Durability;
 use pyrmq_remoting::message::compress;
 use pyrmq_remoting::message::id::UniqueIds;
-use pyrmq_remoting::net::{Client, Shutdown, Table, Tracker};
+use pyrmq_remoting::net::{Shutdown, Table, Tracker};
 use pyrmq_routing::fault::LatencyFaultTolerance;
 use pyrmq_routing::route::PublishedQueue;
+use pyrmq_routing::select;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 /// Time for the traces that are left at the end.
 const LAST_TRACES: Duration = Duration::from_millis(500);
 
-/// How a message was stored (Apache `SendStatus`). Each of the four is stored on the broker that answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SendStatus {
-    /// To the level that was asked for.
-    Ok,
-    /// The disk was not flushed in time.
-    FlushDiskTimeout,
-    /// The replica did not confirm in time.
-    FlushSlaveTimeout,
-    /// There is no replica to confirm.
-    SlaveNotAvailable,
-}
-
-impl SendStatus {
-    /// From the response code; `None` when the message was refused.
-    pub fn from_code(code: i32) -> Option<Self> {
-        match code {
-            response::SUCCESS => Some(Self::Ok),
-            response::FLUSH_DISK_TIMEOUT => Some(Self::FlushDiskTimeout),
-            response::FLUSH_SLAVE_TIMEOUT => Some(Self::FlushSlaveTimeout),
-            response::SLAVE_NOT_AVAILABLE => Some(Self::SlaveNotAvailable),
-            _ => None,
-        }
-    }
-
-    /// From Apache's name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        [
-            Self::Ok,
-            Self::FlushDiskTimeout,
-            Self::FlushSlaveTimeout,
-            Self::SlaveNotAvailable,
-        ]
-        .into_iter()
-        .find(|status| status.name() == name)
-    }
-
-    /// Apache's name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "SEND_OK",
-            Self::FlushDiskTimeout => "FLUSH_DISK_TIMEOUT",
-            Self::FlushSlaveTimeout => "FLUSH_SLAVE_TIMEOUT",
-            Self::SlaveNotAvailable => "SLAVE_NOT_AVAILABLE",
-        }
-    }
-}
-
-/// Where a message lies (Apache `SendResult`). Of a batch: the first item's offset, the ids of all with commas.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SendResult {
-    /// How it was stored.
-    pub status: SendStatus,
-    /// Its topic.
-    pub topic: Arc<str>,
-    /// The broker's name.
-    pub broker: Arc<str>,
-    /// The queue.
-    pub queue_id: i32,
-    /// The offset in the queue.
-    pub queue_offset: i64,
-    /// Unique id, made by the producer.
-    pub message_id: String,
-    /// Offset id, made by the broker.
-    pub offset_message_id: String,
-    /// Transaction id, of half messages.
-    pub transaction_id: Option<String>,
-    /// Handle for taking a timer message back.
-    pub recall_handle: Option<String>,
-    /// Attempts that were made.
-    pub attempts: u32,
-    /// How safe it is, where that was asked for and the broker says it.
-    pub durability: Option<Durability>,
-    /// True when an earlier attempt went unanswered: the message may be stored twice, with the same unique id.
-    pub may_be_duplicate: bool,
-    /// The attempts that failed before.
-    pub failed_attempts: Vec<Attempt>,
-}
-
-/// Gets the outcome of a send, exactly once; it must not block.
-pub type SendCallback = Box<dyn FnOnce(Result<SendResult, ClientError>) + Send>;
-
-/// Counters of a producer.
-#[derive(Debug, Default)]
-pub struct ProducerStats {
-    /// Messages confirmed.
-    pub confirmed: AtomicU64,
-    /// Messages given up.
-    pub failed: AtomicU64,
-    /// Attempts beyond the first.
-    pub retries: AtomicU64,
-    /// Frames that carried them.
-    pub frames: AtomicU64,
-    /// Of these, batches.
-    pub batches: AtomicU64,
-    /// Messages in those batches.
-    pub batched: AtomicU64,
-}
-
 /// Sends messages. Shared by any number of threads.
 #[derive(Debug)]
 pub struct Producer {
     pub(crate) shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) options: ProducerOptions,
-    pub(crate) client: Client,
-    pub(crate) routes: Routes,
-    pub(crate) back_pressure: BackPressure,
-    pub(crate) ids: UniqueIds,
-    pub(crate) faults: Arc<LatencyFaultTolerance>,
-    pub(crate) stats: ProducerStats,
-    pub(crate) tracker: Tracker,
-    pub(crate) born: Instant,
-    pub(crate) traces: Option<Arc<Traces>>,
-    pub(crate) heartbeat: Heartbeat,
-    closed: AtomicBool,
-    pub(crate) shutdown: Shutdown,
 }
 
 impl Producer {
@@ -249,8 +138,38 @@ impl Producer {
     }
 
     /// Back pressure: acquire capacity before [`Self::send`].
-    pub fn back_pressure(&self) -> &BackPressure {
+    pub fn back_pressure(&self) -> &Arc<BackPressure> {
         &self.shared.back_pressure
+    }
+
+    /// The brokers that a message may go to, for [`BackPressure::try_acquire_at`]. None of them where there is but one
+    /// broker, where the route is not known yet, and for a message that may go anywhere while no window is narrow or
+    /// full.
+    pub fn candidates(&self, topic: &str, destination: Destination<'_>) -> Candidates {
+        let shared = &self.shared;
+        if !shared.routes.has_several_brokers() {
+            return Candidates::default();
+        }
+        shared.back_pressure.share_among_brokers();
+        if matches!(destination, Destination::Any) && !shared.back_pressure.is_guarded() {
+            return Candidates::default();
+        }
+        let Some(route) = shared.routes.cached(&shared.options.client.wrap(topic)) else {
+            return Candidates::default();
+        };
+        let queues = &route.published.queues;
+        let queue = match destination {
+            Destination::Any => return Candidates::all(route.brokers.clone()),
+            Destination::Hash(hash) => {
+                select::by_number(i64::from(hash), queues.len()).and_then(|at| queues.get(at))
+            }
+            Destination::Queue(broker, id) => queues
+                .iter()
+                .find(|queue| queue.queue_id == id && (broker.is_empty() || *queue.broker == *broker)),
+        };
+        queue.map_or_else(Candidates::default, |queue| {
+            Candidates::only(&route.brokers, &queue.broker)
+        })
     }
 
     /// The maker of unique ids.
@@ -350,32 +269,35 @@ impl Producer {
         setting.is_some_and(|setting| size >= setting.over_bytes)
     }
 
-    /// Sends one message or batch whose capacity was acquired with `max(items, 1)` messages and its counted bytes; it
-    /// leaves when `done` is called. Sends of one thread to one queue go out in the order of the calls.
-    pub fn send(&self, outgoing: OutgoingMessage, timeout: Duration, done: SendCallback) {
+    /// Sends one message or batch. `permit` is for `max(items, 1)` messages and their charged bytes; it is dropped
+    /// before `done` is called. Sends of one thread to one queue go out in the order of the calls.
+    pub fn send(
+        &self,
+        outgoing: OutgoingMessage,
+        permit: BorrowedPermit<'_>,
+        timeout: Duration,
+        done: SendCallback,
+    ) {
         let now = Instant::now();
-        let pending_send = PendingSend::new(self.shared.clone(), outgoing, (now, timeout), done);
+        let (permit, done) = (permit.into_owned(), Done::Sender(done));
+        let pending_send = PendingSend::new(self.shared.clone(), outgoing, permit, (now, timeout), done);
         if self.shared.closed.load(Ordering::Acquire) {
             return pending_send.fail(ClientError::Closed { what: "producer" }, false);
         }
         pending_send.start(now);
     }
 
-    /// Sends what was gathered since `since`, also while the producer closes. `held_messages` of its messages keep
-    /// their capacity: whoever delivers their outcomes releases it. A batch of several that is refused for what is in
-    /// it ([`crate::producer::pending_send::is_illegal`]) stays counted as a whole.
+    /// Sends what was accumulated since `since`, also while the producer closes.
     pub(crate) fn launch(
         &self,
         outgoing: OutgoingMessage,
-        since: Instant,
-        timeout: Duration,
-        held_messages: usize,
-        done: SendCallback,
+        permit: Permit,
+        (since, timeout): (Instant, Duration),
+        done: BatchCallback,
     ) {
-        let now = Instant::now();
-        let mut pending_send = PendingSend::new(self.shared.clone(), outgoing, (now, timeout), done);
-        pending_send.mark_accumulated(since, held_messages);
-        pending_send.start(now);
+        let done = Done::Accumulator(done);
+        let pending_send = PendingSend::new(self.shared.clone(), outgoing, permit, (since, timeout), done);
+        pending_send.start(Instant::now());
     }
 
     /// What a task that serves this producer needs: the tracker that it runs under, and what ends it.

@@ -30,6 +30,28 @@ pub enum Target {
     Hash(i32),
 }
 
+/// Where a message shall go.
+#[derive(Debug, Clone, Copy)]
+pub enum Destination<'a> {
+    /// Anywhere.
+    Any,
+    /// The queue of this hash.
+    Hash(i32),
+    /// This queue: broker name (empty: any that has it) and number.
+    Queue(&'a str, i32),
+}
+
+impl Target {
+    /// Where it goes, borrowed.
+    pub fn destination(&self) -> Destination<'_> {
+        match self {
+            Self::Any => Destination::Any,
+            Self::Queue { broker, id } => Destination::Queue(broker, *id),
+            Self::Hash(hash) => Destination::Hash(*hash),
+        }
+    }
+}
+
 /// A checked message, or a batch of one topic, ready to be framed.
 #[derive(Debug, Clone)]
 pub struct OutgoingMessage {

@@ -13,9 +13,11 @@
 //! says `may_be_duplicate`, a later failure `may_exist`.
 
 use crate::error::{Attempt, ClientError, SendFailure};
+use crate::producer::back_pressure::Permit;
 use crate::producer::outgoing::{OutgoingMessage, Target};
+use crate::producer::result::{SendCallback, SendResult, SendStatus};
+use crate::producer::shared::Shared;
 use crate::producer::trace::SentMessage;
-use crate::producer::{SendCallback, SendResult, SendStatus, Shared};
 use crate::session::routes::{RouteResult, TopicRoute};
 use bytes::Bytes;
 use pyrmq_remoting::codes::{request, response};
@@ -55,11 +57,23 @@ const TRANSIENT_CODES: [i32; 3] = [
     response::GO_AWAY,
 ];
 
+/// Gets the outcome of an accumulated frame, and its permit back.
+pub(crate) type BatchCallback = Box<dyn FnOnce(Result<SendResult, ClientError>, Permit) + Send>;
+
+/// What gets the outcome.
+pub(crate) enum Done {
+    /// The caller of one send.
+    Sender(SendCallback),
+    /// The accumulator. It splits a batch of several that is refused for what is in it, so that is not its end.
+    Accumulator(BatchCallback),
+}
+
 /// A send under way. Always boxed: it travels through callbacks.
 pub(crate) struct PendingSend {
     shared: Arc<Shared>,
     outgoing: OutgoingMessage,
-    done: SendCallback,
+    permit: Permit,
+    done: Done,
     started: Instant,
     timeout: Duration,
     attempts: u32,
@@ -76,10 +90,6 @@ pub(crate) struct PendingSend {
     attempt_started: Instant,
     // Empty, without memory of its own, until an attempt fails.
     failed_attempts: Vec<Attempt>,
-    // Messages that keep their capacity when this ends.
-    held_messages: usize,
-    // Its messages were gathered: a batch that is refused for what is in it comes back to be split, and counts on.
-    is_accumulated: bool,
 }
 
 /// What an attempt came to.
@@ -144,17 +154,20 @@ impl ResponseHandler for PendingSend {
 }
 
 impl PendingSend {
+    /// A send whose time began at `started`.
     pub(crate) fn new(
         shared: Arc<Shared>,
         outgoing: OutgoingMessage,
-        (now, timeout): (Instant, Duration),
-        done: SendCallback,
+        permit: Permit,
+        (started, timeout): (Instant, Duration),
+        done: Done,
     ) -> Box<Self> {
         Box::new(Self {
             shared,
             outgoing,
+            permit,
             done,
-            started: now,
+            started,
             timeout,
             attempts: 0,
             counted_attempts: 0,
@@ -163,20 +176,13 @@ impl PendingSend {
             stored: None,
             queue: None,
             route: None,
-            attempt_started: now,
+            attempt_started: started,
             failed_attempts: Vec::new(),
-            held_messages: 0,
-            is_accumulated: false,
         })
     }
 
-    /// Its messages were gathered since then; that many keep their capacity when it ends.
-    pub(crate) fn mark_accumulated(&mut self, since: Instant, held_messages: usize) {
-        (self.started, self.held_messages, self.is_accumulated) = (since, held_messages, true);
-    }
-
     fn can_be_split(&self) -> bool {
-        self.is_accumulated && self.outgoing.items > 1
+        matches!(self.done, Done::Accumulator(_)) && self.outgoing.items > 1
     }
 
     /// Goes out at once when the route is known, else as soon as it is.
@@ -220,10 +226,7 @@ impl PendingSend {
                 return self.fail(error, false);
             }
         };
-        let (items, charged_bytes) = (self.items(), self.outgoing.charged_bytes);
-        self.shared
-            .back_pressure
-            .on_dispatch(&queue.broker, items, charged_bytes);
+        self.permit.dispatch(&queue.broker);
         self.attempts += 1;
         let wait = self.attempt_timeout(left, &route);
         self.shared.stats.frames.fetch_add(1, Ordering::Relaxed);
@@ -267,10 +270,6 @@ impl PendingSend {
         let region = self.region(&outcome);
         let verdict = self.classify(queue, outcome);
         self.update_latency(queue, &verdict);
-        let items = self.items();
-        self.shared
-            .back_pressure
-            .on_response(&queue.broker, items, self.outgoing.charged_bytes);
         match &verdict {
             Verdict::Stored(_) => {}
             Verdict::StoredBelowLevel(error, _) => self.record_attempt(queue, error, true),
@@ -365,8 +364,12 @@ impl PendingSend {
         }
         tracing::debug!(topic = &*self.outgoing.topic, broker = self.queue.as_ref().map(|queue| &*queue.broker), %error, "send is tried again");
         self.last = Some(error);
+        let has_no_other = self.is_bound() || self.has_one_broker();
+        if !has_no_other {
+            self.permit.on_response();
+        }
         self.shared.stats.retries.fetch_add(1, Ordering::Relaxed);
-        if !transient || !(self.is_bound() || self.has_one_broker() || self.attempts > 2) {
+        if !transient || !(has_no_other || self.attempts > 2) {
             return self.start(Instant::now());
         }
         let pause = MAX_PAUSE
@@ -534,23 +537,30 @@ impl PendingSend {
     }
 
     fn finish(self: Box<Self>, outcome: Result<SendResult, ClientError>) {
-        if self.can_be_split() && outcome.as_ref().is_err_and(is_illegal) {
-            return (self.done)(outcome);
+        let is_split = self.can_be_split() && outcome.as_ref().is_err_and(is_illegal);
+        if !is_split {
+            self.count(&outcome);
         }
+        let Self { permit, done, .. } = *self;
+        match done {
+            Done::Sender(done) => {
+                drop(permit);
+                done(outcome);
+            }
+            Done::Accumulator(done) => done(outcome, permit),
+        }
+    }
+
+    fn count(&self, outcome: &Result<SendResult, ClientError>) {
         let messages = self.items();
-        if let Ok(result) = &outcome {
+        if let Ok(result) = outcome {
             self.shared.back_pressure.confirm(&result.broker, messages);
         }
-        let counter = match &outcome {
+        let counter = match outcome {
             Ok(_) => &self.shared.stats.confirmed,
             Err(_) => &self.shared.stats.failed,
         };
         counter.fetch_add(messages as u64, Ordering::Relaxed);
-        self.shared.back_pressure.release(
-            messages - self.held_messages.min(messages),
-            self.outgoing.charged_bytes,
-        );
-        (self.done)(outcome);
     }
 }
 

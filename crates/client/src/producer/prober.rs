@@ -3,7 +3,7 @@
 //! Leaving a broker out is advice with an end, so nobody is avoided for ever without this; but a broker that does not
 //! answer a probe comes after those that do, also when its time is over. Any answer counts, also an error.
 
-use crate::producer::Shared;
+use crate::producer::shared::Shared;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::header::offset::GetMaxOffsetRequestHeader;

@@ -14,9 +14,10 @@
 
 use crate::error::ClientError;
 use crate::options::ClientOptions;
+use crate::producer::end_transaction::EndTransaction;
 use crate::producer::outgoing::{OutgoingMessage, Properties, Target};
-use crate::producer::transaction::EndTransaction;
-use crate::producer::{SendResult, SendStatus, Shared};
+use crate::producer::result::{SendResult, SendStatus};
+use crate::producer::shared::Shared;
 use bytes::Bytes;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::properties::Properties as Pairs;

@@ -3,39 +3,13 @@
 
 use crate::error::ClientError;
 use crate::producer::Producer;
+pub use crate::producer::end_transaction::EndTransaction;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::send::{RecallMessageRequestHeader, RecallMessageResponseHeader};
 use pyrmq_remoting::header::transaction::EndTransactionRequestHeader;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// How a transaction ended.
-#[derive(Debug, Clone)]
-pub struct EndTransaction {
-    /// The message's topic.
-    pub topic: String,
-    /// Name of the broker that stored the half.
-    pub broker: String,
-    /// Its address, when it asked.
-    pub address: Option<String>,
-    /// The half's place in its queue.
-    pub queue_offset: i64,
-    /// The half's position in the log.
-    pub commit_log_offset: i64,
-    /// The message's unique id, which is the transaction's.
-    pub message_id: String,
-    /// 8 commit, 12 rollback, 0 not known yet.
-    pub state: i32,
-    /// It answers a broker's question.
-    pub asked: bool,
-    /// Where the broker that asked says it is, for the trace.
-    pub region: Option<String>,
-    /// The message's tag, for its trace.
-    pub tags: Option<String>,
-    /// The message's keys, for its trace.
-    pub keys: Option<String>,
-}
 
 impl Producer {
     /// Who this producer is to brokers.

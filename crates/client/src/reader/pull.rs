@@ -1,30 +1,28 @@
 //! A pull with an explicit offset, and what its answer says about the queue (Apache `PullMessageRequestHeader`,
 //! `PullMessageResponseHeader`).
 
+use crate::consumer::pulling::WITH_SUBSCRIPTION;
 use crate::reader::{Range, RangeError};
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::header::FieldValue;
+use pyrmq_remoting::header::pull::PullMessageRequestHeader;
 use std::sync::Arc;
 
-/// Pull sysFlag: the request carries its subscription (Apache `PullSysFlag.FLAG_SUBSCRIPTION`). Nothing is committed,
-/// and the broker does not hold the request.
-const WITH_SUBSCRIPTION: &str = "4";
-
-/// Asks for up to `count` messages from an offset on.
+/// Asks for up to `count` messages from an offset on. Nothing is committed, and the broker does not hold the request.
 pub(super) fn request(range: &Range, group: &str, tags: &str, from: i64, count: i64) -> Command {
-    Command::request(request::PULL_MESSAGE)
-        .with_field("consumerGroup", group)
-        .with_field("topic", &range.topic)
-        .with_field("queueId", &range.queue_id.to_string())
-        .with_field("queueOffset", &from.to_string())
-        .with_field("maxMsgNums", &count.to_string())
-        .with_field("sysFlag", WITH_SUBSCRIPTION)
-        .with_field("commitOffset", "0")
-        .with_field("suspendTimeoutMillis", "0")
-        .with_field("subscription", tags)
-        .with_field("subVersion", "0")
-        .with_field("expressionType", "TAG")
+    let header = PullMessageRequestHeader {
+        consumer_group: group,
+        topic: &range.topic,
+        queue_id: range.queue_id,
+        queue_offset: from,
+        max_msg_nums: i32::try_from(count).unwrap_or(i32::MAX),
+        sys_flag: WITH_SUBSCRIPTION,
+        subscription: Some(tags),
+        expression_type: Some("TAG"),
+        ..PullMessageRequestHeader::default()
+    };
+    Command::request(request::PULL_MESSAGE).with_header(&header)
 }
 
 /// Where a queue begins and ends, and where to go on, as an answer says it.

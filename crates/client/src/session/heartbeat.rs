@@ -65,7 +65,7 @@ impl Subscription {
 pub(crate) struct Membership {
     pub(crate) client_id: String,
     group: String,
-    consumer: bool,
+    consumer: Option<ConsumeType>,
     // Guards the topics that a consumer has subscribed to.
     subscriptions: Mutex<BTreeMap<Arc<str>, Subscription>>,
 }
@@ -73,15 +73,15 @@ pub(crate) struct Membership {
 impl Membership {
     /// A producer of the group.
     pub(crate) fn producer(options: &ClientOptions) -> Self {
-        Self::new(options, false)
+        Self::new(options, None)
     }
 
-    /// A pulling consumer of the group.
-    pub(crate) fn consumer(options: &ClientOptions) -> Self {
-        Self::new(options, true)
+    /// A consumer of the group that polls (`Actively`), or has listeners (`Passively`).
+    pub(crate) fn consumer(options: &ClientOptions, kind: ConsumeType) -> Self {
+        Self::new(options, Some(kind))
     }
 
-    fn new(options: &ClientOptions, consumer: bool) -> Self {
+    fn new(options: &ClientOptions, consumer: Option<ConsumeType>) -> Self {
         Self {
             client_id: identity::client_id(&options.instance_name, &options.unit_name),
             group: options.group.clone(),
@@ -114,11 +114,11 @@ impl Membership {
             client_id: self.client_id.clone(),
             ..HeartbeatData::default()
         };
-        if self.consumer {
+        if let Some(consume_type) = self.consumer {
             let known = self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner);
             data.consumer_data_set.push(ConsumerData {
                 consume_from_where: ConsumeFromWhere::LastOffset,
-                consume_type: ConsumeType::Actively,
+                consume_type,
                 group_name: self.group.clone(),
                 message_model: MessageModel::Clustering,
                 subscription_data_set: known.iter().map(|(topic, wish)| wish.data(topic)).collect(),
@@ -169,7 +169,7 @@ impl Heartbeat {
         let body = Bytes::from(self.membership.data().encode());
         let mut beats = JoinSet::new();
         for (address, master) in self.routes.brokers() {
-            if !master && !self.membership.consumer {
+            if !master && self.membership.consumer.is_none() {
                 continue;
             }
             let client = self.client.clone();
@@ -226,8 +226,8 @@ impl Heartbeat {
         let group = self.membership.group.as_str();
         let header = UnregisterClientRequestHeader {
             client_id: &self.membership.client_id,
-            producer_group: (!self.membership.consumer).then_some(group),
-            consumer_group: self.membership.consumer.then_some(group),
+            producer_group: self.membership.consumer.is_none().then_some(group),
+            consumer_group: self.membership.consumer.is_some().then_some(group),
         };
         let connected = self.client.connected();
         let mut told = JoinSet::new();

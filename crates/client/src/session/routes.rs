@@ -47,6 +47,8 @@ pub struct TopicRoute {
     pub route: Arc<Route>,
     /// The queues that may be written to, in Apache's order.
     pub published: Arc<TopicPublishInfo>,
+    /// The brokers of the published queues.
+    pub brokers: Arc<[Arc<str>]>,
     /// What is known of the broker of each published queue.
     pub healths: Healths,
     /// True when the topic does not exist yet: the first send creates it.
@@ -62,7 +64,15 @@ pub struct TopicRoute {
 impl TopicRoute {
     fn new(route: Route, guessed: bool, faults: &LatencyFaultTolerance) -> Self {
         let published = Arc::new(route.published());
+        let mut brokers: Vec<Arc<str>> = published
+            .queues
+            .iter()
+            .map(|queue| queue.broker.clone())
+            .collect();
+        brokers.sort_unstable();
+        brokers.dedup();
         Self {
+            brokers: brokers.into(),
             healths: faults.healths(&published.queues),
             published,
             route: Arc::new(route),
@@ -75,9 +85,7 @@ impl TopicRoute {
 
     /// Whether its messages may go to more than one broker.
     pub(crate) fn has_several_brokers(&self) -> bool {
-        let queues = &self.published.queues;
-        let first = queues.first().map(|queue| &queue.broker);
-        queues.iter().any(|queue| Some(&queue.broker) != first)
+        self.brokers.len() > 1
     }
 
     /// Why no queue of the topic can be written.
@@ -146,6 +154,9 @@ struct Shared {
     lookups: Mutex<HashMap<Arc<str>, Lookup>>,
     // Guards when a failure last made a question about a topic, and whether the next one is already to come.
     stale: Mutex<HashMap<Arc<str>, (Instant, bool)>>,
+    // The first broker that a route led to, and whether any has led to another since.
+    first_broker: OnceLock<Arc<str>>,
+    several_brokers: AtomicBool,
     closed: AtomicBool,
 }
 
@@ -172,6 +183,8 @@ impl Routes {
             known: RwLock::default(),
             lookups: Mutex::default(),
             stale: Mutex::default(),
+            first_broker: OnceLock::new(),
+            several_brokers: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         };
         Self {
@@ -193,6 +206,11 @@ impl Routes {
             route.idle.store(0, Ordering::Relaxed);
         }
         route
+    }
+
+    /// Whether the routes that were known so far led to more than one broker.
+    pub fn has_several_brokers(&self) -> bool {
+        self.shared.several_brokers.load(Ordering::Relaxed)
     }
 
     /// Topics whose route is known.
@@ -501,6 +519,11 @@ impl Shared {
         match found {
             Ok(route) => {
                 let mut route = TopicRoute::clone(route);
+                for broker in &*route.brokers {
+                    if self.first_broker.get_or_init(|| broker.clone()) != broker {
+                        self.several_brokers.store(true, Ordering::Relaxed);
+                    }
+                }
                 if let Some(old) = known.get(topic) {
                     (route.selector, route.idle) = (old.selector.clone(), old.idle.clone());
                 }

@@ -7,7 +7,7 @@ use pyrmq_client::producer::Producer;
 use pyrmq_remoting::Command;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::net::{Peer, Processor, Reply, Server, ServerOptions, Shutdown, Table};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -27,11 +27,11 @@ pub enum Act {
 
 #[derive(Default)]
 pub struct Broker {
-    /// Done first; then everything is stored.
+    /// Reactions to the first frames; afterwards everything is stored.
     pub acts: Mutex<VecDeque<Act>>,
     pub bodies: Mutex<Vec<Bytes>>,
     pub held: Mutex<Vec<Reply>>,
-    /// Frames that it never takes, and what it says of them.
+    /// Frames that it always refuses, and its answer.
     pub refuses: Mutex<Option<(Refuses, i32, &'static str)>>,
 }
 
@@ -76,10 +76,12 @@ pub struct World {
     pub asked: Arc<Mutex<u32>>,
     pub addresses: Vec<SocketAddr>,
     pub route: Arc<Mutex<String>>,
+    /// Topics that are on some of the brokers only.
+    pub own_routes: Arc<Mutex<HashMap<String, String>>>,
     pub names: SocketAddr,
 }
 
-/// What a broker says of a message that it has stored.
+/// A broker's answer to a message that it has stored.
 pub fn stored_answer(queue: &str, offset: &str) -> Command {
     Command::response(response::SUCCESS)
         .with_field("msgId", "offset-id")
@@ -110,11 +112,17 @@ impl World {
             .collect();
         let asked = Arc::new(Mutex::new(0));
         let told = Arc::new(Mutex::new(route(&addresses)));
-        let route = told.clone();
+        let route_of_all = told.clone();
         let count = asked.clone();
-        let processor: Arc<dyn Processor> = Arc::new(move |_: Command, _: &Peer, reply: Reply| {
+        let own_routes: Arc<Mutex<HashMap<String, String>>> = Arc::default();
+        let own = own_routes.clone();
+        let processor: Arc<dyn Processor> = Arc::new(move |request: Command, _: &Peer, reply: Reply| {
             *count.lock().unwrap() += 1;
-            reply.send(Command::response(response::SUCCESS).with_body(route.lock().unwrap().clone()));
+            let own = own.lock().unwrap();
+            let topic = request.fields.get("topic").unwrap_or_default();
+            let route = own.get(topic).cloned();
+            let route = route.unwrap_or_else(|| route_of_all.lock().unwrap().clone());
+            reply.send(Command::response(response::SUCCESS).with_body(route));
         });
         let mut table = Table::new();
         table.native(&[request::GET_ROUTEINFO_BY_TOPIC], &processor);
@@ -126,6 +134,7 @@ impl World {
             asked,
             addresses,
             route: told,
+            own_routes,
             names,
         }
     }
@@ -134,9 +143,15 @@ impl World {
         self.brokers[broker].acts.lock().unwrap().extend(acts);
     }
 
-    /// From now on the name server knows the first so many brokers only.
+    /// Makes the name server know only this many brokers, the first ones.
     pub fn leave(&self, brokers: usize) {
         *self.route.lock().unwrap() = route(&self.addresses[..brokers]);
+    }
+
+    /// A topic is on the first so many brokers only.
+    pub fn restrict(&self, topic: &str, brokers: usize) {
+        let own = route(&self.addresses[..brokers]);
+        self.own_routes.lock().unwrap().insert(topic.to_owned(), own);
     }
 
     pub fn producer(&self, set: impl FnOnce(&mut ProducerOptions)) -> Producer {

@@ -1,8 +1,8 @@
-//! The usual form of a plain registration, read without a tree in between: several times as fast, and thousands of
-//! topics are read for each registration.
+//! Reads the usual form of a plain registration without building a tree: several times as fast, which matters because
+//! each registration has thousands of topics.
 //!
-//! Only what brokers write is known here: members by their names, each once, texts without escapes, whole numbers. For
-//! anything else the answer is `None`, and the lenient reader decides. What is read here, that one reads alike.
+//! It accepts only what brokers write: known members, each once, texts without escapes, integers. For anything else it
+//! returns `None`, and the lenient reader decides. Both readers agree on everything that this one accepts.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 pub(super) struct BorrowedRegistration<'a> {
     version: DataVersion,
     topics: Vec<AnnouncedTopic<'a>>,
-    // Always empty: whoever has static topics is read by the lenient reader.
+    // Always empty: the lenient reader handles static topics.
     mappings: BTreeMap<String, TopicQueueMappingInfo>,
     pub(super) filter_servers: Vec<String>,
 }
@@ -50,7 +50,7 @@ impl Announced for BorrowedRegistration<'_> {
     }
 }
 
-/// The version that a registration of the usual form begins with, and what stands in front of it and behind.
+/// Returns the version at the beginning of a registration of the usual form, and the bytes before and after it.
 pub(super) fn version_of(bytes: &[u8]) -> Option<(DataVersion, &[u8], &[u8])> {
     let mut scan = Scan { rest: bytes };
     let name = |scan: &mut Scan<'_>, wanted: &str| {
@@ -197,7 +197,7 @@ fn topic<'a>(scan: &mut Scan<'a>, name: &'a str) -> Option<AnnouncedTopic<'a>> {
     Some(topic)
 }
 
-/// Which members came already.
+/// The members seen so far.
 #[derive(Default)]
 struct VisitedNames(u8);
 
@@ -221,14 +221,14 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The next byte behind blanks, if it is this one.
+    /// Consumes the next byte after blanks, if it is `wanted`.
     fn take(&mut self, wanted: u8) -> Option<()> {
         self.blanks();
         let (byte, tail) = self.rest.split_first()?;
         (*byte == wanted).then(|| self.rest = tail)
     }
 
-    /// Members in braces; `read` gets each name, and reads the value.
+    /// Reads members in braces; `read` receives each name and reads the value.
     fn object(&mut self, mut read: impl FnMut(&mut Self, &'a str) -> Option<()>) -> Option<()> {
         self.take(b'{')?;
         if self.take(b'}').is_some() {
@@ -236,7 +236,7 @@ impl<'a> Scan<'a> {
         }
         loop {
             let name = self.text()?;
-            // References and type names of fastjson are the lenient reader's.
+            // The lenient reader handles fastjson's references and type names.
             if name.starts_with(['$', '@']) {
                 return None;
             }
@@ -263,12 +263,12 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Texts by name, of which nobody here wants to know more than that they are well formed.
+    /// Reads texts by name, and only checks that they are well formed.
     fn text_table(&mut self) -> Option<()> {
         self.object(|scan, _| scan.text().map(drop))
     }
 
-    /// A text without escapes and control characters.
+    /// Reads a text without escapes and control characters.
     fn text(&mut self) -> Option<&'a str> {
         self.take(b'"')?;
         let end = self
@@ -344,6 +344,7 @@ mod tests {
                     topic_name: name,
                     topic_sys_flag: flag,
                     write_queue_nums: write,
+                    ..TopicConfig::default()
                 }
             },
         )
@@ -370,7 +371,7 @@ mod tests {
         )
     }
 
-    /// What both readers say, beside each other.
+    /// Summarises what a reader returned, for comparison.
     fn summary(body: &dyn Announced, servers: &[String]) -> String {
         let mut topics = Vec::new();
         body.each(&mut |topic| topics.push(format!("{topic:?}")));
@@ -395,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_brokers_write_is_read_here() {
+    fn registrations_of_real_brokers_are_read_here() {
         let mut body = RegisterBrokerBody::default();
         let wrapper = &mut body.topic_config_serialize_wrapper;
         for name in ["TBW102", "%RETRY%group", "\u{fc}n\u{ef}c\u{f8}d\u{e9}"] {
@@ -408,7 +409,7 @@ mod tests {
             assert!(read(&bytes).is_some_and(|read| read.has("TBW102") && !read.has("TBW")));
             assert_eq!(quickly(&bytes), leniently(&bytes));
         }
-        // As 4.6.1 and as 5.5.0 write it.
+        // As 4.6.1 and 5.5.0 write it.
         let old = br#"{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":{"counter":0,"timestamp":17},"topicConfigTable":{"TBW102":{"order":false,"perm":7,"readQueueNums":8,"topicFilterType":"SINGLE_TAG","topicName":"TBW102","topicSysFlag":0,"writeQueueNums":8}}}}"#;
         let new = br#"{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":{"counter":0,"stateVersion":0,"timestamp":17},"mappingDataVersion":{"counter":0,"stateVersion":0,"timestamp":18},"topicConfigTable":{"TBW102":{"attributes":{},"order":false,"perm":7,"readQueueNums":8,"topicFilterType":"SINGLE_TAG","topicName":"TBW102","topicSysFlag":0,"writeQueueNums":8}},"topicQueueMappingDetailMap":{},"topicQueueMappingInfoMap":{}}}"#;
         for bytes in [&old[..], &new[..]] {

@@ -1,5 +1,5 @@
-//! Brokers live, and ask whether they must register: 904, 322 (Apache `DefaultRequestProcessor.brokerHeartbeat`,
-//! `queryBrokerTopicConfig`).
+//! Heartbeats of brokers, and their query whether they must register: 904, 322 (Apache
+//! `DefaultRequestProcessor.brokerHeartbeat`, `queryBrokerTopicConfig`).
 
 use crate::error::Refusal;
 use crate::state::State;
@@ -10,7 +10,7 @@ use pyrmq_remoting::header::{
     BrokerHeartbeatRequestHeader, QueryDataVersionRequestHeader, QueryDataVersionResponseHeader,
 };
 
-/// 904. A broker that is not known is answered as one that is, as Apache answers: it registers by its own clock.
+/// 904. As in Apache, an unknown broker gets the same answer as a known one: it registers on its own schedule.
 pub(crate) fn heartbeat(state: &State, request: &Command) -> Result<Command, Refusal> {
     let header = BrokerHeartbeatRequestHeader::decode(&request.fields)?;
     state
@@ -19,7 +19,7 @@ pub(crate) fn heartbeat(state: &State, request: &Command) -> Result<Command, Ref
     Ok(Command::response(response::SUCCESS))
 }
 
-/// 322. It counts as a sign of life.
+/// 322. It counts as a heartbeat.
 pub(crate) fn data_version(state: &State, request: &Command) -> Result<Command, Refusal> {
     let header = QueryDataVersionRequestHeader::decode(&request.fields)?;
     let queued = DataVersion::decode(request.body.as_deref().unwrap_or(b"{}"))?;

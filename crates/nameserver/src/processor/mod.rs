@@ -1,5 +1,5 @@
-//! The native rows, one family a file. Each is a function from request to answer; nothing here waits. What changes
-//! the tables for brokers is handed to the queue's thread.
+//! The native rows, one family per file. Each is a function from request to answer; none waits. Changes by brokers go
+//! to the queue's thread.
 
 mod fast_path;
 pub(crate) mod liveness;
@@ -33,7 +33,7 @@ impl Processor for Native {
     }
 }
 
-/// 103, read and applied by the queue's thread.
+/// 103, parsed and applied by the queue's thread.
 pub(crate) struct Register(pub(crate) Arc<State>);
 
 impl Processor for Register {

@@ -1,5 +1,5 @@
-//! Brokers come and go: 103, 104, 217 (Apache `DefaultRequestProcessor.registerBroker`, `unregisterBroker`,
-//! `registerTopicToNamesrv`).
+//! Registration of brokers and topics: 103, 104, 217 (Apache `DefaultRequestProcessor.registerBroker`,
+//! `unregisterBroker`, `registerTopicToNamesrv`).
 
 use crate::error::Refusal;
 use crate::processor::fast_path;
@@ -24,14 +24,14 @@ const V3_0_11: i32 = 37;
 /// First byte of a zlib stream with the usual window; JSON never begins with it.
 const ZLIB: u8 = 0x78;
 
-/// 103. One that came before and said the same, or the same with another version, is taken unread.
+/// 103. If it equals the previous one, or differs only in its version, it is accepted without being parsed.
 pub(crate) fn register(state: &State, request: &Command, peer: &Peer) -> Result<Command, Refusal> {
     let registered = take(state, request, peer).inspect_err(|refusal| {
         state.counters.refused.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(peer = %peer.remote(), "registration refused: {}", refusal.remark);
     })?;
     state.counters.registrations.fetch_add(1, Ordering::Relaxed);
-    // One that is ignored is answered as one that is taken, but for the master.
+    // An ignored registration is answered like an accepted one, but without the master.
     let master = match registered {
         Registered::Taken { master } => master,
         Registered::Stale => None,
@@ -52,14 +52,14 @@ pub(crate) fn register(state: &State, request: &Command, peer: &Peer) -> Result<
 fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Refusal> {
     let mut fields = request.fields.clone();
     if fields.get("compressed").is_none() {
-        // Brokers before 4.2 do not have the field.
+        // Brokers before 4.2 lack this field.
         fields.push("compressed", "false");
     }
     let header = RegisterBrokerRequestHeader::decode(&fields)?;
     let bytes = request.body.as_deref().unwrap_or_default();
     check_sum(bytes, header.body_crc32.unwrap_or(0))?;
     let zone = fields.get("__ZONE_NAME").filter(|zone| !zone.is_empty());
-    // 5.x says `compressed=false` of bodies that it has compressed.
+    // 5.x says `compressed=false` for bodies that it compressed.
     let compressed = header.compressed || bytes.first() == Some(&ZLIB);
     let plain = request.version >= V3_0_11 && !compressed;
     let head = plain.then(|| fast_path::version_of(bytes)).flatten();
@@ -86,7 +86,7 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
             quick = read;
             (&quick, Some(&quick.filter_servers), content_fingerprint)
         } else {
-            // What stands twice in it, or names static topics, is always read.
+            // A body with duplicate members or static topics always goes through the lenient reader.
             lenient = decode(bytes, compressed, request.version)?;
             (&lenient.0, lenient.1.as_deref(), None)
         };
@@ -122,8 +122,9 @@ fn take(state: &State, request: &Command, peer: &Peer) -> Result<Registered, Ref
     Ok(registered)
 }
 
-/// What makes a registration the same as an earlier one: but for its version, if that is where it usually is, and with
-/// it. An accident of two that differ is a matter of 64 bits, and would last until the next change.
+/// Returns two hashes that identify a registration: one without its version, if the version is at its usual place, and
+/// one with it. Two different registrations collide with a probability of 2^-64; a collision would last until the next
+/// change.
 fn fingerprints(
     header: &RegisterBrokerRequestHeader<'_>,
     zone: Option<&str>,
@@ -192,7 +193,7 @@ fn decode(bytes: &[u8], compressed: bool, version: i32) -> Result<DecodedBody, W
     Ok((body.topic_config_serialize_wrapper, Some(body.filter_server_list)))
 }
 
-/// 104: who leaves.
+/// Reads request 104: the broker that leaves.
 pub(crate) fn removal(request: &Command) -> Result<RemovalReason, Refusal> {
     let header = UnRegisterBrokerRequestHeader::decode(&request.fields)?;
     Ok(RemovalReason::Unregister {
@@ -206,7 +207,7 @@ pub(crate) fn removal(request: &Command) -> Result<RemovalReason, Refusal> {
 pub(crate) fn register_topic(state: &State, request: &Command) -> Result<Command, Refusal> {
     let header = RegisterTopicRequestHeader::decode(&request.fields)?;
     if header.topic.is_empty() {
-        let remark = "field `topic` is empty: a topic without a name would stand in everybody's lists";
+        let remark = "field `topic` is empty: a topic without a name would appear in every list";
         return Err(Refusal::new(response::SYSTEM_ERROR, remark));
     }
     let body = TopicRouteData::decode(request.body.as_deref().unwrap_or(b"{}"))?;

@@ -1,4 +1,4 @@
-//! Clients ask where things are: 105, 106 (Apache `ClientRequestProcessor`, `DefaultRequestProcessor`).
+//! Queries of clients for routes and clusters: 105, 106 (Apache `ClientRequestProcessor`, `DefaultRequestProcessor`).
 
 use crate::error::Refusal;
 use crate::state::State;
@@ -32,14 +32,15 @@ pub(crate) fn route(state: &State, request: &Command) -> Result<Command, Refusal
     Ok(Command::response(response::SUCCESS).with_body(body))
 }
 
-/// The zone that the client wants its brokers from.
+/// Returns the zone from which the client wants brokers.
 fn zone(request: &Command) -> Option<&str> {
     let mode = request.fields.get("__ZONE_MODE")?;
     let zone = request.fields.get("__ZONE_NAME");
     zone.filter(|zone| !zone.trim().is_empty() && mode.eq_ignore_ascii_case("true"))
 }
 
-/// Right after a start only some brokers have registered yet: an answer would be a part of the truth.
+/// Refuses while the server is young: right after a start, only some brokers have registered, so an answer would be
+/// incomplete.
 fn refuse_while_young(state: &State) -> Result<(), Refusal> {
     let options = state.options();
     let young = options.need_wait_for_service

@@ -13,6 +13,7 @@ body! {
         pub exponential_retry_policy: Option<Json> => "exponentialRetryPolicy",
         /// `CUSTOMIZED` or `EXPONENTIAL`.
         pub policy_type: String => "type" = "CUSTOMIZED",
+        ..unknown_members
     }
 
     /// A subscription that a group must have (Apache `SimpleSubscriptionData`).
@@ -25,6 +26,7 @@ body! {
         pub topic: Option<String> => "topic",
         /// The client's version ordinal.
         pub version: i64 => "version",
+        ..unknown_members
     }
 
     /// Settings of a group (Apache `SubscriptionGroupConfig`).
@@ -59,6 +61,7 @@ body! {
         pub subscription_data_set: Option<Vec<SimpleSubscriptionData>> => "subscriptionDataSet",
         /// Broker id for slow consumers.
         pub which_broker_when_consume_slowly: i64 => "whichBrokerWhenConsumeSlowly" = 1,
+        ..unknown_members
     }
 
     /// All groups with their version (Apache `SubscriptionGroupWrapper`).
@@ -69,6 +72,7 @@ body! {
         pub forbidden_table: BTreeMap<String, BTreeMap<String, i32>> => "forbiddenTable",
         /// Groups by name.
         pub subscription_group_table: BTreeMap<String, SubscriptionGroupConfig> => "subscriptionGroupTable",
+        ..unknown_members
     }
 
     /// Several groups (Apache `SubscriptionGroupList`).
@@ -95,5 +99,15 @@ body! {
         pub subscription_data: Option<SubscriptionData> => "subscriptionData",
         /// Topic name.
         pub topic: Option<String> => "topic",
+    }
+}
+
+impl SubscriptionGroupConfig {
+    /// A group with Apache's defaults.
+    pub fn new(group_name: impl Into<String>) -> Self {
+        Self {
+            group_name: group_name.into(),
+            ..Self::default()
+        }
     }
 }

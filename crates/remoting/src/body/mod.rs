@@ -1,15 +1,14 @@
 //! Bodies: lenient JSON in, exact fastjson out, and the typed bodies over it, one family a file.
 
+mod unknown;
 mod value;
 
 pub mod json;
 pub mod write;
 
-pub mod assignment;
 pub mod client;
 pub mod cluster;
 pub mod connection;
-pub mod controller;
 pub mod group;
 pub mod heartbeat;
 pub mod list;
@@ -21,13 +20,12 @@ pub mod registration;
 pub mod route;
 pub mod stats;
 pub mod topic;
+pub mod unserved;
 pub mod version;
 
-pub use assignment::*;
 pub use client::*;
 pub use cluster::*;
 pub use connection::*;
-pub use controller::*;
 pub use group::*;
 pub use heartbeat::*;
 pub use json::{Json, Key};
@@ -40,6 +38,7 @@ pub use registration::*;
 pub use route::*;
 pub use stats::*;
 pub use topic::*;
+pub use unknown::UnknownMembers;
 pub use value::{BodyKey, BodyValue};
 pub use version::*;
 pub use write::{Style, Writer};

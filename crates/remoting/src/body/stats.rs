@@ -1,7 +1,7 @@
 //! How far queues, groups and brokers have come.
 
+use crate::body::MessageQueue;
 use crate::body::value::body;
-use crate::body::{MessageQueue, SubscriptionData};
 use std::collections::BTreeMap;
 
 body! {
@@ -43,38 +43,6 @@ body! {
         pub offset_table: BTreeMap<MessageQueue, OffsetWrapper> => "offsetTable",
     }
 
-    /// How far all groups have come (answer to 317) (Apache `ConsumeStatsList`).
-    pub struct ConsumeStatsList {
-        /// Broker address, `ip:port`.
-        pub broker_addr: Option<String> => "brokerAddr",
-        /// By group.
-        pub consume_stats_list: Vec<BTreeMap<String, Vec<ConsumeStats>>> => "consumeStatsList",
-        /// Messages not consumed.
-        pub total_diff: i64 => "totalDiff",
-        /// Messages pulled and not consumed.
-        pub total_inflight_diff: i64 => "totalInflightDiff",
-    }
-
-    /// One statistic in one span (Apache `BrokerStatsItem`).
-    pub struct BrokerStatsItem {
-        /// Per call.
-        pub avgpt: f64 => "avgpt",
-        /// Sum.
-        pub sum: i64 => "sum",
-        /// Per second.
-        pub tps: f64 => "tps",
-    }
-
-    /// One statistic (answer to 315) (Apache `BrokerStatsData`).
-    pub struct BrokerStatsData {
-        /// Last day.
-        pub stats_day: BrokerStatsItem => "statsDay",
-        /// Last hour.
-        pub stats_hour: BrokerStatsItem => "statsHour",
-        /// Last minute.
-        pub stats_minute: BrokerStatsItem => "statsMinute",
-    }
-
     /// Times of one queue (Apache `QueueTimeSpan`).
     pub struct QueueTimeSpan {
         /// Store time of the last consumed message, ms.
@@ -93,37 +61,5 @@ body! {
     pub struct QueryConsumeTimeSpanBody {
         /// By queue.
         pub consume_time_span_set: Vec<QueueTimeSpan> => "consumeTimeSpanSet",
-    }
-
-    /// One entry of a consume queue (Apache `ConsumeQueueData`).
-    pub struct ConsumeQueueData {
-        /// Filter bits.
-        pub bit_map: Option<String> => "bitMap",
-        /// The filter matches.
-        pub eval: bool => "eval",
-        /// Entry of the extended file.
-        pub extend_data_json: Option<String> => "extendDataJson",
-        /// Why not.
-        pub msg: Option<String> => "msg",
-        /// Commit log offset.
-        pub physic_offset: i64 => "physicOffset",
-        /// Bytes of the record.
-        pub physic_size: i32 => "physicSize",
-        /// Hash of the tags.
-        pub tags_code: i64 => "tagsCode",
-    }
-
-    /// Entries of a consume queue (answer to 321) (Apache `QueryConsumeQueueResponseBody`).
-    pub struct QueryConsumeQueueResponseBody {
-        /// Filter data as text.
-        pub filter_data: Option<String> => "filterData",
-        /// Largest index.
-        pub max_queue_index: i64 => "maxQueueIndex",
-        /// Smallest index.
-        pub min_queue_index: i64 => "minQueueIndex",
-        /// Entries.
-        pub queue_data: Vec<ConsumeQueueData> => "queueData",
-        /// Subscription.
-        pub subscription_data: Option<SubscriptionData> => "subscriptionData",
     }
 }

@@ -1,20 +1,53 @@
 //! Topics and their settings (`topics.json`, requests 17, 18, 21, 103, 351).
 
-use crate::body::value::{body, names};
+use crate::body::value::body;
 use crate::body::{
     BodyValue, DataVersion, Json, Style, TopicQueueMappingDetail, TopicQueueMappingInfo, Writer,
 };
 use crate::error::WireError;
+use crate::message::sys_flag;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-names! {
-    /// How tags of a topic's messages are counted (Apache `TopicFilterType`).
-    pub enum TopicFilterType {
-        /// A message has one tag.
-        SingleTag => "SINGLE_TAG",
-        /// A message may have several tags.
-        MultiTag => "MULTI_TAG",
+/// How tags of a topic's messages are counted (Apache `TopicFilterType`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum TopicFilterType {
+    /// A message has one tag.
+    #[default]
+    SingleTag,
+    /// A message may have several tags.
+    MultiTag,
+    /// A name that this version does not know. It counts as one tag and is written again.
+    Unknown(String),
+}
+
+impl TopicFilterType {
+    /// Apache's name.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::SingleTag => "SINGLE_TAG",
+            Self::MultiTag => "MULTI_TAG",
+            Self::Unknown(name) => name,
+        }
+    }
+
+    /// From Apache's name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "SINGLE_TAG" => Some(Self::SingleTag),
+            "MULTI_TAG" => Some(Self::MultiTag),
+            _ => None,
+        }
+    }
+}
+
+impl BodyValue for TopicFilterType {
+    fn read(json: Json, what: &'static str) -> Result<Self, WireError> {
+        let name = String::read(json, what)?;
+        Ok(Self::from_name(&name).unwrap_or(Self::Unknown(name)))
+    }
+    fn write(&self, writer: &mut Writer) {
+        writer.string(self.name());
     }
 }
 
@@ -37,6 +70,7 @@ body! {
         pub topic_sys_flag: i32 => "topicSysFlag",
         /// Queues that may be written.
         pub write_queue_nums: i32 => "writeQueueNums" = 16,
+        ..unknown_members
     }
 
     /// All topics with their version (Apache `TopicConfigSerializeWrapper`).
@@ -45,6 +79,7 @@ body! {
         pub data_version: DataVersion => "dataVersion",
         /// Topics by name.
         pub topic_config_table: BTreeMap<String, TopicConfig> => "topicConfigTable",
+        ..unknown_members
     }
 
     /// All topics and static topics with their versions, as 5.x sends them (Apache
@@ -60,28 +95,6 @@ body! {
         pub topic_queue_mapping_detail_map: BTreeMap<String, TopicQueueMappingDetail> => "topicQueueMappingDetailMap",
         /// What the name server knows of static topics, by name.
         pub topic_queue_mapping_info_map: BTreeMap<String, TopicQueueMappingInfo> => "topicQueueMappingInfoMap",
-    }
-
-    /// Settings of a topic with its mapping (answer to 351) (Apache `TopicConfigAndQueueMapping`).
-    pub struct TopicConfigAndQueueMapping {
-        /// Attributes by name.
-        pub attributes: BTreeMap<String, String> => "attributes",
-        /// Mapping of a static topic.
-        pub mapping_detail: Option<TopicQueueMappingDetail> => "mappingDetail",
-        /// Ordered.
-        pub order: bool => "order",
-        /// Permission bits: 4 read, 2 write, 1 inherit.
-        pub perm: i32 => "perm" = 6,
-        /// Queues that may be read.
-        pub read_queue_nums: i32 => "readQueueNums" = 16,
-        /// `SINGLE_TAG` or `MULTI_TAG`.
-        pub topic_filter_type: TopicFilterType => "topicFilterType",
-        /// Topic name.
-        pub topic_name: String => "topicName",
-        /// System flag of the topic.
-        pub topic_sys_flag: i32 => "topicSysFlag",
-        /// Queues that may be written.
-        pub write_queue_nums: i32 => "writeQueueNums" = 16,
     }
 
     /// Several topics (Apache `CreateTopicListRequestBody`).
@@ -100,6 +113,19 @@ impl TopicConfig {
             write_queue_nums: queues,
             perm,
             ..Self::default()
+        }
+    }
+
+    /// Queues that exist for producers or consumers.
+    pub fn queue_nums(&self) -> i32 {
+        self.read_queue_nums.max(self.write_queue_nums)
+    }
+
+    /// The system flag bits that every message of the topic has.
+    pub fn message_sys_flag(&self) -> i32 {
+        match self.topic_filter_type {
+            TopicFilterType::MultiTag => sys_flag::MULTI_TAGS,
+            _ => 0,
         }
     }
 

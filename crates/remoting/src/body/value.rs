@@ -1,5 +1,5 @@
 //! How Rust values read from and write to JSON, and the macro that makes typed bodies of them. Reading is lenient as
-//! fastjson is: missing and null members take the default, unknown ones are ignored, numbers may be quoted.
+//! fastjson is: missing and null members take the default, unknown ones are ignored or kept, numbers may be quoted.
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,
@@ -253,20 +253,29 @@ integer_keys! {
 
 /// Declares typed bodies: field name, type, wire name and, where it is not the type's own, the default. Members are
 /// written in the order of declaration, which is the alphabet for Apache's. Other names of older versions may follow
-/// the wire name: they are read and never written.
+/// the wire name: they are read and never written. `..name` at the end declares a field that keeps the members that
+/// are not named; without it they are ignored.
 macro_rules! body {
     ($($(#[$meta:meta])* pub struct $name:ident {
         $($(#[$field_meta:meta])* pub $field:ident : $type:ty => $key:literal $(| $old:literal)* $(= $default:expr)?,)*
+        $(..$unknown:ident)?
     })*) => {$(
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq)]
         pub struct $name {
             $($(#[$field_meta])* pub $field: $type,)*
+            $(
+                /// Members that this version does not know.
+                pub $unknown: $crate::body::UnknownMembers,
+            )?
         }
 
         impl Default for $name {
             fn default() -> Self {
-                Self { $($field: $crate::body::value::default_of!($($default)?),)* }
+                Self {
+                    $($field: $crate::body::value::default_of!($($default)?),)*
+                    $($unknown: $crate::body::UnknownMembers::default(),)?
+                }
             }
         }
 
@@ -277,30 +286,50 @@ macro_rules! body {
                 };
                 let mut body = Self::default();
                 for (key, value) in members {
-                    if value == $crate::body::Json::Null {
-                        continue;
-                    }
                     let $crate::body::Key::Str(key) = key else { continue };
                     match key.as_str() {
-                        $($key $(| $old)* => body.$field = $crate::body::BodyValue::read(value, $key)?,)*
-                        _ => {}
+                        $($key $(| $old)* => $crate::body::value::set(&mut body.$field, value, $key)?,)*
+                        _ => {
+                            $(body.$unknown.push(key, value);)?
+                        }
                     }
                 }
                 Ok(body)
             }
-
             fn write(&self, writer: &mut $crate::body::Writer) {
                 writer.open_object();
-                $(if !$crate::body::BodyValue::is_absent(&self.$field) {
-                    writer.name($key);
-                    $crate::body::BodyValue::write(&self.$field, writer);
-                })*
+                let unknown = $crate::body::value::unknown_of!($(self.$unknown)?);
+                $(
+                    let unknown = $crate::body::unknown::write_before(unknown, $key, writer);
+                    if !$crate::body::BodyValue::is_absent(&self.$field) {
+                        writer.name($key);
+                        $crate::body::BodyValue::write(&self.$field, writer);
+                    }
+                )*
+                $crate::body::unknown::write_all(unknown, writer);
                 writer.close_object();
             }
         }
 
         impl $crate::body::Body for $name {}
     )*};
+}
+
+/// Reads a member into its field; a null keeps the default.
+pub(crate) fn set<T: BodyValue>(field: &mut T, json: Json, what: &'static str) -> Result<(), WireError> {
+    if json != Json::Null {
+        *field = T::read(json, what)?;
+    }
+    Ok(())
+}
+
+macro_rules! unknown_of {
+    () => {
+        &[]
+    };
+    ($members:expr) => {
+        $members.as_slice()
+    };
 }
 
 macro_rules! default_of {
@@ -361,4 +390,4 @@ macro_rules! names {
     )*};
 }
 
-pub(crate) use {body, default_of, names};
+pub(crate) use {body, default_of, names, unknown_of};

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 
 body! {
     /// Version of a table (Apache `DataVersion`).
+    #[derive(Copy)]
     pub struct DataVersion {
         /// How often the table changed.
         pub counter: i64 => "counter",

@@ -1,5 +1,4 @@
-//! Consumer groups as administrators see them: requests 201, 207, 208, 222, 223, 303, 308, 314, 317, 343, 345, 352,
-//! 353.
+//! Consumer groups as administrators see them: requests 207, 208, 222, 303, 314, 343, 345, 352, 353.
 
 crate::header! {
     /// Deletes a group (Apache `DeleteSubscriptionGroupRequestHeader`).
@@ -26,12 +25,6 @@ crate::header! {
         pub topic_list: Option<&'a str> => "topicList",
     }
 
-    /// Asks how far all groups have come (Apache `GetConsumeStatsInBrokerHeader`).
-    pub struct GetConsumeStatsInBrokerHeader {
-        /// Orderly groups only.
-        pub is_order: bool => "isOrder",
-    }
-
     /// Moves a group to a time or offset (Apache `ResetOffsetRequestHeader`).
     pub struct ResetOffsetRequestHeader<'a> {
         /// Consumer group.
@@ -48,35 +41,15 @@ crate::header! {
         pub is_force: bool => "isForce",
     }
 
-    /// Asks clients for their offsets (Apache `GetConsumerStatusRequestHeader`).
-    pub struct GetConsumerStatusRequestHeader<'a> {
-        /// Topic name.
-        pub topic: &'a str => "topic",
-        /// Consumer group.
-        pub group: &'a str => "group",
-        /// Address of one client; absent for all.
-        pub client_addr: Option<&'a str> => "clientAddr",
-    }
-
-    /// Asks for the smallest offsets of other groups (Apache `QueryCorrectionOffsetHeader`).
-    pub struct QueryCorrectionOffsetHeader<'a> {
-        /// Groups, joined by commas.
-        pub filter_groups: Option<&'a str> => "filterGroups",
-        /// Group to compare with.
-        pub compare_group: &'a str => "compareGroup",
-        /// Topic name.
-        pub topic: &'a str => "topic",
-    }
-
     /// Copies a group's offsets (Apache `CloneGroupOffsetRequestHeader`).
     pub struct CloneGroupOffsetRequestHeader<'a> {
         /// Group to copy from.
-        pub src_group: &'a str => "srcGroup",
+        pub src_group: &'a str => "srcGroup" or "",
         /// Group to copy to.
         pub dest_group: &'a str => "destGroup",
         /// Topic name.
         pub topic: Option<&'a str> => "topic",
-        /// The target group is offline.
+        /// Also topics that the connected members of `src_group` do not subscribe to.
         pub offline: bool => "offline",
     }
 
@@ -110,21 +83,5 @@ crate::header! {
         pub topic: &'a str => "topic",
         /// New state; absent only asks.
         pub readable: Option<bool> => "readable",
-    }
-
-    /// Asks for all groups or a page of them (Apache `GetAllSubscriptionGroupRequestHeader`).
-    pub struct GetAllSubscriptionGroupRequestHeader<'a> {
-        /// First group wanted.
-        pub group_seq: Option<i32> => "groupSeq",
-        /// DataVersion as JSON that the asker has.
-        pub data_version: Option<&'a str> => "dataVersion",
-        /// Groups wanted at most.
-        pub max_group_num: Option<i32> => "maxGroupNum",
-    }
-
-    /// How many groups there are (Apache `GetAllSubscriptionGroupResponseHeader`).
-    pub struct GetAllSubscriptionGroupResponseHeader {
-        /// Groups in all.
-        pub total_group_num: i32 => "totalGroupNum",
     }
 }

@@ -18,8 +18,7 @@
 
 use crate::command::{CURRENT_VERSION, Language, SerializeType};
 use crate::error::WireError;
-use crate::frame;
-use crate::header::binary;
+use crate::header::{binary, prefix};
 use crate::text::{push_escaped, push_i32, push_i64};
 
 /// Room that a head without long texts needs.
@@ -82,7 +81,7 @@ impl<'o> HeadWriter<'o> {
     /// Begins behind what is in `out`.
     pub fn new(out: &'o mut Vec<u8>, head: Head<'o>) -> Self {
         out.reserve(USUAL_HEAD);
-        let start = frame::open(out);
+        let start = prefix::open(out);
         let mut error = None;
         match head.serialize_type {
             SerializeType::Json => {
@@ -218,7 +217,7 @@ impl<'o> HeadWriter<'o> {
             (None, _) => Ok(()),
         };
         closed
-            .and_then(|()| frame::seal(out, start, kind, body))
+            .and_then(|()| prefix::seal(out, start, kind, body))
             .inspect_err(|_| out.truncate(start))
     }
 }

@@ -1,4 +1,4 @@
-//! The header structures: typed views of [`Fields`], one family a file.
+//! The header structures: typed views of [`Fields`](crate::Fields), one family a file.
 //!
 //! A structure borrows its text from the fields it was read from. Reading is lenient as Apache's is: unknown keys are
 //! ignored; a missing required field is an error that the server answers, never a crash.
@@ -12,60 +12,46 @@
 )]
 
 pub mod admin;
-pub mod auth;
 pub mod back;
 pub mod binary;
 pub mod client;
-pub mod controller;
+mod encode;
 pub mod group;
 mod head;
 pub mod json;
 pub mod kv;
-pub mod lite;
 pub mod offset;
 mod pairs;
-pub mod pop;
+pub(crate) mod prefix;
 pub mod pull;
 pub mod query;
 pub mod registration;
-pub mod replication;
 pub mod reply;
 pub mod route;
 pub mod send;
 pub mod topic;
 pub mod transaction;
+pub mod unserved;
 mod value;
 
 pub use admin::*;
-pub use auth::*;
 pub use back::*;
 pub use client::*;
-pub use controller::*;
+pub use encode::EncodeHeader;
 pub use group::*;
 pub use head::{Head, HeadWriter, SharedFields};
 pub use kv::*;
-pub use lite::*;
 pub use offset::*;
 pub(crate) use pairs::Front;
-pub use pop::*;
 pub use pull::*;
 pub use query::*;
 pub use registration::*;
-pub use replication::*;
 pub use reply::*;
 pub use route::*;
 pub use send::*;
 pub use topic::*;
 pub use transaction::*;
 pub use value::{FieldSink, FieldValue};
-
-use crate::fields::Fields;
-
-/// A header structure that can be written into fields.
-pub trait EncodeHeader {
-    /// Appends this structure's fields; absent options are left out.
-    fn encode(&self, fields: &mut Fields);
-}
 
 /// Bytes that a field's key and value usually take together.
 #[doc(hidden)]

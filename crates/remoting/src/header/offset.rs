@@ -94,12 +94,4 @@ crate::header! {
         /// Time, ms since the epoch.
         pub timestamp: i64 => "timestamp",
     }
-
-    /// Sets where a new group begins (Apache `InitConsumerOffsetRequestHeader`).
-    pub struct InitConsumerOffsetRequestHeader<'a> {
-        /// Topic name.
-        pub topic: Option<&'a str> => "topic",
-        /// Where to begin: 0 smallest, 1 largest offset.
-        pub init_mode: Option<i32> => "initMode",
-    }
 }

@@ -1,4 +1,4 @@
-//! Finding messages by key, id or queue index: requests 12, 33, 321.
+//! Finding messages by key or id: requests 12, 33.
 
 crate::header! {
     /// Asks for messages by key (Apache `QueryMessageRequestHeader`).
@@ -33,19 +33,5 @@ crate::header! {
         pub topic: Option<&'a str> => "topic",
         /// Offset.
         pub offset: i64 => "offset",
-    }
-
-    /// Asks for entries of a consume queue (Apache `QueryConsumeQueueRequestHeader`).
-    pub struct QueryConsumeQueueRequestHeader<'a> {
-        /// Topic name.
-        pub topic: Option<&'a str> => "topic",
-        /// Queue number.
-        pub queue_id: Option<i32> => "queueId",
-        /// First index wanted.
-        pub index: Option<i64> => "index",
-        /// Entries wanted.
-        pub count: Option<i32> => "count",
-        /// Consumer group.
-        pub consumer_group: Option<&'a str> => "consumerGroup",
     }
 }

@@ -1,4 +1,4 @@
-//! Topics as administrators see them: requests 17, 21, 202, 215, 216, 300, 351.
+//! Topics as administrators see them: requests 17, 202, 215, 216, 300, 351.
 
 crate::header! {
     /// Creates or changes a topic (Apache `CreateTopicRequestHeader`).
@@ -55,24 +55,6 @@ crate::header! {
     pub struct QueryTopicConsumeByWhoRequestHeader<'a> {
         /// Topic name.
         pub topic: &'a str => "topic",
-    }
-
-    /// Sets the order configuration of a topic (Apache `RegisterOrderTopicRequestHeader`).
-    pub struct RegisterOrderTopicRequestHeader<'a> {
-        /// Topic name.
-        pub topic: &'a str => "topic",
-        /// Order configuration.
-        pub order_topic_string: &'a str => "orderTopicString",
-    }
-
-    /// Asks for all topics or a page of them (Apache `GetAllTopicConfigRequestHeader`).
-    pub struct GetAllTopicConfigRequestHeader<'a> {
-        /// First topic wanted.
-        pub topic_seq: Option<i32> => "topicSeq",
-        /// DataVersion as JSON that the asker has.
-        pub data_version: Option<&'a str> => "dataVersion",
-        /// Topics wanted at most.
-        pub max_topic_num: Option<i32> => "maxTopicNum",
     }
 
     /// How many topics there are (Apache `GetAllTopicConfigResponseHeader`).

@@ -39,18 +39,6 @@ crate::header! {
         pub broker_name: Option<&'a str> => "bname",
     }
 
-    /// How the transaction ended (Apache `CheckTransactionStateResponseHeader`).
-    pub struct CheckTransactionStateResponseHeader<'a> {
-        /// Producer group.
-        pub producer_group: &'a str => "producerGroup",
-        /// The half message's queue offset.
-        pub tran_state_table_offset: i64 => "tranStateTableOffset",
-        /// The half message's commit log offset.
-        pub commit_log_offset: i64 => "commitLogOffset",
-        /// 8 commit, 12 rollback, 0 unknown.
-        pub commit_or_rollback: i32 => "commitOrRollback",
-    }
-
     /// Lets a half message be checked again (Apache `ResumeCheckHalfMessageRequestHeader`).
     pub struct ResumeCheckHalfMessageRequestHeader<'a> {
         /// Topic name.

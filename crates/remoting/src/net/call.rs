@@ -1,11 +1,11 @@
-//! A request under way, for threads without a runtime.
+//! A request in flight, for threads without a runtime.
 
 use super::NetError;
 use crate::command::Command;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A request under way, for threads.
+/// A request in flight, for threads.
 #[derive(Debug)]
 pub struct Call {
     slot: Arc<Slot>,
@@ -18,7 +18,7 @@ struct Slot {
 }
 
 impl Call {
-    /// A call, and the callback that ends it.
+    /// Creates a call and the callback that completes it.
     pub(super) fn new() -> (Self, impl FnOnce(Result<Command, NetError>) + Send + 'static) {
         let slot = Arc::new(Slot::default());
         let ending = slot.clone();
@@ -29,7 +29,7 @@ impl Call {
         (Self { slot }, callback)
     }
 
-    /// Waits up to `slice` for the outcome, which is handed out once. `None`: not yet.
+    /// Waits up to `slice` for the outcome, which is returned once. `None`: not yet.
     pub fn wait(&self, slice: Duration) -> Option<Result<Command, NetError>> {
         let outcome = self.slot.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut outcome, _) = self

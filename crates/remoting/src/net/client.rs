@@ -1,7 +1,7 @@
 //! The client: one connection for each address, opened when first needed (Apache `NettyRemotingClient`).
 //!
-//! A request costs no task and no timer: it is queued at its connection, whose task writes whatever is queued in one
-//! go, finds the answer's callback by opaque number, and ends the waits whose time has come.
+//! A request costs no task and no timer: it is queued on its connection. The connection's task writes all queued frames
+//! at once, finds the answer's callback by opaque number, and ends the waits whose deadline has passed.
 
 use super::call::Call;
 use super::connection::{Connection, Setting};
@@ -29,7 +29,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 
-/// Asks servers. Clones share connections; the last one that is dropped closes them.
+/// Sends requests to servers. Clones share connections; dropping the last clone closes them.
 #[derive(Clone)]
 pub struct Client {
     owner: Arc<Owner>,
@@ -53,17 +53,17 @@ struct Shared {
     tracker: Tracker,
     opaque: Arc<AtomicI32>,
     closed: AtomicBool,
-    // Guards which connection an address has now.
+    // Guards the current connection of each address.
     links: Mutex<NameMap<Box<str>, Arc<Link>>>,
 }
 
 impl Client {
-    /// A client whose connections run on this runtime. `table` answers what servers ask of us.
+    /// Creates a client whose connections run on this runtime. `table` answers requests of servers.
     pub fn new(handle: &Handle, options: ClientOptions, table: Arc<Table>) -> Result<Self, NetError> {
         Self::with_events(handle, options, table, Arc::new(()))
     }
 
-    /// As [`Self::new`]; `events` is called for every connection.
+    /// Creates a client like [`Self::new`]; `events` is called for every connection.
     pub fn with_events(
         handle: &Handle,
         options: ClientOptions,
@@ -73,7 +73,7 @@ impl Client {
         Self::with_resolver(handle, options, table, events, Arc::new(SystemResolver))
     }
 
-    /// As [`Self::with_events`], with hosts looked up by `resolver`.
+    /// Creates a client like [`Self::with_events`]; `resolver` looks up hosts.
     pub fn with_resolver(
         handle: &Handle,
         options: ClientOptions,
@@ -104,7 +104,7 @@ impl Client {
         Ok(Self { owner })
     }
 
-    /// Asks `address` (`host:port`) and waits for the answer. A wait that is dropped ends at its timeout.
+    /// Sends a request to `address` (`host:port`) and waits for the answer. A wait that is dropped ends at its timeout.
     pub async fn request(
         &self,
         address: &str,
@@ -116,8 +116,8 @@ impl Client {
         receiver.await.unwrap_or(Err(NetError::Closed))
     }
 
-    /// Asks `address`. The callback gets the outcome exactly once: from the connection's task, or from this call when
-    /// nothing could be queued. It must not block.
+    /// Sends a request to `address`. The callback receives the outcome exactly once: in the connection's task, or in
+    /// this call if nothing could be queued. It must not block.
     pub fn request_with(
         &self,
         address: &str,
@@ -128,7 +128,7 @@ impl Client {
         self.request_to(&Arc::from(address), command, timeout, callback);
     }
 
-    /// As [`Self::request_with`], without a copy of the address.
+    /// Sends a request like [`Self::request_with`], without a copy of the address.
     pub fn request_to(
         &self,
         address: &Arc<str>,
@@ -145,7 +145,7 @@ impl Client {
         self.owner.shared.submit(request, (Instant::now(), timeout));
     }
 
-    /// Asks with a frame that the asker writes, which then waits for the outcome. The timeout counts from `now` on.
+    /// Sends a request that writes its own frame and handles the outcome. The timeout starts at `now`.
     pub fn send(
         &self,
         outbound: Box<impl OutboundRequest + 'static>,
@@ -157,14 +157,15 @@ impl Client {
         });
     }
 
-    /// Asks `address`; the answer is waited for in slices of the caller's choice, by a thread without a runtime.
+    /// Sends a request to `address` and returns a call, on which a thread without a runtime waits in slices.
     pub fn call(&self, address: &str, command: Command, timeout: Duration) -> Call {
         let (call, callback) = Call::new();
         self.request_with(address, command, timeout, callback);
         call
     }
 
-    /// Asks `address` and blocks the thread until the answer or the timeout. Never from a task of the runtime.
+    /// Sends a request to `address` and blocks the thread until the answer or the timeout. Never call it in a task of
+    /// the runtime.
     pub fn request_blocking(
         &self,
         address: &str,
@@ -179,7 +180,7 @@ impl Client {
         }
     }
 
-    /// Sends a request that nobody answers. `Ok` means queued: whether it arrives is not known.
+    /// Sends a oneway request. `Ok` means queued: whether it arrives is unknown.
     pub fn oneway(&self, address: &str, mut command: Command) -> Result<(), NetError> {
         loop {
             let link = self.owner.shared.link(address)?;
@@ -202,15 +203,15 @@ impl Client {
         receiver.await.unwrap_or(Err(NetError::Closed))
     }
 
-    /// The addresses with a live connection.
+    /// Returns the addresses with a live connection.
     pub fn connected(&self) -> Vec<String> {
         let links = self.owner.shared.links();
         let live = links.iter().filter(|(_, link)| link.is_connected());
         live.map(|(address, _)| address.to_string()).collect()
     }
 
-    /// Closes the connection to an address, if there is one, once what is queued is written. The next request opens
-    /// a new one.
+    /// Closes the connection to an address, if there is one, after all queued frames are written. The next request
+    /// opens a new one.
     pub fn disconnect(&self, address: &str) {
         let link = self.owner.shared.links().remove(address);
         if let Some(link) = link {
@@ -218,18 +219,18 @@ impl Client {
         }
     }
 
-    /// Looks an address up, as connecting to it does.
+    /// Resolves an address as connecting to it does.
     pub async fn resolve(&self, address: &str) -> io::Result<Vec<SocketAddr>> {
         self.owner.shared.resolver.resolve(address).await
     }
 
-    /// Lets go of the connection to an address, if there is one: it ends when everything under way on it is answered.
-    /// The next request opens a new one, to where the address is then.
+    /// Retires the connection to an address, if there is one: it ends when all of its requests are answered. The next
+    /// request opens a new one, to the address as it then resolves.
     pub fn retire(&self, address: &str) {
         self.owner.shared.retire(address);
     }
 
-    /// The counters.
+    /// Returns the counters.
     pub fn stats(&self) -> Arc<Stats> {
         self.owner.shared.setting.stats.clone()
     }
@@ -239,7 +240,7 @@ impl Client {
         self.owner.shared.shut();
     }
 
-    /// As [`Self::shut`], and waits until every connection's task has ended.
+    /// Ends everything like [`Self::shut`], and waits until every connection's task has ended.
     pub async fn close(&self) {
         self.shut();
         self.owner.shared.tracker.wait(Duration::from_secs(1)).await;
@@ -267,7 +268,7 @@ impl Shared {
         }
     }
 
-    /// Hands a request to the connection of its address.
+    /// Queues a request on the connection of its address.
     fn submit<Q: Request>(self: &Arc<Self>, mut request: Q, when: (Instant, Duration)) {
         loop {
             let link = match self.link(request.address()) {
@@ -276,7 +277,7 @@ impl Shared {
             };
             match link.request(request, when) {
                 Ok(()) => return,
-                // The connection ended since it was looked up: the next one is new.
+                // The connection ended after the look-up: the next one is new.
                 Err(rejected) if matches!(rejected.error, NetError::NotSent { .. }) => {
                     self.forget(&link);
                     request = rejected.request;
@@ -286,10 +287,10 @@ impl Shared {
         }
     }
 
-    /// The connection to an address; a new one connects in its own task, and takes requests meanwhile.
+    /// Returns the connection to an address. A new one connects in its own task, and accepts requests meanwhile.
     fn link(self: &Arc<Self>, address: &str) -> Result<Arc<Link>, NetError> {
         let mut links = self.links();
-        // Under the lock, so that `shut` finds every connection.
+        // Checked under the lock, so that `shut` finds every connection.
         if self.closed.load(Ordering::Acquire) {
             return Err(NetError::Closed);
         }
@@ -317,7 +318,7 @@ impl Shared {
         Ok(link)
     }
 
-    /// Takes a connection out, unless its address has a newer one.
+    /// Removes a connection, unless its address has a newer one.
     fn forget(&self, link: &Arc<Link>) {
         let mut links = self.links();
         if links
@@ -330,7 +331,7 @@ impl Shared {
 }
 
 impl RetireAddress for Shared {
-    /// Ends a connection as soon as what is under way on it is answered.
+    /// Ends a connection as soon as all of its requests are answered.
     fn retire(&self, address: &str) {
         let link = self.links().remove(address);
         if let Some(link) = link {
@@ -339,7 +340,7 @@ impl RetireAddress for Shared {
     }
 }
 
-/// A connection's life: connect, serve, end.
+/// Runs a connection: connect, serve, end.
 async fn serve(mut presence: Presence) {
     let link = presence.link.clone();
     let stream = match connect(&link, &presence.shared).await {
@@ -354,7 +355,7 @@ async fn serve(mut presence: Presence) {
             return;
         }
     };
-    // Both fail only when the peer has gone again; the first read will say so.
+    // Both fail only if the peer is already gone; the first read will report it.
     drop(stream.set_nodelay(true));
     let (Ok(remote), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
         link.end(&SendQueue::default(), &CloseReason::ByPeer, None);
@@ -373,7 +374,7 @@ async fn serve(mut presence: Presence) {
     drop(presence);
 }
 
-/// Connects in time, ending the waits whose time comes first; a client that closes ends it.
+/// Connects within the timeout, and ends the waits that expire earlier. Closing the client aborts it.
 async fn connect(link: &Link, shared: &Shared) -> io::Result<TcpStream> {
     let limit = shared.options.connect_timeout;
     let open = async {
@@ -404,7 +405,7 @@ async fn connect(link: &Link, shared: &Shared) -> io::Result<TcpStream> {
     .await
 }
 
-/// A connection's place in the client: however its task ends, it is taken out and told of.
+/// A connection's entry in the client. On drop, however its task ends, the entry is removed and the end is reported.
 struct Presence {
     link: Arc<Link>,
     shared: Arc<Shared>,

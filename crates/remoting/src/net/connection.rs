@@ -1,15 +1,15 @@
 //! One connection, one task: it reads, decodes, dispatches and writes.
 //!
 //! ```text
-//! poll:  read what is there -> every whole frame -> response: the one who waits; request: its row in the table
-//!        a batch ends when nothing more is there: what its requests share is done (one fsync), answers are queued
+//! poll:  read what is there -> every whole frame -> response: its handler; request: its row in the table
+//!        a batch ends when nothing more is there: do what its requests share (one fsync), queue the answers
 //!        write everything queued, vectored, until the socket is full or the queue empty
 //!        again while there was progress, at most POLL_FRAMES frames or 128 KiB; then let other tasks run
 //! sleep: until the socket, a push or the earliest of idle, stall, deadline
 //! ```
-//! What a peer can cost: one partial frame up to the decoder's cap (`partial_frames.rs` bounds the sum),
-//! `outgoing_bytes` of waiting answers (less where many are slow: `memory_budget.rs`) before it is no longer read
-//! (`outgoing_close_bytes` before it is closed), `in_flight` unanswered requests.
+//! Limits of a peer: one partial frame up to the decoder's limit (`partial_frames.rs` limits the sum); `in_flight`
+//! unanswered requests; `outgoing_bytes` of waiting answers (less if many peers are slow: `memory_budget.rs`), at which
+//! it is no longer read, and `outgoing_close_bytes`, at which it is closed.
 
 use super::large_frames::{LargeFramePermits, PermitState};
 use super::link::{Link, Park, Phase};
@@ -19,6 +19,7 @@ use super::partial_frames::{Half, Halves};
 use super::pending::Waiter;
 use super::send_queue::SendQueue;
 use super::stats::{Snapshot, Stats};
+use super::table::RequestBatch;
 use super::{CloseReason, ConnectionOptions, Outbox, Peer, Table};
 use crate::codes::response;
 use crate::command::Command;
@@ -36,16 +37,16 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Frames that one poll handles before other tasks run.
 const POLL_FRAMES: usize = 512;
-/// Bytes that count as one more frame of a poll: many large frames at once must not hold up small ones on other
+/// Bytes that count as one more frame of a poll. Many large frames at once must not delay small ones on other
 /// connections, so a poll ends after some 128 KiB.
 const BYTES_PER_FRAME: usize = 256;
-/// Bytes asked of the socket at first; doubled while reads fill it, halved while they do not.
+/// Initial size of a read; doubled while reads fill it, halved while they do not.
 const READ_MIN: usize = 4 * 1024;
 const READ_MAX: usize = 256 * 1024;
-/// Progress that a slow peer must make to be no stalled one.
+/// Progress that a slow peer must make so as not to count as stalled.
 const PROGRESS_BYTES: usize = 64 * 1024;
 
-/// What all connections of one server or client share.
+/// State shared by all connections of one server or client.
 #[derive(Debug)]
 pub(super) struct Setting {
     pub(super) options: ConnectionOptions,
@@ -58,7 +59,7 @@ pub(super) struct Setting {
     pub(super) waiting: Arc<MemoryBudget>,
 }
 
-/// Since when something hangs, and how many bytes have moved since.
+/// When a read or write stopped progressing, and how many bytes have moved since.
 #[derive(Debug, Default)]
 pub(super) struct Hang {
     since: Option<Instant>,
@@ -95,17 +96,19 @@ pub(super) struct Connection {
     pub(super) input: BytesMut,
     read_size: usize,
     small_reads: u8,
-    /// Whole frames may be left in `input`.
+    /// `input` may contain whole frames.
     pub(super) unread: bool,
-    /// No frame was read yet: a stranger's first bytes get a better explanation.
+    /// No frame has been read yet: errors in the first bytes get a better explanation.
     pub(super) fresh: bool,
     ended: bool,
-    /// The last read took all that it had room for: more is likely to be there.
+    /// The last read filled its buffer, so more data is likely.
     more: bool,
-    /// A request since the last write waits for the end of the batch.
+    /// A request since the last write is waiting for the end of the batch.
     pub(super) in_batch: bool,
+    /// The requests of batched rows; made with the first of them.
+    pub(super) requests: Option<Box<dyn RequestBatch>>,
     pub(super) permit_state: PermitState,
-    /// What it has of a frame, among the unfinished frames of all connections.
+    /// Its part of a frame, among the unfinished frames of all connections.
     partial: Option<Half>,
     share: BudgetShare,
     ready: SendQueue,
@@ -141,6 +144,7 @@ impl Connection {
             ended: false,
             more: false,
             in_batch: false,
+            requests: None,
             permit_state: PermitState::None,
             partial,
             share,
@@ -159,9 +163,9 @@ impl Connection {
         }
     }
 
-    /// Serves the connection to its end, and ends every wait on it.
+    /// Serves the connection until it ends, then ends every wait on it.
     pub(super) async fn run(mut self) -> CloseReason {
-        // The timer must know its task before the first poll may rely on it.
+        // The timer must know its task before the first poll relies on it.
         let _elapsed = poll_fn(|cx| Poll::Ready(self.timer.as_mut().poll(cx).is_ready())).await;
         let reason = poll_fn(|cx| {
             let polled = self.poll_once(cx);
@@ -210,7 +214,7 @@ impl Connection {
         }
     }
 
-    /// Reads and writes what can be. True: there was progress.
+    /// Reads and writes as much as possible. True: there was progress.
     fn step(&mut self, cx: &mut Context<'_>, phase: Phase, work: &mut usize) -> Result<bool, CloseReason> {
         if phase >= Phase::Cut {
             return Err(self.link.reason().unwrap_or(CloseReason::Here));
@@ -229,7 +233,7 @@ impl Connection {
             }
         }
         self.end_batch();
-        // Whoever sees an answer may look at the counters next.
+        // A peer that sees an answer may read the counters next.
         self.setting.stats.add(&mut self.tally);
         progress |= self.write(cx)?;
         self.share.report(self.link.queued.load(Ordering::Relaxed));
@@ -242,7 +246,8 @@ impl Connection {
         Ok(progress)
     }
 
-    /// True while this side should read: what waits for the peer is within its bound, and within what the others leave.
+    /// Returns true while this side should read: the bytes waiting for the peer are within its limit and within what
+    /// the others leave.
     pub(super) fn takes_more(&mut self) -> bool {
         let queued = self.link.queued.load(Ordering::Relaxed);
         self.share.report(queued);
@@ -253,8 +258,7 @@ impl Connection {
         self.batch.is_empty() && self.ready.is_empty()
     }
 
-    /// False while other connections read large frames and this one is about to, or have taken the memory for
-    /// unfinished ones.
+    /// Returns false while this connection must wait to read a large frame, or for memory of unfinished frames.
     fn may_read(&mut self, cx: &mut Context<'_>) -> bool {
         if let (Some(partial), Some(partial_frames)) = (&mut self.partial, &self.setting.partial_frames)
             && !partial.fits(self.input.len())
@@ -280,7 +284,7 @@ impl Connection {
         let room = self.input.capacity() - self.input.len();
         self.more = false;
         let Poll::Ready(read) = pin!(self.stream.read_buf(&mut self.input)).poll(cx) else {
-            // Others go on while this peer is slow.
+            // Others may continue while this peer is slow.
             drop(self.permit_state.take());
             return Ok(false);
         };
@@ -335,7 +339,7 @@ impl Connection {
         }
     }
 
-    /// Gets the next batch ready. False: there is none.
+    /// Prepares the next batch. False: there is none.
     fn fill(&mut self) -> bool {
         loop {
             if self.ready.is_empty() {
@@ -347,7 +351,7 @@ impl Connection {
             let mut refused = Vec::new();
             self.batch.fill(&mut self.ready, &mut refused);
             for (command, error) in refused {
-                tracing::error!(code = command.code, %error, "a command cannot be written as a frame");
+                tracing::error!(code = command.code, %error, "cannot encode a command as a frame");
                 if command.is_response() {
                     let mut answer = Command::error(response::SYSTEM_ERROR, error.to_string());
                     (answer.opaque, answer.serialize_type) = (command.opaque, command.serialize_type);
@@ -363,7 +367,7 @@ impl Connection {
         }
     }
 
-    /// Nothing to do for now: looks at the clock and arms the timer. True: sleep; false: there is work again.
+    /// Reads the clock and arms the timer, when there is nothing to do. True: sleep; false: there is work again.
     fn prepare_sleep(
         &mut self,
         cx: &mut Context<'_>,
@@ -406,7 +410,7 @@ impl Connection {
         Ok(self.arm(cx, due))
     }
 
-    /// When to look again at a frame that takes more than the connection's share; an error if its rest is late.
+    /// Returns when to check a frame over the connection's share again; an error if its rest is late.
     fn look_at_half(&mut self) -> Result<Option<Instant>, CloseReason> {
         let (Some(partial), Some(partial_frames)) = (&mut self.partial, &self.setting.partial_frames) else {
             return Ok(None);
@@ -429,7 +433,7 @@ impl Connection {
         Ok(partial.due(self.now))
     }
 
-    /// The timer is only moved when it would come too late; when it comes too early it is armed again.
+    /// Arms the timer. It is moved only if it would fire too late; if it fires too early, it is armed again.
     fn arm(&mut self, cx: &mut Context<'_>, due: Instant) -> bool {
         if due < self.armed || self.now >= self.armed {
             self.armed = due;

@@ -1,25 +1,24 @@
-//! The descriptors of this process: connections must leave enough of them to whoever else works here, above all to a
+//! The file descriptors of this process: connections must leave enough of them to its other parts, above all to a
 //! store.
 //!
-//! The system gives a new file or connection the lowest free number. So a connection's own number tells how many are in
-//! use, whoever opened them, and nobody has to count.
+//! The system gives a new file or connection the lowest free number. So a connection's own number shows how many are in
+//! use, regardless of what opened them, and no counter is needed.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// More are not asked for: where the hard limit is a thousand times as high, as in some containers, programs that are
-/// started from here and close every possible descriptor would take minutes.
+/// Maximum that is requested. In some containers the hard limit is a thousand times as high: child programs that close
+/// every possible descriptor would then take minutes.
 const MOST: u64 = 1 << 20;
 
-/// How many descriptors this process may have.
+/// Returns how many descriptors this process may have.
 pub fn descriptor_limit() -> usize {
     let limit = getrlimit(Resource::Nofile).current;
     limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
-/// Raises the limit of this process to the most that it may set itself (the hard limit, but 1,048,576 at most): a
-/// server needs one descriptor for each connection and file. Returns the limit then. A limit that cannot be raised
-/// stays.
+/// Raises the limit of this process to the hard limit, but at most to 1,048,576: a server needs one descriptor for each
+/// connection and file. Returns the new limit, or the old one if it cannot be raised.
 pub fn raise_descriptor_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.map_or(MOST, |maximum| maximum.min(MOST));
@@ -35,7 +34,7 @@ pub fn raise_descriptor_limit() -> usize {
     descriptor_limit()
 }
 
-/// True for a connection that took one of the last `reserved` descriptors. At most half of the limit is reserved.
+/// Returns true if a connection took one of the last `reserved` descriptors. At most half of the limit is reserved.
 pub(super) fn is_reserved(connection: BorrowedFd<'_>, reserved: usize, limit: usize) -> bool {
     let used = usize::try_from(connection.as_raw_fd())
         .unwrap_or_default()

@@ -1,4 +1,4 @@
-//! A connection's incoming frames on their way: responses to those who wait, requests to their row of the table.
+//! Dispatches a connection's incoming frames: responses to their handlers, requests to their row of the table.
 
 use super::connection::{Connection, Hang};
 use super::large_frames::Permit;
@@ -14,11 +14,11 @@ use std::time::Instant;
 /// Peers newer than this know GO_AWAY (Apache `MQVersion.V5_3_1`).
 const GO_AWAY_ABOVE: i32 = 475;
 
-/// Answers that are handed out under one lock; more would not be in the processor's nearest cache any more.
+/// Number of answers passed on under one lock; more would no longer fit the processor's first-level cache.
 const TOGETHER: usize = 32;
 
 impl Connection {
-    /// Decodes and hands out the whole frames in `input`, while there is work left and room for answers.
+    /// Decodes and dispatches the whole frames in `input`, within the limits of `work` and of waiting answers.
     pub(super) fn dispatch(&mut self, work: &mut usize) -> Result<(), CloseReason> {
         let before = *work;
         let result = loop {
@@ -47,21 +47,22 @@ impl Connection {
             }
         };
         if *work < before {
-            // The frame that hung is whole now; what is left is another.
+            // The frame that stopped progressing is whole now; what remains is another one.
             self.read_hang = Hang::default();
         }
         self.responses();
         result
     }
 
-    /// Behind the last frame that was there: what requests of this batch share is done now, so that their answers leave
-    /// in one write.
+    /// Ends the batch after its last frame: does what its requests share, so that their answers leave in one write.
     pub(super) fn end_batch(&mut self) {
         if !std::mem::take(&mut self.in_batch) {
             return;
         }
-        let end = AssertUnwindSafe(|| self.setting.table.end_batch());
-        if catch_unwind(end).is_err() {
+        let Some(requests) = &mut self.requests else {
+            return;
+        };
+        if catch_unwind(AssertUnwindSafe(|| requests.end())).is_err() {
             self.tally.panics += 1;
             tracing::error!(peer = %self.peer.remote(), "the end of a batch panicked");
         }
@@ -99,15 +100,24 @@ impl Connection {
         match self.setting.table.get(code) {
             Some(Row::Native(processor)) => {
                 let peer = &self.peer;
-                self.in_batch |= processor.joins_batch();
                 let run = AssertUnwindSafe(|| processor.process(request, peer, reply));
-                if catch_unwind(run).is_err() {
-                    self.tally.panics += 1;
-                    tracing::error!(code, peer = %self.peer.remote(), "a processor panicked");
+                self.count_panic(code, catch_unwind(run).is_err());
+            }
+            Some(Row::Batched) => {
+                if self.requests.is_none() {
+                    self.requests = self.setting.table.batch();
+                }
+                if let Some(requests) = &mut self.requests {
+                    self.in_batch = true;
+                    let peer = &self.peer;
+                    let run = AssertUnwindSafe(|| requests.process(request, peer, reply));
+                    let panicked = catch_unwind(run).is_err();
+                    self.count_panic(code, panicked);
                 }
             }
             Some(Row::Python(requests)) => {
-                // Answered on another thread, perhaps before this batch ends: what it tells counts itself.
+                // Another thread may answer this before the batch ends, and the answer may report the counters: they
+                // must include it.
                 self.setting.stats.add(&mut self.tally);
                 let command = request;
                 let peer = self.peer.clone();
@@ -131,6 +141,13 @@ impl Connection {
                 self.tally.unsupported += 1;
                 reply.send(unsupported(code, ""));
             }
+        }
+    }
+
+    fn count_panic(&mut self, code: i32, panicked: bool) {
+        if panicked {
+            self.tally.panics += 1;
+            tracing::error!(code, peer = %self.peer.remote(), "a processor panicked");
         }
     }
 }

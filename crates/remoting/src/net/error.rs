@@ -1,4 +1,4 @@
-//! What can go wrong between two peers, and whether asking again is safe.
+//! Errors between two peers, and whether a retry is safe.
 
 use crate::error::WireError;
 use std::io;
@@ -16,24 +16,24 @@ pub enum CloseReason {
     /// This side closed it on purpose.
     #[error("it was closed here")]
     Here,
-    /// Nothing came or went for the idle time.
+    /// No byte moved in either direction for the idle time.
     #[error("it was idle")]
     Idle,
-    /// The peer did not take what was written to it.
+    /// The peer did not read the bytes written to it.
     #[error("the peer does not read")]
     Stalled,
-    /// More waited for the peer than may wait for one connection.
+    /// More bytes waited for the peer than one connection may hold.
     #[error("too much waits for the peer to read: {queued} bytes, limit {limit}")]
     Overflow {
         /// Bytes that waited.
         queued: usize,
-        /// The cap.
+        /// The limit.
         limit: usize,
     },
-    /// The peer began a frame and did not go on.
-    #[error("the peer sent a part of a frame and no more")]
+    /// The peer began a frame and did not continue.
+    #[error("the peer sent part of a frame and stopped")]
     HalfFrame,
-    /// The peer's bytes are not the protocol's.
+    /// The peer sent invalid bytes.
     #[error(transparent)]
     Wire(#[from] WireError),
     /// The peer speaks TLS, which this port does not.
@@ -42,7 +42,7 @@ pub enum CloseReason {
     /// The peer sent a PROXY protocol header, which this port does not read.
     #[error("the peer sent a PROXY protocol header; this port does not read it")]
     ProxyProtocol,
-    /// The server stops, and the peer had nothing under way.
+    /// The server stops, and the connection was idle.
     #[error("the server stops")]
     Drained,
     /// The socket failed.
@@ -61,14 +61,14 @@ impl From<io::Error> for CloseReason {
     }
 }
 
-/// What asking again means.
+/// What a retry means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// The request was not served: it may be sent again, here or elsewhere.
+    /// The request was not served: it may be retried, here or elsewhere.
     Temporary,
-    /// It would fail again.
+    /// A retry would fail again.
     Permanent,
-    /// The request may have been served: repeating it may do it twice.
+    /// The request may have been served: a retry may repeat its effect.
     UnknownOutcome,
 }
 
@@ -79,64 +79,64 @@ pub enum NetError {
     /// The port could not be opened.
     #[error("cannot listen on {address}: {source}; {fix}")]
     Bind {
-        /// Where.
+        /// The address.
         address: String,
-        /// What the system said.
+        /// The error of the system.
         source: Arc<io::Error>,
-        /// What to do.
+        /// How to fix it.
         fix: &'static str,
     },
-    /// No connection came about.
+    /// The connection could not be opened.
     #[error("cannot connect to {address}: {source}")]
     Connect {
-        /// Where.
+        /// The address.
         address: String,
-        /// What the system said.
+        /// The error of the system.
         source: Arc<io::Error>,
     },
-    /// The connection ended before the request left.
+    /// The connection ended before the request was sent.
     #[error("request to {address} was not sent: {reason}")]
     NotSent {
-        /// Where.
+        /// The address.
         address: String,
         /// Why the connection ended.
         reason: CloseReason,
     },
-    /// The connection ended after the request left (or may have left).
+    /// The connection ended after the request was, or may have been, sent.
     #[error("connection to {address} was lost before the answer came: {reason}")]
     ConnectionLost {
-        /// Where.
+        /// The address.
         address: String,
         /// Why the connection ended.
         reason: CloseReason,
     },
     /// No answer in time.
     #[error("no answer from {address} within {} ms{}", .timeout.as_millis(),
-            if *.sent { "" } else { " (the request had not left)" })]
+            if *.sent { "" } else { " (the request was not sent)" })]
     Timeout {
-        /// Where.
+        /// The address.
         address: String,
-        /// How long was waited.
+        /// The time waited.
         timeout: Duration,
         /// Whether the request may have reached the peer.
         sent: bool,
     },
-    /// Too much waits for this connection already.
+    /// Too much already waits for this connection.
     #[error("too much waits for {address}: {waiting} {unit}, limit {limit}")]
     Busy {
-        /// Where.
+        /// The address.
         address: String,
         /// How much.
         waiting: usize,
-        /// Of what: bytes or requests.
+        /// The unit: bytes or requests.
         unit: &'static str,
-        /// The cap.
+        /// The limit.
         limit: usize,
     },
-    /// The server is shutting down and asks to go elsewhere.
+    /// The server is shutting down and asks clients to go elsewhere.
     #[error("{address} is shutting down")]
     GoAway {
-        /// Who said so.
+        /// The server's address.
         address: String,
     },
     /// The client or the connection was closed here.
@@ -147,9 +147,9 @@ pub enum NetError {
     Option {
         /// The option's name.
         option: &'static str,
-        /// As given.
+        /// The given value.
         value: String,
-        /// What it may be.
+        /// The allowed values.
         range: &'static str,
     },
     /// The command cannot be written as a frame.
@@ -158,7 +158,7 @@ pub enum NetError {
 }
 
 impl NetError {
-    /// Whether asking again is safe, useless, or may do the thing twice.
+    /// Returns whether a retry is safe, useless, or may repeat the effect.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Connect { .. } | Self::NotSent { .. } | Self::Busy { .. } | Self::GoAway { .. } => {

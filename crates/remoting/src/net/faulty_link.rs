@@ -4,8 +4,8 @@
 //! client -> near socket | take -> pieces, each with the time when it is due -> give | far socket -> server
 //!                       |                        the same for answers               |
 //! ```
-//! No server or client uses it by itself. It lives as long as its [`FaultyLink`]; whoever runs it gives it a runtime
-//! whose threads nothing else blocks.
+//! No server or client uses it on its own. It lives as long as its [`FaultyLink`]. Its runtime needs threads that
+//! nothing else blocks.
 
 use super::relay;
 use super::shutdown::Tracker;
@@ -17,15 +17,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Connections that the system keeps until they are accepted.
+/// Connections that the system queues until they are accepted.
 const BACKLOG: i32 = 1024;
 
-/// Which bytes.
+/// The direction of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// Those from clients to the server.
+    /// From clients to the server.
     Requests,
-    /// Those from the server to clients.
+    /// From the server to clients.
     Answers,
 }
 
@@ -35,31 +35,31 @@ pub enum Passage {
     /// They arrive.
     #[default]
     Pass,
-    /// They arrive once this is another one; connections stay.
+    /// They are held until the passage changes; connections stay open.
     Hold,
-    /// They never arrive; connections stay, and are reset when this ends: their bytes make no sense any more.
+    /// They are dropped. Connections stay open, and are reset when this ends, because their streams are incomplete.
     Drop,
 }
 
-/// How one direction is.
+/// Faults of one direction.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Way {
-    /// By how much each piece of bytes arrives later.
+    /// Delay of each piece of bytes.
     pub delay: Duration,
-    /// Bytes a second at most.
+    /// Maximum rate in bytes per second.
     pub rate: Option<u64>,
     /// What becomes of bytes.
     pub passage: Passage,
 }
 
-/// All that is wrong with a link.
+/// All faults of a link.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Faults {
     pub(super) requests: Way,
     pub(super) answers: Way,
-    /// Until then sends are answered by SYSTEM_BUSY and do not reach the server.
+    /// Until then, sends are answered SYSTEM_BUSY and do not reach the server.
     pub(super) busy_until: Option<Instant>,
-    /// How often connections were reset.
+    /// Number of times that connections were reset.
     pub(super) cuts: u64,
     refuses: bool,
     /// Number of the last change.
@@ -86,7 +86,7 @@ impl Faults {
 pub struct FaultyLink {
     address: SocketAddr,
     faults: watch::Sender<Faults>,
-    /// The last change that new and existing connections feel.
+    /// The last change that applies to new and existing connections.
     applied: watch::Receiver<u64>,
 }
 
@@ -124,7 +124,7 @@ impl FaultyLink {
         })
     }
 
-    /// Where clients connect to.
+    /// Returns the address that clients connect to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -143,27 +143,27 @@ impl FaultyLink {
         });
     }
 
-    /// Nothing passes any more; connections stay.
+    /// Holds all bytes back; connections stay open.
     pub fn stall(&self) {
         self.both(|way| way.passage = Passage::Hold);
     }
 
-    /// Everything passes again.
+    /// Lets all bytes pass again.
     pub fn flow(&self) {
         self.both(|way| way.passage = Passage::Pass);
     }
 
-    /// Each piece of bytes arrives later by this time.
+    /// Delays each piece of bytes by this time.
     pub fn delay(&self, delay: Duration) {
         self.both(|way| way.delay = delay);
     }
 
-    /// Resets the connections that exist; new ones pass.
+    /// Resets the existing connections; new ones pass.
     pub fn cut(&self) {
         self.modify(|faults| faults.cuts += 1);
     }
 
-    /// True: resets the connections that exist and refuses new ones, until this is called with false. The port stays
+    /// With true, resets the existing connections and refuses new ones, until it is called with false. The port stays
     /// taken.
     pub fn refuse(&self, refuses: bool) {
         self.modify(|faults| {
@@ -174,12 +174,12 @@ impl FaultyLink {
         });
     }
 
-    /// During this time, sends are answered by SYSTEM_BUSY and do not reach the server.
+    /// Answers sends with SYSTEM_BUSY for this time; they do not reach the server.
     pub fn busy(&self, time: Duration) {
         self.modify(|faults| faults.busy_until = Some(Instant::now() + time));
     }
 
-    /// Nothing is wrong any more, but that it still refuses connections if it does.
+    /// Ends all faults, except that it keeps refusing connections if it does.
     pub fn heal(&self) {
         self.modify(|faults| {
             *faults = Faults {
@@ -191,7 +191,7 @@ impl FaultyLink {
         });
     }
 
-    /// Waits until all changes so far have taken effect: what was to be cut is cut.
+    /// Waits until all changes so far are in effect, including cuts of connections.
     pub async fn settle(&self) {
         let version = self.faults.borrow().version;
         let mut applied = self.applied.clone();
@@ -211,7 +211,7 @@ impl FaultyLink {
     }
 }
 
-/// A socket that has its port, and refuses connections until it listens.
+/// Creates a socket that holds its port, and refuses connections until it listens.
 fn bound(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
@@ -226,7 +226,7 @@ fn listening(socket: Socket, tasks: &Tracker) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// What takes connections and joins each with one to the target.
+/// Accepts connections and connects each to the target.
 struct Accepting {
     address: SocketAddr,
     target: SocketAddr,
@@ -253,7 +253,7 @@ impl Accepting {
             }
             if faults.cuts != cuts {
                 cuts = faults.cuts;
-                // Every connection has the same news, and ends by itself.
+                // Every connection sees the same change, and ends on its own.
                 self.pairs.idle().await;
             }
             if !faults.refuses && listener.is_none() {

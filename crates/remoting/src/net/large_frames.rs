@@ -1,9 +1,10 @@
-//! Large frames are read a few at a time: while some are read and worked on, the others wait in their sockets.
+//! Limits how many large frames are read at a time: while a few are read and processed, the others wait in their
+//! sockets.
 //!
-//! A hundred peers that send megabytes at once would else have every small request wait for a round of all of them, and
-//! have all of it in memory. A permit is held while a frame is read and until its request is answered; it is given back
-//! while the peer is slow, so nobody can keep it by stalling. What has come of a frame stays in memory then;
-//! `partial_frames.rs` bounds that.
+//! Otherwise a hundred peers that send megabytes at once would make every small request wait for all of them, and hold
+//! all of it in memory. A permit is held while a frame is read and until its request is answered. It is released while
+//! the peer is slow, so no peer can keep it by stalling. The received part of a frame then stays in memory;
+//! `partial_frames.rs` limits that.
 
 use super::options::LargeFrames;
 use std::future::Future;
@@ -27,7 +28,7 @@ impl LargeFramePermits {
         }
     }
 
-    /// True for a frame of this size.
+    /// Returns true if a frame of this size is large.
     pub(super) fn is_large(&self, frame: usize) -> bool {
         frame >= self.bytes
     }
@@ -36,13 +37,13 @@ impl LargeFramePermits {
 /// The right to read a large frame.
 pub(super) type Permit = OwnedSemaphorePermit;
 
-/// Where one connection stands.
+/// State of one connection's permit.
 #[derive(Default)]
 pub(super) enum PermitState {
-    /// It reads nothing large.
+    /// It reads no large frame.
     #[default]
     None,
-    /// In the line.
+    /// It waits in line.
     Waiting(Pin<Box<dyn Future<Output = Option<Permit>> + Send>>),
     /// Its frame is being read.
     Held(Permit),
@@ -59,7 +60,7 @@ impl std::fmt::Debug for PermitState {
 }
 
 impl PermitState {
-    /// Gets in line, or asks how far the line is. True: it may read.
+    /// Joins the line, or checks its position. True: it may read.
     pub(super) fn poll(&mut self, permits: &Arc<Semaphore>, cx: &mut Context<'_>) -> bool {
         if matches!(self, Self::None) {
             let turn = permits.clone().acquire_owned();
@@ -75,12 +76,12 @@ impl PermitState {
         true
     }
 
-    /// True while in the line: it is not the peer that is slow.
+    /// Returns true while in line: the peer is not the slow side.
     pub(super) fn is_waiting(&self) -> bool {
         matches!(self, Self::Waiting(_))
     }
 
-    /// The permit, for the request that was read by it; or to give it back.
+    /// Takes the permit, to hold it for the request that was read or to release it.
     pub(super) fn take(&mut self) -> Option<Permit> {
         match std::mem::take(self) {
             Self::Held(permit) => Some(permit),

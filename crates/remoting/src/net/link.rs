@@ -1,8 +1,8 @@
-//! What a connection's task shares with everybody else: the queue of outgoing frames, the requests that wait for an
-//! answer, and how far the connection is on its way to its end.
+//! State that a connection's task shares with others: the queue of outgoing frames, the requests that wait for an
+//! answer, and the connection's phase.
 //!
-//! One lock guards queue, waits and the sleeping task's waker, so that a request costs one lock on its way out. A
-//! push wakes the task only when it sleeps: whatever it queues itself while it works costs no wake-up.
+//! One lock guards queue, waits and the sleeping task's waker, so sending a request takes one lock. A push wakes the
+//! task only if it sleeps: frames that the task itself queues while it works cost no wake-up.
 
 use super::outbound_request::{Commanded, Request};
 use super::pending::{Callback, Pending};
@@ -16,16 +16,16 @@ use std::task::Waker;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What a waiting frame costs its connection, in bytes.
+/// Returns the bytes that a waiting frame counts for its connection.
 pub(super) fn cost(command: &Command) -> usize {
     cost_of(command.body.as_ref().map_or(0, bytes::Bytes::len))
 }
 
-/// How far a connection is on its way to its end. It only ever goes down this list.
+/// Phases of a connection. It only moves down this list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     Open,
-    /// The server stops: end as soon as nothing is under way.
+    /// The server stops: end as soon as the connection is idle.
     Draining,
     /// End once everything queued is written; nothing more is queued.
     Closing,
@@ -51,7 +51,7 @@ impl Phase {
 pub(super) enum Park {
     /// There is new work.
     Awake,
-    /// It may, until this moment at the latest.
+    /// It may sleep, until this moment at the latest.
     Asleep(Option<Instant>),
 }
 
@@ -69,26 +69,26 @@ pub(super) struct State {
 }
 
 pub(super) struct Link {
-    /// As the caller wrote it, or the remote address: for errors.
+    /// The address as the caller wrote it, or the remote address; used in errors.
     pub(super) address: String,
-    // Guards all that more than one thread changes; see the file's head.
+    // Guards everything that several threads change; see the module's documentation.
     state: Mutex<State>,
     pub(super) phase: AtomicU8,
-    /// Bytes that wait in the queue or in the task's current batch.
+    /// Bytes waiting in the queue or in the task's current batch.
     pub(super) queued: AtomicUsize,
-    /// Requests of the peer that are not answered yet.
+    /// Unanswered requests of the peer.
     in_flight: AtomicUsize,
     pub(super) opaque: Arc<AtomicI32>,
     pub(super) outgoing_bytes: usize,
     outgoing_close_bytes: usize,
     pub(super) pending_limit: usize,
-    /// Lets go of an address whose server stops; a server's connections have none.
+    /// Retires the address of a server that stops; `None` for a server's connections.
     pub(super) retire: Option<Weak<dyn RetireAddress>>,
 }
 
 /// The owner of the connections: a client's table of links.
 pub(super) trait RetireAddress: Send + Sync {
-    /// A server at this address stops: the next request opens a new connection.
+    /// Called when the server at this address stops: the next request opens a new connection.
     fn retire(&self, address: &str);
 }
 
@@ -129,7 +129,7 @@ impl Link {
         Phase::from_number(self.phase.load(Ordering::Acquire))
     }
 
-    /// Moves on towards the end and wakes the task.
+    /// Advances the phase and wakes the task.
     pub(super) fn advance(&self, phase: Phase) {
         let mut state = self.lock();
         self.phase.fetch_max(phase as u8, Ordering::AcqRel);
@@ -140,7 +140,7 @@ impl Link {
         }
     }
 
-    /// Moves on towards the end and says why.
+    /// Advances the phase and records the reason.
     pub(super) fn advance_because(&self, phase: Phase, reason: CloseReason) {
         self.lock().reason.get_or_insert(reason);
         self.advance(phase);
@@ -154,7 +154,7 @@ impl Link {
         self.queued.fetch_sub(cost, Ordering::Relaxed);
     }
 
-    /// Counts one more unanswered request and says how many there are now.
+    /// Counts one more unanswered request and returns their number.
     pub(super) fn begin_request(&self) -> usize {
         self.in_flight.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -163,7 +163,7 @@ impl Link {
         self.in_flight.load(Ordering::Acquire)
     }
 
-    /// Nothing under way in either direction: no request unanswered, nothing queued, no wait.
+    /// Returns true if the connection is idle: no unanswered request, nothing queued, no wait.
     pub(super) fn is_quiet(&self) -> bool {
         self.in_flight() == 0 && self.queued.load(Ordering::Relaxed) == 0 && self.lock().pending.len() == 0
     }
@@ -172,13 +172,13 @@ impl Link {
         self.lock().connected && self.phase() < Phase::Closing
     }
 
-    /// The task works again: pushes need not wake it.
+    /// Marks the task as awake: pushes need not wake it.
     pub(super) fn unpark(&self) {
         self.lock().parked = None;
     }
 
-    /// The task wants to sleep. It may unless the phase has moved on from `seen`, or something was queued that it
-    /// could write (it is not `blocked` by a full socket).
+    /// Asks whether the task may sleep. It may not if the phase has advanced beyond `seen`, or if a frame is queued and
+    /// the task is not `blocked` by a full socket.
     pub(super) fn park(&self, waker: &Waker, seen: Phase, blocked: bool) -> Park {
         let mut state = self.lock();
         if self.phase() != seen || (!blocked && !state.queue.is_empty()) {
@@ -220,7 +220,7 @@ impl Link {
         }
     }
 
-    /// The connection stands.
+    /// Marks the connection as open.
     pub(super) fn connected(&self) {
         let mut state = self.lock();
         state.connected = true;
@@ -231,7 +231,7 @@ impl Link {
         }
     }
 
-    /// Calls back once the connection stands or has failed to.
+    /// Calls back once the connection is open or has failed to open.
     pub(super) fn when_connected(&self, callback: Opened) {
         let mut state = self.lock();
         let result = if self.phase() >= Phase::Closing {
@@ -256,7 +256,7 @@ impl Outbox for Link {
     }
 
     fn reply(&self, command: Command) {
-        // Queued first: who sees no request in flight sees its answer in the queue.
+        // Queue the answer first: a thread that sees no request in flight must see its answer in the queue.
         self.enqueue(command);
         self.in_flight.fetch_sub(1, Ordering::AcqRel);
     }

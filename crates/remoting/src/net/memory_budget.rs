@@ -1,22 +1,22 @@
-//! The memory that a server's answers may take while they wait for peers that do not read, and that halves of large
-//! frames may take while their peers do not write.
+//! Limits the memory of a server's answers that wait for peers that do not read, and of partial frames whose peers do
+//! not write.
 //!
-//! A connection may keep as much as all of them together leave free, and no more than its own bound: one slow reader
-//! gets all of that, `n` of them get the `n + 1`th part of the total each, and whoever comes next still finds room (the
-//! dynamic threshold of switches with shared memory, Choudhury and Hahne 1998). Below a floor nobody is stopped, so
-//! that all go on.
+//! A connection may hold as much as all of them together leave free, and no more than its own limit. So one slow reader
+//! gets its whole limit, `n` of them get 1/(`n` + 1) of the total each, and the next one still finds capacity (the
+//! dynamic threshold of switches with shared memory, Choudhury and Hahne 1998). Below a floor no connection is stopped,
+//! so all make progress.
 //!
-//! Connections tell in steps, so that small answers never touch what is shared.
+//! Connections report in steps, so small answers never touch the shared counter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A connection reports its bytes again when they differ by this many from its last report.
 const REPORT_STEP: usize = 64 * 1024;
-/// Each connection may keep this.
+/// Bytes that each connection may always hold.
 pub(super) const MIN_SHARE: usize = 128 * 1024;
 
-/// What a server's connections share.
+/// State shared by a server's connections.
 #[derive(Debug)]
 pub(super) struct MemoryBudget {
     total: usize,
@@ -40,7 +40,7 @@ impl MemoryBudget {
     }
 }
 
-/// One connection's part; given back when it is dropped.
+/// One connection's share; released on drop.
 #[derive(Debug)]
 pub(super) struct BudgetShare {
     shared: Arc<MemoryBudget>,
@@ -55,7 +55,7 @@ impl BudgetShare {
         }
     }
 
-    /// Takes in that `bytes` bytes wait now.
+    /// Reports that `bytes` bytes wait now.
     pub(super) fn report(&mut self, bytes: usize) {
         if bytes.abs_diff(self.reported) < REPORT_STEP && bytes != 0 {
             return;
@@ -72,7 +72,7 @@ impl BudgetShare {
         self.reported = bytes;
     }
 
-    /// How many bytes may wait before nothing more is read, where the connection's own bound is `most`.
+    /// Returns how many bytes may wait before the connection stops reading; its own limit is `most`.
     pub(super) fn allowed(&self, most: usize) -> usize {
         let free = self.shared.total.saturating_sub(self.shared.taken());
         most.min(free.max(MIN_SHARE))

@@ -1,4 +1,4 @@
-//! How many requests of a kind were answered, and how long each took from its arrival to its answer.
+//! Meters of one kind of request: how many were answered, and how long each took from its arrival to its answer.
 //!
 //! ```text
 //! buckets   up to 1, 2, 4, 8 ... 2^23 microseconds, then everything longer
@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Buckets with an upper bound; one more holds what took longer.
+/// Buckets with an upper bound; one more counts longer times.
 const BOUNDED: usize = 24;
 
 /// Counts and durations of one kind of request.
@@ -18,7 +18,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Counts one that took so long.
+    /// Counts a request that took this long.
     pub fn add(&self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let at = (u64::BITS - us.saturating_sub(1).leading_zeros()) as usize;
@@ -26,7 +26,7 @@ impl Meter {
         self.sum_us.fetch_add(us, Ordering::Relaxed);
     }
 
-    /// What it holds now, under this name.
+    /// Returns its current values under this name.
     pub fn read(&self, name: &'static str) -> Latency {
         Latency {
             name,
@@ -40,14 +40,14 @@ impl Meter {
     }
 }
 
-/// What a meter holds.
+/// The values of a meter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Latency {
     /// Kind of request.
     pub name: &'static str,
     /// Requests that took at most 1, 2, 4 ... 2^23 microseconds, each counted once; the last took longer.
     pub buckets: Vec<u64>,
-    /// Microseconds of all together.
+    /// Sum of all times in microseconds.
     pub sum_us: u64,
 }
 

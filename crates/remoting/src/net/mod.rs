@@ -4,9 +4,10 @@
 //! socket -> connection task: read, decode every whole frame in the buffer
 //!             response -> the waiting request by opaque
 //!             request  -> Table row: native   -> Processor::process on this task
+//!                                    batched  -> the connection's RequestBatch, which ends behind the last request
 //!                                    python   -> Requests queue (full: SYSTEM_BUSY), answered from a Python thread
 //!                                    refused  -> REQUEST_CODE_NOT_SUPPORTED with the row's remark
-//!           then write everything that is ready in one vectored write
+//!           then write all ready frames in one vectored write
 //! ```
 
 mod call;
@@ -50,4 +51,4 @@ pub use resolve::{Found, Resolve, SystemResolver};
 pub use server::{Drained, Events, Server};
 pub use shutdown::{Shutdown, Tracker};
 pub use stats::{Snapshot, Stats};
-pub use table::{Processor, Row, Table};
+pub use table::{BatchProcessor, Processor, RequestBatch, Row, Table};

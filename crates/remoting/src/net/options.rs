@@ -1,5 +1,5 @@
-//! The transport's settings. Defaults are Apache's where Apache has the setting (`NettyServerConfig`,
-//! `NettyClientConfig`); the caps are ours, because Apache has none.
+//! The transport's settings. Defaults are Apache's if Apache has the setting (`NettyServerConfig`,
+//! `NettyClientConfig`). The limits are ours, because Apache has none.
 
 use super::NetError;
 use crate::frame::Limits;
@@ -7,16 +7,16 @@ use std::time::Duration;
 
 const MIB: usize = 1024 * 1024;
 
-/// What holds for one connection, whoever opened it.
+/// Settings of one connection, of a server or a client.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionOptions {
-    /// Close after this long without a byte in either direction, and when a frame that has begun stays cut off for
-    /// this long. Apache `serverChannelMaxIdleTimeSeconds`, `clientChannelMaxIdleTimeSeconds`: 120 s.
+    /// Close after this time without a byte in either direction, and if a frame stays incomplete for this time. Apache
+    /// `serverChannelMaxIdleTimeSeconds`, `clientChannelMaxIdleTimeSeconds`: 120 s.
     pub idle: Duration,
-    /// Close a peer that takes less than 64 KiB of what waits for it in this time.
+    /// Close a peer that reads less than 64 KiB of the bytes waiting for it in this time.
     pub write_timeout: Duration,
-    /// Bytes waiting to be written from which on nothing more is read from this peer, and from which on a client
-    /// refuses further requests.
+    /// Bytes waiting to be written at which the connection stops reading from this peer, and a client refuses further
+    /// requests.
     pub outgoing_bytes: usize,
     /// Bytes waiting to be written at which the connection is closed.
     pub outgoing_close_bytes: usize,
@@ -24,7 +24,7 @@ pub struct ConnectionOptions {
     pub in_flight: usize,
     /// Our own requests that may wait for the peer's answer.
     pub pending: usize,
-    /// The decoder's caps.
+    /// The decoder's limits.
     pub limits: Limits,
 }
 
@@ -57,7 +57,7 @@ impl ConnectionOptions {
                 "at least `outgoing_bytes`",
             ));
         }
-        // The length word is a signed 32 bit number, the header length has 24 bits.
+        // The length word is a signed 32-bit number; the header length has 24 bits.
         if !(16..=0x7fff_ffff).contains(&self.limits.frame_bytes) {
             return Err(bad(
                 "limits.frame_bytes",
@@ -81,7 +81,7 @@ impl ConnectionOptions {
 pub struct LargeFrames {
     /// Size from which on a frame is large.
     pub bytes: usize,
-    /// How many are read and worked on at a time; the others wait in their sockets.
+    /// How many are read and processed at a time; the others wait in their sockets.
     pub at_once: usize,
 }
 
@@ -90,24 +90,23 @@ pub struct LargeFrames {
 pub struct ServerOptions {
     /// For each of its connections.
     pub connection: ConnectionOptions,
-    /// Bytes that may wait to be written on all connections together before slow readers get less than `outgoing_bytes`
-    /// each: as much as is left of it, but 128 KiB always.
+    /// Bytes that may wait to be written on all connections together. As they approach it, each slow reader gets less
+    /// than `outgoing_bytes`: as much as is left, but always 128 KiB.
     pub outgoing_total_bytes: usize,
-    /// Bytes of frames of which the rest has not come yet, on all connections together, before each connection gets
-    /// less: as much as is left of it, but 128 KiB always. A few at a time may go past that, and are closed if the rest
-    /// does not come.
+    /// Bytes of unfinished frames on all connections together. As they approach it, each connection gets less: as much
+    /// as is left, but always 128 KiB. A few at a time may exceed that, and are closed if the rest does not arrive.
     pub unfinished_total_bytes: usize,
-    /// What those few have for the rest of their frame.
+    /// Time in which those few must send the rest of their frame.
     pub unfinished_time: Duration,
     /// Connections that wait to be accepted. Apache `serverSocketBacklog`: 1024.
     pub backlog: u32,
-    /// Connections at the same time; one more is closed at once.
+    /// Maximum number of connections; one more is closed at once.
     pub max_connections: usize,
     /// Longest time between a clean stop and the end of the last connection.
     pub drain: Duration,
-    /// While stopping, a connection with nothing under way is closed after this long without a byte.
+    /// While stopping, an idle connection is closed after this time without a byte.
     pub drain_quiet: Duration,
-    /// How large frames are read, for a server whose requests are mostly small; `None`: as all others.
+    /// Limit on reading large frames, for a server whose requests are mostly small; `None`: no limit.
     pub large_frames: Option<LargeFrames>,
 }
 
@@ -128,7 +127,7 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// Refuses values out of their range.
+    /// Returns an error if a value is out of its range.
     pub fn validate(&self) -> Result<(), NetError> {
         self.connection.validate()?;
         at_least_one("max_connections", self.max_connections)?;
@@ -165,7 +164,7 @@ impl Default for ClientOptions {
 }
 
 impl ClientOptions {
-    /// Refuses values out of their range.
+    /// Returns an error if a value is out of its range.
     pub fn validate(&self) -> Result<(), NetError> {
         self.connection.validate()?;
         positive("connect_timeout", self.connect_timeout)

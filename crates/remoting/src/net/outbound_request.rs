@@ -1,4 +1,4 @@
-//! Our own requests on a link: queued with their wait, answered, timed out, ended with the connection.
+//! Our requests on a link: queued with their wait, answered, timed out, or ended with the connection.
 
 use super::link::{Link, Phase, State};
 use super::pending::{Callback, OutboundRequest, Waiter};
@@ -14,29 +14,29 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Stands for deadlines that a clock cannot hold.
+/// Replaces deadlines that a clock cannot represent.
 const FAR_FUTURE: Duration = Duration::from_hours(24 * 365);
 
-/// A request that was not queued, given back.
+/// A request that was not queued, returned to the caller.
 pub(super) struct Rejected<Q> {
     pub(super) error: NetError,
     pub(super) request: Q,
 }
 
-/// A request on its way into the queue, with who waits for its outcome.
+/// A request to be queued, with the handler of its outcome.
 pub(super) trait Request: Sized {
     fn address(&self) -> &str;
-    /// Gets its number, which need not be its last.
+    /// Sets its opaque number, which may change again.
     fn number(&mut self, opaque: i32) -> Result<(), WireError>;
-    /// Bytes of its body.
+    /// Returns the bytes of its body.
     fn body(&self) -> usize;
-    /// Goes into the queue.
+    /// Adds itself to the queue.
     fn queue(self, opaque: i32, queue: &mut SendQueue) -> Callback;
-    /// Does not go.
+    /// Fails with this error; it was not queued.
     fn refuse(self, error: NetError);
 }
 
-/// One that comes as a command.
+/// A request in the form of a command.
 pub(super) struct Commanded<'a> {
     pub(super) address: &'a str,
     pub(super) command: Command,
@@ -67,7 +67,7 @@ impl Request for Commanded<'_> {
     }
 }
 
-/// One whose head its sender writes.
+/// A request whose sender writes its head.
 pub(super) struct Framed<'a, A> {
     pub(super) outbound: Box<A>,
     pub(super) head: &'a mut Vec<u8>,
@@ -99,7 +99,7 @@ impl<A: OutboundRequest + 'static> Request for Framed<'_, A> {
 }
 
 impl Link {
-    /// Queues a request and its wait. Nothing was queued when an error comes back, with the request.
+    /// Queues a request and its wait. On an error nothing was queued, and the request is returned with it.
     pub(super) fn request<Q: Request>(
         &self,
         mut request: Q,
@@ -107,7 +107,7 @@ impl Link {
     ) -> Result<(), Box<Rejected<Q>>> {
         let rejected = |error, request| Err(Box::new(Rejected { error, request }));
         let deadline = now.checked_add(timeout).unwrap_or(now + FAR_FUTURE);
-        // Its head is written before the lock is taken.
+        // Write its head before taking the lock.
         let mut opaque = self.next_opaque();
         if let Err(error) = request.number(opaque) {
             return rejected(NetError::Frame(error), request);
@@ -117,7 +117,7 @@ impl Link {
             drop(state);
             return rejected(error, request);
         }
-        // After 2^32 requests a number may still be waited for.
+        // After 2^32 requests, an old request may still wait under this number.
         while state.pending.contains(opaque) {
             opaque = self.next_opaque();
             if let Err(error) = request.number(opaque) {
@@ -140,7 +140,7 @@ impl Link {
         Ok(())
     }
 
-    /// Queues a request that nobody answers.
+    /// Queues a oneway request.
     pub(super) fn oneway(&self, mut command: Command) -> Result<(), Box<(NetError, Command)>> {
         let refused = self.takes(&self.lock(), 0);
         if let Err(error) = refused {
@@ -152,7 +152,7 @@ impl Link {
         Ok(())
     }
 
-    /// Whether one more of our requests may be queued.
+    /// Checks whether one more of our requests may be queued.
     fn takes(&self, state: &State, pending: usize) -> Result<(), NetError> {
         let address = || self.address.clone();
         if self.phase() >= Phase::Closing {
@@ -180,7 +180,7 @@ impl Link {
         self.opaque.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Hands responses to those who wait; returns how many nobody waited for.
+    /// Passes responses to their handlers; returns the number of responses without a waiting request.
     pub(super) fn complete(
         &self,
         responses: &mut Vec<Command>,
@@ -201,7 +201,8 @@ impl Link {
         late
     }
 
-    /// A server that stops is left: the next request opens a new connection, which fails or finds its successor.
+    /// Retires the address of a server that stops: the next request opens a new connection, which fails or finds its
+    /// successor.
     fn refuse_go_away(&self, answer: Command) -> Result<Command, NetError> {
         let Some(retire) = self.retire.as_ref().filter(|_| answer.code == response::GO_AWAY) else {
             return Ok(answer);
@@ -214,7 +215,7 @@ impl Link {
         })
     }
 
-    /// Ends the waits whose time has come, and takes back those of their requests that have not left.
+    /// Ends the waits whose deadline has passed, and removes those of their requests that were not written yet.
     pub(super) fn expire(&self, now: Instant, ready: &mut SendQueue) {
         let mut state = self.lock();
         let expired = state.pending.expire(now);
@@ -243,7 +244,7 @@ impl Link {
         }
     }
 
-    /// Ends one wait because its request cannot be written.
+    /// Ends one wait because its request cannot be encoded.
     pub(super) fn refuse(&self, opaque: i32, error: WireError) {
         let waiter = self.lock().pending.take(opaque);
         if let Some(waiter) = waiter {
@@ -251,7 +252,7 @@ impl Link {
         }
     }
 
-    /// The end: every wait ends now. Requests in `ready` or still queued are known not to have left.
+    /// Ends every wait because the connection ended. Requests in `ready` or still queued were certainly not sent.
     pub(super) fn end(&self, ready: &SendQueue, reason: &CloseReason, connect: Option<&NetError>) {
         let mut state = self.lock();
         state.reason.get_or_insert_with(|| reason.clone());
@@ -284,7 +285,7 @@ impl Link {
     }
 }
 
-/// A callback that panics must not take the connection with it.
+/// Calls a callback. A panic in it must not end the connection.
 pub(super) fn call(callback: Callback, result: Result<Command, NetError>) {
     if catch_unwind(AssertUnwindSafe(|| callback.on_response(result))).is_err() {
         tracing::error!("a response's callback panicked");

@@ -1,11 +1,11 @@
-//! One batch of frames on its way into the socket.
+//! One batch of frames that is written to the socket.
 //!
 //! ```text
 //! heads     [head 0][head 1][small body 1][head 2]...          one buffer for the whole batch
 //! segments  Heads(0..h0) Body(b0) Heads(h0..h2) Body(b2) ...   one slice of the vectored write each
 //! ```
-//! A body goes out from the memory it lies in. Only bodies up to [`INLINE_BODY`] bytes are copied behind their head:
-//! a slice of its own costs the kernel more than copying so few bytes.
+//! A body is written from its own memory. Only bodies up to [`INLINE_BODY`] bytes are copied after their head: a
+//! separate slice costs the kernel more than copying these few bytes.
 
 use super::send_queue::{Entry, INLINE_BODY, SendQueue};
 use crate::command::Command;
@@ -18,11 +18,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::AsyncWrite;
 
-/// A batch takes frames until it has this many bytes.
+/// A batch accepts frames until it has this many bytes.
 const BATCH_BYTES: usize = 256 * 1024;
-/// Slices of one vectored write.
+/// Maximum number of slices of one vectored write.
 const SLICES: usize = 64;
-/// A head buffer that has grown beyond this is not kept while the connection sleeps.
+/// A head buffer larger than this is released while the connection sleeps.
 const KEEP_BYTES: usize = 64 * 1024;
 
 #[derive(Debug)]
@@ -32,14 +32,14 @@ enum Segment {
     Body(Bytes),
 }
 
-/// A frame that could not be written, and its opaque number.
+/// A frame that could not be encoded, and the error.
 pub(super) type Refused = (Command, WireError);
 
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     heads: Vec<u8>,
     segments: VecDeque<Segment>,
-    /// Where the first unwritten byte of `heads` is.
+    /// Position of the first unwritten byte of `heads`.
     at: usize,
     /// Written bytes of the first segment if it is a body.
     body_at: usize,
@@ -51,8 +51,7 @@ impl Batch {
         self.segments.is_empty()
     }
 
-    /// Takes frames off the front of `ready`. The batch was empty. A frame that the wire cannot carry is put into
-    /// `refused`.
+    /// Takes frames from the front of `ready`. The batch must be empty. Frames that cannot be encoded go to `refused`.
     pub(super) fn fill(&mut self, ready: &mut SendQueue, refused: &mut Vec<Refused>) {
         self.at = 0;
         self.body_at = 0;
@@ -88,7 +87,7 @@ impl Batch {
         }
     }
 
-    /// The body of the frame whose head was written last; the bytes that are not among the heads.
+    /// Adds the body of the frame whose head was written last. Returns the bytes that are not among the heads.
     fn follow(&mut self, body: Option<Bytes>) -> usize {
         match body {
             Some(body) if body.len() <= INLINE_BODY => self.heads.extend_from_slice(&body),
@@ -103,19 +102,19 @@ impl Batch {
         0
     }
 
-    /// The connection sleeps: gives back memory that a busy time needed.
+    /// Releases memory after a busy period, when the connection sleeps.
     pub(super) fn shrink(&mut self) {
         if self.segments.is_empty() && self.heads.capacity() > KEEP_BYTES {
             self.heads = Vec::new();
         }
     }
 
-    /// What the batch cost its connection; asked once, when it is written.
+    /// Takes the bytes that the batch counted for its connection; called once, when it is written.
     pub(super) fn take_cost(&mut self) -> usize {
         std::mem::take(&mut self.cost)
     }
 
-    /// One vectored write. Returns the bytes that the socket took.
+    /// Performs one vectored write. Returns the bytes that the socket accepted.
     pub(super) fn poll_write<S: AsyncWrite>(
         &mut self,
         stream: Pin<&mut S>,

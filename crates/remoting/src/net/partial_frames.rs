@@ -1,9 +1,9 @@
-//! The memory that unfinished frames may take on all connections of a server together.
+//! Limits the memory of unfinished frames on all connections of a server together.
 //!
-//! A connection reads on while its part of a frame is smaller than what all of them leave free (`memory_budget.rs`).
-//! Where that stops it, it gets in line: a few at a time may read past their share, so that frames come to their end
-//! although all memory is taken. Whoever does not send the rest in time then is closed: the server needs the memory for
-//! others.
+//! A connection continues to read while its part of a frame is smaller than what all of them leave free
+//! (`memory_budget.rs`). Beyond that it waits in line: a few at a time may exceed their share, so that frames complete
+//! although all memory is used. A connection that then does not send the rest in time is closed: others need the
+//! memory.
 
 use super::large_frames::PermitState;
 use super::memory_budget::{BudgetShare, MIN_SHARE, MemoryBudget};
@@ -13,20 +13,20 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// Connections that may read past their share at a time.
+/// Number of connections that may exceed their share at a time.
 const PAST_AT_ONCE: usize = 4;
-/// How soon a connection in the line looks whether others have left it memory.
+/// Interval at which a connection in line checks whether others have released memory.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What a peer past its share must send of its frame within the time that it has.
+/// Bytes of its frame that a peer over its share must send in its time.
 const PROGRESS: usize = 256 << 10;
 
-/// What a server's connections share.
+/// State shared by a server's connections.
 #[derive(Debug)]
 pub(super) struct Halves {
     pub(super) room: Arc<MemoryBudget>,
     past: Arc<Semaphore>,
-    /// What a connection past its share has for the rest of its frame, or for [`PROGRESS`] of it.
+    /// Time in which a connection over its share must send the rest of its frame, or [`PROGRESS`] bytes of it.
     time: Duration,
 }
 
@@ -40,17 +40,17 @@ impl Halves {
     }
 }
 
-/// The memory that a server's unfinished frames take, in steps of 64 KiB for each connection.
+/// The memory that a server's unfinished frames use, in steps of 64 KiB for each connection.
 #[derive(Debug, Clone)]
 pub struct UnfinishedFrames(pub(super) Arc<MemoryBudget>);
 
 impl UnfinishedFrames {
-    /// Bytes that they take now.
+    /// Returns the bytes that they use now.
     pub fn bytes(&self) -> usize {
         self.0.taken()
     }
 
-    /// Bytes from which on connections wait in line, or are closed.
+    /// Returns the bytes beyond which connections wait in line, or are closed.
     pub fn limit(&self) -> usize {
         self.0.total()
     }
@@ -61,9 +61,9 @@ impl UnfinishedFrames {
 pub(super) struct Half {
     share: BudgetShare,
     past: PermitState,
-    /// When more of a frame must be there that was read past the share.
+    /// Deadline for more of a frame that exceeds the share.
     until: Option<Instant>,
-    /// Bytes that the connection has of it, and had when `until` was set.
+    /// Bytes of the frame that the connection has now, and had when `until` was set.
     bytes: usize,
     bytes_before: usize,
 }
@@ -79,7 +79,7 @@ impl Half {
         }
     }
 
-    /// Takes in how many bytes the connection has of a frame. True: they are within its share.
+    /// Records how many bytes of a frame the connection has. True: they are within its share.
     pub(super) fn fits(&mut self, bytes: usize) -> bool {
         self.share.report(bytes);
         self.bytes = bytes;
@@ -91,7 +91,7 @@ impl Half {
         fits
     }
 
-    /// For a connection whose frame does not fit: gets it in line. True: it may read on.
+    /// Puts a connection whose frame does not fit in line. True: it may continue to read.
     pub(super) fn may_go_past(
         &mut self,
         partial_frames: &Halves,
@@ -101,30 +101,30 @@ impl Half {
         let may = self.past.poll(&partial_frames.past, cx);
         let goes_on = self.bytes >= self.bytes_before + PROGRESS;
         if may && (self.until.is_none() || goes_on) {
-            // A slow peer is let through as long as it sends this much in each span of time.
+            // A slow peer may continue as long as it sends this much in each period.
             (self.until, self.bytes_before) = (Some(now + partial_frames.time), self.bytes);
         }
         may
     }
 
-    /// True while in the line: it is not the peer that is slow.
+    /// Returns true while in line: the peer is not the slow side.
     pub(super) fn is_waiting(&self) -> bool {
         self.past.is_waiting()
     }
 
-    /// Gives it the whole time again: something else than the peer keeps it from reading.
+    /// Restarts its time: something other than the peer keeps it from reading.
     pub(super) fn excuse(&mut self, partial_frames: &Halves, now: Instant) {
         if let Some(until) = &mut self.until {
             *until = now + partial_frames.time;
         }
     }
 
-    /// When to look at it again, if at all.
+    /// Returns when to check it again, if at all.
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
         self.until.or_else(|| self.is_waiting().then(|| now + LOOK_AGAIN))
     }
 
-    /// True for a frame that was read past its share, and whose rest has not come in time.
+    /// Returns true for a frame that exceeds its share and whose rest has not arrived in time.
     pub(super) fn is_late(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| now >= until)
     }

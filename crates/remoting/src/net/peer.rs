@@ -1,4 +1,4 @@
-//! One connection as a processor sees it, and the right to answer one request.
+//! A connection as a processor sees it, and the right to answer one request.
 
 use super::NetError;
 use super::large_frames::Permit;
@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where a connection's outgoing frames go. The server and the client implement it; tests may.
+/// Queue of a connection's outgoing frames. The server and the client implement it; tests may too.
 pub trait Outbox: Send + Sync + 'static {
     /// Queues a frame and wakes the connection's task if it sleeps. A closed connection drops it.
     fn push(&self, command: Command);
@@ -21,15 +21,15 @@ pub trait Outbox: Send + Sync + 'static {
     fn reply(&self, command: Command) {
         self.push(command);
     }
-    /// Queues an answer without a body whose head is written already.
+    /// Queues an answer without a body whose head is already written.
     fn reply_written(&self, head: &[u8]) {
         match frame::decode(&mut head.into(), &frame::Limits::default()) {
             Ok(Some(command)) => self.reply(command),
-            // Nobody writes half a frame.
+            // A partial frame is never written.
             Ok(None) | Err(_) => self.silence(),
         }
     }
-    /// A request of the peer ends without an answer.
+    /// Ends a request of the peer without an answer.
     fn silence(&self) {}
     /// Queues a request to the peer and calls back with its outcome, from the connection's task: the callback must
     /// not block.
@@ -37,13 +37,13 @@ pub trait Outbox: Send + Sync + 'static {
         let _ = (command, timeout);
         callback.on_response(Err(NetError::Closed));
     }
-    /// True once the connection is gone.
+    /// Returns true once the connection is closed.
     fn is_closed(&self) -> bool;
-    /// Closes the connection after what is queued has been written.
+    /// Closes the connection after all queued frames are written.
     fn close(&self);
 }
 
-/// A live connection. Cloning is cheap; equality is by id, which is never used twice in a process.
+/// A live connection. Cloning is cheap. Equality compares ids, which are unique in a process.
 #[derive(Clone)]
 pub struct Peer {
     inner: Arc<Inner>,
@@ -57,7 +57,7 @@ struct Inner {
 }
 
 impl Peer {
-    /// A peer over an outbox.
+    /// Creates a peer over an outbox.
     pub fn new(id: u64, remote: SocketAddr, local: SocketAddr, outbox: Arc<dyn Outbox>) -> Self {
         Self {
             inner: Arc::new(Inner {
@@ -69,28 +69,28 @@ impl Peer {
         }
     }
 
-    /// The connection's number in this process.
+    /// Returns the connection's number in this process.
     pub fn id(&self) -> u64 {
         self.inner.id
     }
 
-    /// The other side's address.
+    /// Returns the remote address.
     pub fn remote(&self) -> SocketAddr {
         self.inner.remote
     }
 
-    /// Our side's address.
+    /// Returns the local address.
     pub fn local(&self) -> SocketAddr {
         self.inner.local
     }
 
-    /// Queues a frame as it is: for notices (oneway requests) to the peer.
+    /// Queues a frame unchanged: for notices (oneway requests) to the peer.
     pub fn send(&self, command: Command) {
         self.inner.outbox.push(command);
     }
 
-    /// Asks the peer something. The callback gets the answer, or why there is none, from the connection's task: it
-    /// must not block.
+    /// Sends a request to the peer. The callback receives the answer or the error in the connection's task: it must not
+    /// block.
     pub fn request_with(
         &self,
         command: Command,
@@ -100,19 +100,19 @@ impl Peer {
         self.inner.outbox.request(command, timeout, Box::new(callback));
     }
 
-    /// Asks the peer something and waits for the answer.
+    /// Sends a request to the peer and waits for the answer.
     pub async fn request(&self, command: Command, timeout: Duration) -> Result<Command, NetError> {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         self.request_with(command, timeout, |result| drop(sender.send(result)));
         receiver.await.unwrap_or(Err(NetError::Closed))
     }
 
-    /// True once the connection is gone.
+    /// Returns true once the connection is closed.
     pub fn is_closed(&self) -> bool {
         self.inner.outbox.is_closed()
     }
 
-    /// Closes the connection after what is queued has been written.
+    /// Closes the connection after all queued frames are written.
     pub fn close(&self) {
         self.inner.outbox.close();
     }
@@ -143,12 +143,12 @@ pub struct Reply {
     serialize_type: SerializeType,
     oneway: bool,
     open: bool,
-    // Given back when the request is done with.
+    // Released when the request is answered.
     permit: Option<Permit>,
 }
 
 impl Reply {
-    /// For this request on this connection.
+    /// Creates the reply for this request on this connection.
     pub fn new(peer: Peer, request: &Command) -> Self {
         Self {
             peer,
@@ -160,35 +160,35 @@ impl Reply {
         }
     }
 
-    /// Keeps the permit by which the request was read until it is answered.
+    /// Holds the permit with which the request was read until it is answered.
     pub(super) fn holding(mut self, permit: Option<Permit>) -> Self {
         self.permit = permit;
         self
     }
 
-    /// True when nobody waits for the answer.
+    /// Returns true for a oneway request: nobody waits for the answer.
     pub fn is_oneway(&self) -> bool {
         self.oneway
     }
 
-    /// True once the connection is gone: what is held for it may be dropped.
+    /// Returns true once the connection is closed: data held for it may be dropped.
     pub fn is_closed(&self) -> bool {
         self.peer.is_closed()
     }
 
-    /// The connection that asked.
+    /// Returns the connection that sent the request.
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
 
-    /// Answers. Opaque number, response bit and header form (the request's) are filled here; an answer to a oneway
-    /// request vanishes.
+    /// Answers the request. Fills in opaque number, response bit and header form (the request's). An answer to a oneway
+    /// request is dropped.
     pub fn send(mut self, response: Command) {
         self.answer(response);
     }
 
-    /// Answers with a frame whose fields are written straight into it. Opaque number, response bit and header form are
-    /// filled here; an answer to a oneway request vanishes.
+    /// Answers with a frame into which `write` writes the fields directly. Fills in opaque number, response bit and
+    /// header form. An answer to a oneway request is dropped.
     pub fn send_written(mut self, code: i32, remark: Option<&str>, write: impl FnOnce(&mut HeadWriter<'_>)) {
         if self.oneway {
             self.open = false;
@@ -214,7 +214,7 @@ impl Reply {
         });
     }
 
-    /// Ends the request without an answer, on purpose (the peer protocol wants silence).
+    /// Deliberately ends the request without an answer, where the protocol expects none.
     pub fn silence(mut self) {
         self.open = false;
         if !self.oneway {

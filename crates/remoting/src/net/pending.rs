@@ -1,7 +1,7 @@
-//! The requests that wait for the peer's answer, by opaque number.
+//! Requests that wait for the peer's answer, by opaque number.
 //!
-//! Deadlines are found by scanning, not by a timer for each request: only the earliest deadline that was ever added
-//! since the last scan is kept, so a busy connection scans once per timeout length, whatever its rate.
+//! A scan finds expired deadlines; there is no timer for each request. Only the earliest deadline added since the last
+//! scan is kept, so a busy connection scans once per timeout, at any rate.
 
 use super::NetError;
 use crate::command::Command;
@@ -12,10 +12,10 @@ use std::fmt;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Who waits for a request's outcome: any function, or what holds all about a request in one piece of memory.
+/// Handles a request's outcome: a closure, or a type that holds all data of a request in one allocation.
 pub trait ResponseHandler: Send {
-    /// Gets the outcome, once: from the connection's task, or from the call that asked when nothing could be queued. It
-    /// must not block.
+    /// Receives the outcome, once: in the connection's task, or in the sending call if nothing could be queued. Must
+    /// not block.
     fn on_response(self: Box<Self>, outcome: Result<Command, NetError>);
 }
 
@@ -25,22 +25,22 @@ impl<F: FnOnce(Result<Command, NetError>) + Send> ResponseHandler for F {
     }
 }
 
-/// A request that holds all about itself in one piece of memory: it writes its own frame, and waits for the outcome.
+/// A request with all of its data in one allocation: it writes its own frame, and handles the outcome.
 pub trait OutboundRequest: ResponseHandler {
-    /// Where it goes, `host:port`.
+    /// Returns its destination, `host:port`.
     fn address(&self) -> &str;
-    /// Appends everything of its frame but the body, with this number; called again when the number changes.
+    /// Appends its frame without the body, with this opaque number. Called again if the number changes.
     fn write_head(&self, opaque: i32, out: &mut Vec<u8>) -> Result<(), WireError>;
-    /// Its body.
+    /// Returns its body.
     fn body(&self) -> &Bytes;
-    /// It is in the queue: lets go of what it needs only to be written, on the thread that has it at hand.
+    /// Called once it is queued: releases what it needed only for writing, on the thread that owns it.
     fn on_queued(&mut self) {}
 }
 
-/// Gets a request's outcome, once.
+/// Receives a request's outcome, once.
 pub type Callback = Box<dyn ResponseHandler>;
 
-/// One request that waits.
+/// One waiting request.
 pub(super) struct Waiter {
     pub(super) deadline: Instant,
     pub(super) timeout: Duration,
@@ -82,12 +82,12 @@ impl Pending {
         self.waiters.remove(&opaque)
     }
 
-    /// When [`Pending::expire`] should run next: never later than the first deadline.
+    /// Returns when [`Pending::expire`] should run next: never later than the first deadline.
     pub(super) fn earliest(&self) -> Option<Instant> {
         self.earliest
     }
 
-    /// Takes out every request whose deadline has come.
+    /// Removes every request whose deadline has passed.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<(i32, Waiter)> {
         let expired = self
             .waiters
@@ -97,7 +97,7 @@ impl Pending {
         expired
     }
 
-    /// Takes out all.
+    /// Removes all requests.
     pub(super) fn drain(&mut self) -> Vec<(i32, Waiter)> {
         self.earliest = None;
         std::mem::take(&mut self.waiters).into_iter().collect()

@@ -1,4 +1,4 @@
-//! One connection through a [`FaultyLink`](super::FaultyLink), in both directions.
+//! Relays one connection through a [`FaultyLink`](super::FaultyLink), in both directions.
 
 use super::faulty_link::{Direction, Faults, Passage};
 use crate::codes::{request, response};
@@ -16,26 +16,26 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Bytes that are taken at once.
+/// Maximum number of bytes of one read.
 const PIECE: usize = 64 * 1024;
-/// Pieces of one direction that wait for their time; the sender waits then.
+/// Maximum number of waiting pieces of one direction; beyond that the sender waits.
 const WAITING: usize = 64;
-/// Parts a second in which a slow link passes its bytes on.
+/// Parts per second in which a slow link forwards its bytes.
 const PARTS: u64 = 50;
-/// Bytes of the word that says how long a frame is.
+/// Bytes of a frame's length word.
 const LENGTH_WORD: usize = 4;
-/// Why a send was not let through, as Apache's broker says it.
+/// Remark of a refused send, as Apache's broker writes it.
 const BUSY: &str = "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 0ms, size of queue: 0";
 
-/// Bytes on their way, and when they are due.
+/// Bytes in transit, and when they are due.
 enum Piece {
-    /// As they came.
+    /// Bytes as they arrived.
     Stream(Instant, Bytes),
-    /// A frame of ours, to stand between two of the server's.
+    /// A frame of our own, to insert between two of the server's.
     Own(Instant, Bytes),
 }
 
-/// Joins a client's connection with a new one to the server until both directions have ended, or all are cut.
+/// Connects a client's connection to a new one to the server until both directions end, or all connections are cut.
 pub(super) async fn join(
     mut near: TcpStream,
     target: SocketAddr,
@@ -44,7 +44,7 @@ pub(super) async fn join(
 ) {
     let mut news = faults.clone();
     let cut = async {
-        // An error: the link itself is gone.
+        // An error means that the link itself was dropped.
         drop(news.wait_for(|faults| faults.cuts != cuts).await);
     };
     tokio::pin!(cut);
@@ -98,7 +98,7 @@ pub(super) async fn join(
     }
 }
 
-/// Lets a connection end by a reset, as one to a host that went away does.
+/// Makes a connection end with a reset, like one to a host that went away.
 fn reset(stream: &TcpStream) {
     if let Err(error) = SockRef::from(stream).set_linger(Some(Duration::ZERO)) {
         tracing::debug!(%error, "a relay cannot reset its connection");
@@ -131,7 +131,7 @@ async fn take(
     }
 }
 
-/// Writes one direction, each piece when it is due; then its end.
+/// Writes one direction, each piece when it is due, then the end of the stream.
 async fn give(
     mut to: WriteHalf<'_>,
     direction: Direction,
@@ -167,7 +167,7 @@ async fn give(
     to.shutdown().await
 }
 
-/// Writes the frames of our own, once none of the server's has begun.
+/// Writes our own frames, once no frame of the server is in progress.
 async fn write_own(
     to: &mut WriteHalf<'_>,
     frames: &Frames,
@@ -182,7 +182,7 @@ async fn write_own(
     Ok(())
 }
 
-/// Writes bytes as the link is at that moment.
+/// Writes bytes with the link's current faults.
 async fn write(
     to: &mut WriteHalf<'_>,
     direction: Direction,
@@ -213,24 +213,24 @@ async fn write(
     Ok(())
 }
 
-/// Where the frames of a stream begin and end.
+/// Tracks where the frames of a stream begin and end.
 #[derive(Debug, Default)]
 struct Frames {
-    /// The first bytes of a length word that is not there yet.
+    /// The first bytes of an incomplete length word.
     word: BytesMut,
-    /// Bytes that belong to the frame that has begun.
+    /// Remaining bytes of the frame in progress.
     left: usize,
-    /// The bytes make no frames.
+    /// True if the bytes are not frames.
     lost: bool,
 }
 
 impl Frames {
-    /// No frame has begun.
+    /// Returns true if no frame is in progress.
     fn between(&self) -> bool {
         self.left == 0 && self.word.is_empty() && !self.lost
     }
 
-    /// How many of these bytes belong to the frame that has begun.
+    /// Returns how many of these bytes belong to the frame in progress.
     fn rest(&self, bytes: &[u8]) -> usize {
         if self.lost {
             return bytes.len();
@@ -248,7 +248,7 @@ impl Frames {
         left.min(bytes.len())
     }
 
-    /// Takes note of bytes.
+    /// Records bytes.
     fn pass(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && !self.lost {
             let skipped = self.left.min(bytes.len());
@@ -273,16 +273,16 @@ impl Frames {
     }
 }
 
-/// Answers sends in the place of a server that is busy.
+/// Answers sends in place of a busy server.
 struct Busy {
     frames: Frames,
-    /// A frame that began while the server was busy and is not whole yet.
+    /// An incomplete frame that began while the server was busy.
     held: BytesMut,
     answers: mpsc::WeakSender<Piece>,
 }
 
 impl Busy {
-    /// What of these bytes goes to the server.
+    /// Returns the part of these bytes that goes to the server.
     async fn sift(&mut self, mut bytes: Bytes, faults: &Faults) -> Bytes {
         let is_busy = faults.busy_until.is_some_and(|until| Instant::now() < until);
         if self.held.is_empty() && !is_busy {
@@ -310,7 +310,7 @@ impl Busy {
         through.freeze()
     }
 
-    /// The next whole frame; all there is where it makes no frames.
+    /// Returns the next whole frame, or all bytes if they are not frames.
     fn next_frame(&mut self) -> Option<Bytes> {
         let length = match frame::announced(&self.held, &Limits::default()) {
             Ok(total) => total?,
@@ -320,7 +320,7 @@ impl Busy {
     }
 }
 
-/// For a request that a busy server does not serve: its answer, no bytes where nobody waits for one.
+/// Returns the answer to a request that a busy server refuses: empty for a oneway request, `None` for other requests.
 fn refused(bytes: &Bytes) -> Option<Bytes> {
     let mut copy = BytesMut::from(&bytes[..]);
     let command = frame::decode(&mut copy, &Limits::default()).ok().flatten()?;

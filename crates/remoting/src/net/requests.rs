@@ -6,16 +6,16 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One request on its way to a Python worker.
+/// One request for a Python worker.
 #[derive(Debug)]
 pub struct PythonRequest {
     /// The request.
     pub command: Command,
-    /// Who asked.
+    /// The connection that sent it.
     pub peer: Peer,
-    /// The answer's way back.
+    /// The right to answer it.
     pub reply: Reply,
-    /// When it came.
+    /// When it arrived.
     pub at: Instant,
 }
 
@@ -23,7 +23,7 @@ pub struct PythonRequest {
 #[derive(Debug)]
 pub struct Requests {
     capacity: usize,
-    // Guards the queue and whether it still takes requests.
+    // Guards the queue and whether it still accepts requests.
     state: Mutex<State>,
     ready: Condvar,
     meter: Meter,
@@ -36,7 +36,7 @@ struct State {
 }
 
 impl Requests {
-    /// A queue of at most `capacity` waiting requests.
+    /// Creates a queue of at most `capacity` waiting requests.
     pub fn new(capacity: usize) -> Self {
         Self {
             capacity,
@@ -46,12 +46,12 @@ impl Requests {
         }
     }
 
-    /// From arrival to answer, of the requests that were answered. Whoever answers one adds it.
+    /// Returns the meter of times from arrival to answer. The code that answers a request adds its time.
     pub fn meter(&self) -> &Meter {
         &self.meter
     }
 
-    /// Queues a request, or gives it back when the queue is full or closed.
+    /// Queues a request, or returns it if the queue is full or closed.
     pub fn push(&self, request: PythonRequest) -> Result<(), Box<PythonRequest>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.closed || state.queue.len() >= self.capacity {
@@ -63,7 +63,7 @@ impl Requests {
         Ok(())
     }
 
-    /// Waits up to `timeout` for a request. `None`: nothing came, or the queue is closed and empty.
+    /// Waits up to `timeout` for a request. `None`: none arrived, or the queue is closed and empty.
     pub fn take(&self, timeout: Duration) -> Option<PythonRequest> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut state, _) = self
@@ -73,12 +73,12 @@ impl Requests {
         state.queue.pop_front()
     }
 
-    /// True once closed: workers end when they see it and the queue is empty.
+    /// Returns true once closed. Workers end when it is closed and empty.
     pub fn is_closed(&self) -> bool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).closed
     }
 
-    /// Takes no more requests and wakes every worker.
+    /// Closes the queue to new requests and wakes every worker.
     pub fn close(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
         self.ready.notify_all();

@@ -1,4 +1,4 @@
-//! Where the host of an address is: asked for each connection, and by whoever keeps a list of servers.
+//! Resolving host names, for each connection and for lists of servers.
 
 use std::fmt;
 use std::future::Future;
@@ -6,16 +6,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 
-/// What becomes of a look-up.
+/// The result of a look-up.
 pub type Found<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'a>>;
 
 /// Finds the addresses of `host:port`.
 pub trait Resolve: fmt::Debug + Send + Sync {
-    /// All that are known, in the order in which they are to be tried.
+    /// Returns all known addresses, in the order in which to try them.
     fn resolve<'a>(&'a self, address: &'a str) -> Found<'a>;
 }
 
-/// The system's own (`getaddrinfo`), on a thread that may block; an address in digits costs no look-up.
+/// The system's resolver (`getaddrinfo`), on a thread that may block. A numeric address needs no look-up.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemResolver;
 

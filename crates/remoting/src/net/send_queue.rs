@@ -1,11 +1,11 @@
-//! Frames that wait for a connection's task, in their order.
+//! Frames that wait for a connection's task, in order.
 //!
 //! ```text
 //! entries  [command][head 0..301][head 301..608][command]...
-//! heads    the written ones' heads, each with its body behind it where that is small
+//! heads    the written ones' heads, each followed by its body if that is small
 //! ```
-//! A frame comes as a command, whose head the task writes, or as a head that its sender has written: that one costs no
-//! allocation, and nothing is freed by another thread than the one that made it.
+//! A frame is either a command, whose head the task writes, or a head that its sender has written. The latter costs no
+//! allocation, and no thread frees memory that another one allocated.
 
 use crate::command::Command;
 use bytes::Bytes;
@@ -15,10 +15,10 @@ use std::ops::Range;
 
 /// Head bytes assumed for a frame that is not written yet.
 const HEAD_ESTIMATE: usize = 256;
-/// Bodies up to this size are copied behind their head: a slice of its own costs the kernel more than copying so few
+/// Bodies up to this size are copied after their head: a separate slice costs the kernel more than copying these few
 /// bytes.
 pub(super) const INLINE_BODY: usize = 512;
-/// Entries and bytes of heads that an empty queue may keep room for.
+/// Capacity, in entries and in bytes of heads, that an empty queue may keep.
 const KEEP_ENTRIES: usize = 1024;
 const KEEP_BYTES: usize = 64 * 1024;
 
@@ -26,7 +26,7 @@ thread_local! {
     static HEAD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Hands out this thread's buffer for one head. It is taken, not borrowed: what is done with it may write another head.
+/// Provides this thread's buffer for one head. It is taken, not borrowed, because `write` may write another head.
 pub(super) fn with_head(write: impl FnOnce(&mut Vec<u8>)) {
     let mut head = HEAD.take();
     head.clear();
@@ -36,20 +36,20 @@ pub(super) fn with_head(write: impl FnOnce(&mut Vec<u8>)) {
     }
 }
 
-/// What a waiting frame with such a body costs its connection, in bytes.
+/// Returns the bytes that a waiting frame with a body of this length counts for its connection.
 pub(super) fn cost_of(body: usize) -> usize {
     body + HEAD_ESTIMATE
 }
 
-/// A frame whose head is written.
+/// A frame whose head is already written.
 #[derive(Debug)]
 pub(super) struct Written {
-    /// A request's number; nobody waits for the outcome of an answer.
+    /// The opaque number of a request; `None` for an answer.
     pub(super) request: Option<i32>,
     pub(super) cost: usize,
-    /// Where its head lies, in front of a small body.
+    /// Range of its head, including a small body after it.
     at: Range<usize>,
-    /// A body that is not small.
+    /// Its body, unless it is small.
     pub(super) body: Option<Bytes>,
 }
 
@@ -60,7 +60,7 @@ pub(super) enum Entry {
 }
 
 impl Entry {
-    /// What it costs its connection, in bytes.
+    /// Returns the bytes that it counts for its connection.
     pub(super) fn cost(&self) -> usize {
         match self {
             Self::Command(command) => cost_of(command.body.as_ref().map_or(0, Bytes::len)),
@@ -68,7 +68,7 @@ impl Entry {
         }
     }
 
-    /// The number of a request.
+    /// Returns the opaque number of a request.
     pub(super) fn request(&self) -> Option<i32> {
         match self {
             Self::Command(command) => (!command.is_response()).then_some(command.opaque),
@@ -92,7 +92,7 @@ impl SendQueue {
         self.entries.push_back(Entry::Command(command));
     }
 
-    /// Adds a frame whose head was written.
+    /// Adds a frame whose head is already written.
     pub(super) fn push_written(&mut self, request: Option<i32>, head: &[u8], body: Option<&Bytes>) {
         let start = self.heads.len();
         self.heads.extend_from_slice(head);
@@ -114,27 +114,27 @@ impl SendQueue {
         self.entries.pop_front()
     }
 
-    /// The bytes of a written head; they stay until the queue is handed back empty.
+    /// Returns the bytes of a written head. They stay until the queue is cleared.
     pub(super) fn head(&self, written: &Written) -> &[u8] {
         self.heads.get(written.at.clone()).unwrap_or_default()
     }
 
-    /// Keeps what `keep` says.
+    /// Keeps the entries for which `keep` returns true.
     pub(super) fn retain(&mut self, keep: impl FnMut(&Entry) -> bool) {
         self.entries.retain(keep);
     }
 
-    /// The numbers of the requests in it.
+    /// Returns the opaque numbers of its requests.
     pub(super) fn requests(&self) -> impl Iterator<Item = i32> {
         self.entries.iter().filter_map(Entry::request)
     }
 
-    /// Forgets the heads of those that have left; nothing is in it.
+    /// Discards the heads of written frames. The queue must be empty.
     pub(super) fn clear(&mut self) {
         self.heads.clear();
     }
 
-    /// Gives back memory that a busy time needed; nothing is in it, or it waits for a slow peer.
+    /// Releases memory after a busy period. The queue is empty, or waits for a slow peer.
     pub(super) fn shrink(&mut self) {
         if self.entries.capacity() > KEEP_ENTRIES {
             self.entries.shrink_to(64);

@@ -1,7 +1,7 @@
 //! The server: accepts, counts, stops cleanly (Apache `NettyRemotingServer`).
 //!
-//! A clean stop: the port closes; peers that know GO_AWAY get it for every new request, others are served; a
-//! connection ends once nothing is under way on it; at the deadline the rest is cut.
+//! A clean stop: the port closes; peers that know GO_AWAY get it for every new request, others are served; a connection
+//! ends once it is idle; at the deadline the rest is cut.
 
 use super::connection::{Connection, Setting};
 use super::descriptors::{descriptor_limit, is_reserved};
@@ -23,36 +23,36 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
-/// Time between two lines in the log that say that connections are refused for want of descriptors.
+/// Interval between log lines about connections refused for lack of descriptors.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
-/// After an accept that failed for want of descriptors or memory.
+/// Pause after an accept that failed for lack of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 static NEXT_PEER: AtomicU64 = AtomicU64::new(1);
 
-/// A number that no other connection of this process has.
+/// Returns a connection number that is unique in this process.
 pub(super) fn next_peer_id() -> u64 {
     NEXT_PEER.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Told of every connection, on the connection's own task: implementations must not block.
+/// Receives events of every connection, on the connection's own task: implementations must not block.
 pub trait Events: Send + Sync + 'static {
-    /// A peer has connected; nothing was read yet.
+    /// A peer has connected; nothing has been read yet.
     fn opened(&self, peer: &Peer) {
         let _ = peer;
     }
-    /// A peer is gone. Called exactly once for each `opened`.
+    /// A connection has ended. Called exactly once for each `opened`.
     fn closed(&self, peer: &Peer, reason: &CloseReason) {
         let _ = (peer, reason);
     }
-    /// How many of this process's descriptors connections must leave free. Asked at each new connection, which is
-    /// refused if it took one of these.
+    /// Returns how many of this process's descriptors connections must leave free. Called at each new connection, which
+    /// is refused if it took one of them.
     fn reserved_descriptors(&self) -> usize {
         16
     }
 }
 
-/// For those who need to know of no connection.
+/// Ignores all events.
 impl Events for () {}
 
 /// How a server's connections ended.
@@ -62,7 +62,7 @@ pub struct Drained {
     pub cut: usize,
 }
 
-/// A bound port. It takes connections from [`Server::run`] on; until then the system queues them.
+/// A bound port. [`Server::run`] accepts connections; until then the system queues them.
 pub struct Server {
     listener: std::net::TcpListener,
     address: SocketAddr,
@@ -75,7 +75,7 @@ struct Shared {
     setting: Arc<Setting>,
     events: Arc<dyn Events>,
     opaque: Arc<AtomicI32>,
-    // Guards which connections live: a stop must reach each of them.
+    // Guards the live connections: a stop must reach each of them.
     links: Mutex<HashMap<u64, Arc<Link>>>,
 }
 
@@ -118,17 +118,17 @@ impl Server {
         })
     }
 
-    /// Where it listens, with the port that the system chose for port 0.
+    /// Returns the address that it listens on, with the port that the system chose for port 0.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// The counters, which outlive the server.
+    /// Returns the counters, which outlive the server.
     pub fn stats(&self) -> Arc<Stats> {
         self.shared.setting.stats.clone()
     }
 
-    /// The memory of unfinished frames, which may be asked after the server's end, too.
+    /// Returns the memory of unfinished frames, which outlives the server.
     pub fn unfinished_frames(&self) -> UnfinishedFrames {
         self.unfinished.clone()
     }
@@ -217,7 +217,7 @@ async fn accept(
                         told = Some(Instant::now());
                         tracing::error!(
                             peer = %remote, limit, reserved,
-                            "refused a connection: the descriptors that are left are needed for files; raise the limit of open files \
+                            "refused a connection: the remaining descriptors are needed for files; raise the limit of open files \
                              (`ulimit -n`, `LimitNOFILE` of systemd) or open fewer connections"
                         );
                     }
@@ -225,12 +225,12 @@ async fn accept(
                 }
                 admit(stream, remote, shared, tracker);
             }
-            // The peer gave up while it waited.
+            // The peer gave up while it waited in the backlog.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
-                // Usually for want of file descriptors, and then for a while: said once.
+                // Usually a lack of file descriptors, which lasts for a while: log it once.
                 if !std::mem::replace(&mut failing, true) {
-                    tracing::error!(%error, "cannot accept connections for now; is the limit of open files too low?");
+                    tracing::error!(%error, "cannot accept connections for now: the limit of open files may be too low");
                 }
                 if shutdown.sleep_or_stop(ACCEPT_PAUSE).await {
                     return;
@@ -241,7 +241,7 @@ async fn accept(
 }
 
 fn admit(stream: TcpStream, remote: SocketAddr, shared: &Arc<Shared>, tracker: &Tracker) {
-    // Both fail only when the peer has gone again; its first read will say so.
+    // Both fail only if the peer is already gone; its first read will report it.
     drop(stream.set_nodelay(true));
     let local = stream.local_addr().unwrap_or(remote);
     let setting = shared.setting.clone();
@@ -271,7 +271,7 @@ fn admit(stream: TcpStream, remote: SocketAddr, shared: &Arc<Shared>, tracker: &
     });
 }
 
-/// A connection's place among the others: however its task ends, it is taken out and told of.
+/// A connection's entry in the server. On drop, however its task ends, the entry is removed and the end is reported.
 struct Presence {
     peer: Peer,
     link: Arc<Link>,
@@ -299,7 +299,7 @@ fn listen(address: SocketAddr, backlog: u32) -> io::Result<std::net::TcpListener
         Type::STREAM.nonblocking(),
         Some(Protocol::TCP),
     )?;
-    // A port in TIME_WAIT after a restart may be taken; one that somebody listens on may not.
+    // This allows a port in TIME_WAIT after a restart, but not one that another process listens on.
     socket.set_reuse_address(true)?;
     socket.bind(&SockAddr::from(address))?;
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;

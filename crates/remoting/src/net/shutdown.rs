@@ -1,8 +1,8 @@
 //! Stopping: a token that tells tasks to stop, and a tracker that knows when they have.
 //!
-//! Order of a clean stop: the owner calls [`Shutdown::stop`]; loops end at their next `stopped` or `sleep_or_stop`;
-//! the owner waits with [`Tracker::wait`] up to a deadline, after which the tracker drops what is left. This is the
-//! only file that spawns.
+//! Order of a clean stop: the owner calls [`Shutdown::stop`]; loops end at their next `stopped` or `sleep_or_stop`; the
+//! owner waits with [`Tracker::wait`] up to a deadline, after which the tracker drops the remaining tasks. This is the
+//! only file that spawns tasks.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -21,8 +21,8 @@ enum Level {
     Now,
 }
 
-/// A token to observe. Clones share one state; stopping is for good and may be asked any number of times, from any
-/// thread.
+/// A token that tasks observe. Clones share one state. A stop is final and may be requested any number of times, from
+/// any thread.
 #[derive(Debug, Clone)]
 pub struct Shutdown {
     level: Arc<watch::Sender<Level>>,
@@ -37,22 +37,22 @@ impl Default for Shutdown {
 }
 
 impl Shutdown {
-    /// A token that nobody has stopped yet.
+    /// Creates a token that is not stopped.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks for a clean stop.
+    /// Requests a clean stop.
     pub fn stop(&self) {
         self.raise(Level::Stopping);
     }
 
-    /// Asks for a stop that skips the drain.
+    /// Requests a stop that skips the drain.
     pub fn stop_now(&self) {
         self.raise(Level::Now);
     }
 
-    /// True once a stop was asked for.
+    /// Returns true once a stop was requested.
     pub fn is_stopped(&self) -> bool {
         *self.level.borrow() >= Level::Stopping
     }
@@ -67,7 +67,7 @@ impl Shutdown {
         self.reached(Level::Now).await;
     }
 
-    /// Sleeps. True: a stop came first.
+    /// Sleeps. Returns true if a stop came first.
     pub async fn sleep_or_stop(&self, duration: Duration) -> bool {
         tokio::select! {
             biased;
@@ -85,14 +85,14 @@ impl Shutdown {
     }
 
     async fn reached(&self, level: Level) {
-        // The sender lives in `self`, so waiting ends only by the level.
+        // The sender lives in `self`, so only the level ends the wait.
         let mut watch = self.level.subscribe();
         drop(watch.wait_for(|now| *now >= level).await);
     }
 }
 
-/// Spawns tasks and knows how many still run. Clones share one count. A task costs nothing while it runs: it is
-/// entered when it starts and taken out when it ends.
+/// Spawns tasks and counts those that still run. Clones share one count. A running task costs nothing: it is added when
+/// it starts and removed when it ends.
 #[derive(Debug, Clone)]
 pub struct Tracker {
     handle: Handle,
@@ -102,14 +102,14 @@ pub struct Tracker {
 #[derive(Debug)]
 struct Tasks {
     running: watch::Sender<usize>,
-    // Guards the means to drop each running task; `None` for the moment until it is spawned. Never held while tasks
-    // are spawned or dropped: both may end a task within the call.
+    // Guards the handles that drop running tasks; `None` until the task is spawned. Never held while tasks are spawned
+    // or dropped: both may end a task within the call.
     entries: Mutex<HashMap<u64, Option<AbortHandle>>>,
     next: AtomicU64,
 }
 
 impl Tracker {
-    /// A tracker whose tasks run on this runtime.
+    /// Creates a tracker whose tasks run on this runtime.
     pub fn new(handle: Handle) -> Self {
         let tasks = Tasks {
             running: watch::Sender::new(0),
@@ -122,17 +122,17 @@ impl Tracker {
         }
     }
 
-    /// A tracker on the runtime of the calling task.
+    /// Creates a tracker on the runtime of the calling task.
     pub fn current() -> Self {
         Self::new(Handle::current())
     }
 
-    /// The runtime that the tasks run on.
+    /// Returns the runtime that the tasks run on.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Starts a task. It ends by itself, or is dropped at an await point when [`Tracker::wait`] runs out of time.
+    /// Starts a task. It ends on its own, or is dropped at an await point when [`Tracker::wait`] times out.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.running.send_modify(|running| *running += 1);
         let id = self.tasks.next.fetch_add(1, Ordering::Relaxed);
@@ -145,13 +145,13 @@ impl Tracker {
             let _running = running;
             task.await;
         });
-        // A task that has ended already has taken its entry out.
+        // A task that has already ended has removed its entry.
         if let Some(entry) = self.tasks.entries().get_mut(&id) {
             *entry = Some(spawned.abort_handle());
         }
     }
 
-    /// Number of tasks that still run.
+    /// Returns the number of running tasks.
     pub fn running(&self) -> usize {
         *self.tasks.running.borrow()
     }
@@ -167,7 +167,7 @@ impl Tracker {
         );
     }
 
-    /// Waits until no task runs, at most `deadline`; then drops those that still do and says how many they were.
+    /// Waits until no task runs, for at most `deadline`; then drops the remaining tasks and returns their number.
     pub async fn wait(&self, deadline: Duration) -> usize {
         if timeout(deadline, self.idle()).await.is_ok() {
             return 0;
@@ -177,7 +177,7 @@ impl Tracker {
         for entry in entries {
             entry.abort();
         }
-        // A task that is dropped at an await point is gone at its next poll; one that blocks its thread never is.
+        // An aborted task is dropped at its next await point; one that blocks its thread is never dropped.
         drop(timeout(Duration::from_secs(1), self.idle()).await);
         left
     }
@@ -189,7 +189,7 @@ impl Tasks {
     }
 }
 
-/// A task's entry: whichever way it ends, it is taken out.
+/// A task's entry; removed on drop, however the task ends.
 #[derive(Debug)]
 struct Running {
     tasks: Arc<Tasks>,

@@ -1,10 +1,10 @@
-//! Counters of a server or client: plain atomics, written once per poll of a connection, read by whoever asks.
+//! Counters of a server or client: plain atomics, written once per poll of a connection and readable at any time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! stats {
     ($($(#[$meta:meta])* $name:ident,)*) => {
-        /// The counters. All grow for ever but `connections`.
+        /// The counters. All only grow, except `connections`.
         #[derive(Debug, Default)]
         pub struct Stats {
             $($(#[$meta])* pub $name: AtomicU64,)*
@@ -34,19 +34,19 @@ macro_rules! stats {
 }
 
 stats! {
-    /// Connections that live now.
+    /// Open connections.
     connections,
-    /// Connections that were ever opened.
+    /// Connections opened so far.
     opened,
-    /// Connections refused because of the cap, TLS or a PROXY header.
+    /// Connections refused because of the limit, TLS or a PROXY header.
     refused,
-    /// Connections refused because the descriptors that are left are reserved for others, a store above all.
+    /// Connections refused because the remaining descriptors are reserved for others, above all a store.
     starved,
-    /// Requests that came.
+    /// Requests received.
     requests,
-    /// Responses that came.
+    /// Responses received.
     responses,
-    /// Responses that came after their wait had ended, or that nobody asked for.
+    /// Responses received after their wait had ended, or without a request.
     late,
     /// Requests answered SYSTEM_BUSY.
     busy,
@@ -54,10 +54,9 @@ stats! {
     unsupported,
     /// Processors that panicked.
     panics,
-    /// Connections closed because the peer's bytes are not the protocol's.
+    /// Connections closed because the peer sent invalid bytes.
     malformed,
-    /// Connections closed because the rest of a frame did not come while unfinished frames took all memory that they
-    /// may.
+    /// Connections closed because the rest of a frame did not arrive while unfinished frames used all of their memory.
     unfinished,
     /// Connections closed because the peer did not read.
     stalled,
@@ -65,8 +64,8 @@ stats! {
     bytes_in,
     /// Bytes written.
     bytes_out,
-    /// Write calls, each with as many frames as were ready.
+    /// Write calls; each writes all frames that are ready.
     writes,
-    /// Read calls that brought bytes.
+    /// Read calls that returned bytes.
     reads,
 }

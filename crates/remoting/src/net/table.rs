@@ -1,4 +1,4 @@
-//! The processor table: which code is answered by what (Apache `NettyRemotingAbstract.processorTable`).
+//! The processor table: what answers each request code (Apache `NettyRemotingAbstract.processorTable`).
 
 use super::{Peer, Reply, Requests};
 use crate::command::Command;
@@ -8,19 +8,27 @@ use std::sync::Arc;
 
 /// Answers requests of one family, on the connection's own task: it must not block for long.
 pub trait Processor: Send + Sync + 'static {
-    /// Handles one request. `reply` may be answered at once, or kept and answered later from any thread; dropped
-    /// unanswered it says so to the peer.
+    /// Handles one request. It may answer `reply` at once, or keep it and answer later from any thread. A reply that is
+    /// dropped unanswered sends an error to the peer.
     fn process(&self, request: Command, peer: &Peer, reply: Reply);
-
-    /// True when its answers come only once [`Table::on_batch_end`]'s function was called: what many requests share
-    /// (a write to the disk) is then done once for all requests that came together.
-    fn joins_batch(&self) -> bool {
-        false
-    }
 }
 
-/// Called behind the last request of a batch.
-pub type BatchEnd = dyn Fn() + Send + Sync;
+/// Answers requests of one family, those of a connection that came together as one batch: what they share (a write to
+/// the disk) is done once for all of them.
+pub trait BatchProcessor: Send + Sync + 'static {
+    /// A batch for one connection, which uses it as long as it lives.
+    fn batch(&self) -> Box<dyn RequestBatch>;
+}
+
+/// Requests of a connection that came together.
+pub trait RequestBatch: Send + fmt::Debug {
+    /// Handles one request, as [`Processor::process`]; its answer may wait for the end of the batch.
+    fn process(&mut self, request: Command, peer: &Peer, reply: Reply);
+
+    /// Called behind the last request that was there. It runs on the connection's task, in front of the write of the
+    /// answers, and must not block for long.
+    fn end(&mut self);
+}
 
 impl<F: Fn(Command, &Peer, Reply) + Send + Sync + 'static> Processor for F {
     fn process(&self, request: Command, peer: &Peer, reply: Reply) {
@@ -33,6 +41,9 @@ impl<F: Fn(Command, &Peer, Reply) + Send + Sync + 'static> Processor for F {
 pub enum Row {
     /// Rust, on the connection's task.
     Native(Arc<dyn Processor>),
+    /// Rust, on the connection's task, together with the other requests that were there: by the table's
+    /// [`BatchProcessor`].
+    Batched,
     /// A Python worker that pulls from the queue.
     Python(Arc<Requests>),
     /// Answered with REQUEST_CODE_NOT_SUPPORTED and this remark.
@@ -43,39 +54,40 @@ impl fmt::Debug for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Native(_) => "Native",
+            Self::Batched => "Batched",
             Self::Python(_) => "Python",
             Self::Refused(_) => "Refused",
         })
     }
 }
 
-/// How a server's list of rows says that a request code is served.
+/// How a server serves a request code, in its list of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// By Rust, on the connection's task or on a thread of its own.
+    /// By Rust, on the connection's task or on a separate thread.
     Native,
-    /// By a Python worker, where the Python side registers one; refused otherwise.
+    /// By a Python worker if the Python side registers one; otherwise refused.
     Python,
-    /// Answered REQUEST_CODE_NOT_SUPPORTED, with the note as remark.
+    /// Answered REQUEST_CODE_NOT_SUPPORTED with the note as remark.
     Refused,
 }
 
-/// One row of such a list, from which the table and docs/compat.md are made.
+/// One row of a server's list, from which the table and docs/compat.md are generated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowInfo {
     /// Request code.
     pub code: i32,
     /// How it is served.
     pub kind: Kind,
-    /// What is to know about it.
+    /// Notes for users, or the reason for a refusal.
     pub note: &'static str,
 }
 
-/// Request code to row. Fixed once the server runs.
+/// Maps request codes to rows. Fixed once the server runs.
 #[derive(Default)]
 pub struct Table {
     rows: NameMap<i32, Row>,
-    batch_end: Option<Arc<BatchEnd>>,
+    batches: Option<Arc<dyn BatchProcessor>>,
 }
 
 impl fmt::Debug for Table {
@@ -87,12 +99,12 @@ impl fmt::Debug for Table {
 }
 
 impl Table {
-    /// An empty table: every code is refused.
+    /// Creates an empty table: every code is refused.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A native row for each of these codes.
+    /// Adds a native row for each of these codes.
     pub fn native(&mut self, codes: &[i32], processor: &Arc<dyn Processor>) -> &mut Self {
         for code in codes {
             self.rows.insert(*code, Row::Native(processor.clone()));
@@ -100,7 +112,7 @@ impl Table {
         self
     }
 
-    /// Python rows. A code that has a native row keeps it.
+    /// Adds Python rows. A code that has a native row keeps it.
     pub fn python(&mut self, codes: &[i32], requests: &Arc<Requests>) -> &mut Self {
         for code in codes {
             self.rows
@@ -110,27 +122,25 @@ impl Table {
         self
     }
 
-    /// A row that says why this code is not served.
+    /// Adds a row that gives the reason why this code is not served.
     pub fn refused(&mut self, code: i32, remark: &'static str) -> &mut Self {
         self.rows.insert(code, Row::Refused(remark));
         self
     }
 
-    /// Sets what ends a batch: the requests that a connection had when it was read, if one of them was for a row that
-    /// joins batches. It runs on the connection's task, in front of the write of the answers, and must not block for
-    /// long.
-    pub fn on_batch_end(&mut self, end: Arc<BatchEnd>) -> &mut Self {
-        self.batch_end = Some(end);
+    /// A batched row for each of these codes. A table has one batch processor: a later one replaces it.
+    pub fn batched(&mut self, codes: &[i32], processor: Arc<dyn BatchProcessor>) -> &mut Self {
+        self.rows.extend(codes.iter().map(|code| (*code, Row::Batched)));
+        self.batches = Some(processor);
         self
     }
 
-    pub(super) fn end_batch(&self) {
-        if let Some(end) = &self.batch_end {
-            end();
-        }
+    /// A batch for a connection; `None` without batched rows.
+    pub(super) fn batch(&self) -> Option<Box<dyn RequestBatch>> {
+        self.batches.as_ref().map(|batches| batches.batch())
     }
 
-    /// The row of a code.
+    /// Returns the row of a code.
     pub fn get(&self, code: i32) -> Option<&Row> {
         self.rows.get(&code)
     }

@@ -1,4 +1,4 @@
-//! What the transport's tests share: a table with every kind of row, a server on it, a client.
+//! Shared by the transport's tests: a table with every kind of row, a server with it, a client.
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "each test awaits its own tasks")]
@@ -19,13 +19,13 @@ pub(crate) const ECHO: i32 = 9001;
 pub(crate) const HOLD: i32 = 9002;
 /// Panics.
 pub(crate) const PANIC: i32 = 9003;
-/// Goes to the Python queue, which nobody serves.
+/// Goes to the Python queue, which no worker serves.
 pub(crate) const PYTHON: i32 = 9004;
 /// Is refused with a reason.
 pub(crate) const REFUSED: i32 = 9005;
 /// Drops the reply.
 pub(crate) const FORGET: i32 = 9006;
-/// Answers with a body of as many bytes as the field `bytes` says.
+/// Answers with a body of the length in the field `bytes`.
 pub(crate) const BIG: i32 = 9007;
 /// Ends without an answer.
 pub(crate) const SILENT: i32 = 9008;

@@ -1,9 +1,9 @@
-//! Equal numbers of queues (Apache `AllocateMessageQueueAveragely`, `AllocateMessageQueueAveragelyByCircle`).
+//! Allocates equal numbers of queues (Apache `AllocateMessageQueueAveragely`, `AllocateMessageQueueAveragelyByCircle`).
 
 use std::ops::Range;
 
-/// `AVG`: blocks of neighbours. `client` is one's place among `clients` sorted ids; the answer is a range of the
-/// sorted `queues`.
+/// `AVG`: contiguous blocks. `client` is the client's index among `clients` sorted ids. Returns a range of the sorted
+/// `queues`.
 pub fn average(queues: usize, clients: usize, client: usize) -> Range<usize> {
     if client >= clients {
         return 0..0;
@@ -15,7 +15,7 @@ pub fn average(queues: usize, clients: usize, client: usize) -> Range<usize> {
     start..start + length
 }
 
-/// `AVG_BY_CIRCLE`: one queue in turn to each client. The answer is the places of one's queues.
+/// `AVG_BY_CIRCLE`: one queue in turn to each client. Returns the indexes of the client's queues.
 pub fn average_by_circle(queues: usize, clients: usize, client: usize) -> impl Iterator<Item = usize> {
     let places = if client < clients { client..queues } else { 0..0 };
     places.step_by(clients.max(1))

@@ -1,12 +1,12 @@
-//! Queues and clients on a ring (Apache `AllocateMessageQueueConsistentHash`, `ConsistentHashRouter`).
+//! Allocates queues on a hash ring (Apache `AllocateMessageQueueConsistentHash`, `ConsistentHashRouter`).
 //!
-//! Each client stands on the ring at the hashes of `id-0`, `id-1`, ...; a queue belongs to the first client at or
-//! behind its own hash. The hash is the first four bytes of MD5. When a client comes or goes, only its own queues move.
+//! Each client is on the ring at the hashes of `id-0`, `id-1`, ...; a queue belongs to the first client at or after its
+//! own hash. The hash is the first four bytes of MD5. When a client joins or leaves, only its own queues move.
 
 use super::{AllocateError, MAX_VIRTUAL_NODES, Queue};
 use std::collections::{BTreeMap, HashSet};
 
-/// `CONSISTENT_HASH`: the places of the client's queues. Apache's default is 10 virtual nodes.
+/// `CONSISTENT_HASH`: returns the indexes of the client's queues. Apache's default is 10 virtual nodes.
 ///
 /// # Errors
 /// No virtual nodes, so that nobody would read any queue, or more than `MAX_VIRTUAL_NODES`.
@@ -33,7 +33,7 @@ pub fn consistent_hash<Id: AsRef<str>>(
     Ok(mine.map(|(place, _)| place).collect())
 }
 
-/// Where two nodes have one hash the later one stands, as in Apache's map.
+/// Builds the ring. If two nodes have the same hash, the later one replaces the earlier, as in Apache's map.
 fn ring<Id: AsRef<str>>(clients: &[Id], virtual_nodes: usize) -> BTreeMap<u32, &str> {
     let mut ring = BTreeMap::new();
     let mut seen = HashSet::new();

@@ -1,8 +1,8 @@
 //! Which consumer of a group reads which queue (Apache `org.apache.rocketmq.client.consumer.rebalance`).
 //!
-//! Every client computes this for itself from the same two sorted lists, so the rules must be Apache's to the letter:
-//! clients of both kinds share one group. Queues are named by their places in the list. `CONFIG` has no rule: the
-//! configured list is the answer.
+//! Every client computes this on its own from the same two sorted lists, and Java clients and ours share a group. So
+//! the rules must match Apache's exactly. Queues are indexes into the list. `CONFIG` has no rule: the configured list
+//! is the answer.
 
 mod average;
 mod hash;
@@ -25,7 +25,7 @@ pub const AVERAGE_BY_CIRCLE: &str = "AVG_BY_CIRCLE";
 pub const CONSISTENT_HASH: &str = "CONSISTENT_HASH";
 /// The strategy's name in Apache's rebalancing and in monitoring.
 pub const MACHINE_ROOM: &str = "MACHINE_ROOM";
-/// What stands before the name of the strategy that `nearby` uses inside a room.
+/// Prefix of the name of the strategy that `nearby` uses inside a room.
 pub const MACHINE_ROOM_NEARBY: &str = "MACHINE_ROOM_NEARBY";
 /// The strategy's name in Apache's rebalancing and in monitoring.
 pub const CONFIG: &str = "CONFIG";
@@ -41,17 +41,17 @@ pub struct Queue<'a> {
     pub queue_id: i32,
 }
 
-/// Lists that cannot be shared out.
+/// Why queues cannot be allocated.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum AllocateError {
     /// A client without an id.
     #[error("the client id is empty: pass the id under which the group lists this client")]
     NoClient,
-    /// Nothing to share out.
+    /// There are no queues.
     #[error("there are no queues to allocate: pass the queues of the topic's route")]
     NoQueues,
-    /// Nobody to share with.
+    /// There are no clients.
     #[error("there are no client ids to allocate queues to: pass the ids of all members of the group")]
     NoClients,
     /// A queue or client without a machine room.
@@ -70,11 +70,11 @@ pub enum AllocateError {
     },
 }
 
-/// Most virtual nodes of a client on the ring of the consistent hash.
+/// Maximum number of virtual nodes of a client on the ring of the consistent hash.
 pub const MAX_VIRTUAL_NODES: usize = 10_000;
 
-/// The place of a client among the group's, after the checks that all strategies but `CONFIG` make. `None` for a client
-/// that is not in the list: it gets nothing, as the group does not know it yet.
+/// Returns the index of a client in the group, after the checks that all strategies but `CONFIG` make. `None`: the
+/// client is not in the list and gets nothing, because the group does not know it yet.
 ///
 /// # Errors
 /// A list or the client's id is empty.
@@ -95,14 +95,14 @@ pub fn check<Id: AsRef<str>>(
     Ok(clients.iter().position(|id| id.as_ref() == client))
 }
 
-/// Sorts client ids as Apache does, drops those that stand there twice, and finds one's own place.
+/// Sorts client ids as Apache does, removes duplicates, and returns the index of `own`.
 pub fn place<'a>(ids: &mut Vec<&'a str>, own: &'a str) -> Option<usize> {
     ids.sort_unstable_by(|left, right| java_order(left, right));
     ids.dedup();
     ids.iter().position(|id| *id == own)
 }
 
-/// Java compares strings by UTF-16 unit.
+/// Compares strings by UTF-16 unit, as Java does.
 fn java_order(left: &str, right: &str) -> Ordering {
     left.encode_utf16().cmp(right.encode_utf16())
 }

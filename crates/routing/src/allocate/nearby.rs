@@ -1,14 +1,14 @@
-//! Queues first to the clients of their own machine room (Apache `AllocateMachineRoomNearby`).
+//! Allocates queues to the clients of their own machine room first (Apache `AllocateMachineRoomNearby`).
 
 use super::{AllocateError, java_order};
 use std::collections::{BTreeMap, HashSet};
 
-/// Queues and the clients that share them by the inner strategy, as places in the two lists.
+/// Queues and the clients that share them by the inner strategy, as indexes into the two lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
-    /// Places of the queues.
+    /// Indexes of the queues.
     pub queues: Vec<usize>,
-    /// Places of the clients.
+    /// Indexes of the clients.
     pub clients: Vec<usize>,
 }
 
@@ -28,9 +28,9 @@ impl PartialOrd for Room<'_> {
     }
 }
 
-/// `MACHINE_ROOM_NEARBY`: what the client at the place `client` has to share. The queues of its own room come first,
-/// with the clients there; then room by room those without a client, with all clients. The inner strategy shares out
-/// each.
+/// `MACHINE_ROOM_NEARBY`: returns the shares of the client at index `client`. The queues of its own room come first,
+/// shared with the clients there; then the queues of each room without a client, shared with all clients. The inner
+/// strategy allocates each share.
 ///
 /// # Errors
 /// A queue or client is in no room.

@@ -1,7 +1,7 @@
-//! The queues of chosen machine rooms (Apache `AllocateMessageQueueByMachineRoom`).
+//! Allocates the queues of chosen machine rooms (Apache `AllocateMessageQueueByMachineRoom`).
 
-/// `MACHINE_ROOM`: of the queues whose broker is in one of `rooms` a block for each client, and one more in turn for
-/// the first ones. `brokers` has the broker name of each queue, `room@name`; others nobody reads.
+/// `MACHINE_ROOM`: each client gets a block of the queues whose broker is in one of `rooms`, and the first clients one
+/// more in turn. `brokers` has the broker name of each queue, `room@name`. Nobody reads the other queues.
 pub fn machine_room<Name: AsRef<str>, Room: AsRef<str>>(
     brokers: &[Name],
     rooms: &[Room],
@@ -24,7 +24,7 @@ pub fn machine_room<Name: AsRef<str>, Room: AsRef<str>>(
     block.chain(more).copied().collect()
 }
 
-/// What stands before the only `@`. Java's `split` drops empty pieces at the end, so any number may stand there.
+/// Returns the text before the `@`. Java's `split` drops empty pieces at the end, so any number of `@` may follow.
 fn room(broker: &str) -> Option<&str> {
     let (room, name) = broker.trim_end_matches('@').split_once('@')?;
     (!name.contains('@')).then_some(room)

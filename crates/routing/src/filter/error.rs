@@ -1,18 +1,18 @@
-//! What is wrong with an expression, and where.
+//! Errors of filter expressions, and their positions.
 
-use super::{MAX_DEPTH, MAX_LENGTH};
+use super::expression::{MAX_DEPTH, MAX_LENGTH};
 use thiserror::Error;
 
-/// So many characters of an expression are shown in an error.
+/// Number of characters of an expression that an error shows.
 const SHOWN: usize = 40;
 
-/// An expression that is no filter.
+/// An invalid filter expression.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("wrong filter at character {position}: {reason}")]
 pub struct FilterError {
-    /// Byte of the expression at which the wrong part begins; its length when the end came too early.
+    /// Byte offset of the wrong part; the expression's length if it ended too early.
     pub offset: usize,
-    /// Where the wrong part begins, in characters from 0.
+    /// Position of the wrong part in characters, from 0.
     pub position: usize,
     /// What is wrong there.
     pub reason: Reason,
@@ -33,15 +33,15 @@ impl FilterError {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// A token at which the grammar asks for others.
+    /// An unexpected token.
     #[error("found {found}, expected {expected}")]
     Unexpected {
         /// The token.
         found: String,
-        /// What may stand there.
+        /// What was expected.
         expected: &'static str,
     },
-    /// A character with which no token begins.
+    /// A character that begins no token.
     #[error("no part of a filter begins with {found:?}")]
     Character {
         /// The character.
@@ -53,25 +53,25 @@ pub enum Reason {
     /// A comment without its end.
     #[error("the comment that begins here has no */")]
     OpenComment,
-    /// A number that no Java `long` holds.
+    /// A number too large for a Java `long`.
     #[error("the integer {found} is above 9223372036854775807")]
     Integer {
         /// The number.
         found: String,
     },
-    /// A number that no Java `double` above zero holds.
+    /// A number that is no Java `double` above zero.
     #[error("the decimal number {found} is not between 4.9E-324 and 1.7976931348623157E308; write zero as 0")]
     Decimal {
         /// The number.
         found: String,
     },
-    /// A value where something true or false is needed.
+    /// A value where a condition is needed.
     #[error("{found} is neither true nor false, expected a condition such as {found} = 1")]
     NotCondition {
         /// The value.
         found: String,
     },
-    /// An operand of `<`, `<=`, `>`, `>=` or BETWEEN that is no number.
+    /// An operand of `<`, `<=`, `>`, `>=` or BETWEEN that is not a number.
     #[error("{found} has no order, expected a number or a property")]
     NotOrdered {
         /// The operand.
@@ -80,7 +80,7 @@ pub enum Reason {
     /// `= NULL`.
     #[error("nothing equals NULL, expected IS NULL or IS NOT NULL")]
     EqualsNull,
-    /// TRUE or FALSE beside a constant that is neither.
+    /// TRUE or FALSE compared with a constant that is neither.
     #[error("{found} is never equal to {other}, expected a property")]
     NeverEqual {
         /// The left one.
@@ -88,10 +88,10 @@ pub enum Reason {
         /// The right one.
         other: String,
     },
-    /// The left side of IN is no property.
+    /// The left side of IN is not a property.
     #[error("found {found} on the left of IN, expected a property")]
     NotProperty {
-        /// What stands there.
+        /// What was found there.
         found: String,
     },
     /// BETWEEN with a lower bound above the upper one.
@@ -113,12 +113,12 @@ pub enum Reason {
     },
 }
 
-/// A message's value that cannot be compared as the filter asks. Apache's broker logs it, and the message does not
+/// A message's value cannot be compared as the filter requires. Apache's broker logs this, and the message does not
 /// match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the comparison at byte {offset} of the filter has no result: {mismatch}")]
 pub struct EvaluateError {
-    /// Byte of the expression at which the comparison begins.
+    /// Byte offset of the comparison in the expression.
     pub offset: usize,
     /// Why there is no result.
     pub mismatch: Mismatch,
@@ -127,10 +127,10 @@ pub struct EvaluateError {
 /// Why a comparison has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Mismatch {
-    /// Compared with an integer of 32 bits.
+    /// Compared with a 32-bit integer.
     #[error("the property is no integer from -2147483648 to 2147483647")]
     Int,
-    /// Compared with an integer of 64 bits.
+    /// Compared with a 64-bit integer.
     #[error("the property is no integer from -9223372036854775808 to 9223372036854775807")]
     Long,
     /// Compared with a decimal number, or with another property by order.
@@ -141,7 +141,7 @@ pub enum Mismatch {
     Condition,
 }
 
-/// A piece of an expression as errors show it.
+/// Formats a piece of an expression for an error.
 pub(super) fn shown(piece: &str) -> String {
     match piece.char_indices().nth(SHOWN) {
         None => format!("`{piece}`"),

@@ -1,7 +1,7 @@
 //! The value of an expression for one message (Apache `ComparisonExpression`, `LogicExpression`, `UnaryExpression`).
 //!
-//! What is evaluated first, and what not at all, is Apache's too: a comparison without a result ends the evaluation,
-//! unless the parts before it have decided.
+//! The order of evaluation is Apache's too: a comparison without a result ends the evaluation, unless earlier parts
+//! have already decided it.
 
 use super::error::{EvaluateError, Mismatch};
 use super::expression::{Node, Order, Place, Search};
@@ -19,14 +19,14 @@ enum Value<'a> {
     Double(f64),
 }
 
-/// One evaluation; `value` gives the properties by their place in the filter's names.
+/// One evaluation. `value` returns a property by its index in the filter's names.
 #[derive(Debug)]
 pub(super) struct Evaluation<F> {
     pub(super) value: F,
 }
 
 impl<'a, F: Fn(usize) -> Option<&'a str>> Evaluation<F> {
-    /// The value of a condition. What is none counts as null; the parser makes no such conditions.
+    /// Returns the value of a condition. Anything else counts as null; the parser creates no such nodes.
     pub(super) fn condition(&self, node: &'a Node) -> Result<Option<bool>, EvaluateError> {
         match self.evaluate(node)? {
             Value::Bool(value) => Ok(Some(value)),
@@ -44,7 +44,7 @@ impl<'a, F: Fn(usize) -> Option<&'a str>> Evaluation<F> {
             Node::Bool(value) => return Ok(Value::Bool(*value)),
             Node::Null => return Ok(Value::Null),
             Node::Negate(inner) => return Ok(negated(self.evaluate(inner)?)),
-            // A property alone is text, and no text is true.
+            // A property alone is text, and text is never true.
             Node::Cast(slot) => (self.value)(*slot).map(|_| false),
             Node::Not(inner) => self.condition(inner)?.map(|value| !value),
             Node::And(parts) => self.until(parts, false)?,
@@ -68,7 +68,7 @@ impl<'a, F: Fn(usize) -> Option<&'a str>> Evaluation<F> {
         Ok(condition.map_or(Value::Null, Value::Bool))
     }
 
-    /// AND, which a false part decides, and OR, which a true one does. Else one null makes all null.
+    /// Evaluates AND, which a false part decides, and OR, which a true part decides. Otherwise one null makes all null.
     fn until(&self, parts: &'a [Node], deciding: bool) -> Result<Option<bool>, EvaluateError> {
         let mut result = Some(!deciding);
         for part in parts {
@@ -88,7 +88,7 @@ impl<'a, F: Fn(usize) -> Option<&'a str>> Evaluation<F> {
         right: &'a Node,
         at: usize,
     ) -> Result<Option<bool>, EvaluateError> {
-        // Without a left value the right one is not looked at.
+        // Without a left value, the right one is not evaluated.
         if matches!(left, Value::Null) {
             return Ok(None);
         }
@@ -108,7 +108,7 @@ impl<'a, F: Fn(usize) -> Option<&'a str>> Evaluation<F> {
         }))
     }
 
-    /// `value >= low AND value <= high`, or the opposite, with the value evaluated once.
+    /// Evaluates `value >= low AND value <= high`, or its negation, with one evaluation of `value`.
     fn between(&self, not: bool, parts: &'a [Node; 3], at: usize) -> Result<Option<bool>, EvaluateError> {
         let [value, low, high] = parts;
         let value = self.evaluate(value)?;
@@ -128,7 +128,7 @@ impl<'a, F: Fn(usize) -> Option<&'a str>> Evaluation<F> {
         Ok(first.and(second))
     }
 
-    /// Never null: without a text to look in, or for, the answer is no, also with NOT.
+    /// Evaluates a text search. It is never null: without a text to search in or for, it is false, also with NOT.
     fn search(&self, search: &'a Search, inner: &'a Node) -> Result<bool, EvaluateError> {
         if search.text.is_empty() {
             return Ok(false);
@@ -149,7 +149,7 @@ fn error(offset: usize, mismatch: Mismatch) -> EvaluateError {
     EvaluateError { offset, mismatch }
 }
 
-/// Only numbers of the expression itself have a negative; what a property holds is text.
+/// Negates a number of the expression itself; a property's value is text and has no negative.
 fn negated(value: Value<'_>) -> Value<'_> {
     match value {
         Value::Int(value) => Value::Int(value.wrapping_neg()),
@@ -159,7 +159,7 @@ fn negated(value: Value<'_>) -> Value<'_> {
     }
 }
 
-/// Null equals null, a value does not equal null, and whether null equals a value is not known.
+/// Compares for equality. Null equals null, a value does not equal null, and whether null equals a value is unknown.
 fn equal(left: Value<'_>, right: Value<'_>) -> Result<Option<bool>, Mismatch> {
     match (left, right) {
         (Value::Null, Value::Null) => Ok(Some(true)),
@@ -170,7 +170,7 @@ fn equal(left: Value<'_>, right: Value<'_>) -> Result<Option<bool>, Mismatch> {
     }
 }
 
-/// Texts beside other values are read as such values; what cannot be compared counts as less.
+/// Compares two values. A text is read as the other value's type; values that cannot be compared count as less.
 fn compare(left: Value<'_>, right: Value<'_>) -> Result<Ordering, Mismatch> {
     Ok(match (left, right) {
         (Value::Int(left), Value::Int(right)) => left.cmp(&right),
@@ -191,7 +191,7 @@ fn compare(left: Value<'_>, right: Value<'_>) -> Result<Ordering, Mismatch> {
         (Value::Double(left), Value::Text(right)) => number::compare(left, double(right)?),
         (Value::Text(left), Value::Bool(right)) => left.eq_ignore_ascii_case("true").cmp(&right),
         (Value::Bool(_), Value::Text(_)) => return Err(Mismatch::Condition),
-        // Texts come here only for equality, which has looked at them already.
+        // Two texts reach this arm only for equality, which has compared them already.
         (Value::Text(left), Value::Text(right)) => left.cmp(right),
         (Value::Null | Value::Bool(_), _)
         | (

@@ -1,9 +1,14 @@
-//! The tree of a compiled filter.
+//! The tree of a compiled filter, and its bounds.
+
+/// Maximum length of an expression in bytes.
+pub const MAX_LENGTH: usize = 65_536;
+/// Maximum depth of nested parentheses, prefixes and chained comparisons. All ANDs and ORs of one level count once.
+pub const MAX_DEPTH: usize = 64;
 
 /// A part of an expression.
 #[derive(Debug)]
 pub(super) enum Node {
-    /// The value of the property with this place in the filter's names.
+    /// The value of the property at this index in the filter's names.
     Property(usize),
     Text(Box<str>),
     Int(i32),
@@ -29,7 +34,7 @@ pub(super) enum Node {
     Search(Search, Box<Node>),
 }
 
-/// How two values must stand to each other.
+/// The order that two values must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     Greater,
@@ -53,7 +58,7 @@ pub(super) struct Search {
     pub(super) text: Box<str>,
 }
 
-/// Where a text is looked for.
+/// Where a text is searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Anywhere,
@@ -62,17 +67,17 @@ pub(super) enum Place {
 }
 
 impl Node {
-    /// True for what stands literally in the expression.
+    /// Returns true for a literal of the expression.
     pub(super) fn is_constant(&self) -> bool {
         self.is_number() || matches!(self, Self::Text(_) | Self::Bool(_) | Self::Null)
     }
 
-    /// True for a literal number.
+    /// Returns true for a literal number.
     pub(super) fn is_number(&self) -> bool {
         matches!(self, Self::Int(_) | Self::Long(_) | Self::Double(_))
     }
 
-    /// True for what is true, false or null and nothing else.
+    /// Returns true for a node whose value can only be true, false or null.
     pub(super) fn is_condition(&self) -> bool {
         match self {
             Self::Property(_)

@@ -7,12 +7,12 @@
 //!                     | [NOT] IN "(" text { "," text } ")" | [NOT] (CONTAINS | STARTSWITH | ENDSWITH) text }
 //! unary      := ("+" | "-" | NOT) unary | text | integer | decimal | TRUE | FALSE | NULL | property | "(" condition ")"
 //! ```
-//! Grammar and evaluation are those of Apache 5.5.0 (`SelectorParser.jj`, `ComparisonExpression.java`), odd corners
-//! included: brokers of both kinds must give a group the same messages. Where we differ stands in docs/differences.md.
+//! Grammar and evaluation match Apache 5.5.0 (`SelectorParser.jj`, `ComparisonExpression.java`), including odd corners:
+//! both brokers must give a group the same messages. docs/differences.md lists the exceptions.
 //!
-//! A filter is compiled once and evaluated for each message, against the properties as they lie in the record.
-//! Evaluation allocates nothing and visits each part of the expression at most once. Length and depth are bounded, so
-//! that no expression overflows the stack.
+//! A filter is compiled once and evaluated for each message, on the property bytes of the record. Evaluation allocates
+//! nothing and visits each part of the expression at most once. Length and depth are limited, so no expression
+//! overflows the stack.
 
 mod error;
 mod evaluate;
@@ -22,18 +22,13 @@ mod parse;
 mod token;
 
 pub use error::{EvaluateError, FilterError, Mismatch, Reason};
+pub use expression::{MAX_DEPTH, MAX_LENGTH};
 
 use evaluate::Evaluation;
 use expression::Node;
 use pyrmq_remoting::message::properties::Properties;
 
-/// Most bytes of an expression.
-pub const MAX_LENGTH: usize = 65_536;
-/// Most levels of parentheses, prefixes and chained comparisons inside each other. AND and OR of one level count once,
-/// however many there are.
-pub const MAX_DEPTH: usize = 64;
-
-/// So many properties of a filter are looked up in one pass over a message's properties.
+/// Number of a filter's properties that one pass over a message's properties looks up.
 const IN_ONE_PASS: usize = 16;
 
 /// A compiled filter.
@@ -48,7 +43,7 @@ impl Filter {
     /// Compiles an expression.
     ///
     /// # Errors
-    /// The expression is not one that Apache would take, or longer or deeper than the bounds. The error says where.
+    /// Apache would refuse the expression, or it exceeds the limits of length or depth. The error gives the position.
     pub fn compile(expression: &str) -> Result<Self, FilterError> {
         let parsed = parse::parse(expression)?;
         Ok(Self {
@@ -58,29 +53,29 @@ impl Filter {
         })
     }
 
-    /// The expression as it was given.
+    /// Returns the expression as given to `compile`.
     pub fn expression(&self) -> &str {
         &self.expression
     }
 
-    /// The properties that the expression names, each once, in the order of their first appearance.
+    /// Returns the properties that the expression names, each once, in the order of their first appearance.
     pub fn names(&self) -> &[Box<str>] {
         &self.names
     }
 
-    /// The number of characters before a byte of the expression, as people count.
+    /// Returns the number of characters before a byte of the expression.
     pub fn position(&self, offset: usize) -> usize {
         let before = self.expression.get(..offset).unwrap_or(&self.expression);
         before.chars().count()
     }
 
-    /// True when a message with these properties passes. One whose values cannot be compared as the expression asks
-    /// does not, as with Apache.
+    /// Returns true if a message with these properties passes. As with Apache, it does not pass if its values cannot be
+    /// compared as the expression requires.
     pub fn matches(&self, properties: Properties<'_>) -> bool {
         self.evaluate(properties) == Ok(Some(true))
     }
 
-    /// The value of the expression for a message with these properties; `None` is SQL's NULL.
+    /// Returns the value of the expression for a message with these properties; `None` is SQL's NULL.
     ///
     /// # Errors
     /// A value cannot be compared as the expression asks.
@@ -93,7 +88,7 @@ impl Filter {
         }
     }
 
-    /// The value of the expression when the property `names()[slot]` has the value `value(slot)`.
+    /// Returns the value of the expression if the property `names()[slot]` has the value `value(slot)`.
     ///
     /// # Errors
     /// As for `evaluate`.
@@ -105,7 +100,7 @@ impl Filter {
     }
 
     fn in_one_pass<const N: usize>(&self, properties: Properties<'_>) -> Result<Option<bool>, EvaluateError> {
-        // No property has an empty name, so what is left over finds nothing.
+        // No property has an empty name, so unused slots find nothing.
         let mut wanted = [""; N];
         for (place, name) in wanted.iter_mut().zip(&self.names) {
             *place = name;

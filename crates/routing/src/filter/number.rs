@@ -9,7 +9,7 @@ const ZEROS: [u32; 36] = [
     0x1C40, 0x1C50, 0xA620, 0xA8D0, 0xA900, 0xA9D0, 0xA9F0, 0xAA50, 0xABF0, 0xFF10,
 ];
 
-/// A sign, or none, and digits; nothing else.
+/// Reads an optional sign and digits, nothing else, as a 64-bit integer.
 pub(super) fn long(text: &str) -> Option<i64> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
@@ -18,7 +18,7 @@ pub(super) fn long(text: &str) -> Option<i64> {
     if digits.is_empty() {
         return None;
     }
-    // Below zero there is one number more.
+    // The negative range has one more number.
     let below = digits.chars().try_fold(0_i64, |value, character| {
         value.checked_mul(10)?.checked_sub(digit(character)?)
     })?;
@@ -29,7 +29,7 @@ pub(super) fn long(text: &str) -> Option<i64> {
     }
 }
 
-/// Reads a whole number that must fit 32 bits.
+/// Reads an integer that must fit 32 bits.
 pub(super) fn int(text: &str) -> Option<i32> {
     i32::try_from(long(text)?).ok()
 }
@@ -43,7 +43,7 @@ fn digit(character: char) -> Option<i64> {
     Some(i64::from(code - zero)).filter(|digit| *digit < 10)
 }
 
-/// A decimal or hexadecimal floating point number, `NaN` or `Infinity`, with blanks around it.
+/// Reads a decimal or hexadecimal floating point number, `NaN` or `Infinity`, with blanks around it.
 pub(super) fn double(text: &str) -> Option<f64> {
     let text = text.trim_matches(|character| character <= ' ');
     let (negative, unsigned) = match text.strip_prefix('-') {
@@ -59,7 +59,7 @@ pub(super) fn double(text: &str) -> Option<f64> {
     Some(if negative { -value } else { value })
 }
 
-/// Java's order of doubles: a zero below zero is less than zero, NaN is greater than all and equal to itself.
+/// Compares doubles as Java does: negative zero is less than zero, NaN is greater than all others and equal to itself.
 pub(super) fn compare(left: f64, right: f64) -> Ordering {
     match (left.is_nan(), right.is_nan()) {
         (true, true) => Ordering::Equal,
@@ -74,14 +74,14 @@ fn decimal(text: &str) -> Option<f64> {
     let mantissa = text.split(['e', 'E']).next()?;
     let has_digit = mantissa.bytes().any(|byte| byte.is_ascii_digit());
     let is_plain = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+' | b'-');
-    // Rust reads the same numbers, and some words; a sign may stand in front of the exponent only.
+    // Rust reads these numbers too, but also some words. A sign is allowed only before the exponent.
     if !has_digit || mantissa.contains(['+', '-']) || !text.bytes().all(is_plain) {
         return None;
     }
     text.parse().ok()
 }
 
-/// `digits.digits p exponent`, without the `0x`.
+/// Reads `digits.digits p exponent`, without the `0x`.
 fn hexadecimal(text: &str) -> Option<f64> {
     let (mantissa, exponent) = text.split_once(['p', 'P'])?;
     let exponent = exponent.strip_suffix(['f', 'F', 'd', 'D']).unwrap_or(exponent);
@@ -90,7 +90,7 @@ fn hexadecimal(text: &str) -> Option<f64> {
     if whole.is_empty() && fraction.is_empty() {
         return None;
     }
-    // The highest 60 bits at least; whether anything lies below them decides how a half is rounded.
+    // Keeps at least the highest 60 bits. Whether any lower bit is set decides how a half is rounded.
     let (mut bits, mut scale, mut below) = (0_u64, power, false);
     for (digits, is_whole) in [(whole, true), (fraction, false)] {
         for character in digits.chars() {
@@ -107,7 +107,7 @@ fn hexadecimal(text: &str) -> Option<f64> {
     Some(scaled(bits, scale, below))
 }
 
-/// The exponent of a hexadecimal number; one that is out of all range stays so.
+/// Reads the exponent of a hexadecimal number. One that is out of range stays out of range.
 fn exponent_of(text: &str) -> Option<i64> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
@@ -125,14 +125,14 @@ fn exponent_of(text: &str) -> Option<i64> {
     Some(if negative { -value } else { value })
 }
 
-/// `bits * 2^scale`, and a little more when there is something `below`, rounded to the nearest double.
+/// Returns `bits * 2^scale`, plus a little if `below` is set, rounded to the nearest double.
 fn scaled(bits: u64, scale: i64, below: bool) -> f64 {
     if bits == 0 {
         return 0.0;
     }
     let free = bits.leading_zeros();
     let (bits, scale) = (bits << free | u64::from(below), scale - i64::from(free));
-    // The value lies from 2^top on, below twice that.
+    // The value is at least 2^top, and less than twice that.
     let top = scale + 63;
     if top > 1023 {
         return f64::INFINITY;
@@ -150,14 +150,14 @@ fn scaled(bits: u64, scale: i64, below: bool) -> f64 {
     power_of_two(scale + i64::from(dropped)) * small(value)
 }
 
-/// A number of at most 54 bits.
+/// Converts a number of at most 54 bits.
 fn small(value: u128) -> f64 {
     let low = u32::try_from(value & 0xFFFF_FFFF).unwrap_or_default();
     let high = u32::try_from(value >> 32).unwrap_or_default();
     f64::from(high) * 4_294_967_296.0 + f64::from(low)
 }
 
-/// `2^power`; 0 below the smallest double.
+/// Returns `2^power`; 0 below the smallest double.
 fn power_of_two(power: i64) -> f64 {
     let bits = match power {
         -1022..=1023 => u64::try_from(power + 1023).unwrap_or_default() << 52,
@@ -167,7 +167,7 @@ fn power_of_two(power: i64) -> f64 {
     f64::from_bits(bits)
 }
 
-/// The double next to an integer.
+/// Returns the double nearest to an integer.
 #[expect(
     clippy::cast_precision_loss,
     reason = "Java's comparison of a long and a double loses the same digits"

@@ -1,12 +1,12 @@
-//! From an expression to its tree, with the checks that Apache makes on the way.
+//! Parses an expression into its tree, with Apache's checks.
 
 use super::error::{FilterError, Reason, shown};
-use super::expression::{Node, Order, Place, Search, Texts};
+use super::expression::{MAX_DEPTH, MAX_LENGTH, Node, Order, Place, Search, Texts};
+use super::number;
 use super::token::{Kind, Token, Tokens};
-use super::{MAX_DEPTH, MAX_LENGTH, number};
 use std::collections::HashMap;
 
-/// A tree, how many levels it has, and the bytes that it was read from.
+/// A tree, its depth, and the bytes that it was read from.
 #[derive(Debug)]
 struct Part {
     node: Node,
@@ -57,13 +57,13 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    /// A list of conditions with OR between them.
+    /// Parses conditions joined by OR.
     fn either(&mut self) -> Result<Part, FilterError> {
         let first = self.all()?;
         self.joined(first, Kind::Or, Self::all, Node::Or)
     }
 
-    /// A list of conditions with AND between them.
+    /// Parses conditions joined by AND.
     fn all(&mut self) -> Result<Part, FilterError> {
         let first = self.equality()?;
         self.joined(first, Kind::And, Self::equality, Node::And)
@@ -266,7 +266,7 @@ impl<'a> Parser<'a> {
         self.part(node, 0, token.start)
     }
 
-    /// Reads what stands behind the next token, one level deeper.
+    /// Parses what follows the next token, one level deeper.
     fn nested(&mut self, read: fn(&mut Self) -> Result<Part, FilterError>) -> Result<Part, FilterError> {
         if self.nesting == MAX_DEPTH {
             return Err(self.tokens.error(self.next.start, Reason::TooDeep));
@@ -278,7 +278,7 @@ impl<'a> Parser<'a> {
         Ok(part)
     }
 
-    /// The place of a property among the names.
+    /// Returns the index of a property in the names, and adds it if needed.
     fn slot(&mut self, name: &'a str) -> usize {
         let names = &mut self.names;
         *self.places.entry(name).or_insert_with(|| {
@@ -287,7 +287,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// A part as something true or false: a property alone becomes a condition.
+    /// Converts a part to a condition: a property alone becomes one.
     fn condition(&self, part: Part) -> Result<Part, FilterError> {
         match part.node {
             Node::Property(slot) => Ok(Part {
@@ -319,7 +319,7 @@ impl<'a> Parser<'a> {
         Ok(part)
     }
 
-    /// A node over others of at most `depth` levels, which ends with the last token.
+    /// Creates a part from a node whose children have at most `depth` levels; it ends with the last token.
     fn part(&self, node: Node, depth: usize, start: usize) -> Result<Part, FilterError> {
         // A prefix or comparison may take two levels of the tree.
         if depth >= 2 * MAX_DEPTH {
@@ -338,7 +338,7 @@ impl<'a> Parser<'a> {
         Ok(unquoted(self.image(token)))
     }
 
-    /// Nothing may stand behind the expression but a comment, also one that ends with the expression.
+    /// Checks that only a comment follows the expression. The comment may end with the expression.
     fn finish(&self) -> Result<(), FilterError> {
         let rest = self.tokens.text.get(self.next.start..).unwrap_or_default();
         if self.next.kind == Kind::End || rest.starts_with("--") {
@@ -354,7 +354,7 @@ impl<'a> Parser<'a> {
         Ok(token)
     }
 
-    /// Passes over a token if it is of this kind.
+    /// Consumes the next token if it is of this kind.
     fn take(&mut self, kind: Kind) -> Result<bool, FilterError> {
         let found = self.next.kind == kind;
         if found {
@@ -388,13 +388,13 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The text between quotes, a quote inside once.
+/// Returns the text between quotes, with each doubled quote once.
 fn unquoted(image: &str) -> Box<str> {
     let inner = image.get(1..image.len().saturating_sub(1)).unwrap_or_default();
     inner.replace("''", "'").into()
 }
 
-/// True when both are literal numbers and the first is the greater one.
+/// Returns true if both are literal numbers and the first is greater.
 fn is_above(low: &Node, high: &Node) -> bool {
     match (low, high) {
         (Node::Int(_) | Node::Long(_), Node::Int(_) | Node::Long(_)) => whole(low) > whole(high),

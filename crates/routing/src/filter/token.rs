@@ -28,7 +28,7 @@ pub(super) enum Kind {
     Close,
     Plus,
     Minus,
-    /// Digits, perhaps with an `L`.
+    /// Digits, optionally with an `L` suffix.
     Integer,
     /// A number with a point or an exponent.
     Decimal,
@@ -74,7 +74,7 @@ impl<'a> Tokens<'a> {
         Self { text, at: 0 }
     }
 
-    /// The next token, behind blanks and comments.
+    /// Returns the next token after blanks and comments.
     pub(super) fn read(&mut self) -> Result<Token, FilterError> {
         self.pass_blanks()?;
         let start = self.at;
@@ -144,7 +144,7 @@ impl<'a> Tokens<'a> {
             let rest = rest.get(blanks..).unwrap_or_default();
             self.at += blanks;
             let comment = if rest.starts_with("--") {
-                // Without an end of line these are two minus signs.
+                // Without an end of line, these are two minus signs.
                 rest.find(['\n', '\r']).map(|end| end + 1)
             } else if rest.starts_with("/*") {
                 let end = rest.get(2..).and_then(|inner| inner.find("*/"));
@@ -160,7 +160,7 @@ impl<'a> Tokens<'a> {
     }
 }
 
-/// Bytes at the beginning of which all are `wanted`.
+/// Returns the number of leading bytes that are all `wanted`.
 fn run(bytes: &[u8], wanted: impl Fn(u8) -> bool) -> usize {
     bytes.iter().take_while(|byte| wanted(**byte)).count()
 }
@@ -170,7 +170,7 @@ fn word(text: &str) -> Kind {
     keyword.map_or(Kind::Name, |(_, kind)| *kind)
 }
 
-/// Length of the text in quotes at the beginning; a quote inside stands twice.
+/// Returns the length of the quoted text at the beginning; a quote inside is doubled.
 fn text_length(rest: &str) -> Option<usize> {
     let bytes = rest.as_bytes();
     let mut at = 1;
@@ -183,7 +183,7 @@ fn text_length(rest: &str) -> Option<usize> {
     }
 }
 
-/// Kind and length of the number at the beginning; `None` for a point without a digit behind it.
+/// Returns kind and length of the number at the beginning; `None` for a point without a digit after it.
 fn number(bytes: &[u8]) -> Option<(Kind, usize)> {
     let from = |at: usize| bytes.get(at..).unwrap_or_default();
     let digits = |at: usize| run(from(at), |byte| byte.is_ascii_digit());
@@ -210,7 +210,7 @@ fn number(bytes: &[u8]) -> Option<(Kind, usize)> {
         0 => {}
         length => return Some((Kind::Decimal, whole + length)),
     }
-    // A zero stands alone: what follows it is the next token.
+    // A zero is a token of its own: what follows it is the next token.
     if bytes.first() == Some(&b'0') {
         return Some((Kind::Integer, 1));
     }

@@ -1,4 +1,4 @@
-//! What a registration says of the broker's topics, in whichever form its body was read.
+//! The topics of a registration, independent of the form of its body.
 
 use pyrmq_remoting::body::{
     DataVersion, TopicConfig, TopicConfigAndMappingSerializeWrapper, TopicQueueMappingInfo,
@@ -6,23 +6,23 @@ use pyrmq_remoting::body::{
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-/// One topic of a broker, as far as routes show it.
+/// One topic of a broker, with the fields that routes contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnnouncedTopic<'a> {
     /// Its name.
     pub name: &'a str,
     /// Permission bits.
     pub perm: i32,
-    /// Queues that are read.
+    /// Number of readable queues.
     pub read_queues: i32,
-    /// Queues that are written.
+    /// Number of writable queues.
     pub write_queues: i32,
     /// System flag bits.
     pub sys_flag: i32,
 }
 
 impl<'a> AnnouncedTopic<'a> {
-    /// What a whole configuration says.
+    /// Takes the fields from a topic's configuration.
     pub fn new(name: &'a str, config: &TopicConfig) -> Self {
         Self {
             name,
@@ -34,21 +34,21 @@ impl<'a> AnnouncedTopic<'a> {
     }
 }
 
-/// A broker's topics. Each name comes once.
+/// A broker's topics. Names are unique.
 pub trait Announced: Debug {
-    /// What the table of the topics stands at.
+    /// Returns the version of the topic table.
     fn version(&self) -> &DataVersion;
 
-    /// How many topics there are.
+    /// Returns the number of topics.
     fn count(&self) -> usize;
 
-    /// True if there is a topic of this name.
+    /// Returns true if there is a topic of this name.
     fn has(&self, topic: &str) -> bool;
 
-    /// Shows each topic, in the order of their names.
+    /// Visits each topic, in the order of their names.
     fn each(&self, visit: &mut dyn FnMut(AnnouncedTopic<'_>));
 
-    /// What it says of static topics, by topic.
+    /// Returns the mappings of static topics, by topic.
     fn mappings(&self) -> &BTreeMap<String, TopicQueueMappingInfo>;
 }
 

@@ -1,5 +1,5 @@
-//! Encoded routes, kept within a bound on their bytes: the answers that were not asked for since the last round go
-//! first.
+//! Cache of encoded routes with a limit on their bytes. It evicts those first that were not requested since the last
+//! round.
 
 use super::route_view::{BrokerEntries, TopicEntry, lock};
 use bytes::Bytes;
@@ -7,18 +7,18 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-/// What all cached answers together may take.
+/// Maximum number of bytes of all cached answers.
 const LIMIT: usize = 64 * 1024 * 1024;
-/// What an answer costs beside its bytes.
+/// Overhead of an answer in bytes.
 const OVERHEAD: usize = 128;
 
-/// An encoded answer and what it was made of.
+/// An encoded answer and the versions that it was built from.
 #[derive(Debug)]
 pub(super) struct Encoded {
     body: Bytes,
     topic_entry: u64,
     settings_version: u64,
-    /// No broker entry has changed since the version stood at this.
+    /// No broker entry has changed since `brokers_version` had this value.
     brokers_version: AtomicU64,
     broker_entries: BrokerEntries,
     used: AtomicBool,
@@ -45,7 +45,7 @@ impl Encoded {
         }
     }
 
-    /// True while it is what would be encoded now.
+    /// Returns true while encoding again would give the same answer.
     pub(super) fn holds(&self, topic_entry: u64, settings_version: u64, brokers_version: u64) -> bool {
         if (self.topic_entry, self.settings_version) != (topic_entry, settings_version) {
             return false;
@@ -71,7 +71,7 @@ impl Encoded {
     }
 }
 
-/// Bytes that a cached answer holds; given back when it goes, however it goes.
+/// Bytes that a cached answer holds; released on drop.
 #[derive(Debug)]
 pub(super) struct Charge {
     bytes: usize,
@@ -84,19 +84,19 @@ impl Drop for Charge {
     }
 }
 
-/// The bound on all of them.
+/// Enforces the limit on all cached answers.
 #[derive(Debug)]
 pub(super) struct Cache {
     limit: usize,
     total: Arc<AtomicUsize>,
-    // Guards in which order answers were cached.
+    // Guards the order in which answers were cached.
     queue: Mutex<Queue>,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     entries: VecDeque<(Weak<TopicEntry>, usize)>,
-    /// At this length entries of topics that went are taken out.
+    /// At this length, entries of removed topics are dropped.
     sweep_at: usize,
 }
 
@@ -130,7 +130,7 @@ impl Cache {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// Keeps an answer with its topic. `make` gets what accounts for it.
+    /// Stores an answer with its topic. `make` receives the charge that accounts for it.
     pub(super) fn store(
         &self,
         topic_entry: &Arc<TopicEntry>,
@@ -156,7 +156,7 @@ impl Cache {
 
     fn shrink(&self) {
         let queue = &mut lock(&self.queue).entries;
-        // Each answer gets one more chance; after two rounds nothing can be left.
+        // Each answer gets a second chance; after two rounds nothing remains.
         let mut chances = queue.len().saturating_mul(2);
         while self.bytes() > self.limit && chances > 0 {
             chances -= 1;
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn cached_answers_stay_within_the_bound_and_asked_ones_stay_longest() {
+    fn cached_answers_stay_within_the_limit_and_requested_ones_stay_longest() {
         let cache = Cache::new(10_000);
         let topic_entries: Vec<Arc<TopicEntry>> = (0..20).map(|_| Arc::default()).collect();
         store(&cache, &topic_entries[0], 1000);

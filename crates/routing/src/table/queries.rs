@@ -1,4 +1,4 @@
-//! What the tables are asked, and the small changes that an operator makes.
+//! Queries of the tables, and the small changes that an operator makes.
 
 use super::route_view::keep_zone;
 use super::writer::announced;
@@ -15,19 +15,19 @@ use std::sync::atomic::Ordering;
 const FLAG_UNIT: i32 = 1;
 const FLAG_UNIT_SUB: i32 = 2;
 
-/// Which unit topics are asked for.
+/// A kind of unit topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnitTopics {
-    /// Of a unit (311).
+    /// Topics of a unit (311).
     Unit,
-    /// Subscribed to by units (312).
+    /// Topics to which units subscribe (312).
     Subscribed,
-    /// Subscribed to by units, of none themselves (313).
+    /// Topics to which units subscribe and that belong to none (313).
     SubscribedNotUnit,
 }
 
 impl Table {
-    /// A broker lives. False: it is not known, and must register.
+    /// Records a heartbeat of a broker. False: it is not known and must register.
     pub fn heartbeat(&self, cluster: &str, address: &str, now_ms: i64) -> bool {
         let live = self.view.live();
         let live = live.get(&BrokerKey::new(cluster, address));
@@ -37,14 +37,15 @@ impl Table {
         })
     }
 
-    /// The version of the topics that a broker registered last.
+    /// Returns the version of the topics that a broker last registered.
     pub fn version(&self, cluster: &str, address: &str) -> Option<DataVersion> {
         let live = self.view.live();
         live.get(&BrokerKey::new(cluster, address))
-            .map(|live| live.version.clone())
+            .map(|live| live.version)
     }
 
-    /// The route of a topic. `None`: no broker has it. `zone`: leave out what has a master elsewhere.
+    /// Returns the route of a topic; `None` if no broker has it. With `zone`, it omits brokers of other zones that have
+    /// a master.
     pub fn route(&self, topic: &str, zone: Option<&str>) -> Option<TopicRouteData> {
         let topic_entry = self.view.topic_entry(topic)?;
         let (mut route, _) = self.view.gather(topic, &topic_entry)?;
@@ -54,12 +55,12 @@ impl Table {
         Some(route)
     }
 
-    /// The route of a topic as the body of an answer: encoded once for each change and form.
+    /// Returns the route of a topic as the body of an answer, encoded once for each change and form.
     pub fn route_body(&self, topic: &str, style: Style) -> Option<Bytes> {
         self.view.answer(topic, style)
     }
 
-    /// All brokers and clusters.
+    /// Returns all brokers and clusters.
     pub fn cluster_info(&self) -> ClusterInfo {
         let writer = self.writer();
         let texts = |names: &BTreeSet<Arc<str>>| names.iter().map(ToString::to_string).collect();
@@ -75,7 +76,7 @@ impl Table {
         }
     }
 
-    /// The brokers of a name: id to address. As in Apache the cluster is not looked at.
+    /// Returns the brokers of a name: id to address. As in Apache, the cluster is ignored.
     pub fn members(&self, name: &str) -> BTreeMap<i64, String> {
         let writer = self.writer();
         let data = writer.brokers.get(name).map(|broker| &broker.data);
@@ -83,12 +84,12 @@ impl Table {
             .unwrap_or_default()
     }
 
-    /// All topics, sorted.
+    /// Returns all topics, sorted.
     pub fn topics(&self) -> Vec<String> {
         self.topics_where(|_| true)
     }
 
-    /// The topics of a cluster's brokers, sorted.
+    /// Returns the topics of a cluster's brokers, sorted.
     pub fn topics_of_cluster(&self, cluster: &str) -> Vec<String> {
         let writer = self.writer();
         let names = writer.clusters.get(cluster).into_iter().flatten();
@@ -103,7 +104,7 @@ impl Table {
         topics
     }
 
-    /// Clusters and broker names, which are topics of their own, and the address of any broker.
+    /// Returns cluster and broker names, which are also topics, and the address of any broker.
     pub fn system_topics(&self) -> (Vec<String>, Option<String>) {
         let writer = self.writer();
         let names: BTreeSet<String> = writer
@@ -118,7 +119,7 @@ impl Table {
         (names.into_iter().collect(), addresses.next().cloned())
     }
 
-    /// Topics by their unit flags, sorted.
+    /// Returns topics by their unit flags, sorted.
     pub fn unit_topics(&self, which: UnitTopics) -> Vec<String> {
         self.topics_where(|flag| match which {
             UnitTopics::Unit => flag & FLAG_UNIT != 0,
@@ -127,7 +128,7 @@ impl Table {
         })
     }
 
-    /// Topics whose first broker's flags are wanted, sorted.
+    /// Returns the topics whose first broker's flags pass `wanted`, sorted.
     fn topics_where(&self, wanted: impl Fn(i32) -> bool) -> Vec<String> {
         let mut topics: Vec<Arc<str>> = Vec::new();
         self.view.each(|topic, topic_entry| {
@@ -143,8 +144,8 @@ impl Table {
         topics.iter().map(ToString::to_string).collect()
     }
 
-    /// Takes a topic out, everywhere or from one cluster's brokers. A broker that still has it brings it back with
-    /// its next registration.
+    /// Removes a topic everywhere or from one cluster's brokers. If a broker still has it, its next registration adds
+    /// it again.
     pub fn delete_topic(&self, topic: &str, cluster: Option<&str>) {
         let mut writer = self.writer();
         let Some(topic_entry) = self.view.topic_entry(topic) else {
@@ -163,8 +164,8 @@ impl Table {
         }
     }
 
-    /// Announces queues of one topic (217). False: a broker of it is not known, or there are as many topics as there
-    /// may be; nothing was changed.
+    /// Adds queues of one topic (217). False: one of its brokers is not known, or the limit of topics is reached;
+    /// nothing was changed.
     pub fn register_topic(&self, topic: &str, queues: &[QueueData]) -> bool {
         let mut writer = self.writer();
         let settings = self.view.settings();
@@ -189,22 +190,22 @@ impl Table {
         true
     }
 
-    /// Stops writes to a broker until it registers with a changed version. Returns how many topics it has.
+    /// Stops writes to a broker until it registers with a changed version. Returns the number of its topics.
     pub fn wipe_write_perm(&self, name: &str) -> usize {
         self.writer().change_perm(name, |perm| perm & !PERM_WRITE)
     }
 
-    /// Allows reads and writes of a broker. Returns how many topics it has.
+    /// Allows reads and writes of a broker. Returns the number of its topics.
     pub fn add_write_perm(&self, name: &str) -> usize {
         self.writer().change_perm(name, |_| PERM_READ | PERM_WRITE)
     }
 
-    /// Broker processes that live, and topics.
+    /// Returns the numbers of live broker processes and of topics.
     pub fn counts(&self) -> (usize, usize) {
         (self.view.live().len(), self.view.topics())
     }
 
-    /// The order configuration of all topics as the body of a registration's answer.
+    /// Returns the order configuration of all topics as the body of a registration's answer.
     pub fn order_body(&self) -> Option<Bytes> {
         self.view.order_body()
     }

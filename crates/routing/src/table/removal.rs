@@ -1,5 +1,5 @@
-//! How brokers leave the tables: by their own word, by a closed connection, by silence. Many that leave together cost
-//! one walk over their topics; routes are without them before that walk begins.
+//! Removing brokers: on their request, because their connection closed, or because they were silent. Brokers that leave
+//! together cost one walk over their topics; routes omit them before that walk begins.
 
 use super::route_view::Live;
 use super::writer::Writer;
@@ -10,21 +10,22 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A broker that left.
+/// A removed broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemovedBroker {
-    /// Which.
+    /// Its cluster and address.
     pub broker: BrokerKey,
     /// Its name.
     pub name: String,
-    /// The connection that it had registered by.
+    /// The connection on which it had registered.
     pub peer: u64,
 }
 
-/// Why brokers leave.
+/// Why brokers are removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RemovalReason {
-    /// It says that it stops. The name that has the address decides over the cluster that is told, as in Apache.
+    /// The broker says that it stops. The cluster of the name that has the address counts, not the cluster in the
+    /// request, as in Apache.
     Unregister {
         /// Cluster name.
         cluster: String,
@@ -33,23 +34,23 @@ pub enum RemovalReason {
         /// Broker name.
         name: String,
     },
-    /// A connection closed: every broker that had registered by it is gone.
+    /// A connection closed: every broker that had registered on it is removed.
     Closed(u64),
-    /// Everyone whose time is over at this moment. The caller closes their connections.
+    /// Every broker whose timeout has passed at this time is removed. The caller closes their connections.
     Expired(i64),
 }
 
-/// Who left, and who must be told.
+/// The removed brokers, and the brokers to notify.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Departures {
-    /// For each reason those who left by it, sorted.
+    /// The removed brokers for each reason, sorted.
     pub removed_brokers: Vec<Vec<RemovedBroker>>,
-    /// Names whose lowest id changed, where a slave stands in for its master.
+    /// Names whose lowest id changed, if a slave acts for its master.
     pub notices: Vec<MinIdChange>,
 }
 
 impl Table {
-    /// A broker says that it stops. `None`: it was not known.
+    /// Removes a broker that stops; `None` if it was not known.
     pub fn unregister(&self, cluster: &str, address: &str, name: &str) -> Option<RemovedBroker> {
         let removal = RemovalReason::Unregister {
             cluster: cluster.to_owned(),
@@ -59,7 +60,7 @@ impl Table {
         self.remove_brokers(&[removal]).removed_brokers.pop()?.pop()
     }
 
-    /// A connection closed: every broker that had registered by it is gone.
+    /// Removes every broker that had registered on a connection that closed.
     pub fn close(&self, peer: u64) -> Vec<RemovedBroker> {
         self.remove_brokers(&[RemovalReason::Closed(peer)])
             .removed_brokers
@@ -67,7 +68,7 @@ impl Table {
             .unwrap_or_default()
     }
 
-    /// Takes out every broker whose time is over. The caller closes their connections.
+    /// Removes every broker whose timeout has passed. The caller closes their connections.
     pub fn expire(&self, now_ms: i64) -> Vec<RemovedBroker> {
         self.remove_brokers(&[RemovalReason::Expired(now_ms)])
             .removed_brokers
@@ -75,12 +76,12 @@ impl Table {
             .unwrap_or_default()
     }
 
-    /// True when somebody's time is over; waits for nobody.
+    /// Returns true if a broker's timeout has passed. Never waits.
     pub fn has_expired(&self, now_ms: i64) -> bool {
         self.view.live().values().any(|live| is_expired(live, now_ms))
     }
 
-    /// Takes out everyone for whom one of the reasons holds.
+    /// Removes every broker to which one of the reasons applies.
     pub fn remove_brokers(&self, reasons: &[RemovalReason]) -> Departures {
         self.writer().remove_brokers(reasons)
     }
@@ -93,13 +94,13 @@ fn is_expired(live: &Live, now_ms: i64) -> bool {
         < now_ms
 }
 
-/// What an address was to its name.
+/// The role of a removed address in its name.
 #[derive(Debug, Clone, Copy)]
 struct Removed {
     was_lowest: bool,
-    /// Nobody has the name any more.
+    /// It was the name's last address.
     was_last: bool,
-    /// A slave may stand in now: there is no master.
+    /// The name has no master, so a slave may act for it.
     masterless: bool,
 }
 
@@ -171,7 +172,8 @@ impl Writer {
         }
     }
 
-    /// Who is to be told that the lowest id of a name has left (Apache tells only where a slave may stand in).
+    /// Returns the brokers to notify that the lowest id of a name has left (like Apache, only if a slave may act as
+    /// master).
     fn min_id_change_after(&self, name: &str, offline: &str) -> Option<MinIdChange> {
         let data = &self.brokers.get(name)?.data;
         let (id, address) = data
@@ -188,7 +190,7 @@ impl Writer {
         })
     }
 
-    /// Takes an address out of its name, with all that follows.
+    /// Removes an address from its name, and everything that depends on it.
     pub(super) fn drop_address(&mut self, name: &Arc<str>, address: &str) {
         match self.remove_address(name, address) {
             Some(removed) if removed.was_last => self.clear(std::slice::from_ref(name)),
@@ -199,7 +201,7 @@ impl Writer {
         }
     }
 
-    /// Takes an address out of its name, and a name without addresses out of its cluster. Its topics are the caller's.
+    /// Removes an address from its name, and a name without addresses from its cluster. The caller removes its topics.
     fn remove_address(&mut self, name: &str, address: &str) -> Option<Removed> {
         let broker = self.brokers.get_mut(name)?;
         let held = &mut broker.data.broker_addrs;
@@ -225,7 +227,7 @@ impl Writer {
         Some(removed)
     }
 
-    /// Takes out what is left of names that are gone: one walk over all their topics.
+    /// Removes what remains of removed names, in one walk over all their topics.
     fn clear(&mut self, names: &[Arc<str>]) {
         let mut topics: HashSet<Arc<str>> = HashSet::new();
         for name in names {
@@ -244,7 +246,7 @@ impl Writer {
         }
     }
 
-    /// Changes the permission of every topic of a broker; returns how many there are.
+    /// Changes the permission of every topic of a broker and returns the number of topics.
     pub(super) fn change_perm(&mut self, name: &str, change: impl Fn(i32) -> i32) -> usize {
         let mut count = 0;
         for topic in self.topics.get(name).into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! What is asked of the tables all the time, readable while somebody writes: routes and signs of life.
+//! The part of the tables that is queried all the time, readable during writes: routes and heartbeats.
 //!
 //! ```text
 //! shards    topic -> topic entry             a look-up under a shard's lock, then the entry alone
@@ -6,14 +6,14 @@
 //! broker    one broker name: its addresses and filter servers, swapped whole; `None` once it is gone; a version
 //! live      (cluster, address) -> last heartbeat (atomic), timeout, data version, connection
 //! ```
-//! An encoded answer holds while its topic's version, the versions of its broker entries and the version of the
+//! An encoded answer is valid while its topic's version, the versions of its broker entries and the version of the
 //! settings are what they were before its parts were read. `brokers_version` grows with every change of a broker: while
-//! it stands still, no broker entry is looked at. Writers change first and count then, so an answer may be thrown away
-//! too early, never too late. No lock is held while an answer is encoded; every lock here is held for a look or for one
-//! change.
+//! it is unchanged, no broker entry is checked. Writers first change data, then increment versions, so an answer may be
+//! discarded too early, never too late. No lock is held while an answer is encoded; every lock here is held for one
+//! look-up or one change.
 
 use super::encoded::{Cache, Encoded};
-use super::{BrokerKey, Settings};
+use super::types::{BrokerKey, Settings};
 use crate::route::MASTER_ID;
 use bytes::Bytes;
 use pyrmq_remoting::body::{
@@ -48,15 +48,15 @@ pub(super) struct BrokerEntry {
     pub(super) name: Arc<str>,
     /// Counts changes of `route_data`.
     pub(super) version: AtomicU64,
-    /// Counts changes of its rows, by whomever.
+    /// Counts all changes of its rows.
     pub(super) queues_version: AtomicU64,
-    /// Counts changes of its rows' permissions by somebody else than a registration.
+    /// Counts changes of its rows' permissions by anything but a registration.
     pub(super) perms_version: AtomicU64,
     // Guards the swap only.
     route_data: RwLock<Option<Arc<RouteData>>>,
 }
 
-/// What routes show of a broker name.
+/// The data of a broker name that routes contain.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RouteData {
     pub(super) data: BrokerData,
@@ -127,9 +127,9 @@ impl TopicEntry {
         self.version.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Adds or replaces a broker's row; says whether anything changed, and whether the broker had none here.
-    /// `expected_at` is where its row was in the topic before: looking there first spares the names of many brokers,
-    /// each somewhere else in memory, for each of thousands of topics.
+    /// Adds or replaces a broker's row. Returns whether anything changed, and whether the row is new. `expected_at` is
+    /// the row's index in the previous topic: checking it first avoids reading many broker names, scattered in memory,
+    /// for each of thousands of topics.
     fn put(&self, topic_queues: &TopicQueues, expected_at: &mut usize) -> (bool, bool) {
         let mut queue_rows = self.queue_rows();
         let is_there = queue_rows
@@ -158,7 +158,7 @@ impl TopicEntry {
         (true, added)
     }
 
-    /// A broker's row.
+    /// Returns whether the broker has a row.
     pub(super) fn has(&self, name: &str) -> bool {
         let queue_rows = self.queue_rows();
         queue_rows
@@ -171,7 +171,7 @@ impl TopicEntry {
     }
 }
 
-/// A broker process that registered.
+/// A registered broker process.
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) updated_ms: AtomicI64,
@@ -182,14 +182,14 @@ pub(super) struct Live {
     pub(super) broker_entry: Arc<BrokerEntry>,
     /// Version ordinal of its software.
     pub(super) software: i32,
-    /// The registration that it came by, and the state that this left behind; see [`RouteView::is_unchanged`].
+    /// State after its last registration; see [`RouteView::is_unchanged`].
     pub(super) registration: Option<RegistrationState>,
-    /// What that registration said beside its version, and what `perms_version` stood at; see
+    /// Fingerprint of that registration without its version, and the `perms_version` then; see
     /// [`super::Table::refresh_version`].
     pub(super) content_fingerprint: Option<(u64, u64)>,
 }
 
-/// A registration that would change nothing if it came again: while nobody else touched what it wrote.
+/// Identifies a registration and the versions of what it wrote. While they are unchanged, repeating it changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RegistrationState {
     pub(super) fingerprint: u64,
@@ -207,13 +207,13 @@ struct Order {
 type Mapping = BTreeMap<String, TopicQueueMappingInfo>;
 type Shard = RwLock<HashMap<Arc<str>, Arc<TopicEntry>>>;
 
-/// See the head of this file.
+/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct RouteView {
     hasher: RandomState,
     // Each guards which topics there are.
     shards: Vec<Shard>,
-    // Guards who lives.
+    // Guards the live brokers.
     live: RwLock<HashMap<BrokerKey, Arc<Live>>>,
     settings: RwLock<Settings>,
     order: RwLock<Order>,
@@ -248,7 +248,7 @@ impl RouteView {
         read(self.shard(topic)).get(topic).cloned()
     }
 
-    /// Every topic with its entry, in no order.
+    /// Visits every topic with its entry, in no order.
     pub(super) fn each(&self, mut visit: impl FnMut(&Arc<str>, &TopicEntry)) {
         for shard in &self.shards {
             for (topic, topic_entry) in read(shard).iter() {
@@ -257,12 +257,12 @@ impl RouteView {
         }
     }
 
-    /// How many topics there are.
+    /// Returns the number of topics.
     pub(super) fn topics(&self) -> usize {
         self.shards.iter().map(|shard| read(shard).len()).sum()
     }
 
-    /// Adds or replaces a row; returns the topic's shared name where the broker did not have it.
+    /// Adds or replaces a row. Returns the topic's shared name if the broker did not have the topic.
     pub(super) fn put(
         &self,
         topic: &str,
@@ -289,7 +289,7 @@ impl RouteView {
         added
     }
 
-    /// Changes a topic's rows; a topic without rows goes. The caller says when nothing changed.
+    /// Changes a topic's rows and removes a topic without rows. `change` returns false if nothing changed.
     pub(super) fn change(&self, topic: &str, change: impl FnOnce(&mut Vec<TopicQueues>) -> bool) {
         let Some(topic_entry) = self.topic_entry(topic) else {
             return;
@@ -306,7 +306,7 @@ impl RouteView {
         }
     }
 
-    /// Swaps what routes show of a broker name.
+    /// Replaces the data of a broker name that routes contain.
     pub(super) fn publish(&self, broker_entry: &BrokerEntry, route_data: Option<RouteData>) {
         if broker_entry.route_data().as_deref() == route_data.as_ref() {
             return;
@@ -357,7 +357,7 @@ impl RouteView {
         read(&self.order).encoded.clone()
     }
 
-    /// Replaces what a broker says of a static topic; `None` takes it out.
+    /// Replaces a broker's data on a static topic; `None` removes it.
     pub(super) fn map(&self, topic: &str, broker: &str, info: Option<TopicQueueMappingInfo>) {
         let mut mappings = write(&self.mappings);
         let entry = mappings.entry(topic.to_owned()).or_default();
@@ -375,14 +375,14 @@ impl RouteView {
         }
     }
 
-    /// The static topics that a broker says something of.
+    /// Returns the static topics for which a broker has data.
     pub(super) fn mapped_by(&self, broker: &str) -> Vec<String> {
         let mappings = read(&self.mappings);
         let of = mappings.iter().filter(|(_, by)| by.contains_key(broker));
         of.map(|(topic, _)| topic.clone()).collect()
     }
 
-    /// What the versions of the settings and a broker entry are, for [`RegistrationState`].
+    /// Returns the versions of the settings and of a broker entry, for [`RegistrationState`].
     pub(super) fn registration_state(
         &self,
         broker_entry: &BrokerEntry,
@@ -396,13 +396,14 @@ impl RouteView {
         }
     }
 
-    /// The same registration came by the same connection, and nobody touched since what it wrote.
+    /// Returns true if this registration equals the previous one on the same connection, and what it wrote is
+    /// unchanged.
     pub(super) fn is_unchanged(&self, live: &Live, fingerprint: u64, peer: u64) -> bool {
         live.peer == peer
             && live.registration == Some(self.registration_state(&live.broker_entry, fingerprint))
     }
 
-    /// The encoded route of a topic.
+    /// Returns the encoded route of a topic.
     pub(super) fn answer(&self, topic: &str, style: Style) -> Option<Bytes> {
         let topic_entry = self.topic_entry(topic)?;
         let form = usize::from(style.quote_integers);
@@ -434,7 +435,7 @@ impl RouteView {
         Some(body)
     }
 
-    /// The route of a topic, and the broker entries that it was read from with their versions before.
+    /// Returns the route of a topic, and the broker entries that it was read from with their versions before the read.
     pub(super) fn gather(
         &self,
         topic: &str,
@@ -479,7 +480,7 @@ impl RouteView {
         Some((route, broker_entries))
     }
 
-    /// Bytes of cached answers.
+    /// Returns the bytes of cached answers.
     pub(super) fn cached_bytes(&self) -> usize {
         self.cache.bytes()
     }
@@ -488,8 +489,8 @@ impl RouteView {
 /// Broker entries with their versions.
 pub(super) type BrokerEntries = Box<[(Arc<BrokerEntry>, u64)]>;
 
-/// Where a name has no master but stands in for it, its lowest id is told as the master, unless its queues may still
-/// be written there.
+/// If a name has no master but an acting one, reports its lowest id as the master, unless its queues are still
+/// writable.
 fn act_as_master(route: &mut TopicRouteData) {
     let queues = &route.queue_datas;
     for data in &mut route.broker_datas {
@@ -506,7 +507,7 @@ fn act_as_master(route: &mut TopicRouteData) {
     }
 }
 
-/// Leaves out brokers of other zones that still have a master, with their queues and filter servers (Apache
+/// Removes brokers of other zones that still have a master, with their queues and filter servers (Apache
 /// `ZoneRouteRPCHook`).
 pub(super) fn keep_zone(route: &mut TopicRouteData, zone: &str) {
     let other = |data: &BrokerData| {

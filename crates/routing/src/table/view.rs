@@ -4,7 +4,7 @@ use super::Table;
 use crate::route::MASTER_ID;
 use std::sync::atomic::Ordering;
 
-/// One broker process that lives.
+/// A live broker process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerView {
     /// Cluster name.
@@ -13,35 +13,35 @@ pub struct BrokerView {
     pub name: String,
     /// 0 is the master.
     pub id: i64,
-    /// `host:port` that clients are told.
+    /// `host:port` for clients.
     pub address: String,
-    /// `host:port` that slaves are told.
+    /// `host:port` for slaves.
     pub ha_address: String,
     /// Zone, if it named one.
     pub zone: Option<String>,
-    /// Version ordinal of its software.
+    /// Apache's ordinal of its software version.
     pub software: i32,
-    /// Milliseconds since its last sign of life.
+    /// Milliseconds since its last heartbeat or registration.
     pub silent_ms: i64,
-    /// How long it lives without one.
+    /// Milliseconds of silence after which it expires.
     pub timeout_ms: i64,
     /// Topics of its name; the same for a master and its slaves.
     pub topics: usize,
-    /// A slave of this name may stand in for its master.
+    /// True if a slave of this name may act for its master.
     pub acting_master: bool,
-    /// The counter of its last topic table.
+    /// Counter of its last topic table's version.
     pub version: i64,
 }
 
 impl BrokerView {
-    /// True for the broker that may be written to.
+    /// Returns true for the master.
     pub fn is_master(&self) -> bool {
         self.id == MASTER_ID
     }
 }
 
 impl Table {
-    /// Every broker process that lives, by cluster, name and id.
+    /// Returns every live broker process, by cluster, name and id.
     pub fn brokers(&self, now_ms: i64) -> Vec<BrokerView> {
         let writer = self.writer();
         let live = self.view.live();
@@ -80,7 +80,7 @@ impl Table {
         views
     }
 
-    /// Bytes that encoded routes take in memory.
+    /// Returns the bytes that encoded routes use.
     pub fn cached_bytes(&self) -> usize {
         self.view.cached_bytes()
     }

@@ -1,9 +1,10 @@
-//! How brokers come into the tables (Apache `RouteInfoManager.registerBroker`): one registration at a time.
+//! Registering brokers in the tables (Apache `RouteInfoManager.registerBroker`), one registration at a time.
 
+use super::announced::AnnouncedTopic;
 use super::route_view::{BrokerEntry, Live, RouteData, RouteView, TopicQueues};
-use super::{
-    AnnouncedTopic, BrokerKey, DEFAULT_TIMEOUT_MS, IDS_FOR_EACH_NAME, IDS_PER_NAME, MinIdChange,
-    RegisterError, Registered, Registration, RegistrationEvents,
+use super::types::{
+    BrokerKey, DEFAULT_TIMEOUT_MS, IDS_FOR_EACH_NAME, IDS_PER_NAME, MinIdChange, RegisterError, Registered,
+    Registration, RegistrationEvents,
 };
 use crate::route::MASTER_ID;
 use pyrmq_remoting::body::{BrokerData, QueueData};
@@ -12,19 +13,19 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// What only writers and lists need.
+/// Data that only writers and lists need.
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) view: Arc<RouteView>,
-    /// Broker name to its topics: the way back.
+    /// Broker name to its topics: the reverse index.
     pub(super) topics: HashMap<Arc<str>, HashSet<Arc<str>>>,
     pub(super) brokers: BTreeMap<Arc<str>, BrokerState>,
     pub(super) clusters: BTreeMap<String, BTreeSet<Arc<str>>>,
-    /// Connection to the brokers that registered by it.
+    /// Connection to the brokers that registered on it.
     pub(super) peers: HashMap<u64, HashSet<BrokerKey>>,
 }
 
-/// One broker name, as it will be shown.
+/// One broker name, before it is published.
 #[derive(Debug)]
 pub(super) struct BrokerState {
     pub(super) broker_entry: Arc<BrokerEntry>,
@@ -63,7 +64,7 @@ impl Writer {
         let known = self.brokers.get(from.name);
         let addresses = known.map(|broker| &broker.data.broker_addrs);
         let had_id = addresses.is_some_and(|addresses| addresses.contains_key(&from.id));
-        // Apache counts from 0 where nobody was there before.
+        // Apache counts from 0 if there was no broker before.
         let lowest_before = addresses
             .and_then(|addresses| addresses.keys().next().copied())
             .unwrap_or(0);
@@ -79,7 +80,7 @@ impl Writer {
         let broker = self.brokers.get(from.name);
         let lowest = broker.and_then(|broker| broker.data.broker_addrs.keys().next().copied());
         let is_master = from.id == MASTER_ID;
-        // The header alone makes a slave take part, even when it says false; its topics then stay writable.
+        // The header's presence alone makes a slave eligible, even if it says false; its topics then stay writable.
         let is_prime_slave = !is_master && from.acting_master.is_some() && lowest == Some(from.id);
         let mut in_force = true;
         if is_master || is_prime_slave {
@@ -100,7 +101,7 @@ impl Writer {
         Ok((Registered::Taken { master }, outcome))
     }
 
-    /// Another address holds this name and id, lives, and has a larger state version.
+    /// Returns true if another live address holds this name and id with a larger state version.
     fn is_stale(&self, from: &Registration<'_>) -> bool {
         let Some(data) = self.brokers.get(from.name).map(|broker| &broker.data) else {
             return false;
@@ -129,8 +130,8 @@ impl Writer {
         self.refuse_too_many_ids(from)?;
         let has = self.topics.get(from.name);
         let both = |has: &HashSet<Arc<str>>| has.iter().filter(|topic| from.topics.has(topic)).count();
-        // How many it brings, where those and the ones counted already are too many. Only there each is looked up among
-        // those that the name has.
+        // Returns the number of new topics if they and those already counted exceed the limit. Only then each is looked
+        // up among the name's topics.
         let too_many = |counted: usize, limit: usize| {
             let is_expired = |more: &usize| counted + more > limit;
             let all = Some(from.topics.count()).filter(is_expired)?;
@@ -160,7 +161,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A broker that comes again, or whose id changed, brings no new one.
+    /// Refuses an id beyond the limits. A broker that registers again, or whose id changed, adds no id.
     fn refuse_too_many_ids(&self, from: &Registration<'_>) -> Result<(), RegisterError> {
         let Some(names) = self.view.settings().max_brokers else {
             return Ok(());
@@ -192,12 +193,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Topics of all broker names, counted once for each name.
+    /// Returns the number of topics of all broker names, counted once for each name.
     pub(super) fn topics_of_all(&self) -> usize {
         self.topics.values().map(HashSet::len).sum()
     }
 
-    /// Puts the broker's name, cluster and address into the tables, and out where they stood before.
+    /// Adds the broker's name, cluster and address to the tables, and removes their previous entries.
     fn add_broker(&mut self, from: &Registration<'_>, outcome: &mut RegistrationEvents) -> Arc<BrokerEntry> {
         self.remove_other_name(from, outcome);
         self.change_cluster(from, outcome);
@@ -221,7 +222,7 @@ impl Writer {
         let (broker_entry, data) = (broker.broker_entry.clone(), &mut broker.data);
         data.enable_acting_master = from.acting_master == Some(true);
         data.zone_name = from.zone.map(str::to_owned);
-        // A slave that became master has one entry, not two.
+        // A slave that became master keeps one entry, not two.
         data.broker_addrs.retain(|id, address| {
             let stays = address != from.address || *id == from.id;
             if !stays {
@@ -243,7 +244,7 @@ impl Writer {
         broker_entry
     }
 
-    /// The process at this address had another name before.
+    /// Removes the previous name of the process at this address.
     fn remove_other_name(&mut self, from: &Registration<'_>, outcome: &mut RegistrationEvents) {
         let key = BrokerKey::new(from.cluster, from.address);
         let other = self
@@ -258,7 +259,7 @@ impl Writer {
         }
     }
 
-    /// The name moved to another cluster: it leaves the old one, with every address that came along.
+    /// Moves a name to another cluster: removes it from the old one, with all its addresses.
     fn change_cluster(&mut self, from: &Registration<'_>, outcome: &mut RegistrationEvents) {
         let Some(broker) = self
             .brokers
@@ -275,7 +276,7 @@ impl Writer {
             let before = BrokerKey::new(&old, &address);
             let after = BrokerKey::new(from.cluster, &address);
             if self.view.live().contains_key(&after) {
-                // Another name has this address there: it is not ours any more.
+                // Another name has this address there, so the entry is no longer ours.
                 self.remove_live(&before);
                 if let Some(broker) = self.brokers.get_mut(from.name) {
                     broker.data.broker_addrs.retain(|_, held| *held != address);
@@ -301,7 +302,7 @@ impl Writer {
         }
     }
 
-    /// False when the version was known, so that rows which others have changed stay as they are.
+    /// Applies the topics. False: the version was known, so rows that others have changed stay unchanged.
     fn apply_topics(
         &mut self,
         broker_entry: &Arc<BrokerEntry>,
@@ -360,7 +361,7 @@ impl Writer {
         }
     }
 
-    /// Lets routes show a broker name as it is now, or that it is gone.
+    /// Publishes the current state of a broker name, or its removal, to routes.
     pub(super) fn publish(&mut self, name: &str) {
         if let Some(broker) = self.brokers.get_mut(name) {
             let held = &broker.data.broker_addrs;
@@ -388,7 +389,7 @@ impl Writer {
         let live = Live {
             updated_ms: AtomicI64::new(now_ms),
             timeout_ms: from.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS),
-            version: from.topics.version().clone(),
+            version: *from.topics.version(),
             ha_address: from.ha_address.to_owned(),
             peer: from.peer,
             broker_entry: broker_entry.clone(),
@@ -409,7 +410,8 @@ impl Writer {
         self.view.live_mut().insert(key, Arc::new(live));
     }
 
-    /// A broker with a lower id than all others came: those are told (Apache `chooseBrokerAddrsToNotify`).
+    /// Returns a notice to the other brokers if a broker with the lowest id joined (Apache
+    /// `chooseBrokerAddrsToNotify`).
     fn min_id_change(&self, from: &Registration<'_>) -> Option<MinIdChange> {
         let addresses = &self.brokers.get(from.name)?.data.broker_addrs;
         let (id, address) = addresses.first_key_value()?;
@@ -445,7 +447,7 @@ impl Writer {
         }
     }
 
-    /// Takes one broker's queues of a topic out; a topic without queues goes.
+    /// Removes one broker's queues of a topic, and a topic without queues.
     pub(super) fn drop_queues(&mut self, topic: &str, name: &str) {
         self.view.change(topic, |queue_rows| {
             let before = queue_rows.len();
@@ -484,7 +486,7 @@ fn topic_queues(broker_entry: &Arc<BrokerEntry>, topic: AnnouncedTopic<'_>, read
     }
 }
 
-/// A row as request 217 announces it.
+/// Builds a row from the data of request 217.
 pub(super) fn announced(broker_entry: &Arc<BrokerEntry>, data: &QueueData) -> TopicQueues {
     TopicQueues {
         broker_entry: broker_entry.clone(),

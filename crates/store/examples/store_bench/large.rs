@@ -13,12 +13,12 @@ pub(crate) fn fill(arguments: &Arguments, store: &Store) {
     put_round_robin(arguments, store, arguments.megabytes << 20);
 }
 
-/// Puts one message into each queue, so that a crash finds something behind the last clean stop.
+/// Puts one message into each queue, so that a crash finds messages after the last clean stop.
 pub(crate) fn more(arguments: &Arguments, store: &Store) {
     put_round_robin(arguments, store, 0);
 }
 
-/// Puts messages into one queue after the other until each has one and the log ends at `until` or behind it.
+/// Puts messages into one queue after the other until each has one and the log ends at or after `until`.
 fn put_round_robin(arguments: &Arguments, store: &Store, until: usize) {
     let body = vec![7u8; 800];
     let mut stored = 0;
@@ -50,7 +50,7 @@ pub(crate) fn start(arguments: &Arguments) {
     tell("start_clean", "s", &clean);
 }
 
-/// Runs this program on the directory, in a process of its own, and kills that once it has put its messages.
+/// Runs this program on the directory in a separate process, and kills it once it has put its messages.
 fn kill_while_it_fills(arguments: &Arguments, how: &str) {
     let mut child = Command::new(std::env::current_exe().expect("this program"))
         .args([how, "--queues", &arguments.queues.to_string()])
@@ -118,7 +118,7 @@ pub(crate) fn queues(arguments: &Arguments) {
     assert_eq!(got.expect("an answer").count, 1);
 }
 
-/// Opens what is there, twice: as it is, and after a clean stop.
+/// Opens the store twice: as it is, and after a clean stop.
 pub(crate) fn open_there(arguments: &Arguments) {
     for row in ["open_as_it_is", "open_again"] {
         let mut store = None;
@@ -131,7 +131,7 @@ pub(crate) fn open_there(arguments: &Arguments) {
     }
 }
 
-/// Puts to one of `queues` queues, chosen as by chance; microseconds of each put.
+/// Puts to one of `queues` queues, chosen pseudo-randomly. Returns microseconds of each put.
 fn scattered(store: &Store, queues: usize, count: usize) -> Vec<f64> {
     let body = [7u8; 800];
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
@@ -157,7 +157,7 @@ fn scattered(store: &Store, queues: usize, count: usize) -> Vec<f64> {
     taken
 }
 
-/// The cost of a put with many queues, and what they take of memory.
+/// Measures the cost of a put with many queues, and their memory.
 pub(crate) fn many(arguments: &Arguments) {
     let before = resident_mb();
     let store = open(fresh(&arguments.root));
@@ -231,7 +231,7 @@ fn batch<'a>(items: &'a [BatchItem<'a>], queue_id: i32) -> Batch<'a> {
     }
 }
 
-/// Resident memory while many bytes go through, looked at 64 times.
+/// Measures resident memory while many bytes pass through, 64 times.
 pub(crate) fn long(arguments: &Arguments) {
     let store = open(fresh(&arguments.root));
     let body = vec![7u8; 1024];
@@ -258,7 +258,7 @@ pub(crate) fn long(arguments: &Arguments) {
     store.close().expect("a clean stop");
 }
 
-/// Many messages in one queue: filling it, a start, and reads at its begin, middle and end.
+/// Measures many messages in one queue: filling it, a start, and reads at its beginning, middle and end.
 pub(crate) fn deep(arguments: &Arguments) {
     let count = arguments.messages.div_ceil(BATCH) * BATCH;
     let store = open(fresh(&arguments.root));

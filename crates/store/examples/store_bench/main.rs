@@ -1,6 +1,6 @@
-//! Measures the store beside the bare disk, in turns, and prints one line of JSON a row:
+//! Compares the store with the bare disk, in turns, and prints one line of JSON per row:
 //! `cargo run --release -p pyrmq-store --example store_bench -- [--rows append,sync,...] [--rounds N] [--queues N] [--mb N] [--messages N] [DIR]`.
-//! DIR is emptied, and removed at the end, also after a failure.
+//! DIR is emptied first and removed at the end, also after a failure.
 //!
 //! `append` batches of 32 messages / bare writes of the same bytes to one file; `put` one message a call; `sync` a lone
 //! sender with `SYNC_FLUSH` / write and fdatasync of the same bytes, and 64 senders; `roll` the slowest put around each
@@ -21,7 +21,9 @@
 mod large;
 
 use pyrmq_store::fs::{File, Fs, RealFs};
-use pyrmq_store::{Batch, BatchItem, FlushDiskType, Message, OnDurable, Options, Store, StoreError, Stored};
+use pyrmq_store::{
+    AppendBatch, Batch, BatchItem, FlushDiskType, Message, OnDurable, Options, Store, StoreError, Stored,
+};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -71,10 +73,10 @@ fn arguments() -> Arguments {
     arguments
 }
 
-/// What measures a row.
+/// A function that measures a row.
 type Measure = fn(&Arguments);
 
-/// One row: its figures in the order they were taken.
+/// One row: its figures in order of measurement.
 fn tell(row: &str, unit: &str, values: &[f64]) {
     let values: Vec<String> = values.iter().map(|value| format!("{value:.4}")).collect();
     println!(
@@ -87,12 +89,12 @@ fn host() -> SocketAddr {
     "127.0.0.1:10911".parse().expect("an address")
 }
 
-/// The properties of many messages: each has its own unique key and key, as real ones have, so that the index's slots
-/// spread.
+/// The properties of many messages. Each has its own unique key and key, like real ones, so that they spread over the
+/// index's slots.
 #[derive(Clone)]
 struct Properties {
     text: Vec<String>,
-    /// Where the eight digits of key and unique key begin in each text.
+    /// Positions of the eight digits of key and unique key in each text.
     digits: [usize; 2],
 }
 
@@ -108,7 +110,7 @@ impl Properties {
         properties
     }
 
-    /// Gives each text the keys of the messages from `number` on.
+    /// Writes the keys of the messages from `number` on into the texts.
     fn renew(&mut self, number: usize) {
         for (text, number) in self.text.iter_mut().zip(number..) {
             let digits = format!("{:08x}", number & 0xffff_ffff);
@@ -158,7 +160,7 @@ fn fresh(root: &Path) -> Options {
     Options::new(root)
 }
 
-/// Waits until the disk has what was written so far: nobody shall pay for another's pages.
+/// Waits until the disk has everything written so far: no measurement should pay for another's pages.
 fn settle(root: &Path) {
     RealFs.create_directories(root).expect("a directory");
     RealFs.sync_all(root).expect("everything is synced");
@@ -170,13 +172,13 @@ fn seconds(work: impl FnOnce()) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// What a piece of work took.
+/// Time that a piece of work took.
 #[derive(Clone, Copy)]
 struct Taken {
-    /// By the clock, s.
+    /// By the clock, in seconds.
     wall: f64,
-    /// Of the processor by this thread, s; 0 where the system does not tell. Other work on the machine changes it
-    /// little.
+    /// Processor time of this thread, in seconds; 0 if the system does not report it. Other work on the machine changes
+    /// it little.
     cpu: f64,
 }
 
@@ -206,7 +208,7 @@ fn batches(store: &Store, body: &[u8], count: usize) -> Taken {
     let mut all = vec![Properties::new(BATCH); 64];
     let mut sum = Taken { wall: 0.0, cpu: 0.0 };
     for first in (0..count).step_by(all.len()) {
-        // While the clock stands: a broker gets them from its clients, and finds them in the processor's cache.
+        // Not measured: a broker receives them from its clients, and finds them in the processor's cache.
         let all = &mut all[..(count - first).min(64)];
         for (properties, number) in all.iter_mut().zip(first..) {
             properties.renew(number * BATCH);
@@ -245,7 +247,7 @@ fn put_batches(store: &Store, body: &[u8], all: &[Properties]) {
     }
 }
 
-/// Writes as many bytes in pieces as large to one file.
+/// Writes the same number of bytes in pieces of the same size to one file.
 fn bare(root: &Path, size: usize, count: usize) -> Taken {
     drop(std::fs::remove_dir_all(root));
     let file = bare_file(root);
@@ -317,16 +319,47 @@ fn put(arguments: &Arguments) {
     tell("put_128_cpu", "ns a message", &nanos);
 }
 
-/// One message, until it is durable, as a connection's task brings it; microseconds.
-fn put_durable(store: &Arc<Store>, body: &[u8], queue: i32) -> f64 {
+/// Puts of connections: alone in their append batch, and 64 of them together.
+fn staged(arguments: &Arguments) {
+    let body = [7u8; 128];
+    for together in [1, 64] {
+        let (mut rates, mut nanos) = (Vec::new(), Vec::new());
+        let rounds = 512_000 / together;
+        for _ in 0..arguments.rounds {
+            let store = open(fresh(&arguments.root));
+            let mut puts = store.append_batch();
+            settle(&arguments.root);
+            let taken = taken(|| {
+                for _ in 0..rounds {
+                    for queue in 0..together {
+                        let stored = |stored: Result<Stored, StoreError>| {
+                            stored.expect("stored");
+                            None
+                        };
+                        puts.stage(&message(&body, queue % 8), Box::new(stored));
+                    }
+                    puts.commit();
+                }
+            });
+            let messages = f64::from(rounds * together);
+            rates.push(messages / taken.wall);
+            nanos.push(taken.cpu * 1e9 / messages);
+        }
+        tell(&format!("staged_{together}"), "messages/s", &rates);
+        tell(&format!("staged_{together}_cpu"), "ns a message", &nanos);
+    }
+}
+
+/// Puts one message as a connection's task does, and waits until it is durable. Returns microseconds.
+fn put_durable(puts: &mut AppendBatch, body: &[u8], queue: i32) -> f64 {
     let (done, wait) = mpsc::channel();
     1e6 * seconds(|| {
         let told = Box::new(move |stored: Result<Stored, StoreError>| {
             let done = Box::new(move |result: Result<(), StoreError>| done.send(result).expect("a waiter"));
             Some((stored.expect("stored").end_position, done as OnDurable))
         });
-        store.stage(&message(body, queue), told);
-        store.commit_batch();
+        puts.stage(&message(body, queue), told);
+        puts.commit();
         wait.recv().expect("an answer").expect("durable");
     })
 }
@@ -345,6 +378,7 @@ fn sync(arguments: &Arguments) {
     let mut options = fresh(&arguments.root);
     options.flush = FlushDiskType::Sync;
     let store = open(options);
+    let mut puts = store.append_batch();
     let file = bare_file(&bare_root);
     let record = vec![7u8; 352];
     let (mut ours, mut floor, mut ratio) = (Vec::new(), Vec::new(), Vec::new());
@@ -354,7 +388,7 @@ fn sync(arguments: &Arguments) {
         let (mut one, mut other) = (Vec::new(), Vec::new());
         for _ in 0..10 {
             for _ in 0..20 {
-                one.push(put_durable(&store, &body, 0));
+                one.push(put_durable(&mut puts, &body, 0));
             }
             for _ in 0..20 {
                 other.push(
@@ -382,8 +416,9 @@ fn sync(arguments: &Arguments) {
                 for sender in 0..64 {
                     let (store, body) = (&store, &body);
                     scope.spawn(move || {
+                        let mut puts = store.append_batch();
                         for _ in 0..50 {
-                            put_durable(store, body, sender % 8);
+                            put_durable(&mut puts, body, sender % 8);
                         }
                     });
                 }
@@ -400,8 +435,8 @@ fn sync(arguments: &Arguments) {
     drop(std::fs::remove_dir_all(&bare_root));
 }
 
-/// The slowest put around each roll is compared with the p99.9 of puts without one: 18 rolls among 60,000 puts hide in
-/// any percentile of all of them.
+/// Compares the slowest put around each roll with the p99.9 of puts without one: any percentile of all puts would hide
+/// 18 rolls among 60,000 puts.
 fn roll(arguments: &Arguments) {
     const AROUND: usize = 8;
     let body = [7u8; 1024];
@@ -456,7 +491,7 @@ fn roll(arguments: &Arguments) {
     tell("put_roll_of_p999", "times", &ratio);
 }
 
-/// Removes the directory at the end, however that comes.
+/// Removes the directory on drop.
 struct Remove(PathBuf);
 
 impl Drop for Remove {
@@ -480,7 +515,7 @@ fn main() {
         }
         println!("filled");
         std::io::stdout().flush().expect("a reader");
-        // Killed meanwhile.
+        // The parent kills it here.
         std::thread::sleep(Duration::from_mins(10));
         return;
     }
@@ -492,9 +527,10 @@ fn main() {
         return large::open_there(&arguments);
     }
     let _remove = Remove(arguments.root.clone());
-    let rows: [(&str, Measure); 6] = [
+    let rows: [(&str, Measure); 7] = [
         ("append", append),
         ("put", put),
+        ("staged", staged),
         ("sync", sync),
         ("roll", roll),
         ("start", large::start),

@@ -1,89 +1,110 @@
-//! Puts of one thread that go into the log together: an append batch.
+//! Puts that go into the log together: an append batch.
 //!
-//! A put of an append batch is laid out in a buffer of its thread and has no place in the log yet; when the batch is
-//! committed, all of them get theirs under one hold of the append lock and go into the page cache in one write for each
-//! segment that they reach. Nobody is told, and nothing is readable, before that write.
-//!
-//! An append batch belongs to one store. A put to another one on the same thread writes what the first has waiting.
+//! A put of an append batch is laid out in the batch's buffer and has no place in the log yet. When the batch is
+//! committed, all of its puts get their places under one hold of the append lock and go into the page cache in one
+//! write for each segment that they reach. No callback runs, and nothing is readable, before that write.
 
 use crate::append::buffer::AppendBuffer;
 use crate::engine::Engine;
 use crate::error::StoreError;
-use crate::store::{OnDurable, OnStored};
-use std::cell::RefCell;
+use crate::message::{Batch, Message, OnDurable, OnStored};
+use std::fmt;
 use std::mem;
 use std::sync::Arc;
 
 /// What waits is written once it has this many bytes: they are still in the processor's cache then.
 const FLUSH_AT: usize = 128 << 10;
 
+/// An append batch of one store. It is used again after each commit and keeps its memory: a connection has one for its
+/// whole life. What is staged when it is dropped is not stored, and its callbacks are dropped with it.
+pub struct AppendBatch {
+    engine: Arc<Engine>,
+    staged: StagedPuts,
+}
+
+/// The puts that wait for the commit.
 #[derive(Default)]
 struct StagedPuts {
-    store: Option<Arc<Engine>>,
     append_buffer: AppendBuffer,
-    /// The listener of each queue append in the buffer.
+    /// The callback of each queue append in the buffer.
     done: Vec<Box<dyn OnStored>>,
-    /// Those of them that wait for the disk.
+    /// Those that wait for the disk.
     waiters: Vec<(i64, OnDurable)>,
 }
 
-thread_local! {
-    static STAGED: RefCell<StagedPuts> = RefCell::default();
-}
-
-/// Adds a put to the thread's append batch. What cannot be laid out is reported at once.
-pub(crate) fn stage(
-    store: &Arc<Engine>,
-    done: Box<dyn OnStored>,
-    encode: impl FnOnce(&mut AppendBuffer) -> Result<(), StoreError>,
-) {
-    commit_unless(|of| Arc::ptr_eq(of, store));
-    let bytes = STAGED.with_borrow_mut(|staged| {
-        if let Err(error) = encode(&mut staged.append_buffer) {
-            return Err((done, error));
-        }
-        staged.done.push(done);
-        staged.store.get_or_insert_with(|| Arc::clone(store));
-        Ok(staged.append_buffer.bytes())
-    });
-    // Outside of the borrow: the listener may put again.
-    match bytes {
-        Ok(FLUSH_AT..) => commit_staged(store),
-        Ok(_) => {}
-        Err((done, error)) => {
-            let waiters = done.stored(Err(error));
-            store.when_durable_in_batch(waiters.into_iter());
-        }
+impl fmt::Debug for AppendBatch {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("AppendBatch")
+            .field("puts", &self.staged.done.len())
+            .field("bytes", &self.staged.append_buffer.bytes())
+            .finish_non_exhaustive()
     }
 }
 
-/// Writes what the thread's append batch has waiting for this store.
-pub(crate) fn commit_staged(store: &Arc<Engine>) {
-    commit_unless(|of| !Arc::ptr_eq(of, store));
-}
+impl AppendBatch {
+    pub(crate) fn new(engine: &Arc<Engine>) -> Self {
+        Self {
+            engine: Arc::clone(engine),
+            staged: StagedPuts::default(),
+        }
+    }
 
-/// Writes what waits for a store, unless it is one that may wait on.
-fn commit_unless(may_wait: impl Fn(&Arc<Engine>) -> bool) {
-    // A listener may put again.
-    while let Some((store, mut staged)) = STAGED.with_borrow_mut(|staged| {
-        let store = staged.store.take_if(|store| !may_wait(store))?;
-        Some((store, mem::take(staged)))
-    }) {
+    /// Adds one message. `done` is called in the order of the puts, when the batch is committed or once it has many
+    /// bytes; at once for a message that cannot be stored.
+    pub fn stage(&mut self, message: &Message<'_>, done: Box<dyn OnStored>) {
+        let appender = &self.engine.appender;
+        let encoded = appender.encode(&mut self.staged.append_buffer, message);
+        self.staged(encoded, done);
+    }
+
+    /// As [`AppendBatch::stage`], for a batch of messages, which become consecutive records of one file.
+    pub fn stage_batch(&mut self, batch: &Batch<'_>, done: Box<dyn OnStored>) {
+        let appender = &self.engine.appender;
+        let encoded = appender.encode_batch(&mut self.staged.append_buffer, batch);
+        self.staged(encoded, done);
+    }
+
+    /// Writes what was staged, and serves whoever waits for the disk: where no fsync is under way and fsyncs are quick,
+    /// this thread does one for all of them and answers them before it returns. Otherwise the fsync is left to the
+    /// thread that does one now or to the thread of the store, as it is when nobody waits.
+    pub fn commit(&mut self) {
+        self.write();
+        self.engine.flusher.commit_batch();
+    }
+
+    fn staged(&mut self, encoded: Result<(), StoreError>, done: Box<dyn OnStored>) {
+        if let Err(error) = encoded {
+            let waiter = done.stored(Err(error));
+            return self.engine.flusher.when_durable_in_batch(waiter.into_iter());
+        }
+        self.staged.done.push(done);
+        if self.staged.append_buffer.bytes() >= FLUSH_AT {
+            self.write();
+        }
+    }
+
+    /// Writes what was staged.
+    fn write(&mut self) {
+        if self.staged.done.is_empty() {
+            return;
+        }
+        // Taken out, so that nothing is written twice if a callback panics.
+        let mut staged = mem::take(&mut self.staged);
         let mut done = staged.done.drain(..);
-        store.append_all(&mut staged.append_buffer, |stored| {
-            let waiters = done.next().and_then(|done| done.stored(stored));
-            staged.waiters.extend(waiters);
-        });
+        self.engine
+            .appender
+            .append_all(&mut staged.append_buffer, |stored| {
+                let waiter = done.next().and_then(|done| done.stored(stored));
+                staged.waiters.extend(waiter);
+            });
         drop(done);
         if !staged.waiters.is_empty() {
-            store.when_durable_in_batch(staged.waiters.drain(..));
+            self.engine
+                .flusher
+                .when_durable_in_batch(staged.waiters.drain(..));
         }
         staged.append_buffer.clear();
-        STAGED.with_borrow_mut(|slot| {
-            if slot.store.is_none() {
-                // Its buffers serve the next append batch.
-                *slot = staged;
-            }
-        });
+        self.staged = staged;
     }
 }

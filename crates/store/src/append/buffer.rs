@@ -1,4 +1,4 @@
-//! What a thread is about to append: records laid out in its buffer, with no allocation once it has grown, so that
+//! What is about to be appended: records laid out in a buffer, with no allocation once it has grown, so that
 //! under the append lock only that is left to do which only the lock can tell.
 
 use crate::delay::delay_of;
@@ -18,6 +18,10 @@ use std::sync::Arc;
 
 /// A buffer that grew beyond this for a large message is given back.
 const KEEP_BUFFER: usize = 1 << 20;
+/// One beyond this is given back after so many rounds that filled less than an eighth of it: a connection that sent
+/// large batches once does not hold their memory while it sends small messages.
+const KEEP_UNFILLED: usize = 64 << 10;
+const MAX_UNFILLED_ROUNDS: u8 = 64;
 
 /// One record inside the thread's buffer.
 #[derive(Debug, Clone, Copy)]
@@ -112,6 +116,8 @@ pub(crate) struct AppendBuffer {
     pub(crate) appended: Vec<Appended>,
     /// A record may look torn, depending on where it comes to lie.
     may_look_torn: bool,
+    /// Rounds that filled little of a large buffer, one after the other.
+    unfilled_rounds: u8,
 }
 
 /// How much of an [`AppendBuffer`] was filled.
@@ -125,6 +131,13 @@ pub(crate) struct BufferLengths {
 
 impl AppendBuffer {
     pub(crate) fn clear(&mut self) {
+        let (capacity, filled) = (self.records.capacity(), self.records.len());
+        let is_unfilled = capacity > KEEP_UNFILLED && filled < capacity / 8;
+        self.unfilled_rounds = if is_unfilled { self.unfilled_rounds + 1 } else { 0 };
+        if capacity > KEEP_BUFFER || self.unfilled_rounds >= MAX_UNFILLED_ROUNDS {
+            self.records = Vec::new();
+            self.unfilled_rounds = 0;
+        }
         self.records.clear();
         self.encoded_records.clear();
         self.keys.clear();
@@ -132,9 +145,6 @@ impl AppendBuffer {
         self.queue_appends.clear();
         self.appended.clear();
         self.may_look_torn = false;
-        if self.records.capacity() > KEEP_BUFFER {
-            self.records = Vec::new();
-        }
     }
 
     pub(crate) fn lengths(&self) -> BufferLengths {

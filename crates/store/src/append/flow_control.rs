@@ -4,39 +4,22 @@
 //! A put waits for two things: for the append lock while another put writes, and, with `SYNC_FLUSH`, for an fsync. Both
 //! waits are measured here. None of this costs a put anything while nobody waits but one look at the clock.
 
-use crate::engine::Engine;
-use crate::error::StoreError;
+use crate::append::state::Append;
+use crate::error::{BusyReason, StoreError};
+use crate::flush::waiters::GroupCommit;
+use crate::live::Live;
 use crate::options::FlushDiskType;
 use crate::stats::Busy;
 use crate::sync::{MutexGuard, lock, try_lock};
-use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-/// What made a put be answered "busy", by the mark that Apache's answer begins with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum BusyReason {
-    /// A write or an fsync has taken longer than `osPageCacheBusyTimeOutMills`: nothing was queued behind it.
-    PageCacheBusy,
-    /// This put itself has waited longer than `waitTimeMillsInSendQueue`.
-    QueueTimeout,
-    /// `sendThreadPoolQueueCapacity` senders wait for the disk.
-    QueueFull,
-}
-
-impl fmt::Display for BusyReason {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::PageCacheBusy => "[PC_SYNCHRONIZED]",
-            Self::QueueTimeout => "[TIMEOUT_CLEAN_QUEUE]",
-            Self::QueueFull => "[OVERLOAD]",
-        })
-    }
-}
 
 /// Who waits, and how often that was too long.
 #[derive(Debug)]
 pub(crate) struct FlowControl {
+    live: Arc<Live>,
+    group_commit: Arc<GroupCommit<StoreError>>,
     origin: Instant,
     /// Since when the append lock is held by a put, ms after `origin` and one; 0 for not.
     held_since: AtomicI64,
@@ -48,20 +31,6 @@ pub(crate) struct FlowControl {
     longest_ms: AtomicU64,
 }
 
-impl Default for FlowControl {
-    fn default() -> Self {
-        Self {
-            origin: Instant::now(),
-            held_since: AtomicI64::new(0),
-            waiting: AtomicUsize::new(0),
-            held: AtomicU64::new(0),
-            waited: AtomicU64::new(0),
-            overload: AtomicU64::new(0),
-            longest_ms: AtomicU64::new(0),
-        }
-    }
-}
-
 /// As long as it lives the append lock is held by a put.
 pub(crate) struct LockHeld<'b>(&'b FlowControl);
 
@@ -71,7 +40,25 @@ impl Drop for LockHeld<'_> {
     }
 }
 
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 impl FlowControl {
+    pub(crate) fn new(live: &Arc<Live>, group_commit: &Arc<GroupCommit<StoreError>>) -> Self {
+        Self {
+            live: Arc::clone(live),
+            group_commit: Arc::clone(group_commit),
+            origin: Instant::now(),
+            held_since: AtomicI64::new(0),
+            waiting: AtomicUsize::new(0),
+            held: AtomicU64::new(0),
+            waited: AtomicU64::new(0),
+            overload: AtomicU64::new(0),
+            longest_ms: AtomicU64::new(0),
+        }
+    }
+
     fn now_ms(&self) -> i64 {
         i64::try_from(self.origin.elapsed().as_millis()).unwrap_or(i64::MAX - 1) + 1
     }
@@ -99,15 +86,9 @@ impl FlowControl {
         counter.fetch_add(1, Ordering::Relaxed);
         self.longest_ms.fetch_max(waited_ms, Ordering::Relaxed);
     }
-}
 
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-impl Engine {
     fn busy(&self, busy_reason: BusyReason, waited_ms: u64, waiting: usize) -> StoreError {
-        self.flow_control.count(busy_reason, waited_ms);
+        self.count(busy_reason, waited_ms);
         let live = &self.live;
         let limit = match busy_reason {
             BusyReason::PageCacheBusy => format!("osPageCacheBusyTimeOutMills={}", live.busy_ms()),
@@ -123,11 +104,11 @@ impl Engine {
     }
 
     /// Refuses a put that would wait behind something that has taken too long already, or behind too many.
-    pub(crate) fn check_flow_control(&self) -> Result<(), StoreError> {
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
         let busy_ms = self.live.busy_ms();
-        let held_ms = self.flow_control.held_ms();
+        let held_ms = self.held_ms();
         if held_ms > busy_ms {
-            let waiting = self.flow_control.waiting.load(Ordering::Relaxed);
+            let waiting = self.waiting.load(Ordering::Relaxed);
             return Err(self.busy(BusyReason::PageCacheBusy, held_ms, waiting));
         }
         if self.live.flush() == FlushDiskType::Async {
@@ -145,14 +126,17 @@ impl Engine {
     }
 
     /// The append lock, unless waiting for it takes too long.
-    pub(crate) fn wait_for_append(&self) -> Result<MutexGuard<'_, crate::append::Append>, StoreError> {
-        if let Some(guard) = try_lock(&self.append) {
+    pub(crate) fn wait_for<'a>(
+        &self,
+        append: &'a Mutex<Append>,
+    ) -> Result<MutexGuard<'a, Append>, StoreError> {
+        if let Some(guard) = try_lock(append) {
             return Ok(guard);
         }
         let since = Instant::now();
-        self.flow_control.waiting.fetch_add(1, Ordering::Relaxed);
-        let guard = lock(&self.append);
-        let waiting = self.flow_control.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let guard = lock(append);
+        let waiting = self.waiting.fetch_sub(1, Ordering::Relaxed);
         let waited_ms = millis(since.elapsed());
         if waited_ms > self.live.send_wait_ms() {
             return Err(self.busy(BusyReason::QueueTimeout, waited_ms, waiting));
@@ -161,16 +145,15 @@ impl Engine {
     }
 
     /// What flow control has counted, and how many wait now.
-    pub(crate) fn busy_counts(&self) -> Busy {
-        let flow_control = &self.flow_control;
+    pub(crate) fn counts(&self) -> Busy {
         let (for_disk, oldest) = self.group_commit.waiters.queue();
         Busy {
-            held: flow_control.held.load(Ordering::Relaxed),
-            waited: flow_control.waited.load(Ordering::Relaxed),
-            overload: flow_control.overload.load(Ordering::Relaxed),
-            longest_ms: flow_control.longest_ms.load(Ordering::Relaxed),
-            held_now_ms: flow_control.held_ms(),
-            waiting_for_lock: flow_control.waiting.load(Ordering::Relaxed),
+            held: self.held.load(Ordering::Relaxed),
+            waited: self.waited.load(Ordering::Relaxed),
+            overload: self.overload.load(Ordering::Relaxed),
+            longest_ms: self.longest_ms.load(Ordering::Relaxed),
+            held_now_ms: self.held_ms(),
+            waiting_for_lock: self.waiting.load(Ordering::Relaxed),
             waiting_for_disk: for_disk,
             oldest_ms: millis(oldest),
         }

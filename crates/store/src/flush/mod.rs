@@ -13,18 +13,48 @@ pub(crate) mod waiters;
 pub(crate) mod wakeup;
 pub(crate) mod watchdog;
 
-use crate::append::Deferred;
-use crate::engine::Engine;
+use crate::append::state::{Append, Deferred};
+use crate::checkpoint::Checkpoint;
 use crate::error::StoreError;
-use crate::flush::waiters::Log;
-use crate::message::Arrival;
-use crate::options::FlushDiskType;
-use crate::store::OnDurable;
+use crate::flush::waiters::{GroupCommit, Log};
+use crate::flush::wakeup::Wakeup;
+use crate::flush::watchdog::FlushWatchdog;
+use crate::fs::Fs;
+use crate::listeners::Listeners;
+use crate::live::Live;
+use crate::log::commit_log::CommitLog;
+use crate::log::nul_records::NulRecords;
+use crate::message::{Arrival, OnDurable};
+use crate::options::{FlushDiskType, Options};
+use crate::queue::registry::Queues;
+use crate::shared::Shared;
+use crate::state::StoreState;
 use crate::sync::lock;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-impl Log for Engine {
+/// Fsyncs the log, and makes readable what waited for that.
+pub(crate) struct Flusher {
+    pub(crate) state: Arc<StoreState>,
+    pub(crate) options: Arc<Options>,
+    pub(crate) live: Arc<Live>,
+    pub(crate) fs: Arc<dyn Fs>,
+    pub(crate) log: Arc<CommitLog>,
+    pub(crate) checkpoint: Arc<Checkpoint>,
+    pub(crate) nul_records: Arc<NulRecords>,
+    pub(crate) append: Arc<Mutex<Append>>,
+    pub(crate) queues: Arc<Queues>,
+    pub(crate) listeners: Arc<Listeners>,
+    /// Which thread fsyncs the log, and which senders wait for that.
+    pub(crate) group_commit: Arc<GroupCommit<StoreError>>,
+    /// Fsyncs of threads that committed an append batch.
+    pub(crate) watchdog: FlushWatchdog,
+    pub(crate) timeout_wakeup: Wakeup,
+    pub(crate) flushes: AtomicU64,
+}
+
+impl Log for Flusher {
     type Error = StoreError;
 
     fn appended(&self) -> i64 {
@@ -32,7 +62,7 @@ impl Log for Engine {
     }
 
     fn readable(&self) -> i64 {
-        self.readable.load(Ordering::Acquire)
+        self.state.readable.load(Ordering::Acquire)
     }
 
     fn check(&self) -> Result<(), StoreError> {
@@ -40,7 +70,7 @@ impl Log for Engine {
     }
 
     fn check_open(&self) -> Result<(), StoreError> {
-        Engine::check_open(self)
+        self.state.check_open()
     }
 
     fn sync(&self) -> Result<Option<Duration>, StoreError> {
@@ -65,13 +95,13 @@ impl Log for Engine {
         });
         noted.and_then(|()| self.log.sync_to(target)).inspect_err(|_| {
             if self.log.failure.is_set() {
-                self.note_unsure();
+                self.state.note_unsure();
             }
         })?;
         let took = begin.elapsed();
         self.flushes.fetch_add(1, Ordering::Relaxed);
         self.publish_durable();
-        self.readable.store(target, Ordering::Release);
+        self.state.readable.store(target, Ordering::Release);
         self.checkpoint.update(|times| {
             if times.clock_regressions == clock_regressions {
                 times.physic_ms = times.physic_ms.max(last_ms);
@@ -87,7 +117,7 @@ impl Log for Engine {
 }
 
 /// The log as an inline fsync sees it: watched.
-struct InBatch<'i>(&'i Engine);
+struct InBatch<'i>(&'i Flusher);
 
 impl Log for InBatch<'_> {
     type Error = StoreError;
@@ -118,13 +148,32 @@ impl Log for InBatch<'_> {
     }
 }
 
-impl Engine {
+impl Flusher {
+    pub(crate) fn new(shared: &Shared) -> Self {
+        Self {
+            state: Arc::clone(&shared.state),
+            options: Arc::clone(&shared.options),
+            live: Arc::clone(&shared.live),
+            fs: Arc::clone(&shared.fs),
+            log: Arc::clone(&shared.log),
+            checkpoint: Arc::clone(&shared.checkpoint),
+            nul_records: Arc::clone(&shared.nul_records),
+            append: Arc::clone(&shared.append),
+            queues: Arc::clone(&shared.queues),
+            listeners: Arc::clone(&shared.listeners),
+            group_commit: Arc::clone(&shared.group_commit),
+            watchdog: FlushWatchdog::default(),
+            timeout_wakeup: Wakeup::default(),
+            flushes: AtomicU64::new(0),
+        }
+    }
+
     /// Calls back once everything in front of `position` is durable.
     pub(crate) fn when_durable(&self, position: i64, done: OnDurable) {
         self.group_commit.when_durable(self, position, done);
     }
 
-    /// As [`Engine::when_durable`], for waiters of an append batch, which their thread will commit.
+    /// As [`Flusher::when_durable`], for waiters of an append batch, which their thread will commit.
     pub(crate) fn when_durable_in_batch(&self, waiting: impl Iterator<Item = (i64, OnDurable)>) {
         self.group_commit.when_durable_in_batch(self, waiting);
     }
@@ -171,7 +220,7 @@ impl Engine {
     }
 
     fn announce_shown(&self, next: &Deferred) {
-        if let Some(listener) = self.listener.get() {
+        if let Some(listener) = self.listeners.arrival() {
             listener(&Arrival {
                 topic: &next.queue.topic,
                 queue_id: next.queue.id,

@@ -246,8 +246,3 @@ pub(crate) fn parent(path: &Path) -> &Path {
         .filter(|parent| !parent.as_os_str().is_empty())
         .unwrap_or(Path::new("."))
 }
-
-/// True for an error that says that there is no space left: nothing is broken, and space may come back.
-pub(crate) fn is_full(kind: io::ErrorKind) -> bool {
-    matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-}

@@ -14,6 +14,7 @@ use crate::error::StoreError;
 use crate::format::{number, to_usize};
 use crate::fs::{Context, File, Fs};
 use crate::index::chain::Chain;
+use crate::index::pending::IndexEntry;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,17 +25,6 @@ pub(crate) const ENTRY: usize = 20;
 const PAGE: usize = 1024;
 /// Gathered entries that are written without waiting for a flush.
 const GATHERED: usize = 1 << 20;
-
-/// Something to be found again by its key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct IndexEntry {
-    /// Java hash of `topic#key`, made positive.
-    pub(crate) hash: i32,
-    /// Position of the record.
-    pub(crate) position: i64,
-    /// When it was stored, ms.
-    pub(crate) store_ms: i64,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Header {

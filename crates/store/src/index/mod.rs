@@ -9,6 +9,7 @@
 
 pub(crate) mod chain;
 pub(crate) mod file;
+pub(crate) mod indexing;
 pub(crate) mod pending;
 
 use crate::error::StoreError;
@@ -18,10 +19,9 @@ use crate::index::chain::MAX_HOPS;
 use crate::index::file::{Header, IndexFile, Wanted, file_length};
 use crate::index::pending::PendingKeys;
 use crate::log::commit_log::CommitLog;
-use crate::log::reader::{LogReader, Step};
+use crate::log::reader::{LogReader, Step, end_of};
 use crate::options::Options;
-use crate::query::{KeyKind, KeyQuery};
-use crate::recovery::replay::end_of;
+use crate::read::query::{KeyKind, KeyQuery};
 use crate::sync::lock;
 use pyrmq_remoting::message::java_hash::JavaHash;
 use pyrmq_remoting::message::properties::KEY_SEPARATOR;

@@ -3,7 +3,16 @@
 //! What one core writes here another one reads, so every byte counts twice: a key is the four bytes of its hash, a
 //! record eight, all that is written at once 24.
 
-use crate::index::file::IndexEntry;
+/// Something to be found again by its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IndexEntry {
+    /// Java hash of `topic#key`, made positive.
+    pub(crate) hash: i32,
+    /// Position of the record.
+    pub(crate) position: i64,
+    /// When it was stored, ms.
+    pub(crate) store_ms: i64,
+}
 
 /// One record of a put.
 #[derive(Debug, Clone, Copy)]

@@ -9,12 +9,12 @@
 
 use crate::checkpoint::Mark;
 use crate::descriptors::Shares;
-use crate::error::StoreError;
+use crate::error::{StoreError, is_full};
 use crate::failure::Failure;
 use crate::format::{file_name, parse_file_name, to_i64, to_u64, to_usize};
-use crate::fs::{Context, File, Fs, is_full, write_zeros};
+use crate::fs::{Context, File, Fs, write_zeros};
 use crate::options::Options;
-use crate::read_buffers::ReadMode;
+use crate::read::buffers::ReadMode;
 use crate::sync::{lock, read, write};
 use pyrmq_remoting::message::record;
 use std::collections::VecDeque;

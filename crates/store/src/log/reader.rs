@@ -229,3 +229,8 @@ fn is_followed(log: &CommitLog, position: i64) -> Result<bool, StoreError> {
         Hop::End => false,
     })
 }
+
+/// Position behind a record.
+pub(crate) fn end_of(record: &Record<'_>) -> i64 {
+    record.physical_offset + to_i64(record.size)
+}

@@ -17,7 +17,6 @@ use crate::error::StoreError;
 use crate::format::to_i64;
 use crate::fs::{Context, File, Fs, parent, with_suffix};
 use crate::queue::deleted_topics::Positions;
-use crate::queue::registry::Queues;
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -102,15 +101,17 @@ impl QueueManifest {
     }
 
     /// Looks for a queue that has fewer units than it had at the last clean stop. A minimum may only have moved with
-    /// the log's start.
-    pub(crate) fn find_short(&self, log_start: i64, queues: &Queues) -> Compared {
+    /// the log's start. `range_of` says from which index to behind which one a queue reaches now.
+    pub(crate) fn find_short(
+        &self,
+        log_start: i64,
+        range_of: impl Fn(&str, i32) -> Option<(i64, i64)>,
+    ) -> Compared {
         let Some(known) = &self.known else {
             return Compared::Unknown;
         };
         let short = known.iter().find(|((topic, id), recorded)| {
-            let (min, end) = queues
-                .get(topic, *id)
-                .map_or((0, 0), |queue| (queue.min(), queue.end()));
+            let (min, end) = range_of(topic, *id).unwrap_or_default();
             end < recorded.end || (min > recorded.min && log_start == recorded.log_start)
         });
         short.map_or(Compared::Whole, |((topic, id), _)| {

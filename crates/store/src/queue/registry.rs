@@ -225,6 +225,11 @@ impl Queues {
         read(&self.table).get(topic, id).cloned()
     }
 
+    /// From which index to behind which one a queue reaches.
+    pub(crate) fn range_of(&self, topic: &str, id: i32) -> Option<(i64, i64)> {
+        self.get(topic, id).map(|queue| (queue.min(), queue.end()))
+    }
+
     pub(crate) fn get_or_add(&self, topic: &str, id: i32) -> Arc<ConsumeQueue> {
         if let Some(queue) = self.get(topic, id) {
             return queue;

@@ -10,14 +10,14 @@ use crate::format::{CqUnit, to_i64, to_u64};
 use crate::fs::{Context, Fs};
 use crate::log::commit_log::CommitLog;
 use crate::log::damage::record_behind;
-use crate::log::reader::{LogReader, Step, Trust};
+use crate::log::reader::{LogReader, Step, Trust, end_of};
 use crate::queue::consume_queue::{ConsumeQueue, WRITE_NOW};
 use crate::queue::deleted_topics::{Positions, is_deleted};
 use crate::queue::registry::Queues;
-use crate::recovery::Recovered;
 use pyrmq_remoting::message::properties::names;
 use pyrmq_remoting::message::record::unknown_kind;
 use pyrmq_remoting::message::{Record, java_hash, sys_flag};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -27,6 +27,24 @@ const MAX_COLLECTED: usize = 1 << 21;
 const MIN_RECORD_BYTES: i64 = 91;
 /// From so many bytes on all processors read. Below it everything happens in order, so that a test can replay it.
 const PARALLEL_FROM: i64 = 1 << 28;
+
+/// What recovery found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Recovered {
+    /// Store time of the newest record, ms.
+    pub(crate) last_store_ms: i64,
+    /// Records that were replayed.
+    pub(crate) replayed: u64,
+    /// All queues were built from the log's start.
+    pub(crate) rebuilt: bool,
+    /// The newest record, if one was met.
+    pub(crate) last: Mark,
+}
+
+/// Added to the reason where only the process has ended, which damages nothing: something else lost unwritten pages.
+const LOST_PAGES: &str = " (no fsync had made this part of the log durable; if its file system was unmounted by force \
+                          or its disk was gone for a while, unwritten pages were lost with that: `pyrmq log repair` \
+                          mends it)";
 
 /// A record of a queue.
 #[derive(Debug)]
@@ -88,15 +106,21 @@ impl Replay<'_> {
         let (end, reason) = parts
             .last_mut()
             .map_or((start, None), |last| (last.end, last.reason.take()));
+        let was_durable = Cell::new(false);
         if let Some(segment) = self.log.segment_at(end)
             && let Some(good) = record_behind(self.log, end, |position, store_ms| {
-                self.is_kill || self.trust.durable.holds(position, store_ms)
+                was_durable.set(self.trust.durable.holds(position, store_ms));
+                self.is_kill || was_durable.get()
             })?
         {
+            let mut reason = reason.unwrap_or_else(|| "zero bytes where a record should be".to_owned());
+            if !was_durable.get() {
+                reason.push_str(LOST_PAGES);
+            }
             return Err(StoreError::Damaged {
                 path: segment.path.clone(),
                 position: end,
-                reason: reason.unwrap_or_else(|| "zero bytes where a record should be".to_owned()),
+                reason,
                 good,
             });
         }
@@ -368,9 +392,4 @@ impl Recovered {
             self.replayed += next.replayed;
         }
     }
-}
-
-/// Position behind a record.
-pub(crate) fn end_of(record: &Record<'_>) -> i64 {
-    record.physical_offset + to_i64(record.size)
 }

@@ -4,7 +4,7 @@
 use crate::error::StoreError;
 use crate::format::CONSUME_QUEUE;
 use crate::fs::{Context, Fs};
-use crate::timer::TimerOptions;
+use crate::options::timer::TimerOptions;
 use std::io;
 use std::path::Path;
 

@@ -12,22 +12,20 @@
 
 mod checkpoint;
 mod log;
-mod options;
 mod recovery;
-mod wheel;
+pub(crate) mod wheel;
 
 pub use log::TimerUnit;
-pub use options::TimerOptions;
 
 use crate::error::StoreError;
 use crate::fs::Fs;
+use crate::options::timer::TimerOptions;
 use crate::store::Store;
 use checkpoint::{Progress, TimerCheckpoint};
 use log::TimerLog;
-use options::BLANK_SLOTS;
 use std::path::Path;
 use std::sync::Arc;
-use wheel::{Slot, WINDOW_SLOTS, Wheel};
+use wheel::{BLANK_SLOTS, Slot, WINDOW_SLOTS, Wheel};
 
 /// Its only queue.
 pub const TIMER_QUEUE: i32 = 0;

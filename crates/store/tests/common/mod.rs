@@ -1,4 +1,4 @@
-//! What the store's tests share.
+//! Shared by the store's tests.
 #![allow(dead_code, reason = "each test file uses a part of this")]
 #![allow(
     clippy::disallowed_methods,
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-/// Small files, so that a test sees several of them.
+/// Options with small files, so that a test uses several of them.
 pub(crate) fn small(root: &Path) -> Options {
     let mut options = Options::new(root);
     options.segment_bytes = 64 * 1024;
@@ -98,7 +98,7 @@ pub(crate) fn try_get(store: &Store, topic: &str, queue_id: i32, offset: i64) ->
     })
 }
 
-/// All bodies of a queue from its oldest message on, with the indexes checked.
+/// Returns all bodies of a queue from its oldest message on, and checks the indexes.
 pub(crate) fn bodies(store: &Store, topic: &str, queue_id: i32) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     let mut offset = store.min_offset(topic, queue_id);
@@ -141,7 +141,7 @@ pub(crate) fn eventually(mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Every file below a directory with its bytes, but the lock.
+/// Returns every file below a directory with its bytes, except the lock.
 pub(crate) fn content(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     let mut open = vec![root.to_owned()];
@@ -159,9 +159,8 @@ pub(crate) fn content(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     all
 }
 
-/// Runs one test of a file again by a command of the system, if that is allowed here, with a variable that tells the
-/// inner run what it is about. The program lies where everybody may read; the command says 77 where it may not do what
-/// it has to.
+/// Runs one test of a file again under a system command, if that is allowed here, with a variable for the inner run.
+/// The program is in a place that everybody may read. The command exits with 77 if it lacks a permission.
 pub(crate) fn again(program: &str, arguments: &[&str], test: &str, (variable, place): (&str, &Path)) {
     let home = TempDir::new().unwrap();
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();

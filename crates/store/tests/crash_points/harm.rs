@@ -5,7 +5,7 @@ use pyrmq_store::Fs;
 use pyrmq_testkit::{Random, SimDisk};
 use std::path::{Path, PathBuf};
 
-/// What was done to which queue.
+/// The damage, and its queue.
 #[derive(Debug)]
 pub(crate) struct Harm {
     pub(crate) queue: (String, i32),
@@ -13,7 +13,7 @@ pub(crate) struct Harm {
     what: String,
 }
 
-/// Harms one queue that has files, if any has.
+/// Damages one queue that has files, if there is one.
 pub(crate) fn a_queue(disk: &SimDisk, random: &mut Random) -> Option<Harm> {
     let session = disk.session();
     let names = |path: &Path| -> Vec<String> {
@@ -38,7 +38,7 @@ pub(crate) fn a_queue(disk: &SimDisk, random: &mut Random) -> Option<Harm> {
             .and_then(|file| file.length())
             .expect("a length")
     };
-    // A store none of whose queue files has the configured length is refused: that looks like another configuration.
+    // A store is refused if none of its queue files has the configured length: that looks like another configuration.
     let whole = length_of(newest);
     let mut all = Vec::new();
     for topic in names(&root) {

@@ -1,17 +1,17 @@
-//! What the run does not do yet, each with its reason, and the seeds that failed once.
+//! What the runs do not cover yet, each with its reason, and the seeds that once failed.
 
 use pyrmq_testkit::sim::Call;
 
 /// Zero bytes in keys, tags and properties.
 pub(crate) const NUL_IN_PROPERTIES: bool = true;
 
-/// Any of them with the error of a full disk, too: an fsync that says so has dropped pages like any other that failed.
+/// Any of them may also fail with the error of a full disk: such an fsync has dropped pages like any other failed one.
 pub(crate) const FULL_CALLS: bool = true;
 
 /// The calls that fail.
 pub(crate) const FAILING: &[Call] = &Call::ALL;
 
-/// Seeds of runs that failed once: they are taken every time.
+/// Seeds of runs that once failed: every run includes them.
 pub(crate) const SEEDS: &[u64] = &[
     16,
     28,
@@ -33,6 +33,6 @@ pub(crate) const SEEDS: &[u64] = &[
     346_332_418,
 ];
 
-/// Seeds that failed once in runs of several threads.
+/// Seeds that once failed in runs of several threads.
 #[cfg(debug_assertions)]
 pub(crate) const SEEDS_OF_THREADS: &[u64] = &[11, 22, 94, 111, 183];

@@ -1,9 +1,9 @@
-//! Crash points: a seeded run over a simulated disk, crashes at any step of it, and an oracle for what must be there
-//! after.
+//! Crash points: a seeded run over a simulated disk, crashes at any of its steps, and an oracle for what must exist
+//! afterwards.
 //!
-//! `make faults` takes 10,000 points and prints how far it is; a shorter run belongs to the ordinary tests. A failure
-//! prints its seed: `PYRMQ_FAULT_SEED=n` replays it exactly and lists the steps, `PYRMQ_FAULT_POINTS` says how many
-//! points are taken.
+//! `make faults` takes 10,000 points and prints its progress; the ordinary tests include a shorter run. A failure
+//! prints its seed: `PYRMQ_FAULT_SEED=n` replays it exactly and lists the steps. `PYRMQ_FAULT_POINTS` sets the number
+//! of points.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -32,16 +32,16 @@ use workload::{History, Kind, Run};
 
 /// Crash points of one run.
 const POINTS_A_RUN: usize = 40;
-/// Things done in one run.
+/// Actions of one run.
 const DONE_A_RUN: usize = 220;
-/// Points of the ordinary tests.
+/// Crash points of the ordinary tests.
 const POINTS: usize = 1000;
 #[cfg(debug_assertions)]
 const POINTS_OF_THREADS: usize = 1000;
-/// So many failed runs end a test.
+/// Number of failed runs that end a test.
 const MOST_FAILURES: usize = 5;
 
-/// A run of one seed: its crash points, and what the disk only pretends to do.
+/// A run of one seed: its crash points, and the fsyncs that the disk only pretends to do.
 type Runs = fn(u64, usize, Option<Swallow>) -> Result<(), String>;
 
 fn disk(swallow: Option<Swallow>) -> SimDisk {
@@ -52,11 +52,11 @@ fn disk(swallow: Option<Swallow>) -> SimDisk {
     disk
 }
 
-/// One thread, on a disk that fails now and then.
+/// One thread, on a disk that sometimes fails.
 fn run(seed: u64, points: usize, swallow: Option<Swallow>) -> Result<(), String> {
     let kind = Kind::of(seed);
     let kind = Kind {
-        // What is swallowed has to be noticed by itself.
+        // A swallowed fsync must be noticed without other faults.
         has_faults: kind.has_faults && swallow.is_none(),
         ..kind
     };
@@ -75,7 +75,7 @@ fn run_threads(seed: u64, points: usize, swallow: Option<Swallow>) -> Result<(),
     crash(seed, points, (disk, history), (&run.options, run.kind)).map_err(|what| format!("threads, {what}"))
 }
 
-/// The crash points of a run; the first thing that does not hold, with what is needed to see it again.
+/// Checks the crash points of a run. Returns the first violation, with the data to replay it.
 fn crash(
     seed: u64,
     points: usize,
@@ -87,7 +87,7 @@ fn crash(
         let steps = random.below(disk.steps() + 1);
         let loss = *random.choose(&Loss::ALL).unwrap();
         let after = disk.crash(steps, loss, random.next());
-        // Where nothing but the log can tell that files are gone, and it is not asked, nothing tells.
+        // If only the log could show that files are missing, and it is not read, nothing shows it.
         let tells = kind.syncs_all || options.compare_bytes > 0;
         let harmed = if random.one_in(4) && tells {
             harm::a_queue(&after, &mut random)
@@ -127,7 +127,7 @@ fn number(name: &str) -> Option<u64> {
         .map(|text| text.parse().expect("a number"))
 }
 
-/// Takes so many points over runs of seeds, on all processors: those that failed once, then consecutive ones from
+/// Takes this many points over runs of seeds, on all processors: seeds that once failed, then consecutive ones from
 /// `first` on.
 fn take(runs: Runs, points: usize, first: Option<u64>, failed_once: &[u64]) {
     if let Some(seed) = number("PYRMQ_FAULT_SEED") {
@@ -172,7 +172,7 @@ fn take(runs: Runs, points: usize, first: Option<u64>, failed_once: &[u64]) {
     );
 }
 
-/// Time makes the first seed of a long run; the ordinary tests take the same ones every time.
+/// The first seed of a long run comes from the clock; the ordinary tests always use the same ones.
 fn new_seed() -> u64 {
     u64::try_from(pyrmq_remoting::clock::now_ms()).unwrap() % 1_000_000_000
 }
@@ -201,7 +201,8 @@ fn nothing_acknowledged_is_lost_where_threads_race_at_some_thousand_crash_points
     take(run_threads, 5000, None, known::SEEDS_OF_THREADS);
 }
 
-/// A disk that pretends to do one kind of fsync: the oracle has to notice within some runs, by one of these losses.
+/// A disk that only pretends to do one kind of fsync: the oracle must notice it within some runs, by one of these
+/// losses.
 fn is_noticed(swallow: Swallow, by: &[&str]) {
     let found = (0..MOST_RUNS).find_map(|seed| {
         let found = run(seed, POINTS_A_RUN, Some(swallow)).err()?;

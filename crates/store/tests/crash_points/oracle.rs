@@ -1,16 +1,17 @@
-//! What must be true of a store after a crash. `docs/store.md` promises the same in words.
+//! The rules for a store after a crash, which `docs/store.md` documents:
 //!
 //! 1. It opens.
-//! 2. Nothing is invented: every record is one that was put, with its bytes, at its position; or one whose put failed
-//!    because the disk did, which may be there or not.
-//! 3. What was acknowledged as durable is there; after a kill everything that was acknowledged.
-//! 4. No record in front of the end is missing, and no segment is gone that retention did not take.
-//! 5. Each queue has exactly the log's records of it, in order, and goes on behind the newest acknowledged index. A
-//!    topic does not come back after an acknowledged deletion; one under way took all of its queues once it was noted,
-//!    else nothing. Files of a queue that somebody deleted or shortened after the crash change nothing of that, except
-//!    where a queue without records goes on. A reader that filters gets exactly those with its tag.
+//! 2. Nothing is invented: every record was put, with its bytes, at its position; or its put failed because the disk
+//!    did, and it may exist or not.
+//! 3. Everything acknowledged as durable exists; after a kill, everything acknowledged.
+//! 4. No record before the end is missing, and no segment is gone that retention did not delete.
+//! 5. Each queue has exactly its records of the log, in order, and continues after the newest acknowledged index. A
+//!    topic does not come back after an acknowledged deletion; a deletion in progress took all of its queues once it
+//!    was noted, otherwise none. If somebody deleted or shortened a queue's files after the crash, all of this still
+//!    holds, except the next index of a queue without records. A reader that filters gets exactly the records with its
+//!    tag.
 //! 6. The key index finds each record once by its unique key, and by each of its keys and its tag.
-//! 7. A configuration file has the last text that was saved, or the one that was being saved.
+//! 7. A configuration file has the last saved text, or the one that was being saved.
 //! 8. New messages can be put, and a second start, clean or not, finds all of the above again.
 
 use crate::common::props;
@@ -28,21 +29,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A moment of a history at which the disk stopped.
+/// The moment of a history at which the disk stopped.
 pub(crate) struct Crash<'h> {
     pub(crate) history: &'h History,
     pub(crate) steps: usize,
-    /// True when only the process ended.
+    /// True if only the process ended.
     pub(crate) is_kill: bool,
     pub(crate) options: &'h Options,
     pub(crate) kind: Kind,
-    /// A queue whose files were deleted or shortened after it.
+    /// A queue whose files were deleted or shortened afterwards.
     pub(crate) harmed: Option<(String, i32)>,
-    /// What the disk says of deleted topics: their records in front of a position are gone.
+    /// The disk's notes of deleted topics: their records before a position are gone.
     pub(crate) noted: BTreeMap<String, i64>,
 }
 
-/// What a disk says of deleted topics, as it was found.
+/// A disk's notes of deleted topics before the store opens.
 pub(crate) fn deletions(disk: &SimDisk) -> BTreeMap<String, i64> {
     let (session, mut noted, mut at) = (disk.session(), BTreeMap::new(), 0);
     let bytes = session
@@ -74,7 +75,7 @@ macro_rules! ensure {
     };
 }
 
-/// Checks the disk after a crash, goes on from there, and checks what a second end leaves.
+/// Checks the disk after a crash, continues from there, and checks the disk after a second end.
 pub(crate) fn check(crash: &Crash<'_>, disk: &SimDisk, random: &mut Random) -> Outcome<()> {
     let (session, store) = open(disk, crash.options);
     let store = store.map_err(|error| format!("the store does not open: {error}"))?;
@@ -136,7 +137,7 @@ pub(crate) fn check(crash: &Crash<'_>, disk: &SimDisk, random: &mut Random) -> O
     Ok(())
 }
 
-/// Puts a message into every queue, flushes, and notes that in the history.
+/// Puts a message into every queue, flushes, and records that in the history.
 fn go_on(store: &Store, disk: &SimDisk, kind: Kind, history: &mut History) -> Outcome<()> {
     for topic in TOPICS {
         for queue in 0..kind.queues(topic) {
@@ -200,7 +201,7 @@ fn go_on(store: &Store, disk: &SimDisk, kind: Kind, history: &mut History) -> Ou
 impl Crash<'_> {
     fn look_again(&self, disk: &SimDisk) -> Outcome<()> {
         let (session, store) = open(disk, self.options);
-        // The first of the two is open: the directory is locked.
+        // The first store is still open: the directory is locked.
         drop(store);
         session.kill();
         let (session, store) = open(disk, self.options);
@@ -211,7 +212,7 @@ impl Crash<'_> {
         Ok(())
     }
 
-    /// Checks everything; gives back the records that are there.
+    /// Checks everything and returns the existing records.
     fn look(&self, session: &Session, store: &Store, is_first: bool) -> Outcome<Vec<Put>> {
         let found = self.log(store)?;
         self.acknowledged(store, &found)?;
@@ -233,7 +234,7 @@ impl Crash<'_> {
         Ok(found)
     }
 
-    /// Every record from the log's start to its end.
+    /// Returns every record from the log's start to its end.
     fn log(&self, store: &Store) -> Outcome<Vec<Put>> {
         let known: BTreeMap<i64, &Put> = self
             .history
@@ -271,7 +272,7 @@ impl Crash<'_> {
         Ok(found)
     }
 
-    /// The record of a put that failed, which may be there all the same.
+    /// The record of a failed put, which may still exist.
     fn of_failed_put(&self, position: i64, bytes: &[u8]) -> Option<Put> {
         let record = Record::decode(bytes).ok()?;
         let key = record.properties.get("UNIQ_KEY")?;
@@ -350,14 +351,14 @@ impl Crash<'_> {
             expected.push(put);
         }
         let name = format!("{topic}-{queue}");
-        // What an acknowledged deletion took never comes back.
+        // Records of an acknowledged deletion never come back.
         let last = |which: fn(&Span<(String, usize)>) -> usize| {
             let spans = self.history.deletions.iter();
             let spans = spans.filter(|span| span.what.0 == topic && which(span) <= self.steps);
             spans.map(|span| span.what.1).max()
         };
         let done = last(|span| span.done);
-        // One that failed may have been ended by a later start, and its note goes with the last record of it.
+        // A later start may have completed a failed deletion, and its note is removed with its last record.
         let failed = last(|span| if span.done == NEVER { span.began } else { NEVER });
         let is_left = |put: &Put, deletion: Option<usize>| deletion.is_none_or(|life| put.life > life);
         let (min, max) = (store.min_offset(topic, queue), store.max_offset(topic, queue));
@@ -382,7 +383,7 @@ impl Crash<'_> {
                 put.sent.topic == topic && done.is_none_or(|done| put.life > done) && put.began <= self.steps
             })
         };
-        // Later looks know only the puts that were found: one that was lost may have made the topic again.
+        // Later checks know only the puts that were found: a lost put may have created the topic again.
         ensure!(
             !is_first
                 || done.is_none()
@@ -391,7 +392,7 @@ impl Crash<'_> {
                 || is_made_by_failed(),
             "came back: {name} was deleted and ends at {max}"
         );
-        // What a deletion took is what stands in front of its note, whether it was acknowledged or under way.
+        // A deletion takes the records before its note, whether it was acknowledged or in progress.
         let noted = self.noted.get(topic).copied().unwrap_or(0);
         expected.retain(|put| put.position >= noted);
         if let Some(put) = expected.iter().find(|put| !is_left(put, done)) {
@@ -425,7 +426,7 @@ impl Crash<'_> {
             .filter(|put| put.life >= life.unwrap_or(0) && put.is_durable(self.steps))
             .map(|put| put.index + 1)
             .max();
-        // Only its files knew where a queue goes on that has no record left.
+        // Only its files knew the next index of a queue without records.
         let is_forgotten = expected.is_empty()
             && self
                 .harmed
@@ -463,7 +464,7 @@ impl Crash<'_> {
         Ok(())
     }
 
-    /// The history of the disk that was found: what is there is durable.
+    /// Returns the history of the disk as found: what exists is durable.
     fn after(&self, found: Vec<Put>) -> History {
         let puts = found.into_iter().map(|put| Put {
             began: 0,
@@ -538,7 +539,7 @@ fn read(store: &Store, topic: &str, queue: i32, tags: TagFilter<'_>) -> Outcome<
     }
 }
 
-/// A reader that filters gets what has its tag, by the codes in the queue.
+/// Checks that a reader that filters gets the records with its tag, by the codes in the queue.
 fn tags(store: &Store, (topic, queue): (&str, i32), expected: &[&Put]) -> Outcome<()> {
     let mut by_code: BTreeMap<i32, Vec<i64>> = BTreeMap::new();
     for put in expected {
@@ -560,10 +561,10 @@ fn tags(store: &Store, (topic, queue): (&str, i32), expected: &[&Put]) -> Outcom
     Ok(())
 }
 
-/// How a record is found.
+/// A key by which a record is found.
 const KINDS: [KeyKind; 3] = [KeyKind::Unique, KeyKind::Key, KeyKind::Tag];
 
-/// Every record is found by each of its keys, once.
+/// Checks that every record is found once by each of its keys.
 fn keys(store: &Store, found: &[Put]) -> Outcome<()> {
     store
         .run(MaintenanceTask::Index)

@@ -1,4 +1,4 @@
-//! Messages with everything that a sender may put into them.
+//! Messages with everything that a sender may include.
 
 use crate::common::{message, props};
 use pyrmq_remoting::message::properties::Properties;
@@ -6,7 +6,7 @@ use pyrmq_remoting::message::sys_flag;
 use pyrmq_store::Message;
 use pyrmq_testkit::Random;
 
-/// What was sent.
+/// A sent message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) topic: String,
@@ -15,12 +15,12 @@ pub(crate) struct Sent {
     pub(crate) properties: String,
     /// Its unique key: no other message has it.
     pub(crate) key: String,
-    /// A prepared one, which no queue gets.
+    /// True for a prepared message, which is in no queue.
     pub(crate) is_hidden: bool,
 }
 
 impl Sent {
-    /// Any message of that number, with a body below so many bytes.
+    /// Creates a random message with this number, and a body below this length.
     pub(crate) fn any(
         random: &mut Random,
         (topic, queue): (&str, i32),
@@ -51,7 +51,7 @@ impl Sent {
             tag = *random.choose(&[tag, "t\0", "\0"]).unwrap();
             let longest = *random.choose(&[0, 20, 1800]).unwrap();
             value.push_str(&"\0".repeat(random.below(longest)));
-            // As a client writes it that leaves the last separator out.
+            // Some clients omit the last separator.
             cuts_end = random.one_in(2);
         }
         let mut pairs = vec![("UNIQ_KEY", key.as_str())];
@@ -71,7 +71,7 @@ impl Sent {
         }
     }
 
-    /// As it is handed to the store.
+    /// Converts it to the form that the store takes.
     pub(crate) fn message(&self) -> Message<'_> {
         let mut message = message(&self.topic, self.queue, &self.body, &self.properties);
         if self.is_hidden {

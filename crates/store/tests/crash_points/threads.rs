@@ -1,4 +1,5 @@
-//! Two threads put while others write, fsync, index, delete old files and delete a topic; one seed says who runs when.
+//! Two threads put while others write, fsync, index, delete old files and delete a topic. One seed decides which thread
+//! runs when.
 
 use crate::sent::Sent;
 use crate::workload::{History, Kind, NEVER, Outcome, Put, ROOT, Span, TOPICS, Unknown, open, options};
@@ -11,11 +12,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Starts of the store in one run.
 const STARTS: usize = 3;
-/// Things that one thread does between two starts.
+/// Actions of one thread between two starts.
 const DONE: usize = 25;
 const DOOMED: &str = "Doomed";
 
-/// What the threads share.
+/// State shared by the threads.
 struct Site {
     disk: SimDisk,
     session: Session,
@@ -23,9 +24,9 @@ struct Site {
     kind: Kind,
     history: Mutex<History>,
     number: AtomicUsize,
-    /// Each deletion's position in the log, in their order.
+    /// Log positions of the deletions, in order.
     deleted_at: Mutex<Vec<i64>>,
-    /// Keys and positions of messages that retention took before they were looked at.
+    /// Keys and positions of messages that retention deleted before they were checked.
     expired: Mutex<Vec<(String, i64)>>,
     failed: Mutex<Option<String>>,
 }
@@ -94,7 +95,7 @@ pub(crate) fn run(seed: u64, disk: SimDisk) -> Outcome<Threaded> {
             return Err(format!("{failed}\n{}", history.last_told(NEVER)));
         }
     }
-    // Which life of the topic a record belongs to is where it stands.
+    // A record's position decides to which life of the topic it belongs.
     let life = |position: i64| deleted_at.iter().filter(|at| **at <= position).count();
     for put in history.puts.iter_mut().filter(|put| put.sent.topic == DOOMED) {
         put.life = life(put.position);
@@ -145,9 +146,10 @@ impl Site {
         let began = self.disk.steps();
         self.tell(format!("put of {count} from {}", sent[0].key));
         let told = Arc::new(Mutex::new(Vec::new()));
+        let mut puts = self.store.append_batch();
         for sent in &sent {
             let done = Arc::clone(&told);
-            self.store.stage(
+            puts.stage(
                 &sent.message(),
                 Box::new(move |stored| {
                     held(&done).push(stored);
@@ -155,7 +157,7 @@ impl Site {
                 }),
             );
         }
-        self.store.commit_batch();
+        puts.commit();
         let told = std::mem::take(&mut *held(&told));
         if told.len() != sent.len() {
             return Err(format!("{} of a burst of {} were told", told.len(), sent.len()));
@@ -177,7 +179,7 @@ impl Site {
             .record_at(position)
             .map_err(|error| error.to_string())?;
         let Some(bytes) = bytes else {
-            // Retention was faster. A crash before that leaves it there.
+            // Retention was faster; after an earlier crash, the message still exists.
             let gone = self.store.health().min_physical_offset > position;
             let key = sent.key.clone();
             held(&self.expired).push((key.clone(), position));
@@ -276,7 +278,7 @@ impl Site {
         Ok(())
     }
 
-    /// The position of the last deletion, as the store noted it.
+    /// Returns the position of the last deletion, as the store noted it.
     fn noted(&self) -> Option<i64> {
         use pyrmq_store::Fs;
         let bytes = self.session.read(&Path::new(ROOT).join("deletedTopics")).ok()?;

@@ -1,4 +1,4 @@
-//! A seeded run over a simulated disk, and what was acknowledged when.
+//! A seeded run over a simulated disk, and the history of its acknowledgements.
 
 use crate::common::host;
 use crate::known::{FAILING, FULL_CALLS, NUL_IN_PROPERTIES};
@@ -21,17 +21,18 @@ pub(crate) const NEVER: usize = usize::MAX;
 
 pub(crate) type Outcome<T> = Result<T, String>;
 
-/// What is special about the run of a seed.
+/// The conditions of a seed's run.
 #[derive(Debug, Clone, Copy)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub(crate) struct Kind {
-    /// Two hundred queues and more, so that one fsync of the file system stands for theirs.
+    /// Over two hundred queues, so that one fsync of the file system covers them.
     pub(crate) is_wide: bool,
-    /// Calls fail now and then.
+    /// Calls sometimes fail.
     pub(crate) has_faults: bool,
     /// Zero bytes in keys, tags and properties.
     pub(crate) has_nul: bool,
-    /// The disk knows no fsync of the whole file system, so that no start makes everything durable by the way.
+    /// The disk does not support an fsync of the whole file system, so no start makes everything durable as a side
+    /// effect.
     pub(crate) syncs_all: bool,
 }
 
@@ -51,7 +52,7 @@ impl Kind {
     }
 }
 
-/// A record that was put, with the steps of the disk at which that began and was acknowledged.
+/// A record, with the steps of the disk at which its put began and was acknowledged.
 #[derive(Debug, Clone)]
 pub(crate) struct Put {
     pub(crate) sent: Arc<Sent>,
@@ -71,24 +72,23 @@ impl Put {
     }
 }
 
-/// A put that failed.
+/// A failed put.
 #[derive(Debug, Clone)]
 pub(crate) struct Unknown {
     pub(crate) sent: Arc<Sent>,
     pub(crate) life: usize,
     pub(crate) began: usize,
-    /// Behind this step it is certainly not there. Where the disk was full that is so once the next message is stored:
-    /// what the failed
-    /// one left is durably zero before that is written.
+    /// After this step the record certainly does not exist. If the disk was full, that holds once the next message is
+    /// stored: before that is written, the remains of the failed one are durably zeroed.
     pub(crate) until: usize,
 }
 
-/// Something that took from one step of the disk to another.
+/// An action, from one step of the disk to another.
 #[derive(Debug, Clone)]
 pub(crate) struct Span<T> {
     pub(crate) what: T,
     pub(crate) began: usize,
-    /// [`NEVER`] for what failed: it may have been done.
+    /// [`NEVER`] for a failed action, which may have taken effect.
     pub(crate) done: usize,
 }
 
@@ -96,15 +96,15 @@ pub(crate) struct Span<T> {
 #[derive(Debug, Default)]
 pub(crate) struct History {
     pub(crate) puts: Vec<Put>,
-    /// Puts that failed when the disk did, by unique key: the record may be there.
+    /// Failed puts while the disk failed, by unique key: the record may exist.
     pub(crate) unknown: BTreeMap<String, Unknown>,
-    /// Topic and the life that ended.
+    /// The topic, and its life that ended.
     pub(crate) deletions: Vec<Span<(String, usize)>>,
     /// The log's start after a retention round.
     pub(crate) starts: Vec<Span<i64>>,
     /// File and its text.
     pub(crate) configs: Vec<Span<(String, String)>>,
-    /// What was done, with the step at which it began.
+    /// The actions, with the steps at which they began.
     pub(crate) told: Vec<(usize, String)>,
 }
 
@@ -117,15 +117,15 @@ pub(crate) fn options(seed: u64) -> Options {
     options.index_entries = *random.choose(&[20, 60, 300]).unwrap();
     options.max_query_count = 10_000;
     options.file_reserved_hours = 0;
-    // On a busy machine a test's thread may have to wait for long.
+    // On a busy machine, a test's thread may wait for long.
     (options.busy_ms, options.send_wait_ms) = (600_000, 600_000);
-    // Never by how long an fsync took: two runs of one seed do the same.
+    // Never depend on the duration of an fsync: two runs of one seed must be equal.
     options.flush_inline_below_us = 0;
     if random.one_in(2) {
         options.flush = FlushDiskType::Sync;
     }
     if random.one_in(2) {
-        // As with a log that is too large for it: what is noted has to tell.
+        // As with a log that is too large for it: the notes must show it.
         options.compare_bytes = 0;
     }
     if random.one_in(2) {
@@ -150,11 +150,11 @@ pub(crate) struct Run {
     store: Arc<Store>,
     lives: BTreeMap<String, usize>,
     number: usize,
-    /// Calls fail, or the disk is full: an error is no failure of the test.
+    /// Calls fail, or the disk is full: an error is not a test failure.
     may_fail: bool,
     /// Keys of messages for which there was no space.
     cleared: Vec<String>,
-    /// A deletion failed and has to be tried again before its topic takes messages.
+    /// A deletion failed and must be retried before its topic accepts messages.
     is_half_deleted: bool,
 }
 
@@ -181,7 +181,7 @@ impl Run {
         }
     }
 
-    /// Does so many things.
+    /// Performs this many actions.
     pub(crate) fn go(&mut self, count: usize) -> Outcome<()> {
         for _ in 0..count {
             self.move_clock();
@@ -201,7 +201,7 @@ impl Run {
         self.history.told.push((self.disk.steps(), what.into()));
     }
 
-    /// What a call gave; nothing where it failed and may have.
+    /// Returns a call's result; `None` if it failed and was allowed to.
     fn done<T>(&mut self, what: &str, result: Result<T, StoreError>) -> Outcome<Option<T>> {
         match result {
             Ok(done) => Ok(Some(done)),
@@ -234,7 +234,7 @@ impl Run {
         }
     }
 
-    /// The disk takes some more bytes and then none, whatever is done: retention, deletions, starts and stops too.
+    /// Makes the disk accept some more bytes and then none, also during retention, deletions, starts and stops.
     fn fill_disk(&mut self) -> Outcome<()> {
         let room = self.random.below(2500);
         self.tell(format!("the disk has {room} bytes left"));
@@ -244,7 +244,7 @@ impl Run {
         self.heal()
     }
 
-    /// Calls fail for a while.
+    /// Makes calls fail for a while.
     fn fail_calls(&mut self) -> Outcome<()> {
         let calls = if self.random.one_in(3) {
             FAILING.to_vec()
@@ -284,11 +284,11 @@ impl Run {
         Ok(())
     }
 
-    /// The disk is well again: a store that has failed takes nothing until its next start, any other goes on by itself.
+    /// Heals the disk: a store that has failed accepts nothing until its next start; any other continues on its own.
     fn heal(&mut self) -> Outcome<()> {
         self.tell("the disk is well again");
         if !self.store.has_failed() && !self.random.one_in(3) {
-            // Sends are let in again once queues could be written, and the space was looked at.
+            // Sends are accepted again once queues could be written and the space was checked.
             self.task(MaintenanceTask::WriteQueues)?;
             self.retain()?;
             return if self.is_half_deleted {
@@ -357,10 +357,10 @@ impl Run {
         self.note(stored, vec![sent], began)
     }
 
-    /// Several puts in one write: none of them has a place before the end.
+    /// Several puts in one write: none of them has a position before the end.
     fn append_batch(&mut self) -> Outcome<()> {
         let sent: Vec<Sent> = if self.kind.is_wide && self.random.one_in(3) {
-            // So many queues that they are fsynced together.
+            // Enough queues that they are fsynced together.
             let topic = *self.random.choose(&["A", "Doomed"]).unwrap();
             (0..100).map(|queue| self.sent(topic, queue, 100)).collect()
         } else {
@@ -369,15 +369,16 @@ impl Run {
         let began = self.disk.steps();
         self.tell(format!("burst of {}", sent.len()));
         let told = Arc::new(Mutex::new(Vec::new()));
+        let mut puts = self.store.append_batch();
         for sent in &sent {
             let done = Arc::clone(&told);
             let done = Box::new(move |stored| {
                 done.lock().unwrap().push(stored);
                 None
             });
-            self.store.stage(&sent.message(), done);
+            puts.stage(&sent.message(), done);
         }
-        self.store.commit_batch();
+        puts.commit();
         let told: Vec<Result<Stored, StoreError>> = std::mem::take(&mut *told.lock().unwrap());
         if told.len() != sent.len() {
             return Err(format!("{} of a burst of {} were told", told.len(), sent.len()));
@@ -432,7 +433,7 @@ impl Run {
         self.note(stored, sent, began)
     }
 
-    /// Notes what has become of a put: one message or a batch.
+    /// Records the outcome of a put: one message or a batch.
     fn note(&mut self, stored: Result<Stored, StoreError>, sent: Vec<Sent>, began: usize) -> Outcome<()> {
         let life = sent
             .first()
@@ -568,7 +569,7 @@ impl Run {
         self.store = if let Some(store) = self.done("start", store)? {
             store
         } else {
-            // What stopped it is gone: now it has to open.
+            // The obstacle is gone: now it must open.
             self.tell("the disk is well, start");
             self.session.kill();
             self.disk.set_faults(None);
@@ -582,10 +583,10 @@ impl Run {
 }
 
 impl History {
-    /// The last things done before a step.
+    /// Returns the last actions before a step.
     pub(crate) fn last_told(&self, steps: usize) -> String {
         let before: Vec<_> = self.told.iter().filter(|(step, _)| *step <= steps).collect();
-        // A seed that is replayed shows more.
+        // A replayed seed shows more.
         let most = if std::env::var_os("PYRMQ_FAULT_SEED").is_some() {
             300
         } else {

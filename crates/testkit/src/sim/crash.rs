@@ -1,4 +1,4 @@
-//! The disk as a crash may leave it.
+//! Builds the disk as a crash may leave it.
 
 use super::{Inode, Node, SimDisk, Step, World, clear, size, write};
 use crate::random::Random;
@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 
 pub(super) const SECTOR: u64 = 512;
 
-/// What becomes of that which was not fsynced.
+/// What happens to data that was not fsynced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
-    /// Nothing is lost: the process was killed, the machine runs on.
+    /// Nothing is lost: the process was killed, the machine continues.
     Nothing,
-    /// All is lost.
+    /// All of it is lost.
     All,
-    /// What was done before some moment is there, what came later is lost.
+    /// Everything before some moment is kept, everything after it is lost.
     Newest,
-    /// Each write and each change of a name is there or lost: reordered.
+    /// Each write and each change of a name is kept or lost: reordered.
     Writes,
-    /// Each sector holds the first or the last state that it may have: torn and reordered.
+    /// Each sector has the first or the last of its possible states: torn and reordered.
     Sectors,
-    /// Each sector holds any state that it may have.
+    /// Each sector has any of its possible states.
     States,
 }
 
@@ -36,7 +36,7 @@ impl Loss {
     ];
 }
 
-/// How the states of sectors, lengths and names are chosen.
+/// Chooses the states of sectors, lengths and names.
 struct Choice {
     loss: Loss,
     seed: u64,
@@ -45,8 +45,7 @@ struct Choice {
 }
 
 impl Choice {
-    /// True when the state that step `number` made, of the thing `key`, reached the disk or was followed by one that
-    /// did.
+    /// Returns true if the state of `key` after step `number`, or a later one, reached the disk.
     fn keeps(&self, number: usize, key: (usize, u64)) -> bool {
         let random = || Random::of(&[self.seed, key.0 as u64, key.1]).next();
         match self.loss {
@@ -60,12 +59,12 @@ impl Choice {
     }
 }
 
-/// Which steps made what durable.
+/// The steps that made data durable.
 #[derive(Default)]
 struct Durable<'w> {
-    /// For each inode its fsyncs, and whether they did it.
+    /// The fsyncs of each inode, and whether they succeeded.
     files: HashMap<usize, Vec<(usize, bool)>>,
-    /// The same for everything.
+    /// The fsyncs of the whole file system, and whether they succeeded.
     all: Vec<(usize, bool)>,
     /// The last fsync of each directory.
     directories: HashMap<&'w Path, usize>,
@@ -73,7 +72,7 @@ struct Durable<'w> {
 }
 
 impl Durable<'_> {
-    /// True when the first fsync behind a step went well: after a failed one no later one counts.
+    /// Returns true if the first fsync after a step succeeded: after a failed one, no later one counts.
     fn has_file(&self, number: usize, inode: usize) -> bool {
         let first = |syncs: &[(usize, bool)]| {
             let behind = syncs.partition_point(|(sync, _)| *sync <= number);
@@ -93,16 +92,16 @@ impl Durable<'_> {
     }
 }
 
-/// A disk that is being built.
+/// A disk under construction.
 struct After {
     names: BTreeMap<PathBuf, Node>,
     inodes: Vec<Inode>,
-    /// The length of a file; its bytes may reach further or less far.
+    /// The lengths of the files; their bytes may end before or after.
     lengths: Vec<u64>,
 }
 
 impl SimDisk {
-    /// The disk after a power loss behind the first `steps` steps; the same for the same arguments.
+    /// Returns the disk after a power loss after the first `steps` steps. Equal arguments give equal disks.
     #[must_use]
     pub fn crash(&self, steps: usize, loss: Loss, seed: u64) -> Self {
         let world = self.world();
@@ -203,7 +202,7 @@ impl After {
                     *place = *length;
                 }
                 if let Some(inode) = self.inodes.get_mut(*inode) {
-                    // What is cut off is gone for good.
+                    // Bytes that were cut off are gone for good.
                     clear(inode, *length, u64::MAX);
                 }
             }
@@ -226,7 +225,7 @@ impl After {
         }
     }
 
-    /// Brings bytes (zero ones without any) to those sectors of a range that are kept.
+    /// Writes bytes, or zeros without any, to the sectors of a range that are kept.
     fn change(
         &mut self,
         inode: usize,
@@ -259,7 +258,7 @@ impl After {
             inode.bytes.resize(size(*length), 0);
             inode.modified_ms = world.inodes.get(number).map_or(0, |inode| inode.modified_ms);
         }
-        // A name whose directory was lost with everything above it is gone.
+        // A name whose directory was lost is gone too.
         let names = self.names.clone();
         self.names
             .retain(|name, _| name.ancestors().all(|above| names.contains_key(above)));

@@ -1,13 +1,10 @@
-//! Calls that fail: which ones, how often and with which error, chosen by a seed.
+//! Failing calls: a seed chooses which ones, how often and with which error.
 //!
-//! A failed fsync of a file behaves as Linux does: the pages that were not written are clean from then on, so the next
-//! fsync of
-//! that file says that all is well although their bytes are not on the disk; only bytes written again get there. A
-//! failed syncfs
-//! does so to every file. A failed fsync of a directory leaves the changes of names to the next one: a journal either
-//! commits them
-//! later or the file system turns read-only. A failed write brings the beginning of its bytes, up to
-//! the end of a sector; any other failed call nothing.
+//! A failed fsync of a file behaves like Linux: the pages that were not written count as clean afterwards, so the next
+//! fsync of that file succeeds although their bytes are not on the disk; only bytes written again get there. A failed
+//! syncfs does this to every file. A failed fsync of a directory leaves the changes of names to the next one: a journal
+//! either commits them later or the file system turns read-only. A failed write stores the beginning of its bytes, up
+//! to the end of a sector. Any other failed call changes nothing.
 
 use super::crash::SECTOR;
 use super::{Step, World, size};
@@ -18,15 +15,15 @@ use std::path::Path;
 /// A call that changes the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
-    /// Making a file, or emptying one.
+    /// Creating or truncating a file.
     Create,
-    /// Making a directory.
+    /// Creating a directory.
     MakeDirectory,
     /// A positional write.
     Write,
     /// Setting a length.
     SetLength,
-    /// Making bytes zero.
+    /// Zeroing bytes.
     Clear,
     /// An fsync of a file.
     Sync,
@@ -43,7 +40,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// All of them.
+    /// All calls.
     pub const ALL: [Self; 11] = [
         Self::Create,
         Self::MakeDirectory,
@@ -59,24 +56,24 @@ impl Call {
     ];
 }
 
-/// Calls that fail.
+/// The calls that fail.
 #[derive(Debug, Clone)]
 pub struct Faults {
-    /// Which.
+    /// The kinds of calls.
     pub calls: Vec<Call>,
-    /// One of so many of them.
+    /// One of this many calls fails.
     pub one_in: usize,
-    /// With which error.
+    /// The error.
     pub kind: io::ErrorKind,
-    /// Chooses among them.
+    /// Chooses the failing calls.
     pub random: Random,
 }
 
-/// Bytes that a new name takes.
+/// Bytes that a new name uses.
 const NAME: usize = 64;
 
 impl World {
-    /// Fails if this call is one that is to fail.
+    /// Returns an error if this call should fail.
     pub(super) fn call(&mut self, call: Call, path: &Path) -> io::Result<()> {
         let Some(faults) = self.faults.as_mut().filter(|faults| faults.calls.contains(&call)) else {
             return Ok(());
@@ -89,7 +86,7 @@ impl World {
         Err(io::Error::new(kind, format!("injected into {call:?}")))
     }
 
-    /// How many of the bytes of a write are brought to the file, and why not all.
+    /// Returns how many bytes of a write reach the file, and the error if not all do.
     pub(super) fn part_of(&mut self, offset: u64, count: usize, path: &Path) -> (usize, io::Result<()>) {
         let to_sector = |fits: usize| {
             let end = (offset + fits as u64) / SECTOR * SECTOR;
@@ -114,7 +111,7 @@ impl World {
         (count, Ok(()))
     }
 
-    /// Space for a name, or for a length that grows.
+    /// Takes space for a name, or for a growing length.
     pub(super) fn take_name(&mut self) -> io::Result<()> {
         match self.room.as_mut() {
             Some(room) if *room < NAME => Err(io::ErrorKind::StorageFull.into()),

@@ -20,7 +20,7 @@ def rows(server: Broker) -> dict[int, Handler]:
     began_ms = int(time() * 1000)
 
     def update(request: _core.Request) -> None:
-        # What changes is found against options that nobody else changes meanwhile.
+        # The lock: nobody else may change the options between the comparison and the change.
         with server.changing:
             server.reconfigure(changes(server.options, request))
 

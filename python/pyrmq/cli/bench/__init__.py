@@ -1,6 +1,6 @@
 """`pyrmq bench produce | consume | roundtrip`: what a cluster does, measured from this machine.
 
-Figures are good beside others of the same machine and hour only; `--kafka` puts a Kafka's there.
+Compare figures only with others of the same machine and hour. `--kafka` measures a Kafka too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def run(_verb: str, words: list[str]) -> int:
     """Run `pyrmq bench` with these arguments."""
     given = _parser().parse_args(words)
     _check(given)
-    # What is missing is said before anything is measured.
+    # Missing libraries are reported before anything is measured.
     confluent = _library("confluent-kafka", "--kafka") if given.kafka else None
     plots = _library("matplotlib", "--plot") if given.plot else None
     from pyrmq.cli.bench import kafka, loads, server
@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ADDRESS",
         help=f"name servers of a running cluster; {NAME_SERVER_VARIABLE} is not looked at",
     )
-    made.add_argument("--topic", default="pyrmq-bench", help="default: pyrmq-bench; made if new")
+    made.add_argument("--topic", default="pyrmq-bench", help="default: pyrmq-bench; created if new")
     made.add_argument("--queues", type=int, default=8, help="queues of a new topic (default: 8)")
     made.add_argument("--size", type=int, default=128, help="bytes of a body (default: 128)")
     made.add_argument(
@@ -88,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--count", type=int, help=f"messages, instead of a time (consume: {BACKLOG:,})"
     )
-    made.add_argument("--rate", type=float, help="messages a second at most (default: no limit)")
+    made.add_argument("--rate", type=float, help="maximum messages per second (default: no limit)")
     made.add_argument("--threads", type=int, default=1, help="sending threads (default: 1)")
     made.add_argument(
         "--how",
@@ -101,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--server-pid", type=int, help="process whose CPU time counts as the server's"
     )
-    made.add_argument("--kafka", metavar="HOST:PORT", help="measure this Kafka, too")
+    made.add_argument("--kafka", metavar="HOST:PORT", help="also measure this Kafka")
     made.add_argument("--plot", metavar="FILE", help="draw rate and latency (needs matplotlib)")
     made.add_argument("--json", action="store_true", help="one JSON object a line")
     return made

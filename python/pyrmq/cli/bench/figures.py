@@ -30,7 +30,7 @@ class Figures:
     """One load on one cluster.
 
     Attributes:
-        client: who sent or read.
+        client: the library that sent or read.
         how: by which verb.
         size: bytes of a body.
         messages: how many were acknowledged or read.
@@ -59,7 +59,7 @@ class Figures:
         return self.messages / self.seconds if self.seconds else 0.0
 
     def row(self) -> dict[str, object]:
-        """The figures as a table shows them: rates whole, times in ms, CPU in µs a message."""
+        """The figures for a table: whole rates, times in ms, CPU in µs per message."""
         return {
             "client": self.client,
             "how": self.how,
@@ -88,7 +88,7 @@ _PERCENTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 
 
 def percentile(ordered: list[float], share: float) -> float | None:
-    """The sample below or at which that share of them lies; None without samples.
+    """The sample at or below which that share of the samples lies; None without samples.
 
     Example:
         >>> percentile([1.0, 2.0, 3.0, 4.0], 0.5)
@@ -100,11 +100,11 @@ def percentile(ordered: list[float], share: float) -> float | None:
 
 
 class Measuring:
-    """Fills in what every load has in common, and shows how far it is.
+    """Measures what all loads have in common, and shows the progress.
 
     Args:
         figures: what is filled in.
-        so_far: tells how many messages are done.
+        so_far: returns how many messages are done.
         server_pid: process whose CPU time counts as the server's.
     """
 
@@ -116,7 +116,7 @@ class Measuring:
         self._thread = threading.Thread(target=self._watch, name="pyrmq-bench", daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Start the clock."""
         self._server_before = _cpu_of(self._server_pid)
         self._client_before = _own_cpu()
         self._began = time.perf_counter()
@@ -124,7 +124,7 @@ class Measuring:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End: what is not done now does not count."""
+        """Stop the clock: messages that are not done do not count."""
         figures = self._figures
         figures.seconds = time.perf_counter() - self._began
         figures.client_cpu = _own_cpu() - self._client_before
@@ -158,7 +158,7 @@ class Measuring:
 def drain(
     figures: Figures, wanted: int, take: Callable[[], Sized], server_pid: int | None
 ) -> Figures:
-    """Take messages until as many as wanted came, or none came any more."""
+    """Read messages until enough came, or no more come."""
     read = 0
     with Measuring(figures, lambda: read, server_pid):
         while read < wanted:
@@ -173,7 +173,7 @@ def drain(
 def trips(
     figures: Figures, turns: Iterable[int], trip: Callable[[], bool], server_pid: int | None
 ) -> Figures:
-    """Let one message after the other go there and back, until one does not come."""
+    """Send messages there and back, one after the other, until one does not arrive."""
     done = 0
     with Measuring(figures, lambda: done, server_pid):
         for _ in turns:

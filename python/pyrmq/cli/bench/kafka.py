@@ -25,7 +25,7 @@ _POLL = 1000
 
 
 def run(given: argparse.Namespace, confluent: Any) -> Figures:  # noqa: ANN401 - no types there
-    """Run the load that was asked for.
+    """Run the requested load.
 
     Raises:
         ConfigError: the load has no counterpart.
@@ -47,7 +47,7 @@ def _topic_there(given: argparse.Namespace) -> None:
 
 
 class _Sent:
-    """Counts what the broker acknowledged, and takes the latency of some."""
+    """Counts acknowledged messages, and measures the latency of some."""
 
     def __init__(self, latencies: list[float]) -> None:
         self.done = 0

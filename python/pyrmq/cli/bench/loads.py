@@ -36,14 +36,14 @@ _FILL = 10_000
 
 
 def run(given: argparse.Namespace, cluster: Measured) -> Figures:
-    """Run the load that was asked for."""
+    """Run the requested load."""
     topic_there(cluster.name_server, given.topic, given.queues)
     load = {"produce": _produce, "consume": _consume, "roundtrip": _roundtrip}[given.what]
     return load(given, cluster)
 
 
 def topic_there(name_server: str, topic: str, queues: int) -> None:
-    """Make the topic unless it is there."""
+    """Create the topic if it does not exist."""
     with Admin(name_server=name_server) as admin:
         try:
             admin.route(topic)
@@ -52,14 +52,14 @@ def topic_there(name_server: str, topic: str, queues: int) -> None:
 
 
 def body_of(size: int) -> bytes:
-    """A body of that size which does not compress to nothing."""
+    """A body of this size that does not compress well."""
     return bytes((number * 7919 + number // 13) % 251 for number in range(size))
 
 
 def turns(given: argparse.Namespace) -> Iterator[int]:
     """Number messages until the time is up or the count is reached, no faster than the rate.
 
-    Several threads may each take their own; the count and the rate are shared out among them.
+    Each of several threads may use its own; they share the count and the rate.
     """
     count = None if given.count is None else max(1, given.count // given.threads)
     rate = None if given.rate is None else given.rate / given.threads
@@ -79,7 +79,7 @@ def turns(given: argparse.Namespace) -> Iterator[int]:
 
 @dataclass
 class _Sending:
-    """What the four ways of sending share."""
+    """What the four ways of sending have in common."""
 
     given: argparse.Namespace
     producer: Producer
@@ -152,7 +152,7 @@ def _produce(given: argparse.Namespace, cluster: Measured) -> Figures:
     figures = Figures(client="pyrmq", how=given.how, size=given.size)
     failed: list[RmqError] = []
     with Producer(name_server=cluster.name_server, group=_GROUP) as producer:
-        # The first send asks for the route and connects; that is not what is measured.
+        # The first send asks for the route and connects, which is not measured.
         producer.send(given.topic, body_of(given.size))
         before = producer.stats()
         sending = _Sending(given, producer, body_of(given.size), figures.latencies, failed)

@@ -1,4 +1,4 @@
-"""A picture of a measurement: the rate over time, and how latencies are spread."""
+"""Plots a measurement: the rate over time, and the distribution of latencies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHARES = (0.0, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 1.0)
 
 
 def write(measured: Sequence[Figures], path: str, matplotlib: Any) -> None:  # noqa: ANN401
-    """Draw the figures into a file, PNG or whatever its name ends with."""
+    """Draw the figures into a file; the end of its name says the format."""
     matplotlib.use("agg")
     plots: Any = import_module("matplotlib.pyplot")
     figure, (left, right) = plots.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
@@ -39,7 +39,7 @@ def write(measured: Sequence[Figures], path: str, matplotlib: Any) -> None:  # n
 
 
 def _rates(one: Figures) -> tuple[list[float], list[float]]:
-    """Times and messages a second between each two looks."""
+    """Times, and messages per second between each two samples."""
     looks = [(0.0, 0), *one.timeline]
     times, rates = [], []
     for (before, had), (now, done) in pairwise(looks):

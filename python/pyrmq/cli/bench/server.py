@@ -1,4 +1,4 @@
-"""The cluster that is measured: one that runs, or one of its own for as long as it takes."""
+"""The cluster to measure: a running one, or one that is started for the measurement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STOP_SECONDS = 30
 
 @dataclass(frozen=True)
 class Measured:
-    """A cluster: where its name server is, and its process if that is known."""
+    """A cluster: the address of its name server, and its process if that is known."""
 
     name_server: str
     pid: int | None
@@ -28,7 +28,7 @@ class Measured:
 
 @contextmanager
 def of(name_server: str | None, pid: int | None) -> Iterator[Measured]:
-    """Give the cluster that was named, or start `pyrmq server` on free ports.
+    """Return the cluster that was named, or start `pyrmq server` on free ports.
 
     Raises:
         ServerError: the server of its own did not start; its log went to standard error.

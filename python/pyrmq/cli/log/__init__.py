@@ -1,6 +1,6 @@
-"""`pyrmq log inspect | verify | export | repair`: what lies in a store directory.
+"""`pyrmq log inspect | verify | export | repair`: tools for a store directory.
 
-All but `repair --choice` only read, and work beside a running broker and on a Java broker's store.
+All but `repair --choice` only read. They work with a running broker and on a Java broker's store.
 """
 
 from __future__ import annotations

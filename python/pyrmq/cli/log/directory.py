@@ -1,4 +1,4 @@
-"""A store directory as it lies on disk: ours or a Java broker's, read only.
+"""A store directory on disk, ours or a Java broker's, read only.
 
 The formats are those of docs/store.md; the records are read by the native module.
 """
@@ -63,11 +63,11 @@ class Segment:
 
     @property
     def end(self) -> int:
-        """Position behind its last byte."""
+        """Position after its last byte."""
         return self.base + self.size
 
     def is_used(self) -> bool:
-        """Whether it begins with anything but zeros; not where retention has deleted it."""
+        """Whether it begins with anything but zeros. False if retention has deleted it."""
         try:
             with self.path.open("rb") as file:
                 return any(file.read(_UNIT.size))
@@ -104,7 +104,7 @@ class StoreDirectory:
                     for base, path in _numbered(self.commit_log)
                 ]
             except FileNotFoundError:
-                # Retention deletes the oldest first: what was listed may have gaps. Look again.
+                # Retention deletes the oldest files first: the list may have gaps. List them again.
                 continue
 
     def start(self) -> int:
@@ -123,7 +123,7 @@ class StoreDirectory:
         return sorted(found)
 
     def stopped_cleanly(self) -> bool:
-        """Whether no broker runs on it and the last one ended in order."""
+        """Whether no broker runs on it and the last one stopped cleanly."""
         return not (self.root / "abort").exists()
 
     def is_live(self) -> bool:
@@ -136,7 +136,7 @@ class StoreDirectory:
         except OSError:
             return False
         try:
-            # Asks who holds it, which needs no right to write.
+            # This asks for the lock's owner, which needs no write permission.
             wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, _LOCKED, 0)
             held = _FLOCK.unpack(fcntl.fcntl(lock, fcntl.F_GETLK, wanted))
         finally:
@@ -145,7 +145,7 @@ class StoreDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep brokers and other tools out while something is changed.
+        """Lock brokers and other tools out during a change.
 
         Raises:
             ConfigError: a broker runs on the store, or another tool changes it.
@@ -160,7 +160,7 @@ class StoreDirectory:
             lock.release()
 
     def checkpoint(self) -> tuple[int, int, int] | None:
-        """Store times, ms, up to which log, queues and index were durable."""
+        """The store times in ms up to which log, queues and index were durable."""
         try:
             head = (self.root / "checkpoint").read_bytes()[: _CHECKPOINT.size]
         except OSError:
@@ -168,7 +168,7 @@ class StoreDirectory:
         return _CHECKPOINT.unpack(head) if len(head) == _CHECKPOINT.size else None
 
     def deleted(self) -> dict[str, int]:
-        """Topics that were deleted: their records in front of a position need no entry."""
+        """Deleted topics: their records before a position need no entry."""
         try:
             data = (self.root / "deletedTopics").read_bytes()
         except OSError:
@@ -199,7 +199,7 @@ class Units:
         self._open: OrderedDict[Path, int] = OrderedDict()
 
     def at(self, topic: str, queue_id: int, offset: int) -> Unit | None:
-        """The entry of a queue offset; None where none was written."""
+        """The entry at a queue offset; None if there is none."""
         try:
             return self._at(topic, queue_id, offset)
         except FileNotFoundError:
@@ -221,7 +221,7 @@ class Units:
         return None
 
     def _with_code(self, topic: str, queue_id: int, unit: Unit) -> Unit:
-        """The entry with its tag code, where only an extended entry has that."""
+        """The entry with its tag code, which may be only in an extended entry."""
         if unit.tags_code >= _LEAST_CODE:
             return unit
         where = unit.tags_code + 2**63
@@ -234,7 +234,7 @@ class Units:
         return unit
 
     def count(self, topic: str, queue_id: int, least: int) -> int:
-        """How many entries point at position `least` of the log or behind."""
+        """How many entries point to position `least` of the log or after it."""
         count = 0
         for _, path in self._of(topic, queue_id):
             for piece in _pieces(self._descriptor(path)):
@@ -259,7 +259,7 @@ class Units:
         return self._open[path]
 
     def __enter__(self) -> Self:
-        """Nothing is open yet."""
+        """Start without open files."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -270,7 +270,7 @@ class Units:
 
 
 def _pieces(descriptor: int) -> Iterator[bytes]:
-    """A queue file's entries, many at a time, without the holes between what was written."""
+    """A queue file's entries, in chunks, without unwritten holes."""
     at = 0
     while True:
         try:

@@ -29,7 +29,7 @@ _TRANSACTION = {0x04: "prepared", 0x08: "committed", 0x0C: "rolled back"}
 
 
 def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
-    """Write the messages that were asked for."""
+    """Write the selected messages."""
     messages = _messages(directory, given)
     if given.arrow:
         count = _arrow(messages, given.arrow)
@@ -41,10 +41,10 @@ def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
 
 
 def moment(option: str, text: str | None) -> int | None:
-    """Milliseconds since 1970 of a time as people write it; without a zone it is UTC.
+    """Read a time in ISO 8601, by default in UTC, as milliseconds since 1970.
 
     Raises:
-        ConfigError: it is no time.
+        ConfigError: it is not a time.
     """
     if text is None:
         return None
@@ -112,14 +112,14 @@ def _tree(message: ReceivedMessage, row: Row, *, is_deleted: bool) -> dict[str, 
 
 
 def _transaction(row: Row) -> str | None:
-    # A broker keeps halves in a topic of their own, without the flag.
+    # A broker keeps half messages in a separate topic, without the flag.
     if row.topic == _HALF_TOPIC:
         return "prepared"
     return _TRANSACTION.get(row.sys_flag & _TRANSACTION_BITS)
 
 
 def _text(body: bytes) -> dict[str, str]:
-    """The body as JSON can hold it: as text, or in base64 where it is none."""
+    """The body for JSON: as text, or in base64 if it is not text."""
     try:
         return {"body": body.decode()}
     except UnicodeDecodeError:

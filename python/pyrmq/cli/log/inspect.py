@@ -24,7 +24,7 @@ _TOPIC = ("topic", "queues", "records", "MB", "first stored", "last stored")
 
 @dataclass
 class Sum:
-    """What some records come to."""
+    """The totals of some records."""
 
     records: int = 0
     size: int = 0
@@ -35,7 +35,7 @@ class Sum:
     damage: list[Damage] = field(default_factory=list)
 
     def add(self, row: Row) -> None:
-        """One record more."""
+        """Add a record."""
         self.records += 1
         self.size += row.size
         self.end = row.position + row.size
@@ -45,14 +45,14 @@ class Sum:
 
 
 def when(milliseconds: int) -> str | None:
-    """A store time for people, UTC; None for none."""
+    """A readable store time, in UTC; None if there is none."""
     if not milliseconds:
         return None
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(sep=" ", timespec="seconds")
 
 
 def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
-    """Print a table by file or by topic, and how the store was left."""
+    """Print a table by file or by topic, and the state of the store."""
     segments = directory.segments()
     by_file = {segment.base: Sum() for segment in segments}
     by_topic: dict[str, Sum] = {}
@@ -62,7 +62,7 @@ def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
             if isinstance(piece, Damage):
                 by_file[piece.segment.base].damage.append(piece)
                 continue
-            # A piece never goes from one file into the next.
+            # A piece never spans two files.
             file = by_file[bases[bisect_right(bases, piece[0].position) - 1]]
             for row in piece:
                 file.add(row)

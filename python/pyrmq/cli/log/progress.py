@@ -1,4 +1,4 @@
-"""How far a walk is, on a terminal."""
+"""Shows the progress of a walk on a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _EACH = 0.5
 
 
 class Progress:
-    """Counts bytes, and says on standard error how many of how many, and how fast.
+    """Counts bytes, and shows their number, total and rate on standard error.
 
     Args:
         total: bytes in all.
@@ -23,7 +23,7 @@ class Progress:
         self._show = sys.stderr.isatty()
 
     def add(self, count: int) -> None:
-        """So many bytes more."""
+        """Add a number of bytes."""
         self._done += count
         now = time.monotonic()
         if self._show and now - self._said >= _EACH:

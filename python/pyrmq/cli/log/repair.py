@@ -1,6 +1,6 @@
-"""`pyrmq log repair`: what can be done about a damaged log, what it costs, and doing it.
+"""`pyrmq log repair`: shows the ways to repair a damaged log and what each loses, and does one.
 
-Whatever is taken out of the log is kept in a directory `repair-<time>` of the store.
+Everything that is removed from the log is kept in a directory `repair-<time>` of the store.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
     """
     if given.choice is None:
         return _show(directory, as_json=given.json)
-    # Held to the end: a broker that a supervisor starts in the middle would write beside us.
+    # Held to the end: otherwise a supervisor could start a broker that writes at the same time.
     with directory.locked():
         segments = directory.segments()
         damage, _, _ = _first_damage(segments)
@@ -72,19 +72,19 @@ def _choice(name: str, damage: Damage, lost: Lost, what: str) -> tuple[str, int,
 
 @dataclass
 class Lost:
-    """Good records that a choice gives up."""
+    """The good records that a choice loses."""
 
     records: int = 0
     size: int = 0
 
     def add(self, rows: list[Row]) -> None:
-        """Some more."""
+        """Add some records."""
         self.records += len(rows)
         self.size += sum(row.size for row in rows)
 
 
 def _first_damage(segments: list[Segment]) -> tuple[Damage | None, Lost, Lost]:
-    """The first damage; the good records behind it in its file, and in all."""
+    """The first damage, and the good records after it, in its file and in all files."""
     first: Damage | None = None
     inside, behind = Lost(), Lost()
     with Progress(sum(segment.size for segment in segments)) as progress:
@@ -104,7 +104,7 @@ def _make(directory: StoreDirectory, segments: list[Segment], damage: Damage, ch
     segment = damage.segment
     _keep(segment, damage.position, kept / f"{segment.path.name}.from-{damage.position}")
     if choice == "cut":
-        # The last file first: after a crash in the middle the log still has no gap.
+        # The last file first: then a crash in between leaves a log without a gap.
         for later in reversed([one for one in segments if one.base > segment.base]):
             later.path.rename(kept / later.path.name)
     descriptor = os.open(segment.path, os.O_RDWR)
@@ -118,9 +118,9 @@ def _make(directory: StoreDirectory, segments: list[Segment], damage: Damage, ch
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    # As after a crash: the broker looks at the whole log, and makes queues and index fit it.
+    # As after a crash: the broker checks the whole log, and makes queues and index fit it.
     (directory.root / "abort").write_text(str(os.getpid()))
-    # Neither of these is true of the log as it is now: everything is built from it again.
+    # Neither of these fits the log any more: both are built again from it.
     for name in ("checkpoint", "queueEnds"):
         (directory.root / name).unlink(missing_ok=True)
     for changed in (kept, directory.commit_log, directory.root):

@@ -33,7 +33,7 @@ _LATE_SECONDS = 10.0
 
 @dataclass
 class _Found:
-    """What was counted, and what is wrong."""
+    """The counts, and the problems."""
 
     most: int
     rows: list[tuple[str, int, str, str]] = field(default_factory=list)
@@ -48,7 +48,7 @@ class _Found:
 
 
 def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
-    """Print what is wrong, and what was looked at; 1 when something is wrong."""
+    """Print the problems and the counts; return 1 if there is a problem."""
     found = _Found(given.most)
     live = directory.is_live()
     segments = directory.segments()
@@ -86,9 +86,9 @@ def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
 
 
 def _await(directory: StoreDirectory, units: Units, late: list[Row]) -> list[Row]:
-    """Give a running broker a moment to write the entries of what it has just stored.
+    """Give a running broker a moment to write the entries of the records it has just stored.
 
-    Returns the records that have none then, and that retention has not taken meanwhile.
+    Returns the records that still have no entry and that retention has not deleted.
     """
     deadline = time.monotonic() + _LATE_SECONDS
     missing = late
@@ -98,7 +98,7 @@ def _await(directory: StoreDirectory, units: Units, late: list[Row]) -> list[Row
         missing = [
             row for row in missing if units.at(row.topic, row.queue_id, row.queue_offset) is None
         ]
-        # Listed after the look at the entries: retention may have taken some meanwhile.
+        # Listed after the entries were read: retention may have deleted some meanwhile.
         start = directory.start()
         missing = [row for row in missing if row.position >= start]
     return missing
@@ -143,7 +143,7 @@ def _wrong(unit: Unit, row: Row) -> str | None:
 
 
 def _count(found: _Found, directory: StoreDirectory, units: Units, least: int) -> None:
-    """Entries that point into the log, but at no record that has them."""
+    """Entries that point into the log, but not at a record of their queue offset."""
     for topic, queue_id in directory.queues():
         there = units.count(topic, queue_id, least)
         good = found.entries[topic, queue_id]

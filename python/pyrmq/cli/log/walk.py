@@ -1,4 +1,4 @@
-"""From record to record over the whole log, past damage to where good records go on."""
+"""Walks from record to record through the log, past damage to the next good record."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOOK_SECONDS = 0.05
 
 
 class Row(NamedTuple):
-    """What a record says about itself."""
+    """The fields of a record."""
 
     position: int
     size: int
@@ -40,12 +40,12 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Damage:
-    """A place where no record is to be read.
+    """A place where no record can be read.
 
     Attributes:
         segment: its file.
         position: where it begins.
-        until: where good records go on; None when none come any more.
+        until: where the next good record begins; None if there is none.
         reason: what is wrong.
     """
 
@@ -61,14 +61,14 @@ Piece = list[Row] | Damage
 def walk(
     segments: Sequence[Segment], *, check: bool, seen: Callable[[int], object] = lambda _: None
 ) -> Iterator[Piece]:
-    """Give the records in pieces, and each damage in its place.
+    """Yield the records in pieces, and each damage in its place.
 
     Args:
         segments: the log's files.
         check: whether bodies are compared with their checksums.
-        seen: told how many bytes were looked at, from time to time.
+        seen: called from time to time with the number of bytes that were read.
     """
-    # A broker makes the next file before it needs it.
+    # A broker creates the next file before it needs it.
     used = [segment for segment in segments if segment.is_used()]
     for number, segment in enumerate(used):
         following = used[number + 1] if number + 1 < len(used) else None
@@ -98,7 +98,7 @@ class _Walk:
         try:
             descriptor = os.open(self._segment.path, os.O_RDONLY)
         except FileNotFoundError:
-            # A running broker's retention was faster.
+            # The retention of a running broker has deleted it.
             return
         try:
             yield from self._pieces(descriptor)
@@ -149,7 +149,7 @@ class _Walk:
             at, piece = until, _PIECE
 
     def _is_written_now(self, descriptor: int, at: int, *, wait: bool) -> bool:
-        """Whether a sound record is there by now: a running broker was writing it."""
+        """Whether a valid record is there now: a running broker was writing it."""
         left = self._segment.end - at
         for number in range(_LOOKS if wait else 1):
             time.sleep(_LOOK_SECONDS if number else 0)
@@ -162,14 +162,14 @@ class _Walk:
         return False
 
     def _resume(self, descriptor: int, after: int) -> int | None:
-        """Where the next sound record stands behind a position; the next file, if none in this."""
+        """Position of the next valid record; the next file if this one has none."""
         segment, at = self._segment, after + 1
         while at < segment.end - _HEAD:
             data = os.pread(descriptor, _PIECE, at - segment.base)
             found = self._sound(descriptor, data, at)
             if found is not None:
                 return found
-            # Records that begin at the very end are found by the next look.
+            # The next search finds records that begin at the very end.
             at += max(1, len(data) - _HEAD)
         return self._following.base if self._following is not None else None
 

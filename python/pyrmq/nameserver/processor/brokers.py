@@ -34,7 +34,7 @@ def rows(server: NameServer) -> dict[int, Handler]:
         table = ",".join(
             f"{broker_id}:{_text(address)}" for broker_id, address in sorted(addresses.items())
         )
-        # A name that was not given is not given back.
+        # A name that is not in the request is not in the answer.
         asked = (("brokerName", name), ("cluster", cluster))
         names = "".join(f',"{key}":{_text(text)}' for key, text in asked if text is not None)
         text = f'{{"brokerMemberGroup":{{"brokerAddrs":{{{table}}}{names}}}}}'

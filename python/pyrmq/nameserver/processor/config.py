@@ -16,14 +16,14 @@ def rows(server: NameServer) -> dict[int, Handler]:
     """The handlers of this family."""
 
     def update(request: _core.Request) -> Response:
-        # Imported by who is asked: a server's start counts in milliseconds.
+        # Imported at a request: a server's start takes milliseconds.
         from pyrmq._client import log
         from pyrmq.nameserver import idle
         from pyrmq.server.runtime_config import changes_of, pairs_of, readable
 
         pairs, wrong = readable(server.options, pairs_of(request))
         source = f"request code {request.code}"
-        # What changes is found against options that nobody else changes meanwhile.
+        # The lock: nobody else may change the options between the comparison and the change.
         with server.changing:
             changed = changes_of(server.options, pairs, source)
             server.reconfigure(changed, idle=idle.given(pairs))

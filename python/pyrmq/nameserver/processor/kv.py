@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyrmq.server.processors import QUERY_NOT_FOUND, SYSTEM_ERROR, Refused, Response
+from pyrmq.codes import ResponseCode
+from pyrmq.server.processors import Refused, Response
 from pyrmq.server.requests import as_json
 
 if TYPE_CHECKING:
@@ -19,10 +20,10 @@ def rows(server: NameServer) -> dict[int, Handler]:
     def put(request: _core.Request) -> None:
         namespace, key = request.get("namespace"), request.get("key")
         if namespace is None or key is None:
-            raise Refused(SYSTEM_ERROR, "namespace or key is null: a value needs both")
+            raise Refused(ResponseCode.SYSTEM_ERROR, "namespace or key is null: a value needs both")
         value = request.get("value")
         if value is None:
-            # Apache keeps a null there, which nobody can tell from no value at all.
+            # Apache stores a null, which looks the same as no value.
             server.kv_config.delete(namespace, key)
         else:
             server.kv_config.put(namespace, key, value)
@@ -32,7 +33,7 @@ def rows(server: NameServer) -> dict[int, Handler]:
         value = server.kv_config.get(namespace or "", key or "")
         if value is None or namespace is None or key is None:
             named = f"Namespace: {_named(namespace)} Key: {_named(key)}"
-            raise Refused(QUERY_NOT_FOUND, f"No config item, {named}")
+            raise Refused(ResponseCode.QUERY_NOT_FOUND, f"No config item, {named}")
         return Response(fields={"value": value})
 
     def delete(request: _core.Request) -> None:
@@ -44,7 +45,9 @@ def rows(server: NameServer) -> dict[int, Handler]:
         namespace = request.get("namespace")
         values = None if namespace is None else server.kv_config.namespace(namespace)
         if values is None:
-            raise Refused(QUERY_NOT_FOUND, f"No config item, Namespace: {_named(namespace)}")
+            raise Refused(
+                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {_named(namespace)}"
+            )
         return Response(body=as_json({"table": values}))
 
     return {

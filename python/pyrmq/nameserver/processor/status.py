@@ -1,4 +1,4 @@
-"""How the name server is, for `pyrmq nameserver status`: a request code of our own."""
+"""The state of the name server for `pyrmq nameserver status`, with a request code of our own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def rows(server: NameServer) -> dict[int, Handler]:
 
 
 def report(server: NameServer) -> dict[str, Any]:
-    """Everything that an operator asks of a running name server; numbers count since its start.
+    """The state of a running name server for its operator; numbers count from its start.
 
     `latencies` has for each kind of request how many took up to 1, 2, 4 ... 2**23 microseconds and
     longer, and the microseconds of all together.

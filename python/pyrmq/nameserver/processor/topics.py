@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyrmq.server.processors import SYSTEM_ERROR, Refused, Response
+from pyrmq.codes import ResponseCode
+from pyrmq.server.processors import Refused, Response
 from pyrmq.server.requests import as_json
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ def rows(server: NameServer) -> dict[int, Handler]:
     def every(request: _core.Request) -> Response:
         del request
         if not server.options.enable_all_topic_list:
-            raise Refused(SYSTEM_ERROR, "disable: enableAllTopicList is false on this name server")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                "disable: enableAllTopicList is false on this name server",
+            )
         return _topics(server.core.topics())
 
     def of_cluster(request: _core.Request) -> Response:
@@ -60,7 +64,9 @@ def rows(server: NameServer) -> dict[int, Handler]:
 
 def _allowed(server: NameServer) -> None:
     if not server.options.enable_topic_list:
-        raise Refused(SYSTEM_ERROR, "disable: enableTopicList is false on this name server")
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR, "disable: enableTopicList is false on this name server"
+        )
 
 
 def _topics(topics: list[str], address: str | None = None) -> Response:

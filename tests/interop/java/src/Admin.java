@@ -39,7 +39,7 @@ final class Admin {
         return awaitRoute(args);
     }
 
-    /** Wait until the name server leads from a topic to the address of a broker. */
+    /** Wait until the name server routes a topic to the address of a broker. */
     Object awaitRoute(Args args) throws Exception {
         DefaultMQAdminExt admin = client(args);
         long end = System.currentTimeMillis() + args.integer("routeTimeout", 15000);
@@ -52,7 +52,7 @@ final class Admin {
                     return Collections.singletonMap("route", route.toString());
                 }
             } catch (InvocationTargetException noRouteYet) {
-                // The topic comes with the broker's next registration.
+                // The topic arrives with the broker's next registration.
             }
             Thread.sleep(20);
         }
@@ -72,7 +72,7 @@ final class Admin {
         return Messages.describe(client(args).viewMessage(args.get("topic"), args.get("msgId")));
     }
 
-    /** Have a transaction that was given up asked about again: request 323. */
+    /** Request another check of an abandoned transaction: request 323. */
     Object resume(Args args) throws Exception {
         return Collections.singletonMap("resumed", client(args).resumeCheckHalfMessage(args.get("topic"), args.get("msgId")));
     }
@@ -90,7 +90,7 @@ final class Admin {
         return out;
     }
 
-    /** Run one mqadmin command: {@code 0=topicList}, {@code 1=-n} and so on; what it prints is the answer. */
+    /** Run one mqadmin command: {@code 0=topicList}, {@code 1=-n} and so on; the answer is its output. */
     Object mqadmin(Args args) {
         String[] words = new String[args.integer("words", 0)];
         for (int i = 0; i < words.length; i++) {
@@ -117,7 +117,7 @@ final class Admin {
         return Collections.singletonMap("output", printed.toString());
     }
 
-    /** mqadmin ends the process on a wrong command line; this one has to live on. */
+    /** mqadmin exits the process on a wrong command line; this process must continue. */
     @SuppressWarnings("removal")
     private static void forbidExit(boolean forbid) {
         try {
@@ -129,7 +129,7 @@ final class Admin {
 
                 @Override
                 public void checkPermission(java.security.Permission permission) {
-                    // Only the exit is of interest.
+                    // Only the exit matters.
                 }
             });
         } catch (UnsupportedOperationException newerJava) {

@@ -82,7 +82,7 @@ final class Bench {
         return out;
     }
 
-    /** One thread that sends asynchronously, with at most {@code window} messages on their way. */
+    /** One thread that sends asynchronously, with at most {@code window} messages in flight. */
     Object sendAsync(Args args) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer(args.get("group", "bench-producer"));
         producer.setNamesrvAddr(args.get("namesrv"));
@@ -140,7 +140,7 @@ final class Bench {
         return producer.send(messages).getSendStatus() == SendStatus.SEND_OK;
     }
 
-    /** A push consumer of a new group that reads a topic from the beginning until {@code count} messages came. */
+    /** A push consumer of a new group that reads a topic from the beginning until {@code count} messages arrived. */
     Object drain(Args args) throws Exception {
         long count = args.number("count", 1);
         AtomicLong seen = new AtomicLong();

@@ -20,7 +20,7 @@ import org.apache.rocketmq.remoting.protocol.SerializeType;
 /**
  * Nanoseconds that Apache's codec takes to decode and to encode one recorded frame.
  *
- * <p>Arguments: the directory with the recorded frames, seconds per measurement. Prints one JSON object a line, in the
+ * <p>Arguments: the directory with the recorded frames, seconds per measurement. Prints one JSON object per line, in the
  * form of {@code crates/remoting/benches/codec.rs}, which measures the same frames with our codec.
  */
 public final class CodecBench {
@@ -28,10 +28,10 @@ public final class CodecBench {
     private static final int ROUNDS = 9;
     private static final int WARM_UP_ROUNDS = 20;
 
-    /** What the server's own pipeline calls since 4.9.3; older versions lack it. */
+    /** The method that the server's pipeline calls since 4.9.3; older versions lack it. */
     private static final MethodHandle FAST_ENCODE = find("fastEncodeHeader", MethodType.methodType(void.class, ByteBuf.class));
 
-    /** Reads from Netty's buffer, as the server's own pipeline does; older versions lack it. */
+    /** Reads from Netty's buffer, like the server's pipeline; older versions lack it. */
     private static final MethodHandle DECODE = findDecode();
 
     private static Object sink;
@@ -92,7 +92,7 @@ public final class CodecBench {
         return frames;
     }
 
-    /** Of the frames that match, the one of middle size. */
+    /** Returns the matching frame of median size. */
     private static byte[] pick(List<byte[]> frames, Predicate<RemotingCommand> wanted) throws Exception {
         List<byte[]> found = new ArrayList<>();
         for (byte[] frame : frames) {
@@ -182,7 +182,7 @@ public final class CodecBench {
         };
     }
 
-    /** What a broker or client does next: reads the header structure; a send's becomes the one with full names. */
+    /** Reads the header structure, as a broker or client does next; a send's becomes the one with full names. */
     private static Reader reader(String header) throws ReflectiveOperationException {
         if (header == null) {
             return command -> command;
@@ -209,7 +209,7 @@ public final class CodecBench {
         }
     }
 
-    /** Nanoseconds for one frame, the median of all batches: a batch that lost the processor does not count. */
+    /** Nanoseconds for one frame, the median of all batches: so a batch that lost the processor does not count. */
     private static double median(double seconds, Batch batch) throws Throwable {
         List<Long> spent = new ArrayList<>();
         for (int round = 0; round < WARM_UP_ROUNDS + ROUNDS; round++) {

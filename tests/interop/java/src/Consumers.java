@@ -70,7 +70,7 @@ final class Consumers {
 
     /**
      * One pull of every queue of a topic, or of one, from the given offset; {@code block} waits on the broker,
-     * {@code known} takes the queues of the pull before.
+     * {@code known} uses the queues of the previous pull.
      */
     Object pull(Args args) throws Exception {
         DefaultMQPullConsumer consumer = pulls.get(args.get("id"));
@@ -176,7 +176,7 @@ final class Consumers {
         return Collections.singletonMap("messages", out);
     }
 
-    /** Commit and tell the broker at once; by itself the client tells it after ten seconds. */
+    /** Commit and send it to the broker at once; the client alone sends it after ten seconds. */
     Object commitLite(Args args) throws Exception {
         DefaultLitePullConsumer consumer = lites.get(args.get("id"));
         consumer.commitSync();
@@ -202,7 +202,7 @@ final class Consumers {
         lites.clear();
     }
 
-    /** A push consumer that keeps what it was given; {@code later}: refuses each message once; {@code replier}: answers each. */
+    /** A push consumer that records its messages; {@code later}: refuses each message once; {@code replier}: answers each. */
     private static final class Push {
         final DefaultMQPushConsumer consumer;
         private final List<Object> taken = new ArrayList<>();

@@ -9,7 +9,7 @@ import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
 
 /**
- * The real RocketMQ client behind lines: one command on standard input, one JSON object on standard output.
+ * Drives the real RocketMQ client by lines: one command on standard input, one JSON object on standard output.
  * The same source compiles against 4.6.1, 4.9.7 and 5.5.0.
  */
 public final class Driver {
@@ -121,7 +121,7 @@ public final class Driver {
         }
     }
 
-    /** Call what is compiled against clients of 5.x only. */
+    /** Call a method that is compiled only against 5.x clients. */
     private static Object onlyFrom5(String name, String method, Args args) throws Exception {
         return Class.forName(name).getDeclaredMethod(method, Args.class).invoke(null, args);
     }
@@ -132,7 +132,7 @@ public final class Driver {
         admin.close();
     }
 
-    /** Describe a failure with the response code of the peer, when there is one. */
+    /** Describe a failure with the response code of the peer, if there is one. */
     static Map<String, Object> failure(Throwable failure) {
         Map<String, Object> out = new LinkedHashMap<>();
         out.put("ok", false);

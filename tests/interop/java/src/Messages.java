@@ -9,7 +9,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** Makes messages from arguments and describes messages and send results as maps. */
+/** Creates messages from arguments and describes messages and send results as maps. */
 final class Messages {
     private static final int BODY_SHOWN = 4096;
 

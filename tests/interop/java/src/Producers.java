@@ -72,7 +72,7 @@ final class Producers {
         return Collections.singletonMap("reply", new String(reply.getBody(), StandardCharsets.UTF_8));
     }
 
-    /** Take a timer message back; clients before 5.4 cannot. */
+    /** Recall a timer message; clients before 5.4 cannot. */
     Object recall(Args args) throws Exception {
         DefaultMQProducer producer = find(args);
         Object id;
@@ -207,7 +207,7 @@ final class Producers {
         open.clear();
     }
 
-    /** Answers the local transaction and the broker's check by the state named at the start. */
+    /** Answers the local transaction and the broker's check with the state named at the start. */
     private final class Listener implements TransactionListener {
         private final LocalTransactionState local;
         private final LocalTransactionState check;

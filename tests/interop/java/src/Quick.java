@@ -1,6 +1,6 @@
 import org.apache.rocketmq.client.ClientConfig;
 
-/** Settings of every client here: loopback as its address, and periods that a test can wait for. */
+/** Settings of every client here: a loopback address, and periods for which a test can wait. */
 final class Quick {
     private static final int PERIOD_MS = 1000;
 

@@ -1,7 +1,7 @@
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 
-/** Calls of what exists in some versions of the client only. */
+/** Calls methods that exist only in some versions of the client. */
 final class Reflect {
     private Reflect() {
     }
@@ -29,7 +29,7 @@ final class Reflect {
         return found;
     }
 
-    /** Call a getter when the client has it; null when it has not. */
+    /** Call a getter if the client has it; otherwise return null. */
     static Object getIfThere(Object target, String getter) {
         try {
             return target.getClass().getMethod(getter).invoke(target);
@@ -40,7 +40,7 @@ final class Reflect {
         }
     }
 
-    /** Call a setter of one primitive argument when the client has it; say whether it had. */
+    /** Call a setter of one primitive argument if the client has it; return whether it does. */
     static boolean setIfThere(Object target, String setter, Class<?> type, Object value) throws Exception {
         try {
             Method method = target.getClass().getMethod(setter, type);

@@ -9,7 +9,7 @@ import org.apache.rocketmq.client.trace.TraceBean;
 import org.apache.rocketmq.client.trace.TraceContext;
 import org.apache.rocketmq.client.trace.TraceDataEncoder;
 
-/** The {@code trace.decode} command: what the client's own reader finds in the body of a trace message. */
+/** The {@code trace.decode} command: what the client's reader finds in the body of a trace message. */
 final class Traces {
     private Traces() {
     }

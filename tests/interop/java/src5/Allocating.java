@@ -14,19 +14,19 @@ import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsist
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
- * The {@code allocate.*} commands: the client's own allocation strategies on groups that the caller makes up.
+ * The {@code allocate.*} commands: the client's allocation strategies on groups of the caller.
  */
 final class Allocating {
     private Allocating() {
     }
 
     /**
-     * Share out {@code cases}, one a line: {@code strategy;queue,queue;client,client;me}, a queue as {@code topic:broker:id}, every
+     * Allocate {@code cases}, one per line: {@code strategy;queue,queue;client,client;me}, a queue as {@code topic:broker:id}, every
      * part URL-encoded. A strategy is {@code AVG}, {@code AVG_BY_CIRCLE}, {@code CONSISTENT_HASH:nodes},
      * {@code MACHINE_ROOM:room:room}, {@code CONFIG} for every second queue, or {@code NEARBY:} and one of them; the room of a
-     * broker or client is what stands before the first {@code @}.
+     * broker or client is the text before the first {@code @}.
      *
-     * <p>The answer has for each the places of the queues with commas between them, or {@code -} for a call that is refused.
+     * <p>The answer has for each the indexes of the queues, separated by commas, or {@code -} for a refused call.
      */
     static Object shares(Args args) throws Exception {
         List<String> results = new ArrayList<>();

@@ -12,7 +12,7 @@ import org.apache.rocketmq.filter.parser.SelectorParser;
 /**
  * Nanoseconds that Apache's broker takes to filter one message: properties of the record into a map, then the expression.
  *
- * <p>Argument: seconds per measurement. Prints one JSON object a line, in the form of {@code crates/routing/benches/filter.rs}, which
+ * <p>Argument: seconds per measurement. Prints one JSON object per line, in the form of {@code crates/routing/benches/filter.rs}, which
  * measures the same expressions and properties with ours; {@code expression} is the time without the map.
  */
 public final class FilterBench {

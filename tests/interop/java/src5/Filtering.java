@@ -10,17 +10,17 @@ import org.apache.rocketmq.filter.expression.MQFilterException;
 import org.apache.rocketmq.filter.parser.SelectorParser;
 
 /**
- * The {@code filter.*} commands: the broker's own SQL92 filter on expressions and properties that the caller makes up.
+ * The {@code filter.*} commands: the broker's SQL92 filter on expressions and properties of the caller.
  */
 final class Filtering {
     private Filtering() {
     }
 
     /**
-     * Evaluate {@code cases}, one a line: {@code expression;name=value,name=value;...}, every part URL-encoded.
+     * Evaluate {@code cases}, one per line: {@code expression;name=value,name=value;...}, every part URL-encoded.
      *
-     * <p>The answer has a word for each: {@code -} for an expression that is refused, else a letter for each set of properties: T, F,
-     * N for null and X for an evaluation that fails.
+     * <p>The answer has a word for each: {@code -} for a refused expression, otherwise a letter for each set of properties: T, F,
+     * N for null and X for a failed evaluation.
      */
     static Object evaluate(Args args) throws Exception {
         List<String> results = new ArrayList<>();

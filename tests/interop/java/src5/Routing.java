@@ -11,7 +11,7 @@ import org.apache.rocketmq.client.latency.Resolver;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
- * The {@code routing.*} commands: the client's own queue selection and latency fault tolerance on steps that the caller makes up.
+ * The {@code routing.*} commands: the client's queue selection and latency fault tolerance on steps of the caller.
  */
 final class Routing {
     private Routing() {
@@ -20,8 +20,8 @@ final class Routing {
     /**
      * Play steps: {@code u:broker:latency:isolation:reachable}, {@code s:last broker or nothing:fault tolerance}, {@code w:ms}.
      *
-     * <p>Time passes by moving every entry of the fault table back. The answer has the places of the chosen queues, what is available
-     * and reachable at the end, and how long it really took: steps within that time of a boundary mean nothing.
+     * <p>Time passes by moving every entry of the fault table back. The answer has the indexes of the chosen queues, the brokers available
+     * and reachable at the end, and the real duration: steps closer than that to a boundary prove nothing.
      */
     static Object replay(Args args) throws Exception {
         long began = System.currentTimeMillis();
@@ -67,7 +67,7 @@ final class Routing {
         }
         @SuppressWarnings("unchecked")
         ThreadLocal<Integer> index = (ThreadLocal<Integer>) Reflect.part(info.getSendWhichQueue(), "threadLocalIndex");
-        // It is counted up before it is used.
+        // It is incremented before it is used.
         index.set(start - 1);
         return info;
     }

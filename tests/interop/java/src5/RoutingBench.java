@@ -8,7 +8,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 /**
  * Nanoseconds that Apache's client takes to choose a queue with fault tolerance on.
  *
- * <p>Argument: seconds per measurement. Prints one JSON object a line, in the form of {@code crates/routing/benches/select.rs}, which
+ * <p>Argument: seconds per measurement. Prints one JSON object per line, in the form of {@code crates/routing/benches/select.rs}, which
  * measures the same tables with ours.
  */
 public final class RoutingBench {
@@ -39,7 +39,7 @@ public final class RoutingBench {
         TopicPublishInfo info = Routing.info(names, 0);
         MQFaultStrategy strategy = Routing.strategy();
         for (int broker = 0; broker < brokers; broker++) {
-            // Every answer is told to the table, and it stays there; one left out stays out for the measurement.
+            // Every answer is recorded in the table and stays there; an avoided broker stays avoided during the measurement.
             Routing.update(strategy, "broker-" + broker, 1, false, true);
         }
         for (int times = 0; times < slow; times++) {

@@ -9,7 +9,7 @@ use crate::producer::completion::queue::{CompletionQueue, deliver};
 use pyo3::exceptions::{PyKeyboardInterrupt, PySystemExit};
 use pyo3::prelude::*;
 use pyrmq_client::producer::accumulator::BatchOutcome;
-use pyrmq_client::producer::back_pressure::{BackPressure, Condition, Listener};
+use pyrmq_client::producer::back_pressure::{BackPressure, BorrowedPermit, Candidates, Condition, Listener};
 use pyrmq_client::session::signal::Signal;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ impl Callbacks {
     }
 
     /// Runs the callbacks that are due; how many.
-    pub(crate) fn serve(&self, py: Python<'_>, back_pressure: &BackPressure) -> PyResult<usize> {
+    pub(crate) fn serve(&self, py: Python<'_>, back_pressure: &Arc<BackPressure>) -> PyResult<usize> {
         self.serve_from(py, &self.completion_queue, back_pressure, Thread::Callers)
     }
 
@@ -51,15 +51,20 @@ impl Callbacks {
         &self,
         py: Python<'_>,
         completion_queue: &CompletionQueue,
-        back_pressure: &BackPressure,
+        back_pressure: &Arc<BackPressure>,
         thread: Thread,
     ) -> PyResult<usize> {
         let mut served = 0;
         while let Some(batch_outcome) = completion_queue.pop() {
-            back_pressure.release(batch_outcome.completions.len(), 0);
-            let batch = batch_outcome.batch;
-            let outcome = batch_outcome.outcome;
-            let mut completions = batch_outcome.completions.into_iter();
+            let BatchOutcome {
+                permit,
+                completions,
+                batch,
+                outcome,
+            } = batch_outcome;
+            // A callback that sends needs the capacity.
+            drop(permit);
+            let mut completions = completions.into_iter();
             let mut failed = None;
             for (place, completion) in completions.by_ref() {
                 served += 1;
@@ -72,8 +77,9 @@ impl Callbacks {
             let Some(error) = failed else { continue };
             let rest: Vec<_> = completions.collect();
             if !rest.is_empty() {
-                back_pressure.force_acquire(rest.len(), 0);
+                let permit = back_pressure.force_acquire(rest.len(), 0).into_owned();
                 completion_queue.state().frames.push_front(BatchOutcome {
+                    permit,
                     completions: rest,
                     batch,
                     outcome,
@@ -108,30 +114,35 @@ impl Callbacks {
         }
     }
 
-    /// Acquires capacity; false when there was none until `deadline`.
-    pub(crate) fn acquire_capacity(
+    /// Acquires capacity; `None` when there was none until `deadline`.
+    pub(crate) fn acquire_capacity<'a>(
         &self,
         py: Python<'_>,
-        back_pressure: &BackPressure,
-        (messages, bytes): (usize, usize),
+        back_pressure: &'a Arc<BackPressure>,
+        (messages, bytes, brokers): (usize, usize, &Candidates),
         deadline: Instant,
-    ) -> PyResult<bool> {
+    ) -> PyResult<Option<BorrowedPermit<'a>>> {
         let wake_registration = self.completion_queue.register_thread();
         let signal = wake_registration.signal();
-        let mut place = back_pressure.enqueue_acquire(messages, bytes, setting(signal));
+        let mut place = back_pressure.enqueue_acquire(messages, bytes, brokers.clone(), setting(signal));
         loop {
             self.serve(py, back_pressure)?;
             // Once more when the time is over: whoever fits is not refused.
-            if place.try_acquire() {
-                return Ok(true);
+            if let Some(permit) = place.try_acquire() {
+                return Ok(Some(permit));
             }
             if Instant::now() >= deadline {
-                return Ok(false);
+                return Ok(None);
             }
-            enter::wait(py, |slice| {
+            let acquired = enter::wait(py, |slice| {
                 let left = deadline.saturating_duration_since(Instant::now());
-                (signal.wait(slice.min(left)) || place.try_acquire() || left <= slice).then_some(())
+                let is_set = signal.wait(slice.min(left));
+                let permit = place.try_acquire();
+                (is_set || permit.is_some() || left <= slice).then_some(permit)
             })?;
+            if acquired.is_some() {
+                return Ok(acquired);
+            }
         }
     }
 
@@ -139,7 +150,7 @@ impl Callbacks {
     pub(crate) fn serve_until_empty(
         &self,
         py: Python<'_>,
-        back_pressure: &BackPressure,
+        back_pressure: &Arc<BackPressure>,
         apart: impl Fn() -> usize,
         deadline: Instant,
     ) -> PyResult<bool> {
@@ -162,7 +173,7 @@ impl Callbacks {
     pub(crate) fn poll(
         &self,
         py: Python<'_>,
-        back_pressure: &BackPressure,
+        back_pressure: &Arc<BackPressure>,
         deadline: Instant,
     ) -> PyResult<usize> {
         let wake_registration = self.completion_queue.register_thread();

@@ -1,19 +1,17 @@
-//! The future of a message's outcome in an event loop, and the callbacks that such futures owe.
+//! The future of a message's outcome in an event loop.
 //!
-//! An `asyncio.Future` asks its loop for a handle for each callback, which costs more than the send. A [`SendFuture`]
-//! is what asyncio calls a future by its protocol (`_asyncio_future_blocking`; tasks, `gather`, `wait`, `shield` take
-//! it) and hands its callbacks to the loop's one [`CallbackQueue`], which has one handle for all that are due. What
-//! asyncio promises holds: callbacks never run inside the call that adds them or ends the future, they run in the order
-//! in which they came due, each in its context, and what they raise goes to the loop's exception handler.
+//! asyncio knows a future by a protocol (`_asyncio_future_blocking`), so tasks, `gather`, `wait` and `shield` take a
+//! [`SendFuture`]. It hands its callbacks to the loop's [`CallbackQueue`], which is why it costs less than an
+//! `asyncio.Future` (docs/decisions/0006-send-futures.md).
 //!
-//! No lock is held while Python runs or an object of Python's is dropped.
+//! No lock is held while Python runs or while a Python object is dropped.
 
-use pyo3::exceptions::{PyKeyboardInterrupt, PyStopIteration, PySystemExit};
+use crate::producer::completion::callback_queue::{CallbackQueue, call_exception_handler};
+use pyo3::exceptions::PyStopIteration;
 use pyo3::gc::{PyTraverseError, PyVisit};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::PyType;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -31,11 +29,11 @@ pub(crate) enum End {
 pub(crate) struct SendFuture {
     soon: Py<CallbackQueue>,
     end: OnceLock<End>,
-    // Guards who is to be told of the end; empty once there is one.
+    // Guards the callbacks that wait for the end; empty once there is one.
     waiting: Mutex<Waiting>,
     // asyncio's: true from `yield` until the task has seen it.
     blocking: AtomicBool,
-    // Somebody has looked at the error.
+    // Whether somebody has looked at the error.
     retrieved: AtomicBool,
 }
 
@@ -71,9 +69,14 @@ impl SendFuture {
         if this.end.set(end).is_err() {
             return Ok(false);
         }
-        let told = std::mem::take(&mut *locked(&this.waiting));
-        for (call, context) in told.first.into_iter().chain(told.more) {
-            CallbackQueue::push(this.soon.bind(slf.py()), call, context, slf.clone().unbind())?;
+        let waiting = std::mem::take(&mut *locked(&this.waiting));
+        for (call, context) in waiting.first.into_iter().chain(waiting.more) {
+            CallbackQueue::push(
+                this.soon.bind(slf.py()),
+                call,
+                context,
+                slf.clone().into_any().unbind(),
+            )?;
         }
         Ok(true)
     }
@@ -191,7 +194,7 @@ impl SendFuture {
                 return Ok(());
             }
         }
-        CallbackQueue::push(this.soon.bind(py), call, context, slf.clone().unbind())
+        CallbackQueue::push(this.soon.bind(py), call, context, slf.clone().into_any().unbind())
     }
 
     fn remove_done_callback(&self, py: Python<'_>, call: &Bound<'_, PyAny>) -> PyResult<usize> {
@@ -259,8 +262,8 @@ impl SendFuture {
     }
 
     fn __clear__(&self) {
-        let told = std::mem::take(&mut *locked(&self.waiting));
-        drop(told);
+        let waiting = std::mem::take(&mut *locked(&self.waiting));
+        drop(waiting);
     }
 }
 
@@ -272,11 +275,11 @@ impl Drop for SendFuture {
         if *self.retrieved.get_mut() {
             return;
         }
-        // As asyncio's: a failed message that nobody asked for is told of all the same.
+        // As asyncio does: an error that nobody looked at is reported.
         Python::try_attach(|py| {
             let error = PyErr::from_value(error.bind(py).clone());
             let event_loop = self.soon.get().event_loop.bind(py);
-            if let Err(raised) = told_of(
+            if let Err(raised) = call_exception_handler(
                 event_loop,
                 "a message's exception was never retrieved",
                 error,
@@ -286,129 +289,4 @@ impl Drop for SendFuture {
             }
         });
     }
-}
-
-/// Tells the loop's exception handler.
-fn told_of(
-    event_loop: &Bound<'_, PyAny>,
-    message: &str,
-    error: PyErr,
-    future: Option<&Py<SendFuture>>,
-) -> PyResult<()> {
-    let context = PyDict::new(event_loop.py());
-    context.set_item("message", message)?;
-    context.set_item("exception", error)?;
-    if let Some(future) = future {
-        context.set_item("future", future)?;
-    }
-    event_loop.call_method1("call_exception_handler", (context,))?;
-    Ok(())
-}
-
-/// What a loop shall call soon: one handle for all callbacks that are due.
-#[pyclass(frozen, name = "CallbackQueue", module = "pyrmq._core")]
-#[derive(Debug)]
-pub(crate) struct CallbackQueue {
-    event_loop: Py<PyAny>,
-    // Guards what is due; the loop has a handle while it is not empty.
-    due: Mutex<Vec<Due>>,
-}
-
-#[derive(Debug)]
-struct Due {
-    call: Py<PyAny>,
-    context: Py<PyAny>,
-    future: Py<SendFuture>,
-}
-
-impl CallbackQueue {
-    fn push(
-        slf: &Bound<'_, Self>,
-        call: Py<PyAny>,
-        context: Py<PyAny>,
-        future: Py<SendFuture>,
-    ) -> PyResult<()> {
-        let mut due = locked(&slf.get().due);
-        let first = due.is_empty();
-        due.push(Due {
-            call,
-            context,
-            future,
-        });
-        drop(due);
-        if first { Self::schedule(slf) } else { Ok(()) }
-    }
-
-    fn schedule(slf: &Bound<'_, Self>) -> PyResult<()> {
-        let py = slf.py();
-        slf.get().call(py, &slf.getattr(intern!(py, "run"))?)
-    }
-
-    /// Has the loop call something behind what it runs now.
-    pub(crate) fn call(&self, py: Python<'_>, call: &Bound<'_, PyAny>) -> PyResult<()> {
-        let event_loop = self.event_loop.bind(py);
-        event_loop.call_method1(intern!(py, "call_soon"), (call,))?;
-        Ok(())
-    }
-}
-
-#[pymethods]
-impl CallbackQueue {
-    #[new]
-    fn new(event_loop: Py<PyAny>) -> Self {
-        Self {
-            event_loop,
-            due: Mutex::default(),
-        }
-    }
-
-    /// Calls what is due; what comes due meanwhile has its turn after the loop's others.
-    fn run(slf: &Bound<'_, Self>) -> PyResult<()> {
-        let py = slf.py();
-        let due = std::mem::take(&mut *locked(&slf.get().due));
-        let mut due = due.into_iter();
-        while let Some(one) = due.next() {
-            let context = one.context.bind(py);
-            let Err(error) = context.call_method1(intern!(py, "run"), (&one.call, &one.future)) else {
-                continue;
-            };
-            if error.is_instance_of::<PyKeyboardInterrupt>(py) || error.is_instance_of::<PySystemExit>(py) {
-                let mut rest: Vec<Due> = due.collect();
-                if !rest.is_empty() {
-                    let mut came = locked(&slf.get().due);
-                    rest.append(&mut came);
-                    *came = rest;
-                    drop(came);
-                    Self::schedule(slf)?;
-                }
-                return Err(error);
-            }
-            let event_loop = slf.get().event_loop.bind(py);
-            let message = format!("Exception in callback {}", one.call.bind(py).repr()?);
-            told_of(event_loop, &message, error, Some(&one.future))?;
-        }
-        Ok(())
-    }
-
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.event_loop)?;
-        if let Ok(due) = self.due.try_lock() {
-            for one in &*due {
-                visit.call(&one.call)?;
-                visit.call(&one.context)?;
-                visit.call(&one.future)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn __clear__(&self) {
-        let due = std::mem::take(&mut *locked(&self.due));
-        drop(due);
-    }
-}
-
-pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    // A `SendFuture` is made by the accumulator alone; to Python's types it is a future of asyncio.
-    module.add_class::<CallbackQueue>()
 }

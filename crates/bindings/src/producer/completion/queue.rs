@@ -4,14 +4,16 @@
 //! woken at once, callbacks and futures wait in a completion queue until a thread of Python's takes them.
 
 use crate::errors::Error;
-use crate::producer::batch::BatchCollector;
+use crate::producer::completion::Waiter;
+use crate::producer::completion::collector::BatchCollector;
 use crate::producer::completion::future::{End, SendFuture};
-use crate::producer::completion::{PipeSignal, PySendResult, Waiter};
+use crate::producer::completion::pipe_signal::PipeSignal;
+use crate::producer::completion::result::PySendResult;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyrmq_client::ClientError;
+use pyrmq_client::producer::SendResult;
 use pyrmq_client::producer::accumulator::BatchOutcome;
-use pyrmq_client::producer::{Producer, SendResult};
 use pyrmq_client::session::signal::Signal;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -190,12 +192,12 @@ pub(crate) fn deliver(
 
 /// Hands a frame's completions out. Threads are woken here; all else waits in its completion queue.
 pub(crate) fn share(
-    producer: &Producer,
     calls: &CompletionQueue,
     futures: &CompletionQueue,
     batch_outcome: BatchOutcome<Completion>,
 ) {
     let BatchOutcome {
+        mut permit,
         completions,
         batch,
         outcome,
@@ -218,18 +220,19 @@ pub(crate) fn share(
         }
     }
     if !to_gather.is_empty() {
-        producer.back_pressure().release(to_gather.len(), 0);
+        drop(permit.split(to_gather.len(), 0));
         BatchCollector::record_all(&to_gather, &outcome);
     }
     if !to_wake.is_empty() {
-        producer.back_pressure().release(to_wake.len(), 0);
+        drop(permit.split(to_wake.len(), 0));
         Waiter::set_all(to_wake);
     }
     let for_a_loop = futures.pipe_signal.is_some() && !to_complete.is_empty();
     for (completion_queue, completions) in [(calls, to_call), (futures, to_complete)] {
         if !completions.is_empty() {
-            let outcome = outcome.clone();
+            let (permit, outcome) = (permit.split(completions.len(), 0), outcome.clone());
             completion_queue.push(BatchOutcome {
+                permit,
                 completions,
                 batch,
                 outcome,

@@ -1,6 +1,7 @@
 //! From the timer to the real topics (Apache `TimerMessageStore.dequeue`, `convert`, `doPut`).
 
-use crate::delivery::timer::{Timers, Work, lock, may_pass};
+use crate::delivery::timer::{Timers, Work, lock};
+use crate::error::may_pass;
 use crate::message::pending::copy_of;
 use crate::message::properties;
 use pyrmq_remoting::clock;

@@ -270,15 +270,3 @@ impl Timers {
 fn lock(files: &Mutex<TimerStore>) -> MutexGuard<'_, TimerStore> {
     files.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// True for a failure after which the same may work; a message that can never be stored must not hold up the others.
-pub(crate) fn may_pass(error: &StoreError) -> bool {
-    !matches!(
-        error,
-        StoreError::MessageTooLarge { .. }
-            | StoreError::PropertiesTooLarge { .. }
-            | StoreError::IllegalQueue { .. }
-            | StoreError::EmptyBatch
-            | StoreError::Wire(_)
-    )
-}

@@ -1,7 +1,7 @@
 //! Check points of popped messages that wait in the timer for their time: nobody here would bring the messages back.
 
+use crate::delivery::scan::has_record;
 use crate::delivery::timer::Timers;
-use crate::scan::has_record;
 use pyrmq_remoting::message::java_hash;
 use pyrmq_remoting::names::{REVIVE_TOPIC, TIMER_TOPIC};
 use pyrmq_store::{POPPED, Store, StoreError, TIMER_QUEUE};

@@ -14,7 +14,7 @@ use crate::delivery::transactions::{
     properties, read, write_op,
 };
 use crate::message::pending::copy_of;
-use crate::tables::topics::TopicConfig;
+use pyrmq_remoting::body::TopicConfig;
 use pyrmq_remoting::codes::request;
 use pyrmq_remoting::command::FLAG_ONEWAY;
 use pyrmq_remoting::header::transaction::CheckTransactionStateRequestHeader;

@@ -21,9 +21,9 @@ pub(crate) use end::end;
 pub(crate) use resume::resume;
 
 use crate::context::State;
+use crate::delivery::scan::has_record;
 use crate::error::Refusal;
 use crate::message::properties;
-use crate::scan::has_record;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::{Record, java_hash, record, sys_flag};
 use pyrmq_remoting::names::TIMER_TOPIC;

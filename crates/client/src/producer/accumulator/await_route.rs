@@ -2,42 +2,17 @@
 
 use crate::ClientError;
 use crate::error::SendFailure;
+use crate::producer::accumulator::item::{BatchOutcome, Item};
 use crate::producer::accumulator::partition::{LazyNow, PartitionKey, PartitionQueue};
-use crate::producer::accumulator::reroute::Rerouted;
-use crate::producer::accumulator::{Accumulator, BatchOutcome, BatchSettings, Destination, Item, State};
-use crate::producer::outgoing::EncodedBody;
+use crate::producer::accumulator::shared::{Accumulator, AwaitingRoute, Rerouted, State};
+use crate::producer::back_pressure::{BorrowedPermit, Permit};
+use crate::producer::outgoing::Destination;
 use crate::session::routes::TopicRoute;
 use bytes::Bytes;
 use pyrmq_remoting::clock;
 use pyrmq_routing::select;
 use std::sync::{Arc, MutexGuard};
-use std::time::{Duration, Instant};
-
-/// A message of a hash that waits for its topic's route.
-pub(super) struct AwaitingRoute<T> {
-    number: u64,
-    /// Empty where it is packed.
-    body: Bytes,
-    encoded: Option<EncodedBody>,
-    /// Bytes that it takes of the in-flight limit.
-    charged_bytes: usize,
-    extra: String,
-    flag: i32,
-    hash: i32,
-    eager: bool,
-    alone: bool,
-    timeout: Option<Duration>,
-    batch: Option<BatchSettings>,
-    completion: Option<T>,
-    since: Instant,
-}
-
-impl<T> AwaitingRoute<T> {
-    /// Lets it leave as soon as it may, without waiting for company.
-    pub(super) fn skip_linger(&mut self) {
-        self.eager = true;
-    }
-}
+use std::time::Instant;
 
 impl<T: Send + 'static> Accumulator<T> {
     /// Keeps a message until its topic's route says which queue its hash means.
@@ -46,7 +21,7 @@ impl<T: Send + 'static> Accumulator<T> {
         mut state: MutexGuard<'_, State<T>>,
         topic: &Arc<str>,
         hash: i32,
-        item: Item<'_, T>,
+        (item, permit): (Item<'_, T>, BorrowedPermit<'_>),
         since: Instant,
     ) {
         state.last_awaiting += 1;
@@ -62,7 +37,7 @@ impl<T: Send + 'static> Accumulator<T> {
                     Some(_) => Bytes::new(),
                     None => Bytes::copy_from_slice(item.body),
                 },
-                charged_bytes: item.charged_bytes(),
+                permit: permit.into_owned(),
                 encoded: item.encoded,
                 extra: item.extra.to_owned(),
                 flag: item.flag,
@@ -99,12 +74,7 @@ impl<T: Send + 'static> Accumulator<T> {
         }
         drop(state);
         if let Some(awaiting_route) = found {
-            self.refuse(
-                topic,
-                awaiting_route.charged_bytes,
-                awaiting_route.completion,
-                error,
-            );
+            self.refuse(topic, awaiting_route.permit, awaiting_route.completion, error);
         }
     }
 
@@ -117,7 +87,7 @@ impl<T: Send + 'static> Accumulator<T> {
         let mut rerouted = Rerouted::default();
         self.reroute(state, topic, route, &mut rerouted);
         for awaiting_route in state.awaiting_route.remove(topic).unwrap_or_default() {
-            let bytes = awaiting_route.charged_bytes;
+            let mut permit = awaiting_route.permit;
             let put = partition_of_hash(topic, route, awaiting_route.hash).and_then(|key| {
                 let mut item = Item {
                     topic,
@@ -137,7 +107,7 @@ impl<T: Send + 'static> Accumulator<T> {
                     &mut state.bodies,
                     partition,
                     &key,
-                    (&mut item, bytes),
+                    (&mut item, &mut permit),
                     &mut LazyNow::at(awaiting_route.since),
                 )?;
                 Ok(key)
@@ -153,12 +123,12 @@ impl<T: Send + 'static> Accumulator<T> {
                         used.push(key);
                     }
                 }
-                Err(error) => failed.push((bytes, awaiting_route.completion, error)),
+                Err(error) => failed.push((permit, awaiting_route.completion, error)),
             }
         }
         drop(guard);
-        for (bytes, completion, error) in failed {
-            self.refuse(topic, bytes, completion, error);
+        for (permit, completion, error) in failed {
+            self.refuse(topic, permit, completion, error);
         }
         self.finish_reroute(rerouted);
         for key in used {
@@ -169,21 +139,27 @@ impl<T: Send + 'static> Accumulator<T> {
     }
 
     /// A message that cannot be sent, before it had an id and a place.
-    pub(super) fn refuse(&self, topic: &Arc<str>, bytes: usize, completion: Option<T>, last: ClientError) {
+    pub(super) fn refuse(
+        &self,
+        topic: &Arc<str>,
+        mut permit: Permit,
+        completion: Option<T>,
+        last: ClientError,
+    ) {
         let id = self.producer.ids().next(clock::now_ms()).to_string();
         let name = self.producer.options().client.unwrap_name(topic);
         let error = ClientError::NotConfirmed {
             failure: Arc::new(SendFailure::unsent(name, id, Instant::now(), last)),
             item: None,
         };
-        let held_messages = usize::from(completion.is_some());
-        self.producer.back_pressure().release(1 - held_messages, bytes);
+        permit.shrink_to(usize::from(completion.is_some()));
         self.producer.count_failed(1);
         let Some(completion) = completion else {
             tracing::warn!(topic = &**topic, %error, "a message without a callback was not sent");
             return;
         };
         (self.sink)(BatchOutcome {
+            permit,
             completions: vec![(0, completion)],
             batch: false,
             outcome: Err(error),

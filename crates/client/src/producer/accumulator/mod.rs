@@ -14,212 +14,46 @@
 //! (`await_route.rs`); one whose queue leaves the route while it waits follows its hash (`reroute.rs`).
 
 mod await_route;
+mod batch_limit;
+mod item;
 mod partition;
+mod parts;
 mod reroute;
+mod shared;
 mod split;
 
 use crate::ClientError;
+use crate::producer::back_pressure::{BackPressure, BorrowedPermit, Permit};
 use crate::producer::batch::{self, Batch, COMMON_PROPERTIES, IdText};
-use crate::producer::outgoing::{EncodedBody, OutgoingMessage, check_topic};
+pub use crate::producer::outgoing::Destination;
+use crate::producer::outgoing::{OutgoingMessage, check_topic};
 use crate::producer::pending_send::is_illegal;
 use crate::producer::{Producer, SendResult};
-use await_route::AwaitingRoute;
+use batch_limit::BatchLimit;
 use bytes::{Bytes, BytesMut};
+pub use item::{BatchOutcome, BatchSettings, Item, Limits, Sink};
+use item::{copied, unencodable};
 use partition::{LazyNow, OpenBatch, PartitionKey, PartitionQueue, ReadyBatch};
-use pyrmq_remoting::WireError;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::hash::NameMap;
 use pyrmq_remoting::message::properties::MAX_BYTES;
 use pyrmq_remoting::net::Shutdown;
-use pyrmq_routing::route::TopicPublishInfo;
-use reroute::Rerouted;
-use split::Parts;
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+pub use shared::Accumulator;
+use shared::{IDLE_KEPT, InFlightBatch, Rerouted, State};
+use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Instant;
 use tokio::sync::Notify;
-
-/// Memory that small bodies share, and what is small.
-const SHARED_BYTES: usize = 16 * 1024;
-const LARGE_BODY: usize = 2 * 1024;
-/// Names of idle topics and their queues that are kept, beside those that are used now.
-const IDLE_KEPT: usize = 1024;
 /// The timer sends batches that are old enough. In case it is late, every 32nd message sends them, too.
 const AGE_CHECK_EVERY: u32 = 32;
-
-/// When a batch is full, and how long it may be kept open.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Longest wait for company. Zero: messages that name no queue leave each by itself.
-    pub linger: Duration,
-    /// Bytes of a batch.
-    pub bytes: usize,
-    /// Messages of a batch.
-    pub messages: u32,
-}
-
-/// Where a message shall go.
-#[derive(Debug, Clone, Copy)]
-pub enum Destination<'a> {
-    /// Anywhere.
-    Any,
-    /// The queue of this hash.
-    Hash(i32),
-    /// This queue: broker name (empty: any that has it) and number.
-    Queue(&'a str, i32),
-}
-
-/// How a call of many messages has them gathered: with others of the same wish only.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BatchSettings {
-    /// Bytes of a batch.
-    pub bytes: usize,
-    /// Topics of batches keep each batch as one record.
-    pub inner: bool,
-    /// Time for each batch.
-    pub timeout: Duration,
-}
-
-/// A message to be sent. Capacity was acquired for one message of [`Item::charged_bytes`] bytes.
-#[derive(Debug)]
-pub struct Item<'a, T> {
-    /// Topic.
-    pub topic: &'a str,
-    /// Body.
-    pub body: &'a [u8],
-    /// The body as it is sent, if the caller has compressed it already by [`Producer::encode_body`].
-    pub encoded: Option<EncodedBody>,
-    /// Its own properties in wire form.
-    pub extra: &'a str,
-    /// The user's flag.
-    pub flag: i32,
-    /// Where it goes.
-    pub destination: Destination<'a>,
-    /// Somebody waits for it: it does not linger while its partition is idle.
-    pub eager: bool,
-    /// Brokers refuse it in a batch (a delayed message).
-    pub alone: bool,
-    /// A time of its own; such a message travels alone.
-    pub timeout: Option<Duration>,
-    /// It is one of many of a call. Such a message travels in a batch, uncompressed, whatever its size.
-    pub batch: Option<BatchSettings>,
-    /// Comes back with the outcome. A message without one is only counted, and logged when it fails.
-    pub completion: Option<T>,
-}
-
-impl<T> Item<'_, T> {
-    /// Bytes that it takes of the in-flight limit.
-    pub fn charged_bytes(&self) -> usize {
-        self.body.len() + self.extra.len()
-    }
-
-    /// Its time, from when it came.
-    fn time(&self, usual: Duration) -> Duration {
-        let batch = self.batch.map(|batch| batch.timeout);
-        self.timeout.or(batch).unwrap_or(usual)
-    }
-
-    fn hash(&self) -> Option<i32> {
-        match self.destination {
-            Destination::Hash(hash) => Some(hash),
-            Destination::Any | Destination::Queue(..) => None,
-        }
-    }
-}
-
-/// What became of one frame. Its completions still hold capacity: whoever delivers them releases it.
-#[derive(Debug)]
-pub struct BatchOutcome<T> {
-    /// Place in the frame and completion, of those messages that have one.
-    pub completions: Vec<(u32, T)>,
-    /// The frame was a batch.
-    pub batch: bool,
-    /// The frame's outcome.
-    pub outcome: Result<Arc<SendResult>, ClientError>,
-}
-
-/// Takes a finished frame, on the connection's task: it must not block.
-pub type Sink<T> = Box<dyn Fn(BatchOutcome<T>) + Send + Sync>;
-
-struct State<T> {
-    partitions: NameMap<PartitionKey, PartitionQueue<T>>,
-    /// The names of the topics that were used; a partition's key is made of them.
-    topics: NameMap<Arc<str>, PartitionKey>,
-    awaiting_route: HashMap<Arc<str>, Vec<AwaitingRoute<T>>>,
-    last_awaiting: u64,
-    /// The queues by which hashes were last read.
-    routes: HashMap<Arc<str>, Arc<TopicPublishInfo>>,
-    /// Partitions that wait to be uncorked.
-    corked: Vec<PartitionKey>,
-    /// Bodies that travel alone are copied into this, one behind the other.
-    bodies: BytesMut,
-    /// The timer is awake.
-    ticking: bool,
-    closed: bool,
-}
-
-impl<T> State<T> {
-    /// Forgets the queues of topics that have no partition any more, now and then.
-    fn forget_idle_routes(&mut self) {
-        if self.routes.len() > IDLE_KEPT + 2 * self.partitions.len() {
-            let used: HashSet<&Arc<str>> = self.partitions.keys().map(PartitionKey::topic).collect();
-            self.routes.retain(|topic, _| used.contains(topic));
-        }
-    }
-
-    /// Forgets a partition where nothing waits and nothing is on its way. Whoever needs it again makes it again.
-    fn forget_if_idle(&mut self, key: &PartitionKey) {
-        if self.partitions.get(key).is_some_and(PartitionQueue::is_idle) {
-            self.partitions.remove(key);
-        }
-    }
-}
-
-/// What a frame in flight needs when its response comes.
-struct InFlightBatch<T> {
-    completions: Vec<(u32, T)>,
-    hashes: Vec<i32>,
-    /// Messages in it; 0: a single one, no batch.
-    items: u32,
-    /// Of a batch of several.
-    body: Bytes,
-    bytes: usize,
-    /// Bytes that it takes of the in-flight limit.
-    charged_bytes: usize,
-    since: Instant,
-    timeout: Duration,
-    settings: Option<BatchSettings>,
-    parts: Option<Arc<Parts>>,
-}
-
-/// Gathers messages for one producer.
-pub struct Accumulator<T> {
-    producer: Arc<Producer>,
-    limits: Limits,
-    ids: IdText,
-    sink: Sink<T>,
-    /// Bytes that a batch may have: less once a broker has refused that many.
-    longest: AtomicUsize,
-    // Guards everything that has not left yet.
-    state: Mutex<State<T>>,
-    opened: Arc<Notify>,
-}
-
-impl<T> std::fmt::Debug for Accumulator<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Accumulator")
-            .field("limits", &self.limits)
-            .finish_non_exhaustive()
-    }
-}
 
 impl<T: Send + 'static> Accumulator<T> {
     /// Starts the timer on the producer's runtime; it ends with the producer or the accumulator.
     pub fn new(producer: Arc<Producer>, limits: Limits, sink: Sink<T>) -> Arc<Self> {
         let bytes = limits.bytes.min(producer.options().max_message_bytes);
         let made = Arc::new(Self {
-            longest: AtomicUsize::new(bytes),
+            batch_limit: BatchLimit::new(bytes),
             ids: IdText::new(producer.ids()),
             limits: Limits {
                 bytes,
@@ -247,20 +81,20 @@ impl<T: Send + 'static> Accumulator<T> {
         made
     }
 
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes a message. After an error nothing was taken: the caller releases its capacity.
-    pub fn push(self: &Arc<Self>, item: Item<'_, T>) -> Result<(), ClientError> {
-        self.take(item, false).map(drop)
+    /// Takes a message. `permit` is for one message of [`Item::charged_bytes`] bytes.
+    pub fn push(self: &Arc<Self>, item: Item<'_, T>, permit: BorrowedPermit<'_>) -> Result<(), ClientError> {
+        self.take(item, permit, false).map(drop)
     }
 
     /// As [`Self::push`], for a caller that has more to push right now, such as the tasks of an event loop that run one
     /// after the other: what would leave at once, half empty, waits for [`Self::uncork`]. True: the caller must see to
     /// that.
-    pub fn push_corked(self: &Arc<Self>, item: Item<'_, T>) -> Result<bool, ClientError> {
-        self.take(item, true)
+    pub fn push_corked(
+        self: &Arc<Self>,
+        item: Item<'_, T>,
+        permit: BorrowedPermit<'_>,
+    ) -> Result<bool, ClientError> {
+        self.take(item, permit, true)
     }
 
     /// Sends what [`Self::push_corked`] held back.
@@ -279,7 +113,12 @@ impl<T: Send + 'static> Accumulator<T> {
         }
     }
 
-    fn take(self: &Arc<Self>, mut item: Item<'_, T>, corked: bool) -> Result<bool, ClientError> {
+    fn take(
+        self: &Arc<Self>,
+        mut item: Item<'_, T>,
+        mut permit: BorrowedPermit<'_>,
+        corked: bool,
+    ) -> Result<bool, ClientError> {
         self.producer.check_size(item.topic, item.body.len())?;
         if COMMON_PROPERTIES + item.extra.len() > MAX_BYTES {
             return Err(ClientError::Properties {
@@ -322,7 +161,7 @@ impl<T: Send + 'static> Accumulator<T> {
                     placed = found;
                     &placed
                 } else {
-                    self.await_route(guard, &topic, hash, item, now.get());
+                    self.await_route(guard, &topic, hash, (item, permit), now.get());
                     return Ok(false);
                 }
             }
@@ -332,12 +171,11 @@ impl<T: Send + 'static> Accumulator<T> {
             None => state.partitions.entry(key.clone()).or_default(),
         };
         let (ticking, eager, has_deadline) = (state.ticking, item.eager, item.timeout.is_some());
-        let charged_bytes = item.charged_bytes();
         let put = self.put(
             &mut state.bodies,
             partition,
             key,
-            (&mut item, charged_bytes),
+            (&mut item, &mut permit),
             &mut now,
         );
         if let Err(error) = put {
@@ -391,18 +229,18 @@ impl<T: Send + 'static> Accumulator<T> {
         Ok(Some(key))
     }
 
-    /// Adds a message to its partition, behind everything that is there.
-    fn put(
+    /// Adds a message to its partition, behind everything that is there. After an error the permit is untouched.
+    fn put<B: Borrow<Arc<BackPressure>>>(
         &self,
         bodies: &mut BytesMut,
         partition: &mut PartitionQueue<T>,
         key: &PartitionKey,
-        (item, charged_bytes): (&mut Item<'_, T>, usize),
+        (item, permit): (&mut Item<'_, T>, &mut Permit<B>),
         now: &mut LazyNow,
     ) -> Result<(), ClientError> {
         let single = matches!(key, PartitionKey::Any(_)) && self.limits.linger.is_zero();
         if single || item.encoded.is_some() || item.alone || item.timeout.is_some() {
-            self.put_alone(bodies, partition, key, (item, charged_bytes), now.get());
+            self.put_alone(bodies, partition, key, (item, permit), now.get());
             return Ok(());
         }
         let properties = COMMON_PROPERTIES + item.extra.len();
@@ -414,6 +252,7 @@ impl<T: Send + 'static> Accumulator<T> {
         open.batch
             .push_with_id(item.body, item.extra, &id, item.flag)
             .map_err(unencodable)?;
+        open.permit.absorb(permit);
         open.hashes.extend(hash);
         open.eager |= item.eager;
         if let Some(completion) = item.completion.take() {
@@ -443,6 +282,7 @@ impl<T: Send + 'static> Accumulator<T> {
         }
         partition.open.get_or_insert_with(|| OpenBatch {
             batch: self.new_batch(key, settings),
+            permit: Permit::empty(self.producer.back_pressure()),
             settings,
             timeout: settings.map_or(self.producer.options().send_timeout, |settings| settings.timeout),
             completions: Vec::new(),
@@ -454,13 +294,10 @@ impl<T: Send + 'static> Accumulator<T> {
     }
 
     fn new_batch(&self, key: &PartitionKey, settings: Option<BatchSettings>) -> Batch {
-        let longest = self.longest.load(Ordering::Relaxed);
-        let bytes = match settings {
-            // A broker that has refused a length would refuse it again.
-            Some(settings) if longest == self.limits.bytes => settings.bytes,
-            Some(settings) => settings.bytes.min(longest),
-            None => longest,
-        };
+        let wanted = settings.map_or(self.limits.bytes, |settings| settings.bytes);
+        // A broker that has refused a length would refuse it again.
+        let lowered = self.batch_limit.lowered(Instant::now);
+        let bytes = lowered.map_or(wanted, |lowered| wanted.min(lowered));
         let batch = Batch::new(key.topic().clone(), key.target(), bytes);
         if settings.is_some_and(|settings| settings.inner) {
             return batch.with_id(self.producer.ids().next(clock::now_ms()).to_string());
@@ -468,12 +305,12 @@ impl<T: Send + 'static> Accumulator<T> {
         batch
     }
 
-    fn put_alone(
+    fn put_alone<B: Borrow<Arc<BackPressure>>>(
         &self,
         bodies: &mut BytesMut,
         partition: &mut PartitionQueue<T>,
         key: &PartitionKey,
-        (item, charged_bytes): (&mut Item<'_, T>, usize),
+        (item, permit): (&mut Item<'_, T>, &mut Permit<B>),
         now: Instant,
     ) {
         let id = self.ids.next(self.producer.ids());
@@ -487,7 +324,7 @@ impl<T: Send + 'static> Accumulator<T> {
         let outgoing = OutgoingMessage {
             topic: key.topic().clone(),
             body,
-            charged_bytes,
+            charged_bytes: permit.bytes(),
             properties: batch::alone_properties(id, item.extra),
             message_id: id.to_owned(),
             flag: item.flag,
@@ -499,6 +336,7 @@ impl<T: Send + 'static> Accumulator<T> {
         partition.seal();
         partition.sealed.push_back(ReadyBatch {
             outgoing,
+            permit: permit.take(),
             hashes,
             completions: item
                 .completion
@@ -547,7 +385,7 @@ impl<T: Send + 'static> Accumulator<T> {
     }
 
     fn launch(self: &Arc<Self>, key: PartitionKey, load: ReadyBatch<T>) {
-        let (outgoing, held_messages) = (load.outgoing, load.completions.len());
+        let outgoing = load.outgoing;
         let body = if outgoing.items > 1 {
             outgoing.body.clone()
         } else {
@@ -559,22 +397,21 @@ impl<T: Send + 'static> Accumulator<T> {
             items: outgoing.items,
             body,
             bytes: outgoing.body.len(),
-            charged_bytes: outgoing.charged_bytes,
             since: load.since,
             timeout: load.timeout,
             settings: load.settings,
             parts: load.parts,
         };
         let this = self.clone();
-        let done = Box::new(move |outcome| this.on_outcome(&key, in_flight_batch, outcome));
+        let done = Box::new(move |outcome, permit| this.on_outcome(&key, (in_flight_batch, permit), outcome));
         self.producer
-            .launch(outgoing, load.since, load.timeout, held_messages, done);
+            .launch(outgoing, load.permit, (load.since, load.timeout), done);
     }
 
     fn on_outcome(
         self: &Arc<Self>,
         key: &PartitionKey,
-        in_flight_batch: InFlightBatch<T>,
+        (in_flight_batch, mut permit): (InFlightBatch<T>, Permit),
         outcome: Result<SendResult, ClientError>,
     ) {
         if let Err(error) = &outcome
@@ -587,16 +424,11 @@ impl<T: Send + 'static> Accumulator<T> {
                 .then(|| self.producer.ids());
             if let Ok(halves) = split::halves(key, &in_flight_batch.body, inner) {
                 tracing::debug!(topic = &**key.topic(), items = in_flight_batch.items, %error, "a refused batch is sent in halves");
-                return self.split(key, in_flight_batch, halves);
+                return self.split(key, (in_flight_batch, permit), halves);
             }
             self.producer.count_failed(u64::from(in_flight_batch.items));
-            let with_completion = in_flight_batch.completions.len();
-            let back_pressure = self.producer.back_pressure();
-            back_pressure.release(
-                in_flight_batch.items as usize - with_completion,
-                in_flight_batch.charged_bytes,
-            );
         }
+        permit.shrink_to(in_flight_batch.completions.len());
         self.lower_batch_limit(&in_flight_batch, &outcome);
         let (items, completions) = (in_flight_batch.items, in_flight_batch.completions);
         if let Err(error) = &outcome
@@ -622,6 +454,7 @@ impl<T: Send + 'static> Accumulator<T> {
         drop(state);
         if !completions.is_empty() {
             (self.sink)(BatchOutcome {
+                permit,
                 completions,
                 batch: items > 0,
                 outcome: outcome.map(Arc::new),
@@ -702,27 +535,6 @@ impl<T: Send + 'static> Accumulator<T> {
     }
 }
 
-fn unencodable(source: WireError) -> ClientError {
-    ClientError::Answered {
-        what: "a batch",
-        address: String::new(),
-        source,
-    }
-}
-
-/// A copy of a body. Small ones share memory: an allocation each, made by one thread and freed by another, costs more
-/// than the copy.
-fn copied(bodies: &mut BytesMut, body: &[u8]) -> Bytes {
-    if body.len() > LARGE_BODY {
-        return Bytes::copy_from_slice(body);
-    }
-    if bodies.capacity() - bodies.len() < body.len() {
-        *bodies = BytesMut::with_capacity(SHARED_BYTES);
-    }
-    bodies.extend_from_slice(body);
-    bodies.split().freeze()
-}
-
 /// The timer: asleep until a batch is opened, then until the oldest has waited `linger`. It keeps nothing alive.
 async fn tick<T: Send + 'static>(accumulator: Weak<Accumulator<T>>, opened: Arc<Notify>, shutdown: Shutdown) {
     loop {
@@ -743,12 +555,5 @@ async fn tick<T: Send + 'static>(accumulator: Weak<Accumulator<T>>, opened: Arc<
                 return;
             },
         }
-    }
-}
-
-impl<T> Drop for Accumulator<T> {
-    fn drop(&mut self) {
-        // The timer sees that nobody is left.
-        self.opened.notify_one();
     }
 }

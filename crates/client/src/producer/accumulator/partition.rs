@@ -1,7 +1,8 @@
 //! What waits for one topic and queue: the batch that is being filled, and what is ready to leave.
 
-use crate::producer::accumulator::BatchSettings;
-use crate::producer::accumulator::split::Parts;
+use crate::producer::accumulator::item::BatchSettings;
+use crate::producer::accumulator::parts::Parts;
+use crate::producer::back_pressure::Permit;
 use crate::producer::batch::Batch;
 use crate::producer::outgoing::{OutgoingMessage, Target};
 use std::collections::VecDeque;
@@ -59,6 +60,7 @@ impl LazyNow {
 #[derive(Debug)]
 pub(super) struct OpenBatch<T> {
     pub(super) batch: Batch,
+    pub(super) permit: Permit,
     /// It is of calls that have their messages gathered so.
     pub(super) settings: Option<BatchSettings>,
     /// Time for the whole send, from when its first message came.
@@ -78,6 +80,7 @@ pub(super) struct OpenBatch<T> {
 #[derive(Debug)]
 pub(super) struct ReadyBatch<T> {
     pub(super) outgoing: OutgoingMessage,
+    pub(super) permit: Permit,
     pub(super) completions: Vec<(u32, T)>,
     /// Of each message, when they came by a hash; else empty.
     pub(super) hashes: Vec<i32>,
@@ -125,6 +128,7 @@ impl<T> PartitionQueue<T> {
         if let Some(mut open) = self.open.take().filter(|open| !open.batch.is_empty()) {
             self.sealed.push_back(ReadyBatch {
                 outgoing: open.batch.take_accumulated(),
+                permit: open.permit,
                 completions: open.completions,
                 hashes: open.hashes,
                 since: open.since,

@@ -4,33 +4,14 @@
 //! follows the route. It does so in order, before anything newer of its hash is taken; what was on its way to the
 //! queue that is gone stays bound to it and fails. Messages for a queue that the caller chose never follow.
 
-use crate::ClientError;
 use crate::producer::accumulator::await_route;
+use crate::producer::accumulator::item::unencodable;
 use crate::producer::accumulator::partition::{LazyNow, PartitionKey, ReadyBatch};
-use crate::producer::accumulator::{Accumulator, State, unencodable};
+use crate::producer::accumulator::shared::{Accumulator, Rerouted, State};
 use crate::producer::batch::charged_bytes;
 use crate::session::routes::TopicRoute;
 use pyrmq_remoting::message::batch;
 use std::sync::Arc;
-
-/// What follows a route.
-pub(super) struct Rerouted<T> {
-    topic: Option<Arc<str>>,
-    /// The partitions that got something.
-    partitions: Vec<PartitionKey>,
-    /// What could not be taken there: bytes of its body, completion, why.
-    failed: Vec<(usize, Option<T>, ClientError)>,
-}
-
-impl<T> Default for Rerouted<T> {
-    fn default() -> Self {
-        Self {
-            topic: None,
-            partitions: Vec::new(),
-            failed: Vec::new(),
-        }
-    }
-}
 
 impl<T: Send + 'static> Accumulator<T> {
     /// Looks whether a topic's queues have changed since it was last looked; costs a pointer's comparison when not.
@@ -115,7 +96,7 @@ impl<T: Send + 'static> Accumulator<T> {
                 }
                 Err(error) => {
                     let completion = completions.next().map(|(_, completion)| completion);
-                    into.failed.push((load.outgoing.charged_bytes, completion, error));
+                    into.failed.push((load.permit, completion, error));
                 }
             }
             return;
@@ -125,10 +106,11 @@ impl<T: Send + 'static> Accumulator<T> {
                 .next_if(|(at, _)| *at == place)
                 .map(|(_, completion)| completion);
             let id = ids.next().unwrap_or_default();
+            let mut permit = load.permit.split(1, charged_bytes(&item));
             let key = match await_route::partition_of_hash(topic, route, hash) {
                 Ok(key) => key,
                 Err(error) => {
-                    into.failed.push((charged_bytes(&item), completion, error));
+                    into.failed.push((permit, completion, error));
                     continue;
                 }
             };
@@ -144,10 +126,10 @@ impl<T: Send + 'static> Accumulator<T> {
             );
             let (place, text) = (open.batch.len(), String::from_utf8_lossy(item.properties));
             if let Err(source) = open.batch.push(item.body, &text, id, item.flag) {
-                into.failed
-                    .push((charged_bytes(&item), completion, unencodable(source)));
+                into.failed.push((permit, completion, unencodable(source)));
                 continue;
             }
+            open.permit.absorb(&mut permit);
             open.hashes.push(hash);
             // It has waited long enough.
             open.eager = true;
@@ -161,8 +143,8 @@ impl<T: Send + 'static> Accumulator<T> {
     /// Tells of what failed, and sends what may leave; the lock is not held.
     pub(super) fn finish_reroute(self: &Arc<Self>, rerouted: Rerouted<T>) {
         let Some(topic) = rerouted.topic else { return };
-        for (bytes, completion, error) in rerouted.failed {
-            self.refuse(&topic, bytes, completion, error);
+        for (permit, completion, error) in rerouted.failed {
+            self.refuse(&topic, permit, completion, error);
         }
         for key in rerouted.partitions {
             self.drain(&key);

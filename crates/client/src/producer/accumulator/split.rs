@@ -9,7 +9,9 @@
 use crate::ClientError;
 use crate::producer::SendResult;
 use crate::producer::accumulator::partition::{PartitionKey, ReadyBatch};
-use crate::producer::accumulator::{Accumulator, InFlightBatch};
+use crate::producer::accumulator::parts::Parts;
+use crate::producer::accumulator::shared::{Accumulator, InFlightBatch};
+use crate::producer::back_pressure::Permit;
 use crate::producer::batch::Batch;
 use crate::producer::outgoing::OutgoingMessage;
 use pyrmq_remoting::message::batch::{self, BatchItem};
@@ -19,37 +21,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// What came of the parts of one batch.
-#[derive(Debug)]
-pub(super) struct Parts {
-    whole: usize,
-    left: AtomicUsize,
-    longest_stored: AtomicUsize,
-    has_failed: AtomicBool,
-}
-
-impl Parts {
-    /// Notes how a part ended. The longest part that was stored, when this was the last one and none failed.
-    fn end(&self, bytes: usize, is_stored: bool) -> Option<usize> {
-        if is_stored {
-            self.longest_stored.fetch_max(bytes, Ordering::AcqRel);
-        } else {
-            self.has_failed.store(true, Ordering::Release);
-        }
-        let is_last = self.left.fetch_sub(1, Ordering::AcqRel) == 1;
-        let learned = is_last && !self.has_failed.load(Ordering::Acquire);
-        learned.then(|| self.longest_stored.load(Ordering::Acquire))
-    }
-}
-
 impl<T: Send + 'static> Accumulator<T> {
     /// Puts a refused batch's halves in front of its partition.
     pub(super) fn split(
         self: &Arc<Self>,
         key: &PartitionKey,
-        in_flight_batch: InFlightBatch<T>,
+        (in_flight_batch, mut permit): (InFlightBatch<T>, Permit),
         (middle, outgoings): Halves,
     ) {
+        permit.on_response();
         let place = u32::try_from(middle).unwrap_or(u32::MAX);
         let parts = in_flight_batch.parts.unwrap_or_else(|| {
             Arc::new(Parts {
@@ -70,10 +50,14 @@ impl<T: Send + 'static> Accumulator<T> {
             .collect();
         let mut hashes = in_flight_batch.hashes;
         let late_hashes = hashes.split_off(middle.min(hashes.len()));
-        let halves = outgoings.into_iter().zip([(early, hashes), (late, late_hashes)]);
+        let early_permit = permit.split(middle, outgoings[0].charged_bytes);
+        let halves = outgoings
+            .into_iter()
+            .zip([(early_permit, early, hashes), (permit, late, late_hashes)]);
         let ready_batches: Vec<ReadyBatch<T>> = halves
-            .map(|(outgoing, (completions, hashes))| ReadyBatch {
+            .map(|(outgoing, (permit, completions, hashes))| ReadyBatch {
                 outgoing,
+                permit,
                 completions,
                 hashes,
                 since: in_flight_batch.since,
@@ -108,8 +92,7 @@ impl<T: Send + 'static> Accumulator<T> {
         let Some(longest) = parts.end(in_flight_batch.bytes, outcome.is_ok()) else {
             return;
         };
-        let before = self.longest.fetch_min(longest, Ordering::AcqRel);
-        if longest < before {
+        if self.batch_limit.lower(longest, Instant::now()) {
             let refused = parts.whole;
             tracing::warn!(
                 refused,

@@ -19,7 +19,7 @@ use crate::fs::Fs;
 use crate::queue::consume_queue::units::Units;
 use crate::queue::files::{Handles, QueueFiles, read_units};
 use crate::queue::manifest::QueueRange;
-use crate::read_buffers::ReadMode;
+use crate::read::buffers::ReadMode;
 use crate::sync::lock;
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;

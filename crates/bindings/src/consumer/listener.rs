@@ -1,0 +1,188 @@
+//! The consumer with listeners: Python threads take messages here and say what became of them.
+
+use crate::consumer::received;
+use crate::consumer::settings::ConsumerSettings;
+use crate::enter;
+use crate::errors::Error;
+use crate::producer::completion::QueueRef;
+use crate::runtime;
+use crate::runtime::Owner;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use pyrmq_client::ClientError;
+use pyrmq_client::consumer::listener::{Failure, Work};
+use pyrmq_client::consumer::puller::Puller;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A consumer with listeners. Frozen and shared by threads.
+#[pyclass(frozen, name = "ListeningConsumer", module = "pyrmq._core")]
+#[derive(Debug)]
+pub(crate) struct PyListeningConsumer {
+    owner: Owner,
+    puller: Arc<Puller>,
+}
+
+/// Messages that a listener has, until it says what became of them.
+#[pyclass(frozen, name = "Work", module = "pyrmq._core")]
+#[derive(Debug)]
+pub(crate) struct PyWork {
+    work: Work,
+}
+
+/// What a listener did with the message at an index: `later` with a delay level, `again` with a pause in ms, `dead`
+/// or `untouched`.
+fn failure(index: usize, what: &str, value: i64) -> PyResult<(usize, Failure)> {
+    let failure = match what {
+        "later" => Failure::Later {
+            delay_level: i32::try_from(value).unwrap_or(0),
+        },
+        "again" => Failure::Again {
+            pause: Duration::from_millis(u64::try_from(value).unwrap_or(0)),
+        },
+        "dead" => Failure::Dead,
+        "untouched" => Failure::Untouched,
+        other => return Err(PyValueError::new_err(format!("unknown outcome {other:?}"))),
+    };
+    Ok((index, failure))
+}
+
+impl PyListeningConsumer {
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        self.owner.check().map_err(|error| error.into_py(py))
+    }
+}
+
+#[pymethods]
+impl PyListeningConsumer {
+    #[new]
+    fn new(py: Python<'_>, settings: ConsumerSettings) -> PyResult<Self> {
+        let made = settings.listening().and_then(|(options, start)| {
+            let runtime = runtime::current()?;
+            Ok(Puller::new(runtime.handle(), options, start)?)
+        });
+        Ok(Self {
+            owner: Owner::new("this consumer"),
+            puller: Arc::new(made.map_err(|error| error.into_py(py))?),
+        })
+    }
+
+    /// Joins the group for a topic.
+    fn subscribe(&self, py: Python<'_>, topic: &str, expression: &str) -> PyResult<()> {
+        self.check(py)?;
+        let topic = self.puller.options().client.wrap(topic);
+        enter::block_on(py, self.puller.subscribe(&topic, expression))
+    }
+
+    /// The assigned queues, each with the offset that a commit would name, and the messages that listeners have.
+    fn queues(&self, py: Python<'_>) -> PyResult<Vec<(QueueRef, i64, usize)>> {
+        self.check(py)?;
+        let options = &self.puller.options().client;
+        let queues = self.puller.progress().into_iter();
+        Ok(queues
+            .map(|(key, done, in_flight)| {
+                let topic = options.inside(&key.topic).to_owned();
+                ((topic, key.broker.to_string(), key.queue_id), done, in_flight)
+            })
+            .collect())
+    }
+
+    /// Up to `max` messages of one queue; waits up to `timeout_ms` for the first. None: the time has passed. An error
+    /// once the consumer takes nothing more.
+    fn take<'py>(
+        &self,
+        py: Python<'py>,
+        max: usize,
+        timeout_ms: u64,
+    ) -> PyResult<Option<(Bound<'py, PyList>, PyWork)>> {
+        self.check(py)?;
+        let deadline = Instant::now() + Duration::from_millis(timeout_ms);
+        loop {
+            let work = match self.puller.take_work(max) {
+                Ok(work) => work,
+                Err(error) => return Err(Error::from(error).into_py(py)),
+            };
+            if let Some(work) = work {
+                let list = received::to_list(py, work.parts.clone(), &self.puller.options().client)?;
+                return Ok(Some((list, PyWork { work })));
+            }
+            let may_be_there = enter::wait(py, |slice| {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if self.puller.wait(slice.min(left)) {
+                    return Some(true);
+                }
+                (left <= slice).then_some(false)
+            })?;
+            if self.puller.is_draining() {
+                return Err(Error::from(ClientError::Closed { what: "consumer" }).into_py(py));
+            }
+            if !may_be_there || Instant::now() >= deadline {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Whether listeners may go on with these messages.
+    fn holds(&self, py: Python<'_>, work: &PyWork) -> PyResult<bool> {
+        self.check(py)?;
+        Ok(self.puller.holds(&work.work))
+    }
+
+    /// Says what became of the messages `first` to `end - 1`: all that `failed` does not name are done. What was
+    /// finished before is passed over.
+    fn finish(
+        &self,
+        py: Python<'_>,
+        work: &PyWork,
+        first: usize,
+        end: usize,
+        failed: Vec<(usize, String, i64)>,
+    ) -> PyResult<()> {
+        self.check(py)?;
+        let failed = failed
+            .into_iter()
+            .map(|(index, what, value)| failure(index, &what, value))
+            .collect::<PyResult<Vec<_>>>()?;
+        py.detach(|| self.puller.finish(&work.work, first..end, &failed));
+        Ok(())
+    }
+
+    /// Hands nothing more out, and waits until listeners have finished what they have. False: the time passed before. In a
+    /// forked child nothing is done: it is the parent's.
+    fn drain(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
+        if !self.owner.is_here() {
+            return Ok(true);
+        }
+        let time = Duration::from_millis(timeout_ms);
+        enter::block_on(py, async { Ok::<_, ClientError>(self.puller.drain(time).await) })
+    }
+
+    /// Everything that listeners have finished is done: tells the brokers.
+    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+        self.check(py)?;
+        enter::block_on(py, self.puller.commit())
+    }
+
+    /// Commits what listeners have finished and ends everything. In a forked child nothing is done: it is the parent's.
+    fn shut(&self, py: Python<'_>, all: bool) -> PyResult<()> {
+        if !self.owner.is_here() {
+            return Ok(());
+        }
+        enter::block_on(py, self.puller.shut(all))
+    }
+}
+
+impl Drop for PyListeningConsumer {
+    fn drop(&mut self) {
+        if !self.owner.is_here() {
+            // The parent's threads may have held its locks during the fork: closing could wait for ever.
+            std::mem::forget(self.puller.clone());
+        }
+    }
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyListeningConsumer>()?;
+    module.add_class::<PyWork>()
+}

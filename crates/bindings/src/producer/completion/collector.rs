@@ -1,0 +1,174 @@
+//! The outcomes of a call of many messages, one for each, in the order of the messages.
+
+use crate::errors::Error;
+use crate::producer::completion::result::PySendResult;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+use pyrmq_client::ClientError;
+use pyrmq_client::producer::SendResult;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Messages of a batch call that were in one frame, each as its place there and its number in the call, and their
+/// outcome.
+pub(crate) type BatchPart = (Vec<(u32, u32)>, Result<Arc<SendResult>, ClientError>);
+
+/// What a batch call that ended early has not sent.
+#[derive(Debug)]
+pub(crate) struct Unsent {
+    /// Messages that were read.
+    pub(crate) count: u32,
+    /// The one that could not be sent.
+    pub(crate) failed: Option<u32>,
+    /// What the call ended by.
+    pub(crate) error: Option<PyErr>,
+}
+
+impl Unsent {
+    /// The outcome of a message that was read and not sent.
+    fn outcome(&self, py: Python<'_>, member: u32) -> PyResult<Py<PyAny>> {
+        let errors = PyModule::import(py, "pyrmq.errors")?.getattr("RmqError")?;
+        let Some(error) = &self.error else {
+            return Ok(py.None());
+        };
+        let value = error.value(py);
+        let own = self.failed.is_none_or(|failed| failed == member);
+        if own && value.is_instance(&errors)? {
+            return Ok(value.clone().into_any().unbind());
+        }
+        let text = format!("it was not sent, because the call ended early: {error}");
+        let made = errors.call1((text,))?;
+        made.setattr("__cause__", value)?;
+        Ok(made.unbind())
+    }
+}
+
+/// Called once all outcomes are there.
+type Then = Box<dyn FnOnce(Vec<BatchPart>) + Send>;
+
+/// Where the outcomes of a call's messages come together. Whoever brings the last one ends the call.
+pub(crate) struct BatchCollector {
+    // Guards what has come.
+    state: Mutex<Arrived>,
+    done: Condvar,
+}
+
+#[derive(Default)]
+struct Arrived {
+    expected: Option<usize>,
+    messages: usize,
+    parts: Vec<BatchPart>,
+    then: Option<Then>,
+}
+
+impl Arrived {
+    fn is_whole(&self) -> bool {
+        self.expected == Some(self.messages)
+    }
+}
+
+impl std::fmt::Debug for BatchCollector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BatchCollector").finish_non_exhaustive()
+    }
+}
+
+impl BatchCollector {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::default(),
+            done: Condvar::new(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, Arrived> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn record(&self, part: BatchPart) {
+        let mut state = self.state();
+        state.messages += part.0.len();
+        state.parts.push(part);
+        self.end_if_whole(state);
+    }
+
+    /// Brings the outcome of one frame to each call that has messages in it: its place there, and its number in the
+    /// call.
+    pub(crate) fn record_all(
+        members: &[(Arc<Self>, u32, u32)],
+        outcome: &Result<Arc<SendResult>, ClientError>,
+    ) {
+        for of_one in members.chunk_by(|(one, ..), (other, ..)| Arc::ptr_eq(one, other)) {
+            let Some((collector, ..)) = of_one.first() else {
+                continue;
+            };
+            let places = of_one.iter().map(|(_, place, member)| (*place, *member));
+            collector.record((places.collect(), outcome.clone()));
+        }
+    }
+
+    fn end_if_whole(&self, mut state: MutexGuard<'_, Arrived>) {
+        if !state.is_whole() {
+            return;
+        }
+        match state.then.take() {
+            Some(then) => {
+                let parts = std::mem::take(&mut state.parts);
+                drop(state);
+                then(parts);
+            }
+            None => self.done.notify_all(),
+        }
+    }
+
+    /// Sets how many messages were sent: with as many outcomes the call ends.
+    pub(crate) fn expect(&self, messages: usize, then: Option<Then>) {
+        let mut state = self.state();
+        state.expected = Some(messages);
+        state.then = then;
+        self.end_if_whole(state);
+    }
+
+    pub(crate) fn wait(&self, slice: Duration) -> Option<Vec<BatchPart>> {
+        let state = self.state();
+        let (mut state, _) = self
+            .done
+            .wait_timeout_while(state, slice, |state| !state.is_whole())
+            .unwrap_or_else(PoisonError::into_inner);
+        state.is_whole().then(|| std::mem::take(&mut state.parts))
+    }
+}
+
+/// A result or an exception for each message of a batch call, in the order of the messages, and what the call ended by,
+/// when that was early.
+pub(crate) fn batch_list(
+    py: Python<'_>,
+    parts: Vec<BatchPart>,
+    unsent: Unsent,
+) -> PyResult<Bound<'_, PyTuple>> {
+    let mut results: Vec<Option<Py<PyAny>>> = Vec::new();
+    results.resize_with(unsent.count as usize, || None);
+    for (members, outcome) in parts {
+        for (place, member) in members {
+            let value = match &outcome {
+                Ok(result) => Py::new(py, PySendResult::of(result.clone(), Some(place)))?.into_any(),
+                Err(error) => {
+                    let error = error.clone().of_item(Some(place));
+                    Error::from(error).into_py(py).into_value(py).into_any()
+                }
+            };
+            if let Some(slot) = results.get_mut(member as usize) {
+                *slot = Some(value);
+            }
+        }
+    }
+    let list = PyList::empty(py);
+    for (member, result) in (0..).zip(results) {
+        match result {
+            Some(result) => list.append(result)?,
+            None => list.append(unsent.outcome(py, member)?)?,
+        }
+    }
+    let error = unsent.error.map(|error| error.into_value(py));
+    (list, error).into_pyobject(py)
+}

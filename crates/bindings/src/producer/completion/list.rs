@@ -1,0 +1,195 @@
+//! A list of outcomes by token, for a thread or an event loop.
+
+use crate::enter;
+use crate::errors::Error;
+use crate::producer::completion::collector::{BatchPart, Unsent, batch_list};
+use crate::producer::completion::pipe_signal::PipeSignal;
+use crate::producer::completion::result::PySendResult;
+use crate::runtime::{self, Owner};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyList};
+use pyrmq_client::ClientError;
+use pyrmq_client::producer::SendResult;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A queue as it comes from Python and goes there: topic, broker name, queue number.
+pub(crate) type QueueRef = (String, String, i32);
+
+/// What a call that runs without a waiting thread gives.
+#[derive(Debug)]
+pub(crate) enum Value {
+    /// Nothing but that it was done.
+    Done,
+    /// Yes or no.
+    Truth(bool),
+    /// A message's result.
+    Sent(SendResult),
+    /// The frames of a batch call.
+    Batch(Vec<BatchPart>, Unsent),
+    /// An offset.
+    Offset(i64),
+    /// Queues.
+    QueueRefs(Vec<QueueRef>),
+    /// An id.
+    Text(String),
+}
+
+/// A list of outcomes for a thread or an event loop.
+#[pyclass(frozen, name = "CompletionList", module = "pyrmq._core")]
+#[derive(Debug)]
+pub(crate) struct CompletionList {
+    owner: Owner,
+    shared: Arc<SharedCompletions>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct SharedCompletions {
+    // Guards what waits to be taken.
+    state: Mutex<State>,
+    ready: Condvar,
+    pipe_signal: Option<PipeSignal>,
+}
+
+/// What became of the call with this token.
+type Reply = (u64, Result<Value, ClientError>);
+
+#[derive(Debug, Default)]
+struct State {
+    list: Vec<Reply>,
+    closed: bool,
+}
+
+impl SharedCompletions {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn push(&self, token: u64, outcome: Result<Value, ClientError>) {
+        let mut state = self.state();
+        let first = state.list.is_empty();
+        state.list.push((token, outcome));
+        drop(state);
+        if first {
+            match &self.pipe_signal {
+                Some(pipe_signal) => pipe_signal.notify(),
+                None => self.ready.notify_all(),
+            }
+        }
+    }
+
+    /// What is there within the slice, and whether more may come.
+    fn wait(&self, slice: Duration) -> (Vec<Reply>, bool) {
+        let state = self.state();
+        let (mut state, _) = self
+            .ready
+            .wait_timeout_while(state, slice, |state| state.list.is_empty() && !state.closed)
+            .unwrap_or_else(PoisonError::into_inner);
+        (std::mem::take(&mut state.list), !state.closed)
+    }
+}
+
+impl CompletionList {
+    pub(crate) fn shared(&self) -> Arc<SharedCompletions> {
+        self.shared.clone()
+    }
+
+    /// Runs a call on the runtime; its outcome comes to this list under `token`.
+    pub(crate) fn run(
+        &self,
+        py: Python<'_>,
+        token: u64,
+        call: impl Future<Output = Result<Value, ClientError>> + Send + 'static,
+    ) -> PyResult<()> {
+        let runtime = runtime::current().map_err(|error| error.into_py(py))?;
+        let shared = self.shared();
+        // Nobody waits for the task: its outcome is its end.
+        drop(runtime.spawn(async move { shared.push(token, call.await) }));
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl CompletionList {
+    /// With `descriptor`, an event loop waits on `fileno()`; without, a thread waits in `wait`.
+    #[new]
+    fn new(py: Python<'_>, descriptor: bool) -> PyResult<Self> {
+        let pipe_signal = descriptor.then(PipeSignal::new).transpose();
+        Ok(Self {
+            owner: Owner::new("this list of outcomes"),
+            shared: Arc::new(SharedCompletions {
+                pipe_signal: pipe_signal.map_err(|error| error.into_py(py))?,
+                ..SharedCompletions::default()
+            }),
+        })
+    }
+
+    /// The descriptor that is readable while something is in the list; -1 without one.
+    fn fileno(&self) -> i32 {
+        self.shared.pipe_signal.as_ref().map_or(-1, PipeSignal::fd)
+    }
+
+    /// Takes what is there: (token, result or exception, None when it succeeded).
+    fn take<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.owner.check().map_err(|error| error.into_py(py))?;
+        if let Some(pipe_signal) = &self.shared.pipe_signal {
+            pipe_signal.reset();
+        }
+        let taken = std::mem::take(&mut self.shared.state().list);
+        to_list(py, taken)
+    }
+
+    /// Takes what is there within the time, perhaps nothing. `None`: closed, and nothing is left.
+    fn wait<'py>(&self, py: Python<'py>, timeout_ms: u64) -> PyResult<Option<Bound<'py, PyList>>> {
+        self.owner.check().map_err(|error| error.into_py(py))?;
+        let deadline = Instant::now() + Duration::from_millis(timeout_ms);
+        let (taken, open) = enter::wait(py, |slice| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let (taken, open) = self.shared.wait(slice.min(left));
+            (!taken.is_empty() || !open || left <= slice).then_some((taken, open))
+        })?;
+        if taken.is_empty() && !open {
+            return Ok(None);
+        }
+        to_list(py, taken).map(Some)
+    }
+
+    /// Ends `wait`.
+    fn close(&self) {
+        self.shared.state().closed = true;
+        self.shared.ready.notify_all();
+    }
+}
+
+fn to_list(py: Python<'_>, taken: Vec<Reply>) -> PyResult<Bound<'_, PyList>> {
+    let list = PyList::empty(py);
+    for (token, outcome) in taken {
+        let (value, error) = match outcome {
+            Ok(value) => (value.into_py(py)?, py.None()),
+            Err(error) => (
+                py.None(),
+                Error::from(error).into_py(py).into_value(py).into_any(),
+            ),
+        };
+        list.append((token, value, error))?;
+    }
+    Ok(list)
+}
+
+impl Value {
+    fn into_py(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(match self {
+            Self::Done => py.None(),
+            Self::Truth(truth) => PyBool::new(py, truth).to_owned().into_any().unbind(),
+            Self::Sent(result) => Py::new(py, PySendResult::of(Arc::new(result), None))?.into_any(),
+            Self::Batch(parts, unsent) => batch_list(py, parts, unsent)?.into_any().unbind(),
+            Self::Offset(offset) => offset.into_pyobject(py)?.into_any().unbind(),
+            Self::QueueRefs(places) => places.into_pyobject(py)?.into_any().unbind(),
+            Self::Text(text) => text.into_pyobject(py)?.into_any().unbind(),
+        })
+    }
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<CompletionList>()
+}

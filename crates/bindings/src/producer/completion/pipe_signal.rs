@@ -1,0 +1,46 @@
+//! A pipe that an event loop waits on.
+
+use crate::errors::Error;
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsRawFd;
+use std::sync::{Mutex, PoisonError};
+
+/// A byte in a pipe while there is something to look at: what asyncio can wait for.
+#[derive(Debug)]
+pub(crate) struct PipeSignal {
+    reader: PipeReader,
+    writer: PipeWriter,
+    // Guards whether the byte is in the pipe.
+    is_notified: Mutex<bool>,
+}
+
+impl PipeSignal {
+    pub(crate) fn new() -> Result<Self, Error> {
+        let (reader, writer) = std::io::pipe().map_err(|cause| Error::Runtime { cause })?;
+        Ok(Self {
+            reader,
+            writer,
+            is_notified: Mutex::new(false),
+        })
+    }
+
+    pub(crate) fn fd(&self) -> i32 {
+        self.reader.as_raw_fd()
+    }
+
+    /// Never blocks: at most one byte is in the pipe.
+    pub(crate) fn notify(&self) {
+        let mut is_notified = self.is_notified.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*is_notified {
+            *is_notified = (&self.writer).write_all(&[1]).is_ok();
+        }
+    }
+
+    /// Takes the byte out, if it is there.
+    pub(crate) fn reset(&self) {
+        let mut is_notified = self.is_notified.lock().unwrap_or_else(PoisonError::into_inner);
+        if *is_notified {
+            *is_notified = (&self.reader).read_exact(&mut [0]).is_err();
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! What a broker can be told: Apache's `broker.conf` keys with default, unit and range (Apache `BrokerConfig`).
+//!
+//! One table declares each key once; reading, showing and refusing follow from it. Nothing is repaired silently: a
+//! value out of its range is an error that names key, value and range.
+
+mod live;
+
+pub use live::LiveOptions;
+
+use crate::error::BrokerError;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+pub use pyrmq_remoting::setting::Setting;
+
+/// Where the store is when nothing is said (Apache `MessageStoreConfig.storePathRootDir`).
+fn home_store() -> PathBuf {
+    std::env::var_os("HOME")
+        .map(PathBuf::from)
+        .unwrap_or_default()
+        .join("store")
+}
+
+pyrmq_remoting::options! {
+    /// Everything that a broker can be told.
+    pub struct Options, BrokerError;
+    also {
+        /// What the message store can be told.
+        store: pyrmq_store::Options = pyrmq_store::Options::new(home_store());
+    }
+    /// Cluster that the broker belongs to.
+    broker_cluster_name: String = "DefaultCluster".to_owned(), "brokerClusterName", "text", 0..=0;
+    /// Name that master and slaves share.
+    broker_name: String = "DEFAULT_BROKER".to_owned(), "brokerName", "text", 0..=0;
+    /// 0 is the master; slaves come with the replication issue.
+    broker_id: i64 = 0, "brokerId", "number", 0..=i64::MAX;
+    /// Address that clients are told; empty: the machine's first address that is not loopback.
+    broker_ip1: String = String::new(), "brokerIP1", "address", 0..=0;
+    /// Address to listen on; empty: every address.
+    bind_address: String = String::new(), "bindAddress", "address", 0..=0;
+    /// Main port; the fast port is two below. 0 picks a free pair.
+    listen_port: i32 = 10911, "listenPort", "port", 0..=65535;
+    /// Where slaves would connect; told to name servers.
+    ha_listen_port: i32 = 10912, "haListenPort", "port", 0..=65535;
+    /// Name servers, `host:port;host:port`; empty: stands alone.
+    namesrv_addr: String = String::new(), "namesrvAddr", "address list", 0..=0;
+    /// Bits: 4 read, 2 write.
+    broker_permission: i32 = 6, "brokerPermission", "bit set", 0..=7, live;
+    /// Queues of the template topic TBW102.
+    default_topic_queue_nums: i32 = 8, "defaultTopicQueueNums", "queues", 1..=65535;
+    /// A send to an unknown topic makes it, after a template with the inherit bit.
+    auto_create_topic_enable: bool = true, "autoCreateTopicEnable", "switch", 0..=0, live;
+    /// An unknown consumer group is made at its first use.
+    auto_create_subscription_group: bool = true, "autoCreateSubscriptionGroup", "switch", 0..=0, live;
+    /// From so many topics on, sends make no more; operators may.
+    auto_create_topic_limit: i32 = 20_000, "autoCreateTopicLimit", "topics", 0..=10_000_000, live;
+    /// From so many consumer groups on, consumers make no more; operators may.
+    auto_create_group_limit: i32 = 10_000, "autoCreateGroupLimit", "groups", 0..=10_000_000, live;
+    /// The topic named after the cluster can be read and written.
+    cluster_topic_enable: bool = true, "clusterTopicEnable", "switch", 0..=0;
+    /// The topic named after the broker can be read and written.
+    broker_topic_enable: bool = true, "brokerTopicEnable", "switch", 0..=0;
+    /// Makes the topic for message traces.
+    trace_topic_enable: bool = false, "traceTopicEnable", "switch", 0..=0, live;
+    /// Name of the topic for message traces.
+    msg_trace_topic_name: String = pyrmq_remoting::names::TRACE_TOPIC.to_owned(), "msgTraceTopicName", "text", 0..=0, live;
+    /// Told to clients: trace what they send.
+    trace_on: bool = true, "traceOn", "switch", 0..=0, live;
+    /// Region written into each message.
+    region_id: String = "DefaultRegion".to_owned(), "regionId", "text", 0..=0;
+    /// A pull at the end of a queue waits as long as the client allows; else `shortPollingTimeMills`.
+    long_polling_enable: bool = true, "longPollingEnable", "switch", 0..=0, live;
+    /// Wait of a pull without long polling.
+    short_polling_time_mills: i64 = 1000, "shortPollingTimeMills", "ms", 1..=60_000, live;
+    /// Pulls that may wait at once; one more is told that the broker is busy.
+    pull_thread_pool_queue_capacity: i32 = 100_000, "pullThreadPoolQueueCapacity", "requests", 1..=10_000_000;
+    /// Requests for Python processors that may wait at once.
+    admin_broker_thread_pool_queue_capacity: i32 = 10_000, "adminBrokerThreadPoolQueueCapacity", "requests", 1..=10_000_000;
+    /// Members of a consumer group are told when another comes or goes.
+    notify_consumer_ids_changed_enable: bool = true, "notifyConsumerIdsChangedEnable", "switch", 0..=0, live;
+    /// Pull consumers (those that do not push) are refused.
+    reject_pull_consumer_enable: bool = false, "rejectPullConsumerEnable", "switch", 0..=0, live;
+    /// Lite pull consumers may pull.
+    lite_pull_message_enable: bool = true, "litePullMessageEnable", "switch", 0..=0, live;
+    /// Transactional messages are refused.
+    reject_transaction_message: bool = false, "rejectTransactionMessage", "switch", 0..=0, live;
+    /// A transaction younger than this is not asked about.
+    transaction_time_out: i64 = 6000, "transactionTimeOut", "ms", 1..=86_400_000, live;
+    /// A transaction is asked about so often, then given up.
+    transaction_check_max: i32 = 15, "transactionCheckMax", "checks", 1..=1_000_000, live;
+    /// How often open transactions are looked at.
+    transaction_check_interval: i64 = 30_000, "transactionCheckInterval", "ms", 10..=86_400_000, live;
+    /// Replies to requests are stored too.
+    store_reply_message_enable: bool = true, "storeReplyMessageEnable", "switch", 0..=0;
+    /// A reset of consumer offsets is kept here and told to the next pull, without asking the consumers.
+    use_server_side_reset_offset: bool = true, "useServerSideResetOffset", "switch", 0..=0;
+    /// System topics cannot be changed by clients.
+    validate_system_topic_when_update_topic: bool = true, "validateSystemTopicWhenUpdateTopic", "switch", 0..=0;
+    /// How often consumer offsets are written.
+    flush_consumer_offset_interval: i64 = 5000, "flushConsumerOffsetInterval", "ms", 100..=3_600_000, live;
+    /// How often the progress of delayed messages is written.
+    flush_delay_offset_interval: i64 = 10_000, "flushDelayOffsetInterval", "ms", 100..=3_600_000, live;
+    /// How often the broker registers at its name servers.
+    register_name_server_period: i64 = 30_000, "registerNameServerPeriod", "ms", 10_000..=60_000;
+    /// How long a name server may take to answer a registration.
+    register_broker_timeout_mills: i64 = 24_000, "registerBrokerTimeoutMills", "ms", 100..=120_000;
+    /// A client without heartbeat for so long is dropped.
+    channel_expired_timeout: i64 = 120_000, "channelExpiredTimeout", "ms", 1000..=3_600_000;
+    /// A queue lock of an orderly consumer lives so long without renewal.
+    lock_max_live_time: i64 = 60_000, "lockMaxLiveTime", "ms", 100..=3_600_000;
+    /// Delays of the levels, from level 1 on.
+    message_delay_level: String = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h".to_owned(),
+        "messageDelayLevel", "list of numbers with s, m, h or d", 0..=0;
+    /// Timer messages can be taken back before their time.
+    recall_message_enable: bool = false, "recallMessageEnable", "switch", 0..=0, live;
+    /// That is so where the broker may not be written, too.
+    allow_recall_when_broker_not_writeable: bool = true, "allowRecallWhenBrokerNotWriteable", "switch", 0..=0, live;
+    /// Most messages in one answer to a query by unique key.
+    default_query_max_num: i32 = 32, "defaultQueryMaxNum", "messages", 1..=10_000, live;
+}
+
+impl Options {
+    /// Reads key and value pairs: the broker's own keys here, keys of the store kept for it. Answers the keys that
+    /// nobody knows, for a warning.
+    pub fn read<'a>(
+        pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<(Self, Vec<String>), BrokerError> {
+        let mut options = Self::default();
+        let mut unknown = Vec::new();
+        for (key, value) in pairs {
+            if !options.set(key, value)? && !options.store.set(key, value)? {
+                unknown.push(key.to_owned());
+            }
+        }
+        options.validate()?;
+        Ok((options, unknown))
+    }
+
+    /// Refuses what cannot work, naming key, value and range.
+    pub fn validate(&self) -> Result<(), BrokerError> {
+        self.check_ranges()?;
+        self.store.validate()?;
+        if !self.bind_address.is_empty() && self.bind_address.parse::<IpAddr>().is_err() {
+            return Err(BrokerError::Option {
+                key: "bindAddress",
+                value: self.bind_address.clone(),
+                range: "an IP address of this machine, or nothing for all".to_owned(),
+            });
+        }
+        if self.broker_id != 0 {
+            return Err(BrokerError::Option {
+                key: "brokerId",
+                value: self.broker_id.to_string(),
+                range: "0: slaves are not built yet".to_owned(),
+            });
+        }
+        for (key, name) in [
+            ("brokerClusterName", &self.broker_cluster_name),
+            ("brokerName", &self.broker_name),
+            ("msgTraceTopicName", &self.msg_trace_topic_name),
+        ] {
+            if !pyrmq_remoting::names::is_legal(name) || name.len() > pyrmq_remoting::names::TOPIC_LIMIT {
+                return Err(BrokerError::Option {
+                    key,
+                    value: name.clone(),
+                    range: "1 to 127 characters of a-z A-Z 0-9 % | _ -".to_owned(),
+                });
+            }
+        }
+        if (1..=2).contains(&self.listen_port) {
+            return Err(BrokerError::Option {
+                key: "listenPort",
+                value: self.listen_port.to_string(),
+                range: "3 to 65535: the fast port is two below; or 0 for a free pair".to_owned(),
+            });
+        }
+        self.name_servers()?;
+        self.delay_levels()?;
+        Ok(())
+    }
+
+    /// Where to listen.
+    pub(crate) fn bind_ip(&self) -> IpAddr {
+        let all = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        self.bind_address.parse().unwrap_or(all)
+    }
+
+    /// The name servers, each `host:port`.
+    pub fn name_servers(&self) -> Result<Vec<String>, BrokerError> {
+        let addresses = self
+            .namesrv_addr
+            .split(';')
+            .map(str::trim)
+            .filter(|text| !text.is_empty());
+        addresses
+            .map(|address| match address.rsplit_once(':') {
+                Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => {
+                    Ok(address.to_owned())
+                }
+                _ => Err(BrokerError::Option {
+                    key: "namesrvAddr",
+                    value: self.namesrv_addr.clone(),
+                    range: "host:port;host:port".to_owned(),
+                }),
+            })
+            .collect()
+    }
+
+    /// The delay of each level in milliseconds, level 1 first.
+    pub fn delay_levels(&self) -> Result<Vec<i64>, BrokerError> {
+        pyrmq_store::parse_levels(&self.message_delay_level).ok_or_else(|| BrokerError::Option {
+            key: "messageDelayLevel",
+            value: self.message_delay_level.clone(),
+            range: "numbers with s, m, h or d between spaces, such as 1s 5s 10s".to_owned(),
+        })
+    }
+}

@@ -1,0 +1,179 @@
+//! Telling the name servers (Apache `BrokerOuterAPI.registerBrokerAll`).
+//!
+//! Each name server has a task of its own, so that one that is away delays no other: it registers at start, every
+//! `registerNameServerPeriod`, at once after a change of topics, and soon after its connection was lost. Whoever
+//! changes a topic can wait until every name server that answers has heard of it.
+
+pub mod announcements;
+
+use crate::context::State;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::body::{
+    Body, DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigAndMappingSerializeWrapper,
+};
+use pyrmq_remoting::clock;
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::header::{RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader};
+use pyrmq_remoting::message::record::body_crc;
+use pyrmq_remoting::names::{PERM_READ, PERM_WRITE};
+use pyrmq_remoting::net::{Client, CloseReason, Events, Peer, Shutdown};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// First pause after a registration that failed; doubles up to [`MAX_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// A name server that comes back knows its brokers well within a second.
+const MAX_PAUSE: Duration = Duration::from_millis(500);
+/// How long a stop waits for a name server (Apache `unregisterBroker`).
+const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// A lost connection to a name server is a reason to register again.
+#[derive(Debug)]
+pub struct LostConnection(pub Arc<State>);
+
+impl Events for LostConnection {
+    fn closed(&self, _peer: &Peer, _reason: &CloseReason) {
+        self.0.announcements.lost.send_modify(|count| *count += 1);
+    }
+}
+
+/// Keeps one name server informed until the broker stops.
+pub(crate) async fn keep_registered(
+    state: Arc<State>,
+    client: Client,
+    at: usize,
+    address: String,
+    shutdown: Shutdown,
+) {
+    let announcements = &state.announcements;
+    let mut changes = announcements.changes.subscribe();
+    let mut lost = announcements.lost.subscribe();
+    let mut pause = FIRST_PAUSE;
+    let mut away = false;
+    let mut first = true;
+    loop {
+        let change = *changes.borrow_and_update();
+        lost.mark_unchanged();
+        let period = match register(&state, &client, &address).await {
+            Ok(()) => {
+                if away {
+                    tracing::info!(name_server = address, "registered, the name server is back");
+                }
+                (away, pause) = (false, FIRST_PAUSE);
+                announcements.acknowledge(at, Some(change));
+                Duration::from_millis(
+                    u64::try_from(state.options.register_name_server_period).unwrap_or(30_000),
+                )
+            }
+            Err(reason) => {
+                if !away {
+                    tracing::warn!(name_server = address, %reason, "cannot register, will keep trying");
+                }
+                away = true;
+                announcements.acknowledge(at, None);
+                pause = (pause * 2).min(MAX_PAUSE);
+                pause
+            }
+        };
+        if std::mem::take(&mut first) {
+            announcements.attempted.send_modify(|attempted| *attempted += 1);
+        }
+        tokio::select! {
+            () = shutdown.stopped() => return,
+            () = tokio::time::sleep(period) => {}
+            // While it is away, changes do not make it come back sooner.
+            Ok(()) = changes.changed(), if !away => {}
+            Ok(()) = lost.changed(), if !away => {}
+        }
+    }
+}
+
+async fn register(state: &State, client: &Client, address: &str) -> Result<(), String> {
+    let limit =
+        Duration::from_millis(u64::try_from(state.options.register_broker_timeout_mills).unwrap_or(24_000));
+    let answer = client.request(address, register_command(state), limit).await;
+    let answer = answer.map_err(|error| error.to_string())?;
+    if answer.code == response::SUCCESS {
+        return Ok(());
+    }
+    Err(format!(
+        "code {}: {}",
+        answer.code,
+        answer.remark.as_deref().unwrap_or("no remark")
+    ))
+}
+
+/// 103.
+pub(crate) fn register_command(state: &State) -> Command {
+    let options = &state.options;
+    let (topics, version) = state.topics.all();
+    let mut broker_bits = state.live.broker_permission() | !(PERM_READ | PERM_WRITE);
+    let mut version = version;
+    if state.store.has_failed() {
+        // The log takes nothing more: producers are to go elsewhere. A name server looks only when the version is
+        // another one.
+        broker_bits &= !PERM_WRITE;
+        version = version.next(clock::now_ms(), version.state_version);
+    }
+    let body = RegisterBrokerBody {
+        topic_config_serialize_wrapper: announced(&topics, version, broker_bits),
+        ..RegisterBrokerBody::default()
+    }
+    .encode();
+    let address = state.address();
+    Command::request(request::REGISTER_BROKER)
+        .with_header(&RegisterBrokerRequestHeader {
+            broker_name: &options.broker_name,
+            broker_addr: &address,
+            cluster_name: &options.broker_cluster_name,
+            broker_id: options.broker_id,
+            compressed: false,
+            body_crc32: i32::try_from(body_crc(&body)).ok(),
+            ..RegisterBrokerRequestHeader::default()
+        })
+        .with_body(body)
+}
+
+/// Topics with their version, as 103 and the answer to 21 have them. `perm_mask` limits what each topic permits.
+pub(crate) fn announced(
+    topics: &[Arc<TopicConfig>],
+    data_version: DataVersion,
+    perm_mask: i32,
+) -> TopicConfigAndMappingSerializeWrapper {
+    let masked = |topic: &Arc<TopicConfig>| {
+        let perm = topic.perm & perm_mask;
+        let config = TopicConfig {
+            perm,
+            ..TopicConfig::clone(topic)
+        };
+        (topic.topic_name.clone(), config)
+    };
+    TopicConfigAndMappingSerializeWrapper {
+        data_version,
+        topic_config_table: topics.iter().map(masked).collect(),
+        ..TopicConfigAndMappingSerializeWrapper::default()
+    }
+}
+
+/// 104 to every name server that knows us; those that do not answer find out by the lost connection.
+pub(crate) async fn unregister(state: &State, client: &Client, name_servers: &[String]) {
+    let options = &state.options;
+    let address = state.address();
+    let acknowledged = state.announcements.acknowledged.borrow().clone();
+    let knowing = name_servers
+        .iter()
+        .zip(acknowledged)
+        .filter(|(_, known)| known.is_some());
+    for (name_server, _) in knowing {
+        let command =
+            Command::request(request::UNREGISTER_BROKER).with_header(&UnRegisterBrokerRequestHeader {
+                broker_name: &options.broker_name,
+                broker_addr: &address,
+                cluster_name: &options.broker_cluster_name,
+                broker_id: options.broker_id,
+            });
+        if let Err(error) = client.request(name_server, command, UNREGISTER_TIMEOUT).await {
+            tracing::debug!(name_server, %error, "could not unregister");
+        }
+    }
+}

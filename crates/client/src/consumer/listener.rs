@@ -1,0 +1,397 @@
+//! Handing messages to listeners, and what becomes of them (Apache `ConsumeMessageConcurrentlyService`,
+//! `ConsumeMessageOrderlyService`).
+//!
+//! ```text
+//!           take_work            finish
+//! buffered ----------> in flight ------> done: commits may go up to it
+//!     ^                   |  |---------> handed back to the broker: comes again by the retry topic, then done
+//!     |___________________|  |---------> tried again here after a pause (orderly, keyed)
+//!        given to another listener
+//! ```
+//! A queue that is given back, or read from another offset, gets a new generation: outcomes of the old one are ignored.
+
+use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
+use crate::consumer::puller::Puller;
+use crate::consumer::send_back::DEAD_LETTER;
+use crate::consumer::shared::{Shared, State};
+use crate::error::ClientError;
+use crate::options::Order;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// Pause before a message that could not be handed back is tried again here (Apache: 5 s).
+const SEND_BACK_PAUSE: Duration = Duration::from_secs(5);
+/// Tries of a message before it is a dead letter (Apache `getMaxReconsumeTimes`): orderly consumers try for ever.
+const MAX_TRIES: i32 = 16;
+
+/// Messages of one queue that a listener has.
+#[derive(Debug)]
+pub struct Work {
+    /// The messages, in the order of their offsets.
+    pub parts: Vec<Messages>,
+    queue: Arc<QueueKey>,
+    generation: u64,
+}
+
+impl Work {
+    /// The queue that they are from.
+    pub fn queue(&self) -> &Arc<QueueKey> {
+        &self.queue
+    }
+
+    /// The messages with these indexes, one by one.
+    fn messages(&self, indexes: Range<usize>) -> impl Iterator<Item = (Messages, usize)> {
+        let each = self
+            .parts
+            .iter()
+            .flat_map(|part| (0..part.len()).map(|at| part.one(at)));
+        let numbered = each.zip(0..);
+        numbered.skip(indexes.start).take(indexes.len())
+    }
+}
+
+/// What a listener did with a message that it did not handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// Deliver it again: after the pause of this delay level, or the one that the broker chooses by the number of
+    /// tries when it is 0. Consumers that keep an order use the pause of `Again`.
+    Later {
+        /// Delay level, 0 to 18.
+        delay_level: i32,
+    },
+    /// Deliver it again to this process after a pause.
+    Again {
+        /// The pause.
+        pause: Duration,
+    },
+    /// It cannot be handled: put it into the group's dead-letter topic.
+    Dead,
+    /// The listener did not get to it: give it to another one.
+    Untouched,
+}
+
+impl Puller {
+    /// Takes up to `max` messages of one queue for a listener; `None` when there are none now.
+    ///
+    /// # Errors
+    /// The consumer is closed.
+    pub fn take_work(&self, max: usize) -> Result<Option<Work>, ClientError> {
+        let shared = &self.shared;
+        let order = shared.options.order;
+        let mut state = shared.state();
+        if state.closed {
+            return Err(ClientError::Closed { what: "consumer" });
+        }
+        let work = state.take_work(max, order);
+        if state.has_ready() {
+            // Listeners are woken one at a time: each wakes the next.
+            shared.arrived.notify_one();
+        }
+        drop(state);
+        if let Some(work) = &work {
+            shared.pull(&work.queue);
+        }
+        Ok(work)
+    }
+
+    /// Whether listeners may go on with these messages: the queue is still this consumer's, at the same place, and
+    /// locked where an order needs it.
+    pub fn holds(&self, work: &Work) -> bool {
+        let mut state = self.shared.state();
+        let is_open = !state.closed && !state.is_draining;
+        let order = self.shared.options.order;
+        let queue = state.queue(&work.queue, work.generation);
+        is_open
+            && queue.is_some_and(|queue| {
+                !queue.listeners.is_leaving && (order != Order::Queue || queue.listeners.is_locked())
+            })
+    }
+
+    /// Says what became of the messages with these indexes in the work: those that `failed` does not name are done.
+    /// What was finished before is passed over.
+    pub fn finish(&self, work: &Work, indexes: Range<usize>, failed: &[(usize, Failure)]) {
+        self.shared.finish(work, indexes, failed);
+    }
+
+    /// The assigned queues, each with the offset that a commit would name, and the messages that listeners have.
+    pub fn progress(&self) -> Vec<(Arc<QueueKey>, i64, usize)> {
+        let state = self.shared.state();
+        let queues = state.queues.values();
+        queues
+            .map(|queue| (queue.key.clone(), queue.done, queue.listeners.in_flight.len()))
+            .collect()
+    }
+
+    /// True once nothing more is handed out.
+    pub fn is_draining(&self) -> bool {
+        self.shared.state().is_draining
+    }
+
+    /// Ends handing out, and waits until listeners have finished what they have. False when the time passed before.
+    pub async fn drain(&self, time: Duration) -> bool {
+        {
+            let mut state = self.shared.state();
+            state.is_draining = true;
+            self.shared.arrived.notify_all();
+        }
+        let by = Instant::now() + time;
+        loop {
+            if self.shared.state().in_flight() == 0 {
+                return true;
+            }
+            if Instant::now() >= by || self.shared.shutdown.is_stopped() {
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+impl State {
+    fn take_work(&mut self, max: usize, order: Order) -> Option<Work> {
+        if self.is_draining {
+            return None;
+        }
+        while let Some(key) = self.next_ready() {
+            let Some(queue) = self.queues.get_mut(&key) else {
+                continue;
+            };
+            let parts = queue.hand_out(max, order);
+            let generation = queue.generation;
+            if queue.can_hand_out(order) {
+                self.make_ready(&key);
+            }
+            if !parts.is_empty() {
+                let queue = key;
+                return Some(Work {
+                    parts,
+                    queue,
+                    generation,
+                });
+            }
+        }
+        None
+    }
+
+    /// Messages that listeners have.
+    fn in_flight(&self) -> usize {
+        self.queues
+            .values()
+            .map(|queue| queue.listeners.in_flight.len())
+            .sum()
+    }
+}
+
+/// What is left to do for messages that were not handled.
+#[derive(Default)]
+struct Unhandled {
+    send_back: Vec<(Messages, i32)>,
+    pause: Vec<(Messages, Duration)>,
+    put_back: Vec<Messages>,
+}
+
+impl Shared {
+    fn finish(self: &Arc<Self>, work: &Work, indexes: Range<usize>, failed: &[(usize, Failure)]) {
+        let order = self.options.order;
+        let failed: BTreeMap<usize, Failure> = failed.iter().copied().collect();
+        let (key, generation) = (&work.queue, work.generation);
+        let mut left = Unhandled::default();
+        let mut state = self.state();
+        let Some(queue) = state.queue(key, generation) else {
+            tracing::debug!(%key, "outcome ignored: the queue was given back or moved");
+            return;
+        };
+        if order == Order::Queue && !queue.listeners.is_locked() {
+            tracing::warn!(%key, "outcome ignored: the lock of the queue was lost meanwhile");
+            let is_leaving = queue.listeners.is_leaving;
+            queue.restart(-1, self.next_generation());
+            queue.next_pull = None;
+            drop(state);
+            if is_leaving {
+                self.give_back(key);
+            }
+            return;
+        }
+        for (message, index) in work.messages(indexes) {
+            match failed.get(&index) {
+                None => queue.finish(&message, order),
+                Some(failure) if queue.listeners.has_in_flight(&message) => {
+                    self.sort(&mut left, message, *failure);
+                }
+                Some(_) => {}
+            }
+        }
+        requeue(queue, order, &mut left);
+        self.after_finish(state, key);
+        if order == Order::Queue {
+            self.settle_in_order(key, generation, left);
+        } else {
+            self.settle(key, generation, left);
+        }
+    }
+
+    /// Decides what becomes of a message that was not handled.
+    fn sort(&self, left: &mut Unhandled, message: Messages, failure: Failure) {
+        match failure {
+            Failure::Untouched => left.put_back.push(message),
+            Failure::Dead => left.send_back.push((message, DEAD_LETTER)),
+            Failure::Later { delay_level } if self.options.order == Order::None => {
+                left.send_back.push((message, delay_level));
+            }
+            Failure::Later { .. } => self.sort_again(left, message, self.options.suspend_pause),
+            Failure::Again { pause } => self.sort_again(left, message, pause),
+        }
+    }
+
+    fn sort_again(&self, left: &mut Unhandled, message: Messages, pause: Duration) {
+        if message.deliveries() > self.max_tries() {
+            left.send_back.push((message, DEAD_LETTER));
+        } else {
+            left.pause.push((message, pause));
+        }
+    }
+
+    fn max_tries(&self) -> i32 {
+        let default = match self.options.order {
+            Order::Queue => i32::MAX,
+            Order::None | Order::Key => MAX_TRIES,
+        };
+        self.options.max_tries.unwrap_or(default)
+    }
+
+    /// Starts what takes time: pauses, and handing messages back.
+    fn settle(self: &Arc<Self>, key: &Arc<QueueKey>, generation: u64, left: Unhandled) {
+        for (message, pause) in left.pause {
+            let (shared, key) = (self.clone(), key.clone());
+            self.tracker.spawn(async move {
+                if !shared.shutdown.sleep_or_stop(pause).await {
+                    shared.repeat(&key, generation, message);
+                }
+            });
+        }
+        for (message, delay_level) in left.send_back {
+            let (shared, key) = (self.clone(), key.clone());
+            self.tracker
+                .spawn(async move { shared.hand_back(&key, generation, message, delay_level).await });
+        }
+    }
+
+    /// As [`Self::settle`], one after the other: the queue goes on when all is done, with what comes again in front.
+    fn settle_in_order(self: &Arc<Self>, key: &Arc<QueueKey>, generation: u64, left: Unhandled) {
+        if left.send_back.is_empty() && left.pause.is_empty() {
+            return;
+        }
+        let (shared, key) = (self.clone(), key.clone());
+        self.tracker.spawn(async move {
+            let pause = left
+                .pause
+                .iter()
+                .map(|(_, pause)| *pause)
+                .max()
+                .unwrap_or_default();
+            let mut again: Vec<Messages> = left.pause.into_iter().map(|(message, _)| message).collect();
+            let mut dead = Vec::new();
+            let mut longest = pause;
+            for (message, delay_level) in left.send_back {
+                match shared.send_back.send(&message, delay_level).await {
+                    Ok(()) => dead.push(message),
+                    Err(error) => {
+                        tracing::warn!(%key, %error, "message not handed back: it is tried again here");
+                        longest = SEND_BACK_PAUSE.max(longest);
+                        again.push(message);
+                    }
+                }
+            }
+            if shared.shutdown.sleep_or_stop(longest).await {
+                return;
+            }
+            again.sort_by_key(|message| message.chunk.offset(message.first));
+            shared.with_queue(&key, generation, |queue, order| {
+                for message in &dead {
+                    queue.finish(message, order);
+                }
+                for mut message in again.into_iter().rev() {
+                    message.tries += 1;
+                    queue.listeners.put_back(message);
+                }
+                queue.listeners.release();
+            });
+        });
+    }
+
+    async fn hand_back(
+        self: &Arc<Self>,
+        key: &Arc<QueueKey>,
+        generation: u64,
+        message: Messages,
+        delay_level: i32,
+    ) {
+        match self.send_back.send(&message, delay_level).await {
+            Ok(()) => self.with_queue(key, generation, |queue, order| {
+                queue.finish(&message, order);
+                queue.listeners.release();
+            }),
+            Err(error) => {
+                tracing::warn!(%key, %error, "message not handed back: it is tried again here");
+                if !self.shutdown.sleep_or_stop(SEND_BACK_PAUSE).await {
+                    self.repeat(key, generation, message);
+                }
+            }
+        }
+    }
+
+    /// Hands a message out once more.
+    fn repeat(self: &Arc<Self>, key: &Arc<QueueKey>, generation: u64, mut message: Messages) {
+        message.tries += 1;
+        self.with_queue(key, generation, |queue, _| {
+            queue.listeners.put_back(message);
+            queue.listeners.release();
+        });
+    }
+
+    /// Changes a queue, unless it was given back or moved, and wakes a listener if there is something for it.
+    fn with_queue(
+        self: &Arc<Self>,
+        key: &Arc<QueueKey>,
+        generation: u64,
+        change: impl FnOnce(&mut ProcessQueue, Order),
+    ) {
+        let order = self.options.order;
+        let mut state = self.state();
+        let Some(queue) = state.queue(key, generation) else {
+            return;
+        };
+        change(queue, order);
+        self.after_finish(state, key);
+    }
+
+    /// A listener has finished something of a queue: wakes another if there is more, fetches more, or gives the queue
+    /// back if the group has waited for it.
+    fn after_finish(self: &Arc<Self>, mut state: MutexGuard<'_, State>, key: &Arc<QueueKey>) {
+        let order = self.options.order;
+        let queue = state.queues.get(key);
+        let is_gone = queue.is_some_and(|queue| queue.listeners.is_leaving && !queue.listeners.is_taken());
+        if queue.is_some_and(|queue| queue.can_hand_out(order)) {
+            state.make_ready(key);
+            self.arrived.notify_one();
+        }
+        drop(state);
+        if is_gone {
+            self.give_back(key);
+        } else {
+            self.pull(key);
+        }
+    }
+}
+
+/// Gives what was not touched to the next listener. An orderly queue is handed out again when nothing of it waits.
+fn requeue(queue: &mut ProcessQueue, order: Order, left: &mut Unhandled) {
+    for messages in left.put_back.drain(..).rev() {
+        queue.listeners.put_back(messages);
+    }
+    if order != Order::Queue || (left.pause.is_empty() && left.send_back.is_empty()) {
+        queue.listeners.release();
+    }
+}

@@ -1,0 +1,173 @@
+//! What listeners have of a queue, and what they can get of it now.
+
+use crate::consumer::in_flight::InFlight;
+use crate::consumer::key_order::KeyOrder;
+use crate::consumer::process_queue::{Messages, ProcessQueue};
+use crate::options::Order;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Messages of a queue that are in flight at most where keys keep their order: behind a key that is slow, those of
+/// others can be handed out this far ahead.
+const KEYED_AHEAD: usize = 4096;
+/// Messages behind the first that is not finished at most, finished or not: so many come again after a crash.
+const MAX_SPAN: usize = 65_536;
+/// A lock counts this long after the broker gave it (Apache `REBALANCE_LOCK_MAX_LIVE_TIME`); brokers keep it for 60 s.
+const LOCK_TIME: Duration = Duration::from_secs(30);
+
+/// What listeners have of a queue.
+#[derive(Debug, Default)]
+pub(crate) struct ListenerState {
+    /// Messages that were handed out and are not finished.
+    pub(crate) in_flight: InFlight,
+    /// The group gave the queue to another member: it goes once its listener has finished (`Order::Queue`).
+    pub(crate) is_leaving: bool,
+    // In flight, and to be handed out before anything else.
+    again: VecDeque<Messages>,
+    keys: KeyOrder<Messages>,
+    // With `Order::Queue`: a listener has messages of it, or the pause after a failure lasts.
+    is_taken: bool,
+    locked_at: Option<Instant>,
+}
+
+impl ListenerState {
+    /// Forgets what was handed out; a lock stays.
+    pub(crate) fn restart(&mut self) {
+        *self = Self {
+            locked_at: self.locked_at,
+            ..Self::default()
+        };
+    }
+
+    /// When the lock that the broker gave was asked for; `None`: it gave none.
+    pub(crate) fn set_lock(&mut self, asked: Option<Instant>) {
+        self.locked_at = asked;
+    }
+
+    /// True while this consumer may trust its lock.
+    pub(crate) fn is_locked(&self) -> bool {
+        self.locked_at.is_some_and(|at| at.elapsed() < LOCK_TIME)
+    }
+
+    /// True while a listener has messages of this queue, or the pause after a failure lasts.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.is_taken
+    }
+
+    /// No listener has messages of this queue any more (for `Order::Queue`).
+    pub(crate) fn release(&mut self) {
+        self.is_taken = false;
+    }
+
+    /// Gives messages that are in flight to the next listener that asks, before all others.
+    pub(crate) fn put_back(&mut self, messages: Messages) {
+        self.again.push_front(messages);
+    }
+
+    /// True while the first of these messages is in flight.
+    pub(crate) fn has_in_flight(&self, message: &Messages) -> bool {
+        let offset = message.chunk.offset(message.first);
+        offset.is_some_and(|offset| self.in_flight.contains(offset))
+    }
+
+    fn take_again(&mut self, max: usize) -> Option<Messages> {
+        let mut first = self.again.pop_front()?;
+        if first.len() > max {
+            let mut rest = first.clone();
+            rest.first += max;
+            first.end = rest.first;
+            self.again.push_front(rest);
+        }
+        Some(first)
+    }
+
+    fn put_in_flight(&mut self, messages: &Messages) {
+        for index in messages.first..messages.end {
+            let bytes = messages.chunk.record_bytes(index).map_or(0, <[u8]>::len);
+            self.in_flight
+                .hand_out(messages.chunk.offset(index).unwrap_or(-1), bytes);
+        }
+    }
+}
+
+impl ProcessQueue {
+    /// True when listeners can be given something now.
+    pub(crate) fn can_hand_out(&self, order: Order) -> bool {
+        let listeners = &self.listeners;
+        if listeners.is_leaving {
+            return false;
+        }
+        match order {
+            Order::None => {
+                let is_near = listeners.in_flight.span() < MAX_SPAN;
+                (is_near && self.has_messages()) || !listeners.again.is_empty()
+            }
+            Order::Queue => {
+                let is_free = !listeners.is_taken && listeners.is_locked();
+                is_free && (self.has_messages() || !listeners.again.is_empty())
+            }
+            Order::Key => {
+                let is_near = listeners.in_flight.len() < KEYED_AHEAD;
+                (is_near && self.has_messages()) || !listeners.again.is_empty()
+            }
+        }
+    }
+
+    /// Gives a listener up to `max` messages, which are in flight until they are finished.
+    pub(crate) fn hand_out(&mut self, max: usize, order: Order) -> Vec<Messages> {
+        let mut parts = Vec::new();
+        if !self.can_hand_out(order) {
+            return parts;
+        }
+        self.listeners.is_taken = true;
+        let mut left = max;
+        while left > 0
+            && let Some(messages) = self.listeners.take_again(left)
+        {
+            left -= messages.len();
+            parts.push(messages);
+        }
+        if order == Order::Key {
+            self.hand_out_free_keys(left, &mut parts);
+        } else if parts.is_empty()
+            && let Some(messages) = self.deliver(max)
+        {
+            self.listeners.put_in_flight(&messages);
+            parts.push(messages);
+        }
+        parts
+    }
+
+    fn hand_out_free_keys(&mut self, max: usize, parts: &mut Vec<Messages>) {
+        let mut left = max;
+        while left > 0
+            && self.listeners.in_flight.len() < KEYED_AHEAD
+            && let Some(message) = self.deliver(1)
+        {
+            self.listeners.put_in_flight(&message);
+            let free = match message.sharding_key() {
+                Some(key) => self.listeners.keys.offer(&key, message),
+                None => Some(message),
+            };
+            if let Some(message) = free {
+                left -= 1;
+                parts.push(message);
+            }
+        }
+    }
+
+    /// A listener is done with a message. Commits go up to the first that is not.
+    pub(crate) fn finish(&mut self, message: &Messages, order: Order) {
+        let offset = message.chunk.offset(message.first).unwrap_or(-1);
+        if !self.listeners.in_flight.finish(offset) {
+            return;
+        }
+        self.done = self.listeners.in_flight.lowest().unwrap_or(self.delivered);
+        if order == Order::Key
+            && let Some(key) = message.sharding_key()
+            && let Some(next) = self.listeners.keys.finish(&key)
+        {
+            self.listeners.again.push_back(next);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Queues of orderly consumers: read only while their broker has locked them for this client (Apache
+//! `RebalanceImpl#lockAll`).
+//!
+//! A queue is locked before its start is asked for, so that the commits of the client before are in. A lock is renewed
+//! every 20 s and trusted for 30 s; brokers keep it for 60 s. A queue whose lock is lost forgets what it has fetched,
+//! and begins again where the group has committed once it is locked again.
+
+use crate::consumer::process_queue::QueueKey;
+use crate::consumer::shared::Shared;
+use crate::error::ClientError;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Time between renewals (Apache `REBALANCE_LOCK_INTERVAL`).
+const RENEWAL: Duration = Duration::from_secs(20);
+/// Time until the next try for queues that another client has locked.
+const RETRY: Duration = Duration::from_millis(500);
+
+impl Shared {
+    /// Renews the locks of all queues, and asks again and again for those that are missing.
+    pub(crate) async fn keep_locked(self: Arc<Self>) {
+        let mut renewed = Instant::now();
+        while !self.shutdown.sleep_or_stop(RETRY).await {
+            let is_due = renewed.elapsed() >= RENEWAL;
+            let wanted = self.queues_to_lock(is_due);
+            if is_due {
+                renewed = Instant::now();
+            }
+            if !wanted.is_empty()
+                && let Err(error) = self.lock(wanted).await
+            {
+                tracing::warn!(%error, "locked queues not begun");
+            }
+        }
+    }
+
+    fn queues_to_lock(&self, all: bool) -> Vec<Arc<QueueKey>> {
+        let state = self.state();
+        let queues = state.queues.values();
+        let wanted = queues.filter(|queue| all || !queue.listeners.is_locked());
+        wanted.map(|queue| queue.key.clone()).collect()
+    }
+
+    /// Asks for the locks of these queues, and begins to read those that had none before.
+    pub(crate) async fn lock(self: &Arc<Self>, queues: Vec<Arc<QueueKey>>) -> Result<(), ClientError> {
+        let asked = Instant::now();
+        let mut fresh = Vec::new();
+        let mut unwanted = Vec::new();
+        for (key, is_locked) in self.locks.lock(&queues).await {
+            let mut state = self.state();
+            let Some(queue) = state.queues.get_mut(&key) else {
+                // Given back while the broker was asked.
+                if is_locked {
+                    unwanted.push(key);
+                }
+                continue;
+            };
+            let had_lock = queue.listeners.is_locked();
+            queue.listeners.set_lock(is_locked.then_some(asked));
+            if is_locked != had_lock {
+                // What was fetched before may not be the group's next messages any more.
+                let generation = self.next_generation();
+                queue.restart(-1, generation);
+                queue.next_pull = None;
+                if is_locked {
+                    fresh.push((key, None, generation));
+                } else {
+                    tracing::warn!(%key, "lock of the queue lost: another client of the group has it");
+                }
+            }
+        }
+        self.locks.unlock(&unwanted).await;
+        self.begin(fresh).await
+    }
+
+    /// Gives a queue back once its listener has finished, if the group gave it to somebody else meanwhile.
+    pub(crate) fn give_back(self: &Arc<Self>, key: &Arc<QueueKey>) {
+        let lost = self.state().queues.remove(key);
+        let Some(queue) = lost else {
+            return;
+        };
+        tracing::info!(%key, "queue given back");
+        let shared = self.clone();
+        self.tracker.spawn(async move {
+            if let Err(error) = shared.end_queues(vec![queue]).await {
+                tracing::warn!(%error, "positions not committed");
+            }
+        });
+    }
+}

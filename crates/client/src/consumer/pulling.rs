@@ -1,0 +1,215 @@
+//! The pull of each queue: always one in flight while there is room for its answer.
+
+use crate::consumer::inner_batch;
+use crate::consumer::process_queue::{Chunk, QueueKey};
+use crate::consumer::shared::Shared;
+use crate::error::ClientError;
+use pyrmq_remoting::Command;
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::header::pull::{PullMessageRequestHeader, PullMessageResponseHeader};
+use pyrmq_remoting::net::NetError;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const WHAT: &str = "a pull";
+/// The request's wait beyond what the broker may hold it.
+const ANSWER_TIME: Duration = Duration::from_secs(15);
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+/// A broker that answers "nothing there" sooner than this does not hold pulls: ask it less often.
+const HELD_AT_LEAST: Duration = Duration::from_millis(5);
+
+/// Bit of Apache's `PullSysFlag`: the broker may hold the request.
+const MAY_SUSPEND: i32 = 0x2;
+/// Bit of Apache's `PullSysFlag`: the request carries its subscription.
+pub(crate) const WITH_SUBSCRIPTION: i32 = 0x4;
+
+impl Shared {
+    /// Sends the queue's next pull if it wants one.
+    pub(crate) fn pull(self: &Arc<Self>, key: &Arc<QueueKey>) {
+        let mut state = self.state();
+        let share = state.share(self.options.ahead_bytes);
+        let Some(queue) = state.queues.get_mut(key) else {
+            return;
+        };
+        let (true, Some(offset)) = (queue.wants_pull(share), queue.next_pull) else {
+            return;
+        };
+        queue.pulling = true;
+        let (generation, subscription) = (queue.generation, queue.subscription.clone());
+        drop(state);
+        let Some(address) = self
+            .routes
+            .cached(&key.topic)
+            .and_then(|topic| topic.reader_of(&key.broker))
+        else {
+            self.routes.mark_stale(&key.topic);
+            return self.pause(key.clone(), generation);
+        };
+        let suspend = self.options.suspend;
+        let header = PullMessageRequestHeader {
+            consumer_group: &self.options.client.group,
+            topic: &key.topic,
+            queue_id: key.queue_id,
+            queue_offset: offset,
+            max_msg_nums: self.options.batch,
+            sys_flag: MAY_SUSPEND | WITH_SUBSCRIPTION,
+            commit_offset: 0,
+            suspend_timeout_millis: i64::try_from(suspend.as_millis()).unwrap_or(i64::MAX),
+            subscription: Some(&subscription.expression),
+            sub_version: subscription.version,
+            expression_type: Some("TAG"),
+            max_msg_bytes: i32::try_from(share.answer_bytes()).ok(),
+            broker_name: Some(&key.broker),
+            ..PullMessageRequestHeader::default()
+        };
+        let command = Command::request(request::PULL_MESSAGE).with_header(&header);
+        let (shared, key, asked) = (self.clone(), key.clone(), Instant::now());
+        self.client
+            .request_with(&address.clone(), command, suspend + ANSWER_TIME, move |outcome| {
+                shared.pulled(&key, generation, &address, asked, outcome);
+            });
+    }
+
+    fn pulled(
+        self: &Arc<Self>,
+        key: &Arc<QueueKey>,
+        generation: u64,
+        address: &str,
+        asked: Instant,
+        outcome: Result<Command, NetError>,
+    ) {
+        let outcome = outcome
+            .map_err(|source| ClientError::net(WHAT, address.to_owned(), source))
+            .and_then(|answer| read(address, answer));
+        let next_generation = self.next_generation();
+        let mut state = self.state();
+        let Some(queue) = state.queue(key, generation) else {
+            return;
+        };
+        queue.pulling = false;
+        let chunk = outcome.and_then(|(code, next_offset, body)| {
+            if code == response::PULL_OFFSET_MOVED {
+                // An administrator has reset the group, or the messages are not kept any more: what was fetched before
+                // is not what comes next.
+                tracing::warn!(%key, asked = ?queue.next_pull, next_offset, "offset moved");
+                queue.restart(next_offset, next_generation);
+                // The broker's position is another one now, too.
+                queue.committed = -1;
+            }
+            inner_batch::unwrapped(body, queue.next_pull.unwrap_or(0))
+                .and_then(|body| Chunk::new(key.clone(), body, next_offset, &queue.subscription))
+                .map_err(|source| ClientError::Answered {
+                    what: WHAT,
+                    address: address.to_owned(),
+                    source,
+                })
+        });
+        match chunk {
+            Ok(chunk) => {
+                queue.failures = 0;
+                let is_moved = queue.generation != generation;
+                let moved = is_moved || queue.next_pull != Some(chunk.next_offset);
+                let generation = queue.generation;
+                if queue.arrive(chunk) {
+                    state.make_ready(key);
+                    self.wake(&state);
+                }
+                drop(state);
+                if moved || asked.elapsed() >= HELD_AT_LEAST {
+                    self.pull(key);
+                } else {
+                    self.pause(key.clone(), generation);
+                }
+            }
+            Err(error) => {
+                queue.failures += 1;
+                drop(state);
+                self.failed(key, generation, error);
+            }
+        }
+    }
+
+    /// Tries again later; what will not pass by itself, the next poll raises.
+    fn failed(self: &Arc<Self>, key: &Arc<QueueKey>, generation: u64, error: ClientError) {
+        tracing::warn!(%key, %error, "pull failed");
+        let passing = match &error {
+            ClientError::Net { .. } => true,
+            ClientError::Answer { code, .. } => matches!(
+                *code,
+                response::SYSTEM_ERROR
+                    | response::SYSTEM_BUSY
+                    | response::SERVICE_NOT_AVAILABLE
+                    | response::FLOW_CONTROL
+                    | response::SUBSCRIPTION_NOT_EXIST
+                    | response::SUBSCRIPTION_NOT_LATEST
+            ),
+            _ => false,
+        };
+        if matches!(&error, ClientError::Answer { code, .. } if *code == response::TOPIC_NOT_EXIST)
+            && let Some(queue) = self.state().queue(key, generation)
+        {
+            queue.is_gone = true;
+        }
+        self.routes.mark_stale(&key.topic);
+        if !passing {
+            self.fail(error);
+        }
+        self.pause(key.clone(), generation);
+    }
+
+    /// Pulls again after a while; longer after each failure.
+    pub(crate) fn pause(self: &Arc<Self>, key: Arc<QueueKey>, generation: u64) {
+        let shared = self.clone();
+        let failures = {
+            let mut state = self.state();
+            let Some(queue) = state.queue(&key, generation) else {
+                return;
+            };
+            queue.pulling = true;
+            queue.failures
+        };
+        let pause = LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.saturating_pow(failures.min(8)));
+        self.tracker.spawn(async move {
+            if shared.shutdown.sleep_or_stop(pause).await {
+                return;
+            }
+            {
+                let mut state = shared.state();
+                let Some(queue) = state.queue(&key, generation) else {
+                    return;
+                };
+                queue.pulling = false;
+                if !queue.is_gone {
+                    drop(state);
+                    return shared.pull(&key);
+                }
+            }
+            shared.start_over(&key, generation).await;
+        });
+    }
+}
+
+/// Code, where to go on, records.
+fn read(address: &str, answer: Command) -> Result<(i32, i64, bytes::Bytes), ClientError> {
+    match answer.code {
+        response::SUCCESS
+        | response::PULL_NOT_FOUND
+        | response::PULL_RETRY_IMMEDIATELY
+        | response::PULL_OFFSET_MOVED => {}
+        code => return Err(ClientError::answer(WHAT, address, code, answer.remark)),
+    }
+    let header =
+        PullMessageResponseHeader::decode(&answer.fields).map_err(|source| ClientError::Answered {
+            what: WHAT,
+            address: address.to_owned(),
+            source,
+        })?;
+    let next_offset = header.next_begin_offset;
+    let body = if answer.code == response::SUCCESS {
+        answer.body
+    } else {
+        None
+    };
+    Ok((answer.code, next_offset, body.unwrap_or_default()))
+}

@@ -1,0 +1,185 @@
+//! What the parts of a consumer share: its connections, and its queues with what was fetched for them.
+
+use crate::consumer::offsets::Offsets;
+use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey, Share};
+use crate::consumer::queue_lock::QueueLocks;
+use crate::consumer::send_back::SendBack;
+use crate::error::ClientError;
+use crate::options::PullerOptions;
+use crate::session::heartbeat::Heartbeat;
+use crate::session::routes::Routes;
+use pyrmq_remoting::net::{Client, Shutdown, Tracker};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// Where a queue starts when nothing else is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// The first message that is still there.
+    First,
+    /// What comes from now on.
+    Last,
+    /// The first message stored at this time (ms) or later.
+    Time(i64),
+}
+
+pub(crate) struct Shared {
+    pub(crate) options: PullerOptions,
+    pub(crate) start: Start,
+    pub(crate) routes: Routes,
+    pub(crate) offsets: Offsets,
+    pub(crate) send_back: SendBack,
+    pub(crate) locks: QueueLocks,
+    pub(crate) heartbeat: Heartbeat,
+    pub(crate) shutdown: Shutdown,
+    pub(crate) rebalance: Notify,
+    pub(crate) client: Client,
+    pub(crate) tracker: Tracker,
+    // Held while queues are taken or given back: who takes the same queues meanwhile waits until they have begun.
+    pub(crate) taking: tokio::sync::Mutex<()>,
+    pub(crate) generation: AtomicU64,
+    // Guards the assigned queues and what was fetched for them.
+    pub(crate) state: Mutex<State>,
+    pub(crate) arrived: Condvar,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) queues: BTreeMap<Arc<QueueKey>, ProcessQueue>,
+    /// Queues with something to hand out, each once: polls go round.
+    pub(crate) ready: VecDeque<Arc<QueueKey>>,
+    /// What the next poll shall fail with.
+    pub(crate) failure: Option<ClientError>,
+    pub(crate) closed: bool,
+    /// Nothing more is handed to listeners.
+    pub(crate) is_draining: bool,
+    pub(crate) waker: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("start", &self.start)
+            .finish_non_exhaustive()
+    }
+}
+
+impl State {
+    pub(crate) fn is_ready(&self) -> bool {
+        self.closed || self.is_draining || self.failure.is_some() || !self.ready.is_empty()
+    }
+
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Adds a queue to those with something to hand out, once.
+    pub(crate) fn make_ready(&mut self, key: &Arc<QueueKey>) {
+        if let Some(queue) = self.queues.get_mut(key)
+            && !std::mem::replace(&mut queue.is_ready, true)
+        {
+            self.ready.push_back(key.clone());
+        }
+    }
+
+    /// Takes the next queue with something to hand out.
+    pub(crate) fn next_ready(&mut self) -> Option<Arc<QueueKey>> {
+        let key = self.ready.pop_front()?;
+        if let Some(queue) = self.queues.get_mut(&key) {
+            queue.is_ready = false;
+        }
+        Some(key)
+    }
+
+    pub(crate) fn share(&self, ahead_bytes: usize) -> Share {
+        Share::new(ahead_bytes, self.queues.len())
+    }
+
+    /// A queue, unless it was given back or moved since it had this generation.
+    pub(crate) fn queue(&mut self, key: &QueueKey, generation: u64) -> Option<&mut ProcessQueue> {
+        let queue = self.queues.get_mut(key);
+        queue.filter(|queue| queue.generation == generation)
+    }
+
+    pub(crate) fn take(
+        &mut self,
+        max: usize,
+        ahead_bytes: usize,
+        again: &mut Vec<Arc<QueueKey>>,
+    ) -> Result<Vec<Messages>, ClientError> {
+        if self.closed {
+            return Err(ClientError::Closed { what: "consumer" });
+        }
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        for queue in self.queues.values_mut() {
+            queue.done = queue.delivered;
+        }
+        let share = self.share(ahead_bytes);
+        let mut taken = Vec::new();
+        let mut left = max;
+        while left > 0
+            && let Some(key) = self.next_ready()
+        {
+            let Some(queue) = self.queues.get_mut(&key) else {
+                continue;
+            };
+            if let Some(messages) = queue.deliver(left) {
+                left -= messages.end - messages.first;
+                taken.push(messages);
+            }
+            if queue.wants_pull(share) {
+                again.push(key.clone());
+            }
+            if queue.has_messages() {
+                self.make_ready(&key);
+            }
+        }
+        Ok(taken)
+    }
+}
+
+impl Shared {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn next_generation(&self) -> u64 {
+        self.generation.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(crate) fn close(&self) -> BTreeMap<Arc<QueueKey>, ProcessQueue> {
+        let mut state = self.state();
+        state.closed = true;
+        let queues = std::mem::take(&mut state.queues);
+        state.ready.clear();
+        self.wake(&state);
+        queues
+    }
+
+    pub(crate) fn wake(&self, state: &State) {
+        // Of listeners one is enough: each wakes the next.
+        if self.options.is_listening && !state.closed {
+            self.arrived.notify_one();
+        } else {
+            self.arrived.notify_all();
+        }
+        if let Some(waker) = &state.waker {
+            waker();
+        }
+    }
+
+    /// Makes the next poll fail. Listeners do not poll: the log has it.
+    pub(crate) fn fail(&self, error: ClientError) {
+        if self.options.is_listening {
+            return;
+        }
+        let mut state = self.state();
+        state.failure = Some(error);
+        self.wake(&state);
+    }
+}

@@ -1,0 +1,120 @@
+//! What comes in, a message, and what comes out, the outcome of a batch.
+
+use crate::ClientError;
+use crate::producer::SendResult;
+use crate::producer::back_pressure::Permit;
+use crate::producer::outgoing::{Destination, EncodedBody};
+use bytes::{Bytes, BytesMut};
+use pyrmq_remoting::WireError;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Memory that small bodies share, and what is small.
+const SHARED_BYTES: usize = 16 * 1024;
+const LARGE_BODY: usize = 2 * 1024;
+/// When a batch is full, and how long it may be kept open.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Longest wait for company. Zero: messages that name no queue leave each by itself.
+    pub linger: Duration,
+    /// Bytes of a batch.
+    pub bytes: usize,
+    /// Messages of a batch.
+    pub messages: u32,
+}
+
+/// How a call of many messages has them gathered: with others of the same wish only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchSettings {
+    /// Bytes of a batch.
+    pub bytes: usize,
+    /// Topics of batches keep each batch as one record.
+    pub inner: bool,
+    /// Time for each batch.
+    pub timeout: Duration,
+}
+
+/// A message to be sent.
+#[derive(Debug)]
+pub struct Item<'a, T> {
+    /// Topic.
+    pub topic: &'a str,
+    /// Body.
+    pub body: &'a [u8],
+    /// The body as it is sent, if the caller has compressed it already by `Producer::encode_body`.
+    pub encoded: Option<EncodedBody>,
+    /// Its own properties in wire form.
+    pub extra: &'a str,
+    /// The user's flag.
+    pub flag: i32,
+    /// Where it goes.
+    pub destination: Destination<'a>,
+    /// Somebody waits for it: it does not linger while its partition is idle.
+    pub eager: bool,
+    /// Brokers refuse it in a batch (a delayed message).
+    pub alone: bool,
+    /// A time of its own; such a message travels alone.
+    pub timeout: Option<Duration>,
+    /// It is one of many of a call. Such a message travels in a batch, uncompressed, whatever its size.
+    pub batch: Option<BatchSettings>,
+    /// Comes back with the outcome. A message without one is only counted, and logged when it fails.
+    pub completion: Option<T>,
+}
+
+impl<T> Item<'_, T> {
+    /// Bytes that it takes of the in-flight limit.
+    pub fn charged_bytes(&self) -> usize {
+        self.body.len() + self.extra.len()
+    }
+
+    /// Its time, from when it came.
+    pub(super) fn time(&self, usual: Duration) -> Duration {
+        let batch = self.batch.map(|batch| batch.timeout);
+        self.timeout.or(batch).unwrap_or(usual)
+    }
+
+    pub(super) fn hash(&self) -> Option<i32> {
+        match self.destination {
+            Destination::Hash(hash) => Some(hash),
+            Destination::Any | Destination::Queue(..) => None,
+        }
+    }
+}
+
+/// What became of one frame.
+#[derive(Debug)]
+pub struct BatchOutcome<T> {
+    /// Capacity for as many messages as there are completions: a message counts as on its way until its completion is
+    /// delivered.
+    pub permit: Permit,
+    /// Place in the frame and completion, of those messages that have one.
+    pub completions: Vec<(u32, T)>,
+    /// The frame was a batch.
+    pub batch: bool,
+    /// The frame's outcome.
+    pub outcome: Result<Arc<SendResult>, ClientError>,
+}
+
+/// Takes a finished frame, on the connection's task: it must not block.
+pub type Sink<T> = Box<dyn Fn(BatchOutcome<T>) + Send + Sync>;
+
+pub(super) fn unencodable(source: WireError) -> ClientError {
+    ClientError::Answered {
+        what: "a batch",
+        address: String::new(),
+        source,
+    }
+}
+
+/// A copy of a body. Small ones share memory: an allocation each, made by one thread and freed by another, costs more
+/// than the copy.
+pub(super) fn copied(bodies: &mut BytesMut, body: &[u8]) -> Bytes {
+    if body.len() > LARGE_BODY {
+        return Bytes::copy_from_slice(body);
+    }
+    if bodies.capacity() - bodies.len() < body.len() {
+        *bodies = BytesMut::with_capacity(SHARED_BYTES);
+    }
+    bodies.extend_from_slice(body);
+    bodies.split().freeze()
+}

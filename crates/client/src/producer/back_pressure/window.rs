@@ -1,0 +1,268 @@
+//! What each broker has of the messages on their way, and how many it may have.
+//!
+//! The window shrinks when the broker says that it has too much to do, at most five times a second: to a quarter the
+//! first time, for it may be far too wide, to half after that. It grows by an eighth for each quarter of it that is
+//! confirmed, and near the width at which the broker had too much by a sixty-fourth only: real brokers refuse what
+//! waited for 200 ms, so a window that is wider than they are fast would fail most of its messages.
+
+use super::candidates::Candidates;
+use pyrmq_remoting::hash::NameMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A window never shrinks below this.
+const MIN_WINDOW: usize = 64;
+/// Many refusals at once are one.
+const SHRINK_INTERVAL: Duration = Duration::from_millis(200);
+/// Beyond this many brokers, one that has nothing on its way makes room for the next.
+const BROKERS_KEPT: usize = 64;
+
+/// Messages, and the bytes that they count for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Usage {
+    pub(super) messages: usize,
+    pub(super) bytes: usize,
+}
+
+impl Usage {
+    pub(super) const ONE: Self = Self {
+        messages: 1,
+        bytes: 1,
+    };
+
+    pub(super) fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+    }
+
+    pub(super) fn remove(&mut self, other: Self) {
+        self.messages = self.messages.saturating_sub(other.messages);
+        self.bytes = self.bytes.saturating_sub(other.bytes);
+    }
+
+    /// Takes this much out, or as much as there is.
+    pub(super) fn take(&mut self, messages: usize, bytes: usize) -> Self {
+        let part = Self {
+            messages: messages.min(self.messages),
+            bytes: bytes.min(self.bytes),
+        };
+        self.remove(part);
+        part
+    }
+}
+
+/// The window of one broker.
+#[derive(Debug)]
+pub(super) struct Window {
+    pub(super) used: Usage,
+    most: usize,
+    width: usize,
+    // When it shrank, how much was on its way then, and what was confirmed since it last changed.
+    shrank: Option<(Instant, usize)>,
+    confirmed: usize,
+}
+
+impl Window {
+    /// At most this many messages, until the broker says that this is too much.
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            used: Usage::default(),
+            most,
+            width: most,
+            shrank: None,
+            confirmed: 0,
+        }
+    }
+
+    /// Messages that may be on their way to the broker.
+    pub(super) fn width(&self) -> usize {
+        self.width
+    }
+
+    fn limit(&self, share: Usage) -> usize {
+        self.width.min(share.messages)
+    }
+
+    fn is_full(&self, share: Usage) -> bool {
+        !self.fits(Usage::ONE, share)
+    }
+
+    /// Whether these fit, too. The bytes may go beyond the share by one message, however large it is: it would never
+    /// fit beside small ones that come all the time.
+    fn fits(&self, wanted: Usage, share: Usage) -> bool {
+        let Usage { messages, bytes } = self.used;
+        self.used.is_empty() || (messages + wanted.messages <= self.limit(share) && bytes < share.bytes)
+    }
+
+    /// Whether a quarter of the window is free.
+    fn has_spare(&self, share: Usage) -> bool {
+        let limit = self.limit(share);
+        self.used.is_empty()
+            || (self.used.messages <= limit - limit.div_ceil(4) && self.used.bytes <= share.bytes / 4 * 3)
+    }
+
+    pub(super) fn is_narrow(&self) -> bool {
+        self.width < self.most
+    }
+
+    /// The broker has too much to do.
+    pub(super) fn shrink_window(&mut self, now: Instant) {
+        if self.shrank.is_some_and(|(at, _)| now < at + SHRINK_INTERVAL) {
+            return;
+        }
+        let used = self.width.min(self.used.messages.max(1));
+        let part = if self.shrank.is_none() { used / 4 } else { used / 2 };
+        self.width = part.max(MIN_WINDOW).min(self.most);
+        (self.shrank, self.confirmed) = (Some((now, used)), 0);
+    }
+
+    /// The broker has confirmed this many.
+    pub(super) fn confirm(&mut self, messages: usize) {
+        self.confirmed += messages;
+        let width = self.width;
+        if self.confirmed >= width / 4 {
+            self.confirmed = 0;
+            let is_near = self
+                .shrank
+                .is_some_and(|(_, was)| (was / 4 * 3..was / 4 * 5).contains(&width));
+            let step = if is_near { width / 64 } else { width / 8 };
+            self.width = (width + step + 1).min(self.most);
+        }
+    }
+}
+
+/// A broker's place in the table. It holds while the broker has anything on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BrokerId(usize);
+
+/// The windows of the brokers that messages are on their way to.
+#[derive(Debug)]
+pub(super) struct Windows {
+    ids: NameMap<Arc<str>, BrokerId>,
+    all: Vec<(Arc<str>, Window)>,
+    // What one broker may have.
+    share: Usage,
+    // Windows without room for one more message.
+    full: usize,
+}
+
+impl Windows {
+    /// One broker may have `share` at most.
+    pub(super) fn new(share: Usage) -> Self {
+        Self {
+            ids: NameMap::default(),
+            all: Vec::new(),
+            share,
+            full: 0,
+        }
+    }
+
+    pub(super) fn set_share(&mut self, share: Usage) {
+        self.share = share;
+        self.full = self.iter().filter(|window| window.is_full(share)).count();
+    }
+
+    pub(super) fn share(&self) -> Usage {
+        self.share
+    }
+
+    pub(super) fn full(&self) -> usize {
+        self.full
+    }
+
+    /// Whether one of these brokers takes this much more. A broker without a window does.
+    pub(super) fn any_fits(&self, brokers: &[Arc<str>], wanted: Usage) -> bool {
+        let fits = |window: &Window| window.fits(wanted, self.share);
+        brokers.is_empty() || brokers.iter().any(|broker| self.by_name(broker).is_none_or(fits))
+    }
+
+    /// Whether a quarter of one of these brokers' windows is free.
+    pub(super) fn any_has_spare(&self, brokers: &[Arc<str>]) -> bool {
+        let has_spare = |window: &Window| window.has_spare(self.share);
+        brokers.is_empty()
+            || brokers
+                .iter()
+                .any(|broker| self.by_name(broker).is_none_or(has_spare))
+    }
+
+    /// How many more messages these brokers take together.
+    pub(super) fn free(&self, brokers: &[Arc<str>]) -> usize {
+        let free = |broker: &Arc<str>| match self.by_name(broker) {
+            Some(window) => window.limit(self.share).saturating_sub(window.used.messages),
+            None => self.share.messages,
+        };
+        brokers.iter().map(free).fold(0, usize::saturating_add)
+    }
+
+    /// Changes a window. True when it opened: a quarter of it is free now and was not before, or all of it is.
+    pub(super) fn update(&mut self, id: BrokerId, change: impl FnOnce(&mut Window)) -> bool {
+        let share = self.share;
+        let Some((_, window)) = self.all.get_mut(id.0) else {
+            return false;
+        };
+        let (was_full, had_spare) = (window.is_full(share), window.has_spare(share));
+        change(window);
+        self.full = self.full + usize::from(window.is_full(share)) - usize::from(was_full);
+        window.used.is_empty() || (window.has_spare(share) && !had_spare)
+    }
+
+    /// What counted in one window counts in another, or in none. True when a window opened.
+    pub(super) fn change(&mut self, usage: Usage, from: Option<BrokerId>, to: Option<BrokerId>) -> bool {
+        if from == to {
+            return false;
+        }
+        if let Some(id) = to {
+            self.update(id, |window| window.used.add(usage));
+        }
+        from.is_some_and(|id| self.update(id, |window| window.used.remove(usage)))
+    }
+
+    /// The broker, if these are but one.
+    pub(super) fn only(&self, brokers: &Candidates) -> Option<BrokerId> {
+        match brokers.names() {
+            [only] => self.id(only),
+            _ => None,
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Window> {
+        self.all.iter().map(|(_, window)| window)
+    }
+
+    pub(super) fn by_name(&self, broker: &str) -> Option<&Window> {
+        let id = *self.ids.get(broker)?;
+        self.all.get(id.0).map(|(_, window)| window)
+    }
+
+    pub(super) fn id(&self, broker: &str) -> Option<BrokerId> {
+        self.ids.get(broker).copied()
+    }
+
+    /// Adds a broker that is not in the table. It takes the place of one that has nothing on its way where there are
+    /// many: names may come and go for as long as the producer lives.
+    pub(super) fn insert(&mut self, broker: &Arc<str>, most: usize) -> BrokerId {
+        let idle = |(_, (_, window)): &(usize, &(Arc<str>, Window))| window.used.is_empty();
+        let replaced = if self.all.len() < BROKERS_KEPT {
+            None
+        } else {
+            let idle = self.all.iter().enumerate().filter(idle);
+            idle.min_by_key(|(_, (_, window))| window.is_narrow())
+                .map(|(at, _)| at)
+        };
+        let entry = (broker.clone(), Window::new(most));
+        let id = if let Some((at, place)) = replaced.and_then(|at| Some((at, self.all.get_mut(at)?))) {
+            let (former, _) = std::mem::replace(place, entry);
+            self.ids.remove(&former);
+            BrokerId(at)
+        } else {
+            self.all.push(entry);
+            BrokerId(self.all.len() - 1)
+        };
+        self.ids.insert(broker.clone(), id);
+        id
+    }
+}

@@ -1,0 +1,28 @@
+//! Bodies of requests that no server here answers yet. Brokers and clients of 4.6 to 5.5 send them: a feature that is
+//! built finds its bodies here and moves them to its family's file.
+//!
+//! | file | feature |
+//! |---|---|
+//! | `pop` | consumption by pop |
+//! | `auth` | users and access rules |
+//! | `controller` | the controller and elections |
+//! | `replication` | replication (HA) |
+//! | `static_topic` | static topics |
+//! | `consumer` | push consumers that say what they do |
+//! | `admin` | administration: offsets of clients, statistics, consume queue entries |
+
+mod admin;
+mod auth;
+mod consumer;
+mod controller;
+mod pop;
+mod replication;
+mod static_topic;
+
+pub use admin::*;
+pub use auth::*;
+pub use consumer::*;
+pub use controller::*;
+pub use pop::*;
+pub use replication::*;
+pub use static_topic::*;

@@ -1,0 +1,25 @@
+//! Structures of requests that no server here answers yet. Brokers and clients of 4.6 to 5.5 send them, and golden
+//! frames hold their form: a feature that is built finds its headers here and moves them to its family's file.
+//!
+//! | file | feature |
+//! |---|---|
+//! | `pop` | consumption by pop |
+//! | `lite` | lite topics |
+//! | `auth` | users and access rules |
+//! | `controller` | the controller and elections |
+//! | `replication` | replication (HA) and broker containers |
+//! | `admin` | administration: statistics, consume queue entries, tables in pages, RocksDB |
+
+mod admin;
+mod auth;
+mod controller;
+mod lite;
+mod pop;
+mod replication;
+
+pub use admin::*;
+pub use auth::*;
+pub use controller::*;
+pub use lite::*;
+pub use pop::*;
+pub use replication::*;

@@ -1,0 +1,242 @@
+//! Puts from beginning to end: `encode.rs` lays them out, `write.rs` writes them to the log under the append lock, and
+//! what follows a write is here.
+
+use crate::append::buffer::{AppendBuffer, Appended, QueueAppend};
+use crate::append::flow_control::FlowControl;
+use crate::append::state::{Append, Written};
+use crate::checkpoint::Checkpoint;
+use crate::error::StoreError;
+use crate::flush::waiters::GroupCommit;
+use crate::flush::wakeup::Wakeup;
+use crate::fs::Fs;
+use crate::index::indexing::Indexing;
+use crate::listeners::Listeners;
+use crate::live::Live;
+use crate::log::commit_log::CommitLog;
+use crate::log::nul_records::NulRecords;
+use crate::message::{Arrival, Batch, Message, Stored};
+use crate::options::{FlushDiskType, Options};
+use crate::queue::consume_queue::{ConsumeQueue, WRITE_NOW};
+use crate::queue::maintenance::QueueMaintenance;
+use crate::queue::registry::Queues;
+use crate::shared::Shared;
+use crate::state::StoreState;
+use crate::sync::lock;
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Waiting index entries from which the index thread is woken before its time.
+const INDEX_WAKE_AT: usize = 1 << 14;
+/// Waiting index entries from which the putting thread helps.
+const INDEX_HELP_AT: usize = 1 << 20;
+/// Waiting index entries (some 100 MB) from which the putting thread waits for whoever fills the index.
+const INDEX_BLOCK_AT: usize = 1 << 23;
+
+thread_local! {
+    static APPEND_BUFFER: RefCell<AppendBuffer> = RefCell::default();
+}
+
+/// Stores messages.
+pub(crate) struct Appender {
+    pub(crate) state: Arc<StoreState>,
+    pub(crate) options: Arc<Options>,
+    pub(crate) live: Arc<Live>,
+    pub(crate) fs: Arc<dyn Fs>,
+    pub(crate) log: Arc<CommitLog>,
+    pub(crate) checkpoint: Arc<Checkpoint>,
+    pub(crate) nul_records: Arc<NulRecords>,
+    pub(crate) append: Arc<Mutex<Append>>,
+    pub(crate) queues: Arc<Queues>,
+    pub(crate) queue_maintenance: Arc<QueueMaintenance>,
+    pub(crate) indexing: Arc<Indexing>,
+    pub(crate) listeners: Arc<Listeners>,
+    pub(crate) group_commit: Arc<GroupCommit<StoreError>>,
+    pub(crate) flow_control: FlowControl,
+    pub(crate) segment_wakeup: Wakeup,
+    /// Where the segment begins that the thread of the segments was told to make.
+    pub(crate) requested_segment: AtomicI64,
+    pub(crate) counts: Counts,
+}
+
+/// What puts count. Written under the append lock, read by anybody: whoever asks does not wait for a disk that hangs in
+/// a write.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) messages: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    pub(crate) writes: AtomicU64,
+}
+
+impl Counts {
+    /// Adds; only under the append lock, so that it takes no locked instruction.
+    pub(crate) fn add(counter: &AtomicU64, count: u64) {
+        counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+    }
+}
+
+impl Appender {
+    pub(crate) fn new(
+        shared: &Shared,
+        queue_maintenance: &Arc<QueueMaintenance>,
+        indexing: &Arc<Indexing>,
+    ) -> Self {
+        Self {
+            state: Arc::clone(&shared.state),
+            options: Arc::clone(&shared.options),
+            live: Arc::clone(&shared.live),
+            fs: Arc::clone(&shared.fs),
+            log: Arc::clone(&shared.log),
+            checkpoint: Arc::clone(&shared.checkpoint),
+            nul_records: Arc::clone(&shared.nul_records),
+            append: Arc::clone(&shared.append),
+            queues: Arc::clone(&shared.queues),
+            queue_maintenance: Arc::clone(queue_maintenance),
+            indexing: Arc::clone(indexing),
+            listeners: Arc::clone(&shared.listeners),
+            flow_control: FlowControl::new(&shared.live, &shared.group_commit),
+            group_commit: Arc::clone(&shared.group_commit),
+            segment_wakeup: Wakeup::default(),
+            requested_segment: AtomicI64::new(-1),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Stores one message.
+    pub(crate) fn put(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
+        self.put_directly(|append_buffer| self.encode(append_buffer, message))
+    }
+
+    /// Stores one message whose size was allowed when it was stored for the first time.
+    pub(crate) fn put_accepted(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
+        self.put_directly(|append_buffer| self.encode_accepted(append_buffer, message))
+    }
+
+    /// Stores a batch in one write.
+    pub(crate) fn put_batch(&self, batch: &Batch<'_>) -> Result<Stored, StoreError> {
+        self.put_directly(|append_buffer| self.encode_batch(append_buffer, batch))
+    }
+
+    fn put_directly(
+        &self,
+        encode: impl FnOnce(&mut AppendBuffer) -> Result<(), StoreError>,
+    ) -> Result<Stored, StoreError> {
+        APPEND_BUFFER.with_borrow_mut(|append_buffer| {
+            append_buffer.clear();
+            encode(append_buffer)?;
+            let mut done = Err(StoreError::Closed);
+            self.append_all(append_buffer, |stored| done = stored);
+            if self.live.flush() == FlushDiskType::Sync && done.is_ok() {
+                self.group_commit.wakeup.notify();
+            }
+            done
+        })
+    }
+
+    /// Appends all that was laid out, in one write for each segment that it reaches, and reports what became of each
+    /// queue append, in their order.
+    pub(crate) fn append_all(
+        &self,
+        append_buffer: &mut AppendBuffer,
+        mut notify_put: impl FnMut(Result<Stored, StoreError>),
+    ) {
+        let mut next = 0;
+        while next < append_buffer.queue_appends.len() {
+            match self.append(append_buffer, next) {
+                Ok(None) => {
+                    if let Err(error) = self.renew_queue(append_buffer, next) {
+                        notify_put(Err(error));
+                        next += 1;
+                    }
+                }
+                Ok(Some(written)) => {
+                    let count = append_buffer.appended.len();
+                    self.after_write(&written);
+                    for (at, appended) in append_buffer.appended.drain(..).enumerate() {
+                        if let Some(queue_append) = append_buffer.queue_appends.get(next + at) {
+                            self.after_append(queue_append, &appended);
+                        }
+                        notify_put(Ok(appended.stored));
+                    }
+                    next += count;
+                }
+                Err(error) => {
+                    for _ in next..append_buffer.queue_appends.len() {
+                        notify_put(Err(error.clone()));
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The queue is being deleted: this message is the first one of its topic's next life.
+    fn renew_queue(&self, append_buffer: &mut AppendBuffer, at: usize) -> Result<(), StoreError> {
+        let Some(queue_append) = append_buffer.queue_appends.get_mut(at) else {
+            return Ok(());
+        };
+        drop(lock(&self.queue_maintenance.deleted));
+        let (topic, id) = (queue_append.queue.topic.to_string(), queue_append.queue.id);
+        let next = self.queue_for_put(&topic, id)?;
+        if Arc::ptr_eq(&next, &queue_append.queue) && self.is_stuck(&next) {
+            let reason = "its deletion came to no end: delete the topic again";
+            return Err(StoreError::illegal_queue(&topic, id, reason));
+        }
+        queue_append.queue = next;
+        Ok(())
+    }
+
+    /// The messages are stored: what fails from here on stops the next put, not these.
+    fn after_write(&self, written: &Written) {
+        if self.state.disk.spend(written.bytes)
+            && let Err(error) = self.state.look_at_disk()
+        {
+            tracing::error!(%error, "cannot see how much space is free");
+        }
+        if written.keys_waiting >= INDEX_BLOCK_AT {
+            self.state
+                .note_failure("cannot fill the key index", self.indexing.round());
+        } else if written.keys_waiting >= INDEX_HELP_AT {
+            self.state
+                .note_failure("cannot fill the key index", self.indexing.help());
+        } else if written.keys_waiting >= INDEX_WAKE_AT {
+            self.indexing.wakeup.notify();
+        }
+    }
+
+    /// What follows a write for one of its queues, as [`Appender::after_write`] for the log.
+    fn after_append(&self, queue_append: &QueueAppend, appended: &Appended) {
+        let queue = &queue_append.queue;
+        if appended.units_waiting >= WRITE_NOW {
+            self.queues.note_unsynced(queue);
+            if let Err(error) = queue.write_out(self.fs.as_ref()) {
+                self.queue_maintenance.note_unwritten(error);
+            }
+        }
+        self.announce(queue_append, appended);
+    }
+
+    /// True for a queue whose deletion has failed.
+    fn is_stuck(&self, queue: &ConsumeQueue) -> bool {
+        let _deleting = lock(&self.queue_maintenance.deleted);
+        let _append = lock(&self.append);
+        queue.is_closing()
+    }
+
+    /// Tells the listener of what is readable now.
+    fn announce(&self, queue_append: &QueueAppend, appended: &Appended) {
+        if appended.is_readable
+            && let Some(listener) = self.listeners.arrival()
+        {
+            let (queue, stored) = (&queue_append.queue, &appended.stored);
+            listener(&Arrival {
+                topic: &queue.topic,
+                queue_id: queue.id,
+                next_offset: stored.queue_offset + i64::from(stored.count),
+                count: stored.count,
+                tags_code: appended.tags_code,
+                store_timestamp_ms: stored.store_timestamp_ms,
+            });
+        }
+    }
+}

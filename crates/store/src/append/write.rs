@@ -1,0 +1,179 @@
+//! One write of laid out records into the log, under the append lock: they get their positions, go into the page cache,
+//! and are handed to queues and index.
+
+use crate::append::appender::{Appender, Counts};
+use crate::append::buffer::{AppendBuffer, LogPosition};
+use crate::append::state::{Append, Deferred, Written};
+use crate::checkpoint::SLACK_MS;
+use crate::error::StoreError;
+use crate::format::{to_i64, to_usize};
+use crate::log::nul_records::looks_torn;
+use crate::options::FlushDiskType;
+use crate::sync::lock;
+use pyrmq_remoting::message::Record;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Appender {
+    /// Writes the queue appends from `from` on that fit into the segment, in one write, and notes their positions in
+    /// the append buffer. `None` when the first one's queue is being deleted.
+    pub(super) fn append(
+        &self,
+        append_buffer: &mut AppendBuffer,
+        from: usize,
+    ) -> Result<Option<Written>, StoreError> {
+        let mut append = self.flow_control.wait_for(&self.append)?;
+        let _hold = self.flow_control.mark_held();
+        let append = &mut *append;
+        // Looked at again under the lock: behind a failed write nothing may be written.
+        self.state.check_writable()?;
+        let Some(first) = append_buffer
+            .queue_appends
+            .get(from)
+            .filter(|first| !first.queue.is_closing())
+        else {
+            return Ok(None);
+        };
+        let base = append_buffer.bytes_of(first).start;
+        append
+            .tail
+            .make_room(&self.log, append_buffer.bytes_of(first).len())
+            .inspect_err(|error| self.state.note_full(error))?;
+        let run = from..append_buffer.run_end(from, base + append.tail.room(&self.log));
+        let store_ms = self.append_time(append)?;
+        let log_position = LogPosition {
+            buffer: append.tail.position - to_i64(base),
+            store_ms,
+        };
+        let written = append_buffer
+            .assign_positions(run.clone(), log_position)
+            .and_then(|end| {
+                self.note_torn_looking(append_buffer, run.clone(), log_position)?;
+                let records = append_buffer.records.get(base..end).unwrap_or_default();
+                append
+                    .tail
+                    .write(&self.log, records)
+                    .inspect_err(|error| self.state.note_full(error))?;
+                Ok(records.len() as u64)
+            });
+        let bytes = match written {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                append_buffer.undo_positions(run);
+                return Err(error);
+            }
+        };
+        append.tail.last_store_ms = store_ms;
+        if self.live.flush() == FlushDiskType::Sync {
+            append.tail.write_ahead(&self.log, self.options.flush_ahead_bytes);
+        }
+        if append.tail.is_past_half(&self.log) {
+            self.prepare_soon();
+        }
+        Counts::add(&self.counts.bytes, bytes);
+        Counts::add(&self.counts.writes, 1);
+        self.publish(append, append_buffer, run, log_position);
+        Ok(Some(Written {
+            bytes,
+            keys_waiting: append.index.len(),
+        }))
+    }
+
+    /// Notes those records of a run that a start after a crash would take for torn, before they are written.
+    fn note_torn_looking(
+        &self,
+        append_buffer: &AppendBuffer,
+        run: Range<usize>,
+        log_position: LogPosition,
+    ) -> Result<(), StoreError> {
+        for (position, bytes) in append_buffer.torn_looking(run, log_position) {
+            let segment_begin = self.log.next_segment(position) - self.log.segment_bytes();
+            let inside = to_usize(position - segment_begin);
+            if Record::decode(bytes).is_ok_and(|record| looks_torn(&record, bytes, inside)) {
+                let durable = self.checkpoint.log_end();
+                self.nul_records
+                    .add(self.fs.as_ref(), position, bytes, durable)
+                    .inspect_err(|error| self.state.note_full(error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The time of this append; a clock that went back is noted first.
+    fn append_time(&self, append: &mut Append) -> Result<i64, StoreError> {
+        let store_ms = self.fs.now_ms();
+        if store_ms + SLACK_MS <= append.high_ms {
+            tracing::warn!(from_ms = append.high_ms, to_ms = store_ms, "the clock went back");
+            self.checkpoint.note_clock_regression(store_ms)?;
+            append.high_ms = store_ms;
+            // Also where the write that comes now fails: the next fsync must not say that later times are durable.
+            append.tail.last_store_ms = append.tail.last_store_ms.min(store_ms);
+        }
+        append.high_ms = append.high_ms.max(store_ms);
+        Ok(store_ms)
+    }
+
+    /// What was written goes to its queues and to the index.
+    fn publish(
+        &self,
+        append: &mut Append,
+        append_buffer: &mut AppendBuffer,
+        run: Range<usize>,
+        log_position: LogPosition,
+    ) {
+        let deferred = self.live.flush() == FlushDiskType::Sync;
+        if append.index_direct {
+            append_buffer.move_keys(run.clone(), log_position, &mut append.index);
+        }
+        let mut messages = 0;
+        let queue_appends = append_buffer.queue_appends.get(run).unwrap_or_default();
+        for (queue_append, appended) in queue_appends.iter().zip(&mut append_buffer.appended) {
+            let encoded_records = append_buffer
+                .encoded_records
+                .get(queue_append.encoded_records.clone())
+                .unwrap_or_default();
+            let units = encoded_records
+                .iter()
+                .map(|encoded_record| encoded_record.unit(log_position));
+            if deferred && !queue_append.hidden {
+                append.deferred.extend(units.map(|unit| Deferred {
+                    queue: Arc::clone(&queue_append.queue),
+                    unit,
+                    store_ms: log_position.store_ms,
+                }));
+            } else if !queue_append.hidden {
+                appended.units_waiting = queue_append.queue.push_all(units);
+                appended.is_readable = true;
+                // Under the lock: a thread that fsyncs the queues up to this record must find this queue in the list.
+                self.queues.note_unwritten(&queue_append.queue);
+            }
+            if let Some(last) = encoded_records.last() {
+                append.tail.last.record = log_position.of(last);
+            }
+            messages += encoded_records.len() as u64;
+        }
+        Counts::add(&self.counts.messages, messages);
+        append.tail.last.end = append.tail.position;
+    }
+
+    /// Has the next segment made, once for each.
+    fn prepare_soon(&self) {
+        let next = self.log.next_segment(self.log.appended());
+        if self.requested_segment.swap(next, Ordering::Relaxed) != next {
+            self.segment_wakeup.notify();
+        }
+    }
+
+    /// Makes the next segment if it is time.
+    pub(crate) fn prepare_segment(&self) -> Result<(), StoreError> {
+        let is_time = lock(&self.append).tail.is_past_half(&self.log);
+        if !is_time || self.state.check_writable().is_err() {
+            return Ok(());
+        }
+        // What fails here is tried again by the put that needs the segment.
+        self.log
+            .prepare_segment()
+            .inspect_err(|error| self.state.note_full(error))
+    }
+}

@@ -1,0 +1,233 @@
+//! How keys come into the index: from puts, whose keys wait under the append lock, and from the log, for what the index
+//! lacks when the store opens or after a failure.
+
+use crate::append::state::Append;
+use crate::checkpoint::Checkpoint;
+use crate::error::StoreError;
+use crate::flush::wakeup::Wakeup;
+use crate::index::pending::{PendingKeys, RecordKeys};
+use crate::index::{KeyIndex, MessageKeys, TopicKeys};
+use crate::log::commit_log::CommitLog;
+use crate::log::damage::record_behind;
+use crate::log::reader::{LogReader, Step, end_of};
+use crate::shared::Shared;
+use crate::state::StoreState;
+use crate::sync::{MutexGuard, lock, try_lock};
+use pyrmq_remoting::message::properties::names;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Distance from the log's end at which the index thread lets puts hand over their keys and reads the rest.
+const CATCH_UP_LAST: i64 = 64 << 10;
+const CATCH_UP_BATCH: usize = 4096;
+/// How long closing may go on filling the index.
+const CATCH_UP_AT_CLOSE: Duration = Duration::from_secs(5);
+
+/// Fills the key index.
+pub(crate) struct Indexing {
+    pub(crate) state: Arc<StoreState>,
+    pub(crate) log: Arc<CommitLog>,
+    pub(crate) checkpoint: Arc<Checkpoint>,
+    pub(crate) append: Arc<Mutex<Append>>,
+    /// None where there is no key index.
+    pub(crate) index: Option<KeyIndex>,
+    /// Held by the thread that moves keys to the index; the empty list that it leaves in exchange for the full one.
+    pub(crate) spare: Mutex<PendingKeys>,
+    /// Where reading the log for the index goes on.
+    pub(crate) from: AtomicI64,
+    pub(crate) wakeup: Wakeup,
+}
+
+impl Indexing {
+    pub(crate) fn new(shared: &Shared, index: Option<KeyIndex>, from: i64) -> Self {
+        Self {
+            state: Arc::clone(&shared.state),
+            log: Arc::clone(&shared.log),
+            checkpoint: Arc::clone(&shared.checkpoint),
+            append: Arc::clone(&shared.append),
+            index,
+            spare: Mutex::default(),
+            from: AtomicI64::new(from),
+            wakeup: Wakeup::default(),
+        }
+    }
+
+    /// Deletes index files whose records are all gone. Says how many.
+    pub(crate) fn trim(&self, log_start: i64) -> Result<u64, StoreError> {
+        self.index.as_ref().map_or(Ok(0), |index| index.trim(log_start))
+    }
+
+    /// Writes what the index has gathered.
+    pub(crate) fn write_out(&self) -> Result<(), StoreError> {
+        self.index.as_ref().map_or(Ok(()), KeyIndex::write_out)
+    }
+
+    /// Brings the index to the log's end, durably, when the store closes.
+    pub(crate) fn finish(&self) -> Result<(), StoreError> {
+        self.catch_up_at_close()?;
+        self.round()?;
+        if let Some(index) = &self.index
+            && let Some(durable_ms) = index.sync()?
+        {
+            self.checkpoint.update(|times| times.index_ms = durable_ms);
+        }
+        Ok(())
+    }
+
+    /// Moves waiting keys into the index. Any thread may do it. After a failure the index takes them from the log.
+    pub(crate) fn round(&self) -> Result<(), StoreError> {
+        let Some(index) = &self.index else {
+            return Ok(());
+        };
+        self.index_with(index, lock(&self.spare))
+    }
+
+    /// Helps to move waiting keys, where nobody does it: whoever does may wait for an fsync of a whole index file.
+    pub(crate) fn help(&self) -> Result<(), StoreError> {
+        match (&self.index, try_lock(&self.spare)) {
+            (Some(index), Some(spare)) => self.index_with(index, spare),
+            _ => Ok(()),
+        }
+    }
+
+    fn index_with(&self, index: &KeyIndex, mut spare: MutexGuard<'_, PendingKeys>) -> Result<(), StoreError> {
+        std::mem::swap(&mut *spare, &mut lock(&self.append).index);
+        let full = index.add(&spare);
+        spare.clear();
+        if full.is_err() {
+            let mut append = lock(&self.append);
+            append.index_direct = false;
+            append.index.clear();
+            self.from
+                .store(index.newest_position().max(self.log.start()), Ordering::Relaxed);
+        }
+        if let Some(full_ms) = full? {
+            self.checkpoint.update(|times| times.index_ms = full_ms);
+            self.checkpoint.save()?;
+        }
+        Ok(())
+    }
+
+    /// Reads the log from where the index ends. True when the index thread may go on with what puts hand over.
+    pub(crate) fn catch_up(&self) -> Result<bool, StoreError> {
+        while !self.state.is_closed() {
+            if lock(&self.append).index_direct {
+                return Ok(true);
+            }
+            let from = self.from.load(Ordering::Relaxed).max(self.log.start());
+            let target = self.log.appended();
+            if target - from <= CATCH_UP_LAST {
+                return self.catch_up_last(from);
+            }
+            self.index_range(from, target, || self.state.is_closed())?;
+        }
+        Ok(false)
+    }
+
+    /// Reads what is left, and lets puts hand over the keys of what comes behind it. True when that went well.
+    fn catch_up_last(&self, from: i64) -> Result<bool, StoreError> {
+        // To the end: the keys that are handed over from now on come behind these.
+        let _indexing = lock(&self.spare);
+        let target = {
+            let mut append = lock(&self.append);
+            append.index_direct = true;
+            self.log.appended()
+        };
+        let read = self.index_range(from, target, || self.state.is_closed());
+        if !matches!(&read, Ok(done) if *done >= target) {
+            let mut append = lock(&self.append);
+            append.index_direct = false;
+            append.index.clear();
+        }
+        Ok(read? >= target)
+    }
+
+    /// Reads what little the index lacks when the store opens, so that keys are found at once.
+    pub(crate) fn catch_up_if_near(&self) -> Result<(), StoreError> {
+        let lacks = self.log.appended() - self.from.load(Ordering::Relaxed).max(self.log.start());
+        if lacks > CATCH_UP_LAST {
+            return Ok(());
+        }
+        match self.catch_up() {
+            Err(error) if !error.is_passing() => Err(error),
+            _ => self.log.failure.check(),
+        }
+    }
+
+    /// Brings the index to the log's end when the store closes before its thread was there, so that a Java broker finds
+    /// every key. What takes longer than `CATCH_UP_AT_CLOSE` is left to the next opening.
+    pub(crate) fn catch_up_at_close(&self) -> Result<(), StoreError> {
+        if lock(&self.append).index_direct {
+            return Ok(());
+        }
+        let begin = Instant::now();
+        let from = self.from.load(Ordering::Relaxed).max(self.log.start());
+        self.index_range(from, self.log.appended(), || begin.elapsed() >= CATCH_UP_AT_CLOSE)
+            .map(drop)
+    }
+
+    /// Reads a range of the log for the index. Says up to where that went.
+    fn index_range(&self, from: i64, target: i64, stop: impl Fn() -> bool) -> Result<i64, StoreError> {
+        let Some(index) = &self.index else {
+            return Ok(target);
+        };
+        let mut reader = LogReader::new(&self.log, from, false);
+        let (mut waiting, mut hashes) = (PendingKeys::default(), Vec::new());
+        let mut done = from;
+        while done < target && !stop() {
+            match reader.step()? {
+                Step::Record(record) => {
+                    let [unique_key, keys, tag] =
+                        record
+                            .properties
+                            .get_many([names::UNIQ_KEY, names::KEYS, names::TAGS]);
+                    let keys = MessageKeys {
+                        unique_key,
+                        keys,
+                        tag,
+                    };
+                    hashes.clear();
+                    TopicKeys::new(record.topic, record.sys_flag).hashes(&keys, |hash| hashes.push(hash));
+                    let of_record = RecordKeys::new(0, hashes.len());
+                    waiting.add(
+                        record.physical_offset,
+                        record.store_timestamp_ms,
+                        &[of_record],
+                        &hashes,
+                    );
+                    done = end_of(&record);
+                }
+                Step::End(_) => {
+                    done = self.index_goes_on(reader.position(), target)?;
+                    reader = LogReader::new(&self.log, done, false);
+                }
+            }
+            if waiting.len() >= CATCH_UP_BATCH || done >= target {
+                if let Some(full_ms) = index.add(&waiting)? {
+                    self.checkpoint.update(|times| times.index_ms = full_ms);
+                    self.checkpoint.save()?;
+                }
+                waiting.clear();
+                self.from.store(done, Ordering::Relaxed);
+            }
+        }
+        Ok(done)
+    }
+
+    /// Where the records go on that the index lacks, where none is to be read at a position.
+    fn index_goes_on(&self, position: i64, target: i64) -> Result<i64, StoreError> {
+        let start = self.log.start();
+        if position >= target || position < start {
+            // The end, behind a blank record; or retention was faster.
+            return Ok(start.max(position).min(target));
+        }
+        let next = record_behind(&self.log, position, |_, _| true)?.map_or(target, |next| next.min(target));
+        tracing::warn!(
+            position,
+            next,
+            "the commit log is damaged: what lies there is not in the key index"
+        );
+        Ok(next)
+    }
+}

@@ -1,0 +1,35 @@
+//! What the store calls back, besides the senders: each is set once, by the program that opened the store.
+
+use crate::message::{OnArrival, OnSlowFlush};
+use std::sync::{Arc, OnceLock};
+
+/// The two listeners.
+#[derive(Default)]
+pub(crate) struct Listeners {
+    arrival: OnceLock<Arc<OnArrival>>,
+    slow_flush: OnceLock<Arc<OnSlowFlush>>,
+}
+
+impl Listeners {
+    /// Sets what is called when messages became readable.
+    pub(crate) fn set_arrival(&self, listener: Arc<OnArrival>) {
+        if self.arrival.set(listener).is_err() {
+            tracing::warn!("a second arrival listener was ignored");
+        }
+    }
+
+    /// Sets what is called while an inline fsync is slow.
+    pub(crate) fn set_slow_flush(&self, listener: Arc<OnSlowFlush>) {
+        if self.slow_flush.set(listener).is_err() {
+            tracing::warn!("a second listener for a disk that hangs was ignored");
+        }
+    }
+
+    pub(crate) fn arrival(&self) -> Option<&Arc<OnArrival>> {
+        self.arrival.get()
+    }
+
+    pub(crate) fn slow_flush(&self) -> Option<&Arc<OnSlowFlush>> {
+        self.slow_flush.get()
+    }
+}

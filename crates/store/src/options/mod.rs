@@ -1,0 +1,333 @@
+//! The store's settings under Apache's names (Apache `MessageStoreConfig`), with Apache's defaults.
+
+pub(crate) mod parse;
+pub(crate) mod timer;
+
+use crate::error::StoreError;
+use crate::options::parse::{bad, flag, hours, number, percent};
+use crate::options::timer::TimerOptions;
+use pyrmq_remoting::message::Durability;
+use std::path::PathBuf;
+
+/// When a message is answered for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FlushDiskType {
+    /// As soon as it is in the page cache; an fsync follows within the interval.
+    #[default]
+    Async,
+    /// After an fsync.
+    Sync,
+}
+
+impl FlushDiskType {
+    /// The level that an answer stands for.
+    pub const fn durability(self) -> Durability {
+        match self {
+            Self::Async => Durability::Memory,
+            Self::Sync => Durability::Local,
+        }
+    }
+}
+
+/// Settings of a store. A field's comment gives Apache's key, default and range.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// `storePathRootDir`: the directory. Default `$HOME/store` is the broker's business; required here.
+    pub root: PathBuf,
+    /// `storePathCommitLog`: default `<root>/commitlog`.
+    pub commit_log: Option<PathBuf>,
+    /// `mappedFileSizeCommitLog`: bytes of a segment; 1 GiB; at least 4096, at most 2 GiB - 1.
+    pub segment_bytes: u64,
+    /// `mappedFileSizeConsumeQueue`: bytes of a queue file; 6,000,000; a multiple of 20.
+    pub queue_file_bytes: u64,
+    /// `flushDiskType`: `ASYNC_FLUSH`.
+    pub flush: FlushDiskType,
+    /// `flushIntervalCommitLog`: 500 ms; 1 to 60,000.
+    pub flush_interval_ms: u64,
+    /// `flushIntervalConsumeQueue`: 1000 ms; 1 to 600,000.
+    pub flush_queue_interval_ms: u64,
+    /// `syncFlushTimeout`: 5000 ms; at least 1.
+    pub sync_flush_timeout_ms: u64,
+    /// `osPageCacheBusyTimeOutMills`: a write or an fsync that takes longer makes puts be answered "busy"; 1000 ms; 1
+    /// to 600,000.
+    pub busy_ms: u64,
+    /// `waitTimeMillsInSendQueue`: a put that has waited longer for others is answered "busy"; 1000 ms (Apache: 200); 1
+    /// to 600,000.
+    pub send_wait_ms: u64,
+    /// `sendThreadPoolQueueCapacity`: senders that may wait for the disk with `SYNC_FLUSH`; 10,000; at least 1.
+    pub send_capacity: usize,
+    /// `maxMessageSize`: bytes of a body; 4 MiB; 1 to 128 MiB. A record must also fit into a segment.
+    pub max_message_bytes: usize,
+    /// `fileReservedTime`: hours that a segment is kept; 72.
+    pub file_reserved_hours: u32,
+    /// `deleteWhen`: hours of the day for deletion, `04` or `04;16`.
+    pub delete_when: Vec<u8>,
+    /// `diskMaxUsedSpaceRatio`: percent from which old segments go at any hour; 75; 10 to 95.
+    pub disk_max_used_percent: u8,
+    /// `diskSpaceCleanForciblyRatio`: percent from which they go whatever their age; 85.
+    pub disk_clean_forcibly_percent: u8,
+    /// `diskSpaceWarningLevelRatio`: percent from which writes are refused; 90.
+    pub disk_warning_percent: u8,
+    /// `diskSpaceEnoughBytes` (ours): free bytes from which the two ratios above do not count; 16 GiB.
+    pub disk_enough_bytes: u64,
+    /// `diskSpaceMinFreeBytes` (ours): free bytes below which writes are refused whatever the ratio; 256 MiB.
+    pub disk_min_free_bytes: u64,
+    /// `cleanResourceInterval`: 10,000 ms.
+    pub clean_interval_ms: u64,
+    /// `messageIndexEnable`: true.
+    pub index: bool,
+    /// `maxHashSlotNum`: 5,000,000; at least 1.
+    pub index_slots: u32,
+    /// `maxIndexNum`: 20,000,000; at least 2.
+    pub index_entries: u32,
+    /// `maxMsgsNumBatch`: most messages that a key query answers with; 64.
+    pub max_query_count: usize,
+    /// `maxTransferCountOnMessageInMemory`: most messages of a pull; 1,024 (Apache 32).
+    pub max_transfer_count: usize,
+    /// `maxTransferBytesOnMessageInMemory`: most bytes of a pull; 4 MiB (Apache 256 KiB).
+    pub max_transfer_bytes: usize,
+    /// Bytes of a pull that names no size: 256 KiB, or `maxTransferBytesOnMessageInMemory` where that is not its
+    /// default. A client that cannot say how much it takes may pull hundreds of queues at once.
+    pub usual_transfer_bytes: usize,
+    /// `messageDelayLevel`, in milliseconds, level 1 first (see [`crate::parse_levels`]): when delayed messages are
+    /// due.
+    pub delay_levels_ms: Vec<i64>,
+    /// `checkCRCOnRecover`: true.
+    pub check_crc_on_recover: bool,
+    /// Ours: while fsyncs take less than this on average, the thread that commits an append batch does them itself,
+    /// microseconds; 0: never. 1000.
+    pub flush_inline_below_us: u64,
+    /// Ours: with [`FlushDiskType::Sync`], so many zero bytes are written at a time in front of which records come; 0:
+    /// none. 1 MiB. Apache's `warmMapedFileEnable` does it for a whole file when it is made.
+    pub flush_ahead_bytes: u64,
+    /// Ours: where nothing else tells at the start whether queues lost files, records in so many bytes of the log at
+    /// most are compared with them. 256 MiB; no configuration changes it.
+    pub compare_bytes: i64,
+    /// What the timer can be told.
+    pub timer: TimerOptions,
+}
+
+/// Most bytes of a pull.
+const MAX_TRANSFER_BYTES: usize = 4 << 20;
+/// Bytes of a pull that names no size.
+const USUAL_TRANSFER_BYTES: usize = 256 << 10;
+
+impl Options {
+    /// Apache's defaults for a directory.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self {
+            root: root.into(),
+            commit_log: None,
+            segment_bytes: 1 << 30,
+            queue_file_bytes: 6_000_000,
+            flush: FlushDiskType::Async,
+            flush_interval_ms: 500,
+            flush_queue_interval_ms: 1000,
+            sync_flush_timeout_ms: 5000,
+            busy_ms: 1000,
+            send_wait_ms: 1000,
+            send_capacity: 10_000,
+            max_message_bytes: 4 << 20,
+            file_reserved_hours: 72,
+            delete_when: vec![4],
+            disk_max_used_percent: 75,
+            disk_clean_forcibly_percent: 85,
+            disk_warning_percent: 90,
+            disk_enough_bytes: 16 << 30,
+            disk_min_free_bytes: 256 << 20,
+            clean_interval_ms: 10_000,
+            index: true,
+            index_slots: 5_000_000,
+            index_entries: 20_000_000,
+            max_query_count: 64,
+            max_transfer_count: 1024,
+            max_transfer_bytes: MAX_TRANSFER_BYTES,
+            usual_transfer_bytes: USUAL_TRANSFER_BYTES,
+            delay_levels_ms: crate::parse_levels(crate::DEFAULT_LEVELS).unwrap_or_default(),
+            check_crc_on_recover: true,
+            flush_inline_below_us: 1000,
+            flush_ahead_bytes: 1 << 20,
+            compare_bytes: 256 << 20,
+            timer: TimerOptions::default(),
+        }
+    }
+
+    /// The names that [`Options::set`] knows.
+    pub const KEYS: &'static [&'static str] = &[
+        "storePathRootDir",
+        "storePathCommitLog",
+        "mappedFileSizeCommitLog",
+        "mappedFileSizeConsumeQueue",
+        "flushDiskType",
+        "flushIntervalCommitLog",
+        "flushIntervalConsumeQueue",
+        "syncFlushTimeout",
+        "osPageCacheBusyTimeOutMills",
+        "waitTimeMillsInSendQueue",
+        "sendThreadPoolQueueCapacity",
+        "maxMessageSize",
+        "fileReservedTime",
+        "deleteWhen",
+        "diskMaxUsedSpaceRatio",
+        "diskSpaceCleanForciblyRatio",
+        "diskSpaceWarningLevelRatio",
+        "diskSpaceEnoughBytes",
+        "diskSpaceMinFreeBytes",
+        "cleanResourceInterval",
+        "messageIndexEnable",
+        "maxHashSlotNum",
+        "maxIndexNum",
+        "maxMsgsNumBatch",
+        "maxTransferCountOnMessageInMemory",
+        "maxTransferBytesOnMessageInMemory",
+        "checkCRCOnRecover",
+        "timerWheelEnable",
+        "timerPrecisionMs",
+        "timerRollWindowSlot",
+        "timerMaxDelaySec",
+        "timerCongestNumEachSlot",
+        "timerStopEnqueue",
+        "timerStopDequeue",
+        "timerFlushIntervalMs",
+        "mappedFileSizeTimerLog",
+    ];
+
+    /// Sets one option by Apache's name from text. `Ok(false)`: the name is not one of the store's.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<bool, StoreError> {
+        let Some(key) = Self::KEYS.iter().find(|name| **name == key).copied() else {
+            return Ok(false);
+        };
+        let value = value.trim();
+        match key {
+            "storePathRootDir" => self.root = PathBuf::from(value),
+            "storePathCommitLog" => {
+                self.commit_log = Some(PathBuf::from(value)).filter(|_| !value.is_empty());
+            }
+            "mappedFileSizeCommitLog" => self.segment_bytes = number(key, value)?,
+            "mappedFileSizeConsumeQueue" => self.queue_file_bytes = number(key, value)?,
+            "flushDiskType" => {
+                self.flush = match value {
+                    "ASYNC_FLUSH" => FlushDiskType::Async,
+                    "SYNC_FLUSH" => FlushDiskType::Sync,
+                    _ => return Err(bad(key, value, "ASYNC_FLUSH or SYNC_FLUSH")),
+                }
+            }
+            "flushIntervalCommitLog" => self.flush_interval_ms = number(key, value)?,
+            "flushIntervalConsumeQueue" => self.flush_queue_interval_ms = number(key, value)?,
+            "syncFlushTimeout" => self.sync_flush_timeout_ms = number(key, value)?,
+            "osPageCacheBusyTimeOutMills" => self.busy_ms = number(key, value)?,
+            "waitTimeMillsInSendQueue" => self.send_wait_ms = number(key, value)?,
+            "sendThreadPoolQueueCapacity" => self.send_capacity = number(key, value)?,
+            "maxMessageSize" => self.max_message_bytes = number(key, value)?,
+            "fileReservedTime" => self.file_reserved_hours = number(key, value)?,
+            "deleteWhen" => self.delete_when = hours(key, value)?,
+            "diskMaxUsedSpaceRatio" => self.disk_max_used_percent = number(key, value)?,
+            "diskSpaceCleanForciblyRatio" => self.disk_clean_forcibly_percent = percent(key, value)?,
+            "diskSpaceWarningLevelRatio" => self.disk_warning_percent = percent(key, value)?,
+            "diskSpaceEnoughBytes" => self.disk_enough_bytes = number(key, value)?,
+            "diskSpaceMinFreeBytes" => self.disk_min_free_bytes = number(key, value)?,
+            "cleanResourceInterval" => self.clean_interval_ms = number(key, value)?,
+            "messageIndexEnable" => self.index = flag(key, value)?,
+            "maxHashSlotNum" => self.index_slots = number(key, value)?,
+            "maxIndexNum" => self.index_entries = number(key, value)?,
+            "maxMsgsNumBatch" => self.max_query_count = number(key, value)?,
+            "maxTransferCountOnMessageInMemory" => self.max_transfer_count = number(key, value)?,
+            "maxTransferBytesOnMessageInMemory" => {
+                self.max_transfer_bytes = number(key, value)?;
+                self.usual_transfer_bytes = match self.max_transfer_bytes {
+                    MAX_TRANSFER_BYTES => USUAL_TRANSFER_BYTES,
+                    chosen => chosen,
+                };
+            }
+            "checkCRCOnRecover" => self.check_crc_on_recover = flag(key, value)?,
+            _ => return self.timer.set(key, value),
+        }
+        Ok(true)
+    }
+
+    /// Where the commit log's segments are.
+    pub fn commit_log_dir(&self) -> PathBuf {
+        self.commit_log
+            .clone()
+            .unwrap_or_else(|| self.root.join("commitlog"))
+    }
+
+    /// Refuses what cannot work, with key, value and range.
+    pub fn validate(&self) -> Result<(), StoreError> {
+        let log = self.commit_log_dir();
+        if log.to_string_lossy().contains(',') {
+            let range = "one directory: several commit log roots are not supported";
+            return Err(bad("storePathCommitLog", &log.to_string_lossy(), range));
+        }
+        if self.root.as_os_str().is_empty() {
+            return Err(bad("storePathRootDir", "", "a directory"));
+        }
+        let range = |key, value: u64, least: u64, most: u64| {
+            if (least..=most).contains(&value) {
+                return Ok(());
+            }
+            Err(bad(key, &value.to_string(), &format!("{least} to {most}")))
+        };
+        range("mappedFileSizeCommitLog", self.segment_bytes, 4096, (1 << 31) - 1)?;
+        range(
+            "mappedFileSizeConsumeQueue",
+            self.queue_file_bytes,
+            20,
+            (1 << 31) - 1,
+        )?;
+        if !self.queue_file_bytes.is_multiple_of(20) {
+            let value = self.queue_file_bytes.to_string();
+            return Err(bad("mappedFileSizeConsumeQueue", &value, "a multiple of 20"));
+        }
+        range("maxMessageSize", self.max_message_bytes as u64, 1, 128 << 20)?;
+        range("flushIntervalCommitLog", self.flush_interval_ms, 1, 60_000)?;
+        range(
+            "flushIntervalConsumeQueue",
+            self.flush_queue_interval_ms,
+            1,
+            600_000,
+        )?;
+        range("syncFlushTimeout", self.sync_flush_timeout_ms, 1, 600_000)?;
+        range("osPageCacheBusyTimeOutMills", self.busy_ms, 1, 600_000)?;
+        range("waitTimeMillsInSendQueue", self.send_wait_ms, 1, 600_000)?;
+        range(
+            "sendThreadPoolQueueCapacity",
+            self.send_capacity as u64,
+            1,
+            10_000_000,
+        )?;
+        range("cleanResourceInterval", self.clean_interval_ms, 10, 86_400_000)?;
+        range("diskMaxUsedSpaceRatio", self.disk_max_used_percent.into(), 10, 95)?;
+        range(
+            "diskSpaceCleanForciblyRatio",
+            self.disk_clean_forcibly_percent.into(),
+            10,
+            99,
+        )?;
+        range(
+            "diskSpaceWarningLevelRatio",
+            self.disk_warning_percent.into(),
+            10,
+            100,
+        )?;
+        let most = i64::MAX.unsigned_abs();
+        range("diskSpaceEnoughBytes", self.disk_enough_bytes, 0, most)?;
+        range("diskSpaceMinFreeBytes", self.disk_min_free_bytes, 0, most)?;
+        range("maxHashSlotNum", self.index_slots.into(), 1, 500_000_000)?;
+        range("maxIndexNum", self.index_entries.into(), 2, 100_000_000)?;
+        range("maxMsgsNumBatch", self.max_query_count as u64, 1, 10_000)?;
+        range(
+            "maxTransferCountOnMessageInMemory",
+            self.max_transfer_count as u64,
+            1,
+            65_536,
+        )?;
+        range(
+            "maxTransferBytesOnMessageInMemory",
+            self.max_transfer_bytes as u64,
+            1,
+            1 << 30,
+        )?;
+        self.timer.validate()
+    }
+}

@@ -1,0 +1,195 @@
+//! What happens to all consume queues besides puts and reads: they are written, fsynced, noted in the manifest, and
+//! deleted with their topic.
+
+use crate::append::state::Append;
+use crate::checkpoint::Checkpoint;
+use crate::error::StoreError;
+use crate::fs::Fs;
+use crate::log::commit_log::CommitLog;
+use crate::options::Options;
+use crate::queue::deleted_topics::DeletedTopics;
+use crate::queue::ext::ConsumeQueueExt;
+use crate::queue::manifest::{QueueManifest, QueueRange};
+use crate::queue::registry::Queues;
+use crate::shared::Shared;
+use crate::state::StoreState;
+use crate::sync::lock;
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Keeps the queues' files and the notes about them.
+pub(crate) struct QueueMaintenance {
+    pub(crate) state: Arc<StoreState>,
+    pub(crate) options: Arc<Options>,
+    pub(crate) fs: Arc<dyn Fs>,
+    pub(crate) log: Arc<CommitLog>,
+    pub(crate) checkpoint: Arc<Checkpoint>,
+    pub(crate) append: Arc<Mutex<Append>>,
+    pub(crate) queues: Arc<Queues>,
+    pub(crate) extended: Arc<ConsumeQueueExt>,
+    /// Held while queues are fsynced.
+    pub(crate) manifest: Mutex<QueueManifest>,
+    /// Held while a topic is deleted.
+    pub(crate) deleted: Mutex<DeletedTopics>,
+    /// A reader met a unit that points to no record.
+    pub(crate) is_damaged: AtomicBool,
+}
+
+impl QueueMaintenance {
+    pub(crate) fn new(shared: &Shared, manifest: QueueManifest, deleted: DeletedTopics) -> Self {
+        Self {
+            state: Arc::clone(&shared.state),
+            options: Arc::clone(&shared.options),
+            fs: Arc::clone(&shared.fs),
+            log: Arc::clone(&shared.log),
+            checkpoint: Arc::clone(&shared.checkpoint),
+            append: Arc::clone(&shared.append),
+            queues: Arc::clone(&shared.queues),
+            extended: Arc::clone(&shared.extended),
+            manifest: Mutex::new(manifest),
+            deleted: Mutex::new(deleted),
+            is_damaged: AtomicBool::new(false),
+        }
+    }
+
+    /// Notes that a consume queue could not be written: no put is let in until all of them can be.
+    pub(crate) fn note_unwritten(&self, error: StoreError) {
+        if error.is_passing() && !self.log.failure.is_set() {
+            return self.state.stall.begin(&error);
+        }
+        self.state.note_failure("cannot write consume queues", Err(error));
+    }
+
+    /// Writes the units that are only in memory.
+    pub(crate) fn write_queues(&self) -> Result<(), StoreError> {
+        let done = self.queues.write_out();
+        match &done {
+            Ok(()) => self.state.stall.end(),
+            Err(error) => self.note_unwritten(error.clone()),
+        }
+        done
+    }
+
+    /// Fsyncs the queues and says so in the checkpoint. At the end exactly how far each queue reaches is noted. A
+    /// failure is noted.
+    pub(crate) fn sync_queues(&self, is_end: bool) -> Result<(), StoreError> {
+        let done = self.try_sync_queues(is_end);
+        self.state
+            .note_failure("cannot flush consume queues", done.clone());
+        done
+    }
+
+    fn try_sync_queues(&self, is_end: bool) -> Result<(), StoreError> {
+        // Everything that old is in the queues' memory at least.
+        let before = self.checkpoint.times();
+        self.sync_queue_files(is_end)?;
+        self.checkpoint.update(|times| {
+            // A time from before the clock went back says nothing about what came after.
+            if times.clock_regressions == before.clock_regressions {
+                times.logics_ms = times.logics_ms.max(before.physic_ms);
+            }
+            times.queues = before.log;
+        });
+        self.checkpoint.save()
+    }
+
+    /// Fsyncs the queues and notes which files there are now.
+    fn sync_queue_files(&self, is_end: bool) -> Result<(), StoreError> {
+        // To the end: who notes something later has seen more.
+        let mut manifest = lock(&self.manifest);
+        let log = (self.log.start(), self.log.appended());
+        let says_all = manifest.says_all();
+        let made = self.queues.sync().inspect_err(|_| manifest.distrust())?;
+        if says_all && !is_end {
+            return if made.is_empty() {
+                Ok(())
+            } else {
+                manifest.add(log, &made)
+            };
+        }
+        if manifest.is_undurable {
+            if !self.queues.sync_file_system()? && !is_end {
+                // Nothing is noted before the next clean stop.
+                return Ok(());
+            }
+            manifest.is_undurable = false;
+        }
+        manifest.write(self.fs.as_ref(), log, &self.queues.range())
+    }
+
+    /// Makes the units of all records in front of a position durable, so that the records may go: the queues' files are
+    /// then what tells where a queue goes on. Most of the time they are. Where the disk is full, what came behind the
+    /// position and the notes about it may stay unwritten: what is to be deleted makes the space for them.
+    pub(crate) fn make_queues_durable(&self, end: i64) -> Result<(), StoreError> {
+        if self.checkpoint.times().queues.end >= end {
+            return Ok(());
+        }
+        match self.sync_queues(false) {
+            Err(error) if error.is_passing() && !self.log.failure.is_set() => {}
+            done => return done,
+        }
+        let mut manifest = lock(&self.manifest);
+        if manifest.is_undurable {
+            if !self.queues.sync_file_system()? {
+                return Err(StoreError::io(
+                    "flush",
+                    &self.options.root,
+                    &ErrorKind::Unsupported.into(),
+                ));
+            }
+            manifest.is_undurable = false;
+        }
+        manifest.distrust();
+        self.queues.sync_in_front_of(end)
+    }
+
+    /// Notes that files of queues are about to be deleted.
+    pub(crate) fn note_ranges(&self, left: &[QueueRange]) -> Result<(), StoreError> {
+        lock(&self.manifest).add((self.log.start(), self.log.appended()), left)
+    }
+
+    /// A unit points to something that is no record: the next start builds the queues from the log.
+    pub(crate) fn distrust_queues(&self, topic: &str, queue: i32, error: &StoreError) {
+        if !self.is_damaged.swap(true, Ordering::AcqRel) {
+            tracing::error!(topic, queue, %error, "a consume queue is damaged: the next start builds the queues again");
+        }
+    }
+
+    /// Forgets a topic's queues and deletes their files. Puts to them wait meanwhile and then make new ones.
+    pub(crate) fn delete_topic(&self, topic: &str) -> Result<(), StoreError> {
+        self.try_delete_topic(topic)
+            .inspect_err(|error| self.state.fail_if_read_only(error))
+    }
+
+    fn try_delete_topic(&self, topic: &str) -> Result<(), StoreError> {
+        self.state.check_sound()?;
+        let mut deleted = lock(&self.deleted);
+        let (queues, position) = {
+            let append = lock(&self.append);
+            let queues = self.queues.of(topic);
+            for queue in &queues {
+                queue.set_closing(true);
+            }
+            (queues, append.tail.position)
+        };
+        if queues.is_empty() {
+            return Ok(());
+        }
+        let noted = self.checkpoint.make_ours().map_err(|error| (error, false));
+        let noted = noted.and_then(|()| deleted.add(self.fs.as_ref(), topic, position));
+        if let Err((error, is_undone)) = noted {
+            if !is_undone {
+                // Nobody knows whether the next start finds it: nothing may be stored that it would take.
+                self.state.fail(&error);
+            }
+            let _append = lock(&self.append);
+            for queue in &queues {
+                queue.set_closing(false);
+            }
+            return Err(error);
+        }
+        self.queues.delete(topic, &queues)?;
+        self.extended.delete(self.fs.as_ref(), topic)
+    }
+}

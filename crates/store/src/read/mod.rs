@@ -1,0 +1,9 @@
+//! The way out: pulls, single records, times, searches by key.
+
+pub(crate) mod buffers;
+mod pull;
+pub(crate) mod query;
+pub(crate) mod reader;
+mod records;
+mod search;
+mod times;

@@ -1,0 +1,70 @@
+//! Searches by key (Apache `DefaultMessageStore.queryMessage`).
+
+use crate::error::StoreError;
+use crate::read::query::{Found, KeyKind, KeyQuery};
+use crate::read::reader::Reader;
+use crate::sync::lock;
+use bytes::Bytes;
+use pyrmq_remoting::message::Record;
+use pyrmq_remoting::message::properties::{KEY_SEPARATOR, names};
+
+/// Records that a search by key looks at, if there are so many of that hash.
+const MIN_SCANNED: usize = 1024;
+
+impl Reader {
+    /// Searches by key.
+    pub(crate) fn query(&self, query: &KeyQuery<'_>) -> Result<Found, StoreError> {
+        self.state.check_open()?;
+        let Some(index) = &self.indexing.index else {
+            return Ok(Found::default());
+        };
+        let is_whole = lock(&self.indexing.append).index_direct;
+        if !self.log.failure.is_set() {
+            self.state
+                .note_failure("cannot fill the key index", self.indexing.round());
+        }
+        let most = query.max_count.clamp(1, self.live.max_query_count());
+        // Other keys may have the hash.
+        let positions = index.find(query, most.saturating_mul(4).max(MIN_SCANNED))?;
+        let mut found = Found {
+            index_last_update_ms: positions.last_update_ms,
+            index_last_update_offset: positions.last_update_position,
+            is_complete: is_whole && !positions.is_cut,
+            ..Found::default()
+        };
+        let mut body = Vec::new();
+        let mut discovered = std::collections::HashSet::new();
+        for position in positions.positions {
+            if found.count >= most || !discovered.insert(position) {
+                continue;
+            }
+            let Some(bytes) = self.readable_at(position)? else {
+                continue;
+            };
+            if Record::decode(&bytes).is_ok_and(|record| has_key(&record, query)) {
+                body.extend_from_slice(&bytes);
+                found.count += 1;
+            }
+        }
+        found.body = Bytes::from(body);
+        Ok(found)
+    }
+}
+
+/// The index only knows hashes and whole seconds.
+fn has_key(record: &Record<'_>, query: &KeyQuery<'_>) -> bool {
+    let [unique, keys, tag] = record
+        .properties
+        .get_many([names::UNIQ_KEY, names::KEYS, names::TAGS]);
+    let matches = match query.kind {
+        KeyKind::Tag => tag == Some(query.key),
+        KeyKind::Unique => unique == Some(query.key),
+        KeyKind::Key => {
+            unique == Some(query.key)
+                || keys.is_some_and(|keys| keys.split(KEY_SEPARATOR).any(|key| key == query.key))
+        }
+    };
+    matches
+        && record.topic == query.topic
+        && (query.begin_ms..=query.end_ms).contains(&record.store_timestamp_ms)
+}

@@ -1,0 +1,191 @@
+//! Opens a store: looks at its directory, makes it whole, and puts the parts together for service.
+
+use crate::append::appender::Appender;
+use crate::append::state::Append;
+use crate::checkpoint::{Mark, mark_closed, mark_recovered};
+use crate::engine::Engine;
+use crate::error::StoreError;
+use crate::failure::Failure;
+use crate::flush::Flusher;
+use crate::flush::wakeup::Wakeup;
+use crate::format::LOCK;
+use crate::fs::{Context, Fs, Guarded, LockGuard, make_directories, parent};
+use crate::index::KeyIndex;
+use crate::index::indexing::Indexing;
+use crate::live::Live;
+use crate::options::{FlushDiskType, Options};
+use crate::queue::ext::ConsumeQueueExt;
+use crate::queue::maintenance::QueueMaintenance;
+use crate::read::reader::Reader;
+use crate::recovery::found::Found;
+use crate::recovery::recover::recover;
+use crate::recovery::replay::Recovered;
+use crate::recovery::{pop, unsupported_formats};
+use crate::retention::Retention;
+use crate::shared::Shared;
+use crate::state::StoreState;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, Mutex};
+
+/// Opens the store in a directory and locks that. Nothing runs by itself yet.
+pub(crate) fn open(
+    options: Options,
+    fs: Arc<dyn Fs>,
+) -> Result<(Arc<Engine>, Box<dyn LockGuard>), StoreError> {
+    options.validate()?;
+    let failure = Arc::new(Failure::default());
+    let fs: Arc<dyn Fs> = Arc::new(Guarded::new(fs, Arc::clone(&failure)));
+    let root = &options.root;
+    unsupported_formats::refuse(fs.as_ref(), root, &options.timer)?;
+    pop::refuse(fs.as_ref(), root)?;
+    let guard = take_lock(fs.as_ref(), root)?;
+    let log_directory = options.commit_log_dir();
+    make_directories(fs.as_ref(), &log_directory).map_err(|error| not_writable(&log_directory, &error))?;
+    let mut found = Found::look(options, fs, failure)?;
+    let recovered = recover(&mut found);
+    if recovered.is_err() && !found.is_crash() {
+        // The stop before was a clean one, and this start changed nothing: the next one must see the same.
+        mark_closed(found.fs.as_ref(), &found.options.root)?;
+    }
+    let (recovered, is_wrong) = recovered?;
+    settle(&mut found, &recovered, is_wrong)?;
+    mark_log_recovered(&found)?;
+    let engine = assemble(found, &recovered)?;
+    engine.shared.state.look_at_disk()?;
+    engine.indexing.catch_up_if_near()?;
+    Ok((Arc::new(engine), guard))
+}
+
+/// Brings the notes of earlier stores in line with what recovery found.
+fn settle(found: &mut Found, recovered: &Recovered, is_wrong: bool) -> Result<(), StoreError> {
+    let crashed = found.is_crash();
+    let fs = found.fs.as_ref();
+    // Where another broker stopped, a replay changed queues, or nothing says what there is, it is written anew.
+    let says_all = !crashed && found.was_ours && recovered.replayed == 0 && !recovered.rebuilt;
+    found.manifest.settle(fs, says_all, is_wrong)?;
+    found.manifest.is_undurable = crashed && found.queues.count() > 0;
+    sync_names(fs, &found.options.root, found.log.directory())?;
+    found
+        .deleted
+        .settle(fs, found.log.start(), found.log.appended())?;
+    if !crashed {
+        // A clean stop left everything durable, whatever the other broker wrote here.
+        found.checkpoint.update(|times| {
+            times.physic_ms = times.physic_ms.max(recovered.last_store_ms);
+            times.log = recovered.last;
+            times.queues = Mark::default();
+            if recovered.replayed == 0 && !recovered.rebuilt {
+                times.logics_ms = times.logics_ms.max(times.physic_ms);
+                times.queues = recovered.last;
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Notes in the abort file that the log is recovered.
+fn mark_log_recovered(found: &Found) -> Result<(), StoreError> {
+    let (options, fs, log) = (&found.options, found.fs.as_ref(), &found.log);
+    found.nul_records.forget_found();
+    let end = log.appended();
+    let noted = found.last_stop.abort();
+    let is_read_durable = found.is_crash() && options.flush == FlushDiskType::Sync;
+    if is_read_durable || noted.unsure_from.is_some() {
+        // What was written again is durable first, and with SYNC_FLUSH what is readable.
+        found.nul_records.sync(fs)?;
+        log.sync_to(end)?;
+    }
+    let notes_from = noted.notes_from.map_or(end, |from| from.min(end));
+    mark_recovered(fs, &options.root, options.queue_file_bytes, notes_from)
+}
+
+/// Puts the parts together.
+fn assemble(found: Found, recovered: &Recovered) -> Result<Engine, StoreError> {
+    let recovered_from_crash = found.is_crash();
+    let Found {
+        options,
+        fs,
+        times,
+        manifest,
+        deleted,
+        ..
+    } = found;
+    let (index, index_from) = if options.index {
+        let end = found.log.appended();
+        let index = KeyIndex::load(&fs, &options, recovered_from_crash, times.index_ms, end)?;
+        let from = index.resume_at(&found.log)?;
+        (Some(index), from)
+    } else {
+        (None, 0)
+    };
+    let newest_ms = times.physic_ms.max(times.logics_ms);
+    let last = (recovered.last, recovered.last_store_ms);
+    let append = Append::new(&found.log, last, newest_ms, index.is_none());
+    let live = Arc::new(Live::new(&options));
+    let log = Arc::new(found.log);
+    let group_commit = Arc::default();
+    let shared = Shared {
+        state: Arc::new(StoreState::new(&options, &live, &fs, &log, &group_commit)),
+        extended: Arc::new(ConsumeQueueExt::new(&options.root)),
+        queues: Arc::new(found.queues),
+        checkpoint: Arc::new(found.checkpoint),
+        nul_records: Arc::new(found.nul_records),
+        append: Arc::new(Mutex::new(append)),
+        listeners: Arc::default(),
+        options,
+        live,
+        fs,
+        log,
+        group_commit,
+    };
+    let queue_maintenance = Arc::new(QueueMaintenance::new(&shared, manifest, deleted));
+    let indexing = Arc::new(Indexing::new(&shared, index, index_from));
+    Ok(Engine {
+        flusher: Flusher::new(&shared),
+        appender: Appender::new(&shared, &queue_maintenance, &indexing),
+        reader: Reader::new(&shared, &queue_maintenance, &indexing),
+        retention: Retention::new(&shared, &queue_maintenance, &indexing),
+        queue_maintenance,
+        indexing,
+        shared,
+        maintenance_wakeup: Wakeup::default(),
+        recovered_from_crash,
+        behind: AtomicI64::new(0),
+    })
+}
+
+fn take_lock(fs: &dyn Fs, root: &Path) -> Result<Box<dyn LockGuard>, StoreError> {
+    make_directories(fs, root).map_err(|error| not_writable(root, &error))?;
+    let path = root.join(LOCK);
+    fs.lock(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => StoreError::Locked { path },
+        _ => not_writable(&path, &error),
+    })
+}
+
+/// Names that a killed process made may not be durable, and what follows trusts them: the segments in the log's
+/// directory, that directory, the root.
+fn sync_names(fs: &dyn Fs, root: &Path, log: &Path) -> Result<(), StoreError> {
+    for directory in [log, parent(log), parent(root)] {
+        match fs.sync_directory(directory) {
+            // A directory above ours that we may not read was not made by us.
+            Err(error) if directory != log && error.kind() == io::ErrorKind::PermissionDenied => {}
+            done => done.at("flush", directory)?,
+        }
+    }
+    Ok(())
+}
+
+fn not_writable(path: &Path, error: &io::Error) -> StoreError {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied
+        | io::ErrorKind::ReadOnlyFilesystem
+        | io::ErrorKind::NotADirectory => StoreError::NotWritable {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        },
+        _ => StoreError::io("create", path, error),
+    }
+}

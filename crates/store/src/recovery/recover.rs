@@ -1,0 +1,258 @@
+//! Makes a directory whole again: finds the log's end and brings queues up to it (Apache `CommitLog.recoverNormally`,
+//! `recoverAbnormally`, `DefaultMessageStore.recover`).
+//!
+//! The rule (docs/store.md has it for people):
+//! 1. The replay begins, after a clean stop, behind the newest record that a queue knows; after a crash behind the
+//!    newest record that was durable in log and queues by the checkpoint, or, where that does not name one (a Java
+//!    broker wrote it), at the newest segment that was by the checkpoint's times; in doubt at the log's start.
+//! 2. Queues forget everything at or behind the beginning of the replay, and the replay puts it back. After a clean
+//!    stop none has anything there.
+//! 3. The log ends in front of the first record that is not sound. What stands behind it is cut, unless it is older
+//!    than the checkpoint: then the log is damaged, not torn, and nothing is changed.
+//! 4. A gap between a queue's end and a record of it means that the queue's files are behind or missing: the replay
+//!    starts again at the log's start. So it does where older records show that a queue lost files (see `spot_check`).
+
+use crate::checkpoint::{Mark, Times};
+use crate::error::StoreError;
+use crate::log::reader::{Durable, Trust};
+use crate::queue::manifest::Compared;
+use crate::recovery::found::Found;
+use crate::recovery::known::{beginning, durable, notes_from, safe_segment};
+use crate::recovery::replay::{Recovered, Replay};
+use crate::recovery::spot_check::{SpotCheck, knows};
+use std::cell::OnceCell;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Recovers log and queues. Says also whether `queueEnds` is wrong then.
+pub(super) fn recover(found: &mut Found) -> Result<(Recovered, bool), StoreError> {
+    found
+        .queues
+        .finish_deletions(&mut found.discovered, &found.deleted.positions)?;
+    let lost = find_lost(found).filter(|_| found.was_ours);
+    if let Some((topic, queue)) = &lost {
+        tracing::warn!(
+            topic,
+            queue,
+            "a file is missing since the crash: queues are built again"
+        );
+        // Mended, they would look whole to the next start if this one is interrupted.
+        found.discovered.distrust_short();
+    }
+    let recovered = Recovery::begin(found, lost.is_some())?.run()?;
+    found.log.mend()?;
+    Ok((recovered, recovered.rebuilt || find_lost(found).is_some()))
+}
+
+/// Looks for a queue that lost files since a crash of ours.
+fn find_lost(found: &Found) -> Option<(String, i32)> {
+    if !found.is_crash() {
+        return None;
+    }
+    let short = found.discovered.short();
+    let is_short: HashSet<_> = short.iter().map(|queue| Arc::as_ptr(queue)).collect();
+    let table = OnceCell::new();
+    let queues = &found.queues;
+    let compared = found.manifest.find_lost(
+        &found.deleted.positions,
+        |topic, id, range| {
+            let queue = queues.get(topic, id);
+            queue.is_some_and(|queue| queue.covers(range, is_short.contains(&Arc::as_ptr(&queue))))
+        },
+        |topic| !queues.of(topic).is_empty() || knows(found.fs.as_ref(), &found.options.root, &table, topic),
+    );
+    match compared {
+        Compared::Short(topic, queue) => Some((topic, queue)),
+        Compared::Whole | Compared::Unknown => None,
+    }
+}
+
+/// A recovery under way.
+struct Recovery<'r> {
+    found: &'r Found,
+    /// A queue is known to be damaged: all are built from the log's start.
+    must_rebuild: bool,
+}
+
+impl<'r> Recovery<'r> {
+    /// Loads the queues, and looks whether they must be built from the log's start.
+    fn begin(found: &'r Found, is_lost: bool) -> Result<Self, StoreError> {
+        let is_crash = found.is_crash();
+        let must_rebuild = found.queues.load(&found.discovered, is_crash)? || is_lost;
+        let mut recovery = Self { found, must_rebuild };
+        if is_crash && found.log.start() == 0 && found.queues.any_begins_late() {
+            // Nothing went by age yet. After a clean stop `queueEnds` knows.
+            tracing::warn!("the oldest file of a queue is missing: queues are built again");
+            recovery.must_rebuild = true;
+        }
+        if !is_crash && !recovery.must_rebuild {
+            let range_of = |topic: &str, id: i32| found.queues.range_of(topic, id);
+            let short = match found.manifest.find_short(found.log.start(), range_of) {
+                Compared::Whole => None,
+                Compared::Short(topic, queue) => Some((topic, queue)),
+                Compared::Unknown => recovery.spot_check(i64::MAX).run()?,
+            };
+            if let Some((topic, queue)) = short {
+                tracing::warn!(
+                    topic,
+                    queue,
+                    "units are missing since the last stop: queues are built again"
+                );
+                recovery.must_rebuild = true;
+            }
+        }
+        Ok(recovery)
+    }
+
+    /// Recovers log and queues.
+    fn run(&self) -> Result<Recovered, StoreError> {
+        let (log, queues) = (&self.found.log, &self.found.queues);
+        let crashed = self.found.is_crash();
+        let (start, known, known_ms) = beginning(self.found, self.must_rebuild)?;
+        let replay = Replay {
+            fs: self.found.fs.as_ref(),
+            log,
+            queues,
+            crashed,
+            trust: Trust {
+                durable: durable(self.found)?,
+                notes: &self.found.nul_records,
+                notes_from: notes_from(self.found),
+            },
+            is_kill: self.found.last_stop.is_kill(),
+            deleted: &self.found.deleted.positions,
+            check_crc: self.found.options.check_crc_on_recover,
+            delay_levels_ms: &self.found.options.delay_levels_ms,
+        };
+        let recovered = self.replay_from(&replay, start, known)?;
+        let mut recovered = if let Some(recovered) = recovered {
+            recovered
+        } else {
+            tracing::warn!("consume queues are behind the log: they are built again from its start");
+            let valid_log = replay.find_end(log.start())?;
+            self.distrust_queues()?;
+            let mut recovered = replay.run(valid_log, true)?.unwrap_or_default();
+            recovered.rebuilt = true;
+            recovered
+        };
+        if !recovered.last.is_some() {
+            recovered.last = known;
+        }
+        if crashed {
+            self.write_again()?;
+        }
+        queues.drop_found()?;
+        queues.trim(log.start(), |_| Ok(()))?;
+        queues.write_out()?;
+        recovered.rebuilt |= self.must_rebuild;
+        recovered.last_store_ms = recovered.last_store_ms.max(known_ms);
+        Ok(recovered)
+    }
+
+    /// Writes again what of the log is not known to be durable. Before the stop an fsync of it may have failed without
+    /// a note of that, because the write of the note failed, too: the next fsync would say OK all the same.
+    fn write_again(&self) -> Result<(), StoreError> {
+        let log = &self.found.log;
+        let durable = match durable(self.found)? {
+            Durable::InFrontOf(end) => end,
+            Durable::All | Durable::OlderThan(_) => {
+                safe_segment(log, self.found.times)?.max(log.written_late_from())
+            }
+        };
+        let from = self
+            .found
+            .last_stop
+            .abort()
+            .unsure_from
+            .map_or(durable, |unsure| unsure.min(durable));
+        log.write_again(from, log.appended())?;
+        log.set_flushed(log.flushed().min(from));
+        Ok(())
+    }
+
+    /// Replays from a position on, and after a crash from an older one where queues have units that no record explains.
+    /// `None` where queues must be built from the log's start.
+    fn replay_from(
+        &self,
+        replay: &Replay<'_>,
+        mut start: i64,
+        known: Mark,
+    ) -> Result<Option<Recovered>, StoreError> {
+        let (log, queues) = (&self.found.log, &self.found.queues);
+        let mut recovered = self.attempt(replay, start)?;
+        if !self.found.is_crash() {
+            return Ok(recovered);
+        }
+        if known.is_some() && recovered.is_some() && queues.drop_found()? {
+            // After a power loss the log may have lost their records; else somebody changed them.
+            start = safe_segment(log, self.found.times)?;
+            tracing::warn!(
+                from = start,
+                "consume queues have units that no record explains: more of the log is read"
+            );
+            // Durable units are about to be dropped.
+            self.found
+                .checkpoint
+                .update(|times| times.queues = Mark::default());
+            self.found.checkpoint.save_changed()?;
+            recovered = self.attempt(replay, start)?;
+        }
+        if recovered.is_some()
+            && start > log.start()
+            && let Some((topic, queue)) = self.spot_check(start).run()?
+        {
+            tracing::warn!(topic, queue, "units are missing that were there before the crash");
+            return Ok(None);
+        }
+        Ok(recovered)
+    }
+
+    /// Looks for queues that lost files, by the records in front of a position.
+    fn spot_check(&self, end: i64) -> SpotCheck<'_> {
+        SpotCheck {
+            fs: self.found.fs.as_ref(),
+            root: &self.found.options.root,
+            log: &self.found.log,
+            queues: &self.found.queues,
+            deleted: &self.found.deleted.positions,
+            knows_deletions: self.found.knows_deletions,
+            end,
+            budget: self.found.options.compare_bytes,
+        }
+    }
+
+    /// One replay from a position on; `None` when a queue has a gap in front of what it met.
+    fn attempt(&self, replay: &Replay<'_>, start: i64) -> Result<Option<Recovered>, StoreError> {
+        // Nothing is cut, neither log nor queue, before it is known that the log is whole.
+        let valid_log = replay.find_end(start)?;
+        if self.must_rebuild {
+            self.distrust_queues()?;
+        }
+        self.found.queues.straighten_damaged(&self.found.discovered)?;
+        if self.found.is_crash() {
+            self.forget_marks_behind(valid_log.end)?;
+            self.found.log.cut(valid_log.end, true)?;
+        }
+        replay.run(valid_log, start == self.found.log.start())
+    }
+
+    /// The log is about to be cut in front of what was durable (the newest record was damaged): what is written there
+    /// from now on must not look durable.
+    fn forget_marks_behind(&self, end: i64) -> Result<(), StoreError> {
+        if self.found.times.log.end.max(self.found.times.queues.end) <= end {
+            return Ok(());
+        }
+        self.found.checkpoint.update(|times| {
+            times.log = Mark::default();
+            times.queues = Mark::default();
+        });
+        self.found.checkpoint.save_changed()
+    }
+
+    /// Durably takes back that the queues are durable, before durable units of theirs are dropped: a stop in the middle
+    /// of this must not leave queues behind that look whole.
+    fn distrust_queues(&self) -> Result<(), StoreError> {
+        self.found.checkpoint.update(Times::distrust_queues);
+        self.found.checkpoint.save_changed()
+    }
+}

@@ -1,0 +1,36 @@
+//! What the parts of a store share: each part keeps what it needs of it.
+
+use crate::append::state::Append;
+use crate::checkpoint::Checkpoint;
+use crate::error::StoreError;
+use crate::flush::waiters::GroupCommit;
+use crate::fs::Fs;
+use crate::listeners::Listeners;
+use crate::live::Live;
+use crate::log::commit_log::CommitLog;
+use crate::log::nul_records::NulRecords;
+use crate::options::Options;
+use crate::queue::ext::ConsumeQueueExt;
+use crate::queue::registry::Queues;
+use crate::state::StoreState;
+use std::sync::{Arc, Mutex};
+
+/// The ground that the parts stand on.
+pub(crate) struct Shared {
+    /// As they were at the start; what may change is in `live`.
+    pub(crate) options: Arc<Options>,
+    pub(crate) live: Arc<Live>,
+    pub(crate) fs: Arc<dyn Fs>,
+    pub(crate) log: Arc<CommitLog>,
+    pub(crate) queues: Arc<Queues>,
+    pub(crate) extended: Arc<ConsumeQueueExt>,
+    pub(crate) checkpoint: Arc<Checkpoint>,
+    /// Whole records that look torn.
+    pub(crate) nul_records: Arc<NulRecords>,
+    /// The end of the log, under the append lock.
+    pub(crate) append: Arc<Mutex<Append>>,
+    /// Which thread fsyncs the log, and which senders wait for that.
+    pub(crate) group_commit: Arc<GroupCommit<StoreError>>,
+    pub(crate) state: Arc<StoreState>,
+    pub(crate) listeners: Arc<Listeners>,
+}

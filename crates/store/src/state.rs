@@ -1,0 +1,146 @@
+//! Whether the store takes messages, and what keeps it from that: all parts look here, and report here what failed.
+//!
+//! A failed write or fsync is for good: the store turns read-only, and the next start looks closely. A full disk, and
+//! consume queues that cannot be written, pass by themselves.
+
+use crate::append::stall::Stall;
+use crate::checkpoint::mark_unsure;
+use crate::disk_space::Disk;
+use crate::error::StoreError;
+use crate::flush::waiters::GroupCommit;
+use crate::fs::{Context, Fs};
+use crate::live::Live;
+use crate::log::commit_log::CommitLog;
+use crate::options::Options;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+/// What all parts know of the store's state.
+pub(crate) struct StoreState {
+    options: Arc<Options>,
+    live: Arc<Live>,
+    fs: Arc<dyn Fs>,
+    log: Arc<CommitLog>,
+    group_commit: Arc<GroupCommit<StoreError>>,
+    closed: AtomicBool,
+    /// Up to where everything is durable and readable: behind `log.flushed()` while a round makes units readable.
+    pub(crate) readable: AtomicI64,
+    pub(crate) disk: Disk,
+    pub(crate) stall: Stall,
+    /// The next start was told that an fsync failed.
+    noted_unsure: AtomicBool,
+}
+
+impl StoreState {
+    pub(crate) fn new(
+        options: &Arc<Options>,
+        live: &Arc<Live>,
+        fs: &Arc<dyn Fs>,
+        log: &Arc<CommitLog>,
+        group_commit: &Arc<GroupCommit<StoreError>>,
+    ) -> Self {
+        Self {
+            options: Arc::clone(options),
+            live: Arc::clone(live),
+            fs: Arc::clone(fs),
+            log: Arc::clone(log),
+            group_commit: Arc::clone(group_commit),
+            closed: AtomicBool::new(false),
+            readable: AtomicI64::new(log.flushed()),
+            disk: Disk::default(),
+            stall: Stall::default(),
+            noted_unsure: AtomicBool::new(false),
+        }
+    }
+
+    /// No put begins from here on. Only under the append lock, so that none is under way.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn check_open(&self) -> Result<(), StoreError> {
+        if self.is_closed() {
+            return Err(StoreError::Closed);
+        }
+        Ok(())
+    }
+
+    /// An error once the store is closed or has failed: what reads still goes on.
+    pub(crate) fn check_sound(&self) -> Result<(), StoreError> {
+        self.check_open()?;
+        self.log.failure.check()
+    }
+
+    /// An error where no message can be stored.
+    pub(crate) fn check_writable(&self) -> Result<(), StoreError> {
+        self.check_sound()?;
+        self.check_space()
+    }
+
+    /// An error where no message can be stored for now.
+    pub(crate) fn check_space(&self) -> Result<(), StoreError> {
+        self.disk.check(&self.live, self.log.directory())?;
+        self.stall.check()
+    }
+
+    /// Looks how full the disk is.
+    pub(crate) fn look_at_disk(&self) -> Result<(), StoreError> {
+        let directory = self.log.directory();
+        let space = self.fs.space(directory).at("read the space of", directory)?;
+        self.disk.set(space, &self.live);
+        Ok(())
+    }
+
+    /// Turns the store read-only, answers everyone who waits, and tells the next start.
+    pub(crate) fn fail(&self, error: &StoreError) {
+        self.log.failure.set(error);
+        self.note_unsure();
+        self.group_commit.waiters.fail(error);
+    }
+
+    /// Answers everyone who waits where the error has turned the store read-only.
+    pub(crate) fn fail_if_read_only(&self, error: &StoreError) {
+        if self.log.failure.is_set() {
+            self.fail(error);
+        }
+    }
+
+    /// Tells the next start that something failed to become durable: what the system still holds of it must be written
+    /// again.
+    pub(crate) fn note_unsure(&self) {
+        if !self.noted_unsure.swap(true, Ordering::AcqRel) {
+            let options = &self.options;
+            mark_unsure(
+                self.fs.as_ref(),
+                &options.root,
+                options.queue_file_bytes,
+                self.log.flushed(),
+            );
+        }
+    }
+
+    /// Remembers that the system has no space for a write.
+    pub(crate) fn note_full(&self, error: &StoreError) {
+        if error.is_full() {
+            tracing::error!(%error, "no space: writes are refused until there is some");
+            self.disk.refuse();
+        }
+    }
+
+    /// Notes a failure outside of the append path: what cannot be written to queues or index would be missed by
+    /// readers.
+    pub(crate) fn note_failure(&self, what: &str, result: Result<(), StoreError>) {
+        let Err(error) = result else { return };
+        if error.is_passing() && !self.log.failure.is_set() {
+            // Nothing is lost: what could not be written is still in memory or in the log.
+            tracing::warn!(%error, "{what}, will try again");
+            return self.note_full(&error);
+        }
+        tracing::error!(%error, "{what}");
+        self.fail(&error);
+    }
+}

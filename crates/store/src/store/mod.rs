@@ -1,0 +1,212 @@
+//! The store as its users see it: its life, and what is stored. `reads.rs` has what is read.
+
+mod reads;
+
+use crate::append::batch::AppendBatch;
+use crate::engine::Engine;
+use crate::error::StoreError;
+use crate::fs::{Fs, LockGuard};
+use crate::live::Live;
+use crate::maintenance::{self, MaintenanceTask};
+use crate::message::{Batch, Message, OnArrival, OnSlowFlush, Stored};
+use crate::options::Options;
+use crate::recovery::open::open;
+use crate::stats::{Health, Stats};
+use crate::sync::lock;
+use pyrmq_remoting::message::Durability;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// A message log in a directory. All methods may be called from any thread.
+///
+/// Dropping it closes it; [`Store::close`] also tells whether that went well.
+#[derive(Debug)]
+pub struct Store {
+    engine: Arc<Engine>,
+    running: Mutex<Running>,
+}
+
+#[derive(Debug, Default)]
+struct Running {
+    threads: Vec<JoinHandle<()>>,
+    lock: Option<Box<dyn LockGuard>>,
+}
+
+impl Store {
+    /// Loads, recovers, and starts the store's threads.
+    pub fn open(options: Options, fs: Arc<dyn Fs>) -> Result<Arc<Self>, StoreError> {
+        let store = Self::open_without_threads(options, fs)?;
+        lock(&store.running).threads = maintenance::start(&store.engine)?;
+        Ok(store)
+    }
+
+    /// As [`Store::open`], without threads: nothing happens by itself, the caller says with [`Store::run`] what is to
+    /// be done and when. For tests that replay a run exactly.
+    pub fn open_without_threads(options: Options, fs: Arc<dyn Fs>) -> Result<Arc<Self>, StoreError> {
+        let (engine, guard) = open(options, fs)?;
+        let running = Running {
+            threads: Vec::new(),
+            lock: Some(guard),
+        };
+        Ok(Arc::new(Self {
+            engine,
+            running: Mutex::new(running),
+        }))
+    }
+
+    /// Does one piece of the work that the store's threads do; for a store without threads.
+    pub fn run(&self, task: MaintenanceTask) -> Result<(), StoreError> {
+        maintenance::run(&self.engine, task)
+    }
+
+    /// Sets who is told of readable messages; once, before the first message. Later calls do nothing. The listener runs
+    /// on the putting thread (or on the flushing one with `SYNC_FLUSH`) and must be quick.
+    pub fn on_arrival(&self, listener: Arc<OnArrival>) {
+        self.engine.shared.listeners.set_arrival(listener);
+    }
+
+    /// Sets who is told, every 10 ms, while [`AppendBatch::commit`] holds its thread up because the disk hangs: whoever
+    /// waits behind that thread can be helped then. Once; later calls do nothing.
+    pub fn on_slow_flush(&self, callback: Arc<OnSlowFlush>) {
+        self.engine.shared.listeners.set_slow_flush(callback);
+    }
+
+    /// Stores one message: it is in the page cache when this returns.
+    pub fn put(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
+        self.engine.appender.put(message)
+    }
+
+    /// As [`Store::put`], for a message that this store has taken before and puts into another queue: the size was
+    /// allowed then, so today's `maxMessageSize` does not count.
+    pub fn put_accepted(&self, message: &Message<'_>) -> Result<Stored, StoreError> {
+        self.engine.appender.put_accepted(message)
+    }
+
+    /// Stores a batch as consecutive records of one file.
+    pub fn put_batch(&self, batch: &Batch<'_>) -> Result<Stored, StoreError> {
+        self.engine.appender.put_batch(batch)
+    }
+
+    /// An append batch of this store: puts that go into the log together.
+    pub fn append_batch(&self) -> AppendBatch {
+        AppendBatch::new(&self.engine)
+    }
+
+    /// Calls back when everything in front of `position` is durable, with the error of the fsync or a timeout else. The
+    /// call comes from another thread, or from this one when nothing is left to do.
+    pub fn when_durable(&self, position: i64, done: impl FnOnce(Result<(), StoreError>) + Send + 'static) {
+        self.engine.flusher.when_durable(position, Box::new(done));
+    }
+
+    /// Calls back when everything in front of `position` has reached a level: at once for [`Durability::Memory`], as
+    /// [`Store::when_durable`] for [`Durability::Local`].
+    pub fn when_reached(
+        &self,
+        position: i64,
+        level: Durability,
+        done: impl FnOnce(Result<(), StoreError>) + Send + 'static,
+    ) {
+        match level {
+            Durability::Memory => done(Ok(())),
+            Durability::Local => self.when_durable(position, done),
+        }
+    }
+
+    /// Makes everything durable that was stored before the call, and returns when it is. What is written elsewhere and
+    /// says how far messages were handled comes after this: a power loss must not keep it and take the messages.
+    pub fn flush(&self) -> Result<(), StoreError> {
+        self.engine.shared.state.check_sound()?;
+        self.engine.flusher.flush_round()
+    }
+
+    /// What everything in front of a position has reached.
+    pub fn durability(&self, position: i64) -> Durability {
+        if position <= self.engine.shared.log.flushed() {
+            Durability::Local
+        } else {
+            Durability::Memory
+        }
+    }
+
+    /// Forgets a topic's queues and deletes their files, durably. Its records stay until their segments go, without a
+    /// queue.
+    pub fn delete_topic(&self, topic: &str) -> Result<(), StoreError> {
+        self.engine.queue_maintenance.delete_topic(topic)
+    }
+
+    /// All topics that have queues, with the queues' ids, sorted.
+    pub fn topics(&self) -> Vec<(String, Vec<i32>)> {
+        self.engine.shared.queues.topics()
+    }
+
+    /// Deletes segments that are old enough now, whatever the hour. Says how many files went.
+    pub fn delete_expired(&self) -> Result<u64, StoreError> {
+        self.engine.shared.state.check_open()?;
+        self.engine.retention.clean(true)
+    }
+
+    /// The settings at the start; [`Store::live`] has the values of those that may have changed since.
+    pub fn options(&self) -> &Options {
+        &self.engine.shared.options
+    }
+
+    /// The values in force of the settings that may change.
+    pub fn live(&self) -> &Live {
+        &self.engine.shared.live
+    }
+
+    /// Applies those of these settings that are in [`Live`]; all others stay as they are. With a change from
+    /// `ASYNC_FLUSH` to `SYNC_FLUSH` everything that was stored before is durable when this returns.
+    pub fn reconfigure(&self, options: &Options) -> Result<(), StoreError> {
+        options.validate()?;
+        let _one_at_a_time = lock(&self.running);
+        self.engine.reconfigure(options)
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    /// Descriptors that the store must find free, whoever else opens files and connections in this process: for what it
+    /// keeps open but has not opened yet, and for what it opens for a moment.
+    pub fn reserved_descriptors(&self) -> usize {
+        self.engine.reserved_descriptors()
+    }
+
+    /// True when a write or an fsync has failed: nothing more is taken until a restart.
+    pub fn has_failed(&self) -> bool {
+        self.engine.shared.log.failure.is_set()
+    }
+
+    /// The state of the store.
+    pub fn health(&self) -> Health {
+        self.engine.health()
+    }
+
+    /// Flushes everything and marks the stop as clean. May be called again. After a failed write the stop is not clean,
+    /// so that the next start looks closely.
+    pub fn close(&self) -> Result<(), StoreError> {
+        let mut running = lock(&self.running);
+        let Some(guard) = running.lock.take() else {
+            return Ok(());
+        };
+        self.engine.stop();
+        for thread in running.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the store panicked");
+            }
+        }
+        let result = self.engine.finish();
+        drop(guard);
+        result
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            tracing::error!(%error, "the store could not be closed in order");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What a store answers to readers.
+
+use crate::error::StoreError;
+use crate::read::query::{Boundary, Found, Get, Got, KeyQuery};
+use crate::store::Store;
+use bytes::Bytes;
+
+impl Store {
+    /// Reads messages of a queue.
+    pub fn get(&self, request: &Get<'_>) -> Result<Got, StoreError> {
+        self.engine.reader.get(request)
+    }
+
+    /// As [`Store::get`], but only from memory: `None` where the disk is needed. Where [`Store::knows_cached`] is false
+    /// it may wait all the same.
+    pub fn get_cached(&self, request: &Get<'_>) -> Result<Option<Got>, StoreError> {
+        self.engine.reader.get_cached(request)
+    }
+
+    /// Whether the file system can say what of a file is in memory.
+    pub fn knows_cached(&self) -> bool {
+        self.engine.shared.fs.knows_cached()
+    }
+
+    /// The record that begins at a position, if one does.
+    pub fn record_at(&self, physical_offset: i64) -> Result<Option<Bytes>, StoreError> {
+        self.engine.reader.record_at(physical_offset)
+    }
+
+    /// As [`Store::record_at`], but only what readers may see: with `SYNC_FLUSH` nothing that is not durable.
+    pub fn readable_at(&self, physical_offset: i64) -> Result<Option<Bytes>, StoreError> {
+        self.engine.reader.readable_at(physical_offset)
+    }
+
+    /// The records at these positions, in this order, with their sizes as they are; `None` when one of them is not
+    /// there.
+    pub fn records_at(&self, places: &[(i64, i32)]) -> Result<Option<Bytes>, StoreError> {
+        self.engine.reader.records_at(places)
+    }
+
+    /// Index of the oldest message of a queue; 0 when there is no such queue.
+    pub fn min_offset(&self, topic: &str, queue_id: i32) -> i64 {
+        self.engine
+            .shared
+            .queues
+            .range_of(topic, queue_id)
+            .map_or(0, |(min, _)| min)
+    }
+
+    /// Index behind the newest readable message of a queue; 0 when there is no such queue.
+    pub fn max_offset(&self, topic: &str, queue_id: i32) -> i64 {
+        self.engine
+            .shared
+            .queues
+            .range_of(topic, queue_id)
+            .map_or(0, |(_, end)| end)
+    }
+
+    /// The index of the message at a time; behind the newest message for a time after it.
+    pub fn offset_by_time(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        timestamp_ms: i64,
+        boundary: Boundary,
+    ) -> Result<i64, StoreError> {
+        self.engine
+            .reader
+            .offset_by_time(topic, queue_id, timestamp_ms, boundary)
+    }
+
+    /// When the message at an index was stored, ms.
+    pub fn store_time(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        queue_offset: i64,
+    ) -> Result<Option<i64>, StoreError> {
+        self.engine.reader.store_time(topic, queue_id, queue_offset)
+    }
+
+    /// When the oldest message of a queue was stored, ms.
+    pub fn earliest_time(&self, topic: &str, queue_id: i32) -> Result<Option<i64>, StoreError> {
+        self.engine
+            .reader
+            .store_time(topic, queue_id, self.min_offset(topic, queue_id))
+    }
+
+    /// Searches by key.
+    pub fn query(&self, query: &KeyQuery<'_>) -> Result<Found, StoreError> {
+        self.engine.reader.query(query)
+    }
+}

@@ -1,0 +1,411 @@
+"""The threads that call listeners.
+
+A thread takes a batch: some messages of one queue. It calls the listener for each, and says at the
+end what became of them. A batch has as many messages as can be handled in some milliseconds: one
+where a call is slow, so that other threads get the rest, and hundreds where it is quick, so that a
+message costs little more than its call.
+
+One more thread, the watch, looks at batches that last longer. It gives the messages behind a slow
+call to other threads, and the message of a call past its time limit, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import traceback
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from pyrmq.consumer.outcome import (
+    DeadLetter,
+    Failure,
+    ReconsumeLater,
+    failure_of_error,
+    failure_of_result,
+)
+from pyrmq.errors import ClosedError, ForkError, RmqError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from pyrmq._client.options import ListenerOptions
+    from pyrmq._core import ListeningConsumer, Work
+    from pyrmq.consumer.decode import Decoder
+    from pyrmq.message import ReceivedMessage
+
+__all__ = ["Call", "Counts", "Pool"]
+
+_log = logging.getLogger("pyrmq.consumer")
+
+_BATCH_S = 0.002
+"""Time that the messages of one batch are expected to take."""
+_SLOW_S = 0.02
+"""A call that takes longer than this does not keep the messages behind it."""
+_IDLE_S = 0.25
+"""Time between two looks of the watch while no batch is slow."""
+_MOST = 1024
+"""Messages of one batch at most."""
+_WAIT_MS = 1000
+
+Failed = list[tuple[int, str, int]]
+"""Messages that were not handled: index in the batch, and what becomes of each."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A listener and how to call it.
+
+    Attributes:
+        function: The listener.
+        decode: Makes its argument of a message; None: the message itself.
+    """
+
+    function: Callable[[Any], object]
+    decode: Decoder | None
+
+
+class Counts:
+    """What listeners have done, in messages."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.done = 0
+        self.later = 0
+        self.dead = 0
+        self.timed_out = 0
+
+    def add(self, handled: int, failed: Iterable[tuple[int, str, int]], timed_out: int = 0) -> None:
+        """Count messages whose calls have ended, and those of them that failed."""
+        kinds = [what for _, what, _ in failed]
+        dead = kinds.count("dead")
+        with self._lock:
+            self.done += handled - len(kinds)
+            self.dead += dead
+            self.later += len(kinds) - dead - kinds.count("untouched")
+            self.timed_out += timed_out
+
+
+class Batch:
+    """Some messages that one thread has taken.
+
+    They are claimed from `claims`, those of one call at a time, by the thread and by the watch:
+    each is claimed once, and who claimed it says what became of it.
+    """
+
+    def __init__(self, messages: list[ReceivedMessage], work: Work, at_once: int) -> None:
+        self.messages = messages
+        self.work = work
+        self.claims = iter(range(0, len(messages), at_once))
+        self.at_once = at_once
+        self.began = monotonic()
+        self.index = 0  # The first message of the call that runs.
+        self.said = 0  # What became of the messages before this one has been said.
+        self.failed: Failed = []
+        self.is_cut = False  # The messages behind the call that runs were given away.
+        self.is_abandoned = False  # Its own were, too: what it does now is ignored.
+        # Held while an outcome is said, so that the watch and the thread do not both say it.
+        self.lock = threading.Lock()
+
+    def after(self, index: int) -> int:
+        """Return the index behind a call's messages."""
+        return min(index + self.at_once, len(self.messages))
+
+    def rest(self) -> list[tuple[int, int]]:
+        """Claim all that is left, as ranges of indexes without gaps."""
+        ranges: list[tuple[int, int]] = []
+        for first in self.claims:
+            if ranges and ranges[-1][1] == first:
+                ranges[-1] = (ranges[-1][0], self.after(first))
+            else:
+                ranges.append((first, self.after(first)))
+        return ranges
+
+    def failed_in(self, first: int, end: int) -> Failed:
+        """Return what failed in a range."""
+        return [one for one in self.failed if first <= one[0] < end]
+
+
+class Pool:
+    """The threads of a consumer.
+
+    Args:
+        core: The native consumer.
+        calls: The listener of each topic.
+        options: The consumer's options.
+    """
+
+    def __init__(
+        self, core: ListeningConsumer, calls: Mapping[str, Call], options: ListenerOptions
+    ) -> None:
+        self.core = core
+        self.counts = Counts()
+        self._calls = calls
+        self._options = options
+        self._group = options.group
+        self._number = 0
+        self._lock = threading.Lock()
+        self._batches: dict[threading.Thread, Batch | None] = {}
+        self._stuck: set[threading.Thread] = set()
+        self._is_ending = False
+        self._is_ended = threading.Event()
+        name = f"pyrmq-listener-watch-{self._group}"
+        self._watch = threading.Thread(target=self._keep_watch, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the threads."""
+        for _ in range(self._options.threads):
+            self._add_thread()
+        self._watch.start()
+
+    def is_mine(self, thread: threading.Thread) -> bool:
+        """Whether a thread calls listeners."""
+        return thread in self._batches or thread in self._stuck
+
+    def end(self, timeout: float) -> bool:
+        """Take nothing more and wait for the calls that run. False: some still do."""
+        self._is_ending = True
+        self.core.drain(0)
+        until = monotonic() + timeout
+        while any(self._batches.values()) and monotonic() < until:
+            self._is_ended.wait(0.005)
+        self._is_ended.set()
+        return not any(self._batches.values())
+
+    def join(self, timeout: float) -> None:
+        """Wait for the threads; one that is stuck in a call stays behind."""
+        until = monotonic() + timeout
+        for thread in [*self._batches, self._watch]:
+            if thread is not threading.current_thread() and thread.ident is not None:
+                thread.join(max(0.0, until - monotonic()))
+
+    def _add_thread(self) -> None:
+        self._number += 1
+        name = f"pyrmq-listener-{self._group}-{self._number}"
+        thread = threading.Thread(target=self._take_batches, name=name, daemon=True)
+        self._batches[thread] = None
+        thread.start()
+
+    def _take_batches(self) -> None:
+        me = threading.current_thread()
+        take, at_once = self.core.take, self._options.consume_batch
+        size = at_once
+        try:
+            while not self._is_ending:
+                taken = take(size, _WAIT_MS)
+                if taken is None:
+                    continue
+                batch = Batch(*taken, at_once)
+                self._batches[me] = batch
+                self._handle(batch)
+                seconds = monotonic() - batch.began
+                if batch.is_abandoned and not self._rejoin(me):
+                    return
+                self._batches[me] = None
+                size = max(at_once, _next_size(size, len(batch.messages), seconds))
+        except (ClosedError, ForkError):
+            return
+        except Exception:  # noqa: BLE001 - it is logged, and no message is lost
+            _log.exception("group %s: a listener's thread ended", self._group)
+        finally:
+            if me in self._batches:
+                self._batches[me] = None
+
+    def _rejoin(self, me: threading.Thread) -> bool:
+        """Go on after a call that took too long, unless another thread has taken the place."""
+        with self._lock:
+            self._stuck.discard(me)
+            if len(self._batches) >= self._options.threads:
+                return False
+            self._batches[me] = None
+            return True
+
+    def _handle(self, batch: Batch) -> None:
+        """Call listeners for the messages of a batch, and say what became of them."""
+        keeps_queue = self._options.order == "queue"
+        call = self._call_one if batch.at_once == 1 else self._call_list
+        end = 0
+        for index in batch.claims:
+            if index != end:
+                # The watch has claimed what lies between: what came before is said on its own.
+                self._say(batch, end)
+                batch.said = index
+            may_go_on = not self._is_ending
+            if keeps_queue and may_go_on:
+                may_go_on = self.core.holds(batch.work)
+            if not may_go_on:
+                self._give_back(batch, index)
+                return
+            batch.index = index
+            end = batch.after(index)
+            failed = call(batch.messages, index, end)
+            if failed:
+                batch.failed += failed
+                if keeps_queue:
+                    # What follows waits until these are done.
+                    self._say(batch, end, [*batch.rest()])
+                    return
+            if batch.is_abandoned:
+                return
+        self._say(batch, end)
+
+    def _say(self, batch: Batch, end: int, untouched: Sequence[tuple[int, int]] = ()) -> None:
+        """Say what became of the messages up to `end`; those in `untouched` go to others."""
+        with batch.lock:
+            if batch.is_abandoned:
+                return
+            first, batch.said = batch.said, max(end, batch.said)
+            failed = batch.failed_in(first, end)
+            given = [(at, "untouched", 0) for a, b in untouched for at in range(a, b)]
+            until = untouched[-1][1] if untouched else end
+            if until > first:
+                self.core.finish(batch.work, first, until, [*failed, *given])
+            self.counts.add(max(0, end - first), failed)
+
+    def _give_back(self, batch: Batch, index: int) -> None:
+        """Give what a thread has claimed, and what is left, to others."""
+        ranges = [(index, batch.after(index)), *batch.rest()]
+        if ranges[0][1] == (ranges[1][0] if len(ranges) > 1 else -1):
+            ranges[:2] = [(ranges[0][0], ranges[1][1])]
+        self._say(batch, index)
+        with batch.lock:
+            if not batch.is_abandoned:
+                self._finish_untouched(batch, ranges)
+
+    def _finish_untouched(self, batch: Batch, ranges: Sequence[tuple[int, int]]) -> None:
+        for first, end in ranges:
+            untouched = [(at, "untouched", 0) for at in range(first, end)]
+            self.core.finish(batch.work, first, end, untouched)
+
+    def _call_one(self, messages: list[ReceivedMessage], index: int, _end: int) -> Failed | None:
+        message = messages[index]
+        try:
+            call = self._calls[message.topic]
+            argument = message if call.decode is None else _decoded(call.decode, message)
+            result = call.function(argument)
+            failure = None if result is None else failure_of_result(result)
+        except BaseException as error:  # noqa: BLE001 - sys.exit must not end this thread
+            failure = self._failure(message, error)
+        return None if failure is None else [(index, *failure)]
+
+    def _call_list(self, messages: list[ReceivedMessage], index: int, end: int) -> Failed:
+        """Call listeners with lists, one for each topic; a body that does not fit is in none."""
+        failed: Failed = []
+        topics: dict[str, list[tuple[int, object]]] = {}
+        for at in range(index, end):
+            message = messages[at]
+            try:
+                topic = message.topic
+                decode = self._calls[topic].decode
+                argument = message if decode is None else _decoded(decode, message)
+                topics.setdefault(topic, []).append((at, argument))
+            except BaseException as error:  # noqa: BLE001 - as above
+                failed.append((at, *self._failure(message, error)))
+        for topic, arguments in topics.items():
+            try:
+                function = self._calls[topic].function
+                failure = failure_of_result(function([argument for _, argument in arguments]))
+            except BaseException as error:  # noqa: BLE001 - as above
+                failure = self._failure(messages[arguments[0][0]], error)
+            if failure is not None:
+                failed += [(at, *failure) for at, _ in arguments]
+        return sorted(failed)
+
+    def _failure(self, message: ReceivedMessage, error: BaseException) -> Failure:
+        """Log what a listener raised, and say what becomes of the message."""
+        if isinstance(error, DeadLetter):
+            _log.error("group %s: dead letter %r: %s", self._group, message, error)
+        elif not isinstance(error, ReconsumeLater):
+            text = "group %s: a listener failed for %r; the message comes again"
+            _log.error(text, self._group, message, exc_info=error)
+        return failure_of_error(error)
+
+    def _keep_watch(self) -> None:
+        """Look for calls that take long."""
+        seen: dict[threading.Thread, tuple[Batch, int, float]] = {}
+        pause = _IDLE_S
+        while not self._is_ended.wait(pause):
+            now = monotonic()
+            pause = _IDLE_S
+            for thread, batch in [*self._batches.items()]:
+                if batch is None:
+                    seen.pop(thread, None)
+                    continue
+                pause = min(_SLOW_S, self._options.time_limit / 4)
+                last, index, since = seen.get(thread, (None, -1, now))
+                if last is not batch or index != batch.index:
+                    since = now
+                    seen[thread] = (batch, batch.index, now)
+                try:
+                    self._check(thread, batch, now, since)
+                except RmqError:
+                    _log.exception("group %s: messages of a slow call not given on", self._group)
+
+    def _check(self, thread: threading.Thread, batch: Batch, now: float, since: float) -> None:
+        """Do what the time that a batch and its call have taken asks for."""
+        if now - since >= self._options.time_limit:
+            self._abandon(thread, batch)
+        elif now - batch.began >= _SLOW_S and not batch.is_cut and self._options.order != "queue":
+            self._cut(batch)
+
+    def _cut(self, batch: Batch) -> None:
+        """Give the messages behind a call to other threads; those before it are done."""
+        batch.is_cut = True
+        ranges = batch.rest()
+        with batch.lock:
+            self._finish_untouched(batch, ranges)
+        self._say(batch, batch.index)
+
+    def _abandon(self, thread: threading.Thread, batch: Batch) -> None:
+        """Give the message of a call past its time limit to another thread."""
+        self._say(batch, batch.index)
+        ranges = batch.rest()
+        with batch.lock, self._lock:
+            if self._batches.get(thread) is not batch or batch.said > batch.index:
+                return
+            batch.is_abandoned = True
+            index, end = batch.index, batch.after(batch.index)
+            stuck = [(at, "later", 0) for at in range(index, end)]
+            untouched = [(at, "untouched", 0) for a, b in ranges for at in range(a, b)]
+            until = ranges[-1][1] if ranges and self._options.order == "queue" else end
+            inside = [one for one in untouched if one[0] < until]
+            self.core.finish(batch.work, index, until, [*stuck, *inside])
+            if self._options.order != "queue":
+                self._finish_untouched(batch, ranges)
+            self.counts.add(len(stuck), stuck, timed_out=len(stuck))
+            del self._batches[thread]
+            self._stuck = {one for one in self._stuck if one.is_alive()} | {thread}
+            may_add = len(self._stuck) <= self._options.threads
+            if may_add:
+                self._add_thread()
+        self._report(thread, batch.messages[index])
+        if not may_add:
+            text = "group %s: %d calls of listeners hang; no thread is started until one returns"
+            _log.error(text, self._group, len(self._stuck))
+
+    def _report(self, thread: threading.Thread, message: ReceivedMessage) -> None:
+        frame = sys._current_frames().get(thread.ident or 0)
+        _log.error(
+            "group %s: a listener has not returned within %g s for %r; the message comes again, "
+            "and what the call still does is ignored. It is here:\n%s",
+            self._group,
+            self._options.time_limit,
+            message,
+            "".join(traceback.format_stack(frame)) if frame else "(its thread has ended)",
+        )
+
+
+def _decoded(decode: Decoder, message: ReceivedMessage) -> object:
+    try:
+        return decode(message)
+    except Exception as error:
+        raise DeadLetter(f"its body does not fit the listener's annotation: {error!r}") from error
+
+
+def _next_size(size: int, handled: int, seconds: float) -> int:
+    """Return how many messages fit into one batch, at most twice as many as in the last."""
+    if seconds * size > _BATCH_S * handled:
+        return max(1, int(_BATCH_S * handled / seconds))
+    return min(_MOST, size * 2)

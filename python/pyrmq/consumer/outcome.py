@@ -1,0 +1,103 @@
+"""What a listener says of a message: done, later, or never."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from pyrmq.errors import ConfigError
+
+__all__ = [
+    "ConsumeResult",
+    "DeadLetter",
+    "Failure",
+    "ReconsumeLater",
+    "failure_of_error",
+    "failure_of_result",
+]
+
+Failure = tuple[str, int]
+"""What the native consumer does with a message: `later` with a delay level, `again` with a pause in
+ms, `dead` or `untouched` with 0."""
+
+LATER: Failure = ("later", 0)
+
+_LONGEST_PAUSE_S = 86_400
+
+
+class ConsumeResult(Enum):
+    """What a listener returns (Apache ``ConsumeConcurrentlyStatus``); None means ``SUCCESS``.
+
+    Attributes:
+        SUCCESS: The message is done.
+        RECONSUME_LATER: Deliver it again later: with ``order="none"`` by the broker, after 10 s, 30
+            s, 1 min and so on up to 2 h, else in this process, after ``suspend_pause``.
+    """
+
+    SUCCESS = "success"
+    RECONSUME_LATER = "reconsume later"
+
+
+class ReconsumeLater(Exception):
+    """Raised by a listener: the message is delivered again later.
+
+    Args:
+        delay_level: 1 to 18, for 1 s 5 s 10 s 30 s 1 min 2 min ... 2 h; 0 lets the broker choose by
+            the number of tries. Consumers that keep an order do not use it: give them `pause`.
+        pause: Seconds until the message is delivered to this process again. The broker does not
+            know of such tries.
+
+    Raises:
+        ConfigError: The level is not 0 to 18, or the pause is negative.
+
+    Example:
+        >>> ReconsumeLater(delay_level=3).failure
+        ('later', 3)
+    """
+
+    failure: Failure = LATER
+
+    def __init__(self, delay_level: int = 0, *, pause: float | None = None) -> None:
+        if not 0 <= delay_level <= 18:
+            raise ConfigError(f"`delay_level` is {delay_level}, it must be 0 to 18")
+        if pause is not None and not 0 <= pause <= _LONGEST_PAUSE_S:
+            raise ConfigError(f"`pause` is {pause}, it must be 0 s to {_LONGEST_PAUSE_S} s (a day)")
+        super().__init__(delay_level, pause)
+        self.failure = ("later", delay_level) if pause is None else ("again", round(pause * 1000))
+
+
+class DeadLetter(Exception):
+    """Raised by a listener: the message can never be handled, and goes to ``%DLQ%<group>``.
+
+    Args:
+        reason: Why, for the log.
+
+    Example:
+        >>> str(DeadLetter("no such customer"))
+        'no such customer'
+    """
+
+    failure: Failure = ("dead", 0)
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+
+
+def failure_of_result(result: object) -> Failure | None:
+    """Read what a listener returned; None: the message is done.
+
+    Raises:
+        TypeError: It is nothing that a listener can say.
+    """
+    if result is None or result is ConsumeResult.SUCCESS:
+        return None
+    if result is ConsumeResult.RECONSUME_LATER:
+        return LATER
+    raise TypeError(
+        f"a listener returned {result!r}: return None or ConsumeResult.SUCCESS when the message "
+        "is done, ConsumeResult.RECONSUME_LATER when it shall come again"
+    )
+
+
+def failure_of_error(error: BaseException) -> Failure:
+    """Read what a listener raised: everything but its own words means later."""
+    return error.failure if isinstance(error, ReconsumeLater | DeadLetter) else LATER

@@ -1,0 +1,363 @@
+"""The consumer that calls a function for each message.
+
+Example:
+    >>> import threading
+    >>> from pyrmq import Producer, PushConsumer
+    >>> from pyrmq.testing import cluster
+    >>> seen = threading.Event()
+    >>> with cluster() as running:
+    ...     with Producer(name_server=running.name_server) as producer:
+    ...         _ = producer.send("orders", b"two coffees")
+    ...     consumer = PushConsumer(name_server=running.name_server, group="kitchen")
+    ...     @consumer.listener("orders")
+    ...     def handle(body: bytes) -> None:
+    ...         print(body)
+    ...         seen.set()
+    ...     with consumer:
+    ...         _ = seen.wait(10)
+    b'two coffees'
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import signal
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from pyrmq import _core
+from pyrmq._client import log
+from pyrmq._client.ending import leave
+from pyrmq._client.options import ListenerOptions
+from pyrmq._client.values import milliseconds
+from pyrmq.consumer.decode import decoder_of
+from pyrmq.consumer.listener import Call, Pool
+from pyrmq.errors import ClosedError, ConfigError
+from pyrmq.message import QueueId
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from pyrmq._client.options import Order
+    from pyrmq._client.values import Start
+
+__all__ = ["PushConsumer"]
+
+_log = logging.getLogger("pyrmq.consumer")
+
+_END_S = 5.0
+"""Time that a second call of `close` waits beyond the first one's for its commits."""
+
+_running: set[PushConsumer] = set()
+"""Consumers that were started: one that nobody holds goes on until it is closed."""
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+
+class PushConsumer:
+    """Calls a function for each message of the group's topics, in threads of its own.
+
+    A message is done when its call returns. One whose call raises comes again later: after 10 s,
+    then 30 s, and so on up to 2 h; after `max_tries` it goes to the topic ``%DLQ%<group>``. What
+    was not done when a process dies comes again, so listeners must bear a message twice.
+
+    Args:
+        name_server: ``host:port;host:port``, or a sequence of ``host:port``; without it the
+            environment variable ``NAMESRV_ADDR`` is read.
+        group: Consumer group. Its members share the queues of each topic.
+        threads: Calls at the same time.
+        order: What keeps its order. ``"none"``: nothing. ``"queue"``: one call at a time for each
+            queue, which the broker locks for this consumer (Apache ``MessageListenerOrderly``).
+            ``"key"``: one call at a time for each sharding key, keys of one queue side by side.
+            With an order a message that fails is tried again in place.
+        consume_batch: Messages of one call. With more than 1 a listener gets a list of 1 to that
+            many, and they are done, or come again, together.
+        time_limit: Seconds that a call may take. The message of one that takes longer comes again,
+            its stack is logged, and another thread goes on; the call itself cannot be stopped.
+        max_tries: Further deliveries of a message that fails, before it is a dead letter. None: the
+            group's setting on the broker (16 where it has none); without end with
+            ``order="queue"``.
+        suspend_pause: Seconds before a message that failed is tried again where an order is kept.
+        start: Where the group begins in a queue that it has never committed: ``"first"``,
+            ``"last"``, or a time.
+        instance_name: Distinguishes consumers of one process for brokers; made up when empty.
+        ahead_bytes: Bytes that are fetched and not done, for all queues together.
+        commit_interval: Seconds between commits of what is done; :meth:`close` commits, too.
+        rebalance: Seconds between looks at the share of the queues; brokers report changes of the
+            group at once.
+        namespace: Goes before the names of group and topics.
+        unit_name: The unit that this client belongs to.
+        address_server: An HTTP address that names the name servers, as for a producer.
+
+    Raises:
+        ConfigError: An option is out of its range, or no name server is given.
+
+    Example:
+        >>> consumer = PushConsumer(name_server="127.0.0.1:9876", group="kitchen")
+        >>> consumer.close()
+    """
+
+    def __init__(
+        self,
+        *,
+        name_server: str | Sequence[str] | None = None,
+        group: str,
+        threads: int = ListenerOptions.threads,
+        order: Order = ListenerOptions.order,
+        consume_batch: int = ListenerOptions.consume_batch,
+        time_limit: float = ListenerOptions.time_limit,
+        max_tries: int | None = ListenerOptions.max_tries,
+        suspend_pause: float = ListenerOptions.suspend_pause,
+        start: Start = ListenerOptions.start,
+        instance_name: str = ListenerOptions.instance_name,
+        ahead_bytes: int = ListenerOptions.ahead_bytes,
+        commit_interval: float = 5.0,
+        rebalance: float = ListenerOptions.rebalance,
+        namespace: str = ListenerOptions.namespace,
+        unit_name: str = ListenerOptions.unit_name,
+        address_server: str | None = ListenerOptions.address_server,
+    ) -> None:
+        given = {
+            name: value
+            for name, value in locals().items()
+            if name not in {"self", "commit_interval"}
+        }
+        self._options = ListenerOptions(**given, auto_commit=commit_interval)
+        self._core = _core.ListeningConsumer(self._options.native())
+        self._group = group
+        self._calls: dict[str, Call] = {}
+        self._tags: dict[str, str] = {}
+        self._pool: Pool | None = None
+        self._closed = False
+        self._is_closed = threading.Event()
+        self._lock = threading.Lock()
+        self._unlog = log.serve(self)
+        self._finalizer = weakref.finalize(self, leave, self._core)
+
+    def subscribe(self, topic: str, listener: Callable[[Any], object], tags: str = "*") -> None:
+        """Name the function that gets a topic's messages.
+
+        Its argument is decoded by the annotation of its parameter: ``bytes``, ``str``, ``dict`` (a
+        JSON object), a dataclass or a pydantic model (of a JSON object); without one it gets the
+        :class:`pyrmq.ReceivedMessage`. A body that does not fit is a dead letter.
+
+        Args:
+            topic: Topic; it must exist when the consumer starts.
+            listener: Takes the message. It returns None or ``ConsumeResult.SUCCESS`` when the
+                message is done, and ``ConsumeResult.RECONSUME_LATER`` when it shall come again; it
+                may raise :class:`pyrmq.ReconsumeLater` or :class:`pyrmq.DeadLetter`. Every other
+                exception means later.
+            tags: ``*`` for all, or tags with ``||`` between them.
+
+        Raises:
+            ConfigError: The listener is a coroutine function, does not take one argument, or its
+                annotation is none of the above; the topic has a listener; the consumer has started.
+
+        Example:
+            >>> consumer.subscribe("orders", print, tags="new || paid")  # doctest: +SKIP
+        """
+        if inspect.iscoroutinefunction(listener):
+            raise ConfigError(
+                f"listener {listener!r} is a coroutine function: PushConsumer calls plain functions"
+            )
+        with self._lock:
+            if self._pool is not None:
+                raise ConfigError("the consumer has started: subscribe before `start`")
+            if topic in self._calls:
+                raise ConfigError(
+                    f"topic `{topic}` has a listener already: {self._calls[topic].function!r}"
+                )
+            decode = decoder_of(listener, in_batches=self._options.consume_batch > 1)
+            self._calls[topic] = Call(listener, decode)
+            self._tags[topic] = tags
+
+    def listener(self, topic: str, tags: str = "*") -> Callable[[_Function], _Function]:
+        """Name the function that gets a topic's messages, as a decorator. See :meth:`subscribe`.
+
+        Example:
+            >>> @consumer.listener("orders")  # doctest: +SKIP
+            ... def handle(order: dict) -> None:
+            ...     print(order["id"])
+        """
+
+        def name(function: _Function) -> _Function:
+            self.subscribe(topic, function, tags)
+            return function
+
+        return name
+
+    def start(self) -> None:
+        """Join the group and begin to call listeners.
+
+        Raises:
+            ConfigError: No topic is subscribed, or the consumer has started.
+            ClosedError: The consumer is closed. One that fails to start is, too.
+            TopicNotFound: No broker has a topic.
+            NameServerUnreachable: No name server answered.
+            RmqError: A broker refused, or did not answer.
+
+        Example:
+            >>> consumer.start()  # doctest: +SKIP
+        """
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the consumer is closed")
+            if self._pool is not None:
+                raise ConfigError("the consumer has started")
+            if not self._calls:
+                raise ConfigError(
+                    "no topic is subscribed: name a listener with `subscribe` or `listener`"
+                )
+            pool = Pool(self._core, self._calls, self._options)
+            try:
+                for topic, tags in self._tags.items():
+                    self._core.subscribe(topic, tags)
+            except BaseException:
+                # It may be in the group already: it must not hold queues that it does not read.
+                self._closed = True
+                self._finish_closing()
+                raise
+            self._pool = pool
+            _running.add(self)
+            pool.start()
+
+    def run(self, *, grace: float = 30.0) -> None:
+        """Start, and block until SIGTERM, SIGINT (Ctrl-C) or :meth:`close`; then close.
+
+        In the main thread only: signals come there. The handlers that were there before are put
+        back.
+
+        Args:
+            grace: Seconds that the calls that run then have.
+
+        Raises:
+            ConfigError: This is not the main thread.
+            RmqError: As :meth:`start`.
+
+        Example:
+            >>> consumer.run()  # doctest: +SKIP
+        """
+        if threading.current_thread() is not threading.main_thread():
+            raise ConfigError(
+                "`run` takes signals, which come to the main thread: use `start` here"
+            )
+        asked = threading.Event()
+
+        def stop(number: int, _frame: FrameType | None) -> None:
+            _log.info("group %s: %s, stopping", self._group, signal.Signals(number).name)
+            asked.set()
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            self.start()
+            while not asked.is_set() and not self._closed:
+                asked.wait(0.5)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self.close(timeout=grace)
+
+    def assignment(self) -> list[QueueId]:
+        """List the queues that this consumer has now, those of the retry topic included.
+
+        Example:
+            >>> consumer.assignment()  # doctest: +SKIP
+            [QueueId(topic='orders', broker='broker-a', queue_id=0), ...]
+        """
+        return [QueueId(*place) for place, _, _ in self._core.queues()]
+
+    def stats(self) -> dict[str, int]:
+        """Count messages since the start.
+
+        Returns:
+            ``done``, ``later`` (they come again), ``dead`` (dead letters), ``timed_out`` (calls
+            past their time limit), ``in_flight`` (listeners have them now), ``queues``.
+
+        Example:
+            >>> consumer.stats()["done"]  # doctest: +SKIP
+            336776
+        """
+        queues = self._core.queues()
+        counts = self._pool.counts if self._pool else None
+        return {
+            "done": counts.done if counts else 0,
+            "later": counts.later if counts else 0,
+            "dead": counts.dead if counts else 0,
+            "timed_out": counts.timed_out if counts else 0,
+            "in_flight": sum(in_flight for _, _, in_flight in queues),
+            "queues": len(queues),
+        }
+
+    def commit(self) -> None:
+        """Tell the brokers what is done, without waiting for the next interval.
+
+        Raises:
+            CommitError: Some brokers refused or did not answer; it lists their queues.
+
+        Example:
+            >>> consumer.commit()  # doctest: +SKIP
+        """
+        self._core.commit()
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Take nothing more, wait for the calls that run, commit, and leave the group.
+
+        Messages whose calls have not returned by then come again. A second call does nothing.
+
+        Args:
+            timeout: Seconds that the calls that run have.
+
+        Raises:
+            CommitError: Some positions could not be committed; it lists the queues. The consumer is
+                closed all the same.
+
+        Example:
+            >>> consumer.close()  # doctest: +SKIP
+        """
+        milliseconds("timeout", timeout)
+        pool = self._pool
+        if pool is not None and pool.is_mine(threading.current_thread()):
+            # A listener: its own call must return before the consumer can end.
+            threading.Thread(target=self.close, args=(timeout,), name="pyrmq-close").start()
+            return
+        with self._lock:
+            is_first, self._closed = not self._closed, True
+        if not is_first:
+            self._is_closed.wait(timeout + _END_S)
+            return
+        try:
+            if self._pool is not None and not self._pool.end(timeout):
+                _log.warning(
+                    "group %s: closed while listeners were at work; their messages come again",
+                    self._group,
+                )
+        finally:
+            self._finish_closing()
+
+    def _finish_closing(self) -> None:
+        """Commit, leave the group, and let threads end."""
+        self._finalizer.detach()
+        try:
+            self._core.shut(True)
+        finally:
+            if self._pool is not None:
+                self._pool.join(1.0)
+            _running.discard(self)
+            self._is_closed.set()
+            self._unlog()
+
+    def __enter__(self) -> Self:
+        """Start, and give the consumer itself."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the consumer."""
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "not started" if self._pool is None else "running"
+        return f"<PushConsumer group={self._group!r}, topics={sorted(self._calls)}, {state}>"
