@@ -17,7 +17,7 @@ export PIP_QUIET := 1
 unexport CONDA_PREFIX
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test python gate fmt lint types mypy stubs dev deps unit rust nightly interop sparkreal sequences long bench benchdeps chaos leaks \
+.PHONY: help demo test python gate fmt lint types mypy stubs dev deps unit rust nightly interop sparkreal sequences long bench benchdeps micro chaos leaks \
 	faults loom asan wheel docs clean
 
 help: ## list the targets
@@ -115,6 +115,9 @@ benchdeps: dev
 
 bench: needs-javac needs-maven wheel benchdeps ## compare pyrmq with Apache RocketMQ: the figures of the README
 	$(BIN)/python -m benches.e2e --out benches/results
+
+micro: dev ## time single calls with pytest-benchmark; saves the run in .benchmarks/
+	$(PYTEST) benches/micro --benchmark-autosave
 
 wheel: needs-rust deps ## one abi3 wheel in dist/
 	$(BIN)/maturin build --release --quiet --out dist
