@@ -75,6 +75,7 @@ def test_the_tables_are_typed_views(server: NameServer) -> None:
             "timeout_seconds": 120.0,
             "topics": 2,
             "acting_master": False,
+            "replaced_address": None,
         }
         assert server.topics() == ("orders", "stock")
         route = server.route("orders")

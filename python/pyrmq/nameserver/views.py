@@ -28,6 +28,8 @@ class LiveBroker(NamedTuple):
         timeout_seconds: how long it lives without one.
         topics: topics of its broker name.
         acting_master: whether a slave of this name may stand in for its master.
+        replaced_address: the address that last had this name and id, if it was another one: a
+            restarted broker's earlier address, or a second broker with the same identity.
     """
 
     cluster: str
@@ -41,6 +43,7 @@ class LiveBroker(NamedTuple):
     timeout_seconds: float
     topics: int
     acting_master: bool
+    replaced_address: str | None
 
 
 class RouteBroker(NamedTuple):
@@ -127,6 +130,7 @@ def live_broker(seen: Mapping[str, Any]) -> LiveBroker:
         timeout_seconds=seen["timeout_ms"] / 1000,
         topics=seen["topics"],
         acting_master=seen["acting_master"],
+        replaced_address=seen["replaced_address"],
     )
 
 

@@ -48,6 +48,7 @@ fn shown<'py>(py: Python<'py>, broker: &BrokerView) -> PyResult<Bound<'py, PyDic
     all.set_item("topics", broker.topics)?;
     all.set_item("acting_master", broker.acting_master)?;
     all.set_item("table_version", broker.version)?;
+    all.set_item("replaced_address", &broker.replaced_address)?;
     Ok(all)
 }
 

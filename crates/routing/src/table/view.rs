@@ -31,6 +31,8 @@ pub struct BrokerView {
     pub acting_master: bool,
     /// Counter of its last topic table's version.
     pub version: i64,
+    /// The address that last had this name and id, if it was another one.
+    pub replaced_address: Option<String>,
 }
 
 impl BrokerView {
@@ -69,6 +71,11 @@ impl Table {
                         .map_or(0, std::collections::HashSet::len),
                     acting_master: data.enable_acting_master,
                     version: live.version.counter,
+                    replaced_address: broker
+                        .replaced
+                        .get(id)
+                        .filter(|old| **old != key.address)
+                        .cloned(),
                 })
             })
             .collect();

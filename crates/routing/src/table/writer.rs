@@ -31,6 +31,8 @@ pub(super) struct BrokerState {
     pub(super) broker_entry: Arc<BrokerEntry>,
     pub(super) data: BrokerData,
     pub(super) filters: BTreeMap<String, Vec<String>>,
+    /// The last address that lost its id to another one. A live broker there has the same identity by mistake.
+    pub(super) replaced: BTreeMap<i64, String>,
 }
 
 impl Writer {
@@ -218,6 +220,7 @@ impl Writer {
                 ..BrokerData::default()
             },
             filters: BTreeMap::new(),
+            replaced: BTreeMap::new(),
         });
         let (broker_entry, data) = (broker.broker_entry.clone(), &mut broker.data);
         data.enable_acting_master = from.acting_master == Some(true);
@@ -236,7 +239,9 @@ impl Writer {
         match replaced {
             Some(old) if old != from.address => {
                 outcome.events.push(format!("it takes the place of {old}"));
-                self.remove_live(&BrokerKey::new(from.cluster, &old));
+                let key = BrokerKey::new(from.cluster, &old);
+                broker.replaced.insert(from.id, old);
+                self.remove_live(&key);
             }
             None if outcome.events.is_empty() => outcome.events.push("it came".to_owned()),
             _ => {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import time
 from typing import TYPE_CHECKING, Any
 
 from pyrmq.config import NAME_SERVER_STATUS
@@ -47,6 +48,7 @@ def report(server: NameServer) -> dict[str, Any]:
         "status": health["status"],
         "ready": server.ready(),
         "uptime_ms": core.uptime_ms(),
+        "time_ms": int(time() * 1000),
         "topics": health["topics"],
         "brokers": [broker._asdict() for broker in server.brokers()],
         "counters": dict(core.stats()),
