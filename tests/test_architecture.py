@@ -44,10 +44,11 @@ PYTHON: dict[str, set[str]] = {
     "consumer": DATA | {"remoting", "routing"},
     "otel": DATA,
     "admin": DATA | {"remoting"},
+    "doctor": DATA | {"remoting"},
     "aio": DATA | CLIENTS | {"_request_reply"},
     "spark": DATA | CLIENTS,
     "testing": DATA | CLIENTS | {"server", "nameserver", "broker"},
-    "cli": DATA | CLIENTS | {"server", "nameserver", "broker", "testing", "spark"},
+    "cli": DATA | CLIENTS | {"server", "nameserver", "broker", "testing", "spark", "doctor"},
 }
 
 RUST_LINES, PYTHON_LINES, FUNCTION_LINES = 400, 300, 60

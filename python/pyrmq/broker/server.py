@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pyrmq import _core
 from pyrmq._client import log
-from pyrmq.broker.processor import config
+from pyrmq.broker.processor import config, status
 from pyrmq.config import BrokerOptions
 from pyrmq.errors import RmqError, ServerError
 from pyrmq.server.lifecycle import Server
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_FAMILIES = (config,)
+_FAMILIES = (config, status)
 _STORE = "~/store"
 _LOOK_SECONDS = 0.002
 _FIRST_ROUND_SECONDS = 2.0

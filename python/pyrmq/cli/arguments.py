@@ -41,3 +41,19 @@ def add_name_server(to: argparse.ArgumentParser) -> None:
         f"(default: {NAME_SERVER_VARIABLE}, else {DEFAULT_NAME_SERVER})",
     )
     to.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
+def seconds(text: str) -> float:
+    """Read a duration in seconds, up to an hour.
+
+    Raises:
+        ValueError: It is not a number, not positive, or longer.
+
+    Example:
+        >>> seconds("1.5")
+        1.5
+    """
+    value = float(text)
+    if not 0 < value <= 3600:
+        raise ValueError(text)
+    return value

@@ -25,6 +25,7 @@ _VERBS = {
     "send": ("messages", "send one message, or one for each line of standard input"),
     "tail": ("messages", "print the messages of a topic as they come"),
     "topic": ("topics", "list, create, describe or delete topics"),
+    "doctor": ("doctor", "find what is wrong with a cluster, with cause and fix"),
     "log": ("log", "look into a store directory: inspect, verify, export, repair"),
     "bench": ("bench", "measure sending, draining, or one message there and back"),
 }

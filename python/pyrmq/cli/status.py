@@ -12,7 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from pyrmq import _core
-from pyrmq.cli.arguments import add_name_server, parser
+from pyrmq.cli.arguments import add_name_server, parser, seconds
 from pyrmq.cli.output import table
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.config import NAME_SERVER_STATUS
@@ -209,13 +209,6 @@ def _span(seconds: float) -> str:
     return " ".join(told[:2]) or "0 s"
 
 
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 3600:
-        raise ValueError(text)
-    return value
-
-
 def _parser() -> argparse.ArgumentParser:
     made = parser(
         "nameserver status", "Show the health of name servers and their registered brokers."
@@ -224,7 +217,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--watch", action="store_true", help="repeat until Ctrl-C")
     made.add_argument(
         "--interval",
-        type=_seconds,
+        type=seconds,
         default=1.0,
         metavar="SECONDS",
         help="time between the two samples for the rates (default: 1)",

@@ -11,6 +11,9 @@ from pyrmq.config.option import INT_MAX, LONG_MAX, PORT_MAX, Options, option
 
 BROKER_PORT = 10911
 
+BROKER_STATUS = 30_002
+"""Request code of our own that Apache does not use: the broker's state as JSON."""
+
 
 class BrokerOptions(Options):
     """Options of the broker.

@@ -1,0 +1,49 @@
+"""`pyrmq doctor`: find what is wrong with a cluster, from where this machine stands.
+
+Exit status 0: nothing is wrong, or only warnings; 1: at least one error. It serves as a probe.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from pyrmq.cli.arguments import add_name_server, parser, seconds
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def run(verb: str, words: list[str]) -> int:
+    """Run `pyrmq doctor` with these arguments."""
+    del verb
+    given = _parser().parse_args(words)
+    # After the arguments: `--help` needs none of it.
+    from pyrmq.doctor import CHECKS, examine
+
+    found = examine(given.name_server, topic=given.topic, group=given.group, timeout=given.timeout)
+    if given.json:
+        for finding in found:
+            print(json.dumps(asdict(finding), ensure_ascii=False))
+    else:
+        for finding in found:
+            print(f"{finding.level}: {finding.cause}\n  fix: {finding.fix}  [{finding.check}]")
+        if not found:
+            print(f"{given.name_server}: {len(CHECKS)} checks, nothing wrong")
+    return 1 if any(finding.level == "error" for finding in found) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = parser("doctor", "Find what is wrong with a cluster, with the cause and the fix.")
+    add_name_server(made)
+    made.add_argument("--topic", help="also check this topic: is it there, can it be used")
+    made.add_argument("--group", help="also check this consumer group: do its members agree")
+    made.add_argument(
+        "--timeout",
+        type=seconds,
+        default=3.0,
+        metavar="SECONDS",
+        help="limit for each request; all servers are asked at once (default: 3)",
+    )
+    return made

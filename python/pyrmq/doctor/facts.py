@@ -1,0 +1,255 @@
+"""Collects what the checks read: every server is asked once, all at the same time."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyrmq import _core
+from pyrmq.codes import RequestCode, ResponseCode
+from pyrmq.config import BROKER_STATUS, NAME_SERVER_STATUS
+from pyrmq.doctor.network import Reached, is_container_bridge, reach, split
+from pyrmq.errors import RmqError
+from pyrmq.remoting import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = ["Asked", "BrokerFacts", "Facts", "Member", "NameServerFacts", "collect"]
+
+_AT_ONCE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the user asked about.
+
+    Attributes:
+        name_servers: `host:port` of each.
+        topic: A topic to check, or None.
+        group: A consumer group to check, or None.
+        timeout: Seconds for each request.
+    """
+
+    name_servers: Sequence[str]
+    topic: str | None
+    group: str | None
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class NameServerFacts:
+    """A name server.
+
+    Attributes:
+        address: As the user wrote it.
+        reached: How far the question for its brokers came.
+        brokers: Address by broker name and id.
+        clusters: Broker names by cluster.
+        status: What pyrmq's name server says of itself; empty for Apache's.
+        route: Answer about the topic, if one was asked about.
+        clock_offset: Its clock minus ours in seconds, where it says its time.
+    """
+
+    address: str
+    reached: Reached
+    brokers: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    clusters: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    status: Mapping[str, Any] = field(default_factory=dict)
+    route: _core.Command | None = None
+    clock_offset: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFacts:
+    """A broker process, asked at the address that name servers give to clients.
+
+    Attributes:
+        name: Broker name.
+        number: Broker id; 0 is the master.
+        address: The advertised address.
+        reached: How far the question for its state came; None if it was not asked because the
+            address is in a container's network.
+        runtime: Apache's runtime table (request 28).
+        config: Its options by Apache's names (request 26).
+        status: What pyrmq's broker says of itself; empty for Apache's.
+        clock_offset: Its clock minus ours in seconds.
+    """
+
+    name: str
+    number: int
+    address: str
+    reached: Reached | None = None
+    runtime: Mapping[str, str] = field(default_factory=dict)
+    config: Mapping[str, str] = field(default_factory=dict)
+    status: Mapping[str, Any] = field(default_factory=dict)
+    clock_offset: float | None = None
+
+    @property
+    def title(self) -> str:
+        """How texts name it."""
+        return f"broker {self.name} ({self.address})"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A consumer of the group.
+
+    Attributes:
+        client_id: Its client id.
+        address: Where it comes from.
+        subscriptions: Filter expression by topic.
+    """
+
+    client_id: str
+    address: str
+    subscriptions: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that the checks read."""
+
+    asked: Asked
+    name_servers: Sequence[NameServerFacts]
+    brokers: Sequence[BrokerFacts]
+    members: Sequence[Member] = ()
+
+
+def collect(asked: Asked) -> Facts:
+    """Ask every server. Nothing is raised: what fails is a fact."""
+    client = Client(connect_timeout=asked.timeout)
+    try:
+        with ThreadPoolExecutor(_AT_ONCE, "pyrmq-doctor") as pool:
+            servers = list(
+                pool.map(lambda one: _name_server(client, asked, one), asked.name_servers)
+            )
+            places = sorted(
+                {
+                    (name, number, address)
+                    for server in servers
+                    for (name, number), address in server.brokers.items()
+                }
+            )
+            brokers = list(pool.map(lambda place: _broker(client, asked, *place), places))
+        return Facts(asked, servers, brokers, _members(client, asked, brokers))
+    finally:
+        client.close()
+
+
+def _name_server(client: Client, asked: Asked, address: str) -> NameServerFacts:
+    reached = reach(address, RequestCode.GET_BROKER_CLUSTER_INFO, asked.timeout)
+    if reached.answer is None or reached.answer.code != ResponseCode.SUCCESS:
+        return NameServerFacts(address, reached)
+    info = _json(reached.answer.body)
+    brokers = {
+        (name, int(number)): str(place)
+        for name, data in (info.get("brokerAddrTable") or {}).items()
+        for number, place in (data.get("brokerAddrs") or {}).items()
+    }
+    began = time.time()
+    status = _json(_try(client, address, NAME_SERVER_STATUS, asked).body)
+    route = None
+    if asked.topic is not None:
+        fields = {"topic": asked.topic, "acceptStandardJsonOnly": "true"}
+        route = _try(client, address, RequestCode.GET_ROUTEINFO_BY_TOPIC, asked, fields)
+    return NameServerFacts(
+        address,
+        reached,
+        brokers,
+        {name: list(names) for name, names in (info.get("clusterAddrTable") or {}).items()},
+        status,
+        route,
+        _offset(status.get("time_ms"), began),
+    )
+
+
+def _broker(client: Client, asked: Asked, name: str, number: int, address: str) -> BrokerFacts:
+    try:
+        outside = is_container_bridge(split(address)[0])
+    except ValueError:
+        outside = False
+    if outside:
+        return BrokerFacts(name, number, address)
+    began = time.time()
+    reached = reach(address, RequestCode.GET_BROKER_RUNTIME_INFO, asked.timeout)
+    if reached.answer is None or reached.answer.code != ResponseCode.SUCCESS:
+        return BrokerFacts(name, number, address, reached)
+    runtime = {
+        key: str(text) for key, text in (_json(reached.answer.body).get("table") or {}).items()
+    }
+    lines = (_try(client, address, RequestCode.GET_BROKER_CONFIG, asked).body or b"").decode()
+    pairs = (line.partition("=") for line in lines.splitlines() if "=" in line)
+    config = {key.strip(): text.strip() for key, _, text in pairs}
+    asked_at = time.time()
+    status = _json(_try(client, address, BROKER_STATUS, asked).body)
+    offset = _offset(status.get("time_ms"), asked_at)
+    if offset is None:
+        offset = _offset(_time_of(runtime), began)
+    return BrokerFacts(name, number, address, reached, runtime, config, status, offset)
+
+
+def _time_of(runtime: Mapping[str, str]) -> int | None:
+    """A broker's time from its boot time and how long it runs: exact to a second."""
+    words = runtime.get("runtime", "").strip("[] ").split(", ")
+    units = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
+    try:
+        pairs = [word.split() for word in words]
+        seconds = sum(int(number) * units[unit] for number, unit in pairs)
+        return int(runtime["bootTimestamp"]) + 1000 * seconds
+    except (KeyError, ValueError):
+        return None
+
+
+def _offset(time_ms: object, began: float) -> float | None:
+    if not isinstance(time_ms, int):
+        return None
+    # The answer was made between the question and now.
+    middle = (began + time.time()) / 2
+    return time_ms / 1000 - middle
+
+
+def _members(client: Client, asked: Asked, brokers: Iterable[BrokerFacts]) -> list[Member]:
+    """Ask each consumer of the group what it reads, by way of a broker."""
+    if asked.group is None:
+        return []
+    found: dict[str, Member] = {}
+    for broker in brokers:
+        if not broker.runtime:
+            continue
+        fields = {"consumerGroup": asked.group}
+        code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+        answer = _try(client, broker.address, code, asked, fields)
+        for one in _json(answer.body).get("connectionSet") or []:
+            name = str(one.get("clientId", ""))
+            if name in found:
+                continue
+            fields = {"consumerGroup": asked.group, "clientId": name, "jstackEnable": "false"}
+            code = RequestCode.GET_CONSUMER_RUNNING_INFO
+            running = _json(_try(client, broker.address, code, asked, fields).body)
+            reads = {
+                str(each.get("topic", "")): str(each.get("subString", ""))
+                for each in running.get("subscriptionSet") or []
+            }
+            found[name] = Member(name, str(one.get("clientAddr", "")), reads)
+    return [found[name] for name in sorted(found)]
+
+
+def _try(
+    client: Client, address: str, code: int, asked: Asked, fields: Mapping[str, str] | None = None
+) -> _core.Command:
+    """Ask; a failure is an answer without body and with a code that no server sends."""
+    try:
+        return client.request(address, code, fields, timeout=asked.timeout)
+    except RmqError as error:
+        return _core.Command(-1, {}, None, remark=str(error))
+
+
+def _json(body: bytes | None) -> dict[str, Any]:
+    try:
+        parsed: Any = _core.parse_json(body or b"{}")
+    except (RmqError, ValueError):
+        return {}
+    return parsed if isinstance(parsed, dict) else {}

@@ -1,0 +1,163 @@
+"""Reaches one server: resolves its name, connects, and checks that it speaks RocketMQ's protocol.
+
+Sockets of its own, not the client's: a diagnosis needs the step that failed and the bytes that a
+stranger sent.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+from dataclasses import dataclass
+from time import monotonic
+from typing import Literal
+
+from pyrmq import _core
+from pyrmq.errors import RmqError
+
+__all__ = ["Reached", "is_container_bridge", "reach", "split"]
+
+Step = Literal["address", "name", "connection", "silence", "protocol", "answered"]
+"""How far it came: the address cannot be read, its name does not resolve, no connection, no answer
+in time, an answer in another protocol, an answer."""
+
+_BRIDGES = (ipaddress.ip_network("172.17.0.0/16"), ipaddress.ip_network("192.168.65.0/24"))
+"""Networks that Docker and Docker Desktop give to containers unless they are configured."""
+_MAX_FRAME = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far one request came.
+
+    Attributes:
+        step: Where it ended.
+        detail: What was seen there.
+        answer: The answer, if there is one.
+        seconds: Time from the connection to the answer.
+    """
+
+    step: Step
+    detail: str = ""
+    answer: _core.Command | None = None
+    seconds: float = 0.0
+
+
+def split(address: str) -> tuple[str, int]:
+    """Split `host:port`.
+
+    Raises:
+        ValueError: It is no such text.
+
+    Example:
+        >>> split("[::1]:9876")
+        ('::1', 9876)
+    """
+    host, colon, port = address.strip().rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isascii() or not port.isdigit():
+        raise ValueError(f"`{address}` is not host:port")
+    if not 0 < int(port) < 65536:
+        raise ValueError(f"`{address}`: a port is 1 to 65535")
+    return host, int(port)
+
+
+def is_container_bridge(host: str) -> bool:
+    """Say whether a host is in a container's network that this machine is not part of.
+
+    No packet is sent: a datagram socket's own address shows which network the system would use.
+    """
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    network = next((one for one in _BRIDGES if address in one), None)
+    if network is None:
+        return False
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((host, 9))
+        except OSError:
+            return True
+        return ipaddress.ip_address(probe.getsockname()[0]) not in network
+
+
+def reach(address: str, code: int, timeout: float) -> Reached:
+    """Send one request without fields, and say how far it came.
+
+    Args:
+        address: `host:port`.
+        code: Request code.
+        timeout: Seconds for all of it.
+    """
+    until = monotonic() + timeout
+    try:
+        host, port = split(address)
+    except ValueError as error:
+        return Reached("address", str(error))
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        return Reached("name", f"{host}: {error.strerror or error}")
+    failed = Reached("connection", "no address")
+    for family, kind, protocol, _, where in found:
+        with socket.socket(family, kind, protocol) as link:
+            link.settimeout(max(0.05, until - monotonic()))
+            try:
+                link.connect(where)
+            except OSError as error:
+                failed = Reached("connection", _why(error, timeout))
+                continue
+            return _ask(link, code, until)
+    return failed
+
+
+def _why(error: OSError, timeout: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no connection within {timeout:g} s: a firewall drops packets, or the host is away"
+    if error.errno == errno.ECONNREFUSED:
+        return "the connection is refused: no program listens there"
+    return error.strerror or str(error)
+
+
+def _ask(link: socket.socket, code: int, until: float) -> Reached:
+    began, seen = monotonic(), b""
+    try:
+        link.sendall(_core.Command(code, {}, None, opaque=1).encode())
+        while True:
+            link.settimeout(max(0.05, until - monotonic()))
+            part = link.recv(1 << 16)
+            seen += part
+            strange = _strange(seen, ended=not part)
+            if strange:
+                return Reached("protocol", strange)
+            decoded = _core.Command.decode(seen)
+            if decoded is not None:
+                return Reached("answered", answer=decoded[0], seconds=monotonic() - began)
+    except TimeoutError:
+        return Reached("silence", "it accepts connections and does not answer")
+    except OSError as error:
+        return Reached("protocol", f"it closed the connection: {error.strerror or error}")
+    except RmqError as error:
+        return Reached("protocol", f"it answered {seen[:16]!r}: {error}")
+
+
+def _strange(seen: bytes, *, ended: bool) -> str:
+    """Say what answered, if it cannot be RocketMQ."""
+    if seen.startswith((b"HTTP/", b"<")):
+        line = seen.split(b"\r\n")[0][:60].decode("latin-1")
+        return f"an HTTP server or proxy answered `{line}`"
+    if seen[:2] in (b"\x15\x03", b"\x16\x03"):
+        return "it speaks TLS, and this request was plain"
+    if seen.startswith(b"SSH-"):
+        return "an SSH server answered"
+    if len(seen) >= 4 and not 4 <= int.from_bytes(seen[:4]) <= _MAX_FRAME:
+        return f"it answered {seen[:16]!r}, which is no RocketMQ frame"
+    if ended:
+        return (
+            "it closed the connection without an answer"
+            if not seen
+            else (f"it closed the connection in the middle of an answer, after {len(seen)} bytes")
+        )
+    return ""

@@ -1,0 +1,63 @@
+"""What this process uses and may use: memory, and the file system of a directory (Linux)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["file_system", "memory"]
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def memory() -> dict[str, int | None]:
+    """This process's resident memory, and its container's limit if there is one, in bytes.
+
+    Example:
+        >>> memory()["resident_bytes"] > 0
+        True
+    """
+    return {"resident_bytes": _resident(), "limit_bytes": _limit()}
+
+
+def _resident() -> int | None:
+    for line in _text(Path("/proc/self/status")).splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) << 10
+    return None
+
+
+def _limit() -> int | None:
+    """The lowest limit on the way from this process's control group up to the root."""
+    own = next(
+        (line[3:] for line in _text(Path("/proc/self/cgroup")).splitlines() if line[:3] == "0::"),
+        "/",
+    )
+    group = _CGROUP / own.lstrip("/")
+    limits = [_text(one / "memory.max").strip() for one in (group, *group.parents)]
+    return min((int(text) for text in limits if text.isdigit()), default=None)
+
+
+def file_system(directory: Path) -> str | None:
+    """The type of the file system that holds a directory, as `ext4`; None where unknown.
+
+    Example:
+        >>> file_system(Path("/proc"))
+        'proc'
+    """
+    here = directory.resolve()
+    best: tuple[int, str] | None = None
+    for line in _text(Path("/proc/self/mounts")).splitlines():
+        _, at, kind, *_ = line.split(" ")
+        # The table writes a blank as \\040.
+        where = Path(at.replace("\\040", " "))
+        # A later line lies over an earlier one at the same place.
+        if here.is_relative_to(where) and (best is None or len(where.parts) >= best[0]):
+            best = (len(where.parts), kind)
+    return None if best is None else best[1]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
