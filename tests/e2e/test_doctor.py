@@ -18,7 +18,7 @@ from pyrmq import Admin, Broker, NameServer, Producer, PushConsumer, RmqError
 from pyrmq.cli import main
 from pyrmq.doctor import CHECKS, examine, probes
 from pyrmq.doctor.facts import Asked, BrokerFacts, Facts, collect
-from pyrmq.doctor.network import Reached, is_container_bridge, split
+from pyrmq.doctor.network import Dialed, is_container_bridge, split
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def memory(used: int, limit: int | None) -> dict[str, int | None]:
     return {"resident_bytes": used, "limit_bytes": limit}
 
 
-BROKER = partial(BrokerFacts, "a", 0, "10.1.2.3:10911", Reached("answered"))
+BROKER = partial(BrokerFacts, "a", 0, "10.1.2.3:10911", Dialed("answered"))
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
     def __init__(self, options: BrokerOptions | None = None, **values: object) -> None:
         super().__init__(options, **values)
         self.changes = 0
+        self.began = monotonic()
         for family in _FAMILIES:
             self.processors.add(family.rows(self))
 
@@ -144,6 +145,7 @@ class Broker(Server[BrokerOptions, "_core.Broker"]):
         if self._options.log_level is not None:
             log.set_level(self._options.log_level)
         super()._start()
+        self.began = monotonic()
         core = self.core
         try:
             # As in Apache's broker: a program that creates a topic right after the start finds it.

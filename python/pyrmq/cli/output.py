@@ -66,3 +66,34 @@ def table(
             cells.append(cut.rjust(size) if to_right else cut.ljust(size))
         lines.append(_GAP.join(cells).rstrip())
     return lines
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun.
+
+    Example:
+        >>> counted(1, "topic"), counted(2, "topic")
+        ('1 topic', '2 topics')
+    """
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def span(seconds: float) -> str:
+    """A duration in its two largest units.
+
+    Example:
+        >>> span(3725)
+        '1 h 2 min'
+    """
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
+    named = [f"{number} {unit}" for number, unit in parts if number]
+    return " ".join(named[:2]) or "0 s"
+
+
+def clear() -> None:
+    """Clear the terminal, if the output goes to one."""
+    if sys.stdout.isatty():
+        print("\x1b[H\x1b[2J", end="")

@@ -24,7 +24,8 @@ Ready = tuple[dict[str, object], str]
 _TEXTS = {
     "nameserver": "Run a name server until Ctrl-C or SIGTERM. `pyrmq nameserver status` shows how "
     "a running one is.",
-    "broker": "Run a broker until Ctrl-C or SIGTERM.",
+    "broker": "Run a broker until Ctrl-C or SIGTERM. `pyrmq broker status` shows how the running "
+    "ones are.",
     "server": "Run a name server and a broker in one process until Ctrl-C or SIGTERM.",
 }
 
@@ -35,6 +36,10 @@ def run(verb: str, words: list[str]) -> int:
         from pyrmq.cli import status
 
         return status.run(words[1:])
+    if verb == "broker" and words[:1] == ["status"]:
+        from pyrmq.cli import broker_status
+
+        return broker_status.run(words[1:])
     given = _parser(verb).parse_args(words)
     log.use_standard_error(given.log_level or "warning")
     return {"nameserver": _name_server, "broker": _broker, "server": _both}[verb](given)

@@ -7,13 +7,12 @@ ready. Otherwise 1, so the command serves as a probe.
 from __future__ import annotations
 
 import json
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 from pyrmq import _core
 from pyrmq.cli.arguments import add_name_server, parser, seconds
-from pyrmq.cli.output import table
+from pyrmq.cli.output import clear, counted, span, table
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.config import NAME_SERVER_STATUS
 from pyrmq.errors import RmqError
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _TIMEOUT_MS = 5000
-_CLEAR = "\x1b[H\x1b[2J"
-
 Report = dict[str, Any]
 
 
@@ -145,8 +142,8 @@ def _show(reports: list[Report], given: argparse.Namespace) -> None:
         for report in reports:
             print(json.dumps(report), flush=True)
         return
-    if given.watch and sys.stdout.isatty():
-        print(_CLEAR, end="")
+    if given.watch:
+        clear()
     print("\n\n".join("\n".join(_lines(report)) for report in reports), flush=True)
 
 
@@ -157,11 +154,11 @@ def _lines(report: Report) -> list[str]:
         return [*lines, f"  {report['error']}"]
     if "requests" in report:
         counters: Mapping[str, int] = report["counters"]
-        lines[0] += f", up {_span(report['uptime_ms'] / 1000)}, pyrmq {report['version']}"
+        lines[0] += f", up {span(report['uptime_ms'] / 1000)}, pyrmq {report['version']}"
         parts = [
-            _counted(len(report["brokers"]), "broker"),
-            _counted(report["topics"], "topic"),
-            _counted(counters["connections"], "connection"),
+            counted(len(report["brokers"]), "broker"),
+            counted(report["topics"], "topic"),
+            counted(counters["connections"], "connection"),
             f"{report['requests_per_second']} requests/s",
         ]
         lines.append(", ".join(parts))
@@ -192,21 +189,8 @@ def _lines(report: Report) -> list[str]:
     return lines
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
-
-
 def _ms(value: float | None) -> str | None:
     return None if value is None else f"{value:.3f}"
-
-
-def _span(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
-    told = [f"{number} {unit}" for number, unit in parts if number]
-    return " ".join(told[:2]) or "0 s"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyrmq import _core
 from pyrmq.codes import RequestCode, ResponseCode
 from pyrmq.config import BROKER_STATUS, NAME_SERVER_STATUS
-from pyrmq.doctor.network import Reached, is_container_bridge, reach, split
+from pyrmq.doctor.network import Dialed, dial, is_container_bridge, split
 from pyrmq.errors import RmqError
 from pyrmq.remoting import Client
 
@@ -45,7 +45,7 @@ class NameServerFacts:
 
     Attributes:
         address: As the user wrote it.
-        reached: How far the question for its brokers came.
+        dialed: How far the question for its brokers came.
         brokers: Address by broker name and id.
         clusters: Broker names by cluster.
         status: What pyrmq's name server says of itself; empty for Apache's.
@@ -54,7 +54,7 @@ class NameServerFacts:
     """
 
     address: str
-    reached: Reached
+    dialed: Dialed
     brokers: Mapping[tuple[str, int], str] = field(default_factory=dict)
     clusters: Mapping[str, Sequence[str]] = field(default_factory=dict)
     status: Mapping[str, Any] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class BrokerFacts:
         name: Broker name.
         number: Broker id; 0 is the master.
         address: The advertised address.
-        reached: How far the question for its state came; None if it was not asked because the
+        dialed: How far the question for its state came; None if it was not asked because the
             address is in a container's network.
         runtime: Apache's runtime table (request 28).
         config: Its options by Apache's names (request 26).
@@ -81,7 +81,7 @@ class BrokerFacts:
     name: str
     number: int
     address: str
-    reached: Reached | None = None
+    dialed: Dialed | None = None
     runtime: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict)
     status: Mapping[str, Any] = field(default_factory=dict)
@@ -140,10 +140,10 @@ def collect(asked: Asked) -> Facts:
 
 
 def _name_server(client: Client, asked: Asked, address: str) -> NameServerFacts:
-    reached = reach(address, RequestCode.GET_BROKER_CLUSTER_INFO, asked.timeout)
-    if reached.answer is None or reached.answer.code != ResponseCode.SUCCESS:
-        return NameServerFacts(address, reached)
-    info = _json(reached.answer.body)
+    dialed = dial(address, RequestCode.GET_BROKER_CLUSTER_INFO, asked.timeout)
+    if dialed.answer is None or dialed.answer.code != ResponseCode.SUCCESS:
+        return NameServerFacts(address, dialed)
+    info = _json(dialed.answer.body)
     brokers = {
         (name, int(number)): str(place)
         for name, data in (info.get("brokerAddrTable") or {}).items()
@@ -157,7 +157,7 @@ def _name_server(client: Client, asked: Asked, address: str) -> NameServerFacts:
         route = _try(client, address, RequestCode.GET_ROUTEINFO_BY_TOPIC, asked, fields)
     return NameServerFacts(
         address,
-        reached,
+        dialed,
         brokers,
         {name: list(names) for name, names in (info.get("clusterAddrTable") or {}).items()},
         status,
@@ -174,11 +174,11 @@ def _broker(client: Client, asked: Asked, name: str, number: int, address: str) 
     if outside:
         return BrokerFacts(name, number, address)
     began = time.time()
-    reached = reach(address, RequestCode.GET_BROKER_RUNTIME_INFO, asked.timeout)
-    if reached.answer is None or reached.answer.code != ResponseCode.SUCCESS:
-        return BrokerFacts(name, number, address, reached)
+    dialed = dial(address, RequestCode.GET_BROKER_RUNTIME_INFO, asked.timeout)
+    if dialed.answer is None or dialed.answer.code != ResponseCode.SUCCESS:
+        return BrokerFacts(name, number, address, dialed)
     runtime = {
-        key: str(text) for key, text in (_json(reached.answer.body).get("table") or {}).items()
+        key: str(text) for key, text in (_json(dialed.answer.body).get("table") or {}).items()
     }
     lines = (_try(client, address, RequestCode.GET_BROKER_CONFIG, asked).body or b"").decode()
     pairs = (line.partition("=") for line in lines.splitlines() if "=" in line)
@@ -188,7 +188,7 @@ def _broker(client: Client, asked: Asked, name: str, number: int, address: str) 
     offset = _offset(status.get("time_ms"), asked_at)
     if offset is None:
         offset = _offset(_time_of(runtime), began)
-    return BrokerFacts(name, number, address, reached, runtime, config, status, offset)
+    return BrokerFacts(name, number, address, dialed, runtime, config, status, offset)
 
 
 def _time_of(runtime: Mapping[str, str]) -> int | None:

@@ -16,7 +16,7 @@ from typing import Literal
 from pyrmq import _core
 from pyrmq.errors import RmqError
 
-__all__ = ["Reached", "is_container_bridge", "reach", "split"]
+__all__ = ["Dialed", "dial", "is_container_bridge", "split"]
 
 Step = Literal["address", "name", "connection", "silence", "protocol", "answered"]
 """How far it came: the address cannot be read, its name does not resolve, no connection, no answer
@@ -28,7 +28,7 @@ _MAX_FRAME = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class Dialed:
     """How far one request came.
 
     Attributes:
@@ -83,7 +83,7 @@ def is_container_bridge(host: str) -> bool:
         return ipaddress.ip_address(probe.getsockname()[0]) not in network
 
 
-def reach(address: str, code: int, timeout: float) -> Reached:
+def dial(address: str, code: int, timeout: float) -> Dialed:
     """Send one request without fields, and say how far it came.
 
     Args:
@@ -95,19 +95,19 @@ def reach(address: str, code: int, timeout: float) -> Reached:
     try:
         host, port = split(address)
     except ValueError as error:
-        return Reached("address", str(error))
+        return Dialed("address", str(error))
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
-        return Reached("name", f"{host}: {error.strerror or error}")
-    failed = Reached("connection", "no address")
+        return Dialed("name", f"{host}: {error.strerror or error}")
+    failed = Dialed("connection", "no address")
     for family, kind, protocol, _, where in found:
         with socket.socket(family, kind, protocol) as link:
             link.settimeout(max(0.05, until - monotonic()))
             try:
                 link.connect(where)
             except OSError as error:
-                failed = Reached("connection", _why(error, timeout))
+                failed = Dialed("connection", _why(error, timeout))
                 continue
             return _ask(link, code, until)
     return failed
@@ -121,7 +121,7 @@ def _why(error: OSError, timeout: float) -> str:
     return error.strerror or str(error)
 
 
-def _ask(link: socket.socket, code: int, until: float) -> Reached:
+def _ask(link: socket.socket, code: int, until: float) -> Dialed:
     began, seen = monotonic(), b""
     try:
         link.sendall(_core.Command(code, {}, None, opaque=1).encode())
@@ -131,16 +131,16 @@ def _ask(link: socket.socket, code: int, until: float) -> Reached:
             seen += part
             strange = _strange(seen, ended=not part)
             if strange:
-                return Reached("protocol", strange)
+                return Dialed("protocol", strange)
             decoded = _core.Command.decode(seen)
             if decoded is not None:
-                return Reached("answered", answer=decoded[0], seconds=monotonic() - began)
+                return Dialed("answered", answer=decoded[0], seconds=monotonic() - began)
     except TimeoutError:
-        return Reached("silence", "it accepts connections and does not answer")
+        return Dialed("silence", "it accepts connections and does not answer")
     except OSError as error:
-        return Reached("protocol", f"it closed the connection: {error.strerror or error}")
+        return Dialed("protocol", f"it closed the connection: {error.strerror or error}")
     except RmqError as error:
-        return Reached("protocol", f"it answered {seen[:16]!r}: {error}")
+        return Dialed("protocol", f"it answered {seen[:16]!r}: {error}")
 
 
 def _strange(seen: bytes, *, ended: bool) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyrmq import _core
 from pyrmq.codes import ResponseCode
-from pyrmq.doctor.network import reach, split
+from pyrmq.doctor.network import dial, split
 from pyrmq.errors import RmqError
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ def name_server_ended(*steps: str) -> Callable[[Facts], Iterator[Values]]:
 
     def probe(facts: Facts) -> Iterator[Values]:
         for server in facts.name_servers:
-            if server.reached.step in steps:
-                yield {"address": server.address, "detail": server.reached.detail}
+            if server.dialed.step in steps:
+                yield {"address": server.address, "detail": server.dialed.detail}
 
     return probe
 
@@ -65,7 +65,7 @@ def name_server_ended(*steps: str) -> Callable[[Facts], Iterator[Values]]:
 def name_server_refused(facts: Facts) -> Iterator[Values]:
     """A server that answers, but not as a name server."""
     for server in facts.name_servers:
-        answer = server.reached.answer
+        answer = server.dialed.answer
         if answer is not None and answer.code != ResponseCode.SUCCESS:
             yield {
                 "address": server.address,
@@ -78,7 +78,7 @@ def _answering(facts: Facts) -> list[NameServerFacts]:
     return [
         server
         for server in facts.name_servers
-        if server.reached.answer is not None and server.reached.answer.code == ResponseCode.SUCCESS
+        if server.dialed.answer is not None and server.dialed.answer.code == ResponseCode.SUCCESS
     ]
 
 
@@ -109,12 +109,12 @@ def broker_address(facts: Facts) -> Iterator[Values]:
     """Advertised addresses that clients elsewhere cannot reach, or nobody can."""
     remote = any(not _is_loopback(server.address) for server in _answering(facts))
     for broker in facts.brokers:
-        if broker.reached is None:
+        if broker.dialed is None:
             why = "which is in the network of a container on its own machine"
         elif _host(broker.address) in {"0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
             why = "which is no address to connect to"
-        elif broker.reached.step in {"address", "name"}:
-            why = f"which does not resolve here: {broker.reached.detail}"
+        elif broker.dialed.step in {"address", "name"}:
+            why = f"which does not resolve here: {broker.dialed.detail}"
         elif remote and _is_loopback(broker.address):
             why = "which every client takes for its own machine"
         else:
@@ -125,18 +125,18 @@ def broker_address(facts: Facts) -> Iterator[Values]:
 def broker_gone(facts: Facts) -> Iterator[Values]:
     """Brokers that name servers list and that cannot be connected to."""
     for broker in facts.brokers:
-        if broker.reached is not None and broker.reached.step in {"connection", "silence"}:
-            yield {"title": broker.title, "detail": broker.reached.detail}
+        if broker.dialed is not None and broker.dialed.step in {"connection", "silence"}:
+            yield {"title": broker.title, "detail": broker.dialed.detail}
 
 
 def broker_protocol(facts: Facts) -> Iterator[Values]:
     """Something else answers at a broker's address."""
     for broker in facts.brokers:
-        if broker.reached is None:
+        if broker.dialed is None:
             continue
-        answer = broker.reached.answer
-        if broker.reached.step == "protocol":
-            yield {"title": broker.title, "detail": broker.reached.detail}
+        answer = broker.dialed.answer
+        if broker.dialed.step == "protocol":
+            yield {"title": broker.title, "detail": broker.dialed.detail}
         elif answer is not None and answer.code != ResponseCode.SUCCESS:
             detail = f"it answered code {answer.code}: {answer.remark or 'no text'}"
             yield {"title": broker.title, "detail": detail}
@@ -158,7 +158,7 @@ def two_with_one_identity(facts: Facts) -> Iterator[Values]:
 
 def _is_alive_as(address: str, name: str, number: int, timeout: float) -> bool:
     """Say whether a broker with this name and id answers at an address."""
-    answer = reach(address, 26, timeout).answer  # GET_BROKER_CONFIG
+    answer = dial(address, 26, timeout).answer  # GET_BROKER_CONFIG
     lines = (answer.body or b"").decode("utf-8", "replace").splitlines() if answer else []
     return {f"brokerName={name}", f"brokerId={number}"} <= set(lines)
 

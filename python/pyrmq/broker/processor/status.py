@@ -1,8 +1,8 @@
-"""The broker's state for `pyrmq doctor`, with a request code of our own."""
+"""The broker's state for `pyrmq broker status` and `pyrmq doctor`: a request code of our own."""
 
 from __future__ import annotations
 
-from time import time
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from pyrmq.config import BROKER_STATUS
@@ -46,6 +46,7 @@ def report(server: Broker) -> dict[str, Any]:
         "broker_name": options.broker_name,
         "broker_id": options.broker_id,
         "time_ms": int(time() * 1000),
+        "uptime_ms": int((monotonic() - server.began) * 1000),
         "memory": memory(),
         "file_system": file_system(server.store),
     }

@@ -1,0 +1,72 @@
+"""`pyrmq broker status`: what an operator sees, as a table and as JSON, and its exit status."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.e2e.wire import Connection, await_true, register
+
+from pyrmq import Producer, RmqError
+from pyrmq.cli import main
+from pyrmq.testing import Cluster, cluster
+
+
+def status(running: Cluster, *words: str) -> int:
+    return main(["broker", "status", "-n", running.name_server, "--interval", "0.05", *words])
+
+
+def test_healthy_brokers(capsys: pytest.CaptureFixture[str]) -> None:
+    with cluster(brokers=2) as running:
+        with Producer(name_server=running.name_server) as producer:
+            for _ in range(10):
+                producer.send("orders", b"x")
+            assert status(running, "--json") == 0
+        reports: list[dict[str, Any]] = [
+            json.loads(line) for line in capsys.readouterr().out.splitlines()
+        ]
+        assert [one["broker"] for one in reports] == ["broker-a", "broker-b"]
+        assert sum(one["puts"] for one in reports) == 10
+        for one in reports:
+            assert one["ready"]
+            assert one["registered"] == one["name_servers"] == 1
+            assert one["memory"]["resident_bytes"] > 1 << 20
+            assert one["uptime_ms"] < 60_000
+            assert one["puts_per_second"] == 0
+        assert status(running, "--broker", "broker-b") == 0
+        text = capsys.readouterr().out
+        assert "broker-b" in text
+        assert "broker-a" not in text
+        assert "at 1 of 1 name server" in text
+
+
+def test_a_broker_that_takes_no_messages(capsys: pytest.CaptureFixture[str]) -> None:
+    with (
+        cluster(faults=True, flush_disk_type="SYNC_FLUSH") as running,
+        Producer(name_server=running.name_server, retries=0) as producer,
+    ):
+        producer.send("orders", b"x")
+        running.brokers[0].disk.fail_syncs()
+        with pytest.raises(RmqError):
+            producer.send("orders", b"x", timeout=5)
+        await_true(lambda: status(running) == 1)
+        text = capsys.readouterr().out
+    assert "NOT READY" in text
+    assert "cannot flush" in text
+
+
+def test_a_broker_that_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    with cluster() as running, Connection(running.name_server) as registration:
+        register(registration, "far", ["a", "b"], port=1)
+        assert status(running) == 1
+        text = capsys.readouterr().out
+        assert "far" in text
+        assert "127.0.0.1:1" in text
+        assert "NOT READY" in text
+
+
+def test_no_broker(capsys: pytest.CaptureFixture[str]) -> None:
+    with cluster() as running:
+        assert status(running, "--broker", "nobody") == 1
+    assert "no broker named nobody is registered" in capsys.readouterr().out
