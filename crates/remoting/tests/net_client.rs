@@ -543,3 +543,22 @@ async fn every_callback_runs_exactly_once_whatever_the_link_does() {
         0
     );
 }
+
+#[test]
+fn a_request_fails_at_once_when_the_runtime_is_gone() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let client = {
+        let _inside = runtime.enter();
+        client(options())
+    };
+    drop(runtime);
+    let (sender, outcomes) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let request = client.request_blocking("127.0.0.1:1", ask(ECHO, b""), SECOND);
+        let oneway = client.oneway("127.0.0.1:1", ask(ECHO, b""));
+        drop(sender.send((request.unwrap_err(), oneway.unwrap_err())));
+    });
+    let (request, oneway) = outcomes.recv_timeout(Duration::from_secs(10)).unwrap();
+    assert!(matches!(request, NetError::NotSent { .. }), "{request}");
+    assert!(matches!(oneway, NetError::NotSent { .. }), "{oneway}");
+}

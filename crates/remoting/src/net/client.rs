@@ -183,10 +183,10 @@ impl Client {
     /// Sends a oneway request. `Ok` means queued: whether it arrives is unknown.
     pub fn oneway(&self, address: &str, mut command: Command) -> Result<(), NetError> {
         loop {
-            let link = self.owner.shared.link(address)?;
+            let (link, is_new) = self.owner.shared.link(address)?;
             match link.oneway(command) {
                 Ok(()) => return Ok(()),
-                Err(rejected) if matches!(rejected.0, NetError::NotSent { .. }) => {
+                Err(rejected) if !is_new && matches!(rejected.0, NetError::NotSent { .. }) => {
                     self.owner.shared.forget(&link);
                     command = rejected.1;
                 }
@@ -197,7 +197,7 @@ impl Client {
 
     /// Connects if there is no connection yet.
     pub async fn warm(&self, address: &str) -> Result<(), NetError> {
-        let link = self.owner.shared.link(address)?;
+        let (link, _) = self.owner.shared.link(address)?;
         let (sender, receiver) = tokio::sync::oneshot::channel();
         link.when_connected(Box::new(|result| drop(sender.send(result))));
         receiver.await.unwrap_or(Err(NetError::Closed))
@@ -271,14 +271,15 @@ impl Shared {
     /// Queues a request on the connection of its address.
     fn submit<Q: Request>(self: &Arc<Self>, mut request: Q, when: (Instant, Duration)) {
         loop {
-            let link = match self.link(request.address()) {
-                Ok(link) => link,
+            let (link, is_new) = match self.link(request.address()) {
+                Ok(found) => found,
                 Err(error) => return request.refuse(error),
             };
             match link.request(request, when) {
                 Ok(()) => return,
-                // The connection ended after the look-up: the next one is new.
-                Err(rejected) if matches!(rejected.error, NetError::NotSent { .. }) => {
+                // The connection ended after the look-up: the next one is new. A new one that has ended already means
+                // that its task cannot run, for instance because the runtime is gone: another would end the same way.
+                Err(rejected) if !is_new && matches!(rejected.error, NetError::NotSent { .. }) => {
                     self.forget(&link);
                     request = rejected.request;
                 }
@@ -287,15 +288,16 @@ impl Shared {
         }
     }
 
-    /// Returns the connection to an address. A new one connects in its own task, and accepts requests meanwhile.
-    fn link(self: &Arc<Self>, address: &str) -> Result<Arc<Link>, NetError> {
+    /// Returns the connection to an address, and whether it is new. A new one connects in its own task, and accepts
+    /// requests meanwhile.
+    fn link(self: &Arc<Self>, address: &str) -> Result<(Arc<Link>, bool), NetError> {
         let mut links = self.links();
         // Checked under the lock, so that `shut` finds every connection.
         if self.closed.load(Ordering::Acquire) {
             return Err(NetError::Closed);
         }
         if let Some(link) = links.get(address) {
-            return Ok(link.clone());
+            return Ok((link.clone(), false));
         }
         let options = &self.options.connection;
         let this: Arc<dyn RetireAddress> = self.clone();
@@ -315,7 +317,7 @@ impl Shared {
             peer: None,
         };
         self.tracker.spawn(serve(presence));
-        Ok(link)
+        Ok((link, true))
     }
 
     /// Removes a connection, unless its address has a newer one.
