@@ -335,6 +335,22 @@ def test_messages_for_a_silent_broker_leave_room_for_the_other(pair: Cluster) ->
         assert producer.stats().failed == 0
 
 
+def test_the_only_broker_in_use_gets_the_whole_window(pair: Cluster) -> None:
+    busy, other = (broker.name for broker in pair.brokers)
+    with Producer(name_server=pair.name_server, max_in_flight=64, linger=0) as producer:
+        both_known(producer, [busy, other])
+        most = 0
+        with pair.brokers[0].network.delay(0.02):
+            for _ in range(400):
+                producer.produce("pair", b"x", **queue_on(busy))
+                most = max(most, producer.stats().in_flight)
+            assert most > 48, "half of it is the share of each"
+            # The other one waits for its turn only, not until the busy one is idle.
+            assert producer.send("pair", b"x", timeout=10, **queue_on(other)).broker == other
+        assert producer.flush(20)
+        assert producer.stats().failed == 0
+
+
 def test_tasks_that_wait_for_a_silent_broker_hold_up_no_other(pair: Cluster) -> None:
     stalled, other = (broker.name for broker in pair.brokers)
 

@@ -161,6 +161,7 @@ fn every_thread_gets_through_the_windows_of_two_brokers() {
                     };
                     drop(place);
                     permit.dispatch(name);
+                    back_pressure.confirm(name, permit.messages());
                 }
             });
         }
@@ -168,6 +169,108 @@ fn every_thread_gets_through_the_windows_of_two_brokers() {
     assert_eq!((back_pressure.in_flight(), back_pressure.waiter_count()), (0, 0));
     assert_eq!(back_pressure.in_flight_of_brokers(), (0, 0));
     assert!(!back_pressure.is_guarded());
+}
+
+fn two_brokers() -> (Arc<BackPressure>, Arc<[Arc<str>]>, [Candidates; 2]) {
+    let back_pressure = BackPressure::new(64, 64_000);
+    back_pressure.share_among_brokers();
+    let brokers: Arc<[Arc<str>]> = ["b0", "b1"].map(Arc::from).into();
+    let only = ["b0", "b1"].map(|name| Candidates::only(&brokers, name));
+    (back_pressure, brokers, only)
+}
+
+/// Acquires one message at a time for as long as there is capacity.
+fn fill<'a>(
+    back_pressure: &'a Arc<BackPressure>,
+    brokers: &Candidates,
+    size: usize,
+) -> Vec<BorrowedPermit<'a>> {
+    std::iter::from_fn(|| back_pressure.try_acquire_at(1, size, brokers)).collect()
+}
+
+#[test]
+fn the_only_broker_in_use_earns_the_share_of_the_other() {
+    let (back_pressure, _, [b0, b1]) = two_brokers();
+    let mut permits = fill(&back_pressure, &b0, 1);
+    assert_eq!(permits.len(), 32);
+    back_pressure.confirm("b0", 16);
+    permits.extend(fill(&back_pressure, &b0, 1));
+    assert_eq!(
+        permits.len(),
+        48,
+        "half of a share of answers earns half of the rest"
+    );
+    back_pressure.confirm("b0", 48);
+    permits.extend(fill(&back_pressure, &b0, 1));
+    assert_eq!(permits.len(), 64);
+    drop(permits);
+    // After a pause it need not be earned again.
+    let permits = fill(&back_pressure, &b0, 1);
+    assert_eq!(permits.len(), 64);
+    drop(permits);
+    assert_eq!(
+        fill(&back_pressure, &b1, 1).len(),
+        32,
+        "the other has earned nothing"
+    );
+}
+
+#[test]
+fn bytes_beyond_the_share_are_earned_like_messages() {
+    let (back_pressure, _, [b0, _]) = two_brokers();
+    let mut permits = fill(&back_pressure, &b0, 8_000);
+    assert_eq!(permits.len(), 4);
+    back_pressure.confirm("b0", 4);
+    permits.extend(fill(&back_pressure, &b0, 8_000));
+    assert_eq!(permits.len(), 8);
+}
+
+#[test]
+fn a_silent_broker_gets_its_share_and_no_more() {
+    let (back_pressure, _, [b0, b1]) = two_brokers();
+    // An answer that finds the share not used up earns nothing.
+    let permit = back_pressure.try_acquire_at(1, 1, &b0).unwrap();
+    back_pressure.confirm("b0", 1);
+    drop(permit);
+    let silent = fill(&back_pressure, &b0, 1);
+    assert_eq!(silent.len(), 32);
+    assert_eq!(fill(&back_pressure, &b1, 1).len(), 32);
+    // One that stops to answer has what it had earned until an attempt fails.
+    back_pressure.confirm("b0", 32);
+    drop(silent);
+    let silent = fill(&back_pressure, &b0, 1);
+    assert_eq!(silent.len(), 64);
+    back_pressure.reset_allowance("b0");
+    drop(silent);
+    assert_eq!(fill(&back_pressure, &b0, 1).len(), 32);
+}
+
+#[test]
+fn a_broker_that_others_wait_beside_goes_back_to_its_share() {
+    let (back_pressure, _, [b0, b1]) = two_brokers();
+    let earning = fill(&back_pressure, &b0, 1);
+    back_pressure.confirm("b0", 32);
+    drop(earning);
+    let mut busy = fill(&back_pressure, &b0, 1);
+    assert_eq!(busy.len(), 64);
+    let signal: Arc<Signal> = Arc::default();
+    let mut other = back_pressure.enqueue_acquire(1, 1, b1.clone(), setting(&signal));
+    for _ in 0..16 {
+        busy.pop();
+        assert!(
+            back_pressure.try_acquire_at(1, 1, &b0).is_none(),
+            "the other waits"
+        );
+    }
+    assert!(signal.wait(Duration::ZERO), "a quarter of the capacity is free");
+    let permit = other.try_acquire().unwrap();
+    drop(other);
+    assert!(
+        back_pressure.try_acquire_at(1, 1, &b0).is_none(),
+        "the other is in use"
+    );
+    drop(permit);
+    assert_eq!(fill(&back_pressure, &b0, 1).len(), 16);
 }
 
 /// What is done to the permits of one back pressure; the numbers say which permit, and how much of it.

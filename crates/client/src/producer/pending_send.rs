@@ -498,6 +498,9 @@ impl PendingSend {
                 .back_pressure
                 .shrink_window(&queue.broker, Instant::now());
         }
+        if isolate && stale {
+            self.shared.back_pressure.reset_allowance(&queue.broker);
+        }
         if self.shared.options.latency_fault {
             let now = Instant::now();
             let latency = now.saturating_duration_since(self.attempt_started);

@@ -89,6 +89,14 @@ impl Waiters {
         self.anywhere.len() + self.at_brokers.len()
     }
 
+    /// Whether somebody waits who cannot go to this broker.
+    pub(super) fn wait_for_another(&self, broker: &str) -> bool {
+        self.at_brokers.iter().any(|waiter| {
+            let mut names = waiter.condition.brokers().names().iter();
+            names.all(|name| **name != *broker)
+        })
+    }
+
     pub(super) fn has(&self, number: u64) -> bool {
         let mut all = self.anywhere.iter().chain(&self.at_brokers);
         all.any(|waiter| waiter.number == number)

@@ -4,8 +4,14 @@
 //! first time, for it may be far too wide, to half after that. It grows by an eighth for each quarter of it that is
 //! confirmed, and near the width at which the broker had too much by a sixty-fourth only: real brokers refuse what
 //! waited for 200 ms, so a window that is wider than they are fast would fail most of its messages.
+//!
+//! A broker's share is half of the capacity. Its allowance is what it may have beyond that while no other broker has
+//! anything on its way and nobody waits for another. It grows with the answers that arrive while the share is used up,
+//! to all of the capacity after one share's worth of them, and ends when the broker leaves something unanswered. So one
+//! busy topic uses everything, and a broker that is silent when its share is used up gets no more.
 
 use super::candidates::Candidates;
+use super::waiting::Waiters;
 use pyrmq_remoting::hash::NameMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -64,6 +70,8 @@ pub(super) struct Window {
     // When it shrank, how much was on its way then, and what was confirmed since it last changed.
     shrank: Option<(Instant, usize)>,
     confirmed: usize,
+    // Messages that it may have beyond its share.
+    allowance: usize,
 }
 
 impl Window {
@@ -75,6 +83,7 @@ impl Window {
             width: most,
             shrank: None,
             confirmed: 0,
+            allowance: 0,
         }
     }
 
@@ -120,6 +129,19 @@ impl Window {
         (self.shrank, self.confirmed) = (Some((now, used)), 0);
     }
 
+    /// The broker has answered this many, which still count. `share` is its part of `capacity`.
+    pub(super) fn grow_allowance(&mut self, messages: usize, (share, capacity): (Usage, Usage)) {
+        let most = capacity.messages - share.messages;
+        if self.allowance < most && self.is_full(share) {
+            let grown = messages.saturating_mul(most) / self.used.messages.max(1);
+            self.allowance = (self.allowance + grown.max(1)).min(most);
+        }
+    }
+
+    pub(super) fn reset_allowance(&mut self) {
+        self.allowance = 0;
+    }
+
     /// The broker has confirmed this many.
     pub(super) fn confirm(&mut self, messages: usize) {
         self.confirmed += messages;
@@ -144,19 +166,24 @@ pub(super) struct BrokerId(usize);
 pub(super) struct Windows {
     ids: NameMap<Arc<str>, BrokerId>,
     all: Vec<(Arc<str>, Window)>,
-    // What one broker may have.
+    capacity: Usage,
+    // What one broker may have while others are in use.
     share: Usage,
+    // Messages that count in all windows together.
+    used: usize,
     // Windows without room for one more message.
     full: usize,
 }
 
 impl Windows {
-    /// One broker may have `share` at most.
-    pub(super) fn new(share: Usage) -> Self {
+    /// One broker may have all of the capacity.
+    pub(super) fn new(capacity: Usage) -> Self {
         Self {
             ids: NameMap::default(),
             all: Vec::new(),
-            share,
+            capacity,
+            share: capacity,
+            used: 0,
             full: 0,
         }
     }
@@ -174,25 +201,49 @@ impl Windows {
         self.full
     }
 
-    /// Whether one of these brokers takes this much more. A broker without a window does.
-    pub(super) fn any_fits(&self, brokers: &[Arc<str>], wanted: Usage) -> bool {
-        let fits = |window: &Window| window.fits(wanted, self.share);
-        brokers.is_empty() || brokers.iter().any(|broker| self.by_name(broker).is_none_or(fits))
+    /// What this broker may have now: its share, and its allowance while nobody else needs the rest.
+    pub(super) fn limit_of(&self, name: &str, window: &Window, waiters: &Waiters) -> Usage {
+        let (share, capacity) = (self.share, self.capacity);
+        let is_alone = window.used.messages >= self.used;
+        if window.allowance == 0 || !is_alone || waiters.wait_for_another(name) {
+            return share;
+        }
+        // The same part of the bytes as of the messages.
+        let (messages, bytes) = (capacity.messages - share.messages, capacity.bytes - share.bytes);
+        let allowed = bytes.saturating_mul(window.allowance) / messages.max(1);
+        Usage {
+            messages: share.messages + window.allowance,
+            bytes: share.bytes + allowed.min(bytes),
+        }
+    }
+
+    /// Whether a broker's window is such; one without a window has all of it free.
+    fn any(&self, brokers: &[Arc<str>], waiters: &Waiters, is_such: impl Fn(&Window, Usage) -> bool) -> bool {
+        let is_such = |name: &Arc<str>| {
+            self.by_name(name).is_none_or(|window| {
+                is_such(window, self.share) || is_such(window, self.limit_of(name, window, waiters))
+            })
+        };
+        brokers.is_empty() || brokers.iter().any(is_such)
+    }
+
+    /// Whether one of these brokers takes this much more.
+    pub(super) fn any_fits(&self, brokers: &[Arc<str>], wanted: Usage, waiters: &Waiters) -> bool {
+        self.any(brokers, waiters, |window, limit| window.fits(wanted, limit))
     }
 
     /// Whether a quarter of one of these brokers' windows is free.
-    pub(super) fn any_has_spare(&self, brokers: &[Arc<str>]) -> bool {
-        let has_spare = |window: &Window| window.has_spare(self.share);
-        brokers.is_empty()
-            || brokers
-                .iter()
-                .any(|broker| self.by_name(broker).is_none_or(has_spare))
+    pub(super) fn any_has_spare(&self, brokers: &[Arc<str>], waiters: &Waiters) -> bool {
+        self.any(brokers, waiters, Window::has_spare)
     }
 
     /// How many more messages these brokers take together.
-    pub(super) fn free(&self, brokers: &[Arc<str>]) -> usize {
-        let free = |broker: &Arc<str>| match self.by_name(broker) {
-            Some(window) => window.limit(self.share).saturating_sub(window.used.messages),
+    pub(super) fn free(&self, brokers: &[Arc<str>], waiters: &Waiters) -> usize {
+        let free = |name: &Arc<str>| match self.by_name(name) {
+            Some(window) => {
+                let limit = self.limit_of(name, window, waiters);
+                window.limit(limit).saturating_sub(window.used.messages)
+            }
             None => self.share.messages,
         };
         brokers.iter().map(free).fold(0, usize::saturating_add)
@@ -205,7 +256,9 @@ impl Windows {
             return false;
         };
         let (was_full, had_spare) = (window.is_full(share), window.has_spare(share));
+        let used = window.used.messages;
         change(window);
+        self.used = self.used + window.used.messages - used;
         self.full = self.full + usize::from(window.is_full(share)) - usize::from(was_full);
         window.used.is_empty() || (window.has_spare(share) && !had_spare)
     }
