@@ -28,6 +28,7 @@ from pyrmq._client.values import (
     milliseconds,
     placed,
     queue_of,
+    whole,
     with_properties,
 )
 from pyrmq._request_reply import RequestMixin, RequestReply
@@ -199,11 +200,11 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
         wait = None if timeout is None else milliseconds("timeout", timeout)
         sending = self._hooks.before("send", topic, body, options) if self._hooks else None
 
-        def whole() -> SendResult:
+        def send_now() -> SendResult:
             place = self._placed("send", topic, options, wait)
             return self._batcher.send_and_wait(topic, body, options, place)
 
-        return whole() if sending is None else self._hooks.whole(sending, whole)
+        return send_now() if sending is None else self._hooks.whole(sending, send_now)
 
     if TYPE_CHECKING:
         # The native base class has this method (docs/decisions/0005-native-produce.md).
@@ -376,20 +377,21 @@ class Producer(ConfiguredProducer, _core.ProducerBase, RequestMixin):
             >>> producer.send_batch("lines", open("/etc/hosts"))  # doctest: +SKIP
         """
         wait = None if timeout is None else milliseconds("timeout", timeout)
+        whole("batch_bytes", batch_bytes, 1)
         sending = None
         if self._hooks:
             given = options.get("properties") or {}
             sending = self._hooks.before("batch", topic, None, options)
             messages = with_properties(messages, dict(sending.properties.items() - given.items()))
 
-        def whole() -> list[SendResult]:
+        def send_all() -> list[SendResult]:
             if self._closed:
                 raise ClosedError("the producer is closed")
             place = self._placed("batch", topic, options, wait)
             send = self._batcher.send_batch
             return all_sent(topic, send(topic, messages, options, place, batch_bytes, inner))
 
-        return whole() if sending is None else self._hooks.whole(sending, whole)
+        return send_all() if sending is None else self._hooks.whole(sending, send_all)
 
     def send_oneway(self, topic: str, body: Body, **options: Unpack[BatchOptions]) -> None:
         """Send a message that nobody confirms: it may be lost without notice.

@@ -114,12 +114,20 @@ def queue_of(
     if queue is None:
         return None
     if isinstance(queue, int):
-        return "", queue
+        return "", _queue_number(queue)
     if isinstance(queue, QueueId):
         if queue.topic != topic:
             raise ConfigError(f"queue {queue} is not of topic `{topic}`")
-        return queue.broker, queue.queue_id
+        return queue.broker, _queue_number(queue.queue_id)
     return selected([QueueId(*place) for place in core.queues(topic, timeout_ms)], queue)
+
+
+def _queue_number(number: int) -> int:
+    if -(2**31) <= number < 2**31:
+        return number
+    raise ConfigError(
+        f"option `queue` is {number}, it must be a whole number from {-(2**31)} to {2**31 - 1}"
+    )
 
 
 def placed(

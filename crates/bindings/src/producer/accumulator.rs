@@ -104,7 +104,7 @@ impl PyAccumulator {
             body,
             encoded,
             extra: &extra,
-            flag: extras.flag,
+            flag: extras.flag.0,
             destination,
             eager: mode.eager,
             alone: extras.is_delayed(),

@@ -3,7 +3,8 @@
 //! The keyword arguments that describe a message are the same for all verbs. They travel as the dict that Python made
 //! of them and are read here, once. Their types and documentation are those of `pyrmq.message.MessageOptions`.
 
-use pyo3::exceptions::PyTypeError;
+use crate::errors::Error;
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyString};
 use pyrmq_client::ClientError;
@@ -108,7 +109,61 @@ pub(crate) struct MessageProperties<'py> {
     pub(crate) properties: Option<Bound<'py, PyDict>>,
     pub(crate) sharding_key: Option<Bound<'py, PyString>>,
     pub(crate) when: Delay,
-    pub(crate) flag: i32,
+    pub(crate) flag: Flag,
+}
+
+impl<'py> MessageProperties<'py> {
+    /// Reads the attributes of a `pyrmq.Message`.
+    pub(crate) fn of_message(message: &Bound<'py, PyAny>) -> PyResult<Self> {
+        message.extract().map_err(|error: PyErr| {
+            // pyo3 says which attribute it could not read; its cause says what is wrong with the value.
+            let py = message.py();
+            let cause = error
+                .cause(py)
+                .filter(|cause| !cause.is_instance_of::<PyTypeError>(py));
+            cause.unwrap_or(error)
+        })
+    }
+}
+
+/// A message's flag, a number of 32 bits.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Flag(pub(crate) i32);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Flag {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        int32("flag", &value).map(Self)
+    }
+}
+
+/// A delay level. One that is too large for 64 bits is the largest, which is refused like any other too large one.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct DelayLevel(pub(crate) i64);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for DelayLevel {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        match value.extract::<i64>() {
+            Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => Ok(Self(i64::MAX)),
+            level => level.map(Self),
+        }
+    }
+}
+
+/// Reads an option of 32 bits; the error names its range.
+fn int32(option: &str, value: &Bound<'_, PyAny>) -> PyResult<i32> {
+    let py = value.py();
+    value.extract().map_err(|error: PyErr| {
+        if !error.is_instance_of::<PyOverflowError>(py) {
+            return error;
+        }
+        let range = "a whole number from -2147483648 to 2147483647";
+        let text = format!("option `{option}` is {value}, it must be {range}");
+        Error::Config { text }.into_py(py)
+    })
 }
 
 /// The queue that a call names (broker name or empty, number), and the milliseconds that it has left.
@@ -126,7 +181,7 @@ impl<'py> SendArgs<'py> {
     pub(crate) fn read(kind: Kind, options: &Bound<'py, PyDict>) -> PyResult<Self> {
         let py = options.py();
         let mut read = Self::default();
-        let (mut level, mut delay, mut deliver_at) = (0, None, None);
+        let (mut level, mut delay, mut deliver_at) = (DelayLevel::default(), None, None);
         let message = &mut read.properties;
         for (name, value) in options {
             let name = name.cast::<PyString>()?.to_cow()?;
@@ -157,6 +212,9 @@ impl<'py> SendArgs<'py> {
 fn argument<'a, 'py, T: FromPyObject<'a, 'py>>(name: &str, value: &'a Bound<'py, PyAny>) -> PyResult<T> {
     value.extract().map_err(|error: T::Error| {
         let error: PyErr = error.into();
+        if !error.is_instance_of::<PyTypeError>(value.py()) {
+            return error;
+        }
         let text = error.value(value.py());
         PyTypeError::new_err(format!("argument '{name}': {text}"))
     })
@@ -186,7 +244,10 @@ impl MessageProperties<'_> {
     fn write(&self, text: &mut Properties<'_>) -> PyResult<Result<(), ClientError>> {
         let mut written = Ok(());
         if let Some(keys) = &self.keys {
-            written = written.and(text.push("KEYS", &keys_of(keys)?));
+            written = written.and(match keys.cast::<PyString>() {
+                Ok(one) => text.push("KEYS", &one.to_cow()?),
+                Err(_) => text.push("KEYS", &joined(keys)?.to_cow()?),
+            });
         }
         if let Some(tags) = &self.tags {
             written = written.and(text.push("TAGS", &tags.to_cow()?));
@@ -213,28 +274,28 @@ impl MessageProperties<'_> {
 
     /// Not at once: such a message cannot be in a batch.
     pub(crate) fn is_delayed(&self) -> bool {
-        !matches!(self.when, Delay::Level(0))
+        !matches!(self.when, Delay::Level(DelayLevel(0)))
     }
 }
 
 /// When a message is delivered: at once (0), by a level of the broker's, or by a timer: a property and its value.
 #[derive(FromPyObject)]
 pub(crate) enum Delay {
-    Level(i64),
+    Level(DelayLevel),
     Timer(String, String),
 }
 
 impl Default for Delay {
     fn default() -> Self {
-        Self::Level(0)
+        Self::Level(DelayLevel(0))
     }
 }
 
 impl Delay {
     fn write(&self, text: &mut Properties<'_>) -> Result<(), ClientError> {
         match self {
-            Self::Level(0) => Ok(()),
-            Self::Level(level) if i32::try_from(*level).is_ok_and(|level| level > 0) => {
+            Self::Level(DelayLevel(0)) => Ok(()),
+            Self::Level(DelayLevel(level)) if i32::try_from(*level).is_ok_and(|level| level > 0) => {
                 text.push("DELAY", &level.to_string())
             }
             Self::Level(_) => Err(text.refuse("DELAY", "a delay level is a number from 0 on")),
@@ -244,10 +305,7 @@ impl Delay {
 }
 
 /// Several keys are one text with spaces between them.
-fn keys_of(keys: &Bound<'_, PyAny>) -> PyResult<String> {
-    if let Ok(text) = keys.cast::<PyString>() {
-        return Ok(text.to_cow()?.into_owned());
-    }
+fn joined<'py>(keys: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     let mut joined = String::new();
     for key in keys.try_iter()? {
         let key = key?;
@@ -259,7 +317,7 @@ fn keys_of(keys: &Bound<'_, PyAny>) -> PyResult<String> {
         }
         joined.push_str(&key.to_cow()?);
     }
-    Ok(joined)
+    Ok(PyString::new(keys.py(), &joined))
 }
 
 /// Properties as a dict, whatever mapping they came in.
@@ -277,7 +335,7 @@ pub(crate) fn dict_of(properties: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyDict
 /// When a message is delivered. Times are read by Python's `when_of`.
 pub(crate) fn when_of(
     py: Python<'_>,
-    level: i64,
+    level: DelayLevel,
     delay: Option<Bound<'_, PyAny>>,
     deliver_at: Option<Bound<'_, PyAny>>,
 ) -> PyResult<Delay> {
@@ -285,7 +343,7 @@ pub(crate) fn when_of(
         return Ok(Delay::Level(level));
     }
     let read = PyModule::import(py, "pyrmq.message")?.getattr("when_of")?;
-    read.call1((level, delay, deliver_at))?.extract()
+    read.call1((level.0, delay, deliver_at))?.extract()
 }
 
 /// The queue that a caller means. All but numbers are read by Python's `queue_of`, which asks selectors.
@@ -295,7 +353,7 @@ pub(crate) fn queue_of<'py>(
     queue: &Bound<'py, PyAny>,
 ) -> PyResult<Option<(String, i32)>> {
     if let Ok(number) = queue.cast::<PyInt>() {
-        return Ok(Some((String::new(), number.extract()?)));
+        return Ok(Some((String::new(), int32("queue", number)?)));
     }
     let read = PyModule::import(queue.py(), "pyrmq._client.values")?.getattr("queue_of")?;
     read.call1((producer, topic, queue))?.extract()

@@ -3,7 +3,7 @@
 
 use crate::errors::Error;
 use crate::producer::accumulator::PyAccumulator;
-use crate::producer::args::{self, MessageProperties, SendArgs};
+use crate::producer::args::{self, DelayLevel, Flag, MessageProperties, SendArgs};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
@@ -59,7 +59,7 @@ impl ProducerBase {
     ///     ForkError: The producer is the parent process's.
     // The options stand here one by one: pyo3 gives a method with `**options` a slow calling convention.
     #[pyo3(signature = (topic, body, on_delivery=None, *, wait=true, keys=None, tags=None, properties=None, queue=None,
-        sharding_key=None, flag=0, delay_level=0, delay=None, deliver_at=None))]
+        sharding_key=None, flag=Flag(0), delay_level=DelayLevel(0), delay=None, deliver_at=None))]
     #[expect(
         clippy::too_many_arguments,
         reason = "the options of a message, each as Python gives it"
@@ -75,8 +75,8 @@ impl ProducerBase {
         properties: Option<Bound<'py, PyAny>>,
         queue: Option<Bound<'py, PyAny>>,
         sharding_key: Option<Bound<'py, PyString>>,
-        flag: i32,
-        delay_level: i64,
+        flag: Flag,
+        delay_level: DelayLevel,
         delay: Option<Bound<'py, PyAny>>,
         deliver_at: Option<Bound<'py, PyAny>>,
     ) -> PyResult<()> {
@@ -103,8 +103,8 @@ impl ProducerBase {
                 options.set_item(intern!(py, "properties"), properties)?;
                 options.set_item(intern!(py, "queue"), queue)?;
                 options.set_item(intern!(py, "sharding_key"), sharding_key)?;
-                options.set_item(intern!(py, "flag"), flag)?;
-                options.set_item(intern!(py, "delay_level"), delay_level)?;
+                options.set_item(intern!(py, "flag"), flag.0)?;
+                options.set_item(intern!(py, "delay_level"), delay_level.0)?;
                 options.set_item(intern!(py, "delay"), delay)?;
                 options.set_item(intern!(py, "deliver_at"), deliver_at)?;
                 let arguments = (topic, body, on_delivery, wait, options);

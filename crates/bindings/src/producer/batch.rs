@@ -173,7 +173,7 @@ impl<'py> Call<'_, 'py> {
             return self.add_body(message, self.plan.extras, member);
         }
         if let Ok(body) = message.getattr("body") {
-            let own: MessageProperties<'py> = message.extract()?;
+            let own = MessageProperties::of_message(message)?;
             check_same_topic(message, self.plan.topic)?;
             return self.add_body(&body, &own, member);
         }
@@ -217,7 +217,7 @@ impl<'py> Call<'_, 'py> {
                 None
             },
             extra: &extra,
-            flag: extras.flag,
+            flag: extras.flag.0,
             destination,
             eager: true,
             alone,
@@ -243,7 +243,7 @@ impl<'py> Call<'_, 'py> {
         let properties = properties.map_err(|error| self.raise(error))?;
         let id = properties.message_id().to_owned();
         let properties = properties.finish().map_err(|error| self.raise(error))?;
-        let (topic, flag) = (&self.topic, extras.flag);
+        let (topic, flag) = (&self.topic, extras.flag.0);
         let outgoing = enter::compute(self.py, || {
             let body = bytes::Bytes::copy_from_slice(body);
             producer.prepare(topic, body, properties, id, flag, Target::Any)
@@ -272,7 +272,7 @@ impl<'py> Call<'_, 'py> {
             };
             (open, Vec::new())
         });
-        let pushed = open.push(body, &properties, &id, extras.flag);
+        let pushed = open.push(body, &properties, &id, extras.flag.0);
         pushed.map_err(|error| Error::from(error).into_py(self.py))?;
         members.push(member);
         Ok(())

@@ -72,7 +72,7 @@ impl PyProducer {
         let topic = self.producer.topic(topic);
         let body = body_of(body)?;
         let target = target_of(queue, extras.sharding_hash()?);
-        let flag = extras.flag;
+        let flag = extras.flag.0;
         let raise = |error: ClientError| Error::from(error).into_py(py);
         let properties = extras.properties(&topic, &self.producer)?.map_err(raise)?;
         let id = properties.message_id().to_owned();

@@ -109,7 +109,7 @@ impl PyRequestReply {
         let id = text.message_id().to_owned();
         let text = text.finish().map_err(raise)?;
         let target = target_of(queue, extras.sharding_hash()?);
-        let (core, flag) = (&self.core, extras.flag);
+        let (core, flag) = (&self.core, extras.flag.0);
         // It may compress the body.
         let mut outgoing = enter::compute(py, || core.prepare(&topic, body, text, id, flag, target))?;
         match kind {

@@ -4,14 +4,10 @@ use crate::error::ClientError;
 use bytes::Bytes;
 use pyrmq_remoting::clock;
 use pyrmq_remoting::message::id::UniqueIds;
-use pyrmq_remoting::message::properties::{self, MAX_BYTES};
+use pyrmq_remoting::message::properties::{self, MAX_BYTES, NAME_END, VALUE_END};
 use pyrmq_remoting::message::sys_flag;
 use pyrmq_remoting::names::{NOT_ALLOWED_SEND_TOPICS, TOPIC_LIMIT, is_legal, is_retry};
 use std::sync::Arc;
-
-/// Separators of the wire form (Apache `MessageDecoder`).
-const NAME_SEPARATOR: char = '\u{1}';
-const PROPERTY_SEPARATOR: char = '\u{2}';
 
 /// Which queue a message goes to.
 #[derive(Debug, Clone, Default)]
@@ -127,6 +123,14 @@ fn illegal(topic: &str, reason: &'static str) -> ClientError {
     }
 }
 
+const SEPARATORS: &str = "the characters 0x01 and 0x02 separate properties";
+
+/// Bytes are enough: both separators are ASCII.
+fn has_separator(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    bytes.any(|byte| byte == NAME_END || byte == VALUE_END)
+}
+
 /// Writes a message's properties.
 #[derive(Debug)]
 pub struct Properties<'a> {
@@ -158,10 +162,8 @@ impl<'a> Properties<'a> {
 
     /// Appends a property with a name of Apache's. An empty value is left out, as readers would drop it.
     pub fn push(&mut self, name: &str, value: &str) -> Result<(), ClientError> {
-        if name.contains([NAME_SEPARATOR, PROPERTY_SEPARATOR])
-            || value.contains([NAME_SEPARATOR, PROPERTY_SEPARATOR])
-        {
-            return Err(self.refuse(name, "the characters 0x01 and 0x02 separate properties"));
+        if has_separator(value) {
+            return Err(self.refuse(name, SEPARATORS));
         }
         properties::append(&mut self.text, name, value);
         Ok(())
@@ -177,6 +179,9 @@ impl<'a> Properties<'a> {
         }
         if properties::is_reserved(name) {
             return Err(self.refuse(name, "the name has a meaning of its own in RocketMQ; use another"));
+        }
+        if has_separator(name) {
+            return Err(self.refuse(name, SEPARATORS));
         }
         self.push(name, value)
     }
