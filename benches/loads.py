@@ -6,11 +6,13 @@ They use only `pyrmq`, so that the program measures the build that its interpret
 from __future__ import annotations
 
 import asyncio
+import json
 import statistics
 import sys
 import threading
 import time
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING
 
 from pyrmq import Producer, aio
@@ -21,6 +23,20 @@ if TYPE_CHECKING:
 FLUSH_S = 60.0
 TOPIC = "bench-producer"
 SMALL, LARGE = b"x" * 128, b"x" * 1024
+
+
+def _orders(size: int) -> bytes:
+    """Return JSON text of this size, the same in each process; zlib makes a quarter of it."""
+    random = Random(7)
+    rows = [
+        {"order": random.randrange(10**9), "cents": random.randrange(10**5), "item": f"tea {n}"}
+        for n in range(size // 40)
+    ]
+    return json.dumps(rows).encode()[:size]
+
+
+# As real applications have them: they are compressed, each in a frame of its own.
+COMPRESSED = _orders(10_240)
 
 
 def _sync(
@@ -142,6 +158,7 @@ LOADS: dict[str, tuple[int, Callable[[str, int], float]]] = {
     "produce": (1_000_000, _produce),
     "callback": (1_000_000, partial(_produce, callback=True)),
     "produce1k": (300_000, partial(_produce, body=LARGE)),
+    "produce10k": (30_000, partial(_produce, body=COMPRESSED)),
     "single": (200_000, partial(_produce, linger=0)),
     "lone": (5_000, _lone),
     "threads": (64_000, _threads),

@@ -265,6 +265,7 @@ ROWS = {
     "produce": _of_python("produce, 128 B, a second", "produce"),
     "callback": _of_python("produce with a callback each, a second", "callback"),
     "produce1k": _of_python("produce, 1 KiB, a second", "produce1k"),
+    "produce10k": _of_python("produce, 10 KiB of JSON, a second", "produce10k"),
     "single": _of_python("produce with linger=0, a second", "single"),
     "lone": _of_python("send, one at a time, p50, µs", "lone", less=LESS),
     "threads": _of_python("send of 64 Python threads, a second", "threads"),

@@ -15,6 +15,7 @@ def _rows() -> list[tuple[Row, str]]:
         (row("produce, 128 B", ">= 600,000"), "produce"),
         (row("produce, 128 B, a callback each", ">= 600,000"), "callback"),
         (row("produce, 1 KiB", ""), "produce1k"),
+        (row("produce, 10 KiB of JSON, compressed", ""), "produce10k"),
         (
             row("produce, linger=0: single frames in flight, 128 B", ">= 140,000"),
             "single",

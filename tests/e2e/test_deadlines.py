@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.e2e.ways import FORMS
 
-from pyrmq import Admin, Message, RmqError
+from pyrmq import Admin, Message, RmqError, SendResult, aio
 from pyrmq.errors import RequestTimeout
 from pyrmq.testing import Cluster, cluster
 
@@ -139,6 +140,39 @@ def mute() -> Iterator[Cluster]:
             admin.create_topic("known")
         with running.brokers[0].network.silence():
             yield running
+
+
+def test_a_cancelled_block_does_not_wait_for_a_silent_name_server() -> None:
+    async def main(address: str) -> None:
+        async with asyncio.timeout(0.2), aio.Producer(name_server=address) as producer:
+            await producer.send("any", b"x")
+
+    with silence() as address:
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            asyncio.run(main(address))
+        assert time.monotonic() - began < 2.5, "a name server is asked for 3 s"
+
+
+def test_a_cancelled_block_still_sends_what_has_a_route(address: str, topic: str) -> None:
+    futures: list[asyncio.Future[SendResult]] = []
+
+    async def send(produced: asyncio.Event) -> None:
+        async with aio.Producer(name_server=address, linger=60) as producer:
+            futures.extend([await producer.produce(topic, b"x") for _ in range(100)])
+            produced.set()
+            await asyncio.sleep(60)
+
+    async def main() -> list[SendResult]:
+        produced = asyncio.Event()
+        sending = asyncio.create_task(send(produced))
+        await produced.wait()
+        sending.cancel()
+        with suppress(asyncio.CancelledError):
+            await sending
+        return await asyncio.gather(*futures)
+
+    assert len(asyncio.run(main())) == 100
 
 
 HOSTS = """

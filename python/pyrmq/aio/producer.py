@@ -11,7 +11,7 @@ from typing import Any, Self, Unpack
 
 from pyrmq import _core
 from pyrmq._client import log
-from pyrmq._client.ending import abandon
+from pyrmq._client.ending import abandon, is_interruption
 from pyrmq._client.hooks import Sending, SendingKind, callback_raised
 from pyrmq._client.options import ConfiguredProducer
 from pyrmq._client.stats import ProducerStats, stats_of
@@ -22,6 +22,7 @@ from pyrmq._client.values import (
     queue_of,
     selected,
     time_left,
+    whole,
     with_properties,
 )
 from pyrmq._request_reply import RequestReply, left_of, reply_address
@@ -105,8 +106,9 @@ class Producer(ConfiguredProducer):
                 return await future
         return await (await self._submit(True, topic, body, options, timeout))
 
+    # `/`: CPython compares each keyword with each parameter that may be given by name.
     async def produce(
-        self, topic: str, body: Body, **options: Unpack[MessageOptions]
+        self, /, topic: str, body: Body, **options: Unpack[MessageOptions]
     ) -> asyncio.Future[SendResult]:
         """Add a message to a batch, and return the future of its result.
 
@@ -262,13 +264,14 @@ class Producer(ConfiguredProducer):
             >>> await producer.send_batch("lines", ["a", "b"])  # doctest: +SKIP
         """
         wait = None if timeout is None else milliseconds("timeout", timeout)
+        whole("batch_bytes", batch_bytes, 1)
         sending = None
         if self._hooks:
             given = options.get("properties") or {}
             sending = self._hooks.before("batch", topic, None, options)
             messages = with_properties(messages, dict(sending.properties.items() - given.items()))
 
-        async def whole() -> list[SendResult]:
+        async def send_all() -> list[SendResult]:
             _core.check_options("batch", options)
             loop, call = asyncio.get_running_loop(), self._outcomes.call
             began = loop.time()
@@ -285,8 +288,8 @@ class Producer(ConfiguredProducer):
             return all_sent(topic, await sent)
 
         if sending is None:
-            return await whole()
-        told: list[SendResult] = await self._told(sending, whole())
+            return await send_all()
+        told: list[SendResult] = await self._told(sending, send_all())
         return told
 
     async def send_oneway(self, topic: str, body: Body, **options: Unpack[BatchOptions]) -> None:
@@ -476,8 +479,10 @@ class Producer(ConfiguredProducer):
         """Return the producer."""
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        """Close the producer."""
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close the producer. After a cancellation a look-up of a route has 250 ms more."""
+        if is_interruption(kind) or (kind is not None and issubclass(kind, asyncio.CancelledError)):
+            self._core.end_lookups(250)
         await self.close()
 
     def __repr__(self) -> str:
