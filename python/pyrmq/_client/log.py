@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable
 
+    from pyrmq._client.log_output import Output
+
 _BATCH = 256
 _WAIT_MS = 600_000
 _END = "pyrmq.log.end"
@@ -142,6 +144,18 @@ def use_standard_error(level: str) -> None:
     _level = level.upper()
     if "logging" in sys.modules:
         _configure()
+
+
+def use(level: str, output: Output) -> None:
+    """Write records of this level and above to a file, or as JSON: for a program of its own.
+
+    Raises:
+        ConfigError: the file cannot be written.
+
+    Example:
+        >>> use("info", Output(file="broker.log"))  # doctest: +SKIP
+    """
+    output.install(level.upper())
 
 
 def set_level(level: str | None) -> None:

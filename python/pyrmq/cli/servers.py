@@ -41,8 +41,21 @@ def run(verb: str, words: list[str]) -> int:
 
         return broker_status.run(words[1:])
     given = _parser(verb).parse_args(words)
-    log.use_standard_error(given.log_level or "warning")
+    _log(given)
     return {"nameserver": _name_server, "broker": _broker, "server": _both}[verb](given)
+
+
+def _log(given: argparse.Namespace) -> None:
+    level = given.log_level or "warning"
+    if given.log_file is None and not given.log_json:
+        log.use_standard_error(level)
+        return
+    from pyrmq._client.log_output import Output
+
+    log.use(
+        level,
+        Output(given.log_file, given.log_max_mib << 20, given.log_keep, as_json=given.log_json),
+    )
 
 
 def _name_server(given: argparse.Namespace) -> int:
@@ -239,8 +252,28 @@ def _parser(verb: str) -> argparse.ArgumentParser:
     made.add_argument(
         "--log-level",
         choices=["debug", "info", "warning", "error"],
-        help="level of the log on standard error (default: warning)",
+        help="level of the log (default: warning)",
     )
+    made.add_argument(
+        "--log-file",
+        metavar="FILE",
+        help="write the log there instead of standard error; it rotates daily and by size",
+    )
+    made.add_argument(
+        "--log-max-mib",
+        type=_positive,
+        default=100,
+        metavar="MIB",
+        help="size at which the log file rotates (default: 100)",
+    )
+    made.add_argument(
+        "--log-keep",
+        type=_positive,
+        default=10,
+        metavar="N",
+        help="rotated log files that stay (default: 10)",
+    )
+    made.add_argument("--log-json", action="store_true", help="one JSON object for each log line")
     if verb == "nameserver":
         _add_options(made, NameServerOptions, leave_out=())
     elif verb == "broker":
@@ -276,6 +309,13 @@ def _parser(verb: str) -> argparse.ArgumentParser:
             "(default: 127.0.0.1)",
         )
     return made
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError(text)
+    return value
 
 
 # The broker's options that `pyrmq server` has as flags; all others are in its property file.
