@@ -178,7 +178,7 @@ fn take_body(bytes: &[u8]) {
     body::HeartbeatData::decode(bytes).ok();
     body::TopicRouteData::decode(bytes).ok();
     body::ConsumeStats::decode(bytes).ok();
-    body::unserved::ConsumerRunningInfo::decode(bytes).ok();
+    body::ConsumerRunningInfo::decode(bytes).ok();
     body::ConsumerOffsetSerializeWrapper::decode(bytes).ok();
     body::SubscriptionGroupWrapper::decode(bytes).ok();
     body::RegisterBrokerBody::decode_form(bytes, false, 513).ok();

@@ -232,9 +232,7 @@ fn typed_body(golden: &Frame, command: &Command) -> Result<bool, WireError> {
             body_survives::<body::ConsumerOffsetSerializeWrapper>
         }
         ("response", request::GET_CONSUMER_CONNECTION_LIST) => body_survives::<body::ConsumerConnection>,
-        ("response", request::GET_CONSUMER_RUNNING_INFO) => {
-            body_survives::<body::unserved::ConsumerRunningInfo>
-        }
+        ("response", request::GET_CONSUMER_RUNNING_INFO) => body_survives::<body::ConsumerRunningInfo>,
         ("response", request::GET_BROKER_MEMBER_GROUP) => {
             body_survives::<body::GetBrokerMemberGroupResponseBody>
         }

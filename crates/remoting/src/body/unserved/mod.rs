@@ -8,12 +8,10 @@
 //! | `controller` | the controller and elections |
 //! | `replication` | replication (HA) |
 //! | `static_topic` | static topics |
-//! | `consumer` | push consumers that say what they do |
 //! | `admin` | administration: offsets of clients, statistics, consume queue entries |
 
 mod admin;
 mod auth;
-mod consumer;
 mod controller;
 mod pop;
 mod replication;
@@ -21,7 +19,6 @@ mod static_topic;
 
 pub use admin::*;
 pub use auth::*;
-pub use consumer::*;
 pub use controller::*;
 pub use pop::*;
 pub use replication::*;
