@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyrmq import Producer, PullConsumer, TransactionProducer, TransactionState
+from pyrmq import (
+    MessageBatch,
+    Producer,
+    PullConsumer,
+    TransactionProducer,
+    TransactionState,
+)
 from pyrmq.cli import main
 from pyrmq.errors import FilterError
 from pyrmq.routing import Filter
@@ -46,7 +52,9 @@ def test_every_program_of_a_page_has_its_test() -> None:
         "README.md: from pyrmq import Producer, PullConsumer",
         "README.md: from pyrmq.testing import cluster",
         "README.md: orders = (",
+        "consumer.md: batch = consumer.poll_batch(timeout=1.0)",
         "consumer.md: from pyrmq import PushConsumer",
+        "consumer.md: import asyncio",
         "filters.md: from pyrmq import routing",
         "filters.md: from pyrmq.errors import FilterError",
         "filters.md: from pyrmq.routing import Filter",
@@ -67,8 +75,12 @@ def test_the_producer_and_consumer_of_the_readme_work(capsys: pytest.CaptureFixt
     assert received.endswith("0 b'two coffees'")
 
 
-def test_the_listener_of_the_consumer_page_works() -> None:
-    block = BLOCKS["consumer.md: from pyrmq import PushConsumer"]
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("from pyrmq import PushConsumer", "cooking tea\n"), ("import asyncio", "cooked tea\n")],
+)
+def test_the_listeners_of_the_consumer_page_work(name: str, said: str) -> None:
+    block = BLOCKS[f"consumer.md: {name}"]
     with cluster() as rocketmq:
         with Producer(name_server=rocketmq.name_server) as producer:
             producer.send("orders", '{"what": "tea"}')
@@ -76,9 +88,22 @@ def test_the_listener_of_the_consumer_page_works() -> None:
         command = [sys.executable, "-u", "-c", program]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            assert process.stdout.readline() == "cooking tea\n"
+            assert process.stdout.readline() == said
             process.send_signal(signal.SIGTERM)
             assert process.wait(10) == 0
+
+
+def test_the_batch_of_the_consumer_page_works() -> None:
+    pytest.importorskip("pyarrow")
+    block = BLOCKS["consumer.md: batch = consumer.poll_batch(timeout=1.0)"]
+    with cluster() as rocketmq:
+        with Producer(name_server=rocketmq.name_server) as producer:
+            producer.send("orders", "tea")
+        with PullConsumer(name_server=rocketmq.name_server, group="kitchen") as consumer:
+            consumer.subscribe("orders")
+            batch = _run(block.replace("1.0", "10.0"), consumer=consumer)["batch"]
+    assert isinstance(batch, MessageBatch)
+    assert batch.bodies == [b"tea"]
 
 
 def test_the_cluster_of_the_readme_works(capsys: pytest.CaptureFixture[str]) -> None:

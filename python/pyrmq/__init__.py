@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pyrmq.errors import SendTimeout as SendTimeout
     from pyrmq.errors import TopicNotFound as TopicNotFound
     from pyrmq.message import Message as Message
+    from pyrmq.message import MessageBatch as MessageBatch
     from pyrmq.message import QueueId as QueueId
     from pyrmq.message import ReceivedMessage as ReceivedMessage
     from pyrmq.message import SendResult as SendResult
@@ -60,6 +61,7 @@ _HOME = {
     "DeadLetter": "pyrmq.consumer.outcome",
     "ForkError": "pyrmq.errors",
     "Message": "pyrmq.message",
+    "MessageBatch": "pyrmq.message",
     "MessageError": "pyrmq.errors",
     "NameServer": "pyrmq.nameserver.server",
     "NameServerUnreachable": "pyrmq.errors",

@@ -14,6 +14,7 @@ from datetime import datetime
 from enum import Enum
 from typing import NamedTuple, Self, TypedDict
 
+from pyrmq._core import MessageBatch as MessageBatch
 from pyrmq._core import ReceivedMessage as ReceivedMessage
 from pyrmq._core import SendResult as SendResult
 from pyrmq.errors import MessageError
@@ -23,6 +24,7 @@ __all__ = [
     "Body",
     "HalfOptions",
     "Message",
+    "MessageBatch",
     "MessageOptions",
     "QueueId",
     "ReceivedMessage",

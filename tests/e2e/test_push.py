@@ -514,6 +514,10 @@ def test_what_cannot_work_is_refused(address: str, topic: str) -> None:
 
     def odd(one: complex) -> None: ...
 
+    def unknown(one: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    with pytest.raises(ConfigError, match="outside `if TYPE_CHECKING`"):
+        consumer.subscribe(topic, unknown)
     with pytest.raises(ConfigError, match="coroutine"):
         consumer.subscribe(topic, later)
     with pytest.raises(ConfigError, match="must take one argument"):
@@ -655,7 +659,7 @@ def test_a_close_waits_for_calls_and_not_for_pauses(address: str, topic: str, or
     assert time.monotonic() - began < 10
 
 
-@pytest.mark.parametrize("order", ["none", "queue"])
+@pytest.mark.parametrize("order", ["none", "key", "queue"])
 def test_no_call_begins_after_the_close(address: str, topic: str, order: str) -> None:
     make(address, topic, [str(number) for number in range(400)], queues=1)
     ended, late, calls = threading.Event(), [], Counter[str]()
@@ -688,8 +692,7 @@ def test_no_call_begins_after_the_close(address: str, topic: str, order: str) ->
         lambda: len(calls) == 400,
         order=order,
     )
-    if order == "queue":
-        assert max(calls.values()) == 1, "what was given back came to nobody twice"
+    assert max(calls.values()) == 1, "what was given back came to nobody twice"
 
 
 class Careless(ReconsumeLater):

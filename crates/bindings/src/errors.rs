@@ -127,7 +127,14 @@ fn raise_cause<'a>(
 ) -> PyResult<PyErr> {
     let mut fields: Vec<(&str, Value<'_>)> = Vec::new();
     let class = match cause {
-        ClientError::Option { .. } | ClientError::NotAssigned { .. } => "ConfigError",
+        ClientError::Option { .. } | ClientError::NotAssigned { .. } | ClientError::NotAllocated { .. } => {
+            "ConfigError"
+        }
+        ClientError::Filter { source, .. } => {
+            let position = i64::try_from(source.position).unwrap_or(i64::MAX);
+            fields.push(("position", Value::Int(position)));
+            "FilterError"
+        }
         ClientError::Topic { .. }
         | ClientError::EmptyBody { .. }
         | ClientError::MixedTopics { .. }

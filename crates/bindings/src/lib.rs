@@ -43,6 +43,8 @@ mod _core {
         crate::command::register(module)?;
         crate::connections::register(module)?;
         crate::consumer::class::register(module)?;
+        crate::consumer::batch::register(module)?;
+        crate::consumer::control::register(module)?;
         crate::consumer::listener::register(module)?;
         crate::producer::request_reply::register(module)?;
         crate::json::register(module)?;

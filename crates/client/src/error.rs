@@ -438,6 +438,24 @@ pub enum ClientError {
         /// Those that are not.
         failed: Vec<Uncommitted>,
     },
+    /// A filter that cannot be compiled.
+    #[error("the filter {expression:?} of topic `{topic}` is illegal: {source}")]
+    Filter {
+        /// The topic.
+        topic: String,
+        /// As given.
+        expression: String,
+        /// What is wrong.
+        source: pyrmq_routing::filter::FilterError,
+    },
+    /// The application's own strategy gave no answer.
+    #[error(
+        "queues of topic `{topic}` are not allocated: the strategy of option `allocate` raised, or did not return within 10 s"
+    )]
+    NotAllocated {
+        /// The topic.
+        topic: String,
+    },
     /// A queue that is not assigned to this consumer.
     #[error("queue {queue_id} of topic `{topic}` on broker `{broker}` is not assigned to this consumer")]
     NotAssigned {

@@ -339,6 +339,23 @@ pub enum Order {
     Key,
 }
 
+/// How the queues of a topic are shared by the members of a group. All of them must use the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Allocation {
+    /// A block of neighbouring queues for each (Apache `AllocateMessageQueueAveragely`).
+    #[default]
+    Average,
+    /// A queue in turn for each (Apache `AllocateMessageQueueAveragelyByCircle`).
+    Circle,
+    /// Queues and members on a ring (Apache `AllocateMessageQueueConsistentHash`).
+    ConsistentHash {
+        /// Points of each member on the ring.
+        virtual_nodes: usize,
+    },
+    /// As whoever takes this consumer's callbacks says.
+    Custom,
+}
+
 /// Settings of a puller.
 #[derive(Debug, Clone)]
 pub struct PullerOptions {
@@ -357,6 +374,12 @@ pub struct PullerOptions {
     pub commit_interval: Option<Duration>,
     /// How often the share of the queues is looked at again. Apache `rebalanceInterval`: 20 s.
     pub rebalance_interval: Duration,
+    /// How the group shares its queues.
+    pub allocation: Allocation,
+    /// Every member gets every message, and keeps its own offsets (Apache `BROADCASTING`).
+    pub is_broadcasting: bool,
+    /// Threads that call listeners, which operators are shown.
+    pub threads: usize,
     /// Listeners take the messages (`take_work`), not polls: the group counts as a pushing one.
     pub is_listening: bool,
     /// What listeners may get of a queue at the same time.
@@ -379,6 +402,9 @@ impl PullerOptions {
             ahead_bytes: 64 * 1024 * 1024,
             commit_interval: Some(Duration::from_secs(5)),
             rebalance_interval: Duration::from_secs(20),
+            allocation: Allocation::Average,
+            is_broadcasting: false,
+            threads: 0,
             is_listening: false,
             order: Order::None,
             max_tries: None,

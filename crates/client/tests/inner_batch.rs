@@ -139,10 +139,7 @@ fn tags_are_those_of_the_messages() {
         broker: "b".into(),
         queue_id: 3,
     });
-    let wanted = Subscription {
-        expression: "t-b || t-c".to_owned(),
-        version: 0,
-    };
+    let wanted = Subscription::tags_of("t-b || t-c".to_owned(), 0);
     let chunk = Chunk::new(queue, out, 3, &wanted).unwrap();
     let offsets: Vec<_> = (0..chunk.len()).map(|at| chunk.offset(at).unwrap()).collect();
     assert_eq!(offsets, [1, 2]);

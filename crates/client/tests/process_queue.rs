@@ -16,10 +16,7 @@ fn key() -> Arc<QueueKey> {
 }
 
 fn subscription(expression: &str) -> Subscription {
-    Subscription {
-        expression: expression.to_owned(),
-        version: 0,
-    }
+    Subscription::tags_of(expression, 0)
 }
 
 fn records(tags: &[&str]) -> Bytes {

@@ -18,6 +18,7 @@ Example:
 
 from pyrmq.aio.consumer import PullConsumer as PullConsumer
 from pyrmq.aio.producer import Producer as Producer
+from pyrmq.aio.push import PushConsumer as PushConsumer
 from pyrmq.aio.transaction import TransactionProducer as TransactionProducer
 
-__all__ = ["Producer", "PullConsumer", "TransactionProducer"]
+__all__ = ["Producer", "PullConsumer", "PushConsumer", "TransactionProducer"]

@@ -2,20 +2,24 @@
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 from pyrmq import _core
 from pyrmq._client import log
+from pyrmq._client.consumer_options import ConfiguredConsumer
 from pyrmq._client.ending import leave
-from pyrmq._client.options import ConfiguredConsumer
 from pyrmq._client.values import places_of, start_of, whole
 from pyrmq.aio.completions import CompletionList
+from pyrmq.consumer.membership import OffsetFile, callbacks_of, filter_of
+from pyrmq.consumer.offsets import WHICH, QueueOffsets, offsets_of
 from pyrmq.errors import CommitError, ConfigError
-from pyrmq.message import QueueId, ReceivedMessage
+from pyrmq.message import MessageBatch, QueueId, ReceivedMessage
 
 __all__ = ["PullConsumer"]
+
+_Messages = TypeVar("_Messages", list[ReceivedMessage], MessageBatch)
 
 
 class PullConsumer(ConfiguredConsumer):
@@ -31,7 +35,10 @@ class PullConsumer(ConfiguredConsumer):
 
     def _open(self) -> None:
         options = self._options
-        self._core = _core.PullConsumer(**options.native())
+        self._core = _core.PullConsumer(options.native())
+        self._control = self._core.control()
+        self._offset_file = OffsetFile(self._control, options)
+        self._callbacks = callbacks_of(self._control, self._offset_file, options)
         self._group = options.group
         self._outcomes = CompletionList()
         self._arrival: asyncio.Event | None = None
@@ -40,13 +47,26 @@ class PullConsumer(ConfiguredConsumer):
         self._unlog = log.serve(self)
         self._finalizer = weakref.finalize(self, leave, self._core)
 
-    async def subscribe(self, topic: str, tags: str = "*") -> None:
-        """Join the group for a topic; see :meth:`pyrmq.PullConsumer.subscribe`.
+    async def subscribe(
+        self, topic: str | Iterable[str], tags: str = "*", *, sql: str | None = None
+    ) -> None:
+        """Join the group for topics; see :meth:`pyrmq.PullConsumer.subscribe`.
 
         Example:
             >>> await consumer.subscribe("orders")  # doctest: +SKIP
         """
-        await self._outcomes.call(self._core.subscribe_to, topic, tags)
+        text, is_sql = filter_of(tags, sql)
+        for one in [topic] if isinstance(topic, str) else topic:
+            await self._outcomes.call(self._core.subscribe_to, one, text, is_sql)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Leave the group for a topic; see :meth:`pyrmq.PullConsumer.unsubscribe`.
+
+        Example:
+            >>> await consumer.unsubscribe("orders")  # doctest: +SKIP
+        """
+        if not await self._outcomes.call(self._control.unsubscribe_to, topic):
+            raise ConfigError(f"topic `{topic}` is not subscribed to")
 
     async def assign(
         self, queues: Iterable[QueueId] | Mapping[QueueId, int | None], tags: str = "*"
@@ -85,20 +105,40 @@ class PullConsumer(ConfiguredConsumer):
         Example:
             >>> await consumer.poll(timeout=1.0)  # doctest: +SKIP
         """
+        return await self._poll(self._core.poll, max_messages, timeout)
+
+    async def poll_batch(
+        self,
+        max_messages: int = 1024,
+        timeout: float | None = None,  # noqa: ASYNC109 - as the sync form
+    ) -> MessageBatch:
+        """Return messages as one object; see :meth:`pyrmq.PullConsumer.poll_batch`.
+
+        Example:
+            >>> (await consumer.poll_batch(timeout=1.0)).bodies  # doctest: +SKIP
+        """
+        return await self._poll(self._core.poll_batch, max_messages, timeout)
+
+    async def _poll(
+        self,
+        take: Callable[[int, int], _Messages],
+        max_messages: int,
+        timeout: float | None,  # noqa: ASYNC109 - as the sync form
+    ) -> _Messages:
         whole("max_messages", max_messages, 1)
         arrival = self._listen()
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         while True:
             arrival.clear()
-            messages = self._core.poll(max_messages, 0)
-            if messages or (deadline is not None and loop.time() >= deadline):
+            messages = take(max_messages, 0)
+            if len(messages) or (deadline is not None and loop.time() >= deadline):
                 return messages
             try:
                 async with asyncio.timeout_at(deadline):
                     await arrival.wait()
             except TimeoutError:
-                return self._core.poll(max_messages, 0)
+                return take(max_messages, 0)
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Yield messages one by one, for ever. A message is done when the next is requested."""
@@ -129,16 +169,47 @@ class PullConsumer(ConfiguredConsumer):
         """
         if not isinstance(offset, int):
             where = start_of(offset)
-            offset = int(await self._outcomes.call(self._core.offset_to, queue, *where))
+            found: list[int] = await self._outcomes.call(self._control.offsets_to, [queue], *where)
+            offset = found[0]
         self._core.seek(queue, offset)
 
-    async def commit(self) -> None:
-        """Commit everything that was returned; see :meth:`pyrmq.PullConsumer.commit`.
+    def pause(self, queues: Iterable[QueueId]) -> None:
+        """Stop queues; see :meth:`pyrmq.PullConsumer.pause`.
+
+        Example:
+            >>> consumer.pause(consumer.assignment())  # doctest: +SKIP
+        """
+        self._control.pause([*queues], True)
+
+    def resume(self, queues: Iterable[QueueId]) -> None:
+        """Go on with queues that were paused.
+
+        Example:
+            >>> consumer.resume(consumer.paused())  # doctest: +SKIP
+        """
+        self._control.pause([*queues], False)
+
+    def paused(self) -> list[QueueId]:
+        """List the assigned queues that are paused.
+
+        Example:
+            >>> consumer.paused()  # doctest: +SKIP
+        """
+        return [QueueId(*place) for place in self._control.paused()]
+
+    async def commit(self, offsets: Mapping[QueueId, int] | None = None) -> None:
+        """Commit everything that was returned, or these offsets.
+
+        See :meth:`pyrmq.PullConsumer.commit`.
 
         Example:
             >>> await consumer.commit()  # doctest: +SKIP
         """
-        await self._outcomes.call(self._core.commit_to)
+        if offsets is None:
+            await self._outcomes.call(self._core.commit_to)
+        else:
+            await self._outcomes.call(self._control.commit_offsets_to, [*offsets.items()])
+        await asyncio.to_thread(self._offset_file.write)
 
     async def committed(self, queue: QueueId) -> int | None:
         """Ask for the group's committed offset in a queue; None if it has not committed one.
@@ -147,7 +218,8 @@ class PullConsumer(ConfiguredConsumer):
             >>> await consumer.committed(queue)  # doctest: +SKIP
             42
         """
-        offset: int = await self._outcomes.call(self._core.offset_to, queue, "committed", 0)
+        call = self._outcomes.call
+        (offset,) = await call(self._control.offsets_to, [queue], "committed", 0)
         return None if offset < 0 else offset
 
     async def bounds(self, queue: QueueId) -> tuple[int, int]:
@@ -157,9 +229,19 @@ class PullConsumer(ConfiguredConsumer):
             >>> await consumer.bounds(queue)  # doctest: +SKIP
             (0, 336776)
         """
-        first: int = await self._outcomes.call(self._core.offset_to, queue, "first", 0)
-        last: int = await self._outcomes.call(self._core.offset_to, queue, "last", 0)
-        return first, last
+        offsets = (await self.offsets([queue]))[queue]
+        return offsets.first, offsets.last
+
+    async def offsets(self, queues: Iterable[QueueId] | None = None) -> dict[QueueId, QueueOffsets]:
+        """Ask for the offsets of queues; see :meth:`pyrmq.PullConsumer.offsets`.
+
+        Example:
+            >>> sum(each.lag for each in (await consumer.offsets()).values())  # doctest: +SKIP
+        """
+        asked = self.assignment() if queues is None else [*queues]
+        call = self._outcomes.call
+        calls = [call(self._control.offsets_to, [*asked], which, 0) for which in WHICH]
+        return offsets_of(asked, await asyncio.gather(*calls))
 
     async def close(self, *, all_done: bool = True) -> None:
         """Commit, leave the group and close connections; see :meth:`pyrmq.PullConsumer.close`.
@@ -176,6 +258,10 @@ class PullConsumer(ConfiguredConsumer):
         try:
             await self._outcomes.call(self._core.shut_to, all_done)
         finally:
+            if self._callbacks is not None:
+                await asyncio.to_thread(self._callbacks.end)
+            if self._options.auto_commit is not None:
+                await asyncio.to_thread(self._offset_file.write_at_end)
             self._outcomes.close()
             self._unlog()
 

@@ -54,7 +54,22 @@ def _annotation(listener: Callable[..., object]) -> Any:  # noqa: ANN401 - any t
         ) from None
     first = next(iter(signature.parameters), "")
     function = listener if inspect.isroutine(listener) else type(listener).__call__
-    return typing.get_type_hints(function).get(first, inspect.Parameter.empty)
+    return _hints(listener, function).get(first, inspect.Parameter.empty)
+
+
+def _hints(listener: Callable[..., object], function: Callable[..., object]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function)
+    except NameError:
+        pass
+    try:
+        # Many import the class for the type checker only.
+        return typing.get_type_hints(function, localns={"ReceivedMessage": ReceivedMessage})
+    except NameError as error:
+        raise ConfigError(
+            f"an annotation of listener {listener!r} cannot be resolved: {error}. Import the class "
+            "outside `if TYPE_CHECKING`"
+        ) from error
 
 
 def decoder_of(listener: Callable[..., object], *, in_batches: bool) -> Decoder | None:

@@ -15,28 +15,23 @@ import logging
 import sys
 import threading
 import traceback
-from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pyrmq.consumer.outcome import (
-    DeadLetter,
-    Failure,
-    ReconsumeLater,
-    failure_of_error,
-    failure_of_result,
-)
+from pyrmq._client.values import milliseconds
+from pyrmq.consumer.call import Failed, failure_of
+from pyrmq.consumer.outcome import failure_of_result
 from pyrmq.errors import ClosedError, ForkError, RmqError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from pyrmq._client.options import ListenerOptions
+    from pyrmq._client.consumer_options import ListenerOptions
     from pyrmq._core import ListeningConsumer, Work
-    from pyrmq.consumer.decode import Decoder
+    from pyrmq.consumer.call import Call
     from pyrmq.message import ReceivedMessage
 
-__all__ = ["Call", "Counts", "Pool"]
+__all__ = ["Counts", "Pool"]
 
 _log = logging.getLogger("pyrmq.consumer")
 
@@ -49,42 +44,22 @@ _IDLE_S = 0.25
 _MOST = 1024
 """Messages of one batch at most."""
 _WAIT_MS = 1000
-
-Failed = list[tuple[int, str, int]]
-"""Messages that were not handled: index in the batch, and what becomes of each."""
-
-
-@dataclass(frozen=True)
-class Call:
-    """A listener and how to call it.
-
-    Attributes:
-        function: The listener.
-        decode: Makes its argument of a message; None: the message itself.
-    """
-
-    function: Callable[[Any], object]
-    decode: Decoder | None
+_HAND_BACK_S = 5.0
+"""Time that an ending consumer waits for messages on their way back to their brokers."""
 
 
 class Counts:
-    """What listeners have done, in messages."""
+    """What listeners have done, in messages. The native consumer counts what failed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.done = 0
-        self.later = 0
-        self.dead = 0
         self.timed_out = 0
 
-    def add(self, handled: int, failed: Iterable[tuple[int, str, int]], timed_out: int = 0) -> None:
-        """Count messages whose calls have ended, and those of them that failed."""
-        kinds = [what for _, what, _ in failed]
-        dead = kinds.count("dead")
+    def add(self, done: int, timed_out: int = 0) -> None:
+        """Count messages whose calls have ended."""
         with self._lock:
-            self.done += handled - len(kinds)
-            self.dead += dead
-            self.later += len(kinds) - dead - kinds.count("untouched")
+            self.done += done
             self.timed_out += timed_out
 
 
@@ -95,11 +70,14 @@ class Batch:
     each is claimed once, and who claimed it says what became of it.
     """
 
-    def __init__(self, messages: list[ReceivedMessage], work: Work, at_once: int) -> None:
+    def __init__(
+        self, messages: list[ReceivedMessage], work: Work, at_once: int, *, is_last: bool
+    ) -> None:
         self.messages = messages
         self.work = work
         self.claims = iter(range(0, len(messages), at_once))
         self.at_once = at_once
+        self.is_last = is_last  # Taken while the consumer ends: it is handled all the same.
         self.began = monotonic()
         self.index = 0  # The first message of the call that runs.
         self.said = 0  # What became of the messages before this one has been said.
@@ -150,6 +128,7 @@ class Pool:
         self._batches: dict[threading.Thread, Batch | None] = {}
         self._stuck: set[threading.Thread] = set()
         self._is_ending = False
+        self._is_over = False  # The time for a clean end has passed: no call begins any more.
         self._is_ended = threading.Event()
         name = f"pyrmq-listener-watch-{self._group}"
         self._watch = threading.Thread(target=self._keep_watch, name=name, daemon=True)
@@ -160,18 +139,48 @@ class Pool:
             self._add_thread()
         self._watch.start()
 
+    def stacks(self) -> str:
+        """Tell where the threads of the listeners are, in the form of a thread dump."""
+        frames = sys._current_frames()
+        texts = []
+        for thread, batch in [*self._batches.items()]:
+            frame = frames.get(thread.ident or 0)
+            if frame is not None:
+                state = "in a call" if batch is not None else "waiting"
+                stack = "".join(traceback.format_stack(frame))
+                texts.append(f'"{thread.name}" {state}\n{stack}')
+        return "\n".join(texts)
+
+    def consume_directly(self, message: ReceivedMessage) -> tuple[str, str | None]:
+        """Call the listener of a message that an operator has chosen."""
+        try:
+            call = self._calls[message.topic]
+            argument = call.argument(message)
+            given = argument if self._options.consume_batch == 1 else [argument]
+            failure = failure_of_result(call.function(given))
+        except BaseException as error:  # noqa: BLE001 - it is told
+            failure_of(self._group, message, error)
+            return "raised", repr(error)
+        return ("success", None) if failure is None else ("later", None)
+
     def is_mine(self, thread: threading.Thread) -> bool:
         """Whether a thread calls listeners."""
         return thread in self._batches or thread in self._stuck
 
     def end(self, timeout: float) -> bool:
-        """Take nothing more and wait for the calls that run. False: some still do."""
+        """Take nothing new and wait for the calls that run. False: some still do.
+
+        Messages that were given back before later ones of their queue are handled, too: the group
+        could not commit those later ones otherwise, and they would come again.
+        """
         self._is_ending = True
         self.core.drain(0)
         until = monotonic() + timeout
-        while any(self._batches.values()) and monotonic() < until:
+        while any(one.is_alive() for one in [*self._batches]) and monotonic() < until:
             self._is_ended.wait(0.005)
+        self._is_over = True
         self._is_ended.set()
+        self.core.drain(milliseconds("timeout", max(0.0, min(until - monotonic(), _HAND_BACK_S))))
         return not any(self._batches.values())
 
     def join(self, timeout: float) -> None:
@@ -193,11 +202,11 @@ class Pool:
         take, at_once = self.core.take, self._options.consume_batch
         size = at_once
         try:
-            while not self._is_ending:
+            while not self._is_over:
                 taken = take(size, _WAIT_MS)
                 if taken is None:
                     continue
-                batch = Batch(*taken, at_once)
+                batch = Batch(*taken, at_once, is_last=self._is_ending)
                 self._batches[me] = batch
                 self._handle(batch)
                 seconds = monotonic() - batch.began
@@ -232,7 +241,7 @@ class Pool:
                 # The watch has claimed what lies between: what came before is said on its own.
                 self._say(batch, end)
                 batch.said = index
-            may_go_on = not self._is_ending
+            may_go_on = not (self._is_over if batch.is_last else self._is_ending)
             if keeps_queue and may_go_on:
                 may_go_on = self.core.holds(batch.work)
             if not may_go_on:
@@ -262,7 +271,7 @@ class Pool:
             until = untouched[-1][1] if untouched else end
             if until > first:
                 self.core.finish(batch.work, first, until, [*failed, *given])
-            self.counts.add(max(0, end - first), failed)
+            self.counts.add(max(0, end - first) - len(failed))
 
     def _give_back(self, batch: Batch, index: int) -> None:
         """Give what a thread has claimed, and what is left, to others."""
@@ -283,11 +292,10 @@ class Pool:
         message = messages[index]
         try:
             call = self._calls[message.topic]
-            argument = message if call.decode is None else _decoded(call.decode, message)
-            result = call.function(argument)
+            result = call.function(call.argument(message))
             failure = None if result is None else failure_of_result(result)
         except BaseException as error:  # noqa: BLE001 - sys.exit must not end this thread
-            failure = self._failure(message, error)
+            failure = failure_of(self._group, message, error)
         return None if failure is None else [(index, *failure)]
 
     def _call_list(self, messages: list[ReceivedMessage], index: int, end: int) -> Failed:
@@ -298,29 +306,19 @@ class Pool:
             message = messages[at]
             try:
                 topic = message.topic
-                decode = self._calls[topic].decode
-                argument = message if decode is None else _decoded(decode, message)
+                argument = self._calls[topic].argument(message)
                 topics.setdefault(topic, []).append((at, argument))
             except BaseException as error:  # noqa: BLE001 - as above
-                failed.append((at, *self._failure(message, error)))
+                failed.append((at, *failure_of(self._group, message, error)))
         for topic, arguments in topics.items():
             try:
                 function = self._calls[topic].function
                 failure = failure_of_result(function([argument for _, argument in arguments]))
             except BaseException as error:  # noqa: BLE001 - as above
-                failure = self._failure(messages[arguments[0][0]], error)
+                failure = failure_of(self._group, messages[arguments[0][0]], error)
             if failure is not None:
                 failed += [(at, *failure) for at, _ in arguments]
         return sorted(failed)
-
-    def _failure(self, message: ReceivedMessage, error: BaseException) -> Failure:
-        """Log what a listener raised, and say what becomes of the message."""
-        if isinstance(error, DeadLetter):
-            _log.error("group %s: dead letter %r: %s", self._group, message, error)
-        elif not isinstance(error, ReconsumeLater):
-            text = "group %s: a listener failed for %r; the message comes again"
-            _log.error(text, self._group, message, exc_info=error)
-        return failure_of_error(error)
 
     def _keep_watch(self) -> None:
         """Look for calls that take long."""
@@ -374,7 +372,7 @@ class Pool:
             self.core.finish(batch.work, index, until, [*stuck, *inside])
             if self._options.order != "queue":
                 self._finish_untouched(batch, ranges)
-            self.counts.add(len(stuck), stuck, timed_out=len(stuck))
+            self.counts.add(0, timed_out=len(stuck))
             del self._batches[thread]
             self._stuck = {one for one in self._stuck if one.is_alive()} | {thread}
             may_add = len(self._stuck) <= self._options.threads
@@ -395,13 +393,6 @@ class Pool:
             message,
             "".join(traceback.format_stack(frame)) if frame else "(its thread has ended)",
         )
-
-
-def _decoded(decode: Decoder, message: ReceivedMessage) -> object:
-    try:
-        return decode(message)
-    except Exception as error:
-        raise DeadLetter(f"its body does not fit the listener's annotation: {error!r}") from error
 
 
 def _next_size(size: int, handled: int, seconds: float) -> int:

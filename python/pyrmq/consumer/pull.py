@@ -19,11 +19,13 @@ from typing import Literal, Self
 
 from pyrmq import _core
 from pyrmq._client import log
+from pyrmq._client.consumer_options import ConfiguredConsumer
 from pyrmq._client.ending import leave
-from pyrmq._client.options import ConfiguredConsumer
 from pyrmq._client.values import milliseconds, places_of, start_of, whole
+from pyrmq.consumer.membership import OffsetFile, callbacks_of, filter_of
+from pyrmq.consumer.offsets import WHICH, QueueOffsets, offsets_of
 from pyrmq.errors import CommitError, ConfigError
-from pyrmq.message import QueueId, ReceivedMessage
+from pyrmq.message import MessageBatch, QueueId, ReceivedMessage
 
 __all__ = ["PullConsumer"]
 
@@ -61,6 +63,15 @@ class PullConsumer(ConfiguredConsumer):
         unit_name: The unit that this client belongs to. It is part of the client id and of the
             request to an address server.
         address_server: Where to ask for the name servers by HTTP, as for a producer.
+        allocate: How the members share the queues of a topic: ``"average"`` (a block of neighbours
+            each), ``"circle"`` (one queue in turn), ``"consistent_hash"``, or a strategy of
+            :mod:`pyrmq.routing.allocate` or your own, which is called in a thread of the consumer.
+            All members of a group must use the same: else queues are read twice, or by nobody.
+        broadcasting: Every member gets every message (Apache ``BROADCASTING``) and keeps its
+            offsets in a file of its own. The group has no retries: messages that fail are dropped.
+            The file is named by `instance_name`, ``DEFAULT`` when empty: two members on one machine
+            need names of their own.
+        offset_dir: Folder of these files. Default: ``.rocketmq_offsets`` in the home directory.
 
     Raises:
         ConfigError: An option is out of its range, or no name server is given.
@@ -72,20 +83,29 @@ class PullConsumer(ConfiguredConsumer):
 
     def _open(self) -> None:
         options = self._options
-        self._core = _core.PullConsumer(**options.native())
+        self._core = _core.PullConsumer(options.native())
+        self._control = self._core.control()
+        self._offset_file = OffsetFile(self._control, options)
+        self._callbacks = callbacks_of(self._control, self._offset_file, options)
         self._group = options.group
         self._closed = False
         self._unlog = log.serve(self)
         self._finalizer = weakref.finalize(self, leave, self._core)
 
-    def subscribe(self, topic: str, tags: str = "*") -> None:
-        """Join the group for a topic and take this member's share of its queues.
+    def subscribe(
+        self, topic: str | Iterable[str], tags: str = "*", *, sql: str | None = None
+    ) -> None:
+        """Join the group for topics and take this member's share of their queues.
 
         Args:
-            topic: Topic; it must exist.
+            topic: A topic, or several; they must exist.
             tags: ``*`` for all, or tags with ``||`` between them.
+            sql: A condition on the messages' properties in place of tags, such as ``"a > 5 AND
+                color = 'red'"``; brokers evaluate it (``enablePropertyFilter=true``).
 
         Raises:
+            ConfigError: Tags and a condition are given.
+            FilterError: The condition is wrong; `position` says where.
             TopicNotFound: No broker has the topic.
             NameServerUnreachable: No name server answered.
             RmqError: A broker refused, or did not answer.
@@ -93,7 +113,22 @@ class PullConsumer(ConfiguredConsumer):
         Example:
             >>> consumer.subscribe("orders", "new || paid")  # doctest: +SKIP
         """
-        self._core.subscribe(topic, tags)
+        text, is_sql = filter_of(tags, sql)
+        for one in [topic] if isinstance(topic, str) else topic:
+            self._core.subscribe(one, text, is_sql)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Leave the group for a topic: commit, and give its queues back.
+
+        Raises:
+            ConfigError: The topic is not subscribed to.
+            CommitError: Some brokers refused or did not answer; it lists their queues.
+
+        Example:
+            >>> consumer.unsubscribe("orders")  # doctest: +SKIP
+        """
+        if not self._control.unsubscribe(topic):
+            raise ConfigError(f"topic `{topic}` is not subscribed to")
 
     def assign(
         self, queues: Iterable[QueueId] | Mapping[QueueId, int | None], tags: str = "*"
@@ -158,6 +193,26 @@ class PullConsumer(ConfiguredConsumer):
         wait = None if timeout is None else milliseconds("timeout", timeout)
         return self._core.poll(whole("max_messages", max_messages, 1), wait)
 
+    def poll_batch(self, max_messages: int = 1024, timeout: float | None = None) -> MessageBatch:
+        """Return messages as one object, which decodes what is asked for; wait for the first.
+
+        It costs a fraction of a list of objects: a list for each property, or column buffers that
+        pyarrow wraps. The messages of earlier polls count as done.
+
+        Args:
+            max_messages: The most to return.
+            timeout: Seconds to wait for the first; 0 does not wait, None waits for ever.
+
+        Raises:
+            RmqError: As :meth:`poll`.
+
+        Example:
+            >>> batch = consumer.poll_batch(timeout=1.0)  # doctest: +SKIP
+            >>> sum(len(body) for body in batch.bodies)  # doctest: +SKIP
+        """
+        wait = None if timeout is None else milliseconds("timeout", timeout)
+        return self._core.poll_batch(whole("max_messages", max_messages, 1), wait)
+
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Yield messages one by one, for ever. A message is done when the next is requested."""
         poll = self._core.poll
@@ -194,11 +249,45 @@ class PullConsumer(ConfiguredConsumer):
             >>> consumer.seek(queue, "first")  # doctest: +SKIP
         """
         if not isinstance(offset, int):
-            offset = self._core.offset(queue, *start_of(offset))
+            (offset,) = self._control.offsets([queue], *start_of(offset))
         self._core.seek(queue, offset)
 
-    def commit(self) -> None:
+    def pause(self, queues: Iterable[QueueId]) -> None:
+        """Return and fetch nothing of these queues until they are resumed; they stay assigned.
+
+        Raises:
+            ConfigError: A queue is not assigned to this consumer; none is paused then.
+
+        Example:
+            >>> consumer.pause(consumer.assignment())  # doctest: +SKIP
+        """
+        self._control.pause([*queues], True)
+
+    def resume(self, queues: Iterable[QueueId]) -> None:
+        """Go on with queues that were paused.
+
+        Raises:
+            ConfigError: A queue is not assigned to this consumer; none is resumed then.
+
+        Example:
+            >>> consumer.resume(consumer.paused())  # doctest: +SKIP
+        """
+        self._control.pause([*queues], False)
+
+    def paused(self) -> list[QueueId]:
+        """List the assigned queues that are paused.
+
+        Example:
+            >>> consumer.paused()  # doctest: +SKIP
+            []
+        """
+        return [QueueId(*place) for place in self._control.paused()]
+
+    def commit(self, offsets: Mapping[QueueId, int] | None = None) -> None:
         """Commit everything that was returned, at all brokers at the same time.
+
+        Args:
+            offsets: Commit these offsets instead, each the one of its queue's next message.
 
         Raises:
             CommitError: Some brokers refused or did not answer within 3 s. It lists their queues;
@@ -207,7 +296,11 @@ class PullConsumer(ConfiguredConsumer):
         Example:
             >>> consumer.commit()  # doctest: +SKIP
         """
-        self._core.commit()
+        if offsets is None:
+            self._core.commit()
+        else:
+            self._control.commit_offsets([*offsets.items()])
+        self._offset_file.write()
 
     def committed(self, queue: QueueId) -> int | None:
         """Ask for the group's committed offset in a queue.
@@ -219,7 +312,7 @@ class PullConsumer(ConfiguredConsumer):
             >>> consumer.committed(queue)  # doctest: +SKIP
             42
         """
-        offset = self._core.offset(queue, "committed", 0)
+        (offset,) = self._control.offsets([queue], "committed", 0)
         return None if offset < 0 else offset
 
     def bounds(self, queue: QueueId) -> tuple[int, int]:
@@ -229,8 +322,25 @@ class PullConsumer(ConfiguredConsumer):
             >>> consumer.bounds(queue)  # doctest: +SKIP
             (0, 336776)
         """
-        place = queue
-        return self._core.offset(place, "first", 0), self._core.offset(place, "last", 0)
+        offsets = self.offsets([queue])[queue]
+        return offsets.first, offsets.last
+
+    def offsets(self, queues: Iterable[QueueId] | None = None) -> dict[QueueId, QueueOffsets]:
+        """Ask for the bounds of queues and how far the group has come, all at the same time.
+
+        Args:
+            queues: Queues, assigned or not. Default: the assigned ones.
+
+        Raises:
+            RmqError: A broker did not answer.
+
+        Example:
+            >>> sum(each.lag for each in consumer.offsets().values())  # doctest: +SKIP
+            336776
+        """
+        asked = self.assignment() if queues is None else [*queues]
+        columns = [self._control.offsets([*asked], which, 0) for which in WHICH]
+        return offsets_of(asked, columns)
 
     def close(self, *, all_done: bool = True) -> None:
         """Commit, leave the group and close every connection. A second call does nothing.
@@ -253,6 +363,10 @@ class PullConsumer(ConfiguredConsumer):
         try:
             self._core.shut(all_done)
         finally:
+            if self._callbacks is not None:
+                self._callbacks.end()
+            if self._options.auto_commit is not None:
+                self._offset_file.write_at_end()
             self._unlog()
 
     def __enter__(self) -> Self:

@@ -30,18 +30,22 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pyrmq import _core
 from pyrmq._client import log
+from pyrmq._client.consumer_options import ListenerOptions
 from pyrmq._client.ending import leave
-from pyrmq._client.options import ListenerOptions
 from pyrmq._client.values import milliseconds
+from pyrmq.consumer.call import Call
+from pyrmq.consumer.callbacks import CallbackThread
 from pyrmq.consumer.decode import decoder_of
-from pyrmq.consumer.listener import Call, Pool
+from pyrmq.consumer.listener import Pool
+from pyrmq.consumer.membership import OffsetFile, filter_of
 from pyrmq.errors import ClosedError, ConfigError
 from pyrmq.message import QueueId
 
 if TYPE_CHECKING:
+    from os import PathLike
     from types import FrameType
 
-    from pyrmq._client.options import Order
+    from pyrmq._client.consumer_options import Allocate, Order
     from pyrmq._client.values import Start
 
 __all__ = ["PushConsumer"]
@@ -91,6 +95,15 @@ class PushConsumer:
         namespace: Goes before the names of group and topics.
         unit_name: The unit that this client belongs to.
         address_server: An HTTP address that names the name servers, as for a producer.
+        allocate: How the members share the queues of a topic: ``"average"`` (a block of neighbours
+            each), ``"circle"`` (one queue in turn), ``"consistent_hash"``, or a strategy of
+            :mod:`pyrmq.routing.allocate` or your own, which is called in a thread of the consumer.
+            All members of a group must use the same: else queues are read twice, or by nobody.
+        broadcasting: Every member gets every message (Apache ``BROADCASTING``) and keeps its
+            offsets in a file of its own. The group has no retries: messages that fail are dropped.
+            The file is named by `instance_name`, ``DEFAULT`` when empty: two members on one machine
+            need names of their own.
+        offset_dir: Folder of these files. Default: ``.rocketmq_offsets`` in the home directory.
 
     Raises:
         ConfigError: An option is out of its range, or no name server is given.
@@ -119,6 +132,9 @@ class PushConsumer:
         namespace: str = ListenerOptions.namespace,
         unit_name: str = ListenerOptions.unit_name,
         address_server: str | None = ListenerOptions.address_server,
+        allocate: Allocate = ListenerOptions.allocate,
+        broadcasting: bool = ListenerOptions.broadcasting,
+        offset_dir: str | PathLike[str] | None = ListenerOptions.offset_dir,
     ) -> None:
         given = {
             name: value
@@ -128,8 +144,11 @@ class PushConsumer:
         self._options = ListenerOptions(**given, auto_commit=commit_interval)
         self._core = _core.ListeningConsumer(self._options.native())
         self._group = group
+        self._control = self._core.control()
+        self._offset_file = OffsetFile(self._control, self._options)
+        self._callbacks: CallbackThread | None = None
         self._calls: dict[str, Call] = {}
-        self._tags: dict[str, str] = {}
+        self._filters: dict[str, tuple[str, bool]] = {}
         self._pool: Pool | None = None
         self._closed = False
         self._is_closed = threading.Event()
@@ -137,7 +156,14 @@ class PushConsumer:
         self._unlog = log.serve(self)
         self._finalizer = weakref.finalize(self, leave, self._core)
 
-    def subscribe(self, topic: str, listener: Callable[[Any], object], tags: str = "*") -> None:
+    def subscribe(
+        self,
+        topic: str,
+        listener: Callable[[Any], object],
+        tags: str = "*",
+        *,
+        sql: str | None = None,
+    ) -> None:
         """Name the function that gets a topic's messages.
 
         Its argument is decoded by the annotation of its parameter: ``bytes``, ``str``, ``dict`` (a
@@ -151,6 +177,8 @@ class PushConsumer:
                 may raise :class:`pyrmq.ReconsumeLater` or :class:`pyrmq.DeadLetter`. Every other
                 exception means later.
             tags: ``*`` for all, or tags with ``||`` between them.
+            sql: A condition on the messages' properties in place of tags, such as ``"a > 5 AND
+                color = 'red'"``; brokers evaluate it (``enablePropertyFilter=true``).
 
         Raises:
             ConfigError: The listener is a coroutine function, does not take one argument, or its
@@ -161,7 +189,7 @@ class PushConsumer:
         """
         if inspect.iscoroutinefunction(listener):
             raise ConfigError(
-                f"listener {listener!r} is a coroutine function: PushConsumer calls plain functions"
+                f"listener {listener!r} is a coroutine function: use pyrmq.aio.PushConsumer"
             )
         with self._lock:
             if self._pool is not None:
@@ -172,9 +200,11 @@ class PushConsumer:
                 )
             decode = decoder_of(listener, in_batches=self._options.consume_batch > 1)
             self._calls[topic] = Call(listener, decode)
-            self._tags[topic] = tags
+            self._filters[topic] = filter_of(tags, sql)
 
-    def listener(self, topic: str, tags: str = "*") -> Callable[[_Function], _Function]:
+    def listener(
+        self, topic: str, tags: str = "*", *, sql: str | None = None
+    ) -> Callable[[_Function], _Function]:
         """Name the function that gets a topic's messages, as a decorator. See :meth:`subscribe`.
 
         Example:
@@ -184,7 +214,7 @@ class PushConsumer:
         """
 
         def name(function: _Function) -> _Function:
-            self.subscribe(topic, function, tags)
+            self.subscribe(topic, function, tags, sql=sql)
             return function
 
         return name
@@ -196,6 +226,7 @@ class PushConsumer:
             ConfigError: No topic is subscribed, or the consumer has started.
             ClosedError: The consumer is closed. One that fails to start is, too.
             TopicNotFound: No broker has a topic.
+            FilterError: A condition of ``sql`` is wrong; `position` says where.
             NameServerUnreachable: No name server answered.
             RmqError: A broker refused, or did not answer.
 
@@ -212,9 +243,18 @@ class PushConsumer:
                     "no topic is subscribed: name a listener with `subscribe` or `listener`"
                 )
             pool = Pool(self._core, self._calls, self._options)
+            self._callbacks = CallbackThread(
+                self._control,
+                self._group,
+                allocator=self._options.allocator(),
+                stacks=pool.stacks,
+                consume=pool.consume_directly,
+            )
+            self._offset_file.write_each(self._options.auto_commit, self._callbacks)
+            self._callbacks.start()
             try:
-                for topic, tags in self._tags.items():
-                    self._core.subscribe(topic, tags)
+                for topic, (text, is_sql) in self._filters.items():
+                    self._core.subscribe(topic, text, is_sql)
             except BaseException:
                 # It may be in the group already: it must not hold queues that it does not read.
                 self._closed = True
@@ -273,8 +313,10 @@ class PushConsumer:
         """Count messages since the start.
 
         Returns:
-            ``done``, ``later`` (they come again), ``dead`` (dead letters), ``timed_out`` (calls
-            past their time limit), ``in_flight`` (listeners have them now), ``queues``.
+            ``done``, ``later`` (they come again), ``dead`` (dead letters; with ``order="none"`` and
+            without ``max_tries`` those that the broker makes after the last try count as
+            ``later``), ``unreadable`` (passed over), ``timed_out`` (calls past their time limit),
+            ``in_flight`` (listeners have them now), ``queues``.
 
         Example:
             >>> consumer.stats()["done"]  # doctest: +SKIP
@@ -282,10 +324,12 @@ class PushConsumer:
         """
         queues = self._core.queues()
         counts = self._pool.counts if self._pool else None
+        later, dead, unreadable = self._core.failures()
         return {
             "done": counts.done if counts else 0,
-            "later": counts.later if counts else 0,
-            "dead": counts.dead if counts else 0,
+            "later": later,
+            "dead": dead,
+            "unreadable": unreadable,
             "timed_out": counts.timed_out if counts else 0,
             "in_flight": sum(in_flight for _, _, in_flight in queues),
             "queues": len(queues),
@@ -301,6 +345,7 @@ class PushConsumer:
             >>> consumer.commit()  # doctest: +SKIP
         """
         self._core.commit()
+        self._offset_file.write()
 
     def close(self, timeout: float = 30.0) -> None:
         """Take nothing more, wait for the calls that run, commit, and leave the group.
@@ -343,6 +388,9 @@ class PushConsumer:
         try:
             self._core.shut(True)
         finally:
+            if self._callbacks is not None:
+                self._callbacks.end()
+                self._offset_file.write_at_end()
             if self._pool is not None:
                 self._pool.join(1.0)
             _running.discard(self)

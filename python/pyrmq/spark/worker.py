@@ -63,7 +63,7 @@ def batches(
     """
     if not parts:
         return
-    from pyrmq.spark.columns import batch
+    from pyrmq._client.arrow import batch
 
     _freeze_once()
     arrow = arrow_schema(schema)

@@ -1,17 +1,19 @@
 //! The pulling consumer as Python drives it.
 
+use crate::consumer::batch::PyMessageBatch;
+use crate::consumer::control::{PyControl, key_of, place_of};
 use crate::consumer::received;
+use crate::consumer::settings::ConsumerSettings;
 use crate::enter;
 use crate::errors::Error;
 use crate::producer::completion::{CompletionList, PipeSignal, QueueRef, Value};
-use crate::producer::options::server_of;
 use crate::runtime;
 use crate::runtime::Owner;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use pyrmq_client::consumer::process_queue::QueueKey;
-use pyrmq_client::consumer::puller::{Puller, Start};
-use pyrmq_client::{ClientError, PullerOptions};
+use pyrmq_client::ClientError;
+use pyrmq_client::consumer::process_queue::Messages;
+use pyrmq_client::consumer::puller::Puller;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -24,16 +26,6 @@ pub(crate) struct PyConsumer {
     pipe_signal: OnceLock<Arc<PipeSignal>>,
 }
 
-/// A queue by the name that brokers know.
-fn key_of(puller: &Puller, place: QueueRef) -> QueueKey {
-    let (topic, broker, queue_id) = place;
-    QueueKey {
-        topic: puller.options().client.wrap(&topic).into(),
-        broker: broker.into(),
-        queue_id,
-    }
-}
-
 async fn queues_of(puller: &Puller, given: &str) -> Result<Vec<QueueRef>, ClientError> {
     let topic: Arc<str> = puller.options().client.wrap(given).into();
     puller.routes().find(&topic).await?;
@@ -44,73 +36,48 @@ async fn queues_of(puller: &Puller, given: &str) -> Result<Vec<QueueRef>, Client
         .collect())
 }
 
-async fn offset_of(
-    puller: &Puller,
-    key: &QueueKey,
-    which: &str,
-    timestamp_ms: i64,
-) -> Result<i64, ClientError> {
-    let offsets = puller.offsets();
-    match which {
-        "first" => offsets.first(key).await,
-        "last" => offsets.last(key).await,
-        "timestamp" => offsets.at_time(key, timestamp_ms).await,
-        _ => Ok(offsets.committed(key).await?.unwrap_or(-1)),
-    }
-}
-
 impl PyConsumer {
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         self.owner.check().map_err(|error| error.into_py(py))
+    }
+
+    /// Messages, waiting for the first; none when the time has passed.
+    fn take(&self, py: Python<'_>, max: usize, timeout_ms: Option<u64>) -> PyResult<Vec<Messages>> {
+        self.check(py)?;
+        if let Some(pipe_signal) = self.pipe_signal.get() {
+            pipe_signal.reset();
+        }
+        let deadline = timeout_ms.map(|ms| Instant::now() + Duration::from_millis(ms));
+        loop {
+            let taken = self
+                .puller
+                .take(max)
+                .map_err(|error| Error::from(error).into_py(py))?;
+            if !taken.is_empty() {
+                return Ok(taken);
+            }
+            let there = enter::wait(py, |slice| {
+                let left = deadline.map_or(slice, |by| by.saturating_duration_since(Instant::now()));
+                if self.puller.wait(slice.min(left)) {
+                    return Some(true);
+                }
+                (deadline.is_some() && left <= slice).then_some(false)
+            })?;
+            if !there {
+                return Ok(Vec::new());
+            }
+        }
     }
 }
 
 #[pymethods]
 impl PyConsumer {
     #[new]
-    #[pyo3(signature = (name_servers, group, *, namespace, address_server, unit_name, instance_name, start, start_timestamp_ms, batch, suspend_ms,
-        ahead_bytes, commit_interval_ms, rebalance_interval_ms))]
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one for each option; Python has the defaults"
-    )]
-    fn new(
-        py: Python<'_>,
-        name_servers: Vec<String>,
-        group: String,
-        namespace: String,
-        address_server: Option<&str>,
-        unit_name: String,
-        instance_name: String,
-        start: &str,
-        start_timestamp_ms: i64,
-        batch: i32,
-        suspend_ms: u64,
-        ahead_bytes: usize,
-        commit_interval_ms: Option<u64>,
-        rebalance_interval_ms: u64,
-    ) -> PyResult<Self> {
-        let mut options = PullerOptions::new(name_servers, group);
-        options.client.instance_name = instance_name;
-        options.client.address_server =
-            server_of(address_server, &unit_name).map_err(|error| Error::from(error).into_py(py))?;
-        options.client.unit_name = unit_name;
-        options.client.namespace = namespace;
-        options.batch = batch;
-        options.suspend = Duration::from_millis(suspend_ms);
-        options.ahead_bytes = ahead_bytes;
-        options.commit_interval = commit_interval_ms.map(Duration::from_millis);
-        options.rebalance_interval = Duration::from_millis(rebalance_interval_ms);
-        let start = match start {
-            "last" => Start::Last,
-            "timestamp" => Start::Time(start_timestamp_ms),
-            _ => Start::First,
-        };
-        let made = options
-            .validate()
-            .map_err(Error::from)
-            .and_then(|()| runtime::current())
-            .and_then(|runtime| Ok(Puller::new(runtime.handle(), options, start)?));
+    fn new(py: Python<'_>, settings: ConsumerSettings) -> PyResult<Self> {
+        let made = settings.options().and_then(|(options, start)| {
+            let runtime = runtime::current()?;
+            Ok(Puller::new(runtime.handle(), options, start)?)
+        });
         Ok(Self {
             owner: Owner::new("this consumer"),
             puller: Arc::new(made.map_err(|error| error.into_py(py))?),
@@ -118,11 +85,16 @@ impl PyConsumer {
         })
     }
 
+    /// What it has in common with consumers that have listeners.
+    fn control(&self) -> PyControl {
+        PyControl::new(self.puller.clone())
+    }
+
     /// Joins the group for a topic.
-    fn subscribe(&self, py: Python<'_>, topic: &str, expression: &str) -> PyResult<()> {
+    fn subscribe(&self, py: Python<'_>, topic: &str, expression: &str, is_sql: bool) -> PyResult<()> {
         self.check(py)?;
         let topic = self.puller.options().client.wrap(topic);
-        enter::block_on(py, self.puller.subscribe(&topic, expression))
+        enter::block_on(py, self.puller.subscribe(&topic, expression, is_sql))
     }
 
     /// Takes exactly these queues.
@@ -145,13 +117,8 @@ impl PyConsumer {
     fn positions(&self, py: Python<'_>) -> PyResult<Vec<(QueueRef, i64)>> {
         self.check(py)?;
         let positions = self.puller.positions().into_iter();
-        let options = &self.puller.options().client;
         Ok(positions
-            .map(|(key, position)| {
-                let topic = options.inside(&key.topic).to_owned();
-                let place = (topic, key.broker.to_string(), key.queue_id);
-                (place, position)
-            })
+            .map(|(key, position)| (place_of(&self.puller, &key), position))
             .collect())
     }
 
@@ -163,15 +130,6 @@ impl PyConsumer {
             .map_err(|error| Error::from(error).into_py(py))
     }
 
-    /// first, last, committed (-1 when there is none), or by time.
-    fn offset(&self, py: Python<'_>, place: QueueRef, which: &str, timestamp_ms: i64) -> PyResult<i64> {
-        self.check(py)?;
-        enter::block_on(
-            py,
-            offset_of(&self.puller, &key_of(&self.puller, place), which, timestamp_ms),
-        )
-    }
-
     /// Up to `max` messages; waits up to `timeout_ms` for the first, for ever without a limit.
     fn poll<'py>(
         &self,
@@ -179,30 +137,14 @@ impl PyConsumer {
         max: usize,
         timeout_ms: Option<u64>,
     ) -> PyResult<Bound<'py, PyList>> {
-        self.check(py)?;
-        if let Some(pipe_signal) = self.pipe_signal.get() {
-            pipe_signal.reset();
-        }
-        let deadline = timeout_ms.map(|ms| Instant::now() + Duration::from_millis(ms));
-        loop {
-            let taken = self
-                .puller
-                .take(max)
-                .map_err(|error| Error::from(error).into_py(py))?;
-            if !taken.is_empty() {
-                return received::to_list(py, taken, &self.puller.options().client);
-            }
-            let there = enter::wait(py, |slice| {
-                let left = deadline.map_or(slice, |by| by.saturating_duration_since(Instant::now()));
-                if self.puller.wait(slice.min(left)) {
-                    return Some(true);
-                }
-                (deadline.is_some() && left <= slice).then_some(false)
-            })?;
-            if !there {
-                return Ok(PyList::empty(py));
-            }
-        }
+        let taken = self.take(py, max, timeout_ms)?;
+        received::to_list(py, taken, &self.puller.options().client)
+    }
+
+    /// The same as one object.
+    fn poll_batch(&self, py: Python<'_>, max: usize, timeout_ms: Option<u64>) -> PyResult<PyMessageBatch> {
+        let taken = self.take(py, max, timeout_ms)?;
+        Ok(PyMessageBatch::new(taken, self.puller.options().client.clone()))
     }
 
     /// A descriptor that is readable when a poll may find something: for event loops.
@@ -251,12 +193,13 @@ impl PyConsumer {
         token: u64,
         topic: String,
         expression: String,
+        is_sql: bool,
     ) -> PyResult<()> {
         self.check(py)?;
         let puller = self.puller.clone();
         outcomes.run(py, token, async move {
             let topic = puller.options().client.wrap(&topic);
-            puller.subscribe(&topic, &expression).await?;
+            puller.subscribe(&topic, &expression, is_sql).await?;
             Ok(Value::Done)
         })
     }
@@ -292,23 +235,6 @@ impl PyConsumer {
         let puller = self.puller.clone();
         outcomes.run(py, token, async move {
             queues_of(&puller, &topic).await.map(Value::QueueRefs)
-        })
-    }
-
-    fn offset_to(
-        &self,
-        py: Python<'_>,
-        outcomes: &CompletionList,
-        token: u64,
-        place: QueueRef,
-        which: String,
-        timestamp_ms: i64,
-    ) -> PyResult<()> {
-        self.check(py)?;
-        let puller = self.puller.clone();
-        outcomes.run(py, token, async move {
-            let offset = offset_of(&puller, &key_of(&puller, place), &which, timestamp_ms).await?;
-            Ok(Value::Offset(offset))
         })
     }
 

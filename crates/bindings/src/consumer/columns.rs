@@ -57,7 +57,7 @@ impl ColumnBuffer {
 
 /// Rows of messages, column by column.
 #[pyclass(frozen, name = "Block", module = "pyrmq._core")]
-struct PyBlock {
+pub(crate) struct PyBlock {
     /// How many rows.
     #[pyo3(get)]
     rows: usize,
@@ -82,7 +82,7 @@ impl PyBlock {
     }
 }
 
-fn into_py(py: Python<'_>, block: Block) -> PyResult<PyBlock> {
+pub(crate) fn block_into_py(py: Python<'_>, block: Block) -> PyResult<PyBlock> {
     let mut columns = Vec::with_capacity(block.columns.len());
     for column in block.columns {
         let buffers: PyResult<Vec<_>> = column
@@ -177,7 +177,7 @@ impl PyRangeReader {
                 .poll(slice)
         })?;
         match block.map_err(|error| Error::from(error).into_py(py))? {
-            Some(block) => into_py(py, block).map(Some),
+            Some(block) => block_into_py(py, block).map(Some),
             None => Ok(None),
         }
     }

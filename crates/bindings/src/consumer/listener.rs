@@ -1,10 +1,11 @@
 //! The consumer with listeners: Python threads take messages here and say what became of them.
 
+use crate::consumer::control::{PyControl, place_of};
 use crate::consumer::received;
 use crate::consumer::settings::ConsumerSettings;
 use crate::enter;
 use crate::errors::Error;
-use crate::producer::completion::QueueRef;
+use crate::producer::completion::{CompletionList, PipeSignal, QueueRef, Value};
 use crate::runtime;
 use crate::runtime::Owner;
 use pyo3::exceptions::PyValueError;
@@ -13,7 +14,7 @@ use pyo3::types::PyList;
 use pyrmq_client::ClientError;
 use pyrmq_client::consumer::listener::{Failure, Work};
 use pyrmq_client::consumer::puller::Puller;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// A consumer with listeners. Frozen and shared by threads.
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct PyListeningConsumer {
     owner: Owner,
     puller: Arc<Puller>,
+    pipe_signal: OnceLock<Arc<PipeSignal>>,
 }
 
 /// Messages that a listener has, until it says what became of them.
@@ -58,33 +60,57 @@ impl PyListeningConsumer {
 impl PyListeningConsumer {
     #[new]
     fn new(py: Python<'_>, settings: ConsumerSettings) -> PyResult<Self> {
-        let made = settings.listening().and_then(|(options, start)| {
+        let made = settings.options().and_then(|(options, start)| {
             let runtime = runtime::current()?;
             Ok(Puller::new(runtime.handle(), options, start)?)
         });
         Ok(Self {
             owner: Owner::new("this consumer"),
             puller: Arc::new(made.map_err(|error| error.into_py(py))?),
+            pipe_signal: OnceLock::new(),
         })
     }
 
+    /// What it has in common with consumers that are polled.
+    fn control(&self) -> PyControl {
+        PyControl::new(self.puller.clone())
+    }
+
     /// Joins the group for a topic.
-    fn subscribe(&self, py: Python<'_>, topic: &str, expression: &str) -> PyResult<()> {
+    fn subscribe(&self, py: Python<'_>, topic: &str, expression: &str, is_sql: bool) -> PyResult<()> {
         self.check(py)?;
         let topic = self.puller.options().client.wrap(topic);
-        enter::block_on(py, self.puller.subscribe(&topic, expression))
+        enter::block_on(py, self.puller.subscribe(&topic, expression, is_sql))
+    }
+
+    /// A descriptor that is readable when there may be something to take: for event loops.
+    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        self.check(py)?;
+        if let Some(pipe_signal) = self.pipe_signal.get() {
+            return Ok(pipe_signal.fd());
+        }
+        let pipe_signal = Arc::new(PipeSignal::new().map_err(|error| error.into_py(py))?);
+        let kept = self.pipe_signal.get_or_init(|| pipe_signal).clone();
+        let is_notified = kept.clone();
+        self.puller.on_arrival(Arc::new(move || is_notified.notify()));
+        // What came before somebody listened.
+        kept.notify();
+        Ok(kept.fd())
+    }
+
+    /// Makes the descriptor silent until something comes.
+    fn hush(&self) {
+        if let Some(pipe_signal) = self.pipe_signal.get() {
+            pipe_signal.reset();
+        }
     }
 
     /// The assigned queues, each with the offset that a commit would name, and the messages that listeners have.
     fn queues(&self, py: Python<'_>) -> PyResult<Vec<(QueueRef, i64, usize)>> {
         self.check(py)?;
-        let options = &self.puller.options().client;
         let queues = self.puller.progress().into_iter();
         Ok(queues
-            .map(|(key, done, in_flight)| {
-                let topic = options.inside(&key.topic).to_owned();
-                ((topic, key.broker.to_string(), key.queue_id), done, in_flight)
-            })
+            .map(|(key, done, in_flight)| (place_of(&self.puller, &key), done, in_flight))
             .collect())
     }
 
@@ -115,12 +141,20 @@ impl PyListeningConsumer {
                 (left <= slice).then_some(false)
             })?;
             if self.puller.is_draining() {
+                // What was given back meanwhile is for the thread that gave it.
                 return Err(Error::from(ClientError::Closed { what: "consumer" }).into_py(py));
             }
             if !may_be_there || Instant::now() >= deadline {
                 return Ok(None);
             }
         }
+    }
+
+    /// Messages that come again, that are dead letters, and that were passed over because they cannot be read.
+    fn failures(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
+        self.check(py)?;
+        let counts = self.puller.failures();
+        Ok((counts.later, counts.dead, counts.unreadable))
     }
 
     /// Whether listeners may go on with these messages.
@@ -148,8 +182,8 @@ impl PyListeningConsumer {
         Ok(())
     }
 
-    /// Hands nothing more out, and waits until listeners have finished what they have. False: the time passed before. In a
-    /// forked child nothing is done: it is the parent's.
+    /// From now on hands out only what a clean end needs, and waits until messages on their way back have reached their
+    /// brokers. False: the time passed before. In a forked child nothing is done: it is the parent's.
     fn drain(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
         if !self.owner.is_here() {
             return Ok(true);
@@ -170,6 +204,61 @@ impl PyListeningConsumer {
             return Ok(());
         }
         enter::block_on(py, self.puller.shut(all))
+    }
+
+    // For event loops: the same calls, whose outcome comes to `outcomes` under `token`.
+
+    fn subscribe_to(
+        &self,
+        py: Python<'_>,
+        outcomes: &CompletionList,
+        token: u64,
+        topic: String,
+        expression: String,
+        is_sql: bool,
+    ) -> PyResult<()> {
+        self.check(py)?;
+        let puller = self.puller.clone();
+        outcomes.run(py, token, async move {
+            let topic = puller.options().client.wrap(&topic);
+            puller.subscribe(&topic, &expression, is_sql).await?;
+            Ok(Value::Done)
+        })
+    }
+
+    fn drain_to(
+        &self,
+        py: Python<'_>,
+        outcomes: &CompletionList,
+        token: u64,
+        timeout_ms: u64,
+    ) -> PyResult<()> {
+        self.check(py)?;
+        let puller = self.puller.clone();
+        let time = Duration::from_millis(timeout_ms);
+        outcomes.run(
+            py,
+            token,
+            async move { Ok(Value::Truth(puller.drain(time).await)) },
+        )
+    }
+
+    fn commit_to(&self, py: Python<'_>, outcomes: &CompletionList, token: u64) -> PyResult<()> {
+        self.check(py)?;
+        let puller = self.puller.clone();
+        outcomes.run(py, token, async move {
+            puller.commit().await?;
+            Ok(Value::Done)
+        })
+    }
+
+    fn shut_to(&self, py: Python<'_>, outcomes: &CompletionList, token: u64, all: bool) -> PyResult<()> {
+        self.check(py)?;
+        let puller = self.puller.clone();
+        outcomes.run(py, token, async move {
+            puller.shut(all).await?;
+            Ok(Value::Done)
+        })
     }
 }
 

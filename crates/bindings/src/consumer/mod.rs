@@ -1,7 +1,9 @@
 //! Receiving from Python.
 
+pub(crate) mod batch;
 pub(crate) mod class;
 pub(crate) mod columns;
+pub(crate) mod control;
 pub(crate) mod listener;
 pub(crate) mod received;
 pub(crate) mod settings;

@@ -46,10 +46,7 @@ impl PyReceived {
             broker: broker.into(),
             queue_id,
         });
-        let all = Subscription {
-            expression: "*".to_owned(),
-            version: 0,
-        };
+        let all = Subscription::tags_of("*", 0);
         let chunk = Chunk::new(queue, record, 0, &all).map_err(wire)?;
         Ok(Self {
             hidden: options.map_or(0, |options| hidden(&chunk, options)),
@@ -57,6 +54,16 @@ impl PyReceived {
             index: 0,
             tries: 0,
         })
+    }
+
+    /// The only message of a chunk.
+    pub(crate) fn of_chunk(chunk: Arc<Chunk>, options: &ClientOptions) -> Self {
+        Self {
+            hidden: hidden(&chunk, options),
+            chunk,
+            index: 0,
+            tries: 0,
+        }
     }
 
     fn record(&self, py: Python<'_>) -> PyResult<Record<'_>> {

@@ -5,10 +5,10 @@ use crate::producer::options::server_of;
 use pyo3::prelude::*;
 use pyrmq_client::PullerOptions;
 use pyrmq_client::consumer::puller::Start;
-use pyrmq_client::options::Order;
+use pyrmq_client::options::{Allocation, Order};
 use std::time::Duration;
 
-/// One item for each option of `pyrmq._client.options.ListenerOptions.native`, where the defaults are.
+/// One item for each option of `pyrmq._client.options.ConsumerOptions.native`, where the defaults are.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct ConsumerSettings {
@@ -25,14 +25,25 @@ pub(crate) struct ConsumerSettings {
     rebalance_interval_ms: u64,
     unit_name: String,
     address_server: Option<String>,
+    allocation: String,
+    virtual_nodes: usize,
+    is_broadcasting: bool,
+    listening: Option<ListenerSettings>,
+}
+
+/// What consumers with listeners have besides.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct ListenerSettings {
     order: String,
     max_tries: Option<i32>,
     suspend_pause_ms: u64,
+    threads: usize,
 }
 
 impl ConsumerSettings {
-    /// The options of a consumer with listeners, and where its group begins.
-    pub(crate) fn listening(self) -> Result<(PullerOptions, Start), Error> {
+    /// The options of a consumer, and where its group begins.
+    pub(crate) fn options(self) -> Result<(PullerOptions, Start), Error> {
         let mut options = PullerOptions::new(self.name_servers, self.group);
         options.client.instance_name = self.instance_name;
         options.client.address_server = server_of(self.address_server.as_deref(), &self.unit_name)?;
@@ -43,14 +54,26 @@ impl ConsumerSettings {
         options.ahead_bytes = self.ahead_bytes;
         options.commit_interval = self.commit_interval_ms.map(Duration::from_millis);
         options.rebalance_interval = Duration::from_millis(self.rebalance_interval_ms);
-        options.is_listening = true;
-        options.order = match self.order.as_str() {
-            "queue" => Order::Queue,
-            "key" => Order::Key,
-            _ => Order::None,
+        options.allocation = match self.allocation.as_str() {
+            "average" => Allocation::Average,
+            "circle" => Allocation::Circle,
+            "consistent_hash" => Allocation::ConsistentHash {
+                virtual_nodes: self.virtual_nodes,
+            },
+            _ => Allocation::Custom,
         };
-        options.max_tries = self.max_tries;
-        options.suspend_pause = Duration::from_millis(self.suspend_pause_ms);
+        options.is_broadcasting = self.is_broadcasting;
+        if let Some(listening) = self.listening {
+            options.is_listening = true;
+            options.order = match listening.order.as_str() {
+                "queue" => Order::Queue,
+                "key" => Order::Key,
+                _ => Order::None,
+            };
+            options.max_tries = listening.max_tries;
+            options.suspend_pause = Duration::from_millis(listening.suspend_pause_ms);
+            options.threads = listening.threads;
+        }
         options.validate()?;
         let start = match self.start.as_str() {
             "last" => Start::Last,

@@ -69,6 +69,13 @@ impl InFlight {
         self.entries.front().map(|entry| entry.offset)
     }
 
+    /// The highest offset that is finished while an earlier one is not: what lies below it comes again together with
+    /// it.
+    pub(crate) fn highest_finished(&self) -> Option<i64> {
+        let finished = self.entries.iter().rev().find(|entry| entry.is_finished);
+        finished.map(|entry| entry.offset)
+    }
+
     /// Messages that are not finished.
     pub(crate) fn len(&self) -> usize {
         self.unfinished
@@ -97,7 +104,9 @@ mod tests {
         for offset in [3, 5, 9] {
             handed.hand_out(offset, 100);
         }
+        assert_eq!(handed.highest_finished(), None);
         assert!(handed.finish(5));
+        assert_eq!(handed.highest_finished(), Some(5));
         assert_eq!((handed.lowest(), handed.len(), handed.bytes()), (Some(3), 2, 200));
         assert!(handed.finish(3));
         assert_eq!(handed.lowest(), Some(9));

@@ -48,6 +48,11 @@ impl<T> KeyOrder<T> {
         next
     }
 
+    /// The messages that wait.
+    pub(crate) fn waiting_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.busy.values_mut().flatten()
+    }
+
     /// Messages that wait.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {

@@ -10,21 +10,18 @@
 //! ```
 //! A queue that is given back, or read from another offset, gets a new generation: outcomes of the old one are ignored.
 
+use crate::consumer::failure_counts::FailureCounts;
 use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
 use crate::consumer::puller::Puller;
-use crate::consumer::send_back::DEAD_LETTER;
 use crate::consumer::shared::{Shared, State};
+use crate::consumer::unhandled::{Unhandled, requeue};
 use crate::error::ClientError;
 use crate::options::Order;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
-
-/// Pause before a message that could not be handed back is tried again here (Apache: 5 s).
-const SEND_BACK_PAUSE: Duration = Duration::from_secs(5);
-/// Tries of a message before it is a dead letter (Apache `getMaxReconsumeTimes`): orderly consumers try for ever.
-const MAX_TRIES: i32 = 16;
 
 /// Messages of one queue that a listener has.
 #[derive(Debug)]
@@ -32,7 +29,7 @@ pub struct Work {
     /// The messages, in the order of their offsets.
     pub parts: Vec<Messages>,
     queue: Arc<QueueKey>,
-    generation: u64,
+    pub(crate) generation: u64,
 }
 
 impl Work {
@@ -87,7 +84,7 @@ impl Puller {
         let work = state.take_work(max, order);
         if state.has_ready() {
             // Listeners are woken one at a time: each wakes the next.
-            shared.arrived.notify_one();
+            shared.wake(&state);
         }
         drop(state);
         if let Some(work) = &work {
@@ -124,12 +121,18 @@ impl Puller {
             .collect()
     }
 
-    /// True once nothing more is handed out.
+    /// What became of messages that listeners did not handle.
+    pub fn failures(&self) -> FailureCounts {
+        self.shared.counts.read()
+    }
+
+    /// True once this consumer ends, and hands out only what a clean end needs.
     pub fn is_draining(&self) -> bool {
         self.shared.state().is_draining
     }
 
-    /// Ends handing out, and waits until listeners have finished what they have. False when the time passed before.
+    /// From now on hands out only messages that were given back while later ones of their queue are done; then waits
+    /// until messages on their way back have reached their brokers. False when the time passed before.
     pub async fn drain(&self, time: Duration) -> bool {
         {
             let mut state = self.shared.state();
@@ -138,7 +141,7 @@ impl Puller {
         }
         let by = Instant::now() + time;
         loop {
-            if self.shared.state().in_flight() == 0 {
+            if self.shared.counts.handing_back.load(Ordering::Relaxed) == 0 {
                 return true;
             }
             if Instant::now() >= by || self.shared.shutdown.is_stopped() {
@@ -152,7 +155,7 @@ impl Puller {
 impl State {
     fn take_work(&mut self, max: usize, order: Order) -> Option<Work> {
         if self.is_draining {
-            return None;
+            return self.take_gap(max, order);
         }
         while let Some(key) = self.next_ready() {
             let Some(queue) = self.queues.get_mut(&key) else {
@@ -175,21 +178,17 @@ impl State {
         None
     }
 
-    /// Messages that listeners have.
-    fn in_flight(&self) -> usize {
-        self.queues
-            .values()
-            .map(|queue| queue.listeners.in_flight.len())
-            .sum()
+    /// Takes what a consumer that ends must not leave undone.
+    fn take_gap(&mut self, max: usize, order: Order) -> Option<Work> {
+        self.queues.values_mut().find_map(|queue| {
+            let part = queue.hand_out_gap(max, order)?;
+            Some(Work {
+                parts: vec![part],
+                queue: queue.key.clone(),
+                generation: queue.generation,
+            })
+        })
     }
-}
-
-/// What is left to do for messages that were not handled.
-#[derive(Default)]
-struct Unhandled {
-    send_back: Vec<(Messages, i32)>,
-    pause: Vec<(Messages, Duration)>,
-    put_back: Vec<Messages>,
 }
 
 impl Shared {
@@ -208,6 +207,7 @@ impl Shared {
             let is_leaving = queue.listeners.is_leaving;
             queue.restart(-1, self.next_generation());
             queue.next_pull = None;
+            queue.listeners.is_leaving = is_leaving;
             drop(state);
             if is_leaving {
                 self.give_back(key);
@@ -218,7 +218,9 @@ impl Shared {
             match failed.get(&index) {
                 None => queue.finish(&message, order),
                 Some(failure) if queue.listeners.has_in_flight(&message) => {
-                    self.sort(&mut left, message, *failure);
+                    if !self.sort(&mut left, message.clone(), *failure) {
+                        queue.finish(&message, order);
+                    }
                 }
                 Some(_) => {}
             }
@@ -226,133 +228,14 @@ impl Shared {
         requeue(queue, order, &mut left);
         self.after_finish(state, key);
         if order == Order::Queue {
-            self.settle_in_order(key, generation, left);
+            self.settle_in_order(work, left);
         } else {
-            self.settle(key, generation, left);
+            self.settle(work, left);
         }
-    }
-
-    /// Decides what becomes of a message that was not handled.
-    fn sort(&self, left: &mut Unhandled, message: Messages, failure: Failure) {
-        match failure {
-            Failure::Untouched => left.put_back.push(message),
-            Failure::Dead => left.send_back.push((message, DEAD_LETTER)),
-            Failure::Later { delay_level } if self.options.order == Order::None => {
-                left.send_back.push((message, delay_level));
-            }
-            Failure::Later { .. } => self.sort_again(left, message, self.options.suspend_pause),
-            Failure::Again { pause } => self.sort_again(left, message, pause),
-        }
-    }
-
-    fn sort_again(&self, left: &mut Unhandled, message: Messages, pause: Duration) {
-        if message.deliveries() > self.max_tries() {
-            left.send_back.push((message, DEAD_LETTER));
-        } else {
-            left.pause.push((message, pause));
-        }
-    }
-
-    fn max_tries(&self) -> i32 {
-        let default = match self.options.order {
-            Order::Queue => i32::MAX,
-            Order::None | Order::Key => MAX_TRIES,
-        };
-        self.options.max_tries.unwrap_or(default)
-    }
-
-    /// Starts what takes time: pauses, and handing messages back.
-    fn settle(self: &Arc<Self>, key: &Arc<QueueKey>, generation: u64, left: Unhandled) {
-        for (message, pause) in left.pause {
-            let (shared, key) = (self.clone(), key.clone());
-            self.tracker.spawn(async move {
-                if !shared.shutdown.sleep_or_stop(pause).await {
-                    shared.repeat(&key, generation, message);
-                }
-            });
-        }
-        for (message, delay_level) in left.send_back {
-            let (shared, key) = (self.clone(), key.clone());
-            self.tracker
-                .spawn(async move { shared.hand_back(&key, generation, message, delay_level).await });
-        }
-    }
-
-    /// As [`Self::settle`], one after the other: the queue goes on when all is done, with what comes again in front.
-    fn settle_in_order(self: &Arc<Self>, key: &Arc<QueueKey>, generation: u64, left: Unhandled) {
-        if left.send_back.is_empty() && left.pause.is_empty() {
-            return;
-        }
-        let (shared, key) = (self.clone(), key.clone());
-        self.tracker.spawn(async move {
-            let pause = left
-                .pause
-                .iter()
-                .map(|(_, pause)| *pause)
-                .max()
-                .unwrap_or_default();
-            let mut again: Vec<Messages> = left.pause.into_iter().map(|(message, _)| message).collect();
-            let mut dead = Vec::new();
-            let mut longest = pause;
-            for (message, delay_level) in left.send_back {
-                match shared.send_back.send(&message, delay_level).await {
-                    Ok(()) => dead.push(message),
-                    Err(error) => {
-                        tracing::warn!(%key, %error, "message not handed back: it is tried again here");
-                        longest = SEND_BACK_PAUSE.max(longest);
-                        again.push(message);
-                    }
-                }
-            }
-            if shared.shutdown.sleep_or_stop(longest).await {
-                return;
-            }
-            again.sort_by_key(|message| message.chunk.offset(message.first));
-            shared.with_queue(&key, generation, |queue, order| {
-                for message in &dead {
-                    queue.finish(message, order);
-                }
-                for mut message in again.into_iter().rev() {
-                    message.tries += 1;
-                    queue.listeners.put_back(message);
-                }
-                queue.listeners.release();
-            });
-        });
-    }
-
-    async fn hand_back(
-        self: &Arc<Self>,
-        key: &Arc<QueueKey>,
-        generation: u64,
-        message: Messages,
-        delay_level: i32,
-    ) {
-        match self.send_back.send(&message, delay_level).await {
-            Ok(()) => self.with_queue(key, generation, |queue, order| {
-                queue.finish(&message, order);
-                queue.listeners.release();
-            }),
-            Err(error) => {
-                tracing::warn!(%key, %error, "message not handed back: it is tried again here");
-                if !self.shutdown.sleep_or_stop(SEND_BACK_PAUSE).await {
-                    self.repeat(key, generation, message);
-                }
-            }
-        }
-    }
-
-    /// Hands a message out once more.
-    fn repeat(self: &Arc<Self>, key: &Arc<QueueKey>, generation: u64, mut message: Messages) {
-        message.tries += 1;
-        self.with_queue(key, generation, |queue, _| {
-            queue.listeners.put_back(message);
-            queue.listeners.release();
-        });
     }
 
     /// Changes a queue, unless it was given back or moved, and wakes a listener if there is something for it.
-    fn with_queue(
+    pub(crate) fn with_queue(
         self: &Arc<Self>,
         key: &Arc<QueueKey>,
         generation: u64,
@@ -375,7 +258,7 @@ impl Shared {
         let is_gone = queue.is_some_and(|queue| queue.listeners.is_leaving && !queue.listeners.is_taken());
         if queue.is_some_and(|queue| queue.can_hand_out(order)) {
             state.make_ready(key);
-            self.arrived.notify_one();
+            self.wake(&state);
         }
         drop(state);
         if is_gone {
@@ -383,15 +266,5 @@ impl Shared {
         } else {
             self.pull(key);
         }
-    }
-}
-
-/// Gives what was not touched to the next listener. An orderly queue is handed out again when nothing of it waits.
-fn requeue(queue: &mut ProcessQueue, order: Order, left: &mut Unhandled) {
-    for messages in left.put_back.drain(..).rev() {
-        queue.listeners.put_back(messages);
-    }
-    if order != Order::Queue || (left.pause.is_empty() && left.send_back.is_empty()) {
-        queue.listeners.release();
     }
 }

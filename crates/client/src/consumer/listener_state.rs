@@ -4,6 +4,7 @@ use crate::consumer::in_flight::InFlight;
 use crate::consumer::key_order::KeyOrder;
 use crate::consumer::process_queue::{Messages, ProcessQueue};
 use crate::options::Order;
+use pyrmq_remoting::clock;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,12 @@ pub(crate) struct ListenerState {
     keys: KeyOrder<Messages>,
     // With `Order::Queue`: a listener has messages of it, or the pause after a failure lasts.
     is_taken: bool,
-    locked_at: Option<Instant>,
+    // Time since the machine was booted: a lock expires while the machine is suspended, too.
+    locked_at: Option<Duration>,
+    /// Every member reads the queue: there is no lock to wait for.
+    pub(crate) is_shared: bool,
+    /// When a listener finished something of it last.
+    pub(crate) finished_at: Option<Instant>,
 }
 
 impl ListenerState {
@@ -35,18 +41,25 @@ impl ListenerState {
     pub(crate) fn restart(&mut self) {
         *self = Self {
             locked_at: self.locked_at,
+            is_shared: self.is_shared,
+            finished_at: self.finished_at,
             ..Self::default()
         };
     }
 
-    /// When the lock that the broker gave was asked for; `None`: it gave none.
-    pub(crate) fn set_lock(&mut self, asked: Option<Instant>) {
+    /// When the lock that the broker gave was asked for (`clock::since_boot`); `None`: it gave none.
+    pub(crate) fn set_lock(&mut self, asked: Option<Duration>) {
         self.locked_at = asked;
     }
 
     /// True while this consumer may trust its lock.
     pub(crate) fn is_locked(&self) -> bool {
-        self.locked_at.is_some_and(|at| at.elapsed() < LOCK_TIME)
+        self.is_shared || self.lock_age().is_some_and(|age| age < LOCK_TIME)
+    }
+
+    /// Time since the lock was asked for.
+    pub(crate) fn lock_age(&self) -> Option<Duration> {
+        self.locked_at.map(|at| clock::since_boot().saturating_sub(at))
     }
 
     /// True while a listener has messages of this queue, or the pause after a failure lasts.
@@ -79,6 +92,33 @@ impl ListenerState {
             self.again.push_front(rest);
         }
         Some(first)
+    }
+
+    /// Messages given back before a later one of the queue was finished. A consumer that ends hands out these only: if
+    /// they stayed, what is done behind them would come again.
+    fn take_gap(&mut self, max: usize) -> Option<Messages> {
+        let below = self.in_flight.highest_finished()?;
+        let is_below = |one: &Messages, index| one.chunk.offset(index).is_some_and(|offset| offset < below);
+        let at = self.again.iter().position(|one| is_below(one, one.first))?;
+        let mut first = self.again.remove(at)?;
+        let until = first.end.min(first.first.saturating_add(max));
+        let end = (first.first..until).find(|index| !is_below(&first, *index));
+        let end = end.unwrap_or(until);
+        if end < first.end {
+            let mut rest = first.clone();
+            rest.first = end;
+            first.end = end;
+            self.again.insert(at, rest);
+        }
+        Some(first)
+    }
+
+    /// Copies small messages that wait out of the answers that they came with: else each would keep its whole answer,
+    /// up to 4 MiB, in memory.
+    pub(crate) fn detach_waiting(&mut self) {
+        for messages in self.again.iter_mut().chain(self.keys.waiting_mut()) {
+            messages.detach();
+        }
     }
 
     fn put_in_flight(&mut self, messages: &Messages) {
@@ -138,6 +178,14 @@ impl ProcessQueue {
         parts
     }
 
+    /// Gives a listener what a consumer that ends must not leave undone (see [`ListenerState::take_gap`]).
+    pub(crate) fn hand_out_gap(&mut self, max: usize, order: Order) -> Option<Messages> {
+        // With an order of the queue nothing is done behind a message that is not.
+        (order != Order::Queue)
+            .then(|| self.listeners.take_gap(max))
+            .flatten()
+    }
+
     fn hand_out_free_keys(&mut self, max: usize, parts: &mut Vec<Messages>) {
         let mut left = max;
         while left > 0
@@ -162,6 +210,7 @@ impl ProcessQueue {
         if !self.listeners.in_flight.finish(offset) {
             return;
         }
+        self.listeners.finished_at = Some(Instant::now());
         self.done = self.listeners.in_flight.lowest().unwrap_or(self.delivered);
         if order == Order::Key
             && let Some(key) = message.sharding_key()

@@ -1,5 +1,9 @@
 //! Pulling: which queues a member owns, what it has fetched, and the offsets that it commits.
 
+pub(crate) mod allocation;
+pub mod callbacks;
+pub(crate) mod commits;
+pub(crate) mod failure_counts;
 pub(crate) mod in_flight;
 pub mod inner_batch;
 pub(crate) mod key_order;
@@ -13,5 +17,8 @@ pub(crate) mod pulling;
 pub(crate) mod questions;
 pub(crate) mod queue_lock;
 pub(crate) mod rebalance;
+pub(crate) mod running_info;
 pub(crate) mod send_back;
 pub(crate) mod shared;
+pub(crate) mod subscription_check;
+pub(crate) mod unhandled;

@@ -14,6 +14,19 @@ use pyrmq_remoting::net::Client;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// An offset that brokers know.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum WhichOffset {
+    /// The first that is still there.
+    First,
+    /// The one that the next message gets.
+    Last,
+    /// The group's; -1 when it has none.
+    Committed,
+    /// The first message stored at this time (ms) or later.
+    At(i64),
+}
+
 /// Asks the brokers of queues.
 #[derive(Debug)]
 pub struct Offsets {

@@ -8,6 +8,7 @@
 use crate::consumer::process_queue::QueueKey;
 use crate::consumer::shared::Shared;
 use crate::error::ClientError;
+use pyrmq_remoting::clock;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,7 +44,7 @@ impl Shared {
 
     /// Asks for the locks of these queues, and begins to read those that had none before.
     pub(crate) async fn lock(self: &Arc<Self>, queues: Vec<Arc<QueueKey>>) -> Result<(), ClientError> {
-        let asked = Instant::now();
+        let asked = clock::since_boot();
         let mut fresh = Vec::new();
         let mut unwanted = Vec::new();
         for (key, is_locked) in self.locks.lock(&queues).await {
@@ -75,13 +76,20 @@ impl Shared {
 
     /// Gives a queue back once its listener has finished, if the group gave it to somebody else meanwhile.
     pub(crate) fn give_back(self: &Arc<Self>, key: &Arc<QueueKey>) {
-        let lost = self.state().queues.remove(key);
-        let Some(queue) = lost else {
-            return;
-        };
-        tracing::info!(%key, "queue given back");
-        let shared = self.clone();
+        let (shared, key) = (self.clone(), key.clone());
         self.tracker.spawn(async move {
+            // Until the lock is back, nobody takes the queue again: the unlock would take the new lock away.
+            let _taking = shared.taking.lock().await;
+            let lost = {
+                let mut state = shared.state();
+                let queue = state.queues.get(&key);
+                let is_leaving = queue.is_some_and(|queue| queue.listeners.is_leaving);
+                is_leaving.then(|| state.queues.remove(&key)).flatten()
+            };
+            let Some(queue) = lost else {
+                return;
+            };
+            tracing::info!(%key, "queue given back");
             if let Err(error) = shared.end_queues(vec![queue]).await {
                 tracing::warn!(%error, "positions not committed");
             }

@@ -15,6 +15,7 @@ use pyrmq_remoting::message::record::{self, Hop, Record};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A queue by name (Apache `MessageQueue`). Ordered as Apache orders them for allocation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,6 +45,12 @@ pub struct Span {
     end: u32,
     /// The record's queue offset.
     pub offset: i64,
+}
+
+impl Span {
+    fn len(&self) -> usize {
+        self.end.saturating_sub(self.start) as usize
+    }
 }
 
 /// The records of one answer. They stay encoded: whoever looks at one decodes it.
@@ -89,6 +96,26 @@ impl Chunk {
             body,
             spans,
         })
+    }
+
+    /// Records `first` to `end - 1`, copied: the answer that they came with is not kept alive.
+    fn copy_of(&self, first: usize, end: usize) -> Self {
+        let wanted = self.spans.get(first..end).unwrap_or_default();
+        let mut body = Vec::with_capacity(wanted.iter().map(Span::len).sum());
+        let mut spans = Vec::with_capacity(wanted.len());
+        for (index, span) in (first..).zip(wanted) {
+            let start = u32::try_from(body.len()).unwrap_or(u32::MAX);
+            body.extend_from_slice(self.record_bytes(index).unwrap_or_default());
+            let end = u32::try_from(body.len()).unwrap_or(u32::MAX);
+            let offset = span.offset;
+            spans.push(Span { start, end, offset });
+        }
+        Self {
+            queue: self.queue.clone(),
+            next_offset: self.next_offset,
+            body: body.into(),
+            spans,
+        }
     }
 
     /// Records in it.
@@ -144,8 +171,13 @@ fn is_wanted(bytes: &[u8], tags: &[&str]) -> Result<bool, WireError> {
     Ok(tags.contains(&tag))
 }
 
+/// A message that comes alone and cannot be read is asked for this often before it is passed over.
+const UNREADABLE_TRIES: u32 = 4;
 /// Bytes asked for at most in one pull, which is what brokers of ours give at most.
 const LARGEST_ANSWER: usize = 4 << 20;
+
+/// Messages that wait are copied when they are at most this part of their answer: a quarter.
+const SMALL_PART: usize = 4;
 
 /// Some records of a chunk, in order.
 #[derive(Debug, Clone)]
@@ -158,6 +190,8 @@ pub struct Messages {
     pub end: usize,
     /// Times that a listener of this process was given them before.
     pub tries: i32,
+    /// Times that its broker refused to take it back.
+    pub(crate) refusals: u32,
 }
 
 /// How much may be fetched ahead for one queue.
@@ -182,6 +216,10 @@ impl Share {
 
 /// The state of an assigned queue.
 #[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a state of its own: any of them may hold together"
+)]
 pub(crate) struct ProcessQueue {
     pub(crate) key: Arc<QueueKey>,
     pub(crate) subscription: Arc<Subscription>,
@@ -197,6 +235,11 @@ pub(crate) struct ProcessQueue {
     /// last would stay.
     pub(crate) committing: Arc<tokio::sync::Mutex<()>>,
     pub(crate) failures: u32,
+    /// Messages before this offset are pulled one by one: an answer with several of them could not be taken apart.
+    pub(crate) suspect_until: i64,
+    /// Nothing is handed out or pulled until it is resumed.
+    pub(crate) is_paused: bool,
+    pub(crate) pulled_at: Option<Instant>,
     /// The broker does not know the topic: where its queue begins is asked again before the next pull.
     pub(crate) is_gone: bool,
     /// What listeners have of the queue; unused where it is polled.
@@ -223,6 +266,9 @@ impl ProcessQueue {
             committed: -1,
             committing: Arc::default(),
             failures: 0,
+            suspect_until: -1,
+            is_paused: false,
+            pulled_at: None,
             is_gone: false,
             listeners: ListenerState::default(),
             is_ready: false,
@@ -240,9 +286,34 @@ impl ProcessQueue {
         self.pulling = false;
         self.is_gone = false;
         self.failures = 0;
+        self.suspect_until = -1;
         self.chunks.clear();
         self.buffered = 0;
         self.listeners.restart();
+    }
+
+    /// True when the next pull asks for one message only.
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.next_pull.is_some_and(|next| next < self.suspect_until)
+    }
+
+    /// Deals with an answer that cannot be taken apart. Returns the offset of the message that is passed over when it
+    /// came alone and could not be read repeatedly: all others are kept.
+    pub(crate) fn refuse_answer(&mut self, next_offset: i64) -> Option<i64> {
+        let offset = self.next_pull?;
+        if !self.is_suspect() {
+            self.suspect_until = next_offset.max(offset + 1);
+            return None;
+        }
+        if self.failures < UNREADABLE_TRIES {
+            return None;
+        }
+        self.failures = 0;
+        self.next_pull = Some(offset + 1);
+        if self.chunks.is_empty() {
+            self.skip_to(offset + 1);
+        }
+        Some(offset)
     }
 
     /// Takes an answer in. True when there is something to hand out.
@@ -269,7 +340,14 @@ impl ProcessQueue {
     }
 
     pub(crate) fn has_messages(&self) -> bool {
-        !self.chunks.is_empty()
+        !self.chunks.is_empty() && !self.is_paused
+    }
+
+    /// Messages and bytes that were fetched and not handed out.
+    pub(crate) fn held(&self) -> (usize, usize) {
+        let chunks = self.chunks.iter();
+        let messages = chunks.map(|(chunk, at)| chunk.len() - at).sum();
+        (messages, self.buffered)
     }
 
     /// True when the next answer fits into the queue's share, and always when nothing is there.
@@ -279,7 +357,7 @@ impl ProcessQueue {
         let fits = self.buffered + in_flight + answer <= share.bytes;
         // A large message that a listener has does not stop those behind it.
         let fits = fits || (self.chunks.is_empty() && in_flight <= share.bytes * 2);
-        !self.pulling && self.next_pull.is_some() && fits
+        !self.pulling && !self.is_paused && self.next_pull.is_some() && fits
     }
 
     /// Hands out up to `max` records of the first chunk.
@@ -293,6 +371,7 @@ impl ProcessQueue {
             first,
             end,
             tries: 0,
+            refusals: 0,
         };
         if end < chunk.len() {
             self.delivered = chunk.offset(end).unwrap_or(self.delivered);
@@ -325,7 +404,24 @@ impl Messages {
             first,
             end: self.end.min(first + 1),
             tries: self.tries,
+            refusals: self.refusals,
         }
+    }
+
+    /// Copies the messages out of their answer where they are a small part of it, so that it can be freed.
+    pub(crate) fn detach(&mut self) {
+        let spans = self.chunk.spans.get(self.first..self.end).unwrap_or_default();
+        let own: usize = spans.iter().map(Span::len).sum();
+        if own.saturating_mul(SMALL_PART) > self.chunk.bytes() {
+            return;
+        }
+        self.chunk = Arc::new(self.chunk.copy_of(self.first, self.end));
+        (self.first, self.end) = (0, self.chunk.len());
+    }
+
+    /// True when the first message can be read: listeners cannot handle another, and no broker takes it back.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.chunk.record(self.first).is_some_and(|record| record.is_ok())
     }
 
     /// How often the first message was delivered, this time included.

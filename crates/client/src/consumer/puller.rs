@@ -5,7 +5,9 @@
 //! more while the queue has room in its share of `ahead_bytes`. Periodic work (positions, share of the queues) is in
 //! `rebalance.rs`.
 
-use crate::consumer::offsets::Offsets;
+use crate::consumer::callbacks::{Callback, CallbackAnswer, Callbacks};
+use crate::consumer::failure_counts::Counts;
+use crate::consumer::offsets::{Offsets, WhichOffset};
 use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey};
 use crate::consumer::questions::Questions;
 use crate::consumer::queue_lock::QueueLocks;
@@ -13,14 +15,15 @@ use crate::consumer::rebalance::Assignment;
 use crate::consumer::send_back::SendBack;
 use crate::consumer::shared::Shared;
 use crate::error::ClientError;
-use crate::options::{Order, PullerOptions};
+use crate::options::PullerOptions;
 use crate::producer::outgoing::check_name;
-use crate::session::heartbeat::{Heartbeat, Membership, Subscription};
+use crate::session::heartbeat::{ConsumerKind, Heartbeat, Membership, Subscription};
 use crate::session::name_servers::{self, NameServers};
 use crate::session::routes::Routes;
-use pyrmq_remoting::body::ConsumeType;
+use pyrmq_remoting::body::{ConsumeFromWhere, ConsumeType, MessageModel};
 use pyrmq_remoting::clock;
 use pyrmq_remoting::net::{Shutdown, Table, Tracker};
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -47,10 +50,22 @@ impl Puller {
         let names = NameServers::new(client.clone(), &options.client);
         let routes = Routes::new(names, None, tracker.clone(), Arc::default());
         let timeout = options.client.request_timeout;
-        let kind = if options.is_listening {
-            ConsumeType::Passively
-        } else {
-            ConsumeType::Actively
+        let kind = ConsumerKind {
+            consume_type: if options.is_listening {
+                ConsumeType::Passively
+            } else {
+                ConsumeType::Actively
+            },
+            model: if options.is_broadcasting {
+                MessageModel::Broadcasting
+            } else {
+                MessageModel::Clustering
+            },
+            start: match start {
+                Start::First => ConsumeFromWhere::FirstOffset,
+                Start::Last => ConsumeFromWhere::LastOffset,
+                Start::Time(_) => ConsumeFromWhere::Timestamp,
+            },
         };
         let membership = Membership::consumer(&options.client, kind);
         let client_id = membership.client_id.clone();
@@ -59,6 +74,10 @@ impl Puller {
             offsets: Offsets::new(client.clone(), routes.clone(), &options.client),
             send_back: SendBack::new(client.clone(), routes.clone(), &options.client, options.max_tries),
             locks: QueueLocks::new(client.clone(), routes.clone(), &options.client, client_id),
+            counts: Counts::default(),
+            callbacks: Callbacks::default(),
+            started_ms: clock::now_ms(),
+            local_offsets: Mutex::default(),
             shutdown: Shutdown::new(),
             taking: tokio::sync::Mutex::default(),
             generation: AtomicU64::new(0),
@@ -87,7 +106,10 @@ impl Puller {
             .spawn(shared.heartbeat.clone().keep_alive(beat_interval, stop()));
         shared.tracker.spawn(shared.clone().keep_positions());
         shared.tracker.spawn(shared.clone().keep_balanced());
-        if shared.options.order == Order::Queue {
+        if shared.options.is_listening {
+            shared.tracker.spawn(shared.clone().keep_detached());
+        }
+        if shared.needs_locks() {
             shared.tracker.spawn(shared.clone().keep_locked());
         }
         Ok(Self { shared })
@@ -109,17 +131,20 @@ impl Puller {
     }
 
     /// Joins the group for a topic: takes this member's share of its queues now and whenever the group changes.
-    pub async fn subscribe(&self, topic: &str, expression: &str) -> Result<(), ClientError> {
+    pub async fn subscribe(&self, topic: &str, expression: &str, is_sql: bool) -> Result<(), ClientError> {
         check_name(topic)?;
         let topic: Arc<str> = topic.into();
         self.shared.routes.find(&topic).await?;
         let subscription = Subscription {
             expression: expression.to_owned(),
+            is_sql,
             version: clock::now_ms(),
         };
+        self.shared.check_filter(&topic, &subscription).await?;
         self.shared.subscribe(topic, subscription).await?;
-        if self.shared.options.is_listening {
+        if self.shared.options.is_listening && !self.shared.options.is_broadcasting {
             self.shared.subscribe_retry_topic();
+            self.shared.read_max_tries().await;
         }
         Ok(())
     }
@@ -131,10 +156,7 @@ impl Puller {
         queues: Vec<(QueueKey, Option<i64>)>,
         expression: &str,
     ) -> Result<(), ClientError> {
-        let subscription = Arc::new(Subscription {
-            expression: expression.to_owned(),
-            version: clock::now_ms(),
-        });
+        let subscription = Arc::new(Subscription::tags_of(expression, clock::now_ms()));
         for (key, _) in &queues {
             self.shared.routes.find(&key.topic).await?;
         }
@@ -149,6 +171,110 @@ impl Puller {
         self.shared.take(wanted, |_| true).await
     }
 
+    /// Leaves the group for a topic: its queues go back with their last positions. False: it was not subscribed to.
+    pub async fn unsubscribe(&self, topic: &str) -> Result<bool, ClientError> {
+        if !self.shared.heartbeat.membership.unsubscribe(topic) {
+            return Ok(false);
+        }
+        let given_back = self.shared.take(Vec::new(), |key| &*key.topic == topic).await;
+        self.shared.heartbeat.send().await?;
+        given_back.map(|()| true)
+    }
+
+    /// Hands nothing out of these queues, and fetches nothing for them, until they are resumed.
+    pub fn pause(&self, keys: &[QueueKey], is_paused: bool) -> Result<(), ClientError> {
+        {
+            let mut state = self.shared.state();
+            if let Some(key) = keys.iter().find(|key| !state.queues.contains_key(*key)) {
+                return Err(not_assigned(key));
+            }
+            for key in keys {
+                let Some(queue) = state.queues.get_mut(key) else {
+                    continue;
+                };
+                queue.is_paused = is_paused;
+                if queue.has_messages() {
+                    let key = queue.key.clone();
+                    state.make_ready(&key);
+                    self.shared.wake(&state);
+                }
+            }
+        }
+        for key in keys {
+            self.shared.pull(&Arc::new(key.clone()));
+        }
+        Ok(())
+    }
+
+    /// The assigned queues that are paused.
+    pub fn paused(&self) -> Vec<Arc<QueueKey>> {
+        let state = self.shared.state();
+        let paused = state.queues.values().filter(|queue| queue.is_paused);
+        paused.map(|queue| queue.key.clone()).collect()
+    }
+
+    /// Commits these offsets, whatever was handed out.
+    pub async fn commit_offsets(&self, offsets: Vec<(QueueKey, i64)>) -> Result<(), ClientError> {
+        self.shared.commit_offsets(offsets).await
+    }
+
+    /// Offsets of queues, asked at the same time, in the order of the queues: first, last, committed (-1 when there is
+    /// none), or by time.
+    pub async fn offsets_of(
+        &self,
+        keys: Vec<QueueKey>,
+        which: &str,
+        timestamp_ms: i64,
+    ) -> Result<Vec<i64>, ClientError> {
+        let which = match which {
+            "first" => WhichOffset::First,
+            "last" => WhichOffset::Last,
+            "timestamp" => WhichOffset::At(timestamp_ms),
+            _ => WhichOffset::Committed,
+        };
+        self.shared.offsets_of(keys, which).await
+    }
+
+    /// True once the consumer is closed.
+    pub fn is_closed(&self) -> bool {
+        self.shared.state().closed
+    }
+
+    /// The client id that brokers list.
+    pub fn client_id(&self) -> &str {
+        &self.shared.heartbeat.membership.client_id
+    }
+
+    /// Where a member of a broadcasting group goes on, as its own store has it.
+    pub fn begin_at(&self, offsets: Vec<(QueueKey, i64)>) {
+        let mut kept = self
+            .shared
+            .local_offsets
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        kept.extend(offsets);
+    }
+
+    /// How far a member of a broadcasting group has come.
+    pub fn local_offsets(&self) -> BTreeMap<QueueKey, i64> {
+        self.shared.all_local_offsets()
+    }
+
+    /// From now on this consumer's callbacks are taken.
+    pub fn serve_callbacks(&self) {
+        self.shared.callbacks.serve();
+    }
+
+    /// The next callback with its number; waits up to `slice`.
+    pub fn next_callback(&self, slice: Duration) -> Option<(u64, Callback)> {
+        self.shared.callbacks.take(slice)
+    }
+
+    /// Answers a callback.
+    pub fn answer_callback(&self, number: u64, answer: CallbackAnswer) {
+        self.shared.callbacks.answer(number, answer);
+    }
+
     /// The assigned queues with the position of each: the offset of the next message that a poll hands out.
     pub fn positions(&self) -> Vec<(Arc<QueueKey>, i64)> {
         let state = self.shared.state();
@@ -160,14 +286,7 @@ impl Puller {
     pub fn seek(&self, key: &QueueKey, offset: i64) -> Result<(), ClientError> {
         let generation = self.shared.next_generation();
         let mut state = self.shared.state();
-        let queue = state
-            .queues
-            .get_mut(key)
-            .ok_or_else(|| ClientError::NotAssigned {
-                topic: key.topic.to_string(),
-                broker: key.broker.to_string(),
-                queue_id: key.queue_id,
-            })?;
+        let queue = state.queues.get_mut(key).ok_or_else(|| not_assigned(key))?;
         queue.restart(offset, generation);
         let key = queue.key.clone();
         drop(state);
@@ -229,8 +348,12 @@ impl Puller {
         if let Err(error) = &committed {
             tracing::warn!(%error, "positions not committed at the end");
         }
+        if self.shared.options.is_broadcasting {
+            // The last positions stay readable.
+            self.shared.all_local_offsets();
+        }
         let queues = self.shared.close();
-        if self.shared.options.order == Order::Queue {
+        if self.shared.needs_locks() {
             let locked = queues
                 .into_values()
                 .filter(|queue: &ProcessQueue| queue.listeners.is_locked());
@@ -241,6 +364,14 @@ impl Puller {
         self.shared.client.close().await;
         self.shared.tracker.wait(Duration::from_secs(1)).await;
         committed
+    }
+}
+
+fn not_assigned(key: &QueueKey) -> ClientError {
+    ClientError::NotAssigned {
+        topic: key.topic.to_string(),
+        broker: key.broker.to_string(),
+        queue_id: key.queue_id,
     }
 }
 

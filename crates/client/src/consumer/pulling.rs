@@ -36,7 +36,9 @@ impl Shared {
             return;
         };
         queue.pulling = true;
+        queue.pulled_at = Some(Instant::now());
         let (generation, subscription) = (queue.generation, queue.subscription.clone());
+        let is_suspect = queue.is_suspect();
         drop(state);
         let Some(address) = self
             .routes
@@ -52,13 +54,13 @@ impl Shared {
             topic: &key.topic,
             queue_id: key.queue_id,
             queue_offset: offset,
-            max_msg_nums: self.options.batch,
+            max_msg_nums: if is_suspect { 1 } else { self.options.batch },
             sys_flag: MAY_SUSPEND | WITH_SUBSCRIPTION,
             commit_offset: 0,
             suspend_timeout_millis: i64::try_from(suspend.as_millis()).unwrap_or(i64::MAX),
             subscription: Some(&subscription.expression),
             sub_version: subscription.version,
-            expression_type: Some("TAG"),
+            expression_type: Some(subscription.expression_type()),
             max_msg_bytes: i32::try_from(share.answer_bytes()).ok(),
             broker_name: Some(&key.broker),
             ..PullMessageRequestHeader::default()
@@ -88,6 +90,7 @@ impl Shared {
             return;
         };
         queue.pulling = false;
+        let answered = outcome.as_ref().ok().map(|(_, next_offset, _)| *next_offset);
         let chunk = outcome.and_then(|(code, next_offset, body)| {
             if code == response::PULL_OFFSET_MOVED {
                 // An administrator has reset the group, or the messages are not kept any more: what was fetched before
@@ -124,10 +127,33 @@ impl Shared {
             }
             Err(error) => {
                 queue.failures += 1;
+                if let Some(next_offset) = answered {
+                    let generation = queue.generation;
+                    let passed_over = queue.refuse_answer(next_offset);
+                    drop(state);
+                    return self.unreadable(key, generation, passed_over, &error);
+                }
                 drop(state);
                 self.failed(key, generation, error);
             }
         }
+    }
+
+    /// Goes on after an answer that cannot be taken apart: its messages are asked for one by one.
+    fn unreadable(
+        self: &Arc<Self>,
+        key: &Arc<QueueKey>,
+        generation: u64,
+        passed_over: Option<i64>,
+        error: &ClientError,
+    ) {
+        if let Some(offset) = passed_over {
+            tracing::error!(%key, offset, %error, "message cannot be read: passed over");
+            self.counts.add_unreadable();
+            return self.pull(key);
+        }
+        tracing::warn!(%key, %error, "answer cannot be taken apart: its messages are pulled one by one");
+        self.pause(key.clone(), generation);
     }
 
     /// Tries again later; what will not pass by itself, the next poll raises.

@@ -1,5 +1,5 @@
-//! What brokers ask of a consumer: to look at the group again (40), to go on at other offsets (220), and where it is
-//! (221) (Apache `ClientRemotingProcessor`).
+//! What brokers ask of a consumer: to look at the group again (40), to go on at other offsets (220), where it is (221),
+//! its state (307), and to handle one message (309) (Apache `ClientRemotingProcessor`).
 
 use crate::consumer::process_queue::QueueKey;
 use crate::consumer::shared::Shared;
@@ -26,6 +26,8 @@ impl Questions {
                 request::NOTIFY_CONSUMER_IDS_CHANGED,
                 request::RESET_CONSUMER_CLIENT_OFFSET,
                 request::GET_CONSUMER_STATUS_FROM_CLIENT,
+                request::GET_CONSUMER_RUNNING_INFO,
+                request::CONSUME_MESSAGE_DIRECTLY,
             ],
             &processor,
         );
@@ -45,6 +47,8 @@ impl Processor for Questions {
         };
         match command.code {
             request::GET_CONSUMER_STATUS_FROM_CLIENT => reply.send(consumer.status()),
+            request::GET_CONSUMER_RUNNING_INFO => consumer.tell_state(command, reply),
+            request::CONSUME_MESSAGE_DIRECTLY => consumer.consume_directly(&command, reply),
             request::RESET_CONSUMER_CLIENT_OFFSET => {
                 consumer.reset(&command.body.unwrap_or_default());
                 reply.silence();

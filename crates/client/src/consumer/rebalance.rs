@@ -2,7 +2,7 @@
 
 use crate::consumer::process_queue::{ProcessQueue, QueueKey};
 use crate::consumer::shared::{Shared, Start};
-use crate::error::{ClientError, Uncommitted};
+use crate::error::ClientError;
 use crate::options::Order;
 use crate::session::heartbeat::Subscription;
 use pyrmq_remoting::body::{Body, GetConsumerListByGroupResponseBody};
@@ -10,9 +10,8 @@ use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::client::GetConsumerListByGroupRequestHeader;
 use pyrmq_remoting::names::RETRY_PREFIX;
 use pyrmq_remoting::{Command, clock};
-use pyrmq_routing::allocate;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// Pauses between the first looks at the route of a subscribed topic.
@@ -31,23 +30,6 @@ pub(crate) struct Assignment {
     pub(crate) key: Arc<QueueKey>,
     pub(crate) start: Option<i64>,
     pub(crate) subscription: Arc<Subscription>,
-}
-
-/// What is to be committed of a queue.
-struct Position {
-    key: Arc<QueueKey>,
-    offset: i64,
-    committing: Arc<tokio::sync::Mutex<()>>,
-}
-
-impl Position {
-    fn of(queue: &ProcessQueue) -> Self {
-        Self {
-            key: queue.key.clone(),
-            offset: queue.done,
-            committing: queue.committing.clone(),
-        }
-    }
 }
 
 impl Shared {
@@ -71,10 +53,7 @@ impl Shared {
         if self.heartbeat.membership.subscription(&topic).is_some() {
             return;
         }
-        let subscription = Subscription {
-            expression: "*".to_owned(),
-            version: clock::now_ms(),
-        };
+        let subscription = Subscription::tags_of("*", clock::now_ms());
         let shared = self.clone();
         self.tracker.spawn(async move {
             if let Err(error) = shared.subscribe(topic.clone(), subscription).await {
@@ -106,27 +85,14 @@ impl Shared {
         let Some(subscription) = self.heartbeat.membership.subscription(topic) else {
             return Ok(());
         };
-        let me = &self.heartbeat.membership.client_id;
-        let members = match self.members(topic).await {
-            Ok(members) if members.contains(me) => members,
-            // A broker that has been started again does not know its clients yet.
-            Ok(_) | Err(ClientError::Answer { .. }) => {
-                self.heartbeat.send().await?;
-                self.members(topic).await?
-            }
-            Err(error) => return Err(error),
-        };
+        let members = self.known_members(topic).await?;
         let route = self.routes.get(topic).await?;
         let queues = route.route.subscribed();
-        let mut ids: Vec<&str> = members.iter().map(String::as_str).collect();
-        // Who is not in the list gets nothing: its heartbeat has not been counted yet.
-        let place = allocate::place(&mut ids, me);
-        let mine = allocate::average(queues.len(), ids.len(), place.unwrap_or(usize::MAX));
+        let mine = self.allocated(topic, &queues, &members).await?;
         let subscription = Arc::new(subscription);
-        let wanted = queues
-            .get(mine)
-            .unwrap_or_default()
-            .iter()
+        let wanted = mine
+            .into_iter()
+            .filter_map(|place| queues.get(place))
             .map(|queue| Assignment {
                 key: Arc::new(QueueKey {
                     topic: topic.clone(),
@@ -138,6 +104,22 @@ impl Shared {
             })
             .collect();
         self.take(wanted, |key| key.topic == *topic).await
+    }
+
+    /// The client ids of the group; nobody's where every member gets all messages.
+    async fn known_members(&self, topic: &Arc<str>) -> Result<Vec<String>, ClientError> {
+        if self.options.is_broadcasting {
+            return Ok(Vec::new());
+        }
+        match self.members(topic).await {
+            Ok(members) if members.contains(&self.heartbeat.membership.client_id) => Ok(members),
+            // A broker that has been started again does not know its clients yet.
+            Ok(_) | Err(ClientError::Answer { .. }) => {
+                self.heartbeat.send().await?;
+                self.members(topic).await
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// The client ids of the group, as one broker of the topic knows them; this one's at least.
@@ -176,13 +158,21 @@ impl Shared {
             let keys: Vec<Arc<QueueKey>> = state.queues.keys().filter(|key| scope(key)).cloned().collect();
             for key in keys {
                 let is_wanted = wanted.iter().any(|wish| wish.key == key);
+                let mut is_kept = false;
                 if let Some(queue) = state.queues.get_mut(&key) {
+                    let was_leaving = queue.listeners.is_leaving;
                     // A listener that has messages of an orderly queue finishes them first.
                     queue.listeners.is_leaving =
                         !is_wanted && self.options.order == Order::Queue && queue.listeners.is_taken();
                     if queue.listeners.is_leaving {
                         continue;
                     }
+                    is_kept = was_leaving && is_wanted;
+                }
+                if is_kept {
+                    // Nothing of it was handed out while it was about to go.
+                    state.make_ready(&key);
+                    self.wake(&state);
                 }
                 if !is_wanted && let Some(queue) = state.queues.remove(&key) {
                     lost.push(queue);
@@ -194,6 +184,7 @@ impl Shared {
                 }
                 let generation = self.next_generation();
                 let mut queue = ProcessQueue::new(wish.key.clone(), wish.subscription, generation);
+                queue.listeners.is_shared = self.options.is_broadcasting;
                 if let Some(before) = state.queues.get(&wish.key) {
                     queue.committing = before.committing.clone();
                 }
@@ -205,31 +196,13 @@ impl Shared {
             tracing::info!(key = %queue.key, "queue given back");
         }
         let (ended, begun) = tokio::join!(self.end_queues(lost), async {
-            match self.options.order {
-                Order::Queue => self.lock(fresh.into_iter().map(|(key, ..)| key).collect()).await,
-                Order::None | Order::Key => self.begin(fresh).await,
+            if self.needs_locks() {
+                self.lock(fresh.into_iter().map(|(key, ..)| key).collect()).await
+            } else {
+                self.begin(fresh).await
             }
         });
         ended.and(begun)
-    }
-
-    /// Commits the last positions of queues that were given back, then gives their locks back.
-    pub(crate) async fn end_queues(self: &Arc<Self>, lost: Vec<ProcessQueue>) -> Result<(), ClientError> {
-        let order = self.options.order;
-        let mut positions = Vec::new();
-        let mut locked = Vec::new();
-        for queue in lost {
-            let is_mine = order != Order::Queue || queue.listeners.is_locked();
-            if self.options.commit_interval.is_some() && queue.done > queue.committed && is_mine {
-                positions.push(Position::of(&queue));
-            }
-            if order == Order::Queue && queue.listeners.is_locked() {
-                locked.push(queue.key);
-            }
-        }
-        let committed = self.commit_positions(positions).await;
-        self.locks.unlock(&locked).await;
-        committed
     }
 
     /// Starts to read queues that were taken, side by side: a broker that does not answer delays its own queues only.
@@ -275,7 +248,12 @@ impl Shared {
     /// Goes on in a queue whose topic the broker did not know: one that is made again begins with new offsets, so that
     /// the position in the old one would pass over its first messages.
     pub(crate) async fn start_over(self: &Arc<Self>, key: &Arc<QueueKey>, generation: u64) {
-        let begin = match self.offsets.committed(key).await {
+        let committed = if self.options.is_broadcasting {
+            Ok(None)
+        } else {
+            self.offsets.committed(key).await
+        };
+        let begin = match committed {
             Ok(Some(offset)) => Ok(offset),
             Ok(None) => self.offsets.first(key).await,
             Err(error) => Err(error),
@@ -313,7 +291,11 @@ impl Shared {
 
     /// Where the group has come, else where it shall begin.
     async fn begin_of(&self, key: &QueueKey) -> Result<i64, ClientError> {
-        if let Some(offset) = self.offsets.committed(key).await? {
+        if self.options.is_broadcasting {
+            if let Some(offset) = self.local_offset(key) {
+                return Ok(offset);
+            }
+        } else if let Some(offset) = self.offsets.committed(key).await? {
             return Ok(offset);
         }
         match self.start {
@@ -321,86 +303,6 @@ impl Shared {
             Start::Last => self.offsets.last(key).await,
             Start::Time(timestamp_ms) => self.offsets.at_time(key, timestamp_ms).await,
         }
-    }
-
-    /// Commits what is done, each interval.
-    pub(crate) async fn keep_positions(self: Arc<Self>) {
-        let Some(interval) = self.options.commit_interval else {
-            return;
-        };
-        while !self.shutdown.sleep_or_stop(interval).await {
-            if let Err(error) = self.commit_done().await {
-                tracing::warn!(%error, "positions not committed");
-            }
-        }
-    }
-
-    /// Commits positions that have changed.
-    pub(crate) async fn commit_done(self: &Arc<Self>) -> Result<(), ClientError> {
-        let changed: Vec<Position> = {
-            let state = self.state();
-            let queues = state.queues.values();
-            let changed = queues.filter(|queue| {
-                let is_mine = self.options.order != Order::Queue || queue.listeners.is_locked();
-                queue.done >= 0 && queue.done != queue.committed && is_mine
-            });
-            changed.map(Position::of).collect()
-        };
-        self.commit_positions(changed).await
-    }
-
-    /// Commits positions side by side, each with the time of one request: a broker that is away delays and fails
-    /// nobody else's. The error lists the queues that are not committed.
-    async fn commit_positions(self: &Arc<Self>, positions: Vec<Position>) -> Result<(), ClientError> {
-        let asked = positions.len();
-        let mut commits = JoinSet::new();
-        for position in positions {
-            let shared = self.clone();
-            commits.spawn(async move { shared.commit_one(position).await });
-        }
-        let mut failed = Vec::new();
-        while let Some(outcome) = commits.join_next().await {
-            if let Ok(Err(uncommitted)) = outcome {
-                failed.push(uncommitted);
-            }
-        }
-        if failed.is_empty() {
-            return Ok(());
-        }
-        failed.sort_by(|one, other| {
-            let place = |of: &Uncommitted| (of.topic.clone(), of.broker.clone(), of.queue_id);
-            place(one).cmp(&place(other))
-        });
-        Err(ClientError::NotCommitted { asked, failed })
-    }
-
-    /// Commits a position after the commits of this queue that have begun, all within the time of one request.
-    async fn commit_one(&self, position: Position) -> Result<(), Uncommitted> {
-        let due = Instant::now() + self.options.client.request_timeout;
-        let Position { key, committing, .. } = position;
-        let _alone = committing.lock().await;
-        let mut offset = position.offset;
-        if let Some(queue) = self.state().queues.get(&key).filter(|queue| queue.done >= 0) {
-            // What was done while this waited, or was committed meanwhile.
-            offset = queue.done;
-            if offset == queue.committed {
-                return Ok(());
-            }
-        }
-        let left = due.saturating_duration_since(Instant::now());
-        let outcome = self.offsets.commit(&key, offset, left).await;
-        if outcome.is_ok()
-            && let Some(queue) = self.state().queues.get_mut(&key)
-        {
-            queue.committed = offset;
-        }
-        outcome.map_err(|cause| Uncommitted {
-            topic: self.options.client.unwrap_name(&key.topic),
-            broker: key.broker.clone(),
-            queue_id: key.queue_id,
-            offset,
-            cause,
-        })
     }
 
     /// Looks at the share of every subscribed topic when the group changes, and each interval.

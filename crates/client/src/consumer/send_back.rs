@@ -1,19 +1,39 @@
 //! Handing messages back to their brokers, for a later try or as dead letters (Apache `sendMessageBack`, request 36).
+//!
+//! Where the broker refuses, or does not answer, the message is sent to the group's retry topic as a new one, to any
+//! broker that has the topic (Apache `DefaultMQPushConsumerImpl#sendMessageBackAsNormalMessage`).
 
 use crate::consumer::process_queue::Messages;
 use crate::error::ClientError;
 use crate::options::ClientOptions;
 use crate::session::routes::Routes;
-use pyrmq_remoting::Command;
+use bytes::Bytes;
 use pyrmq_remoting::codes::{request, response};
 use pyrmq_remoting::header::ConsumerSendMsgBackRequestHeader;
-use pyrmq_remoting::message::properties::names;
+use pyrmq_remoting::header::send::SendMessageRequestHeader;
+use pyrmq_remoting::message::properties::{self, names};
+use pyrmq_remoting::message::record::Record;
+use pyrmq_remoting::message::sys_flag;
+use pyrmq_remoting::names::{RETRY_PREFIX, TEMPLATE_TOPIC};
 use pyrmq_remoting::net::Client;
+use pyrmq_remoting::{Command, WireError, clock};
+use std::sync::Arc;
 use std::time::Duration;
 
 const WHAT: &str = "a message handed back";
 /// The level that makes a broker put the message into the dead-letter topic at once.
 pub(crate) const DEAD_LETTER: i32 = -1;
+/// Delay level of the first new delivery: 10 s (Apache).
+const FIRST_LEVEL: i32 = 3;
+/// The group under which Apache's consumers send (`MixAll.CLIENT_INNER_PRODUCER_GROUP`).
+const INNER_PRODUCER_GROUP: &str = "CLIENT_INNER_PRODUCER";
+/// Answers that say that a message is stored.
+const STORED: [i32; 4] = [
+    response::SUCCESS,
+    response::FLUSH_DISK_TIMEOUT,
+    response::FLUSH_SLAVE_TIMEOUT,
+    response::SLAVE_NOT_AVAILABLE,
+];
 
 /// Hands messages back.
 #[derive(Debug, Clone)]
@@ -43,6 +63,22 @@ impl SendBack {
 
     /// Hands the first of these messages back. Level 0 lets the broker choose the pause by the number of tries.
     pub(crate) async fn send(&self, message: &Messages, delay_level: i32) -> Result<(), ClientError> {
+        let Err(refusal) = self.return_it(message, delay_level).await else {
+            return Ok(());
+        };
+        match self.send_anew(message, delay_level).await {
+            Ok(()) => {
+                tracing::debug!(key = %message.chunk.queue, %refusal, "message sent to the retry topic as a new one");
+                Ok(())
+            }
+            Err(error) => {
+                tracing::debug!(key = %message.chunk.queue, %error, "message not sent to the retry topic either");
+                Err(refusal)
+            }
+        }
+    }
+
+    async fn return_it(&self, message: &Messages, delay_level: i32) -> Result<(), ClientError> {
         let queue = &message.chunk.queue;
         let address = self
             .routes
@@ -58,7 +94,7 @@ impl SendBack {
                 address: address.clone(),
                 source,
             };
-            let missing = Err(pyrmq_remoting::WireError::MissingField("record"));
+            let missing = Err(WireError::MissingField("record"));
             let record = message.chunk.record(message.first).unwrap_or(missing);
             let record = record.map_err(answered)?;
             let header = ConsumerSendMsgBackRequestHeader {
@@ -78,4 +114,93 @@ impl SendBack {
             Err(source) => Err(ClientError::net(WHAT, address, source)),
         }
     }
+
+    /// Sends the message to the retry topic: brokers deliver it from there after its delay, or put it among the dead
+    /// letters when it was tried too often.
+    async fn send_anew(&self, message: &Messages, delay_level: i32) -> Result<(), ClientError> {
+        let topic: Arc<str> = format!("{RETRY_PREFIX}{}", self.group).into();
+        let route = self.routes.get(&topic).await?;
+        let mut failure = route.no_queue(&topic);
+        let mut asked: Vec<&str> = Vec::new();
+        for queue in &route.published.queues {
+            if asked.contains(&&*queue.broker) {
+                continue;
+            }
+            asked.push(&queue.broker);
+            let address = queue.address.to_string();
+            let command = self.new_message(&topic, queue.queue_id, message, delay_level);
+            let command = command.map_err(|source| ClientError::Answered {
+                what: WHAT,
+                address: address.clone(),
+                source,
+            })?;
+            match self.client.request(&address, command, self.timeout).await {
+                Ok(answer) if STORED.contains(&answer.code) => return Ok(()),
+                Ok(answer) => failure = ClientError::answer(WHAT, &address, answer.code, answer.remark),
+                Err(source) => failure = ClientError::net(WHAT, address, source),
+            }
+        }
+        Err(failure)
+    }
+
+    fn new_message(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        message: &Messages,
+        delay_level: i32,
+    ) -> Result<Command, WireError> {
+        let missing = Err(WireError::MissingField("record"));
+        let record = message.chunk.record(message.first).unwrap_or(missing)?;
+        let tries = message.deliveries().max(1);
+        let is_dead = delay_level == DEAD_LETTER;
+        let properties = retry_properties(&record, delay_level)?;
+        let header = SendMessageRequestHeader {
+            producer_group: INNER_PRODUCER_GROUP,
+            topic,
+            default_topic: TEMPLATE_TOPIC,
+            default_topic_queue_nums: 1,
+            queue_id,
+            sys_flag: record.sys_flag & (sys_flag::COMPRESSED | sys_flag::COMPRESSION_TYPE),
+            born_timestamp: clock::now_ms(),
+            flag: record.flag,
+            properties: Some(&properties),
+            reconsume_times: Some(tries),
+            max_reconsume_times: if is_dead { Some(0) } else { self.max_tries },
+            ..SendMessageRequestHeader::default()
+        };
+        let command = Command::request(request::SEND_MESSAGE_V2).with_header(&header);
+        Ok(command.with_body(Bytes::copy_from_slice(record.body)))
+    }
+}
+
+fn retry_properties(record: &Record<'_>, delay_level: i32) -> Result<String, WireError> {
+    // What would make the broker treat the new message as half a transaction, or as one with a delay of its own.
+    let stale = [
+        names::TRAN_MSG,
+        names::DELAY,
+        names::RECONSUME_TIME,
+        names::MAX_RECONSUME_TIMES,
+    ];
+    let [origin_id, id, origin_topic] =
+        record
+            .properties
+            .get_many([names::ORIGIN_MESSAGE_ID, names::UNIQ_KEY, names::RETRY_TOPIC]);
+    let mut text = properties::remove_all(record.properties.as_str()?, &stale).into_owned();
+    if let Some(id) = origin_id.or(id) {
+        properties::set(&mut text, names::ORIGIN_MESSAGE_ID, id);
+    }
+    properties::set(
+        &mut text,
+        names::RETRY_TOPIC,
+        origin_topic.unwrap_or(record.topic),
+    );
+    if delay_level != DEAD_LETTER {
+        let level = match delay_level {
+            0 => FIRST_LEVEL + record.reconsume_times,
+            level => level,
+        };
+        properties::append(&mut text, names::DELAY, &level.to_string());
+    }
+    Ok(text)
 }

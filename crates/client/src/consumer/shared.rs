@@ -1,11 +1,13 @@
 //! What the parts of a consumer share: its connections, and its queues with what was fetched for them.
 
+use crate::consumer::callbacks::Callbacks;
+use crate::consumer::failure_counts::Counts;
 use crate::consumer::offsets::Offsets;
 use crate::consumer::process_queue::{Messages, ProcessQueue, QueueKey, Share};
 use crate::consumer::queue_lock::QueueLocks;
 use crate::consumer::send_back::SendBack;
 use crate::error::ClientError;
-use crate::options::PullerOptions;
+use crate::options::{Order, PullerOptions};
 use crate::session::heartbeat::Heartbeat;
 use crate::session::routes::Routes;
 use pyrmq_remoting::net::{Client, Shutdown, Tracker};
@@ -32,6 +34,12 @@ pub(crate) struct Shared {
     pub(crate) routes: Routes,
     pub(crate) offsets: Offsets,
     pub(crate) send_back: SendBack,
+    pub(crate) counts: Counts,
+    pub(crate) callbacks: Callbacks,
+    /// When it was made, ms.
+    pub(crate) started_ms: i64,
+    /// Where this member of a broadcasting group goes on: as read from its file, and of queues that it has left.
+    pub(crate) local_offsets: Mutex<BTreeMap<QueueKey, i64>>,
     pub(crate) locks: QueueLocks,
     pub(crate) heartbeat: Heartbeat,
     pub(crate) shutdown: Shutdown,
@@ -54,7 +62,7 @@ pub(crate) struct State {
     /// What the next poll shall fail with.
     pub(crate) failure: Option<ClientError>,
     pub(crate) closed: bool,
-    /// Nothing more is handed to listeners.
+    /// The consumer ends: listeners get only what a clean end needs.
     pub(crate) is_draining: bool,
     pub(crate) waker: Option<Arc<dyn Fn() + Send + Sync>>,
 }
@@ -128,6 +136,9 @@ impl State {
             let Some(queue) = self.queues.get_mut(&key) else {
                 continue;
             };
+            if queue.is_paused {
+                continue;
+            }
             if let Some(messages) = queue.deliver(left) {
                 left -= messages.end - messages.first;
                 taken.push(messages);
@@ -148,6 +159,11 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether queues must be locked before they are read.
+    pub(crate) fn needs_locks(&self) -> bool {
+        self.options.order == Order::Queue && !self.options.is_broadcasting
+    }
+
     pub(crate) fn next_generation(&self) -> u64 {
         self.generation.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -156,6 +172,7 @@ impl Shared {
         let mut state = self.state();
         state.closed = true;
         let queues = std::mem::take(&mut state.queues);
+        self.callbacks.close();
         state.ready.clear();
         self.wake(&state);
         queues

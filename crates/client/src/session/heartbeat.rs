@@ -27,27 +27,45 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Which messages of a topic a consumer wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subscription {
-    /// `*`, or tags with `||` between them.
+    /// `*`, or tags with `||` between them; a condition where `is_sql`.
     pub expression: String,
+    /// The expression is a SQL92 condition on properties, which the broker evaluates.
+    pub is_sql: bool,
     /// When it was made, ms: brokers keep the newest.
     pub version: i64,
 }
 
 impl Subscription {
+    /// A subscription to tags.
+    pub fn tags_of(expression: impl Into<String>, version: i64) -> Self {
+        Self {
+            expression: expression.into(),
+            is_sql: false,
+            version,
+        }
+    }
+
+    /// Apache's name of the kind of expression.
+    pub(crate) fn expression_type(&self) -> &'static str {
+        if self.is_sql { "SQL92" } else { "TAG" }
+    }
+
     /// The tags; none means all.
     pub fn tags(&self) -> Vec<&str> {
-        if matches!(self.expression.trim(), "" | "*") {
+        if self.is_sql || matches!(self.expression.trim(), "" | "*") {
             return Vec::new();
         }
         let tags = self.expression.split("||").map(str::trim);
         tags.filter(|tag| !tag.is_empty()).collect()
     }
 
-    fn data(&self, topic: &str) -> SubscriptionData {
+    /// The form that brokers read.
+    pub(crate) fn data(&self, topic: &str) -> SubscriptionData {
         let tags = self.tags();
         SubscriptionData {
+            expression_type: self.expression_type().to_owned(),
             code_set: tags.iter().map(|tag| java_hash::hash(tag)).collect(),
-            sub_string: if tags.is_empty() {
+            sub_string: if tags.is_empty() && !self.is_sql {
                 "*".to_owned()
             } else {
                 self.expression.clone()
@@ -60,12 +78,23 @@ impl Subscription {
     }
 }
 
+/// What brokers are told of a consumer's group.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ConsumerKind {
+    /// It polls (`Actively`), or has listeners (`Passively`).
+    pub(crate) consume_type: ConsumeType,
+    /// Who gets a message.
+    pub(crate) model: MessageModel,
+    /// Where a new group begins.
+    pub(crate) start: ConsumeFromWhere,
+}
+
 /// What a client is to its brokers.
 #[derive(Debug)]
 pub(crate) struct Membership {
     pub(crate) client_id: String,
     group: String,
-    consumer: Option<ConsumeType>,
+    consumer: Option<ConsumerKind>,
     // Guards the topics that a consumer has subscribed to.
     subscriptions: Mutex<BTreeMap<Arc<str>, Subscription>>,
 }
@@ -76,12 +105,12 @@ impl Membership {
         Self::new(options, None)
     }
 
-    /// A consumer of the group that polls (`Actively`), or has listeners (`Passively`).
-    pub(crate) fn consumer(options: &ClientOptions, kind: ConsumeType) -> Self {
+    /// A consumer of the group.
+    pub(crate) fn consumer(options: &ClientOptions, kind: ConsumerKind) -> Self {
         Self::new(options, Some(kind))
     }
 
-    fn new(options: &ClientOptions, consumer: Option<ConsumeType>) -> Self {
+    fn new(options: &ClientOptions, consumer: Option<ConsumerKind>) -> Self {
         Self {
             client_id: identity::client_id(&options.instance_name, &options.unit_name),
             group: options.group.clone(),
@@ -102,6 +131,26 @@ impl Membership {
         known.get(topic).cloned()
     }
 
+    /// Drops a subscription. False: there was none.
+    pub(crate) fn unsubscribe(&self, topic: &str) -> bool {
+        let mut known = self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner);
+        known.remove(topic).is_some()
+    }
+
+    /// All subscriptions, as brokers read them.
+    pub(crate) fn subscription_data(&self) -> Vec<SubscriptionData> {
+        let known = self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().map(|(topic, wish)| wish.data(topic)).collect()
+    }
+
+    /// Apache's name for who gets a message of the group.
+    pub(crate) fn model_name(&self) -> &'static str {
+        match self.consumer.map(|kind| kind.model) {
+            Some(MessageModel::Broadcasting) => "BROADCASTING",
+            _ => "CLUSTERING",
+        }
+    }
+
     /// The topics that are subscribed to.
     pub(crate) fn topics(&self) -> Vec<Arc<str>> {
         let known = self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,14 +163,13 @@ impl Membership {
             client_id: self.client_id.clone(),
             ..HeartbeatData::default()
         };
-        if let Some(consume_type) = self.consumer {
-            let known = self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kind) = self.consumer {
             data.consumer_data_set.push(ConsumerData {
-                consume_from_where: ConsumeFromWhere::LastOffset,
-                consume_type,
+                consume_from_where: kind.start,
+                consume_type: kind.consume_type,
                 group_name: self.group.clone(),
-                message_model: MessageModel::Clustering,
-                subscription_data_set: known.iter().map(|(topic, wish)| wish.data(topic)).collect(),
+                message_model: kind.model,
+                subscription_data_set: self.subscription_data(),
                 unit_mode: false,
             });
         } else {

@@ -1,6 +1,8 @@
 //! Scripted brokers behind a name server.
 #![allow(dead_code, unreachable_pub, reason = "not every test file uses all of it")]
 
+pub mod consumers;
+
 use bytes::Bytes;
 use pyrmq_client::ProducerOptions;
 use pyrmq_client::producer::Producer;

@@ -27,8 +27,8 @@ pub(crate) enum Value {
     Sent(SendResult),
     /// The frames of a batch call.
     Batch(Vec<BatchPart>, Unsent),
-    /// An offset.
-    Offset(i64),
+    /// Offsets of queues.
+    Offsets(Vec<i64>),
     /// Queues.
     QueueRefs(Vec<QueueRef>),
     /// An id.
@@ -183,7 +183,7 @@ impl Value {
             Self::Truth(truth) => PyBool::new(py, truth).to_owned().into_any().unbind(),
             Self::Sent(result) => Py::new(py, PySendResult::of(Arc::new(result), None))?.into_any(),
             Self::Batch(parts, unsent) => batch_list(py, parts, unsent)?.into_any().unbind(),
-            Self::Offset(offset) => offset.into_pyobject(py)?.into_any().unbind(),
+            Self::Offsets(offsets) => offsets.into_pyobject(py)?.into_any().unbind(),
             Self::QueueRefs(places) => places.into_pyobject(py)?.into_any().unbind(),
             Self::Text(text) => text.into_pyobject(py)?.into_any().unbind(),
         })

@@ -1,7 +1,7 @@
 """A block of native column buffers as Arrow arrays: pyarrow wraps the memory, nothing is copied.
 
-A block's columns are lists of buffers in Arrow's own layout (crates/client/src/columns/ draws
-it); the first one is the validity bitmap or None.
+A block's columns are lists of buffers in Arrow's own layout (crates/client/src/reader/columns/
+draws it); the first one is the validity bitmap or None.
 """
 
 from __future__ import annotations
@@ -10,12 +10,52 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pyrmq.errors import ConfigError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyrmq._core import Block
+    from pyrmq.message import MessageBatch
 
-__all__ = ["batch"]
+__all__ = ["batch", "of_messages"]
+
+_TIME = pa.timestamp("us", tz="UTC")
+
+_TYPES: dict[str, pa.DataType] = {
+    "topic": pa.string(),
+    "brokerName": pa.string(),
+    "queueId": pa.int32(),
+    "queueOffset": pa.int64(),
+    "body": pa.binary(),
+    "keys": pa.string(),
+    "tags": pa.string(),
+    "properties": pa.map_(pa.string(), pa.string()),
+    "msgId": pa.string(),
+    "bornTimestamp": _TIME,
+    "storeTimestamp": _TIME,
+    "bornHost": pa.string(),
+    "storeHost": pa.string(),
+    "flag": pa.int32(),
+    "sysFlag": pa.int32(),
+    "reconsumeTimes": pa.int32(),
+    "commitLogOffset": pa.int64(),
+}
+"""Every column of a message, in the order of the Spark source's."""
+
+
+def of_messages(messages: MessageBatch, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+    """Return messages as a record batch.
+
+    Raises:
+        ConfigError: There is no such column.
+    """
+    names = [*_TYPES] if columns is None else [*columns]
+    unknown = [name for name in names if name not in _TYPES]
+    if unknown:
+        raise ConfigError(f"unknown columns {unknown}: known are {', '.join(_TYPES)}")
+    schema = pa.schema([pa.field(name, _TYPES[name]) for name in names])
+    return batch(messages.columns(names), schema)
 
 
 def batch(block: Block, schema: pa.Schema) -> pa.RecordBatch:

@@ -1,0 +1,271 @@
+//! What both kinds of consumers have: offsets of many queues, pauses, and callbacks that Python takes.
+
+use crate::consumer::received::PyReceived;
+use crate::enter;
+use crate::errors::Error;
+use crate::producer::completion::{CompletionList, QueueRef, Value};
+use crate::runtime::Owner;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use pyrmq_client::ClientError;
+use pyrmq_client::consumer::callbacks::{Callback, CallbackAnswer};
+use pyrmq_client::consumer::process_queue::QueueKey;
+use pyrmq_client::consumer::puller::Puller;
+use pyrmq_remoting::body::{Body, MessageQueue, ResetOffsetBody, Style};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The part of a consumer that does not depend on how messages are taken. Frozen and shared by threads.
+#[pyclass(frozen, name = "ConsumerControl", module = "pyrmq._core")]
+#[derive(Debug)]
+pub(crate) struct PyControl {
+    owner: Owner,
+    puller: Arc<Puller>,
+}
+
+/// A queue by the name that brokers know.
+pub(crate) fn key_of(puller: &Puller, place: QueueRef) -> QueueKey {
+    let (topic, broker, queue_id) = place;
+    QueueKey {
+        topic: puller.options().client.wrap(&topic).into(),
+        broker: broker.into(),
+        queue_id,
+    }
+}
+
+/// A queue by the name that the caller knows.
+pub(crate) fn place_of(puller: &Puller, key: &QueueKey) -> QueueRef {
+    let topic = puller.options().client.inside(&key.topic).to_owned();
+    (topic, key.broker.to_string(), key.queue_id)
+}
+
+fn keys_of(puller: &Puller, places: Vec<QueueRef>) -> Vec<QueueKey> {
+    places.into_iter().map(|place| key_of(puller, place)).collect()
+}
+
+fn offsets_of(puller: &Puller, offsets: Vec<(QueueRef, i64)>) -> Vec<(QueueKey, i64)> {
+    let offsets = offsets.into_iter();
+    offsets
+        .map(|(place, offset)| (key_of(puller, place), offset))
+        .collect()
+}
+
+impl PyControl {
+    pub(crate) fn new(puller: Arc<Puller>) -> Self {
+        Self {
+            owner: Owner::new("this consumer"),
+            puller,
+        }
+    }
+
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        self.owner.check().map_err(|error| error.into_py(py))
+    }
+}
+
+#[pymethods]
+impl PyControl {
+    /// The client id that brokers list.
+    fn client_id(&self) -> &str {
+        self.puller.client_id()
+    }
+
+    /// Leaves the group for a topic. False: it was not subscribed to.
+    fn unsubscribe(&self, py: Python<'_>, topic: &str) -> PyResult<bool> {
+        self.check(py)?;
+        let topic = self.puller.options().client.wrap(topic);
+        enter::block_on(py, self.puller.unsubscribe(&topic))
+    }
+
+    /// Stops queues, or lets them go on.
+    fn pause(&self, py: Python<'_>, queues: Vec<QueueRef>, is_paused: bool) -> PyResult<()> {
+        self.check(py)?;
+        let keys = keys_of(&self.puller, queues);
+        self.puller
+            .pause(&keys, is_paused)
+            .map_err(|error| Error::from(error).into_py(py))
+    }
+
+    /// The queues that are stopped.
+    fn paused(&self) -> Vec<QueueRef> {
+        let keys = self.puller.paused();
+        keys.iter().map(|key| place_of(&self.puller, key)).collect()
+    }
+
+    /// Commits these offsets.
+    fn commit_offsets(&self, py: Python<'_>, offsets: Vec<(QueueRef, i64)>) -> PyResult<()> {
+        self.check(py)?;
+        let offsets = offsets_of(&self.puller, offsets);
+        enter::block_on(py, self.puller.commit_offsets(offsets))
+    }
+
+    /// Offsets of queues, asked at the same time: first, last, committed (-1 when there is none), or by time.
+    fn offsets(
+        &self,
+        py: Python<'_>,
+        queues: Vec<QueueRef>,
+        which: &str,
+        timestamp_ms: i64,
+    ) -> PyResult<Vec<i64>> {
+        self.check(py)?;
+        let keys = keys_of(&self.puller, queues);
+        enter::block_on(py, self.puller.offsets_of(keys, which, timestamp_ms))
+    }
+
+    // For event loops: the same calls, whose outcome comes to `outcomes` under `token`.
+
+    fn unsubscribe_to(
+        &self,
+        py: Python<'_>,
+        outcomes: &CompletionList,
+        token: u64,
+        topic: String,
+    ) -> PyResult<()> {
+        self.check(py)?;
+        let puller = self.puller.clone();
+        outcomes.run(py, token, async move {
+            let topic = puller.options().client.wrap(&topic);
+            puller.unsubscribe(&topic).await.map(Value::Truth)
+        })
+    }
+
+    fn commit_offsets_to(
+        &self,
+        py: Python<'_>,
+        outcomes: &CompletionList,
+        token: u64,
+        offsets: Vec<(QueueRef, i64)>,
+    ) -> PyResult<()> {
+        self.check(py)?;
+        let puller = self.puller.clone();
+        let offsets = offsets_of(&puller, offsets);
+        outcomes.run(py, token, async move {
+            puller.commit_offsets(offsets).await?;
+            Ok(Value::Done)
+        })
+    }
+
+    fn offsets_to(
+        &self,
+        py: Python<'_>,
+        outcomes: &CompletionList,
+        token: u64,
+        queues: Vec<QueueRef>,
+        which: String,
+        timestamp_ms: i64,
+    ) -> PyResult<()> {
+        self.check(py)?;
+        let puller = self.puller.clone();
+        let keys = keys_of(&puller, queues);
+        outcomes.run(py, token, async move {
+            let offsets = puller.offsets_of(keys, &which, timestamp_ms).await;
+            offsets.map(Value::Offsets)
+        })
+    }
+
+    // Groups whose members get every message each: their offsets are in a file of the member.
+
+    /// Where this member goes on.
+    fn begin_at(&self, offsets: Vec<(QueueRef, i64)>) {
+        // As the file has them: topics with their namespace.
+        let offsets = offsets.into_iter().map(|((topic, broker, queue_id), offset)| {
+            let key = QueueKey {
+                topic: topic.into(),
+                broker: broker.into(),
+                queue_id,
+            };
+            (key, offset)
+        });
+        self.puller.begin_at(offsets.collect());
+    }
+
+    /// How far this member has come, in the form of Apache's file.
+    fn local_offsets<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let offsets = self.puller.local_offsets().into_iter();
+        let place = |key: QueueKey| MessageQueue::new(&*key.topic, &*key.broker, key.queue_id);
+        let body = ResetOffsetBody {
+            offset_table: offsets.map(|(key, offset)| (place(key), offset)).collect(),
+        };
+        PyBytes::new(py, &body.encode_as(Style::PRETTY))
+    }
+
+    // Callbacks: a thread of Python takes them and answers by number.
+
+    /// From now on callbacks are taken.
+    fn serve_callbacks(&self) {
+        self.puller.serve_callbacks();
+    }
+
+    /// The next callback within the time: its number, its name, queues, members, and a message. An error
+    /// once the consumer is closed.
+    fn next_callback(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<Option<CallbackTuple>> {
+        self.check(py)?;
+        let deadline = Instant::now() + Duration::from_millis(timeout_ms);
+        let taken = enter::wait(py, |slice| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.puller.next_callback(slice.min(left)) {
+                Some(callback) => Some(Some(callback)),
+                None => (left <= slice || self.puller.is_closed()).then_some(None),
+            }
+        })?;
+        let Some((number, callback)) = taken else {
+            if self.puller.is_closed() {
+                return Err(Error::from(ClientError::Closed { what: "consumer" }).into_py(py));
+            }
+            return Ok(None);
+        };
+        Ok(Some(match callback {
+            Callback::Allocate { queues, members } => {
+                let places = queues.iter().map(|key| place_of(&self.puller, key)).collect();
+                (number, "allocate", places, members, None)
+            }
+            Callback::Stacks => (number, "stacks", Vec::new(), Vec::new(), None),
+            Callback::Consume { chunk } => {
+                let message = PyReceived::of_chunk(chunk, &self.puller.options().client);
+                (number, "consume", Vec::new(), Vec::new(), Some(message))
+            }
+        }))
+    }
+
+    /// Answers with places of queues.
+    fn answer_places(&self, number: u64, places: Vec<usize>) {
+        self.puller
+            .answer_callback(number, CallbackAnswer::Indexes(places));
+    }
+
+    /// Answers with a text.
+    fn answer_text(&self, number: u64, text: String) {
+        self.puller.answer_callback(number, CallbackAnswer::Text(text));
+    }
+
+    /// Says how a listener's call went: done, later, or what it raised.
+    fn answer_consumed(&self, number: u64, result: &str, remark: Option<String>) -> PyResult<()> {
+        let result = match result {
+            "success" => "CR_SUCCESS",
+            "later" => "CR_LATER",
+            "raised" => "CR_THROW_EXCEPTION",
+            other => return Err(PyValueError::new_err(format!("unknown outcome {other:?}"))),
+        };
+        let answer = CallbackAnswer::Consumed { result, remark };
+        self.puller.answer_callback(number, answer);
+        Ok(())
+    }
+}
+
+type CallbackTuple = (u64, &'static str, Vec<QueueRef>, Vec<String>, Option<PyReceived>);
+
+/// Reads Apache's file of offsets.
+#[pyfunction]
+fn decode_local_offsets(py: Python<'_>, text: &[u8]) -> PyResult<Vec<(QueueRef, i64)>> {
+    let body = ResetOffsetBody::decode(text).map_err(|error| Error::Wire(error).into_py(py))?;
+    let rows = body.offset_table.into_iter();
+    Ok(rows
+        .map(|(queue, offset)| ((queue.topic, queue.broker_name, queue.queue_id), offset))
+        .collect())
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyControl>()?;
+    module.add_function(wrap_pyfunction!(decode_local_offsets, module)?)
+}

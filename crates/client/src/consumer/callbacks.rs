@@ -1,0 +1,127 @@
+//! Work that only the language above can do: a strategy of its own, its threads' stacks, a call of a listener.
+//!
+//! Nothing here calls it. A callback waits in a list until a thread of that language takes it, and the answer comes back
+//! by its number. Without such a thread every callback fails at once.
+
+use crate::consumer::process_queue::{Chunk, QueueKey};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Time for an answer: brokers wait this long at most for what they have asked.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+
+/// What is to be done.
+#[derive(Debug, Clone)]
+pub enum Callback {
+    /// Which of these queues are this member's.
+    Allocate {
+        /// All queues of the topic, sorted.
+        queues: Vec<QueueKey>,
+        /// The client ids of the group, sorted.
+        members: Vec<String>,
+    },
+    /// Where the threads of the listeners are.
+    Stacks,
+    /// Call the listener for a message, and say how it went.
+    Consume {
+        /// The message.
+        chunk: Arc<Chunk>,
+    },
+}
+
+/// What the callback gave.
+#[derive(Debug, Clone)]
+pub enum CallbackAnswer {
+    /// Indexes of queues.
+    Indexes(Vec<usize>),
+    /// A text.
+    Text(String),
+    /// How a listener's call ended: Apache's `CMResult` and a remark.
+    Consumed {
+        /// `CR_SUCCESS`, `CR_LATER`, `CR_THROW_EXCEPTION`.
+        result: &'static str,
+        /// What the listener raised.
+        remark: Option<String>,
+    },
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_served: bool,
+    next: u64,
+    waiting: VecDeque<(u64, Callback)>,
+    taken: HashMap<u64, oneshot::Sender<CallbackAnswer>>,
+    is_closed: bool,
+}
+
+/// Callbacks that wait, and those that wait for their answer.
+#[derive(Debug, Default)]
+pub(crate) struct Callbacks {
+    // Guards the list and the answers that are awaited.
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Callbacks {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks, and waits for the answer; `None` when nobody takes callbacks, or none came in time.
+    pub(crate) async fn ask(&self, callback: Callback) -> Option<CallbackAnswer> {
+        let (number, answer) = {
+            let mut state = self.state();
+            if !state.is_served || state.is_closed {
+                return None;
+            }
+            state.next += 1;
+            let number = state.next;
+            let (sender, receiver) = oneshot::channel();
+            state.taken.insert(number, sender);
+            state.waiting.push_back((number, callback));
+            self.changed.notify_one();
+            (number, receiver)
+        };
+        let answer = tokio::time::timeout(ANSWER_TIME, answer).await;
+        if answer.is_err() {
+            let mut state = self.state();
+            state.taken.remove(&number);
+            state.waiting.retain(|(waiting, _)| *waiting != number);
+        }
+        answer.ok().and_then(Result::ok)
+    }
+
+    /// From now on somebody takes callbacks.
+    pub(crate) fn serve(&self) {
+        self.state().is_served = true;
+    }
+
+    /// The next callback with its number; waits up to `slice`.
+    pub(crate) fn take(&self, slice: Duration) -> Option<(u64, Callback)> {
+        let idle = |state: &mut State| state.waiting.is_empty() && !state.is_closed;
+        let (mut state, _) = self
+            .changed
+            .wait_timeout_while(self.state(), slice, idle)
+            .unwrap_or_else(PoisonError::into_inner);
+        state.waiting.pop_front()
+    }
+
+    /// Gives the answer to the callback with this number. One that comes too late is dropped.
+    pub(crate) fn answer(&self, number: u64, answer: CallbackAnswer) {
+        if let Some(sender) = self.state().taken.remove(&number) {
+            // Nobody waits any more where this fails.
+            drop(sender.send(answer));
+        }
+    }
+
+    /// Ends all waits.
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        state.is_closed = true;
+        state.taken.clear();
+        state.waiting.clear();
+        self.changed.notify_all();
+    }
+}

@@ -1,0 +1,229 @@
+//! How far a group has come: what is committed, when, and where. Brokers keep the offsets of a group whose members share
+//! its queues; where every member gets every message each keeps its own (Apache `RemoteBrokerOffsetStore`,
+//! `LocalFileOffsetStore`).
+
+use crate::consumer::offsets::WhichOffset;
+use crate::consumer::process_queue::{ProcessQueue, QueueKey};
+use crate::consumer::shared::Shared;
+use crate::error::{ClientError, Uncommitted};
+use std::collections::BTreeMap;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::task::JoinSet;
+
+/// What is to be committed of a queue.
+struct Position {
+    key: Arc<QueueKey>,
+    offset: i64,
+    committing: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Position {
+    fn of(queue: &ProcessQueue) -> Self {
+        Self {
+            key: queue.key.clone(),
+            offset: queue.done,
+            committing: queue.committing.clone(),
+        }
+    }
+}
+
+impl Shared {
+    /// Commits the last positions of queues that were given back, then gives their locks back.
+    pub(crate) async fn end_queues(self: &Arc<Self>, lost: Vec<ProcessQueue>) -> Result<(), ClientError> {
+        if self.options.is_broadcasting {
+            self.keep_local_offsets(&lost);
+            return Ok(());
+        }
+        let needs_lock = self.needs_locks();
+        let mut positions = Vec::new();
+        let mut locked = Vec::new();
+        for queue in lost {
+            let is_mine = !needs_lock || queue.listeners.is_locked();
+            if self.options.commit_interval.is_some() && queue.done > queue.committed && is_mine {
+                positions.push(Position::of(&queue));
+            }
+            if needs_lock && queue.listeners.is_locked() {
+                locked.push(queue.key);
+            }
+        }
+        let committed = self.commit_positions(positions).await;
+        self.locks.unlock(&locked).await;
+        committed
+    }
+
+    /// Commits what is done, each interval.
+    pub(crate) async fn keep_positions(self: Arc<Self>) {
+        let Some(interval) = self.options.commit_interval else {
+            return;
+        };
+        if self.options.is_broadcasting {
+            return;
+        }
+        while !self.shutdown.sleep_or_stop(interval).await {
+            if let Err(error) = self.commit_done().await {
+                tracing::warn!(%error, "positions not committed");
+            }
+        }
+    }
+
+    /// Commits positions that have changed.
+    pub(crate) async fn commit_done(self: &Arc<Self>) -> Result<(), ClientError> {
+        if self.options.is_broadcasting {
+            return Ok(());
+        }
+        let changed: Vec<Position> = {
+            let state = self.state();
+            let queues = state.queues.values();
+            let changed = queues.filter(|queue| {
+                let is_mine = !self.needs_locks() || queue.listeners.is_locked();
+                queue.done >= 0 && queue.done != queue.committed && is_mine
+            });
+            changed.map(Position::of).collect()
+        };
+        self.commit_positions(changed).await
+    }
+
+    /// Commits positions side by side, each with the time of one request: a broker that is away delays and fails
+    /// nobody else's. The error lists the queues that are not committed.
+    async fn commit_positions(self: &Arc<Self>, positions: Vec<Position>) -> Result<(), ClientError> {
+        let asked = positions.len();
+        let mut commits = JoinSet::new();
+        for position in positions {
+            let shared = self.clone();
+            commits.spawn(async move { shared.commit_one(position).await });
+        }
+        let mut failed = Vec::new();
+        while let Some(outcome) = commits.join_next().await {
+            if let Ok(Err(uncommitted)) = outcome {
+                failed.push(uncommitted);
+            }
+        }
+        if failed.is_empty() {
+            return Ok(());
+        }
+        failed.sort_by(|one, other| {
+            let place = |of: &Uncommitted| (of.topic.clone(), of.broker.clone(), of.queue_id);
+            place(one).cmp(&place(other))
+        });
+        Err(ClientError::NotCommitted { asked, failed })
+    }
+
+    /// Commits a position after the commits of this queue that have begun, all within the time of one request.
+    async fn commit_one(&self, position: Position) -> Result<(), Uncommitted> {
+        let due = Instant::now() + self.options.client.request_timeout;
+        let Position { key, committing, .. } = position;
+        let _alone = committing.lock().await;
+        let mut offset = position.offset;
+        if let Some(queue) = self.state().queues.get(&key).filter(|queue| queue.done >= 0) {
+            // What was done while this waited, or was committed meanwhile.
+            offset = queue.done;
+            if offset == queue.committed {
+                return Ok(());
+            }
+        }
+        let left = due.saturating_duration_since(Instant::now());
+        let outcome = self.offsets.commit(&key, offset, left).await;
+        if outcome.is_ok()
+            && let Some(queue) = self.state().queues.get_mut(&key)
+        {
+            queue.committed = offset;
+        }
+        outcome.map_err(|cause| Uncommitted {
+            topic: self.options.client.unwrap_name(&key.topic),
+            broker: key.broker.clone(),
+            queue_id: key.queue_id,
+            offset,
+            cause,
+        })
+    }
+
+    /// Commits these offsets, whatever was handed out. A queue that this consumer has takes its offset over, so that
+    /// later commits go on from there.
+    pub(crate) async fn commit_offsets(
+        self: &Arc<Self>,
+        offsets: Vec<(QueueKey, i64)>,
+    ) -> Result<(), ClientError> {
+        if self.options.is_broadcasting {
+            self.local_offsets().extend(offsets);
+            return Ok(());
+        }
+        let mut positions = Vec::with_capacity(offsets.len());
+        for (key, offset) in offsets {
+            let key = Arc::new(key);
+            self.routes.find(&key.topic).await?;
+            let mut state = self.state();
+            let committing = state.queues.get_mut(&key).map(|queue| {
+                queue.done = offset;
+                queue.committing.clone()
+            });
+            drop(state);
+            positions.push(Position {
+                key,
+                offset,
+                committing: committing.unwrap_or_default(),
+            });
+        }
+        self.commit_positions(positions).await
+    }
+
+    fn local_offsets(&self) -> MutexGuard<'_, BTreeMap<QueueKey, i64>> {
+        self.local_offsets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where this member goes on in a queue of a broadcasting group.
+    pub(crate) fn local_offset(&self, key: &QueueKey) -> Option<i64> {
+        self.local_offsets().get(key).copied()
+    }
+
+    fn keep_local_offsets<'a>(&self, queues: impl IntoIterator<Item = &'a ProcessQueue>) {
+        let mut kept = self.local_offsets();
+        for queue in queues {
+            if queue.done >= 0 {
+                kept.insert((*queue.key).clone(), queue.done);
+            }
+        }
+    }
+
+    /// How far this member of a broadcasting group has come in all queues that it has, or had.
+    pub(crate) fn all_local_offsets(&self) -> BTreeMap<QueueKey, i64> {
+        let state = self.state();
+        self.keep_local_offsets(state.queues.values());
+        drop(state);
+        self.local_offsets().clone()
+    }
+
+    /// Offsets of queues, asked at the same time, in the order of the queues.
+    pub(crate) async fn offsets_of(
+        self: &Arc<Self>,
+        keys: Vec<QueueKey>,
+        which: WhichOffset,
+    ) -> Result<Vec<i64>, ClientError> {
+        let mut found = vec![-1; keys.len()];
+        let mut asked = JoinSet::new();
+        for (at, key) in keys.into_iter().enumerate() {
+            let shared = self.clone();
+            asked.spawn(async move { (at, shared.offset_of(&key, which).await) });
+        }
+        while let Some(outcome) = asked.join_next().await {
+            if let Ok((at, offset)) = outcome
+                && let Some(place) = found.get_mut(at)
+            {
+                *place = offset?;
+            }
+        }
+        Ok(found)
+    }
+
+    async fn offset_of(&self, key: &QueueKey, which: WhichOffset) -> Result<i64, ClientError> {
+        match which {
+            WhichOffset::First => self.offsets.first(key).await,
+            WhichOffset::Last => self.offsets.last(key).await,
+            WhichOffset::At(timestamp_ms) => self.offsets.at_time(key, timestamp_ms).await,
+            WhichOffset::Committed if self.options.is_broadcasting => {
+                Ok(self.local_offset(key).unwrap_or(-1))
+            }
+            WhichOffset::Committed => Ok(self.offsets.committed(key).await?.unwrap_or(-1)),
+        }
+    }
+}

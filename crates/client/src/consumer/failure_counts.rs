@@ -1,0 +1,67 @@
+//! How often messages were not handled, and what became of them.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
+
+/// Tries of a message before it is a dead letter (Apache `getMaxReconsumeTimes`): orderly consumers try for ever.
+const MAX_TRIES: i32 = 16;
+
+/// What became of messages that were not handled.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    later: AtomicU64,
+    dead: AtomicU64,
+    unreadable: AtomicU64,
+    /// Messages on their way back to a broker.
+    pub(crate) handing_back: AtomicUsize,
+    /// The last message that was handed back was refused.
+    pub(crate) is_refused: AtomicBool,
+    /// The group's own number of tries, as its broker has it.
+    pub(crate) max_tries: AtomicI32,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self {
+            later: AtomicU64::new(0),
+            dead: AtomicU64::new(0),
+            unreadable: AtomicU64::new(0),
+            handing_back: AtomicUsize::new(0),
+            is_refused: AtomicBool::new(false),
+            max_tries: AtomicI32::new(MAX_TRIES),
+        }
+    }
+}
+
+/// What became of messages that were not handled, counted since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FailureCounts {
+    /// They come again.
+    pub later: u64,
+    /// They are dead letters.
+    pub dead: u64,
+    /// They could not be read, and were passed over.
+    pub unreadable: u64,
+}
+
+impl Counts {
+    pub(crate) fn read(&self) -> FailureCounts {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        FailureCounts {
+            later: read(&self.later),
+            dead: read(&self.dead),
+            unreadable: read(&self.unreadable),
+        }
+    }
+
+    pub(crate) fn add_unreadable(&self) {
+        self.unreadable.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_later(&self) {
+        self.later.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_dead(&self) {
+        self.dead.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,275 @@
+//! A broker that serves consumers as a script says.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "not every test file uses all of it; a test fails by panicking"
+)]
+
+use bytes::Bytes;
+use pyrmq_client::PullerOptions;
+use pyrmq_client::consumer::listener::{Failure, Work};
+use pyrmq_client::consumer::puller::{Puller, Start};
+use pyrmq_remoting::Command;
+use pyrmq_remoting::body::{Body, GetConsumerListByGroupResponseBody, HeartbeatData};
+use pyrmq_remoting::codes::{request, response};
+use pyrmq_remoting::command::FLAG_ONEWAY;
+use pyrmq_remoting::message::NewRecord;
+use pyrmq_remoting::net::{Peer, Processor, Reply, Shutdown, Table};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+pub const TOPIC: &str = "orders";
+
+/// One queue, number 0, of a topic; other queues are empty.
+#[derive(Default)]
+pub struct Consumed {
+    pub records: Mutex<Vec<Bytes>>,
+    pub members: Mutex<Vec<String>>,
+    /// By topic and queue.
+    pub committed: Mutex<BTreeMap<(String, String), i64>>,
+    /// Codes that are refused.
+    pub refused: Mutex<Vec<i32>>,
+    /// All requests but pulls: the code and the fields.
+    pub requests: Mutex<Vec<Command>>,
+    peer: Mutex<Option<Peer>>,
+}
+
+/// Such brokers behind a name server.
+pub struct World {
+    pub runtime: Runtime,
+    pub consumed: Vec<Arc<Consumed>>,
+    names: SocketAddr,
+    shutdown: Shutdown,
+}
+
+const CODES: [i32; 14] = [
+    request::PULL_MESSAGE,
+    request::HEART_BEAT,
+    request::UNREGISTER_CLIENT,
+    request::GET_CONSUMER_LIST_BY_GROUP,
+    request::QUERY_CONSUMER_OFFSET,
+    request::UPDATE_CONSUMER_OFFSET,
+    request::GET_MIN_OFFSET,
+    request::GET_MAX_OFFSET,
+    request::CONSUMER_SEND_MSG_BACK,
+    request::SEND_MESSAGE_V2,
+    request::LOCK_BATCH_MQ,
+    request::UNLOCK_BATCH_MQ,
+    request::GET_SUBSCRIPTIONGROUP_CONFIG,
+    request::CHECK_CLIENT_CONFIG,
+];
+
+impl World {
+    pub fn new(brokers: usize) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let shutdown = Shutdown::new();
+        let consumed: Vec<Arc<Consumed>> = (0..brokers).map(|_| Arc::default()).collect();
+        let serve = |codes: &[i32], processor: Arc<dyn Processor>| {
+            let mut table = Table::new();
+            table.native(codes, &processor);
+            super::serve(&runtime, &shutdown, table)
+        };
+        let addresses: Vec<SocketAddr> = consumed
+            .iter()
+            .map(|broker| serve(&CODES, broker.clone()))
+            .collect();
+        let route = super::route(&addresses);
+        let names = serve(
+            &[request::GET_ROUTEINFO_BY_TOPIC],
+            Arc::new(move |_: Command, _: &Peer, reply: Reply| {
+                reply.send(Command::response(response::SUCCESS).with_body(route.clone()));
+            }),
+        );
+        Self {
+            runtime,
+            consumed,
+            names,
+            shutdown,
+        }
+    }
+
+    /// A broker tells its consumer something.
+    pub fn push(&self, broker: usize, code: i32, body: Vec<u8>) {
+        let peer = self.consumed[broker].peer.lock().unwrap().clone().unwrap();
+        let mut command = Command::request(code).with_body(Bytes::from(body));
+        command.flag |= FLAG_ONEWAY;
+        peer.send(command);
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.shutdown.stop_now();
+    }
+}
+
+/// A record of the queue.
+pub fn record(offset: i64, body: &[u8], properties: &str) -> Bytes {
+    let mut bytes = Vec::new();
+    NewRecord {
+        topic: TOPIC,
+        queue_id: 0,
+        flag: 0,
+        queue_offset: offset,
+        physical_offset: offset * 1000,
+        sys_flag: 0,
+        born_timestamp_ms: 1,
+        born_host: "127.0.0.1:1".parse().unwrap(),
+        store_timestamp_ms: 2,
+        store_host: "127.0.0.1:2".parse().unwrap(),
+        reconsume_times: 0,
+        prepared_transaction_offset: 0,
+        body,
+        properties: properties.as_bytes(),
+    }
+    .encode(&mut bytes)
+    .unwrap();
+    Bytes::from(bytes)
+}
+
+impl Consumed {
+    /// Stores messages.
+    pub fn store(&self, bodies: impl IntoIterator<Item = (Vec<u8>, String)>) {
+        let mut records = self.records.lock().unwrap();
+        for (body, properties) in bodies {
+            let offset = i64::try_from(records.len()).unwrap();
+            records.push(record(offset, &body, &properties));
+        }
+    }
+
+    /// How far the group has come in queue 0.
+    pub fn position(&self) -> Option<i64> {
+        let committed = self.committed.lock().unwrap();
+        committed.get(&(TOPIC.to_owned(), "0".to_owned())).copied()
+    }
+
+    /// Requests with this code.
+    pub fn asked(&self, code: i32) -> Vec<Command> {
+        let requests = self.requests.lock().unwrap();
+        requests.iter().filter(|one| one.code == code).cloned().collect()
+    }
+
+    fn pull(&self, request: &Command, reply: Reply) {
+        let field = |name| request.fields.get(name).unwrap_or_default();
+        let from: usize = field("queueOffset").parse().unwrap();
+        let max: usize = field("maxMsgNums").parse().unwrap();
+        let records = self.records.lock().unwrap();
+        let is_ours = field("topic") == TOPIC && field("queueId") == "0";
+        let end = if is_ours { records.len().min(from + max) } else { 0 };
+        let found = records.get(from..end).unwrap_or_default();
+        let (code, next) = if found.is_empty() {
+            (response::PULL_NOT_FOUND, from)
+        } else {
+            (response::SUCCESS, end)
+        };
+        let answer = Command::response(code)
+            .with_field("nextBeginOffset", &next.to_string())
+            .with_field("minOffset", "0")
+            .with_field("maxOffset", &records.len().to_string())
+            .with_field("suggestWhichBrokerId", "0");
+        reply.send(answer.with_body(Bytes::from(found.concat())));
+    }
+
+    fn answer(&self, request: &Command) -> Command {
+        let field = |name| request.fields.get(name).unwrap_or_default().to_owned();
+        let place = (field("topic"), field("queueId"));
+        let ok = Command::response(response::SUCCESS);
+        match request.code {
+            request::HEART_BEAT => {
+                let beat = HeartbeatData::decode(request.body.as_deref().unwrap()).unwrap();
+                let mut members = self.members.lock().unwrap();
+                if !members.contains(&beat.client_id) {
+                    members.push(beat.client_id);
+                }
+                ok
+            }
+            request::GET_CONSUMER_LIST_BY_GROUP => {
+                let body = GetConsumerListByGroupResponseBody {
+                    consumer_id_list: self.members.lock().unwrap().clone(),
+                };
+                ok.with_body(Bytes::from(body.encode()))
+            }
+            request::QUERY_CONSUMER_OFFSET => match self.committed.lock().unwrap().get(&place) {
+                Some(offset) => ok.with_field("offset", &offset.to_string()),
+                None => Command::response(response::QUERY_NOT_FOUND),
+            },
+            request::UPDATE_CONSUMER_OFFSET => {
+                let offset = field("commitOffset").parse().unwrap();
+                self.committed.lock().unwrap().insert(place, offset);
+                ok
+            }
+            request::GET_MIN_OFFSET => ok.with_field("offset", "0"),
+            request::SEND_MESSAGE_V2 => super::stored_answer("0", "0"),
+            _ => ok,
+        }
+    }
+}
+
+impl Processor for Consumed {
+    fn process(&self, request: Command, peer: &Peer, reply: Reply) {
+        if request.code == request::HEART_BEAT {
+            *self.peer.lock().unwrap() = Some(peer.clone());
+        }
+        if request.code == request::PULL_MESSAGE {
+            return self.pull(&request, reply);
+        }
+        self.requests.lock().unwrap().push(request.clone());
+        if self.refused.lock().unwrap().contains(&request.code) {
+            return reply.send(Command::error(response::SYSTEM_ERROR, "as the script says"));
+        }
+        reply.send(self.answer(&request));
+    }
+}
+
+/// Starts a consumer with listeners.
+pub fn listening(world: &World, set: impl FnOnce(&mut PullerOptions)) -> Puller {
+    let mut options = PullerOptions::new(vec![world.names.to_string()], "group");
+    options.is_listening = true;
+    options.commit_interval = Some(Duration::from_millis(50));
+    set(&mut options);
+    let puller = Puller::new(world.runtime.handle(), options, Start::First).unwrap();
+    world
+        .runtime
+        .block_on(puller.subscribe(TOPIC, "*", false))
+        .unwrap();
+    puller
+}
+
+/// Takes work, waiting for it.
+pub fn take(puller: &Puller, max: usize) -> Work {
+    let by = Instant::now() + super::WAIT;
+    loop {
+        if let Some(work) = puller.take_work(max).unwrap() {
+            return work;
+        }
+        assert!(Instant::now() < by, "no work came");
+        puller.wait(Duration::from_millis(20));
+    }
+}
+
+/// The offsets of the messages in a work.
+pub fn offsets(work: &Work) -> Vec<i64> {
+    let parts = work.parts.iter();
+    parts
+        .flat_map(|part| (part.first..part.end).map(|index| part.chunk.offset(index).unwrap()))
+        .collect()
+}
+
+/// Says that all messages of a work failed in the same way.
+pub fn fail(puller: &Puller, work: &Work, failure: Failure) {
+    let count = offsets(work).len();
+    let failed: Vec<(usize, Failure)> = (0..count).map(|index| (index, failure)).collect();
+    puller.finish(work, 0..count, &failed);
+}
+
+/// Waits for a condition.
+pub fn until(what: &str, condition: impl Fn() -> bool) {
+    let by = Instant::now() + super::WAIT;
+    while !condition() {
+        assert!(Instant::now() < by, "not within 10 s: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

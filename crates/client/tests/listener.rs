@@ -1,0 +1,242 @@
+//! What listeners are given, and what becomes of messages that they do not handle, against brokers that follow a script.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::consumers::{TOPIC, World, fail, listening, offsets, take, until};
+use pyrmq_client::consumer::listener::Failure;
+use pyrmq_client::options::Order;
+use pyrmq_remoting::body::{Body, MessageQueue, ResetOffsetBody};
+use pyrmq_remoting::codes::request;
+use std::time::Duration;
+
+fn bodies(count: usize) -> Vec<(Vec<u8>, String)> {
+    (0..count)
+        .map(|number| (number.to_string().into_bytes(), String::new()))
+        .collect()
+}
+
+/// Two brokers; the first has the messages.
+fn world(messages: Vec<(Vec<u8>, String)>) -> World {
+    let world = World::new(2);
+    world.consumed[0].store(messages);
+    world
+}
+
+#[test]
+fn an_ending_consumer_hands_out_what_lies_before_finished_messages_and_nothing_else() {
+    let world = world(bodies(10));
+    let puller = listening(&world, |_| ());
+    let (first, second) = (take(&puller, 4), take(&puller, 4));
+    assert_eq!(
+        (offsets(&first), offsets(&second)),
+        (vec![0, 1, 2, 3], vec![4, 5, 6, 7])
+    );
+    // The first thread has handled 0 and gives the rest back, the second has handled up to 5.
+    puller.finish(
+        &first,
+        0..4,
+        &[
+            (1, Failure::Untouched),
+            (2, Failure::Untouched),
+            (3, Failure::Untouched),
+        ],
+    );
+    puller.finish(&second, 0..2, &[]);
+    puller.finish(&second, 2..4, &[(2, Failure::Untouched), (3, Failure::Untouched)]);
+    assert!(world.runtime.block_on(puller.drain(Duration::ZERO)));
+    let gap = take(&puller, 2);
+    assert_eq!(offsets(&gap), [1]);
+    let more = take(&puller, 8);
+    assert_eq!(offsets(&more), [2]);
+    let last = take(&puller, 8);
+    assert_eq!(offsets(&last), [3]);
+    for work in [&gap, &more, &last] {
+        puller.finish(work, 0..1, &[]);
+    }
+    assert!(puller.take_work(8).unwrap().is_none(), "nothing is done behind 6");
+    world.runtime.block_on(puller.shut(true)).unwrap();
+    assert_eq!(world.consumed[0].position(), Some(6));
+}
+
+#[test]
+fn a_refused_message_is_sent_to_the_retry_topic_as_a_new_one() {
+    let world = world(vec![(
+        b"coffee".to_vec(),
+        "UNIQ_KEY\u{1}ID7\u{2}KEYS\u{1}a\u{2}DELAY\u{1}2\u{2}".to_owned(),
+    )]);
+    for broker in &world.consumed {
+        broker
+            .refused
+            .lock()
+            .unwrap()
+            .push(request::CONSUMER_SEND_MSG_BACK);
+    }
+    let puller = listening(&world, |_| ());
+    fail(&puller, &take(&puller, 1), Failure::Later { delay_level: 0 });
+    until("the position is committed", || {
+        world.consumed[0].position() == Some(1)
+    });
+    let sent: Vec<_> = world
+        .consumed
+        .iter()
+        .flat_map(|broker| broker.asked(request::SEND_MESSAGE_V2))
+        .collect();
+    assert_eq!(sent.len(), 1);
+    let field = |letter| sent[0].fields.get(letter).unwrap_or_default();
+    assert_eq!(
+        (field("b"), field("j"), field("a")),
+        ("%RETRY%group", "1", "CLIENT_INNER_PRODUCER")
+    );
+    let properties = field("i");
+    for wanted in [
+        "KEYS\u{1}a\u{2}",
+        "DELAY\u{1}3\u{2}",
+        "RETRY_TOPIC\u{1}orders\u{2}",
+        "ORIGIN_MESSAGE_ID\u{1}ID7\u{2}",
+    ] {
+        assert!(properties.contains(wanted), "{wanted:?} in {properties:?}");
+    }
+    assert!(!properties.contains("DELAY\u{1}2"));
+    assert_eq!(sent[0].body.as_deref(), Some(&b"coffee"[..]));
+    assert_eq!(puller.failures().later, 1);
+}
+
+#[test]
+fn a_message_that_nobody_takes_back_is_tried_again_here_and_counted_once() {
+    let world = world(bodies(1));
+    let codes = [request::CONSUMER_SEND_MSG_BACK, request::SEND_MESSAGE_V2];
+    for broker in &world.consumed {
+        broker.refused.lock().unwrap().extend(codes);
+    }
+    let puller = listening(&world, |_| ());
+    fail(&puller, &take(&puller, 1), Failure::Dead);
+    until("the message was handed back", || {
+        world.consumed[0].asked(request::CONSUMER_SEND_MSG_BACK).len() == 1
+    });
+    world.consumed[0].refused.lock().unwrap().clear();
+    let again = take(&puller, 1);
+    assert_eq!(again.parts[0].deliveries(), 2);
+    assert_eq!(puller.failures().dead, 0);
+    fail(&puller, &again, Failure::Dead);
+    until("it is a dead letter", || puller.failures().dead == 1);
+    assert_eq!(puller.failures().later, 0);
+}
+
+#[test]
+fn a_message_that_cannot_be_read_is_passed_over_and_no_other() {
+    for broken in [0, 5, 9] {
+        let world = World::new(2);
+        world.consumed[0].store(bodies(10));
+        {
+            let mut records = world.consumed[0].records.lock().unwrap();
+            let mut bytes = records[broken].to_vec();
+            bytes[4] ^= 0xff; // Its magic code.
+            records[broken] = bytes.into();
+        }
+        let puller = listening(&world, |_| ());
+        let mut seen = Vec::new();
+        while seen.len() < 9 {
+            let work = take(&puller, 4);
+            seen.extend(offsets(&work));
+            puller.finish(&work, 0..offsets(&work).len(), &[]);
+        }
+        let broken = i64::try_from(broken).unwrap();
+        assert_eq!(
+            seen,
+            (0..10).filter(|offset| *offset != broken).collect::<Vec<_>>()
+        );
+        until("the last position is committed", || {
+            world.consumed[0].position() == Some(10)
+        });
+        assert_eq!(puller.failures().unreadable, 1);
+    }
+}
+
+#[test]
+fn a_message_whose_inside_is_broken_is_passed_over_when_its_listener_fails() {
+    let world = World::new(2);
+    world.consumed[0].store(bodies(2));
+    {
+        let mut records = world.consumed[0].records.lock().unwrap();
+        let mut bytes = records[0].to_vec();
+        bytes[84] = 0x7f; // The length of its body.
+        records[0] = bytes.into();
+    }
+    let puller = listening(&world, |options| options.order = Order::Key);
+    let work = take(&puller, 1);
+    assert_eq!(offsets(&work), [0]);
+    fail(&puller, &work, Failure::Later { delay_level: 0 });
+    let next = take(&puller, 1);
+    assert_eq!(offsets(&next), [1]);
+    puller.finish(&next, 0..1, &[]);
+    until("the position is committed", || {
+        world.consumed[0].position() == Some(2)
+    });
+    assert_eq!(puller.failures().unreadable, 1);
+}
+
+#[test]
+fn tries_in_place_are_counted_and_end_as_one_dead_letter() {
+    let world = world(bodies(1));
+    let puller = listening(&world, |options| {
+        options.order = Order::Key;
+        options.max_tries = Some(2);
+        options.suspend_pause = Duration::from_millis(1);
+    });
+    for _ in 0..3 {
+        fail(&puller, &take(&puller, 1), Failure::Later { delay_level: 0 });
+    }
+    until("it is a dead letter", || puller.failures().dead == 1);
+    assert_eq!(puller.failures().later, 2);
+    let handed_back = world.consumed[0].asked(request::CONSUMER_SEND_MSG_BACK);
+    assert_eq!(handed_back.len(), 1);
+    assert_eq!(handed_back[0].fields.get("delayLevel"), Some("-1"));
+    until("the position is committed", || {
+        world.consumed[0].position() == Some(1)
+    });
+}
+
+#[test]
+fn a_message_that_waits_does_not_keep_its_answer() {
+    let mut messages = bodies(200);
+    messages.push((vec![b'x'; 100_000], String::new()));
+    let world = world(messages);
+    let puller = listening(&world, |_| ());
+    let work = take(&puller, 1);
+    let answer = std::sync::Arc::downgrade(&work.parts[0].chunk);
+    let pause = Duration::from_mins(1);
+    fail(&puller, &work, Failure::Again { pause });
+    drop(work);
+    loop {
+        let work = take(&puller, 1024);
+        let last = *offsets(&work).last().unwrap();
+        puller.finish(&work, 0..offsets(&work).len(), &[]);
+        if last == 200 {
+            break;
+        }
+    }
+    until("the answer is freed", || answer.strong_count() == 0);
+}
+
+#[test]
+fn an_outcome_of_before_a_reset_commits_nothing() {
+    let world = world(bodies(10));
+    let puller = listening(&world, |_| ());
+    let before = take(&puller, 10);
+    let queue = MessageQueue::new(TOPIC, "b0", 0);
+    let body = ResetOffsetBody {
+        offset_table: [(queue, 2)].into(),
+    };
+    world.push(0, request::RESET_CONSUMER_CLIENT_OFFSET, body.encode());
+    let after = take(&puller, 10);
+    assert_eq!(offsets(&after), (2..10).collect::<Vec<_>>());
+    puller.finish(&before, 0..10, &[]);
+    until("the reset is committed", || {
+        world.consumed[0].position() == Some(2)
+    });
+    puller.finish(&after, 0..1, &[]);
+    until("what is done now is committed", || {
+        world.consumed[0].position() == Some(3)
+    });
+}

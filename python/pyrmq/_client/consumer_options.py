@@ -1,0 +1,208 @@
+"""Options of consumers, and the constructor that polled consumers have."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from pyrmq._client.options import Options
+from pyrmq._client.values import milliseconds, name_servers, start_of, whole
+from pyrmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from os import PathLike
+
+    from pyrmq._client.values import Start
+    from pyrmq.message import QueueId
+
+__all__ = [
+    "Allocate",
+    "Allocator",
+    "ConfiguredConsumer",
+    "ConsumerOptions",
+    "ListenerOptions",
+    "Order",
+]
+
+_SHARED_NAME = "DEFAULT"
+"""Instance name of a broadcasting member, as Apache's: its offsets are in a file by this name, so
+it must be the same after a restart."""
+
+_VIRTUAL_NODES = 10
+"""Points of a member on the ring of ``"consistent_hash"`` (Apache's default)."""
+
+
+class Allocator(Protocol):
+    """A strategy of the application's own: those of :mod:`pyrmq.routing.allocate` are."""
+
+    def allocate(
+        self, client_id: str, queues: Sequence[QueueId], client_ids: Sequence[str]
+    ) -> Sequence[QueueId]:
+        """Return the queues of one member."""
+        ...
+
+
+Allocate = Literal["average", "circle", "consistent_hash"] | Allocator
+"""How the members of a group share the queues of a topic. All must use the same strategy."""
+
+
+class ConsumerOptions(Options):
+    """Every option of a pulling consumer with its default. See :class:`pyrmq.PullConsumer`.
+
+    Example:
+        >>> ConsumerOptions(name_server="127.0.0.1:9876", group="kitchen").batch
+        1024
+    """
+
+    name_server: str | Sequence[str] | None = None
+    group: str = ""
+    start: Start = "first"
+    instance_name: str = ""
+    batch: int = 1024
+    suspend: float = 15.0
+    ahead_bytes: int = 64 * 1024 * 1024
+    auto_commit: float | None = 5.0
+    rebalance: float = 20.0
+    namespace: str = ""
+    unit_name: str = ""
+    address_server: str | None = None
+    allocate: Allocate = "average"
+    broadcasting: bool = False
+    offset_dir: str | PathLike[str] | None = None
+
+    def native(self) -> dict[str, Any]:
+        """The settings of the native consumer, which checks their ranges."""
+        whole("batch", self.batch, 1)
+        whole("ahead_bytes", self.ahead_bytes, 1)
+        if self.offset_dir is not None and not self.broadcasting:
+            raise ConfigError(
+                "option `offset_dir` is for `broadcasting=True`: brokers keep the offsets of a "
+                "group whose members share its queues"
+            )
+        where, timestamp_ms = start_of(self.start)
+        return {
+            "name_servers": name_servers(self.name_server, self.address_server),
+            "group": self.group,
+            "instance_name": self.instance_name or (_SHARED_NAME if self.broadcasting else ""),
+            "start": where,
+            "start_timestamp_ms": timestamp_ms,
+            "batch": self.batch,
+            "suspend_ms": milliseconds("suspend", self.suspend),
+            "ahead_bytes": self.ahead_bytes,
+            "commit_interval_ms": self._commit_interval(),
+            "namespace": self.namespace,
+            "rebalance_interval_ms": milliseconds("rebalance", self.rebalance),
+            "unit_name": self.unit_name,
+            "address_server": self.address_server,
+            "allocation": self._allocation(),
+            "virtual_nodes": _VIRTUAL_NODES,
+            "is_broadcasting": self.broadcasting,
+            "listening": None,
+        }
+
+    def allocator(self) -> Allocator | None:
+        """The application's own strategy; None where the native consumer has it."""
+        return None if isinstance(self.allocate, str) else self.allocate
+
+    def _allocation(self) -> str:
+        if isinstance(self.allocate, str):
+            if self.allocate not in {"average", "circle", "consistent_hash"}:
+                raise ConfigError(
+                    f"option `allocate` is {self.allocate!r}, it must be 'average', 'circle', "
+                    "'consistent_hash' or a strategy such as those of `pyrmq.routing.allocate`"
+                )
+            return self.allocate
+        if not callable(getattr(self.allocate, "allocate", None)):
+            raise ConfigError(
+                f"option `allocate` is {self.allocate!r}, which has no method `allocate`"
+            )
+        return "custom"
+
+    def _commit_interval(self) -> int | None:
+        if self.auto_commit is None:
+            return None
+        interval = milliseconds("auto_commit", self.auto_commit)
+        if interval == 0:
+            raise ConfigError(
+                "option `auto_commit` is 0, it must be a time of more than 0 s, "
+                "or None to commit by commit() only"
+            )
+        return interval
+
+
+Order = Literal["none", "queue", "key"]
+"""What keeps its order when listeners are called."""
+
+
+class ListenerOptions(ConsumerOptions):
+    """Every option of a consumer with listeners. See :class:`pyrmq.PushConsumer`.
+
+    Raises:
+        ConfigError: An option is out of its range.
+
+    Example:
+        >>> ListenerOptions(name_server="127.0.0.1:9876", group="kitchen").threads
+        20
+    """
+
+    threads: int = 20
+    order: Order = "none"
+    consume_batch: int = 1
+    time_limit: float = 900.0
+    max_tries: int | None = None
+    suspend_pause: float = 1.0
+
+    def __init__(self, **given: Any) -> None:  # noqa: ANN401 - each has its type above
+        super().__init__(**given)
+        whole("threads", self.threads, 1)
+        whole("consume_batch", self.consume_batch, 1)
+        if self.max_tries is not None:
+            whole("max_tries", self.max_tries, 1)
+        if self.order not in {"none", "queue", "key"}:
+            raise ConfigError(
+                f"option `order` is {self.order!r}, it must be 'none', 'queue' or 'key'"
+            )
+        if milliseconds("time_limit", self.time_limit) == 0:
+            raise ConfigError("option `time_limit` is 0, it must be a time of more than 0 s")
+
+    def native(self) -> dict[str, Any]:
+        """The settings of the native consumer."""
+        listening = {
+            "order": self.order,
+            "max_tries": self.max_tries,
+            "suspend_pause_ms": milliseconds("suspend_pause", self.suspend_pause),
+            "threads": self.threads,
+        }
+        return super().native() | {"listening": listening}
+
+
+class ConfiguredConsumer(ABC):
+    """The constructor that both forms of the pulling consumer have."""
+
+    def __init__(
+        self,
+        *,
+        name_server: str | Sequence[str] | None = ConsumerOptions.name_server,
+        group: str,
+        start: Start = ConsumerOptions.start,
+        instance_name: str = ConsumerOptions.instance_name,
+        batch: int = ConsumerOptions.batch,
+        suspend: float = ConsumerOptions.suspend,
+        ahead_bytes: int = ConsumerOptions.ahead_bytes,
+        auto_commit: float | None = ConsumerOptions.auto_commit,
+        rebalance: float = ConsumerOptions.rebalance,
+        namespace: str = ConsumerOptions.namespace,
+        unit_name: str = ConsumerOptions.unit_name,
+        address_server: str | None = ConsumerOptions.address_server,
+        allocate: Allocate = ConsumerOptions.allocate,
+        broadcasting: bool = ConsumerOptions.broadcasting,
+        offset_dir: str | PathLike[str] | None = ConsumerOptions.offset_dir,
+    ) -> None:
+        given = {name: value for name, value in locals().items() if name != "self"}
+        self._options = ConsumerOptions(**given)
+        self._open()
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Make what the form has, once the options are there."""

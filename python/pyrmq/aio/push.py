@@ -1,0 +1,480 @@
+"""The consumer that awaits a coroutine for each message.
+
+Example:
+    >>> import asyncio
+    >>> from pyrmq.aio import Producer, PushConsumer
+    >>> from pyrmq.testing import cluster
+    >>> async def main(address: str) -> None:
+    ...     async with Producer(name_server=address) as producer:
+    ...         await producer.send("orders", b"two coffees")
+    ...     seen = asyncio.Event()
+    ...     consumer = PushConsumer(name_server=address, group="kitchen")
+    ...     @consumer.listener("orders")
+    ...     async def handle(body: bytes) -> None:
+    ...         print(body)
+    ...         seen.set()
+    ...     async with consumer:
+    ...         await asyncio.wait_for(seen.wait(), 10)
+    >>> with cluster() as running:
+    ...     asyncio.run(main(running.name_server))
+    b'two coffees'
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import io
+import logging
+import signal
+import weakref
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from pyrmq import _core
+from pyrmq._client import log
+from pyrmq._client.consumer_options import ListenerOptions
+from pyrmq._client.ending import leave
+from pyrmq._client.values import milliseconds
+from pyrmq.aio.completions import CompletionList
+from pyrmq.consumer.call import Call, Failed, failure_of
+from pyrmq.consumer.callbacks import CallbackThread
+from pyrmq.consumer.decode import decoder_of
+from pyrmq.consumer.membership import OffsetFile, filter_of
+from pyrmq.consumer.outcome import failure_of_result
+from pyrmq.errors import ClosedError, ConfigError
+from pyrmq.message import QueueId
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from pyrmq._client.consumer_options import Allocate, Order
+    from pyrmq._client.values import Start
+    from pyrmq.message import ReceivedMessage
+
+__all__ = ["PushConsumer"]
+
+_log = logging.getLogger("pyrmq.consumer")
+
+_HAND_BACK_S = 5.0
+"""Time that an ending consumer waits for messages on their way back to their brokers."""
+
+_DIRECT_S = 10.0
+"""Time of a call that an operator has asked for; its broker waits no longer."""
+
+_Function = TypeVar("_Function", bound=Callable[..., Awaitable[object]])
+
+
+class PushConsumer:
+    """Awaits a coroutine function for each message of the group's topics, in one event loop.
+
+    What becomes of a message is as with :class:`pyrmq.PushConsumer`, whose arguments these are but
+    for `tasks`.
+
+    Args:
+        name_server: ``host:port;host:port``, or a sequence of ``host:port``; without it the
+            environment variable ``NAMESRV_ADDR`` is read.
+        group: Consumer group.
+        tasks: Calls at the same time.
+        order: ``"none"``, ``"queue"`` or ``"key"``.
+        consume_batch: Messages of one call; with more than 1 a listener gets a list.
+        time_limit: Seconds that a call may take. One that takes longer is cancelled, and its
+            message comes again.
+        max_tries: Further deliveries of a message that fails, before it is a dead letter.
+        suspend_pause: Seconds before a message that failed is tried again where an order is kept.
+        start: Where the group begins in a queue that it has never committed.
+        instance_name: Distinguishes consumers of one process for brokers.
+        ahead_bytes: Bytes that are fetched and not done, for all queues together.
+        commit_interval: Seconds between commits of what is done.
+        rebalance: Seconds between looks at the share of the queues.
+        namespace: Goes before the names of group and topics.
+        unit_name: The unit that this client belongs to.
+        address_server: An HTTP address that names the name servers.
+        allocate: How the members of the group share the queues.
+        broadcasting: Every member gets every message.
+        offset_dir: Folder of the offsets of broadcasting members.
+
+    Raises:
+        ConfigError: An option is out of its range, or no name server is given.
+
+    Example:
+        >>> consumer = PushConsumer(name_server="127.0.0.1:9876", group="kitchen")
+    """
+
+    def __init__(
+        self,
+        *,
+        name_server: str | Sequence[str] | None = None,
+        group: str,
+        tasks: int = 64,
+        order: Order = ListenerOptions.order,
+        consume_batch: int = ListenerOptions.consume_batch,
+        time_limit: float = ListenerOptions.time_limit,
+        max_tries: int | None = ListenerOptions.max_tries,
+        suspend_pause: float = ListenerOptions.suspend_pause,
+        start: Start = ListenerOptions.start,
+        instance_name: str = ListenerOptions.instance_name,
+        ahead_bytes: int = ListenerOptions.ahead_bytes,
+        commit_interval: float = 5.0,
+        rebalance: float = ListenerOptions.rebalance,
+        namespace: str = ListenerOptions.namespace,
+        unit_name: str = ListenerOptions.unit_name,
+        address_server: str | None = ListenerOptions.address_server,
+        allocate: Allocate = ListenerOptions.allocate,
+        broadcasting: bool = ListenerOptions.broadcasting,
+        offset_dir: str | PathLike[str] | None = ListenerOptions.offset_dir,
+    ) -> None:
+        given = {
+            name: value
+            for name, value in locals().items()
+            if name not in {"self", "commit_interval", "tasks"}
+        }
+        self._options = ListenerOptions(**given, threads=tasks, auto_commit=commit_interval)
+        self._core = _core.ListeningConsumer(self._options.native())
+        self._control = self._core.control()
+        self._offset_file = OffsetFile(self._control, self._options)
+        self._callbacks: CallbackThread | None = None
+        self._group = group
+        self._calls: dict[str, Call] = {}
+        self._filters: dict[str, tuple[str, bool]] = {}
+        self._outcomes = CompletionList()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._idle = asyncio.Event()
+        self._done = self._timed_out = 0
+        self._closed = False
+        self._is_closed = asyncio.Event()
+        self._unlog = log.serve(self)
+        self._finalizer = weakref.finalize(self, leave, self._core)
+
+    def subscribe(
+        self,
+        topic: str,
+        listener: Callable[[Any], Awaitable[object]],
+        tags: str = "*",
+        *,
+        sql: str | None = None,
+    ) -> None:
+        """Name the coroutine function that gets a topic's messages.
+
+        See :meth:`pyrmq.PushConsumer.subscribe`.
+
+        Raises:
+            ConfigError: The listener is not a coroutine function, or as there.
+
+        Example:
+            >>> consumer.subscribe("orders", handle, tags="new || paid")  # doctest: +SKIP
+        """
+        function = listener if inspect.isroutine(listener) else type(listener).__call__
+        if not inspect.iscoroutinefunction(function):
+            raise ConfigError(
+                f"listener {listener!r} is no coroutine function: define it with `async def`, or "
+                "use pyrmq.PushConsumer"
+            )
+        if self._loop is not None:
+            raise ConfigError("the consumer has started: subscribe before `start`")
+        if topic in self._calls:
+            raise ConfigError(
+                f"topic `{topic}` has a listener already: {self._calls[topic].function!r}"
+            )
+        decode = decoder_of(listener, in_batches=self._options.consume_batch > 1)
+        self._filters[topic] = filter_of(tags, sql)
+        self._calls[topic] = Call(listener, decode)
+
+    def listener(
+        self, topic: str, tags: str = "*", *, sql: str | None = None
+    ) -> Callable[[_Function], _Function]:
+        """Name the coroutine function that gets a topic's messages, as a decorator.
+
+        Example:
+            >>> @consumer.listener("orders")  # doctest: +SKIP
+            ... async def handle(order: dict) -> None:
+            ...     print(order["id"])
+        """
+
+        def name(function: _Function) -> _Function:
+            self.subscribe(topic, function, tags, sql=sql)
+            return function
+
+        return name
+
+    async def start(self) -> None:
+        """Join the group and begin to call listeners.
+
+        Raises:
+            ConfigError: No topic is subscribed, or the consumer has started.
+            ClosedError: The consumer is closed. One that fails to start is, too.
+            RmqError: As :meth:`pyrmq.PushConsumer.start`.
+
+        Example:
+            >>> await consumer.start()  # doctest: +SKIP
+        """
+        if self._closed:
+            raise ClosedError("the consumer is closed")
+        if self._loop is not None:
+            raise ConfigError("the consumer has started")
+        if not self._calls:
+            raise ConfigError(
+                "no topic is subscribed: name a listener with `subscribe` or `listener`"
+            )
+        self._loop = asyncio.get_running_loop()
+        self._callbacks = CallbackThread(
+            self._control,
+            self._group,
+            allocator=self._options.allocator(),
+            stacks=self._stacks,
+            consume=self._consume_directly,
+        )
+        self._offset_file.write_each(self._options.auto_commit, self._callbacks)
+        self._callbacks.start()
+        try:
+            for topic, (text, is_sql) in self._filters.items():
+                await self._outcomes.call(self._core.subscribe_to, topic, text, is_sql)
+        except BaseException:
+            # It may be in the group already: it must not hold queues that it does not read.
+            self._closed = True
+            await self._finish_closing()
+            raise
+        self._loop.add_reader(self._core.fileno(), self._on_arrival)
+        self._take()
+
+    async def run(self, *, grace: float = 30.0) -> None:
+        """Start, and wait until SIGTERM, SIGINT (Ctrl-C), a cancellation or :meth:`close`.
+
+        Then close.
+
+        Args:
+            grace: Seconds that the calls that run then have.
+
+        Raises:
+            RmqError: As :meth:`start`.
+
+        Example:
+            >>> asyncio.run(consumer.run())  # doctest: +SKIP
+        """
+        loop = asyncio.get_running_loop()
+        asked = asyncio.Event()
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        for number in numbers:
+            loop.add_signal_handler(number, asked.set)
+        try:
+            await self.start()
+            stops = [asyncio.ensure_future(one.wait()) for one in (asked, self._is_closed)]
+            try:
+                await asyncio.wait(stops, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for stop in stops:
+                    stop.cancel()
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+            await self.close(grace)
+
+    def assignment(self) -> list[QueueId]:
+        """List the queues that this consumer has now, those of the retry topic included.
+
+        Example:
+            >>> consumer.assignment()  # doctest: +SKIP
+        """
+        return [QueueId(*place) for place, _, _ in self._core.queues()]
+
+    def stats(self) -> dict[str, int]:
+        """Count messages since the start; see :meth:`pyrmq.PushConsumer.stats`.
+
+        Example:
+            >>> consumer.stats()["done"]  # doctest: +SKIP
+        """
+        queues = self._core.queues()
+        later, dead, unreadable = self._core.failures()
+        return {
+            "done": self._done,
+            "later": later,
+            "dead": dead,
+            "unreadable": unreadable,
+            "timed_out": self._timed_out,
+            "in_flight": sum(in_flight for _, _, in_flight in queues),
+            "queues": len(queues),
+        }
+
+    async def commit(self) -> None:
+        """Tell the brokers what is done, without waiting for the next interval.
+
+        Raises:
+            CommitError: Some brokers refused or did not answer; it lists their queues.
+
+        Example:
+            >>> await consumer.commit()  # doctest: +SKIP
+        """
+        await self._outcomes.call(self._core.commit_to)
+        await asyncio.to_thread(self._offset_file.write)
+
+    async def close(self, timeout: float = 30.0) -> None:  # noqa: ASYNC109 - as the sync form
+        """Take nothing more, wait for the calls that run, commit, and leave the group.
+
+        Calls that have not returned by then are cancelled, and their messages come again. A second
+        call waits for the first. A listener must not await it: it would wait for itself.
+
+        Args:
+            timeout: Seconds that the calls that run have.
+
+        Raises:
+            CommitError: Some positions could not be committed; it lists the queues. The consumer is
+                closed all the same.
+
+        Example:
+            >>> await consumer.close()  # doctest: +SKIP
+        """
+        milliseconds("timeout", timeout)
+        if asyncio.current_task() in self._tasks:
+            raise ConfigError("a listener cannot await `close`: start it as a task of its own")
+        if self._closed:
+            await self._is_closed.wait()
+            return
+        self._closed = True
+        try:
+            if self._loop is not None:
+                await self._end_calls(timeout)
+        finally:
+            await self._finish_closing()
+
+    async def __aenter__(self) -> Self:
+        """Start, and give the consumer itself."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the consumer."""
+        await self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "not started" if self._loop is None else "running"
+        return f"<aio.PushConsumer group={self._group!r}, topics={sorted(self._calls)}, {state}>"
+
+    def _on_arrival(self) -> None:
+        self._core.hush()
+        self._take()
+
+    def _take(self) -> None:
+        """Start a task for each call that may run now."""
+        assert self._loop is not None
+        while len(self._tasks) < self._options.threads:
+            try:
+                taken = self._core.take(self._options.consume_batch, 0)
+            except ClosedError:
+                return
+            if taken is None:
+                return
+            task = self._loop.create_task(self._handle(*taken))
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            text = "group %s: outcomes of a listener's calls not taken"
+            _log.error(text, self._group, exc_info=task.exception())
+        self._take()
+        if not self._tasks:
+            self._idle.set()
+
+    async def _handle(self, messages: list[ReceivedMessage], work: _core.Work) -> None:
+        """Call listeners for messages, and say what became of them."""
+        if self._options.order == "queue" and not self._core.holds(work):
+            self._finish(work, len(messages), _untouched(messages))
+            return
+        try:
+            failed = await self._call(messages)
+        except asyncio.CancelledError:
+            self._finish(work, len(messages), _untouched(messages))
+            raise
+        self._done += len(messages) - len(failed)
+        self._finish(work, len(messages), failed)
+
+    def _finish(self, work: _core.Work, count: int, failed: Failed) -> None:
+        self._core.finish(work, 0, count, failed)
+
+    async def _call(self, messages: list[ReceivedMessage]) -> Failed:
+        failed: Failed = []
+        topics: dict[str, list[tuple[int, object]]] = {}
+        for place, message in enumerate(messages):
+            try:
+                argument = self._calls[message.topic].argument(message)
+                topics.setdefault(message.topic, []).append((place, argument))
+            except Exception as error:  # noqa: BLE001 - of a body, or of the application's decoder
+                failed.append((place, *failure_of(self._group, message, error)))
+        for topic, arguments in topics.items():
+            given = [argument for _, argument in arguments]
+            call = self._calls[topic]
+            try:
+                # A cancellation from outside goes on; the time limit's is a TimeoutError here.
+                async with asyncio.timeout(self._options.time_limit) as limit:
+                    one = given if self._options.consume_batch > 1 else given[0]
+                    failure = failure_of_result(await call.function(one))  # type: ignore[misc]
+            except Exception as error:  # noqa: BLE001 - of the application
+                if limit.expired():
+                    self._timed_out += len(arguments)
+                failure = failure_of(self._group, messages[arguments[0][0]], error)
+            if failure is not None:
+                failed += [(place, *failure) for place, _ in arguments]
+        return sorted(failed)
+
+    async def _end_calls(self, timeout: float) -> None:  # noqa: ASYNC109 - as the sync form
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout
+        await self._outcomes.call(self._core.drain_to, 0)
+        self._take()
+        while self._tasks and loop.time() < until:
+            self._idle.clear()
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._idle.wait()
+            except TimeoutError:
+                break
+        if self._tasks:
+            text = "group %s: closed while %d calls ran; their messages come again"
+            _log.warning(text, self._group, len(self._tasks))
+            left = [*self._tasks]
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left, timeout=1.0)
+        left_s = max(0.0, min(until - loop.time(), _HAND_BACK_S))
+        await self._outcomes.call(self._core.drain_to, milliseconds("timeout", left_s))
+
+    async def _finish_closing(self) -> None:
+        """Commit, and leave the group."""
+        self._finalizer.detach()
+        if self._loop is not None:
+            self._loop.remove_reader(self._core.fileno())
+        try:
+            await self._outcomes.call(self._core.shut_to, True)
+        finally:
+            if self._callbacks is not None:
+                await asyncio.to_thread(self._callbacks.end)
+                await asyncio.to_thread(self._offset_file.write_at_end)
+            self._outcomes.close()
+            self._is_closed.set()
+            self._unlog()
+
+    def _stacks(self) -> str:
+        """Tell where the calls of the listeners are; called in another thread."""
+        texts = []
+        for task in [*self._tasks]:
+            text = io.StringIO()
+            task.print_stack(file=text)
+            texts.append(f'"{task.get_name()}"\n{text.getvalue()}')
+        return "\n".join(texts)
+
+    def _consume_directly(self, message: ReceivedMessage) -> tuple[str, str | None]:
+        """Call the listener of a message that an operator has chosen; called in another thread."""
+        if self._loop is None:
+            return "raised", "the consumer has not started"
+        try:
+            call = self._call([message])
+            failed = asyncio.run_coroutine_threadsafe(call, self._loop).result(_DIRECT_S)
+        except Exception as error:  # noqa: BLE001 - it is told
+            return "raised", repr(error)
+        return ("success", None) if not failed else ("later", None)
+
+
+def _untouched(messages: Sequence[ReceivedMessage]) -> Failed:
+    return [(place, "untouched", 0) for place in range(len(messages))]

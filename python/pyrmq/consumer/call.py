@@ -1,0 +1,59 @@
+"""One call of a listener: its argument, and what its outcome means for the message."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyrmq.consumer.outcome import DeadLetter, Failure, ReconsumeLater, failure_of_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyrmq.consumer.decode import Decoder
+    from pyrmq.message import ReceivedMessage
+
+__all__ = ["Call", "Failed", "failure_of"]
+
+_log = logging.getLogger("pyrmq.consumer")
+
+Failed = list[tuple[int, str, int]]
+"""Messages that were not handled: index in the batch, and what becomes of each."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A listener and how to call it.
+
+    Attributes:
+        function: The listener.
+        decode: Makes its argument of a message; None: the message itself.
+    """
+
+    function: Callable[[Any], object]
+    decode: Decoder | None
+
+    def argument(self, message: ReceivedMessage) -> object:
+        """Make the listener's argument.
+
+        Raises:
+            DeadLetter: The body does not fit the listener's annotation.
+        """
+        if self.decode is None:
+            return message
+        try:
+            return self.decode(message)
+        except Exception as error:
+            text = f"its body does not fit the listener's annotation: {error!r}"
+            raise DeadLetter(text) from error
+
+
+def failure_of(group: str, message: ReceivedMessage, error: BaseException) -> Failure:
+    """Log what a listener raised, and return what becomes of the message."""
+    if isinstance(error, DeadLetter):
+        _log.error("group %s: dead letter %r: %s", group, message, error)
+    elif not isinstance(error, ReconsumeLater):
+        text = "group %s: a listener failed for %r; the message comes again"
+        _log.error(text, group, message, exc_info=error)
+    return failure_of_error(error)

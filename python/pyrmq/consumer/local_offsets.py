@@ -1,0 +1,95 @@
+"""The file in which a member of a broadcasting group keeps its offsets.
+
+Its place and form are Apache's (``LocalFileOffsetStore``), so a Java consumer with the same client
+id goes on where this one has stopped::
+
+    ~/.rocketmq_offsets/10.0.0.9@DEFAULT/kitchen/offsets.json       and offsets.json.bak
+    {"offsetTable": {{"brokerName": "broker-a", "queueId": 0, "topic": "orders"}: 42}}
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyrmq import _core
+from pyrmq.errors import ConfigError, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["LocalOffsets"]
+
+_log = logging.getLogger("pyrmq.consumer")
+
+_Row = tuple[tuple[str, str, int], int]
+
+
+class LocalOffsets:
+    """A member's file of offsets.
+
+    Args:
+        folder: Where files of offsets are; None: ``.rocketmq_offsets`` in the home directory.
+        client_id: The member.
+        group: Its group, with its namespace.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None, client_id: str, group: str) -> None:
+        base = Path.home() / ".rocketmq_offsets" if folder is None else Path(folder)
+        self.path = base / client_id / group / "offsets.json"
+        self._backup = self.path.with_name("offsets.json.bak")
+        self._written = b""
+
+    def read(self) -> list[_Row]:
+        """Return the offsets; those of the backup if the file is damaged or missing.
+
+        Raises:
+            ConfigError: Neither can be read.
+        """
+        reasons: list[str] = []
+        for path in (self.path, self._backup):
+            try:
+                text = path.read_bytes()
+                if text.strip():
+                    rows = _core.decode_local_offsets(text)
+                    if reasons:
+                        _log.warning("%s; the offsets of %s hold", "; ".join(reasons), path)
+                    return rows
+                reasons.append(f"{path} is empty")
+            except FileNotFoundError:
+                continue
+            except (ProtocolError, OSError) as error:
+                reasons.append(f"{path} cannot be read: {error}")
+        if reasons:
+            raise ConfigError(
+                f"{'; '.join(reasons)}. Restore it, or remove both files to begin as option "
+                "`start` says"
+            )
+        return []
+
+    def write(self, encode: Callable[[], bytes]) -> None:
+        """Replace the file; what it had before becomes the backup.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        text = encode()
+        if text == self._written:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.path.exists():
+            _replace(self._backup, self.path.read_bytes())
+        _replace(self.path, text)
+        self._written = text
+
+
+def _replace(path: Path, text: bytes) -> None:
+    """Write a file so that a crash leaves the old or the new one."""
+    fresh = path.with_name(path.name + ".tmp")
+    with fresh.open("wb") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)

@@ -1,0 +1,83 @@
+"""What consumers of both kinds do with their group: filters, the file of a broadcasting member."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pyrmq.consumer.callbacks import CallbackThread
+from pyrmq.consumer.local_offsets import LocalOffsets
+from pyrmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyrmq._client.consumer_options import ConsumerOptions
+    from pyrmq._core import ConsumerControl
+
+__all__ = ["OffsetFile", "callbacks_of", "filter_of"]
+
+_log = logging.getLogger("pyrmq.consumer")
+
+
+def filter_of(tags: str, sql: str | None) -> tuple[str, bool]:
+    """Read a subscription's filter: its text, and whether it is a condition.
+
+    Raises:
+        ConfigError: Both are given.
+    """
+    if sql is None:
+        return tags, False
+    if tags != "*":
+        raise ConfigError(f"give `tags` or `sql`, not both: tags={tags!r}, sql={sql!r}")
+    return sql, True
+
+
+def callbacks_of(
+    control: ConsumerControl, offset_file: OffsetFile, options: ConsumerOptions
+) -> CallbackThread | None:
+    """Start the thread of a polled consumer, if it has something to do."""
+    thread = CallbackThread(control, options.group, allocator=options.allocator())
+    has_file = offset_file.write_each(options.auto_commit, thread)
+    if not has_file and options.allocator() is None:
+        return None
+    thread.start()
+    return thread
+
+
+class OffsetFile:
+    """Keeps a broadcasting member's offsets in its file; of other consumers it keeps nothing.
+
+    Raises:
+        ConfigError: The file is damaged, and its backup, too.
+    """
+
+    def __init__(self, control: ConsumerControl, options: ConsumerOptions) -> None:
+        self._control = control
+        self._file: LocalOffsets | None = None
+        if options.broadcasting:
+            namespace = options.namespace
+            group = f"{namespace}%{options.group}" if namespace else options.group
+            self._file = LocalOffsets(options.offset_dir, control.client_id(), group)
+            control.begin_at(self._file.read())
+
+    def write_each(self, seconds: float | None, thread: CallbackThread) -> bool:
+        """Write the file each so many seconds. False: there is none to write."""
+        if self._file is None or seconds is None:
+            return False
+        thread.repeat(seconds, self.write)
+        return True
+
+    def write(self) -> None:
+        """Write what is done.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        if self._file is not None:
+            self._file.write(self._control.local_offsets)
+
+    def write_at_end(self) -> None:
+        """Write what is done; a failure is logged, and the last messages come again."""
+        try:
+            self.write()
+        except OSError:
+            _log.exception("offsets not written")

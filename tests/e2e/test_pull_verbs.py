@@ -1,0 +1,131 @@
+"""What a polled consumer can do with its queues besides polling them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.e2e.test_push import make
+from tests.e2e.wire import await_true
+
+from pyrmq import ConfigError, Producer, PullConsumer
+
+if TYPE_CHECKING:
+    from pyrmq import ReceivedMessage
+    from pyrmq.message import MessageBatch
+
+
+def polled(consumer: PullConsumer, wanted: int) -> list[ReceivedMessage]:
+    """Poll until there are so many messages."""
+    found: list[ReceivedMessage] = []
+
+    def is_enough() -> bool:
+        found.extend(consumer.poll(64, 0.2))
+        return len(found) >= wanted
+
+    await_true(is_enough, 10)
+    return found
+
+
+def test_a_paused_queue_gives_nothing_until_it_is_resumed(address: str, topic: str) -> None:
+    make(address, topic, [], queues=1)
+    with (
+        PullConsumer(name_server=address, group=f"g-{topic}") as consumer,
+        Producer(name_server=address) as producer,
+    ):
+        consumer.subscribe(topic)
+        still, other = consumer.assignment()
+        consumer.pause([still])
+        for queue in (still, other):
+            for number in range(5):
+                producer.send(topic, str(number), queue=queue)
+        assert {message.broker for message in polled(consumer, 5)} == {other.broker}
+        assert consumer.paused() == [still]
+        consumer.resume([still])
+        rest = polled(consumer, 5)
+        assert [message.body for message in rest] == [str(number).encode() for number in range(5)]
+        assert {message.broker for message in rest} == {still.broker}
+        with pytest.raises(ConfigError, match="not assigned"):
+            consumer.pause([still._replace(queue_id=9)])
+
+
+def test_what_was_fetched_of_a_paused_queue_waits(address: str, topic: str) -> None:
+    make(address, topic, [str(number) for number in range(100)], queues=1)
+    with PullConsumer(name_server=address, group=f"g-{topic}") as consumer:
+        consumer.subscribe(topic)
+        first = consumer.poll(1, 10)
+        consumer.pause(consumer.assignment())
+        assert consumer.poll(64, 0.3) == []
+        consumer.resume(consumer.paused())
+        seen = [message.body for message in [*first, *polled(consumer, 99)]]
+        assert len(set(seen)) == 100
+
+
+def test_chosen_offsets_are_committed(address: str, topic: str) -> None:
+    make(address, topic, [str(number) for number in range(40)], queues=2)
+    group = f"g-{topic}"
+    with PullConsumer(name_server=address, group=group, auto_commit=None) as consumer:
+        queues = consumer.queues(topic)
+        consumer.assign(queues)
+        consumer.commit({queues[0]: 3, queues[3]: 7})
+        offsets = consumer.offsets(queues)
+        assert [offsets[queue].committed for queue in queues] == [3, None, None, 7]
+        assert [offsets[queue].last for queue in queues] == [10] * 4
+        assert [offsets[queue].lag for queue in queues] == [7, 10, 10, 3]
+        assert consumer.bounds(queues[0]) == (0, 10)
+        assert consumer.committed(queues[3]) == 7
+
+
+def test_a_topic_is_left_with_its_last_positions(address: str, topic: str) -> None:
+    make(address, topic, [str(number) for number in range(10)], queues=1)
+    other = f"{topic}-other"
+    make(address, other, ["x"], queues=1)
+    group = f"g-{topic}"
+    with PullConsumer(name_server=address, group=group) as consumer:
+        consumer.subscribe([topic, other])
+        assert len(polled(consumer, 11)) == 11
+        consumer.poll(1, 0)
+        consumer.unsubscribe(topic)
+        assert {queue.topic for queue in consumer.assignment()} == {other}
+        left = consumer.offsets(consumer.queues(topic))
+        assert sum(each.committed or 0 for each in left.values()) == 10
+        with pytest.raises(ConfigError, match="not subscribed"):
+            consumer.unsubscribe(topic)
+
+
+def test_a_batch_gives_lists_and_columns(address: str, topic: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+    make(address, topic, [], queues=1)
+    with Producer(name_server=address) as producer:
+        for number in range(30):
+            body = str(number) * (3000 if number == 7 else 1)
+            producer.send(topic, body, keys=f"k{number}", tags="even" if number % 2 == 0 else None)
+    batches: list[MessageBatch] = []
+    with PullConsumer(name_server=address, group=f"g-{topic}") as consumer:
+        consumer.subscribe(topic)
+
+        def has_all() -> bool:
+            batches.append(consumer.poll_batch(16, 0.2))
+            return sum(map(len, batches)) == 30
+
+        await_true(has_all, 10)
+        assert len(consumer.poll_batch(16, 0)) == 0
+    bodies = [body for batch in batches for body in batch.bodies]
+    assert sorted(bodies) == sorted(
+        (str(number) * (3000 if number == 7 else 1)).encode() for number in range(30)
+    )
+    for batch in (batch for batch in batches if len(batch)):
+        messages = batch.messages
+        assert batch.keys == [message.keys[0] for message in messages]
+        assert batch.tags == [message.tags for message in messages]
+        assert batch.offsets == [message.queue_offset for message in messages]
+        assert batch.queue_ids == [message.queue_id for message in messages]
+        assert batch.brokers == [message.broker for message in messages]
+        assert batch.topics == [topic] * len(batch)
+        assert batch.store_timestamps == [message.store_timestamp for message in messages]
+        table = batch.to_arrow()
+        assert table.column("body").to_pylist() == batch.bodies
+        assert table.column("queueOffset").to_pylist() == batch.offsets
+        assert batch.to_arrow(["tags"]).schema == pa.schema([("tags", pa.string())])
+        with pytest.raises(ConfigError, match="unknown columns"):
+            batch.to_arrow(["colour"])
