@@ -31,12 +31,12 @@ def shares(members: Sequence[PullConsumer], topic: str) -> list[list[QueueId]]:
     """Wait until the members have all queues of the topic between them."""
     found: list[list[QueueId]] = []
 
-    def is_settled() -> bool:
+    def has_all() -> bool:
         found[:] = [sorted(q for q in one.assignment() if q.topic == topic) for one in members]
         each = [queue for share in found for queue in share]
         return len(each) == 2 * QUEUES and len(set(each)) == 2 * QUEUES and all(found)
 
-    await_true(is_settled, 15)
+    await_true(has_all, 15)
     return found
 
 

@@ -1,4 +1,4 @@
-//! What listeners are given, and what becomes of messages that they do not handle, against brokers that follow a script.
+//! What listeners are given, and what becomes of messages that they do not handle, against scripted brokers.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;

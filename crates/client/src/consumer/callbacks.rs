@@ -1,7 +1,7 @@
 //! Work that only the language above can do: a strategy of its own, its threads' stacks, a call of a listener.
 //!
-//! Nothing here calls it. A callback waits in a list until a thread of that language takes it, and the answer comes back
-//! by its number. Without such a thread every callback fails at once.
+//! Nothing here calls it. A callback waits in a list until a thread of that language takes it, and the answer comes
+//! back by its number. Without such a thread every callback fails at once.
 
 use crate::consumer::process_queue::{Chunk, QueueKey};
 use std::collections::{HashMap, VecDeque};

@@ -1,5 +1,5 @@
-//! How far a group has come: what is committed, when, and where. Brokers keep the offsets of a group whose members share
-//! its queues; where every member gets every message each keeps its own (Apache `RemoteBrokerOffsetStore`,
+//! How far a group has come: what is committed, when, and where. Brokers keep the offsets of a group whose members
+//! share its queues; where every member gets every message each keeps its own (Apache `RemoteBrokerOffsetStore`,
 //! `LocalFileOffsetStore`).
 
 use crate::consumer::offsets::WhichOffset;
