@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from pyrmq import Producer, PullConsumer
+from pyrmq._client.arrow import batch
 from pyrmq._core import Connections, RangeReader, RequestReply, scan_records
-from pyrmq.spark.columns import batch
 from pyrmq.testing import cluster
 
 if TYPE_CHECKING:
