@@ -24,6 +24,20 @@ CRATES: dict[str, set[str]] = {
     "testkit": {"remoting", "store"},
 }
 
+# The order of the modules and folders inside a crate, lowest first: each uses only those before it.
+FOLDERS: dict[str, list[str]] = {
+    "nameserver": [
+        *("error", "notify", "options", "registration_queue", "state", "processor"),
+        *("registration_thread", "rows", "server"),
+    ],
+    "store": [
+        *("error", "sync", "format", "options", "delay", "stats", "live", "failure", "fs"),
+        *("group_commit", "message", "config_file", "descriptors", "checkpoint"),
+        *("log", "queue", "index", "state", "dispatch", "flush", "append", "read", "retention"),
+        *("engine", "recovery", "maintenance", "store", "timer"),
+    ],
+}
+
 DATA = {"errors", "message", "config", "codes", "_client", "_core"}
 CLIENTS = {"producer", "transaction", "consumer", "admin", "aio", "remoting", "routing"}
 PYTHON: dict[str, set[str]] = {
@@ -325,6 +339,43 @@ def test_the_scan_sees_an_import_circle(tmp_path: Path) -> None:
     (tmp_path / "b" / "inner.rs").write_text("fn f() { super::other::g() }\n")
     (tmp_path / "b" / "other.rs").write_text("use crate::a::A;\n")
     assert _circles(_rust_edges(tmp_path)) == [{("a",), ("b", "inner"), ("b", "other")}]
+
+
+def _upward(order: list[str], edges: dict[tuple[str, ...], set[tuple[str, ...]]]) -> list[str]:
+    """The imports of a crate that do not point down in the order of its folders."""
+    wrong = []
+    for module, used in edges.items():
+        if not module or module == ("main",):
+            continue
+        if module[0] not in order:
+            wrong.append(f"{module[0]} (not in the order: add it to FOLDERS)")
+            continue
+        below = {*order[: order.index(module[0])], module[0]}
+        wrong += [
+            f"{'/'.join(module)} -> {'/'.join(other)}" for other in used if other[0] not in below
+        ]
+    return sorted(wrong)
+
+
+@pytest.mark.parametrize("crate", sorted(FOLDERS))
+def test_imports_inside_a_crate_point_down(crate: str) -> None:
+    edges = _rust_edges(ROOT / "crates" / crate / "src")
+    assert {module[0] for module in edges if module} == set(FOLDERS[crate])
+    upward = _upward(FOLDERS[crate], edges)
+    assert not upward, f"imports that point up: {upward}"
+
+
+def test_the_scan_sees_an_import_that_points_up() -> None:
+    edges: dict[tuple[str, ...], set[tuple[str, ...]]] = {
+        (): {("read",)},
+        ("log", "segment"): {("fs",), ("log",), ("read", "query")},
+        ("read",): {("log", "segment")},
+        ("new",): set(),
+    }
+    assert _upward(["fs", "log", "read"], edges) == [
+        "log/segment -> read/query",
+        "new (not in the order: add it to FOLDERS)",
+    ]
 
 
 def test_unsafe_code_stays_where_it_is_named() -> None:

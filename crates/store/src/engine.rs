@@ -6,7 +6,7 @@
 //! Retention  Reader  Appender                     deletes old files; reads; stores messages
 //!        Indexing  QueueMaintenance  Flusher      fills the key index; writes and fsyncs queues; fsyncs the log
 //!                    StoreState                   whether messages are taken, and what failed
-//!   CommitLog  Queues  Checkpoint  Append         files, and the end of the log under its lock
+//!   CommitLog  Queues  Checkpoint  AppendState    files, and the end of the log under its lock
 //! ```
 //! Lock order: `QueueMaintenance::deleted`, `Retention::followed`, `QueueMaintenance::manifest`, the flush leadership,
 //! `Indexing::spare`, `append`, then the locks inside of queues and index.
@@ -14,17 +14,17 @@
 use crate::append::appender::Appender;
 use crate::checkpoint::{Times, mark_closed};
 use crate::descriptors::Shares;
+use crate::dispatch::indexing::Indexing;
+use crate::dispatch::queue_maintenance::QueueMaintenance;
 use crate::error::StoreError;
 use crate::flush::Flusher;
-use crate::flush::wakeup::Wakeup;
 use crate::index::KeyIndex;
-use crate::index::indexing::Indexing;
 use crate::options::Options;
-use crate::queue::maintenance::QueueMaintenance;
 use crate::read::reader::Reader;
 use crate::retention::Retention;
-use crate::shared::Shared;
+use crate::state::shared::Shared;
 use crate::stats::{Health, Stats};
+use crate::sync::wakeup::Wakeup;
 use crate::sync::{lock, try_lock};
 use std::fmt;
 use std::sync::Arc;
@@ -33,8 +33,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 /// A store's parts.
 pub(crate) struct Engine {
     pub(crate) shared: Shared,
-    pub(crate) appender: Appender,
-    pub(crate) flusher: Flusher,
+    pub(crate) appender: Arc<Appender>,
+    pub(crate) flusher: Arc<Flusher>,
     pub(crate) indexing: Arc<Indexing>,
     pub(crate) queue_maintenance: Arc<QueueMaintenance>,
     pub(crate) retention: Retention,

@@ -2,11 +2,11 @@
 //! maintenance, one answers waiters whose time is over.
 
 use crate::append::appender::Appender;
+use crate::dispatch::indexing::Indexing;
 use crate::engine::Engine;
 use crate::error::StoreError;
 use crate::flush::Flusher;
 use crate::flush::watchdog::Observed;
-use crate::index::indexing::Indexing;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! What goes into the store, and what it calls back.
 
 use crate::error::StoreError;
-use crate::flush::waiters::BoxedCallback;
+use crate::group_commit::BoxedCallback;
 use std::net::SocketAddr;
 
 /// One message to store. Everything is borrowed; the caller has checked the topic against its table.

@@ -5,16 +5,16 @@
 //! most ten go in a round, the last one never. Queues and index follow the log's start. That ratio does not count while
 //! `diskSpaceEnoughBytes` are free.
 
+use crate::dispatch::indexing::Indexing;
+use crate::dispatch::queue_maintenance::QueueMaintenance;
 use crate::error::StoreError;
 use crate::format::parse_file_name;
 use crate::fs::{Context, Fs};
-use crate::index::indexing::Indexing;
 use crate::live::Live;
 use crate::log::commit_log::CommitLog;
-use crate::queue::maintenance::QueueMaintenance;
 use crate::queue::registry::Queues;
-use crate::shared::Shared;
 use crate::state::StoreState;
+use crate::state::shared::Shared;
 use crate::sync::lock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

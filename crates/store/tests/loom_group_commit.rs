@@ -11,14 +11,13 @@
     reason = "a test that cannot go on says so; the files have more than is used here"
 )]
 
-#[path = "../src/flush/leader.rs"]
-mod flush_leader;
-#[path = "../src/flush/waiters.rs"]
-mod waiters;
-#[path = "../src/flush/wakeup.rs"]
+#[path = "../src/group_commit/mod.rs"]
+mod group_commit;
+#[path = "../src/sync/wakeup.rs"]
 mod wakeup;
 
 mod sync {
+    pub(crate) use crate::wakeup;
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence};
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
     use std::time::Duration;
@@ -45,11 +44,11 @@ mod sync {
     }
 }
 
+use group_commit::{BoxedCallback, GroupCommit, Log};
 use loom::thread;
 use std::sync::Arc;
 use std::time::Duration;
 use sync::{AtomicBool, AtomicI64, Condvar, Mutex, Ordering, lock};
-use waiters::{BoxedCallback, GroupCommit, Log};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Refused {

@@ -3,25 +3,25 @@
 
 use crate::append::buffer::{AppendBuffer, Appended, QueueAppend};
 use crate::append::flow_control::FlowControl;
-use crate::append::state::{Append, Written};
 use crate::checkpoint::Checkpoint;
+use crate::dispatch::indexing::Indexing;
+use crate::dispatch::queue_maintenance::QueueMaintenance;
 use crate::error::StoreError;
-use crate::flush::waiters::GroupCommit;
-use crate::flush::wakeup::Wakeup;
+use crate::flush::Flusher;
 use crate::fs::Fs;
-use crate::index::indexing::Indexing;
-use crate::listeners::Listeners;
 use crate::live::Live;
 use crate::log::commit_log::CommitLog;
 use crate::log::nul_records::NulRecords;
 use crate::message::{Arrival, Batch, Message, Stored};
 use crate::options::{FlushDiskType, Options};
 use crate::queue::consume_queue::{ConsumeQueue, WRITE_NOW};
-use crate::queue::maintenance::QueueMaintenance;
 use crate::queue::registry::Queues;
-use crate::shared::Shared;
 use crate::state::StoreState;
+use crate::state::append_state::{AppendState, Written};
+use crate::state::listeners::Listeners;
+use crate::state::shared::Shared;
 use crate::sync::lock;
+use crate::sync::wakeup::Wakeup;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -46,12 +46,12 @@ pub(crate) struct Appender {
     pub(crate) log: Arc<CommitLog>,
     pub(crate) checkpoint: Arc<Checkpoint>,
     pub(crate) nul_records: Arc<NulRecords>,
-    pub(crate) append: Arc<Mutex<Append>>,
+    pub(crate) append: Arc<Mutex<AppendState>>,
     pub(crate) queues: Arc<Queues>,
     pub(crate) queue_maintenance: Arc<QueueMaintenance>,
     pub(crate) indexing: Arc<Indexing>,
     pub(crate) listeners: Arc<Listeners>,
-    pub(crate) group_commit: Arc<GroupCommit<StoreError>>,
+    pub(crate) flusher: Arc<Flusher>,
     pub(crate) flow_control: FlowControl,
     pub(crate) segment_wakeup: Wakeup,
     /// Where the segment begins that the thread of the segments was told to make.
@@ -80,6 +80,7 @@ impl Appender {
         shared: &Shared,
         queue_maintenance: &Arc<QueueMaintenance>,
         indexing: &Arc<Indexing>,
+        flusher: &Arc<Flusher>,
     ) -> Self {
         Self {
             state: Arc::clone(&shared.state),
@@ -95,7 +96,7 @@ impl Appender {
             indexing: Arc::clone(indexing),
             listeners: Arc::clone(&shared.listeners),
             flow_control: FlowControl::new(&shared.live, &shared.group_commit),
-            group_commit: Arc::clone(&shared.group_commit),
+            flusher: Arc::clone(flusher),
             segment_wakeup: Wakeup::default(),
             requested_segment: AtomicI64::new(-1),
             counts: Counts::default(),
@@ -127,7 +128,7 @@ impl Appender {
             let mut done = Err(StoreError::Closed);
             self.append_all(append_buffer, |stored| done = stored);
             if self.live.flush() == FlushDiskType::Sync && done.is_ok() {
-                self.group_commit.wakeup.notify();
+                self.flusher.group_commit.wakeup.notify();
             }
             done
         })

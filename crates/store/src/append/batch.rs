@@ -4,8 +4,8 @@
 //! committed, all of its puts get their places under one hold of the append lock and go into the page cache in one
 //! write for each segment that they reach. No callback runs, and nothing is readable, before that write.
 
+use crate::append::appender::Appender;
 use crate::append::buffer::AppendBuffer;
-use crate::engine::Engine;
 use crate::error::StoreError;
 use crate::message::{Batch, Message, OnDurable, OnStored};
 use std::fmt;
@@ -18,7 +18,7 @@ const FLUSH_AT: usize = 128 << 10;
 /// An append batch of one store. It is used again after each commit and keeps its memory: a connection has one for its
 /// whole life. What is staged when it is dropped is not stored, and its callbacks are dropped with it.
 pub struct AppendBatch {
-    engine: Arc<Engine>,
+    appender: Arc<Appender>,
     staged: StagedPuts,
 }
 
@@ -43,9 +43,9 @@ impl fmt::Debug for AppendBatch {
 }
 
 impl AppendBatch {
-    pub(crate) fn new(engine: &Arc<Engine>) -> Self {
+    pub(crate) fn new(appender: &Arc<Appender>) -> Self {
         Self {
-            engine: Arc::clone(engine),
+            appender: Arc::clone(appender),
             staged: StagedPuts::default(),
         }
     }
@@ -53,15 +53,13 @@ impl AppendBatch {
     /// Adds one message. `done` is called in the order of the puts, when the batch is committed or once it has many
     /// bytes; at once for a message that cannot be stored.
     pub fn stage(&mut self, message: &Message<'_>, done: Box<dyn OnStored>) {
-        let appender = &self.engine.appender;
-        let encoded = appender.encode(&mut self.staged.append_buffer, message);
+        let encoded = self.appender.encode(&mut self.staged.append_buffer, message);
         self.staged(encoded, done);
     }
 
     /// As [`AppendBatch::stage`], for a batch of messages, which become consecutive records of one file.
     pub fn stage_batch(&mut self, batch: &Batch<'_>, done: Box<dyn OnStored>) {
-        let appender = &self.engine.appender;
-        let encoded = appender.encode_batch(&mut self.staged.append_buffer, batch);
+        let encoded = self.appender.encode_batch(&mut self.staged.append_buffer, batch);
         self.staged(encoded, done);
     }
 
@@ -70,13 +68,13 @@ impl AppendBatch {
     /// thread that does one now or to the thread of the store, as it is when nobody waits.
     pub fn commit(&mut self) {
         self.write();
-        self.engine.flusher.commit_batch();
+        self.appender.flusher.commit_batch();
     }
 
     fn staged(&mut self, encoded: Result<(), StoreError>, done: Box<dyn OnStored>) {
         if let Err(error) = encoded {
             let waiter = done.stored(Err(error));
-            return self.engine.flusher.when_durable_in_batch(waiter.into_iter());
+            return self.appender.flusher.when_durable_in_batch(waiter.into_iter());
         }
         self.staged.done.push(done);
         if self.staged.append_buffer.bytes() >= FLUSH_AT {
@@ -92,15 +90,13 @@ impl AppendBatch {
         // Taken out, so that nothing is written twice if a callback panics.
         let mut staged = mem::take(&mut self.staged);
         let mut done = staged.done.drain(..);
-        self.engine
-            .appender
-            .append_all(&mut staged.append_buffer, |stored| {
-                let waiter = done.next().and_then(|done| done.stored(stored));
-                staged.waiters.extend(waiter);
-            });
+        self.appender.append_all(&mut staged.append_buffer, |stored| {
+            let waiter = done.next().and_then(|done| done.stored(stored));
+            staged.waiters.extend(waiter);
+        });
         drop(done);
         if !staged.waiters.is_empty() {
-            self.engine
+            self.appender
                 .flusher
                 .when_durable_in_batch(staged.waiters.drain(..));
         }

@@ -4,11 +4,11 @@
 //! A put waits for two things: for the append lock while another put writes, and, with `SYNC_FLUSH`, for an fsync. Both
 //! waits are measured here. None of this costs a put anything while nobody waits but one look at the clock.
 
-use crate::append::state::Append;
 use crate::error::{BusyReason, StoreError};
-use crate::flush::waiters::GroupCommit;
+use crate::group_commit::GroupCommit;
 use crate::live::Live;
 use crate::options::FlushDiskType;
+use crate::state::append_state::AppendState;
 use crate::stats::Busy;
 use crate::sync::{MutexGuard, lock, try_lock};
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -128,8 +128,8 @@ impl FlowControl {
     /// The append lock, unless waiting for it takes too long.
     pub(crate) fn wait_for<'a>(
         &self,
-        append: &'a Mutex<Append>,
-    ) -> Result<MutexGuard<'a, Append>, StoreError> {
+        append: &'a Mutex<AppendState>,
+    ) -> Result<MutexGuard<'a, AppendState>, StoreError> {
         if let Some(guard) = try_lock(append) {
             return Ok(guard);
         }

@@ -10,6 +10,4 @@ pub(crate) mod batch;
 pub(crate) mod buffer;
 mod encode;
 pub(crate) mod flow_control;
-pub(crate) mod stall;
-pub(crate) mod state;
 mod write;

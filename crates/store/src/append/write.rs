@@ -3,12 +3,12 @@
 
 use crate::append::appender::{Appender, Counts};
 use crate::append::buffer::{AppendBuffer, LogPosition};
-use crate::append::state::{Append, Deferred, Written};
 use crate::checkpoint::SLACK_MS;
 use crate::error::StoreError;
 use crate::format::{to_i64, to_usize};
 use crate::log::nul_records::looks_torn;
 use crate::options::FlushDiskType;
+use crate::state::append_state::{AppendState, Deferred, Written};
 use crate::sync::lock;
 use pyrmq_remoting::message::Record;
 use std::ops::Range;
@@ -101,7 +101,7 @@ impl Appender {
     }
 
     /// The time of this append; a clock that went back is noted first.
-    fn append_time(&self, append: &mut Append) -> Result<i64, StoreError> {
+    fn append_time(&self, append: &mut AppendState) -> Result<i64, StoreError> {
         let store_ms = self.fs.now_ms();
         if store_ms + SLACK_MS <= append.high_ms {
             tracing::warn!(from_ms = append.high_ms, to_ms = store_ms, "the clock went back");
@@ -117,7 +117,7 @@ impl Appender {
     /// What was written goes to its queues and to the index.
     fn publish(
         &self,
-        append: &mut Append,
+        append: &mut AppendState,
         append_buffer: &mut AppendBuffer,
         run: Range<usize>,
         log_position: LogPosition,

@@ -1,35 +1,32 @@
 //! Fsync of the log, once for all who wait (Apache `GroupCommitService`, `FlushRealTimeService`).
 //!
-//! A round is one fsync and the answers to all whom it serves. The flush thread does rounds, and so does a thread that
-//! commits an append batch, while the disk is quick: then the answers of a connection's batch are there before its task
-//! writes, and no thread is woken. Who may do one when is [`FlushLeader`](crate::flush::leader::FlushLeader), who is
-//! answered when is [`GroupCommit`](crate::flush::waiters::GroupCommit).
+//! A round is one fsync, and the answers to everyone whom it covers. The flush thread does rounds. So does a thread
+//! that commits an append batch while the disk is fast: then the answers of a connection's batch are there before its
+//! task writes, and no thread is woken. [`GroupCommit`](crate::group_commit::GroupCommit) decides who leads a round and
+//! who is answered.
 //!
 //! A failed fsync turns the log read-only and is never tried again: the system may have dropped the pages that it could
 //! not write.
 
-pub(crate) mod leader;
-pub(crate) mod waiters;
-pub(crate) mod wakeup;
 pub(crate) mod watchdog;
 
-use crate::append::state::{Append, Deferred};
 use crate::checkpoint::Checkpoint;
 use crate::error::StoreError;
-use crate::flush::waiters::{GroupCommit, Log};
-use crate::flush::wakeup::Wakeup;
 use crate::flush::watchdog::FlushWatchdog;
 use crate::fs::Fs;
-use crate::listeners::Listeners;
+use crate::group_commit::{GroupCommit, Log};
 use crate::live::Live;
 use crate::log::commit_log::CommitLog;
 use crate::log::nul_records::NulRecords;
 use crate::message::{Arrival, OnDurable};
 use crate::options::{FlushDiskType, Options};
 use crate::queue::registry::Queues;
-use crate::shared::Shared;
 use crate::state::StoreState;
+use crate::state::append_state::{AppendState, Deferred};
+use crate::state::listeners::Listeners;
+use crate::state::shared::Shared;
 use crate::sync::lock;
+use crate::sync::wakeup::Wakeup;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -43,7 +40,7 @@ pub(crate) struct Flusher {
     pub(crate) log: Arc<CommitLog>,
     pub(crate) checkpoint: Arc<Checkpoint>,
     pub(crate) nul_records: Arc<NulRecords>,
-    pub(crate) append: Arc<Mutex<Append>>,
+    pub(crate) append: Arc<Mutex<AppendState>>,
     pub(crate) queues: Arc<Queues>,
     pub(crate) listeners: Arc<Listeners>,
     /// Which thread fsyncs the log, and which senders wait for that.

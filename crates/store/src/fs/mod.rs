@@ -22,6 +22,7 @@ macro_rules! forward {
 
 mod faulty;
 mod guarded;
+pub(crate) mod read_mode;
 mod real;
 
 pub use faulty::{DiskFaults, FaultyFs};

@@ -9,8 +9,8 @@
 
 pub(crate) mod chain;
 pub(crate) mod file;
-pub(crate) mod indexing;
 pub(crate) mod pending;
+pub(crate) mod query;
 
 use crate::error::StoreError;
 use crate::format::INDEX;
@@ -18,10 +18,10 @@ use crate::fs::{Context, Fs, make_directories};
 use crate::index::chain::MAX_HOPS;
 use crate::index::file::{Header, IndexFile, Wanted, file_length};
 use crate::index::pending::PendingKeys;
+use crate::index::query::{KeyKind, KeyQuery};
 use crate::log::commit_log::CommitLog;
 use crate::log::reader::{LogReader, Step, end_of};
 use crate::options::Options;
-use crate::read::query::{KeyKind, KeyQuery};
 use crate::sync::lock;
 use pyrmq_remoting::message::java_hash::JavaHash;
 use pyrmq_remoting::message::properties::KEY_SEPARATOR;

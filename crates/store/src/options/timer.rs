@@ -2,8 +2,11 @@
 
 use crate::error::StoreError;
 use crate::options::parse::{bad, flag, number};
-use crate::timer::wheel::{BLANK_SLOTS, WINDOW_SLOTS};
 
+/// Slots of the seven days that may lie ahead (with steps of a second); there are twice as many.
+pub(crate) const WINDOW_SLOTS: i64 = 7 * 86_400;
+/// Slots that a message must not come closer to the wheel's window (Apache `TIMER_BLANK_SLOTS`).
+pub(crate) const BLANK_SLOTS: i64 = 60;
 /// What the timer's steps may be; Apache takes the next lower one of these.
 const PRECISIONS_MS: [i64; 4] = [100, 200, 500, 1000];
 

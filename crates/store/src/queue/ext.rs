@@ -11,9 +11,9 @@
 
 use crate::error::StoreError;
 use crate::format::{parse_file_name, to_u64};
+use crate::fs::read_mode::ReadMode;
 use crate::fs::{Context, Fs};
 use crate::queue::consume_queue::ConsumeQueue;
-use crate::read::buffers::ReadMode;
 use crate::sync::{Mutex, lock};
 use std::io;
 use std::path::{Path, PathBuf};

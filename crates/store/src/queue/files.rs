@@ -5,9 +5,9 @@
 
 use crate::error::StoreError;
 use crate::format::{CQ_UNIT_SIZE, CQ_UNIT_SIZE_I64, CqUnit, file_name, parse_file_name, to_u64, to_usize};
+use crate::fs::read_mode::ReadMode;
 use crate::fs::{Context, File, Fs};
 use crate::log::commit_log::is_clear;
-use crate::read::buffers::ReadMode;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,6 @@ pub(crate) mod consume_queue;
 pub(crate) mod deleted_topics;
 pub(crate) mod ext;
 pub(crate) mod files;
-pub(crate) mod maintenance;
 pub(crate) mod manifest;
 pub(crate) mod registry;
 pub(crate) mod table;

@@ -2,9 +2,9 @@
 
 use crate::error::StoreError;
 use crate::format::{CQ_UNIT_SIZE, CqUnit, to_i64, to_usize};
+use crate::fs::read_mode::ReadMode;
 use crate::queue::consume_queue::ConsumeQueue;
 use crate::queue::ext::is_address;
-use crate::read::buffers::ReadMode;
 use crate::read::query::{Get, GetStatus, Got, TagFilter};
 use crate::read::reader::Reader;
 use bytes::Bytes;

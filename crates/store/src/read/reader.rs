@@ -1,15 +1,15 @@
 //! What all kinds of reads work with; `pull.rs`, `records.rs`, `times.rs` and `search.rs` have them.
 
+use crate::dispatch::indexing::Indexing;
+use crate::dispatch::queue_maintenance::QueueMaintenance;
 use crate::fs::Fs;
-use crate::index::indexing::Indexing;
 use crate::live::Live;
 use crate::log::commit_log::CommitLog;
 use crate::queue::ext::ConsumeQueueExt;
-use crate::queue::maintenance::QueueMaintenance;
 use crate::queue::registry::Queues;
 use crate::read::buffers::ReadBuffers;
-use crate::shared::Shared;
 use crate::state::StoreState;
+use crate::state::shared::Shared;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 

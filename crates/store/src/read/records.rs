@@ -2,8 +2,8 @@
 
 use crate::error::StoreError;
 use crate::format::{CqUnit, to_i64, to_usize};
+use crate::fs::read_mode::ReadMode;
 use crate::options::FlushDiskType;
-use crate::read::buffers::ReadMode;
 use crate::read::reader::Reader;
 use bytes::Bytes;
 use pyrmq_remoting::message::Record;

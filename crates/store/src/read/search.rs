@@ -1,7 +1,8 @@
 //! Searches by key (Apache `DefaultMessageStore.queryMessage`).
 
 use crate::error::StoreError;
-use crate::read::query::{Found, KeyKind, KeyQuery};
+use crate::index::query::{KeyKind, KeyQuery};
+use crate::read::query::Found;
 use crate::read::reader::Reader;
 use crate::sync::lock;
 use bytes::Bytes;

@@ -1,29 +1,29 @@
 //! Opens a store: looks at its directory, makes it whole, and puts the parts together for service.
 
 use crate::append::appender::Appender;
-use crate::append::state::Append;
 use crate::checkpoint::{Mark, mark_closed, mark_recovered};
+use crate::dispatch::indexing::Indexing;
+use crate::dispatch::queue_maintenance::QueueMaintenance;
 use crate::engine::Engine;
 use crate::error::StoreError;
 use crate::failure::Failure;
 use crate::flush::Flusher;
-use crate::flush::wakeup::Wakeup;
 use crate::format::LOCK;
 use crate::fs::{Context, Fs, Guarded, LockGuard, make_directories, parent};
 use crate::index::KeyIndex;
-use crate::index::indexing::Indexing;
 use crate::live::Live;
 use crate::options::{FlushDiskType, Options};
 use crate::queue::ext::ConsumeQueueExt;
-use crate::queue::maintenance::QueueMaintenance;
 use crate::read::reader::Reader;
 use crate::recovery::found::Found;
 use crate::recovery::recover::recover;
 use crate::recovery::replay::Recovered;
 use crate::recovery::{pop, unsupported_formats};
 use crate::retention::Retention;
-use crate::shared::Shared;
 use crate::state::StoreState;
+use crate::state::append_state::AppendState;
+use crate::state::shared::Shared;
+use crate::sync::wakeup::Wakeup;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicI64;
@@ -122,7 +122,7 @@ fn assemble(found: Found, recovered: &Recovered) -> Result<Engine, StoreError> {
     };
     let newest_ms = times.physic_ms.max(times.logics_ms);
     let last = (recovered.last, recovered.last_store_ms);
-    let append = Append::new(&found.log, last, newest_ms, index.is_none());
+    let append = AppendState::new(&found.log, last, newest_ms, index.is_none());
     let live = Arc::new(Live::new(&options));
     let log = Arc::new(found.log);
     let group_commit = Arc::default();
@@ -142,9 +142,10 @@ fn assemble(found: Found, recovered: &Recovered) -> Result<Engine, StoreError> {
     };
     let queue_maintenance = Arc::new(QueueMaintenance::new(&shared, manifest, deleted));
     let indexing = Arc::new(Indexing::new(&shared, index, index_from));
+    let flusher = Arc::new(Flusher::new(&shared));
     Ok(Engine {
-        flusher: Flusher::new(&shared),
-        appender: Appender::new(&shared, &queue_maintenance, &indexing),
+        appender: Arc::new(Appender::new(&shared, &queue_maintenance, &indexing, &flusher)),
+        flusher,
         reader: Reader::new(&shared, &queue_maintenance, &indexing),
         retention: Retention::new(&shared, &queue_maintenance, &indexing),
         queue_maintenance,

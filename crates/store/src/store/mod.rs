@@ -89,7 +89,7 @@ impl Store {
 
     /// An append batch of this store: puts that go into the log together.
     pub fn append_batch(&self) -> AppendBatch {
-        AppendBatch::new(&self.engine)
+        AppendBatch::new(&self.engine.appender)
     }
 
     /// Calls back when everything in front of `position` is durable, with the error of the fsync or a timeout else. The

@@ -1,7 +1,8 @@
 //! What a store answers to readers.
 
 use crate::error::StoreError;
-use crate::read::query::{Boundary, Found, Get, Got, KeyQuery};
+use crate::index::query::KeyQuery;
+use crate::read::query::{Boundary, Found, Get, Got};
 use crate::store::Store;
 use bytes::Bytes;
 

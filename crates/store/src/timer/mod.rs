@@ -19,13 +19,13 @@ pub use log::TimerUnit;
 
 use crate::error::StoreError;
 use crate::fs::Fs;
-use crate::options::timer::TimerOptions;
+use crate::options::timer::{BLANK_SLOTS, TimerOptions, WINDOW_SLOTS};
 use crate::store::Store;
 use checkpoint::{Progress, TimerCheckpoint};
 use log::TimerLog;
 use std::path::Path;
 use std::sync::Arc;
-use wheel::{BLANK_SLOTS, Slot, WINDOW_SLOTS, Wheel};
+use wheel::{Slot, Wheel};
 
 /// Its only queue.
 pub const TIMER_QUEUE: i32 = 0;

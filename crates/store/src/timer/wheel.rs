@@ -14,14 +14,11 @@
 use crate::error::StoreError;
 use crate::format::{to_i64, to_u64, to_usize};
 use crate::fs::{Context, File, Fs, parent};
+use crate::options::timer::WINDOW_SLOTS;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Slots of the seven days that may lie ahead (with steps of a second); there are twice as many.
-pub(crate) const WINDOW_SLOTS: i64 = 7 * 86_400;
-/// Slots that a message must not come closer to the wheel's window (Apache `TIMER_BLANK_SLOTS`).
-pub(crate) const BLANK_SLOTS: i64 = 60;
 const SLOTS: i64 = 2 * WINDOW_SLOTS;
 /// Bytes of a slot.
 const SLOT: usize = 32;

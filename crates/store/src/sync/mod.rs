@@ -1,5 +1,7 @@
 //! Locks that go on after a panic of another thread: what they guard is changed in one step or not at all.
 
+pub(crate) mod wakeup;
+
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};

@@ -1,4 +1,4 @@
-//! What the append lock guards: the end of the log, and what its newest records still owe to queues and index.
+//! What the append lock guards: the end of the log, and what queues and index have not yet got of its newest records.
 
 use crate::checkpoint::Mark;
 use crate::format::CqUnit;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// What the append lock guards.
 #[derive(Debug)]
-pub(crate) struct Append {
+pub(crate) struct AppendState {
     pub(crate) tail: Tail,
     /// Keys that wait for the index thread.
     pub(crate) index: PendingKeys,
@@ -38,7 +38,7 @@ pub(crate) struct Written {
     pub(crate) keys_waiting: usize,
 }
 
-impl Append {
+impl AppendState {
     /// The state behind `last`, the newest record. `high_ms` is the newest time that the clock is known to have shown.
     pub(crate) fn new(
         log: &CommitLog,

@@ -1,17 +1,17 @@
 //! How keys come into the index: from puts, whose keys wait under the append lock, and from the log, for what the index
 //! lacks when the store opens or after a failure.
 
-use crate::append::state::Append;
 use crate::checkpoint::Checkpoint;
 use crate::error::StoreError;
-use crate::flush::wakeup::Wakeup;
 use crate::index::pending::{PendingKeys, RecordKeys};
 use crate::index::{KeyIndex, MessageKeys, TopicKeys};
 use crate::log::commit_log::CommitLog;
 use crate::log::damage::record_behind;
 use crate::log::reader::{LogReader, Step, end_of};
-use crate::shared::Shared;
 use crate::state::StoreState;
+use crate::state::append_state::AppendState;
+use crate::state::shared::Shared;
+use crate::sync::wakeup::Wakeup;
 use crate::sync::{MutexGuard, lock, try_lock};
 use pyrmq_remoting::message::properties::names;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -29,7 +29,7 @@ pub(crate) struct Indexing {
     pub(crate) state: Arc<StoreState>,
     pub(crate) log: Arc<CommitLog>,
     pub(crate) checkpoint: Arc<Checkpoint>,
-    pub(crate) append: Arc<Mutex<Append>>,
+    pub(crate) append: Arc<Mutex<AppendState>>,
     /// None where there is no key index.
     pub(crate) index: Option<KeyIndex>,
     /// Held by the thread that moves keys to the index; the empty list that it leaves in exchange for the full one.

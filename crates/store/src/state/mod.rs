@@ -3,15 +3,21 @@
 //! A failed write or fsync is for good: the store turns read-only, and the next start looks closely. A full disk, and
 //! consume queues that cannot be written, pass by themselves.
 
-use crate::append::stall::Stall;
+pub(crate) mod append_state;
+mod disk_space;
+pub(crate) mod listeners;
+pub(crate) mod shared;
+pub(crate) mod stall;
+
 use crate::checkpoint::mark_unsure;
-use crate::disk_space::Disk;
 use crate::error::StoreError;
-use crate::flush::waiters::GroupCommit;
 use crate::fs::{Context, Fs};
+use crate::group_commit::GroupCommit;
 use crate::live::Live;
 use crate::log::commit_log::CommitLog;
 use crate::options::Options;
+use crate::state::disk_space::Disk;
+use crate::state::stall::Stall;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 

@@ -1,11 +1,9 @@
 //! What the parts of a store share: each part keeps what it needs of it.
 
-use crate::append::state::Append;
 use crate::checkpoint::Checkpoint;
 use crate::error::StoreError;
-use crate::flush::waiters::GroupCommit;
 use crate::fs::Fs;
-use crate::listeners::Listeners;
+use crate::group_commit::GroupCommit;
 use crate::live::Live;
 use crate::log::commit_log::CommitLog;
 use crate::log::nul_records::NulRecords;
@@ -13,6 +11,8 @@ use crate::options::Options;
 use crate::queue::ext::ConsumeQueueExt;
 use crate::queue::registry::Queues;
 use crate::state::StoreState;
+use crate::state::append_state::AppendState;
+use crate::state::listeners::Listeners;
 use std::sync::{Arc, Mutex};
 
 /// The ground that the parts stand on.
@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     /// Whole records that look torn.
     pub(crate) nul_records: Arc<NulRecords>,
     /// The end of the log, under the append lock.
-    pub(crate) append: Arc<Mutex<Append>>,
+    pub(crate) append: Arc<Mutex<AppendState>>,
     /// Which thread fsyncs the log, and which senders wait for that.
     pub(crate) group_commit: Arc<GroupCommit<StoreError>>,
     pub(crate) state: Arc<StoreState>,

@@ -1,7 +1,6 @@
 //! What happens to all consume queues besides puts and reads: they are written, fsynced, noted in the manifest, and
 //! deleted with their topic.
 
-use crate::append::state::Append;
 use crate::checkpoint::Checkpoint;
 use crate::error::StoreError;
 use crate::fs::Fs;
@@ -11,8 +10,9 @@ use crate::queue::deleted_topics::DeletedTopics;
 use crate::queue::ext::ConsumeQueueExt;
 use crate::queue::manifest::{QueueManifest, QueueRange};
 use crate::queue::registry::Queues;
-use crate::shared::Shared;
 use crate::state::StoreState;
+use crate::state::append_state::AppendState;
+use crate::state::shared::Shared;
 use crate::sync::lock;
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ pub(crate) struct QueueMaintenance {
     pub(crate) fs: Arc<dyn Fs>,
     pub(crate) log: Arc<CommitLog>,
     pub(crate) checkpoint: Arc<Checkpoint>,
-    pub(crate) append: Arc<Mutex<Append>>,
+    pub(crate) append: Arc<Mutex<AppendState>>,
     pub(crate) queues: Arc<Queues>,
     pub(crate) extended: Arc<ConsumeQueueExt>,
     /// Held while queues are fsynced.

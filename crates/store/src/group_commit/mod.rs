@@ -6,8 +6,10 @@
 //! Nothing here knows the store: `tests/loom_group_commit.rs` goes through the interleavings of this file,
 //! `leader.rs` and `wakeup.rs` with a log of its own.
 
-use crate::flush::leader::FlushLeader;
-use crate::flush::wakeup::Wakeup;
+pub(crate) mod leader;
+
+use crate::group_commit::leader::FlushLeader;
+use crate::sync::wakeup::Wakeup;
 use crate::sync::{Mutex, lock};
 use std::fmt;
 use std::time::{Duration, Instant};

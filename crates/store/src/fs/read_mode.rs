@@ -1,0 +1,58 @@
+//! Whether a read may wait for the disk.
+
+use crate::fs::File;
+use std::cell::Cell;
+use std::io;
+
+/// Whether a reader may wait for the disk, and whether it would have had to.
+#[derive(Debug)]
+pub(crate) struct ReadMode {
+    waits: bool,
+    missed: Cell<bool>,
+}
+
+impl ReadMode {
+    /// Reads whatever it takes.
+    pub(crate) fn waiting() -> Self {
+        Self {
+            waits: true,
+            missed: Cell::new(false),
+        }
+    }
+
+    /// Reads only what is in memory.
+    pub(crate) fn cached() -> Self {
+        Self {
+            waits: false,
+            missed: Cell::new(false),
+        }
+    }
+
+    /// True once something was not in memory: what was read since then is not complete.
+    pub(crate) fn has_missed(&self) -> bool {
+        self.missed.get()
+    }
+
+    /// True for a reader that may wait; another one has missed something.
+    pub(crate) fn may_wait(&self) -> bool {
+        self.missed.set(self.missed.get() || !self.waits);
+        self.waits
+    }
+
+    /// Reads up to `buffer.len()` bytes; `None` when they are not in memory and must be.
+    pub(crate) fn read_at(
+        &self,
+        file: &dyn File,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> io::Result<Option<usize>> {
+        if self.waits {
+            return file.read_at(buffer, offset).map(Some);
+        }
+        let got = file.read_cached(buffer, offset)?;
+        if got.is_none() {
+            self.missed.set(true);
+        }
+        Ok(got)
+    }
+}
