@@ -498,8 +498,8 @@ class ReceivedMessage:
 
 # records.rs
 def scan_records(
-    data: bytes, position: int, check: bool
-) -> tuple[list[tuple[int, int, str, int, int, int, int, int]], int, str, str | None]: ...
+    data: bytes, position: int, base: int, check: bool
+) -> tuple[list[tuple[int, int, str, int, int, int, int, int, bool]], int, str, str | None]: ...
 
 # server/store_lock.rs
 @final

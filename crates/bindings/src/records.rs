@@ -6,22 +6,24 @@ use pyrmq_remoting::message::java_hash;
 use pyrmq_remoting::message::properties::names;
 use pyrmq_remoting::message::record::{Hop, Record, hop, no_record};
 
-/// Position, size, topic, queue id, queue offset, store timestamp, tags code, sys flag of one record.
-type Row = (i64, usize, Py<PyString>, i32, i64, i64, i64, i32);
+/// Position, size, topic, queue id, queue offset, store timestamp, tags code and sys flag of one record, and whether it
+/// looks torn.
+type Row = (i64, usize, Py<PyString>, i32, i64, i64, i64, i32, bool);
 
 /// Rows, the position where they end, and why they end there.
 type Scanned = (Vec<Row>, i64, &'static str, Option<String>);
 
-/// Reads the records at the front of `data`, which begins at `position` of the log.
+/// Reads the records at the front of `data`, which begins at `position` of the log, in a file that begins at `base`.
 ///
 /// The third value says why it ends: `more` (a whole record needs more bytes), `blank` (the file's rest is unused),
 /// `unused` (zeros) or `damage`, and then the fourth says what is wrong.
 #[pyfunction]
-fn scan_records(py: Python<'_>, data: &[u8], position: i64, check: bool) -> Scanned {
+fn scan_records(py: Python<'_>, data: &[u8], position: i64, base: i64, check: bool) -> Scanned {
     let mut rows = Vec::new();
     let mut at = 0_usize;
     let mut last: Option<(String, Py<PyString>)> = None;
     let here = |at: usize| position.saturating_add(i64::try_from(at).unwrap_or(i64::MAX));
+    let inside = |at: usize| usize::try_from(here(at).saturating_sub(base)).unwrap_or_default();
     loop {
         let rest = data.get(at..).unwrap_or_default();
         if rest.len() < HEAD {
@@ -59,6 +61,7 @@ fn scan_records(py: Python<'_>, data: &[u8], position: i64, check: bool) -> Scan
             record.store_timestamp_ms,
             java_hash::tags_code(record.properties.get(names::TAGS)),
             record.sys_flag,
+            check && pyrmq_store::looks_torn(&record, bytes, inside(at)),
         ));
         at = at.saturating_add(size);
     }

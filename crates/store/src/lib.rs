@@ -41,6 +41,7 @@ pub use fs::{Fs, RealFs};
 pub use group_commit::DurableCallback;
 pub use index::query::{KeyKind, KeyQuery};
 pub use live::Live;
+pub use log::nul_records::looks_torn;
 pub use maintenance::MaintenanceTask;
 pub use message::{Arrival, Batch, BatchItem, Message, OnArrival, OnDurable, OnSlowFlush, OnStored, Stored};
 pub use options::timer::TimerOptions;

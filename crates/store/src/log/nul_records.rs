@@ -230,7 +230,7 @@ pub(crate) fn may_look_torn(properties: &[u8]) -> bool {
 /// True when a record looks as if a sector of it had never reached the disk, or its write had been cut off: its topic
 /// or properties have zero bytes up to a sector's border, or the properties end with one. `inside` is where the record
 /// begins in its file. The body has a checksum and a torn head does not fit together.
-pub(crate) fn looks_torn(record: &Record<'_>, bytes: &[u8], inside: usize) -> bool {
+pub fn looks_torn(record: &Record<'_>, bytes: &[u8], inside: usize) -> bool {
     let from = (record.topic.as_ptr() as usize).saturating_sub(bytes.as_ptr() as usize);
     // The length of no properties is two zero bytes.
     let has_properties = bytes.len() > from + record.topic.len() + 2;

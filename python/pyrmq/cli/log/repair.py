@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyrmq.cli.log.nul_records import NulRecords
 from pyrmq.cli.log.progress import Progress
 from pyrmq.cli.log.walk import Damage, walk
 from pyrmq.cli.output import print_rows
@@ -39,7 +40,7 @@ def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
     # Held to the end: otherwise a supervisor could start a broker that writes at the same time.
     with directory.locked():
         segments = directory.segments()
-        damage, _, _ = _first_damage(segments)
+        damage, _, _ = _first_damage(directory, segments)
         if damage is None:
             return _sound()
         kept = _make(directory, segments, damage, given.choice)
@@ -53,7 +54,7 @@ def _sound() -> int:
 
 
 def _show(directory: StoreDirectory, *, as_json: bool) -> int:
-    damage, inside, behind = _first_damage(directory.segments())
+    damage, inside, behind = _first_damage(directory, directory.segments())
     if damage is None:
         return _sound()
     cut = "the log ends here; later files are moved away"
@@ -83,12 +84,15 @@ class Lost:
         self.size += sum(row.size for row in rows)
 
 
-def _first_damage(segments: list[Segment]) -> tuple[Damage | None, Lost, Lost]:
+def _first_damage(
+    directory: StoreDirectory, segments: list[Segment]
+) -> tuple[Damage | None, Lost, Lost]:
     """The first damage, and the good records after it, in its file and in all files."""
     first: Damage | None = None
     inside, behind = Lost(), Lost()
+    notes = NulRecords(directory.root)
     with Progress(sum(segment.size for segment in segments)) as progress:
-        for piece in walk(segments, check=True, seen=progress.add):
+        for piece in walk(segments, check=True, nul_records=notes, seen=progress.add):
             if isinstance(piece, Damage):
                 first = first or piece
             elif first is not None:

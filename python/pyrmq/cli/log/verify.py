@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyrmq.cli.log.directory import Units
+from pyrmq.cli.log.nul_records import NulRecords
 from pyrmq.cli.log.progress import Progress
 from pyrmq.cli.log.walk import Damage, walk
 from pyrmq.cli.output import print_rows
@@ -58,7 +59,9 @@ def run(directory: StoreDirectory, given: argparse.Namespace) -> int:
         Units(directory) as units,
         Progress(sum(segment.size for segment in segments)) as progress,
     ):
-        for piece in walk(segments, check=True, seen=progress.add):
+        for piece in walk(
+            segments, check=True, nul_records=NulRecords(directory.root), seen=progress.add
+        ):
             if isinstance(piece, Damage):
                 _tell_damage(found, piece)
                 continue

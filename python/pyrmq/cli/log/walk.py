@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pyrmq.cli.log.directory import Segment
+    from pyrmq.cli.log.nul_records import NulRecords
 
 _PIECE = 4 * 1024 * 1024
 _MAGICS = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
@@ -36,6 +37,7 @@ class Row(NamedTuple):
     stored_ms: int
     tags_code: int
     sys_flag: int
+    looks_torn: bool
 
 
 @dataclass(frozen=True)
@@ -59,20 +61,25 @@ Piece = list[Row] | Damage
 
 
 def walk(
-    segments: Sequence[Segment], *, check: bool, seen: Callable[[int], object] = lambda _: None
+    segments: Sequence[Segment],
+    *,
+    check: bool,
+    nul_records: NulRecords | None = None,
+    seen: Callable[[int], object] = lambda _: None,
 ) -> Iterator[Piece]:
     """Yield the records in pieces, and each damage in its place.
 
     Args:
         segments: the log's files.
         check: whether bodies are compared with their checksums.
+        nul_records: notes that tell whether a record lost a sector; without them no record did.
         seen: called from time to time with the number of bytes that were read.
     """
     # A broker creates the next file before it needs it.
     used = [segment for segment in segments if segment.is_used()]
     for number, segment in enumerate(used):
         following = used[number + 1] if number + 1 < len(used) else None
-        yield from _Walk(segment, following, check=check, seen=seen).pieces()
+        yield from _Walk(segment, following, nul_records, check=check, seen=seen).pieces()
         if following is not None and following.base != segment.end:
             reason = f"{following.base - segment.end} bytes are missing between two files"
             yield Damage(segment, segment.end, following.base, reason)
@@ -85,11 +92,13 @@ class _Walk:
         self,
         segment: Segment,
         following: Segment | None,
+        nul_records: NulRecords | None,
         *,
         check: bool,
         seen: Callable[[int], object],
     ) -> None:
         self._segment = segment
+        self._nul_records = nul_records
         self._following = following
         self._check = check
         self._seen = seen
@@ -109,9 +118,17 @@ class _Walk:
         segment, at, piece = self._segment, self._segment.base, _PIECE
         while at < segment.end:
             data = os.pread(descriptor, piece, at - segment.base)
-            rows, end, why, reason = _core.scan_records(data, at, self._check)
+            scanned, end, why, reason = _core.scan_records(data, at, segment.base, self._check)
+            rows, torn = self._before_torn([Row(*row) for row in scanned], data, at)
             if rows:
-                yield [Row(*row) for row in rows]
+                yield rows
+            if torn is not None:
+                until = self._resume(descriptor, torn)
+                yield Damage(segment, torn, until, "a sector of the record is missing")
+                if until is None or until >= segment.end:
+                    return
+                at, piece = until, _PIECE
+                continue
             self._seen(end - at)
             progress, at = end > at, end
             if why == "blank":
@@ -148,6 +165,17 @@ class _Walk:
                 return
             at, piece = until, _PIECE
 
+    def _before_torn(self, rows: list[Row], data: bytes, base: int) -> tuple[list[Row], int | None]:
+        """The rows before the first record that lost a sector, and its position."""
+        if self._nul_records is not None:
+            for number, row in enumerate(rows):
+                if row.looks_torn:
+                    start = row.position - base
+                    record = data[start : start + row.size]
+                    if self._nul_records.is_torn(row.position, record):
+                        return rows[:number], row.position
+        return rows, None
+
     def _is_written_now(self, descriptor: int, at: int, *, wait: bool) -> bool:
         """Whether a valid record is there now: a running broker was writing it."""
         left = self._segment.end - at
@@ -157,7 +185,7 @@ class _Walk:
             size = int.from_bytes(head, "big")
             if _HEAD < size <= left:
                 data = os.pread(descriptor, size, at - self._segment.base)
-                if _core.scan_records(data, at, True)[0]:
+                if _core.scan_records(data, at, self._segment.base, True)[0]:
                     return True
         return False
 
@@ -187,7 +215,7 @@ class _Walk:
             if not _HEAD < size <= self._segment.end - position:
                 continue
             record = os.pread(descriptor, size, position - self._segment.base)
-            if _core.scan_records(record, position, True)[0]:
+            if _core.scan_records(record, position, self._segment.base, True)[0]:
                 return position
         return None
 
