@@ -12,7 +12,8 @@
 //! `Indexing::spare`, `append`, then the locks inside of queues and index.
 
 use crate::append::appender::Appender;
-use crate::checkpoint::{Times, mark_closed};
+use crate::checkpoint::Times;
+use crate::checkpoint::abort::mark_closed;
 use crate::descriptors::Shares;
 use crate::dispatch::indexing::Indexing;
 use crate::dispatch::queue_maintenance::QueueMaintenance;

@@ -1,13 +1,14 @@
 //! What is about to be appended: records laid out in a buffer, with no allocation once it has grown, so that
 //! under the append lock only that is left to do which only the lock can tell.
 
+use crate::append::appended::Appended;
 use crate::delay::delay_of;
 use crate::error::StoreError;
 use crate::format::{CqUnit, to_i64};
 use crate::index::pending::{PendingKeys, RecordKeys};
 use crate::index::{MessageKeys, TopicKeys};
 use crate::log::nul_records::may_look_torn;
-use crate::message::{Batch, Message, Stored};
+use crate::message::{Batch, Message};
 use crate::options::Options;
 use crate::queue::consume_queue::ConsumeQueue;
 use pyrmq_remoting::message::record::Patch;
@@ -26,9 +27,9 @@ const MAX_UNFILLED_ROUNDS: u8 = 64;
 /// One record inside the thread's buffer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EncodedRecord {
-    from: usize,
-    size: usize,
-    tags_code: i64,
+    pub(super) from: usize,
+    pub(super) size: usize,
+    pub(super) tags_code: i64,
     /// The time of storing is added to it: it says when a delayed message is due.
     is_delay: bool,
     /// End of its keys among the thread's hashes.
@@ -365,50 +366,5 @@ impl AppendBuffer {
             keys_end: self.hashes.len(),
         });
         Ok(())
-    }
-}
-
-/// A put's answer, with what its listener is told and what waits behind it.
-#[derive(Debug)]
-pub(crate) struct Appended {
-    pub(crate) stored: Stored,
-    /// `None` for several with different codes.
-    pub(crate) tags_code: Option<i64>,
-    /// Bytes that its queue has not written.
-    pub(crate) units_waiting: usize,
-    /// Readers find it now, not only after an fsync.
-    pub(crate) is_readable: bool,
-}
-
-impl Appended {
-    fn new(encoded_records: &[EncodedRecord], queue_offset: i64, log_position: LogPosition) -> Self {
-        let positions = || {
-            encoded_records
-                .iter()
-                .map(|encoded_record| log_position.of(encoded_record))
-        };
-        let mut codes = encoded_records
-            .iter()
-            .map(|encoded_record| encoded_record.tags_code);
-        let tags_code = codes.next();
-        Self {
-            stored: Stored {
-                physical_offset: positions().next().unwrap_or_default(),
-                end_position: encoded_records
-                    .last()
-                    .map_or(0, |last| log_position.of(last) + to_i64(last.size)),
-                queue_offset,
-                store_timestamp_ms: log_position.store_ms,
-                count: u32::try_from(encoded_records.len()).unwrap_or(u32::MAX),
-                batch_offsets: if encoded_records.len() > 1 {
-                    positions().collect()
-                } else {
-                    Vec::new()
-                },
-            },
-            tags_code: tags_code.filter(|first| codes.all(|code| code == *first)),
-            units_waiting: 0,
-            is_readable: false,
-        }
     }
 }

@@ -7,54 +7,21 @@
 //! A segment is opened when it is first used. Those that are durable are closed again where too many are open; one that
 //! is not stays open until it is, because only the open file tells of a write that failed.
 
-use crate::checkpoint::Mark;
 use crate::descriptors::Shares;
-use crate::error::{StoreError, is_full};
+use crate::error::StoreError;
 use crate::failure::Failure;
-use crate::format::{file_name, parse_file_name, to_i64, to_u64, to_usize};
+use crate::format::{file_name, parse_file_name, to_i64, to_u64};
 use crate::fs::read_mode::ReadMode;
-use crate::fs::{Context, File, Fs, write_zeros};
+use crate::fs::{Context, File, Fs};
+use crate::log::segment::Segment;
 use crate::options::Options;
 use crate::sync::{lock, read, write};
 use pyrmq_remoting::message::record;
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
-
-/// One file of the log.
-#[derive(Debug)]
-pub(crate) struct Segment {
-    /// Position of its first byte.
-    pub(crate) base: i64,
-    pub(crate) path: PathBuf,
-    /// Guards the open file; whoever uses it holds it by itself.
-    file: Mutex<Option<Arc<dyn File>>>,
-    /// It was used since it was last looked for files to close.
-    is_used: AtomicBool,
-}
-
-impl Segment {
-    fn new(base: i64, path: PathBuf, file: Option<Arc<dyn File>>) -> Arc<Self> {
-        Arc::new(Self {
-            base,
-            path,
-            file: Mutex::new(file),
-            is_used: AtomicBool::new(false),
-        })
-    }
-
-    fn opened(&self) -> Option<Arc<dyn File>> {
-        let file = lock(&self.file).clone()?;
-        self.is_used.store(true, Ordering::Relaxed);
-        Some(file)
-    }
-
-    fn close(&self) {
-        *lock(&self.file) = None;
-    }
-}
 
 /// Three times the longest `flushIntervalCommitLog`.
 const LATE_MS: i64 = 180_000;
@@ -62,10 +29,10 @@ const LATE_MS: i64 = 180_000;
 /// All segments.
 #[derive(Debug)]
 pub(crate) struct CommitLog {
-    fs: Arc<dyn Fs>,
-    directory: PathBuf,
-    segment_bytes: i64,
-    segments: RwLock<Vec<Arc<Segment>>>,
+    pub(super) fs: Arc<dyn Fs>,
+    pub(super) directory: PathBuf,
+    pub(super) segment_bytes: i64,
+    pub(super) segments: RwLock<Vec<Arc<Segment>>>,
     /// Those that are open, and how many old ones may be.
     open: Mutex<VecDeque<Arc<Segment>>>,
     most_open: usize,
@@ -75,7 +42,7 @@ pub(crate) struct CommitLog {
     /// In front of this nothing was written in the last minutes before the stop.
     written_late_from: i64,
     /// A last file without any byte, as a stop in the middle of making it leaves behind.
-    half_made: Option<PathBuf>,
+    pub(super) half_made: Option<PathBuf>,
     appended: AtomicI64,
     flushed: AtomicI64,
     pub(crate) failure: Arc<Failure>,
@@ -140,14 +107,6 @@ impl CommitLog {
             flushed: AtomicI64::new(start),
             failure,
         })
-    }
-
-    /// Removes a last file without any byte, as Apache does.
-    pub(crate) fn mend(&self) -> Result<(), StoreError> {
-        match &self.half_made {
-            Some(path) => self.fs.remove(path).at("remove", path),
-            None => Ok(()),
-        }
     }
 
     /// The oldest segment that was written in the last minutes before the stop, as its files were found. What is older
@@ -367,71 +326,6 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Drops everything from `end` on: later segments are deleted, the newest first and each durably, so that there is
-    /// never a gap; the rest of the segment is made zero, so that no old record can look like a new one's successor.
-    /// Only before the store runs. After a crash zeros are written again, too: the system may take them for clean
-    /// although an fsync of them failed.
-    pub(crate) fn cut(&self, end: i64, crashed: bool) -> Result<(), StoreError> {
-        let mut segments = write(&self.segments);
-        while let Some(last) = segments.last()
-            && last.base >= end
-            && segments.len() > 1
-        {
-            self.fs.remove(&last.path).at("remove", &last.path)?;
-            self.forget_open(last);
-            segments.pop();
-            self.fs
-                .sync_directory(&self.directory)
-                .at("flush", &self.directory)?;
-        }
-        if let Some(last) = segments.last()
-            && end < last.base + self.segment_bytes
-        {
-            let from = to_u64((end - last.base).max(0));
-            let file = self.file(last)?;
-            let to = to_u64(self.segment_bytes);
-            let data = if crashed {
-                file.next_data(from).map(|data| data.filter(|data| *data < to))
-            } else {
-                is_clear(file.as_ref(), from, to).map(|is_clear| (!is_clear).then_some(from))
-            };
-            if crashed {
-                file.set_length(to).at("extend", &last.path)?;
-            }
-            if let Some(data) = data.at("read", &last.path)? {
-                file.clear(data, to).at("clear", &last.path)?;
-            }
-            // A start that was killed may have made it zero a moment ago.
-            file.sync().at("flush", &last.path)?;
-        }
-        Ok(())
-    }
-
-    /// Writes `from..to` once more with the bytes that it has. After a failed fsync the system may hold pages that it
-    /// takes for written although they are not on the disk.
-    pub(crate) fn write_again(&self, from: i64, to: i64) -> Result<(), StoreError> {
-        let mut buffer = vec![0; 1 << 20];
-        let mut at = from.max(self.start());
-        while at < to {
-            let Some(segment) = self.segment_at(at) else {
-                return Ok(());
-            };
-            let most = (to - at).min(self.next_segment(at) - at).min(1 << 20);
-            let part = buffer.get_mut(..to_usize(most)).unwrap_or_default();
-            let inside = to_u64(at - segment.base);
-            let file = self.file(&segment)?;
-            if at == from || inside == 0 {
-                // So may its length be, where it was made in the meantime.
-                file.set_length(to_u64(self.segment_bytes))
-                    .at("extend", &segment.path)?;
-            }
-            file.read_exact_at(part, inside).at("read", &segment.path)?;
-            file.write_all_at(part, inside).at("write", &segment.path)?;
-            at += most;
-        }
-        Ok(())
-    }
-
     /// True when the head of a record of this queue and index stands at a position.
     pub(crate) fn has_record(
         &self,
@@ -489,7 +383,7 @@ impl CommitLog {
     }
 
     /// Closes a segment that is deleted, so that its space becomes free.
-    fn forget_open(&self, segment: &Arc<Segment>) {
+    pub(super) fn forget_open(&self, segment: &Arc<Segment>) {
         lock(&self.open).retain(|open| !Arc::ptr_eq(open, segment));
         segment.close();
     }
@@ -497,174 +391,4 @@ impl CommitLog {
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
-}
-
-/// What is being appended to; behind the append lock.
-#[derive(Debug)]
-pub(crate) struct Tail {
-    /// Where the next record goes.
-    pub(crate) position: i64,
-    /// Store time of the newest record, ms.
-    pub(crate) last_store_ms: i64,
-    /// The newest record, if it is known.
-    pub(crate) last: Mark,
-    /// With its file, which stays open as long as it is appended to.
-    segment: Option<(Arc<Segment>, Arc<dyn File>)>,
-    /// Up to here zeros were written ahead.
-    ahead: i64,
-}
-
-impl Tail {
-    /// Continues behind what the log holds.
-    pub(crate) fn new(log: &CommitLog, last: Mark, last_store_ms: i64) -> Self {
-        let position = log.appended();
-        Self {
-            position,
-            last_store_ms,
-            last,
-            segment: None,
-            ahead: 0,
-        }
-    }
-
-    /// Makes room for `size` bytes and the blank record behind them, in this segment or the next one. What fails for
-    /// want of space leaves the tail as it was, or at the segment's end: the next call tries again.
-    pub(crate) fn make_room(&mut self, log: &CommitLog, size: usize) -> Result<(), StoreError> {
-        if self.segment.is_none()
-            && let Some(segment) = log.segment_at(self.position)
-        {
-            let file = log.file(&segment)?;
-            self.segment = Some((segment, file));
-        }
-        if let Some((segment, file)) = &self.segment {
-            let left = segment.base + log.segment_bytes - self.position;
-            if to_i64(size + record::BLANK_SIZE) <= left {
-                return Ok(());
-            }
-            if left > 0 {
-                let blank = blank_record(left);
-                let head = blank
-                    .get(..to_usize(left.min(to_i64(record::BLANK_SIZE))))
-                    .unwrap_or_default();
-                log.write_in(segment, file.as_ref(), self.position, head)?;
-            }
-            self.position = segment.base + log.segment_bytes;
-        }
-        let segment = match log.segment_at(self.position) {
-            Some(segment) => segment,
-            None => log.add_segment(self.position)?,
-        };
-        let file = log.file(&segment)?;
-        self.segment = Some((segment, file));
-        Ok(())
-    }
-
-    /// Bytes of records that the segment can still take.
-    pub(crate) fn room(&self, log: &CommitLog) -> usize {
-        let left = self
-            .segment
-            .as_ref()
-            .map_or(0, |(segment, _)| segment.base + log.segment_bytes - self.position);
-        to_usize(left).saturating_sub(record::BLANK_SIZE)
-    }
-
-    /// True from the middle of a segment on: time to make the next one.
-    pub(crate) fn is_past_half(&self, log: &CommitLog) -> bool {
-        self.segment
-            .as_ref()
-            .is_some_and(|(segment, _)| self.position - segment.base > log.segment_bytes / 2)
-    }
-
-    /// Writes records at the position for which room was made.
-    pub(crate) fn write(&mut self, log: &CommitLog, records: &[u8]) -> Result<(), StoreError> {
-        let Some((segment, file)) = &self.segment else {
-            return Err(StoreError::Closed);
-        };
-        log.write_in(segment, file.as_ref(), self.position, records)?;
-        self.position += to_i64(records.len());
-        log.set_appended(self.position);
-        Ok(())
-    }
-
-    /// Writes zeros behind the records, so many bytes at a time, once records have come to the end of the last ones.
-    /// The fsyncs that follow find blocks that the file system knows: each would else have it note new ones, which
-    /// costs a write more.
-    pub(crate) fn write_ahead(&mut self, log: &CommitLog, bytes: u64) {
-        if self.position < self.ahead || bytes == 0 {
-            return;
-        }
-        let Some((segment, file)) = &self.segment else {
-            return;
-        };
-        let segment_end = segment.base + log.segment_bytes;
-        self.ahead = self.position.saturating_add_unsigned(bytes).min(segment_end);
-        let place = |position: i64| to_u64(position - segment.base);
-        let write = |zeros: &[u8], at| file.write_all_at(zeros, at);
-        if let Err(error) = write_zeros(place(self.position), place(self.ahead), write) {
-            // Nothing is lost; a disk that is full or broken shows at the next record.
-            tracing::debug!(%error, path = %segment.path.display(), "no zeros ahead in this segment");
-            self.ahead = segment_end;
-        }
-    }
-}
-
-impl CommitLog {
-    /// Writes behind the log's end. A full disk leaves zero bytes there and may be tried again; any other failure turns
-    /// the log read-only: what reached the disk is unknown, so nothing may be written behind it.
-    fn write_in(
-        &self,
-        segment: &Segment,
-        file: &dyn File,
-        position: i64,
-        bytes: &[u8],
-    ) -> Result<(), StoreError> {
-        let from = to_u64(position - segment.base);
-        let Err(error) = file.write_all_at(bytes, from) else {
-            return Ok(());
-        };
-        // Durably: else a power loss could mix what was written here with what comes here next.
-        let clear = || {
-            file.clear(from, from + bytes.len() as u64)?;
-            file.sync()
-        };
-        let cleared = is_full(error.kind()) && clear().is_ok();
-        let error = StoreError::io("write", &segment.path, &error);
-        if !cleared {
-            self.failure.set(&error);
-        }
-        Err(error)
-    }
-}
-
-/// True when all bytes `from..to` of a file are zero.
-pub(crate) fn is_clear(file: &dyn File, from: u64, to: u64) -> std::io::Result<bool> {
-    const MOST: u64 = 1 << 20;
-    let mut buffer = Vec::new();
-    let (mut at, mut piece) = (from, 1 << 12);
-    while let Some(data) = file.next_data(at)?.filter(|data| *data < to) {
-        // Up to a border of the pieces, behind which there may be a hole.
-        let end = (data / piece + 1).saturating_mul(piece).min(to);
-        piece = (piece * 2).min(MOST);
-        buffer.resize(usize::try_from(end - data).unwrap_or_default(), 0);
-        let got = file.read_at(&mut buffer, data)?;
-        if buffer
-            .get(..got)
-            .unwrap_or_default()
-            .iter()
-            .any(|byte| *byte != 0)
-        {
-            return Ok(false);
-        }
-        if got < buffer.len() {
-            break;
-        }
-        at = end;
-    }
-    Ok(true)
-}
-
-fn blank_record(left: i64) -> [u8; record::BLANK_SIZE] {
-    let [l0, l1, l2, l3] = i32::try_from(left).unwrap_or(i32::MAX).to_be_bytes();
-    let [m0, m1, m2, m3] = record::MAGIC_BLANK.to_be_bytes();
-    [l0, l1, l2, l3, m0, m1, m2, m3]
 }

@@ -11,8 +11,9 @@
 use crate::error::StoreError;
 use crate::format::{to_i64, to_u64};
 use crate::fs::Context;
-use crate::log::commit_log::{CommitLog, Segment};
+use crate::log::commit_log::CommitLog;
 use crate::log::reader::{LogReader, Step};
+use crate::log::segment::Segment;
 use pyrmq_remoting::message::record::{self, FIXED_V4, Hop, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT, hop};
 use pyrmq_remoting::message::sys_flag;
 use std::sync::Arc;

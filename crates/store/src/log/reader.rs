@@ -3,8 +3,9 @@
 use crate::error::StoreError;
 use crate::format::{to_i64, to_u64, to_usize};
 use crate::fs::{Context, File};
-use crate::log::commit_log::{CommitLog, Segment};
+use crate::log::commit_log::CommitLog;
 use crate::log::nul_records::{NulRecords, looks_torn};
+use crate::log::segment::Segment;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::record::{Hop, PHYSICAL_OFFSET_AT, hop, no_record};
 use std::sync::Arc;
@@ -103,27 +104,9 @@ impl<'l> LogReader<'l> {
 
     /// Reads the record at the position and goes behind it; blank records are passed over.
     pub(crate) fn step(&mut self) -> Result<Step<'_>, StoreError> {
-        let size = loop {
-            if self.position >= self.limit || !self.enter_segment()? {
-                return Ok(Step::End(None));
-            }
-            let head = self.window(8)?;
-            match hop(head) {
-                Hop::Record(size) => break size,
-                Hop::Blank(left) => {
-                    let next = self.log.next_segment(self.position);
-                    if self.position + to_i64(left) != next {
-                        return Ok(Step::End(Some(format!(
-                            "a blank record of {left} bytes does not end its file"
-                        ))));
-                    }
-                    self.position = next;
-                }
-                Hop::End => {
-                    let zero = head.iter().all(|byte| *byte == 0);
-                    return Ok(Step::End((!zero).then(|| no_record(head))));
-                }
-            }
+        let size = match self.record_size()? {
+            Ok(size) => size,
+            Err(reason) => return Ok(Step::End(reason)),
         };
         let position = self.position;
         if to_i64(size) > self.log.next_segment(position) - position {
@@ -166,6 +149,32 @@ impl<'l> LogReader<'l> {
                 record.physical_offset
             )))),
             Err(error) => Ok(Step::End(Some(error.to_string()))),
+        }
+    }
+
+    /// The size of the record at the position, past blank records; or why there is none, if that is known.
+    fn record_size(&mut self) -> Result<Result<usize, Option<String>>, StoreError> {
+        loop {
+            if self.position >= self.limit || !self.enter_segment()? {
+                return Ok(Err(None));
+            }
+            let head = self.window(8)?;
+            match hop(head) {
+                Hop::Record(size) => return Ok(Ok(size)),
+                Hop::Blank(left) => {
+                    let next = self.log.next_segment(self.position);
+                    if self.position + to_i64(left) != next {
+                        return Ok(Err(Some(format!(
+                            "a blank record of {left} bytes does not end its file"
+                        ))));
+                    }
+                    self.position = next;
+                }
+                Hop::End => {
+                    let zero = head.iter().all(|byte| *byte == 0);
+                    return Ok(Err((!zero).then(|| no_record(head))));
+                }
+            }
         }
     }
 

@@ -262,72 +262,92 @@ impl Options {
         if self.root.as_os_str().is_empty() {
             return Err(bad("storePathRootDir", "", "a directory"));
         }
-        let range = |key, value: u64, least: u64, most: u64| {
-            if (least..=most).contains(&value) {
-                return Ok(());
+        for (key, value, least, most) in self.ranges() {
+            if !(least..=most).contains(&value) {
+                return Err(bad(key, &value.to_string(), &format!("{least} to {most}")));
             }
-            Err(bad(key, &value.to_string(), &format!("{least} to {most}")))
-        };
-        range("mappedFileSizeCommitLog", self.segment_bytes, 4096, (1 << 31) - 1)?;
-        range(
-            "mappedFileSizeConsumeQueue",
-            self.queue_file_bytes,
-            20,
-            (1 << 31) - 1,
-        )?;
+        }
         if !self.queue_file_bytes.is_multiple_of(20) {
             let value = self.queue_file_bytes.to_string();
             return Err(bad("mappedFileSizeConsumeQueue", &value, "a multiple of 20"));
         }
-        range("maxMessageSize", self.max_message_bytes as u64, 1, 128 << 20)?;
-        range("flushIntervalCommitLog", self.flush_interval_ms, 1, 60_000)?;
-        range(
-            "flushIntervalConsumeQueue",
-            self.flush_queue_interval_ms,
-            1,
-            600_000,
-        )?;
-        range("syncFlushTimeout", self.sync_flush_timeout_ms, 1, 600_000)?;
-        range("osPageCacheBusyTimeOutMills", self.busy_ms, 1, 600_000)?;
-        range("waitTimeMillsInSendQueue", self.send_wait_ms, 1, 600_000)?;
-        range(
-            "sendThreadPoolQueueCapacity",
-            self.send_capacity as u64,
-            1,
-            10_000_000,
-        )?;
-        range("cleanResourceInterval", self.clean_interval_ms, 10, 86_400_000)?;
-        range("diskMaxUsedSpaceRatio", self.disk_max_used_percent.into(), 10, 95)?;
-        range(
-            "diskSpaceCleanForciblyRatio",
-            self.disk_clean_forcibly_percent.into(),
-            10,
-            99,
-        )?;
-        range(
-            "diskSpaceWarningLevelRatio",
-            self.disk_warning_percent.into(),
-            10,
-            100,
-        )?;
-        let most = i64::MAX.unsigned_abs();
-        range("diskSpaceEnoughBytes", self.disk_enough_bytes, 0, most)?;
-        range("diskSpaceMinFreeBytes", self.disk_min_free_bytes, 0, most)?;
-        range("maxHashSlotNum", self.index_slots.into(), 1, 500_000_000)?;
-        range("maxIndexNum", self.index_entries.into(), 2, 100_000_000)?;
-        range("maxMsgsNumBatch", self.max_query_count as u64, 1, 10_000)?;
-        range(
-            "maxTransferCountOnMessageInMemory",
-            self.max_transfer_count as u64,
-            1,
-            65_536,
-        )?;
-        range(
-            "maxTransferBytesOnMessageInMemory",
-            self.max_transfer_bytes as u64,
-            1,
-            1 << 30,
-        )?;
         self.timer.validate()
+    }
+
+    /// Key, value, least and most of the settings that are numbers.
+    fn ranges(&self) -> [(&'static str, u64, u64, u64); 20] {
+        const MOST_FILE_BYTES: u64 = (1 << 31) - 1;
+        [
+            (
+                "mappedFileSizeCommitLog",
+                self.segment_bytes,
+                4096,
+                MOST_FILE_BYTES,
+            ),
+            (
+                "mappedFileSizeConsumeQueue",
+                self.queue_file_bytes,
+                20,
+                MOST_FILE_BYTES,
+            ),
+            ("maxMessageSize", self.max_message_bytes as u64, 1, 128 << 20),
+            ("flushIntervalCommitLog", self.flush_interval_ms, 1, 60_000),
+            (
+                "flushIntervalConsumeQueue",
+                self.flush_queue_interval_ms,
+                1,
+                600_000,
+            ),
+            ("syncFlushTimeout", self.sync_flush_timeout_ms, 1, 600_000),
+            ("osPageCacheBusyTimeOutMills", self.busy_ms, 1, 600_000),
+            ("waitTimeMillsInSendQueue", self.send_wait_ms, 1, 600_000),
+            (
+                "sendThreadPoolQueueCapacity",
+                self.send_capacity as u64,
+                1,
+                10_000_000,
+            ),
+            ("cleanResourceInterval", self.clean_interval_ms, 10, 86_400_000),
+            ("diskMaxUsedSpaceRatio", self.disk_max_used_percent.into(), 10, 95),
+            (
+                "diskSpaceCleanForciblyRatio",
+                self.disk_clean_forcibly_percent.into(),
+                10,
+                99,
+            ),
+            (
+                "diskSpaceWarningLevelRatio",
+                self.disk_warning_percent.into(),
+                10,
+                100,
+            ),
+            (
+                "diskSpaceEnoughBytes",
+                self.disk_enough_bytes,
+                0,
+                i64::MAX.unsigned_abs(),
+            ),
+            (
+                "diskSpaceMinFreeBytes",
+                self.disk_min_free_bytes,
+                0,
+                i64::MAX.unsigned_abs(),
+            ),
+            ("maxHashSlotNum", self.index_slots.into(), 1, 500_000_000),
+            ("maxIndexNum", self.index_entries.into(), 2, 100_000_000),
+            ("maxMsgsNumBatch", self.max_query_count as u64, 1, 10_000),
+            (
+                "maxTransferCountOnMessageInMemory",
+                self.max_transfer_count as u64,
+                1,
+                65_536,
+            ),
+            (
+                "maxTransferBytesOnMessageInMemory",
+                self.max_transfer_bytes as u64,
+                1,
+                1 << 30,
+            ),
+        ]
     }
 }

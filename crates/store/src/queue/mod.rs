@@ -2,6 +2,7 @@
 
 pub(crate) mod consume_queue;
 pub(crate) mod deleted_topics;
+pub(crate) mod discovered;
 pub(crate) mod ext;
 pub(crate) mod files;
 pub(crate) mod manifest;

@@ -1,14 +1,10 @@
 //! All consume queues of a store (Apache `ConsumeQueueStore`).
 
-use crate::checkpoint::LastStop;
-use crate::descriptors::Shares;
 use crate::error::StoreError;
 use crate::format::{CONSUME_QUEUE, queue_directory};
 use crate::fs::{Context, FileSystem, Fs};
-use crate::log::commit_log::CommitLog;
 use crate::queue::consume_queue::ConsumeQueue;
-use crate::queue::deleted_topics::Positions;
-use crate::queue::files::{Handles, Shape};
+use crate::queue::files::handles::Handles;
 use crate::queue::manifest::QueueRange;
 use crate::queue::table::QueueTable;
 use crate::sync::{lock, read, write};
@@ -16,82 +12,6 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
-
-/// The queues whose directories are there.
-#[derive(Debug, Default)]
-pub(crate) struct DiscoveredQueues(Vec<(Arc<ConsumeQueue>, Shape)>);
-
-impl DiscoveredQueues {
-    /// Short files are no longer what a crash may leave: they are made again, not mended.
-    pub(crate) fn distrust_short(&mut self) {
-        for (_, shape) in &mut self.0 {
-            shape.has_gap |= shape.is_short;
-        }
-    }
-
-    /// The queues whose newest file a crash left short.
-    pub(crate) fn short(&self) -> Vec<&Arc<ConsumeQueue>> {
-        let short = self.0.iter().filter(|(_, shape)| shape.is_short);
-        short.map(|(queue, _)| queue).collect()
-    }
-
-    /// True when the files were made with another length, and are not damaged: none has the configured one. After a
-    /// clean stop every file has the length that it was made with. A crash may leave a file shorter than that, never
-    /// longer; which length that was the abort file knows if the store was ours, and else the names of files that
-    /// follow one another. Where neither does, files of one common length were made with it.
-    fn is_of_other_size(&self, file_bytes: u64, last_stop: LastStop) -> bool {
-        let shapes = || self.0.iter().map(|(_, shape)| shape);
-        let mut lengths = shapes().flat_map(|shape| &shape.lengths);
-        let Some(longest) = lengths.clone().max().copied() else {
-            return false;
-        };
-        if lengths.clone().any(|length| *length == file_bytes) {
-            return false;
-        }
-        match last_stop {
-            LastStop::Clean => true,
-            LastStop::Crash { .. } if longest > file_bytes => true,
-            LastStop::Crash { abort, .. } => match abort.queue_file_bytes {
-                Some(made_with) => made_with != file_bytes,
-                None => {
-                    longest > 0
-                        && lengths.all(|length| *length == longest)
-                        && !shapes().any(|shape| shape.has_neighbours)
-                }
-            },
-        }
-    }
-}
-
-/// From so many queues on, looking at them is shared between threads. Below it everything happens in order, so that a
-/// test can replay it.
-const PARALLEL_FROM: usize = 256;
-
-/// Does something with every item, in the order of the items, or with many of them on all processors; the first error
-/// ends it.
-fn in_parallel<T: Sync, R: Send>(
-    items: &[T],
-    work: impl Fn(&T) -> Result<R, StoreError> + Sync,
-) -> Result<Vec<R>, StoreError> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
-    if items.len() < PARALLEL_FROM || threads == 1 {
-        return items.iter().map(work).collect();
-    }
-    std::thread::scope(|scope| {
-        let parts: Vec<_> = items
-            .chunks(items.len().div_ceil(threads))
-            .map(|part| scope.spawn(|| part.iter().map(&work).collect::<Result<Vec<R>, StoreError>>()))
-            .collect();
-        let mut all = Vec::with_capacity(items.len());
-        for part in parts {
-            all.extend(
-                part.join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?,
-            );
-        }
-        Ok(all)
-    })
-}
 
 /// Rounds of rest after which a queue without puts is at rest, or after which all have been visited once.
 const IDLE_ROUNDS: usize = 10;
@@ -110,117 +30,29 @@ const SYNC_FILE_SYSTEM_FROM: usize = 64;
 /// Queues by topic and id.
 #[derive(Debug)]
 pub(crate) struct Queues {
-    fs: Arc<dyn Fs>,
-    root: PathBuf,
-    file_bytes: u64,
-    handles: Arc<Handles>,
+    pub(super) fs: Arc<dyn Fs>,
+    pub(super) root: PathBuf,
+    pub(super) file_bytes: u64,
+    pub(super) handles: Arc<Handles>,
     /// The store before this one was not closed. An fsync of its may have failed: pages that the system holds as clean
     /// may not be on the disk.
-    writes_again: bool,
+    pub(super) writes_again: bool,
     /// Their file system, kept open.
-    file_system: Option<Arc<dyn FileSystem>>,
+    pub(super) file_system: Option<Arc<dyn FileSystem>>,
     /// The directory of a topic or of a queue is a link or a mount: one fsync does not reach them all.
-    is_spread: bool,
-    table: RwLock<QueueTable>,
+    pub(super) is_spread: bool,
+    pub(super) table: RwLock<QueueTable>,
     /// Those with units that are only in memory.
-    unwritten: Mutex<Vec<Arc<ConsumeQueue>>>,
+    pub(super) unwritten: Mutex<Vec<Arc<ConsumeQueue>>>,
     /// Those that were written since the last fsync.
-    unsynced: Mutex<Vec<Arc<ConsumeQueue>>>,
+    pub(super) unsynced: Mutex<Vec<Arc<ConsumeQueue>>>,
     /// Held by who takes these lists: who finds them empty must know that nobody still works on what stood there.
-    rounds: Mutex<()>,
+    pub(super) rounds: Mutex<()>,
     /// The slot of the table with which the next round of rest begins.
-    release_cursor: Mutex<usize>,
+    pub(super) release_cursor: Mutex<usize>,
 }
 
 impl Queues {
-    /// Looks at every queue directory and changes nothing. Files whose length is not the configured one are an error,
-    /// unless others are right: then they are damaged, and the queue is built again.
-    pub(crate) fn look(
-        fs: &Arc<dyn Fs>,
-        root: PathBuf,
-        file_bytes: u64,
-        last_stop: LastStop,
-    ) -> Result<(Self, DiscoveredQueues), StoreError> {
-        let crashed = last_stop.is_crash();
-        let mut home = root.join(CONSUME_QUEUE);
-        if !fs.exists(&home).at("look for", &home)? {
-            home.clone_from(&root);
-        }
-        let mut queues = Self {
-            fs: Arc::clone(fs),
-            file_system: fs.file_system(&home).at("open", &home)?,
-            is_spread: false,
-            root,
-            file_bytes,
-            handles: Arc::new(Handles::new(Shares::of_process().queue_files)),
-            writes_again: crashed,
-            table: RwLock::default(),
-            unwritten: Mutex::default(),
-            unsynced: Mutex::default(),
-            rounds: Mutex::default(),
-            release_cursor: Mutex::default(),
-        };
-        let mut found = Vec::new();
-        let entries = fs.list(&queues.root).at("list", &queues.root)?;
-        let own = entries.iter().find(|entry| entry.name == CONSUME_QUEUE);
-        let device = own.map(|entry| entry.device);
-        let directory = queues.root.join(CONSUME_QUEUE);
-        for topic in fs.list(&directory).at("list", &directory)? {
-            if !topic.is_directory {
-                continue;
-            }
-            let directory = directory.join(&topic.name);
-            for queue in fs.list(&directory).at("list", &directory)? {
-                if let Ok(id) = queue.name.parse::<i32>()
-                    && queue.is_directory
-                {
-                    queues.is_spread |= device != Some(queue.device);
-                    found.push(queues.get_or_add(&topic.name, id));
-                }
-            }
-        }
-        let shapes = in_parallel(&found, |queue| queue.look(fs.as_ref(), crashed))?;
-        let discovered = DiscoveredQueues(found.into_iter().zip(shapes).collect());
-        let wrong = discovered.0.iter().find_map(|(_, shape)| shape.wrong.clone());
-        if let Some((path, length)) = wrong
-            && discovered.is_of_other_size(file_bytes, last_stop)
-        {
-            return Err(StoreError::FileLength {
-                path,
-                length,
-                expected: file_bytes,
-                key: "mappedFileSizeConsumeQueue",
-            });
-        }
-        Ok((queues, discovered))
-    }
-
-    /// Loads what [`Queues::look`] saw; after a crash it only mends it, because [`Queues::cut`] looks at every unit
-    /// anyway. True when a queue is so damaged that the queues must be built from the log's start.
-    pub(crate) fn load(&self, discovered: &DiscoveredQueues, crashed: bool) -> Result<bool, StoreError> {
-        in_parallel(&discovered.0, |(queue, shape)| {
-            if shape.is_damaged() {
-                return Ok(());
-            }
-            queue.mend(self.fs.as_ref(), shape)?;
-            if crashed {
-                return Ok(());
-            }
-            queue.load(self.fs.as_ref())
-        })?;
-        Ok(discovered.0.iter().any(|(_, shape)| shape.is_damaged()))
-    }
-
-    /// Makes the files of damaged queues such that they can be built again.
-    pub(crate) fn straighten_damaged(&self, discovered: &DiscoveredQueues) -> Result<(), StoreError> {
-        for (queue, _) in discovered.0.iter().filter(|(_, shape)| shape.is_damaged()) {
-            tracing::warn!(topic = %queue.topic, queue = queue.id, "damaged queue files: to be made again from the log");
-            queue.straighten(self.fs.as_ref())?;
-            self.note_unsynced(queue);
-        }
-        Ok(())
-    }
-
     pub(crate) fn get(&self, topic: &str, id: i32) -> Option<Arc<ConsumeQueue>> {
         read(&self.table).get(topic, id).cloned()
     }
@@ -245,7 +77,7 @@ impl Queues {
     }
 
     /// All queues by topic and id, so that two runs do the same things in the same order.
-    fn sorted(&self) -> Vec<Arc<ConsumeQueue>> {
+    pub(super) fn sorted(&self) -> Vec<Arc<ConsumeQueue>> {
         let mut all = self.all();
         all.sort_unstable_by(|one, other| (&one.topic, one.id).cmp(&(&other.topic, other.id)));
         all
@@ -395,27 +227,6 @@ impl Queues {
         self.sorted().iter().filter_map(|queue| queue.range()).collect()
     }
 
-    /// Drops the units of records at or behind `position` in all queues. Only before the store runs.
-    pub(crate) fn cut(&self, log: &CommitLog, position: i64) -> Result<(), StoreError> {
-        self.write_out()?;
-        in_parallel(&self.sorted(), |queue| {
-            if queue.cut(self.fs.as_ref(), log, position, self.writes_again)? {
-                self.note_unsynced(queue);
-            }
-            Ok(())
-        })
-        .map(drop)
-    }
-
-    /// Clears the units of records that the log does not have. True when there were such in any queue.
-    pub(crate) fn drop_found(&self) -> Result<bool, StoreError> {
-        let mut found = false;
-        for queue in self.sorted() {
-            found |= queue.drop_found(self.fs.as_ref())?;
-        }
-        Ok(found)
-    }
-
     /// One of ten rounds that give back memory and files of queues without puts. Where there are many queues a round
     /// visits a tenth of the table, so that a million of them cost no more than a hundred thousand.
     pub(crate) fn release_idle(&self) {
@@ -489,35 +300,6 @@ impl Queues {
         let directory = self.root.join(CONSUME_QUEUE);
         if self.fs.exists(&directory).at("look for", &directory)? {
             self.fs.sync_directory(&directory).at("flush", &directory)?;
-        }
-        Ok(())
-    }
-
-    /// Ends deletions that a crash interrupted: what is there of the topics' queues from before goes.
-    pub(crate) fn finish_deletions(
-        &self,
-        discovered: &mut DiscoveredQueues,
-        deleted: &Positions,
-    ) -> Result<(), StoreError> {
-        let topics: BTreeSet<_> = deleted.iter().collect();
-        for (topic, position) in topics {
-            let mut left = Vec::new();
-            for queue in self.of(topic) {
-                if !queue.begins_behind(self.fs.as_ref(), *position)? {
-                    left.push(queue);
-                }
-            }
-            if !left.is_empty() {
-                tracing::info!(
-                    topic,
-                    queues = left.len(),
-                    "the deletion of a topic is brought to its end"
-                );
-                self.delete(topic, &left)?;
-                discovered
-                    .0
-                    .retain(|(queue, _)| !left.iter().any(|gone| Arc::ptr_eq(gone, queue)));
-            }
         }
         Ok(())
     }

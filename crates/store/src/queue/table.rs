@@ -196,7 +196,7 @@ impl<S: BuildHasher> QueueTable<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::files::Handles;
+    use crate::queue::files::handles::Handles;
     use pyrmq_remoting::hash::NameState;
     use std::hash::{BuildHasherDefault, Hasher};
     use std::path::PathBuf;

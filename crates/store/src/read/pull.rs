@@ -7,8 +7,6 @@ use crate::queue::consume_queue::ConsumeQueue;
 use crate::queue::ext::is_address;
 use crate::read::query::{Get, GetStatus, Got, TagFilter};
 use crate::read::reader::Reader;
-use bytes::Bytes;
-use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 
 /// Most units that a pull looks at when its filter lets nothing through (Apache `maxFilterMessageSize`, in units).
@@ -16,11 +14,7 @@ const MAX_SCANNED: i64 = 800 * 4;
 /// Units read at once for a filter.
 const SCAN: i64 = 800;
 
-thread_local! {
-    static UNITS: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// A pull under way.
+/// The units that a pull answers with.
 struct Picked {
     units: Vec<CqUnit>,
     bytes: usize,
@@ -43,89 +37,87 @@ impl Reader {
         got.map(Some)
     }
 
-    /// When something is missed that had to be in memory, what this returns has no meaning.
+    /// The answer means nothing once `mode` has missed something.
     fn get_by(&self, mode: &ReadMode, request: &Get<'_>) -> Result<Got, StoreError> {
         self.state.check_open()?;
-        let mut got = Got {
-            status: GetStatus::NoMatchedLogicQueue,
-            next_offset: 0,
-            min_offset: 0,
-            max_offset: 0,
-            body: Bytes::new(),
-            count: 0,
-            behind_bytes: 0,
-        };
         let Some(queue) = self.queues.get(request.topic, request.queue_id) else {
-            return Ok(got);
+            return Ok(Got::without_body(GetStatus::NoMatchedLogicQueue, 0, (0, 0)));
         };
-        let (min, max) = (queue.min(), queue.end());
-        got.min_offset = min;
-        got.max_offset = max;
-        (got.status, got.next_offset) = if max == 0 {
-            (GetStatus::NoMessageInQueue, 0)
-        } else if request.offset < min {
-            (GetStatus::OffsetTooSmall, min)
-        } else if request.offset == max {
-            (GetStatus::OffsetOverflowOne, max)
-        } else if request.offset > max {
-            (GetStatus::OffsetOverflowBadly, max)
-        } else {
-            (GetStatus::NoMatchedMessage, request.offset)
-        };
+        let mut got = answer_by_range(request.offset, (queue.min(), queue.end()));
         if got.status != GetStatus::NoMatchedMessage {
             return Ok(got);
         }
-        let note_damage = |error: &StoreError| {
-            if matches!(error, StoreError::QueueMismatch { .. }) {
-                self.queue_maintenance
-                    .distrust_queues(&queue.topic, queue.id, error);
-            }
-        };
-        let picked = self.pick(mode, &queue, request, max).inspect_err(note_damage)?;
+        self.read_from(mode, &queue, request, &mut got)
+            .inspect_err(|error| {
+                if matches!(error, StoreError::QueueMismatch { .. }) {
+                    self.queue_maintenance
+                        .distrust_queues(&queue.topic, queue.id, error);
+                }
+            })?;
+        Ok(got)
+    }
+
+    /// Fills the answer of a pull from inside the queue's range.
+    fn read_from(
+        &self,
+        mode: &ReadMode,
+        queue: &ConsumeQueue,
+        request: &Get<'_>,
+        got: &mut Got,
+    ) -> Result<(), StoreError> {
+        let picked = self.pick(mode, queue, request, got.max_offset)?;
         if mode.has_missed() {
-            return Ok(got);
+            return Ok(());
         }
         got.next_offset = picked.next;
         let Some(last) = picked.units.last() else {
             if picked.next == request.offset {
                 got.status = GetStatus::OffsetFoundNull;
-                got.next_offset = queue.next_file(request.offset).min(max);
+                got.next_offset = queue.next_file(request.offset).min(got.max_offset);
             }
-            return Ok(got);
+            return Ok(());
         };
         got.behind_bytes = self.log.appended() - last.position;
-        let body = self.read_records(mode, &picked.units).inspect_err(note_damage)?;
+        let body = self.read_records(mode, &picked.units)?;
         if mode.has_missed() {
-            return Ok(got);
+            return Ok(());
         }
-        if let Some(body) = body {
-            got.status = GetStatus::Found;
-            got.count = picked.units.len();
-            self.got_messages.fetch_add(got.count as u64, Ordering::Relaxed);
-            self.got_bytes.fetch_add(body.len() as u64, Ordering::Relaxed);
-            got.body = body;
-            return Ok(got);
-        }
-        // Retention was faster. What is still there must not be passed over.
+        let Some(body) = body else {
+            return self.skip_deleted(queue, request.offset, &picked.units, got);
+        };
+        got.status = GetStatus::Found;
+        got.count = picked.units.len();
+        self.got_messages.fetch_add(got.count as u64, Ordering::Relaxed);
+        self.got_bytes.fetch_add(body.len() as u64, Ordering::Relaxed);
+        got.body = body;
+        Ok(())
+    }
+
+    /// Retention deleted some of the records meanwhile: the reader goes on at the first one that is still there.
+    fn skip_deleted(
+        &self,
+        queue: &ConsumeQueue,
+        offset: i64,
+        units: &[CqUnit],
+        got: &mut Got,
+    ) -> Result<(), StoreError> {
         let start = self.log.start();
-        if let Some(first) = picked.units.first()
-            && picked.units.iter().all(|unit| unit.position >= start)
+        if let Some(first) = units.first()
+            && units.iter().all(|unit| unit.position >= start)
         {
-            let error = StoreError::QueueMismatch {
+            return Err(StoreError::QueueMismatch {
                 position: first.position,
                 size: first.size,
-            };
-            note_damage(&error);
-            return Err(error);
+            });
         }
-        let live = queue.first_where(self.fs.as_ref(), request.offset, max, |unit| {
+        let live = queue.first_where(self.fs.as_ref(), offset, got.max_offset, |unit| {
             Ok(!unit.is_filler() && unit.position >= start)
         })?;
         got.status = GetStatus::MessageWasRemoving;
-        if live > request.offset {
+        if live > offset {
             got.next_offset = live;
         }
-        Ok(got)
+        Ok(())
     }
 
     /// Chooses the units to answer with.
@@ -148,39 +140,37 @@ impl Reader {
             bytes: 0,
             next: request.offset,
         };
-        UNITS.with_borrow_mut(|bytes| {
-            while picked.units.len() < most && picked.next < max && picked.next - request.offset < MAX_SCANNED
-            {
-                bytes.clear();
-                let wanted = (picked.next, chunk.min(max - picked.next));
-                queue.read_by(mode, self.fs.as_ref(), wanted, bytes)?;
-                if bytes.len() < CQ_UNIT_SIZE {
-                    break;
-                }
-                for unit in bytes.chunks_exact(CQ_UNIT_SIZE).filter_map(CqUnit::from_bytes) {
-                    let size = to_usize(i64::from(unit.size));
-                    if !unit.is_written() || unit.end() > log_end {
-                        return Err(StoreError::QueueMismatch {
-                            position: unit.position,
-                            size: unit.size,
-                        });
-                    }
-                    let wanted = !unit.is_filler()
-                        && unit.position >= log_start
-                        && self.is_wanted(mode, queue, &request.tags, unit)?;
-                    if wanted {
-                        let is_full = picked.units.len() >= most || picked.bytes + size > most_bytes;
-                        if is_full && !picked.units.is_empty() {
-                            return Ok(picked);
-                        }
-                        picked.units.push(unit);
-                        picked.bytes += size;
-                    }
-                    picked.next += 1;
-                }
+        let mut bytes = Vec::new();
+        while picked.units.len() < most && picked.next < max && picked.next - request.offset < MAX_SCANNED {
+            bytes.clear();
+            let wanted = (picked.next, chunk.min(max - picked.next));
+            queue.read_by(mode, self.fs.as_ref(), wanted, &mut bytes)?;
+            if bytes.len() < CQ_UNIT_SIZE {
+                break;
             }
-            Ok(picked)
-        })
+            for unit in bytes.chunks_exact(CQ_UNIT_SIZE).filter_map(CqUnit::from_bytes) {
+                let size = to_usize(i64::from(unit.size));
+                if !unit.is_written() || unit.end() > log_end {
+                    return Err(StoreError::QueueMismatch {
+                        position: unit.position,
+                        size: unit.size,
+                    });
+                }
+                let wanted = !unit.is_filler()
+                    && unit.position >= log_start
+                    && self.is_wanted(mode, queue, &request.tags, unit)?;
+                if wanted {
+                    let is_full = picked.units.len() >= most || picked.bytes + size > most_bytes;
+                    if is_full && !picked.units.is_empty() {
+                        return Ok(picked);
+                    }
+                    picked.units.push(unit);
+                    picked.bytes += size;
+                }
+                picked.next += 1;
+            }
+        }
+        Ok(picked)
     }
 
     /// Asks the filter; one that knows only a place among the extended entries is looked up there.
@@ -199,4 +189,20 @@ impl Reader {
         }
         Ok(tags.matches(unit.tags_code))
     }
+}
+
+/// What the range of a queue alone says about a pull: [`GetStatus::NoMatchedMessage`] if the offset lies inside.
+fn answer_by_range(offset: i64, (min, max): (i64, i64)) -> Got {
+    let (status, next_offset) = if max == 0 {
+        (GetStatus::NoMessageInQueue, 0)
+    } else if offset < min {
+        (GetStatus::OffsetTooSmall, min)
+    } else if offset == max {
+        (GetStatus::OffsetOverflowOne, max)
+    } else if offset > max {
+        (GetStatus::OffsetOverflowBadly, max)
+    } else {
+        (GetStatus::NoMatchedMessage, offset)
+    };
+    Got::without_body(status, next_offset, (min, max))
 }

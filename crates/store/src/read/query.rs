@@ -81,6 +81,24 @@ pub struct Got {
     pub behind_bytes: i64,
 }
 
+impl Got {
+    pub(crate) fn without_body(
+        status: GetStatus,
+        next_offset: i64,
+        (min_offset, max_offset): (i64, i64),
+    ) -> Self {
+        Self {
+            status,
+            next_offset,
+            min_offset,
+            max_offset,
+            body: Bytes::new(),
+            count: 0,
+            behind_bytes: 0,
+        }
+    }
+}
+
 /// Which of two neighbours a time between them means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Boundary {

@@ -1,6 +1,7 @@
 //! A store's directory as a start finds it.
 
-use crate::checkpoint::{Checkpoint, LastStop, Times, mark_open};
+use crate::checkpoint::abort::{LastStop, mark_open};
+use crate::checkpoint::{Checkpoint, Times};
 use crate::error::StoreError;
 use crate::failure::Failure;
 use crate::fs::Fs;
@@ -8,8 +9,9 @@ use crate::log::commit_log::CommitLog;
 use crate::log::nul_records::NulRecords;
 use crate::options::Options;
 use crate::queue::deleted_topics::DeletedTopics;
+use crate::queue::discovered::DiscoveredQueues;
 use crate::queue::manifest::QueueManifest;
-use crate::queue::registry::{DiscoveredQueues, Queues};
+use crate::queue::registry::Queues;
 use std::sync::Arc;
 
 /// Log and queues as they were found, and what earlier stores noted about them.

@@ -1,7 +1,8 @@
 //! Opens a store: looks at its directory, makes it whole, and puts the parts together for service.
 
 use crate::append::appender::Appender;
-use crate::checkpoint::{Mark, mark_closed, mark_recovered};
+use crate::checkpoint::Mark;
+use crate::checkpoint::abort::{mark_closed, mark_recovered};
 use crate::dispatch::indexing::Indexing;
 use crate::dispatch::queue_maintenance::QueueMaintenance;
 use crate::engine::Engine;

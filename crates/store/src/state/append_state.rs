@@ -3,7 +3,8 @@
 use crate::checkpoint::Mark;
 use crate::format::CqUnit;
 use crate::index::pending::PendingKeys;
-use crate::log::commit_log::{CommitLog, Tail};
+use crate::log::commit_log::CommitLog;
+use crate::log::tail::Tail;
 use crate::queue::consume_queue::ConsumeQueue;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -9,7 +9,7 @@ pub(crate) mod listeners;
 pub(crate) mod shared;
 pub(crate) mod stall;
 
-use crate::checkpoint::mark_unsure;
+use crate::checkpoint::abort::mark_unsure;
 use crate::error::StoreError;
 use crate::fs::{Context, Fs};
 use crate::group_commit::GroupCommit;

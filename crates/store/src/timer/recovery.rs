@@ -9,7 +9,7 @@
 
 use crate::error::StoreError;
 use crate::store::Store;
-use crate::timer::log::{TimerUnit, UNIT_I64};
+use crate::timer::unit::{TimerUnit, UNIT_I64};
 use crate::timer::{TIMER_QUEUE, TimerStore};
 use pyrmq_remoting::message::{Record, java_hash};
 use pyrmq_remoting::names::TIMER_TOPIC;

@@ -6,7 +6,7 @@ use crate::fs::Fs;
 use crate::log::commit_log::CommitLog;
 use crate::queue::consume_queue::{ConsumeQueue, search};
 use crate::queue::ext::is_address;
-use crate::queue::files::Shape;
+use crate::queue::files::start::Shape;
 use crate::sync::lock;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;

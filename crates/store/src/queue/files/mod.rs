@@ -3,16 +3,19 @@
 //! Invariants: files are contiguous; a file has its full length from the beginning and is zero where no unit was
 //! written; in front of a first unit that is not its file's first the file is filled.
 
+pub(crate) mod handles;
+pub(crate) mod start;
+
 use crate::error::StoreError;
-use crate::format::{CQ_UNIT_SIZE, CQ_UNIT_SIZE_I64, CqUnit, file_name, parse_file_name, to_u64, to_usize};
+use crate::format::{CQ_UNIT_SIZE, CQ_UNIT_SIZE_I64, CqUnit, file_name, to_u64, to_usize};
 use crate::fs::read_mode::ReadMode;
 use crate::fs::{Context, File, Fs};
-use crate::log::commit_log::is_clear;
+use crate::log::cut::is_clear;
+use crate::queue::files::handles::Handles;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The index of a file's first unit, and the file.
 type BaseAndFile = (i64, Arc<dyn File>);
@@ -20,23 +23,23 @@ type BaseAndFile = (i64, Arc<dyn File>);
 /// The files, oldest first.
 #[derive(Debug)]
 pub(crate) struct QueueFiles {
-    directory: PathBuf,
+    pub(super) directory: PathBuf,
     /// Units of one file.
-    per_file: i64,
-    list: Vec<QueueFile>,
-    handles: Arc<Handles>,
+    pub(super) per_file: i64,
+    pub(super) list: Vec<QueueFile>,
+    pub(super) handles: Arc<Handles>,
     /// A file was made or removed since the directories were fsynced.
-    moved: bool,
+    pub(super) moved: bool,
     /// A file was made since it was last asked.
-    made: bool,
+    pub(super) made: bool,
 }
 
 #[derive(Debug)]
-struct QueueFile {
+pub(super) struct QueueFile {
     /// Index of its first unit.
-    base: i64,
-    handle: Option<Arc<dyn File>>,
-    dirty: bool,
+    pub(super) base: i64,
+    pub(super) handle: Option<Arc<dyn File>>,
+    pub(super) dirty: bool,
 }
 
 /// What an fsync of a queue has to do, so that it holds no lock.
@@ -45,67 +48,6 @@ pub(crate) struct ToSync {
     files: Vec<Arc<dyn File>>,
     directory: PathBuf,
     moved: bool,
-}
-
-/// What [`QueueFiles::load`] saw.
-#[derive(Debug, Default)]
-pub(crate) struct Shape {
-    /// Newest files without any byte.
-    half_made: Vec<PathBuf>,
-    /// A newest file that a crash left short.
-    pub(crate) is_short: bool,
-    /// Files that do not follow one another: the queue must be built again.
-    pub(crate) has_gap: bool,
-    /// The names of two files say that the first was made with the configured length.
-    pub(crate) has_neighbours: bool,
-    /// The lengths of all files but half-made ones.
-    pub(crate) lengths: Vec<u64>,
-    /// A file of another length, and that.
-    pub(crate) wrong: Option<(PathBuf, u64)>,
-}
-
-impl Shape {
-    /// True for a queue whose files must be made again.
-    pub(crate) fn is_damaged(&self) -> bool {
-        self.has_gap || self.wrong.is_some()
-    }
-}
-
-fn offset_of(path: &Path) -> Option<i64> {
-    parse_file_name(path.file_name()?.to_str()?)
-}
-
-/// How many files the queues hold open. Above the most a file is opened for each use.
-#[derive(Debug)]
-pub(crate) struct Handles {
-    open: AtomicUsize,
-    most: usize,
-}
-
-impl Handles {
-    pub(crate) fn new(most: usize) -> Self {
-        Self {
-            open: AtomicUsize::new(0),
-            most,
-        }
-    }
-
-    fn take(&self) -> bool {
-        if self.open.fetch_add(1, Ordering::Relaxed) < self.most {
-            return true;
-        }
-        self.give_back();
-        false
-    }
-
-    /// How many more may be opened and kept.
-    pub(crate) fn spare(&self) -> usize {
-        self.most.saturating_sub(self.open.load(Ordering::Relaxed))
-    }
-
-    fn give_back(&self) {
-        self.open.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl QueueFiles {
@@ -120,94 +62,12 @@ impl QueueFiles {
         }
     }
 
-    fn path(&self, base: i64) -> PathBuf {
+    pub(super) fn path(&self, base: i64) -> PathBuf {
         self.directory.join(file_name(base * CQ_UNIT_SIZE_I64))
     }
 
-    fn length(&self) -> u64 {
+    pub(super) fn length(&self) -> u64 {
         to_u64(self.per_file * CQ_UNIT_SIZE_I64)
-    }
-
-    /// Looks which files are there and changes nothing. After a crash a newest file may be short.
-    pub(crate) fn load(&mut self, fs: &dyn Fs, crashed: bool) -> Result<Shape, StoreError> {
-        let mut found: Vec<_> = fs
-            .list(&self.directory)
-            .at("list", &self.directory)?
-            .into_iter()
-            .filter(|entry| !entry.is_directory)
-            .filter_map(|entry| parse_file_name(&entry.name).map(|offset| (offset, entry)))
-            .collect();
-        let mut shape = Shape::default();
-        // Stops between making a file and giving it its length.
-        while let Some((_, last)) = found.pop_if(|(_, last)| last.length == 0) {
-            shape.half_made.push(self.directory.join(last.name));
-        }
-        let mut names: Vec<i64> = found.iter().map(|(offset, _)| *offset).collect();
-        names.extend(shape.half_made.iter().rev().filter_map(|path| offset_of(path)));
-        shape.has_neighbours = self.are_neighbours(&names);
-        let count = found.len();
-        for (number, (offset, entry)) in found.into_iter().enumerate() {
-            shape.lengths.push(entry.length);
-            let is_short = crashed && number + 1 == count && entry.length < self.length();
-            if is_short {
-                shape.is_short = true;
-            } else if entry.length != self.length() {
-                shape
-                    .wrong
-                    .get_or_insert((self.directory.join(&entry.name), entry.length));
-            }
-            if offset % (self.per_file * CQ_UNIT_SIZE_I64) != 0 {
-                // No file of ours has such a name: it is left alone.
-                shape.has_gap = true;
-                continue;
-            }
-            let base = offset / CQ_UNIT_SIZE_I64;
-            shape.has_gap |= self
-                .list
-                .last()
-                .is_some_and(|last| last.base + self.per_file != base);
-            self.room_for_one();
-            self.list.push(QueueFile {
-                base,
-                handle: None,
-                dirty: false,
-            });
-        }
-        // Who was killed may have made the newest one a moment before.
-        self.moved |= crashed && self.list.len() > 1;
-        Ok(shape)
-    }
-
-    /// True where these names of files, which follow one another, are such as the configured length makes.
-    fn are_neighbours(&self, names: &[i64]) -> bool {
-        let length = self.per_file * CQ_UNIT_SIZE_I64;
-        names.iter().all(|name| name % length == 0)
-            && names
-                .windows(2)
-                .any(|pair| matches!(pair, [one, next] if one + length == *next))
-    }
-
-    /// Makes what a crash left behind usable: a half-made newest file goes, a short one gets its length.
-    pub(crate) fn mend(&mut self, fs: &dyn Fs, shape: &Shape) -> Result<(), StoreError> {
-        for path in &shape.half_made {
-            fs.remove(path).at("remove", path)?;
-            self.moved = true;
-        }
-        if shape.is_short
-            && let Some(base) = self.list.last().map(|last| last.base)
-        {
-            let path = self.path(base);
-            let file = fs.open(&path).at("open", &path)?;
-            let length = file.length().at("read", &path)?;
-            // What is left of a unit that was cut through is none.
-            file.set_length(length - length % CQ_UNIT_SIZE as u64)
-                .at("cut", &path)?;
-            file.set_length(self.length()).at("extend", &path)?;
-            if let Some(last) = self.list.last_mut() {
-                last.dirty = true;
-            }
-        }
-        Ok(())
     }
 
     /// Index of the first unit of the oldest and of the newest file.
@@ -276,7 +136,7 @@ impl QueueFiles {
     }
 
     /// Most of many queues have one file.
-    fn room_for_one(&mut self) {
+    pub(super) fn room_for_one(&mut self) {
         if self.list.capacity() == 0 {
             self.list.reserve_exact(1);
         }
@@ -410,72 +270,6 @@ impl QueueFiles {
         }
     }
 
-    /// Deletes or makes zero everything from an index on. The oldest file stays if it does not begin at 0: its name is
-    /// what tells where the queue goes on. Says whether anything had to change.
-    pub(crate) fn clear_from(&mut self, fs: &dyn Fs, index: i64) -> Result<bool, StoreError> {
-        let mut changed = false;
-        while let Some(last) = self.list.last()
-            && last.base >= index
-            && (self.list.len() > 1 || last.base == 0)
-        {
-            self.remove_at(fs, self.list.len() - 1)?;
-            changed = true;
-        }
-        let (length, Some(base)) = (self.length(), self.list.last().map(|last| last.base)) else {
-            return Ok(changed);
-        };
-        let used = to_u64((index - base).max(0) * CQ_UNIT_SIZE_I64);
-        if used < length {
-            let path = self.path(base);
-            let file = fs.open(&path).at("open", &path)?;
-            if is_clear(file.as_ref(), used, length).at("read", &path)? {
-                return Ok(changed);
-            }
-            file.clear(used, length).at("clear", &path)?;
-            changed = true;
-            self.moved = true;
-            if let Some(last) = self.list.last_mut() {
-                last.dirty = true;
-            }
-        }
-        Ok(changed)
-    }
-
-    /// Makes damaged files such that the queue can be built again: those in front of a gap go, the others get their
-    /// length. The newest stays in any case: its name is what tells where the queue goes on.
-    pub(crate) fn straighten(&mut self, fs: &dyn Fs) -> Result<(), StoreError> {
-        let follows = |pair: &[QueueFile]| match pair {
-            [one, next] => one.base + self.per_file == next.base,
-            _ => true,
-        };
-        let in_front = self
-            .list
-            .windows(2)
-            .rposition(|pair| !follows(pair))
-            .map_or(0, |gap| gap + 1);
-        for _ in 0..in_front {
-            self.remove_at(fs, 0)?;
-        }
-        for number in 0..self.list.len() {
-            let Some(base) = self.list.get(number).map(|file| file.base) else {
-                break;
-            };
-            let path = self.path(base);
-            let file = fs.open(&path).at("open", &path)?;
-            let length = file.length().at("read", &path)?;
-            if length != self.length() {
-                // What is left of a unit that was cut through is none.
-                file.set_length(length - length % CQ_UNIT_SIZE as u64)
-                    .at("cut", &path)?;
-                file.set_length(self.length()).at("extend", &path)?;
-                if let Some(file) = self.list.get_mut(number) {
-                    file.dirty = true;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Deletes all files; the directory stays.
     pub(crate) fn remove_all(&mut self, fs: &dyn Fs) -> Result<(), StoreError> {
         while !self.list.is_empty() {
@@ -484,7 +278,7 @@ impl QueueFiles {
         Ok(())
     }
 
-    fn remove_at(&mut self, fs: &dyn Fs, number: usize) -> Result<(), StoreError> {
+    pub(super) fn remove_at(&mut self, fs: &dyn Fs, number: usize) -> Result<(), StoreError> {
         let Some(file) = self.list.get(number) else {
             return Ok(());
         };

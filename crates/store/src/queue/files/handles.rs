@@ -1,0 +1,36 @@
+//! How many files of queues may be open at once.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How many files the queues hold open. Above the most a file is opened for each use.
+#[derive(Debug)]
+pub(crate) struct Handles {
+    open: AtomicUsize,
+    most: usize,
+}
+
+impl Handles {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            open: AtomicUsize::new(0),
+            most,
+        }
+    }
+
+    pub(super) fn take(&self) -> bool {
+        if self.open.fetch_add(1, Ordering::Relaxed) < self.most {
+            return true;
+        }
+        self.give_back();
+        false
+    }
+
+    /// How many more may be opened and kept.
+    pub(crate) fn spare(&self) -> usize {
+        self.most.saturating_sub(self.open.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn give_back(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}

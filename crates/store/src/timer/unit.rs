@@ -1,0 +1,99 @@
+//! A unit of the timer's log; `log.rs` has its layout.
+
+use crate::format::{number, put_fields};
+
+/// Bytes of a unit.
+pub(crate) const UNIT: usize = 52;
+pub(crate) const UNIT_I64: i64 = 52;
+/// Apache `TimerLog.BLANK_MAGIC_CODE`.
+pub(crate) const BLANK_MAGIC: i32 = (0xBBCC_DDEE_u32 ^ (1_880_681_586 + 8)).cast_signed();
+
+/// A unit of the log: that a message waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimerUnit {
+    /// The unit before it in its slot, or -1.
+    pub previous: i64,
+    /// What it is: 1, more with [`TimerUnit::ROLL`] and [`TimerUnit::DELETE`].
+    pub magic: i32,
+    /// When it was written, ms.
+    pub written_ms: i64,
+    /// Its slot's time less that, ms.
+    pub delay_ms: i32,
+    /// Position of the message in the commit log.
+    pub position: i64,
+    /// Bytes of the message.
+    pub size: i32,
+    /// Java hash of the real topic.
+    pub topic_hash: i32,
+}
+
+impl TimerUnit {
+    /// Every unit has this bit.
+    pub const DEFAULT: i32 = 1;
+    /// The message goes back into the timer's topic.
+    pub const ROLL: i32 = 2;
+    /// The message takes another one back.
+    pub const DELETE: i32 = 4;
+
+    /// When it is due, ms.
+    pub fn due_ms(&self) -> i64 {
+        self.written_ms.saturating_add(i64::from(self.delay_ms))
+    }
+
+    /// True for a message that goes back into the timer's topic.
+    pub fn rolls(&self) -> bool {
+        self.magic & Self::ROLL != 0
+    }
+
+    /// True for a message that takes another one back.
+    pub fn deletes(&self) -> bool {
+        self.magic & Self::DELETE != 0
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; UNIT] {
+        let mut bytes = [0; UNIT];
+        let fields: [&[u8]; 8] = [
+            &52_i32.to_be_bytes(),
+            &self.previous.to_be_bytes(),
+            &self.magic.to_be_bytes(),
+            &self.written_ms.to_be_bytes(),
+            &self.delay_ms.to_be_bytes(),
+            &self.position.to_be_bytes(),
+            &self.size.to_be_bytes(),
+            &self.topic_hash.to_be_bytes(),
+        ];
+        put_fields(&mut bytes, &fields);
+        bytes
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Entry {
+        let int = |at: usize| i32::from_be_bytes(number(bytes, at));
+        let long = |at: usize| i64::from_be_bytes(number(bytes, at));
+        let magic = int(12);
+        if magic == BLANK_MAGIC {
+            return Entry::Blank;
+        }
+        if bytes.len() < UNIT || int(0) != 52 || !(0..=0xF).contains(&magic) {
+            return Entry::None;
+        }
+        Entry::Unit(Self {
+            previous: long(4),
+            magic,
+            written_ms: long(16),
+            delay_ms: int(24),
+            position: long(28),
+            size: int(36),
+            topic_hash: int(40),
+        })
+    }
+}
+
+/// What stands at a place of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Unit(TimerUnit),
+    /// The file ends here.
+    Blank,
+    /// Nothing, or no unit.
+    None,
+}
