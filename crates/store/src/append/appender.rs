@@ -1,8 +1,10 @@
 //! Puts from beginning to end: `encode.rs` lays them out, `write.rs` writes them to the log under the append lock, and
 //! what follows a write is here.
 
-use crate::append::buffer::{AppendBuffer, Appended, QueueAppend};
+use crate::append::appended::Appended;
+use crate::append::buffer::{AppendBuffer, QueueAppend};
 use crate::append::flow_control::FlowControl;
+use crate::append::staged::StagedPool;
 use crate::checkpoint::Checkpoint;
 use crate::dispatch::indexing::Indexing;
 use crate::dispatch::queue_maintenance::QueueMaintenance;
@@ -22,7 +24,6 @@ use crate::state::listeners::Listeners;
 use crate::state::shared::Shared;
 use crate::sync::lock;
 use crate::sync::wakeup::Wakeup;
-use std::cell::RefCell;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -32,10 +33,6 @@ const INDEX_WAKE_AT: usize = 1 << 14;
 const INDEX_HELP_AT: usize = 1 << 20;
 /// Waiting index entries (some 100 MB) from which the putting thread waits for whoever fills the index.
 const INDEX_BLOCK_AT: usize = 1 << 23;
-
-thread_local! {
-    static APPEND_BUFFER: RefCell<AppendBuffer> = RefCell::default();
-}
 
 /// Stores messages.
 pub(crate) struct Appender {
@@ -53,6 +50,7 @@ pub(crate) struct Appender {
     pub(crate) listeners: Arc<Listeners>,
     pub(crate) flusher: Arc<Flusher>,
     pub(crate) flow_control: FlowControl,
+    pub(crate) staged_pool: StagedPool,
     pub(crate) segment_wakeup: Wakeup,
     /// Where the segment begins that the thread of the segments was told to make.
     pub(crate) requested_segment: AtomicI64,
@@ -97,6 +95,7 @@ impl Appender {
             listeners: Arc::clone(&shared.listeners),
             flow_control: FlowControl::new(&shared.live, &shared.group_commit),
             flusher: Arc::clone(flusher),
+            staged_pool: StagedPool::default(),
             segment_wakeup: Wakeup::default(),
             requested_segment: AtomicI64::new(-1),
             counts: Counts::default(),
@@ -122,16 +121,14 @@ impl Appender {
         &self,
         encode: impl FnOnce(&mut AppendBuffer) -> Result<(), StoreError>,
     ) -> Result<Stored, StoreError> {
-        APPEND_BUFFER.with_borrow_mut(|append_buffer| {
-            append_buffer.clear();
-            encode(append_buffer)?;
-            let mut done = Err(StoreError::Closed);
-            self.append_all(append_buffer, |stored| done = stored);
-            if self.live.flush() == FlushDiskType::Sync && done.is_ok() {
-                self.flusher.group_commit.wakeup.notify();
-            }
-            done
-        })
+        let mut staged = self.staged_pool.take();
+        let mut done = encode(&mut staged.append_buffer).and(Err(StoreError::Closed));
+        self.append_all(&mut staged.append_buffer, |stored| done = stored);
+        self.staged_pool.give_back(staged);
+        if self.live.flush() == FlushDiskType::Sync && done.is_ok() {
+            self.flusher.group_commit.wakeup.notify();
+        }
+        done
     }
 
     /// Appends all that was laid out, in one write for each segment that it reaches, and reports what became of each

@@ -6,38 +6,31 @@
 
 use crate::append::appender::Appender;
 use crate::append::buffer::AppendBuffer;
+use crate::append::staged::StagedPuts;
 use crate::error::StoreError;
-use crate::message::{Batch, Message, OnDurable, OnStored};
+use crate::message::{Batch, Message, OnStored};
 use std::fmt;
-use std::mem;
 use std::sync::Arc;
 
 /// What waits is written once it has this many bytes: they are still in the processor's cache then.
 const FLUSH_AT: usize = 128 << 10;
 
-/// An append batch of one store. It is used again after each commit and keeps its memory: a connection has one for its
-/// whole life. What is staged when it is dropped is not stored, and its callbacks are dropped with it.
+/// An append batch of one store. A connection has one for its whole life and uses it again after each commit; it holds
+/// memory only while something is staged. What is staged when it is dropped is not stored, and its callbacks are
+/// dropped with it.
 pub struct AppendBatch {
     appender: Arc<Appender>,
-    staged: StagedPuts,
-}
-
-/// The puts that wait for the commit.
-#[derive(Default)]
-struct StagedPuts {
-    append_buffer: AppendBuffer,
-    /// The callback of each queue append in the buffer.
-    done: Vec<Box<dyn OnStored>>,
-    /// Those that wait for the disk.
-    waiters: Vec<(i64, OnDurable)>,
+    /// `None` while nothing is staged.
+    staged: Option<Box<StagedPuts>>,
 }
 
 impl fmt::Debug for AppendBatch {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let staged = self.staged.as_deref();
         formatter
             .debug_struct("AppendBatch")
-            .field("puts", &self.staged.done.len())
-            .field("bytes", &self.staged.append_buffer.bytes())
+            .field("puts", &staged.map_or(0, |staged| staged.done.len()))
+            .field("bytes", &staged.map_or(0, |staged| staged.append_buffer.bytes()))
             .finish_non_exhaustive()
     }
 }
@@ -46,61 +39,71 @@ impl AppendBatch {
     pub(crate) fn new(appender: &Arc<Appender>) -> Self {
         Self {
             appender: Arc::clone(appender),
-            staged: StagedPuts::default(),
+            staged: None,
         }
     }
 
     /// Adds one message. `done` is called in the order of the puts, when the batch is committed or once it has many
     /// bytes; at once for a message that cannot be stored.
     pub fn stage(&mut self, message: &Message<'_>, done: Box<dyn OnStored>) {
-        let encoded = self.appender.encode(&mut self.staged.append_buffer, message);
-        self.staged(encoded, done);
+        self.stage_by(done, |appender, append_buffer| {
+            appender.encode(append_buffer, message)
+        });
     }
 
     /// As [`AppendBatch::stage`], for a batch of messages, which become consecutive records of one file.
     pub fn stage_batch(&mut self, batch: &Batch<'_>, done: Box<dyn OnStored>) {
-        let encoded = self.appender.encode_batch(&mut self.staged.append_buffer, batch);
-        self.staged(encoded, done);
+        self.stage_by(done, |appender, append_buffer| {
+            appender.encode_batch(append_buffer, batch)
+        });
     }
 
-    /// Writes what was staged, and serves whoever waits for the disk: where no fsync is under way and fsyncs are quick,
-    /// this thread does one for all of them and answers them before it returns. Otherwise the fsync is left to the
-    /// thread that does one now or to the thread of the store, as it is when nobody waits.
+    /// Writes what was staged, and serves everyone who waits for the disk: if no fsync is in progress and fsyncs are
+    /// fast, this thread does one for all of them and answers them before it returns. Otherwise the fsync is left to
+    /// the thread that does one now or to the store's own thread, as it is when nobody waits.
     pub fn commit(&mut self) {
         self.write();
         self.appender.flusher.commit_batch();
     }
 
-    fn staged(&mut self, encoded: Result<(), StoreError>, done: Box<dyn OnStored>) {
-        if let Err(error) = encoded {
+    fn stage_by(
+        &mut self,
+        done: Box<dyn OnStored>,
+        encode: impl FnOnce(&Appender, &mut AppendBuffer) -> Result<(), StoreError>,
+    ) {
+        let staged = self
+            .staged
+            .get_or_insert_with(|| self.appender.staged_pool.take());
+        if let Err(error) = encode(&self.appender, &mut staged.append_buffer) {
             let waiter = done.stored(Err(error));
             return self.appender.flusher.when_durable_in_batch(waiter.into_iter());
         }
-        self.staged.done.push(done);
-        if self.staged.append_buffer.bytes() >= FLUSH_AT {
+        staged.done.push(done);
+        if staged.append_buffer.bytes() >= FLUSH_AT {
             self.write();
         }
     }
 
     /// Writes what was staged.
     fn write(&mut self) {
-        if self.staged.done.is_empty() {
-            return;
-        }
         // Taken out, so that nothing is written twice if a callback panics.
-        let mut staged = mem::take(&mut self.staged);
-        let mut done = staged.done.drain(..);
-        self.appender.append_all(&mut staged.append_buffer, |stored| {
+        let Some(mut staged) = self.staged.take() else {
+            return;
+        };
+        let StagedPuts {
+            append_buffer,
+            done,
+            waiters,
+        } = staged.as_mut();
+        let mut done = done.drain(..);
+        self.appender.append_all(append_buffer, |stored| {
             let waiter = done.next().and_then(|done| done.stored(stored));
-            staged.waiters.extend(waiter);
+            waiters.extend(waiter);
         });
         drop(done);
-        if !staged.waiters.is_empty() {
-            self.appender
-                .flusher
-                .when_durable_in_batch(staged.waiters.drain(..));
+        if !waiters.is_empty() {
+            self.appender.flusher.when_durable_in_batch(waiters.drain(..));
         }
-        staged.append_buffer.clear();
-        self.staged = staged;
+        self.appender.staged_pool.give_back(staged);
     }
 }

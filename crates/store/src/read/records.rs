@@ -8,15 +8,10 @@ use crate::read::reader::Reader;
 use bytes::Bytes;
 use pyrmq_remoting::message::Record;
 use pyrmq_remoting::message::record::{Hop, hop};
-use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 
 /// Neighbours closer than this are read in one go and the gap thrown away.
 const SMALL_GAP: i64 = 4096;
-
-thread_local! {
-    static SPAN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 impl Reader {
     /// Reads records into one buffer; `None` when the log has dropped one of them meanwhile.
@@ -98,26 +93,24 @@ impl Reader {
         (start, end): (i64, i64),
         place: &mut [u8],
     ) -> Result<bool, StoreError> {
-        SPAN.with_borrow_mut(|span| {
-            span.resize(to_usize(end - start), 0);
-            if !self.log.read_by(mode, start, span)? {
+        let mut span = self.buffers.take(to_usize(end - start));
+        if !self.log.read_by(mode, start, span.as_mut())? {
+            return Ok(false);
+        }
+        let mut place = place;
+        for unit in units {
+            let from = to_usize(unit.position - start);
+            let size = to_usize(i64::from(unit.size));
+            let Some(record) = span.as_ref().get(from..from + size) else {
                 return Ok(false);
-            }
-            let mut place = place;
-            for unit in units {
-                let from = to_usize(unit.position - start);
-                let size = to_usize(i64::from(unit.size));
-                let Some(record) = span.get(from..from + size) else {
-                    return Ok(false);
-                };
-                let Some((now, rest)) = std::mem::take(&mut place).split_at_mut_checked(size) else {
-                    return Ok(false);
-                };
-                now.copy_from_slice(record);
-                place = rest;
-            }
-            Ok(true)
-        })
+            };
+            let Some((now, rest)) = std::mem::take(&mut place).split_at_mut_checked(size) else {
+                return Ok(false);
+            };
+            now.copy_from_slice(record);
+            place = rest;
+        }
+        Ok(true)
     }
 
     /// The record that begins at a position.
