@@ -10,8 +10,9 @@ mod common;
 
 use common::{again, bodies, eventually, message, open, props, put, real, small};
 use pyrmq_store::{MaintenanceTask, Options, Store, StoreError};
-use pyrmq_testkit::TempDir;
 use pyrmq_testkit::disk::{Fault, FaultyDisk, Operation};
+use pyrmq_testkit::sim::Loss;
+use pyrmq_testkit::{SimDisk, TempDir};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
@@ -182,6 +183,46 @@ fn retention_makes_space_on_a_full_disk() {
         assert_eq!(store.max_offset("T", 0), 20);
         assert_eq!(bodies(&store, "new", 0).len(), 1);
     }
+}
+
+#[test]
+fn retention_makes_space_after_a_crash_where_one_fsync_does_not_reach_all_queues() {
+    let sim = SimDisk::default();
+    sim.set_now(1_800_000_000_000);
+    // As with a topic's directory that is a link to another file system.
+    sim.set_syncs_all(false);
+    let session = sim.session();
+    let disk = FaultyDisk::new(Arc::new(session.clone()));
+    let store = without_threads(&disk, short_lived(Path::new("/store")));
+    fill(&store, 20);
+    put(&store, "other", 0, b"x");
+    store.run(MaintenanceTask::WriteQueues).unwrap();
+    store.run(MaintenanceTask::Flush).unwrap();
+    session.kill();
+    drop(store);
+
+    let session = sim.session();
+    let disk = FaultyDisk::new(Arc::new(session.clone()));
+    let store = without_threads(&disk, short_lived(Path::new("/store")));
+    put(&store, "new", 0, b"its queue has no file");
+    store.run(MaintenanceTask::Flush).unwrap();
+    disk.fail(Operation::Open, "consumequeue/new", 0, FULL);
+    disk.fail(Operation::Open, "queueEnds", 0, FULL);
+    assert!(store.delete_expired().unwrap() >= 3, "segments have gone");
+    assert!(!store.has_failed());
+    disk.heal();
+    store.run(MaintenanceTask::WriteQueues).unwrap();
+    let left = bodies(&store, "T", 0).len();
+    session.kill();
+    drop(store);
+
+    // What the segments took with them was durable in the queues, so that they go on where they were.
+    let lost = sim.crash(sim.steps(), Loss::All, 1);
+    let store =
+        Store::open_without_threads(short_lived(Path::new("/store")), Arc::new(lost.session())).unwrap();
+    assert_eq!(store.max_offset("T", 0), 20);
+    assert_eq!(bodies(&store, "T", 0).len(), left);
+    assert_eq!(store.max_offset("other", 0), 1);
 }
 
 #[test]

@@ -5,7 +5,6 @@ use crate::checkpoint::Checkpoint;
 use crate::error::StoreError;
 use crate::fs::Fs;
 use crate::log::commit_log::CommitLog;
-use crate::options::Options;
 use crate::queue::deleted_topics::DeletedTopics;
 use crate::queue::ext::ConsumeQueueExt;
 use crate::queue::manifest::{QueueManifest, QueueRange};
@@ -14,14 +13,12 @@ use crate::state::StoreState;
 use crate::state::append_state::AppendState;
 use crate::state::shared::Shared;
 use crate::sync::lock;
-use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Keeps the queues' files and the notes about them.
 pub(crate) struct QueueMaintenance {
     pub(crate) state: Arc<StoreState>,
-    pub(crate) options: Arc<Options>,
     pub(crate) fs: Arc<dyn Fs>,
     pub(crate) log: Arc<CommitLog>,
     pub(crate) checkpoint: Arc<Checkpoint>,
@@ -40,7 +37,6 @@ impl QueueMaintenance {
     pub(crate) fn new(shared: &Shared, manifest: QueueManifest, deleted: DeletedTopics) -> Self {
         Self {
             state: Arc::clone(&shared.state),
-            options: Arc::clone(&shared.options),
             fs: Arc::clone(&shared.fs),
             log: Arc::clone(&shared.log),
             checkpoint: Arc::clone(&shared.checkpoint),
@@ -130,18 +126,14 @@ impl QueueMaintenance {
             done => return done,
         }
         let mut manifest = lock(&self.manifest);
-        if manifest.is_undurable {
-            if !self.queues.sync_file_system()? {
-                return Err(StoreError::io(
-                    "flush",
-                    &self.options.root,
-                    &ErrorKind::Unsupported.into(),
-                ));
-            }
-            manifest.is_undurable = false;
+        if manifest.is_undurable && !self.queues.sync_file_system()? {
+            // One fsync does not reach them all, so each file gets its own: they must not keep the disk full.
+            self.queues.note_all_unsynced();
         }
         manifest.distrust();
-        self.queues.sync_in_front_of(end)
+        self.queues.sync_in_front_of(end)?;
+        manifest.is_undurable = false;
+        Ok(())
     }
 
     /// Notes that files of queues are about to be deleted.

@@ -115,6 +115,14 @@ impl Queues {
         }
     }
 
+    /// Remembers that the files of all queues are to be fsynced.
+    pub(crate) fn note_all_unsynced(&self) {
+        for queue in self.sorted() {
+            queue.all_dirty();
+            self.note_unsynced(&queue);
+        }
+    }
+
     /// Brings all units that are only in memory to the files. What cannot be written stays in the list.
     pub(crate) fn write_out(&self) -> Result<(), StoreError> {
         let _one = lock(&self.rounds);
