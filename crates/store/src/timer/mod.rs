@@ -13,9 +13,10 @@
 mod checkpoint;
 mod log;
 mod recovery;
+mod unit;
 pub(crate) mod wheel;
 
-pub use log::TimerUnit;
+pub use unit::TimerUnit;
 
 use crate::error::StoreError;
 use crate::fs::Fs;
@@ -152,13 +153,38 @@ impl TimerStore {
         let Some(slot) = self.wheel.get(time_ms) else {
             return Ok(Vec::new());
         };
-        let mut units = self.log.chain(slot.last)?;
         let time_ms = self.options.floor_ms(time_ms);
+        let mut units = self.log.chain(slot.last)?;
+        if count_of(&units) != i64::from(slot.count) {
+            // A unit or the slot is damaged. The log's order still has the others.
+            let found = self.units_of(time_ms, slot.first.min(slot.last))?;
+            tracing::error!(
+                time_ms,
+                expected = slot.count,
+                linked = units.len(),
+                found = found.len(),
+                "the units of a slot of the timer do not match its number: they are read from the timer log"
+            );
+            if found.len() > units.len() {
+                units = found;
+            }
+        }
         let all = units.len();
         units.retain(|unit| self.options.floor_ms(unit.due_ms()) == time_ms);
         if units.len() < all {
             tracing::error!(time_ms, "units of another moment were met in a slot of the timer");
         }
+        Ok(units)
+    }
+
+    /// The units of a moment, read from the log in its order, from the file of a position on.
+    fn units_of(&self, time_ms: i64, from: i64) -> Result<Vec<TimerUnit>, StoreError> {
+        let mut units = Vec::new();
+        self.log.scan(from, |unit| {
+            if self.options.floor_ms(unit.due_ms()) == time_ms {
+                units.push(*unit);
+            }
+        })?;
         Ok(units)
     }
 
@@ -233,4 +259,9 @@ impl TimerStore {
     pub fn checkpoint_bytes(&self) -> Vec<u8> {
         self.checkpoint.saved().to_bytes().to_vec()
     }
+}
+
+/// What a slot with these units counts: messages that wait, less those that take one back.
+fn count_of(units: &[TimerUnit]) -> i64 {
+    units.iter().map(|unit| if unit.deletes() { -1 } else { 1 }).sum()
 }
