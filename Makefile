@@ -102,8 +102,8 @@ faults: needs-rust deps ## 10,000 crash points of a simulated disk (PYRMQ_FAULT_
 	cargo test --release -p pyrmq-store --test crash_points -- --include-ignored --nocapture --test-threads=1
 	cargo test -p pyrmq-store --test crash_points threads -- --include-ignored --nocapture --test-threads=1
 
-loom: needs-rust deps ## every interleaving of the group commit's threads
-	RUSTFLAGS="--cfg pyrmq_loom" CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo test -p pyrmq-store --target-dir target/loom --test loom_group_commit
+loom: needs-rust deps ## every interleaving of the group commit's threads, and of those that write consume queues
+	RUSTFLAGS="--cfg pyrmq_loom" CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo test -p pyrmq-store --target-dir target/loom --test loom_group_commit --test loom_queue_lists
 
 # RUSTC_BOOTSTRAP lets the pinned compiler take the sanitizer's flag; its runtime comes with every toolchain.
 asan: needs-rust deps ## the store's tests over real files under the address sanitizer

@@ -28,7 +28,7 @@ PARTS = {
     "chaos": "a million messages while servers are killed, stopped and cut off",
     "leaks": "a million sends, ten thousand producers opened and closed",
     "long": "Python and Rust tests that are too long for the gate",
-    "loom": "every interleaving of the group commit's threads",
+    "loom": "every interleaving of the group commit's and of the queue writers' threads",
     "asan": "the store's tests over real files under the address sanitizer",
 }
 

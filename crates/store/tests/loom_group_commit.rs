@@ -8,6 +8,7 @@
     clippy::expect_used,
     clippy::unwrap_used,
     dead_code,
+    unreachable_pub,
     reason = "a test that cannot go on says so; the files have more than is used here"
 )]
 

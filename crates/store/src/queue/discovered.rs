@@ -11,6 +11,7 @@ use crate::queue::deleted_topics::Positions;
 use crate::queue::files::handles::Handles;
 use crate::queue::files::start::Shape;
 use crate::queue::registry::Queues;
+use crate::queue::wait_list::WaitList;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, RwLock};
@@ -61,8 +62,8 @@ impl DiscoveredQueues {
     }
 }
 
-/// From so many queues on, looking at them is shared between threads. Below it everything happens in order, so that a
-/// test can replay it.
+/// From this many queues on, several threads look at them. Below it, everything happens in order, so that a test can
+/// replay it.
 const PARALLEL_FROM: usize = 256;
 
 /// Does something with every item, in the order of the items, or with many of them on all processors; the first error
@@ -114,8 +115,8 @@ impl Queues {
             handles: Arc::new(Handles::new(Shares::of_process().queue_files)),
             writes_again: crashed,
             table: RwLock::default(),
-            unwritten: Mutex::default(),
-            unsynced: Mutex::default(),
+            unwritten: WaitList::default(),
+            unsynced: WaitList::default(),
             rounds: Mutex::default(),
             release_cursor: Mutex::default(),
         };
@@ -180,7 +181,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Drops the units of records at or behind `position` in all queues. Only before the store runs.
+    /// Drops the units of records at or after `position` in all queues. Only before the store runs.
     pub(crate) fn cut(&self, log: &CommitLog, position: i64) -> Result<(), StoreError> {
         self.write_out()?;
         in_parallel(&self.sorted(), |queue| {

@@ -8,3 +8,4 @@ pub(crate) mod files;
 pub(crate) mod manifest;
 pub(crate) mod registry;
 pub(crate) mod table;
+mod wait_list;

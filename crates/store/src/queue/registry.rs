@@ -7,6 +7,7 @@ use crate::queue::consume_queue::ConsumeQueue;
 use crate::queue::files::handles::Handles;
 use crate::queue::manifest::QueueRange;
 use crate::queue::table::QueueTable;
+use crate::queue::wait_list::WaitList;
 use crate::sync::{lock, read, write};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,14 +18,13 @@ use std::time::{Duration, Instant};
 const IDLE_ROUNDS: usize = 10;
 /// Slots of the table that a round visits at least.
 const MIN_SLOTS_PER_ROUND: usize = 1024;
-/// Visits without a put that it takes at least: a first one says nothing about the time since that put.
+/// Visits without a put that are required at least: the first one shows nothing about the time since that put.
 const MIN_IDLE_VISITS: usize = 2;
 
-/// How often those who wait are told how far writing the queues has come: a stop with a million new ones takes most of
-/// a minute.
+/// How often progress is logged while queues are written: a stop with a million new ones takes most of a minute.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// From so many queues on, one fsync of the whole file system takes less time than theirs.
+/// From this many queues on, one fsync of the whole file system takes less time than one for each.
 const SYNC_FILE_SYSTEM_FROM: usize = 64;
 
 /// Queues by topic and id.
@@ -43,10 +43,10 @@ pub(crate) struct Queues {
     pub(super) is_spread: bool,
     pub(super) table: RwLock<QueueTable>,
     /// Those with units that are only in memory.
-    pub(super) unwritten: Mutex<Vec<Arc<ConsumeQueue>>>,
+    pub(super) unwritten: WaitList<ConsumeQueue>,
     /// Those that were written since the last fsync.
-    pub(super) unsynced: Mutex<Vec<Arc<ConsumeQueue>>>,
-    /// Held by who takes these lists: who finds them empty must know that nobody still works on what stood there.
+    pub(super) unsynced: WaitList<ConsumeQueue>,
+    /// Held while these lists are processed: a thread that finds them empty must know that their last content is done.
     pub(super) rounds: Mutex<()>,
     /// The slot of the table with which the next round of rest begins.
     pub(super) release_cursor: Mutex<usize>,
@@ -57,7 +57,7 @@ impl Queues {
         read(&self.table).get(topic, id).cloned()
     }
 
-    /// From which index to behind which one a queue reaches.
+    /// The first index of a queue, and the index after its last one.
     pub(crate) fn range_of(&self, topic: &str, id: i32) -> Option<(i64, i64)> {
         self.get(topic, id).map(|queue| (queue.min(), queue.end()))
     }
@@ -103,16 +103,12 @@ impl Queues {
 
     /// Remembers that a queue has units to be written.
     pub(crate) fn note_unwritten(&self, queue: &Arc<ConsumeQueue>) {
-        if queue.list_once() {
-            lock(&self.unwritten).push(Arc::clone(queue));
-        }
+        self.unwritten.add(queue, &queue.in_unwritten);
     }
 
     /// Remembers that a queue's files are to be fsynced.
     pub(crate) fn note_unsynced(&self, queue: &Arc<ConsumeQueue>) {
-        if queue.list_for_sync_once() {
-            lock(&self.unsynced).push(Arc::clone(queue));
-        }
+        self.unsynced.add(queue, &queue.in_unsynced);
     }
 
     /// Remembers that the files of all queues are to be fsynced.
@@ -130,25 +126,25 @@ impl Queues {
     }
 
     fn write_listed(&self) -> Result<(), StoreError> {
-        let mut queues = std::mem::take(&mut *lock(&self.unwritten));
-        let (all, mut told) = (queues.len(), Instant::now());
+        let mut queues = self.unwritten.take();
+        let (all, mut logged) = (queues.len(), Instant::now());
         while let Some(queue) = queues.pop() {
-            if told.elapsed() >= PROGRESS_INTERVAL {
+            if logged.elapsed() >= PROGRESS_INTERVAL {
                 tracing::warn!(left = queues.len() + 1, of = all, "writing consume queues");
-                told = Instant::now();
+                logged = Instant::now();
             }
             self.note_unsynced(&queue);
-            queue.unlist();
+            queue.in_unwritten.leave();
             if let Err(error) = queue.write_out(self.fs.as_ref()) {
                 self.note_unwritten(&queue);
-                lock(&self.unwritten).append(&mut queues);
+                self.unwritten.put_back(&mut queues);
                 return Err(error);
             }
         }
         Ok(())
     }
 
-    /// Writes and fsyncs everything. Says how far queues with new files reach.
+    /// Writes and fsyncs everything. Returns how far queues with new files reach.
     pub(crate) fn sync(&self) -> Result<Vec<QueueRange>, StoreError> {
         let _one = lock(&self.rounds);
         self.write_listed()?;
@@ -156,9 +152,9 @@ impl Queues {
     }
 
     fn sync_listed(&self) -> Result<Vec<QueueRange>, StoreError> {
-        let queues = std::mem::take(&mut *lock(&self.unsynced));
+        let queues = self.unsynced.take();
         for queue in &queues {
-            queue.unlist_for_sync();
+            queue.in_unsynced.leave();
         }
         self.sync_all_of(&queues).inspect_err(|_| {
             // None of it is known to be durable: all of it is dirty again.
@@ -211,12 +207,11 @@ impl Queues {
         }
     }
 
-    /// Makes durable what queues have of records in front of a position, and all that was written, where there may be
-    /// no space for the rest.
+    /// Makes durable what queues have of records before a position, and all that was written, where there may be no
+    /// space for the rest.
     pub(crate) fn sync_in_front_of(&self, position: i64) -> Result<(), StoreError> {
         let _one = lock(&self.rounds);
-        let unwritten = lock(&self.unwritten).clone();
-        for queue in unwritten {
+        for queue in self.unwritten.waiting() {
             if queue.first_unwritten().is_some_and(|first| first < position) {
                 self.note_unsynced(&queue);
                 queue.write_out(self.fs.as_ref())?;
@@ -255,8 +250,8 @@ impl Queues {
         }
     }
 
-    /// Deletes the files of queues whose records are gone. Says how many. Told before is how far these queues reach
-    /// then.
+    /// Deletes the files of queues whose records are gone. Returns how many. `before_removal` is called first, with how
+    /// far these queues reach afterwards.
     pub(crate) fn trim(
         &self,
         log_start: i64,

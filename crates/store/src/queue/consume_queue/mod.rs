@@ -21,6 +21,7 @@ use crate::queue::consume_queue::units::Units;
 use crate::queue::files::handles::Handles;
 use crate::queue::files::{QueueFiles, read_units};
 use crate::queue::manifest::QueueRange;
+use crate::queue::wait_list::InList;
 use crate::sync::lock;
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -38,15 +39,15 @@ pub(crate) const WRITE_NOW: usize = 16 * 1024;
 pub(crate) struct ConsumeQueue {
     pub(crate) topic: Arc<str>,
     pub(crate) id: i32,
-    /// True while the queue stands in the list of those with unwritten units.
-    listed: AtomicBool,
-    /// True while the queue stands in the list of those with files to be fsynced.
-    listed_for_sync: AtomicBool,
+    /// Whether the queue is in the list of those with unwritten units.
+    pub(super) in_unwritten: InList,
+    /// Whether the queue is in the list of those with files to be fsynced.
+    pub(super) in_unsynced: InList,
     /// True while its topic is being deleted: no put may go on; set behind the append lock.
     closing: AtomicBool,
     /// Index that the next put gets; behind the append lock.
     assigned: AtomicI64,
-    /// Index behind the newest readable unit.
+    /// Index after the newest readable unit.
     end: AtomicI64,
     memory: Mutex<Memory>,
     /// Index of the oldest unit whose record is still there.
@@ -63,9 +64,9 @@ struct Memory {
     /// Visits of maintenance without a put.
     idle: u8,
     deleted: bool,
-    /// Something stood behind the end that no record explains.
+    /// Something stood after the end that no record explains.
     is_strange: bool,
-    /// Units that a crash left in the newest file behind the end, until the replay meets their records.
+    /// Units that a crash left in the newest file after the end, until the replay meets their records.
     found: VecDeque<CqUnit>,
     /// These are written again although they are there: an fsync may have failed, and the system may only believe that
     /// the disk has them.
@@ -92,8 +93,8 @@ impl ConsumeQueue {
             assigned: AtomicI64::new(0),
             min: AtomicI64::new(0),
             end: AtomicI64::new(0),
-            listed: AtomicBool::new(false),
-            listed_for_sync: AtomicBool::new(false),
+            in_unwritten: InList::default(),
+            in_unsynced: InList::default(),
             closing: AtomicBool::new(false),
             memory: Mutex::default(),
             files: Mutex::new(QueueFiles::new(directory, file_bytes, Arc::clone(handles))),
@@ -127,7 +128,7 @@ impl ConsumeQueue {
         self.end.load(Ordering::Acquire)
     }
 
-    /// The first index of the file behind the one with this index.
+    /// The first index of the file after the one with this index.
     pub(crate) fn next_file(&self, index: i64) -> i64 {
         let per_file = lock(&self.files).per_file();
         index - index % per_file + per_file
@@ -163,12 +164,12 @@ impl ConsumeQueue {
         std::hint::black_box((seen, self.memory.is_poisoned()));
     }
 
-    /// Makes a unit readable. Says how many bytes wait to be written.
+    /// Makes a unit readable. Returns how many bytes wait to be written.
     pub(crate) fn push(&self, unit: CqUnit) -> usize {
         self.push_all(std::iter::once(unit))
     }
 
-    /// Makes the units of a batch readable. Says how many bytes wait to be written.
+    /// Makes the units of a batch readable. Returns how many bytes wait to be written.
     pub(crate) fn push_all(&self, units: impl ExactSizeIterator<Item = CqUnit>) -> usize {
         let mut memory = lock(&self.memory);
         memory.units.add(units);
@@ -176,21 +177,6 @@ impl ConsumeQueue {
         let end = memory.end();
         self.end.store(end, Ordering::Release);
         to_usize((end - memory.written) * CQ_UNIT_SIZE_I64)
-    }
-
-    /// True for the caller that shall put the queue into the list of those to be written.
-    pub(crate) fn list_once(&self) -> bool {
-        !self.listed.load(Ordering::Relaxed) && !self.listed.swap(true, Ordering::AcqRel)
-    }
-
-    /// As [`Self::list_once`], for the list of those whose files are to be fsynced.
-    pub(crate) fn list_for_sync_once(&self) -> bool {
-        !self.listed_for_sync.swap(true, Ordering::AcqRel)
-    }
-
-    /// The queue leaves that list: a change from now on lists it again.
-    pub(crate) fn unlist_for_sync(&self) {
-        self.listed_for_sync.store(false, Ordering::Release);
     }
 
     /// Adds up to `count` units from `index` on to `out`: all from memory or all from one file, so it may be fewer.
@@ -235,11 +221,6 @@ impl ConsumeQueue {
             .map_err(|error| StoreError::io("read", lock(&self.files).directory(), &error))
     }
 
-    /// The queue leaves the list of those to be written: a put from now on lists it again.
-    pub(crate) fn unlist(&self) {
-        self.listed.store(false, Ordering::Release);
-    }
-
     /// Writes what is only in memory.
     pub(crate) fn write_out(&self, fs: &dyn Fs) -> Result<(), StoreError> {
         let mut files = lock(&self.files);
@@ -276,8 +257,8 @@ impl ConsumeQueue {
         (!memory.deleted).then_some(unit.position)
     }
 
-    /// Fsyncs the files that were written; adds the directories that were changed. Says how far they reach if some are
-    /// new.
+    /// Fsyncs the files that were written; adds the directories that were changed. Returns how far they reach if some
+    /// are new.
     pub(crate) fn sync(
         &self,
         fs: &dyn Fs,
@@ -294,8 +275,8 @@ impl ConsumeQueue {
         Ok(made)
     }
 
-    /// Notes that everything is durable because the whole file system is fsynced now. Says how far the files reach if
-    /// some are new.
+    /// Notes that everything is durable because the whole file system is fsynced now. Returns how far the files reach
+    /// if some are new.
     pub(crate) fn forget_dirty(&self) -> Option<QueueRange> {
         let mut files = lock(&self.files);
         files.forget_dirty();
@@ -322,7 +303,7 @@ impl ConsumeQueue {
         })
     }
 
-    /// True when the files go from the one of an index to the one in front of another; a short newest one is none.
+    /// True when the files go from the one of an index to the one before another; a short newest one is none.
     pub(crate) fn covers(&self, range: (i64, i64), is_short: bool) -> bool {
         lock(&self.files).range(range, is_short)
     }
@@ -332,7 +313,7 @@ impl ConsumeQueue {
         lock(&self.files).all_dirty();
     }
 
-    /// A visit of rest: after so many without a put the memory and the open files are given back.
+    /// Counts a visit without a put; after `visits` of them, memory and open files are given back.
     pub(crate) fn release_memory(&self, visits: u8) {
         let mut files = lock(&self.files);
         let mut memory = lock(&self.memory);
@@ -356,7 +337,7 @@ impl ConsumeQueue {
         Ok(CqUnit::from_bytes(&bytes))
     }
 
-    /// Follows the log's new start: the minimum moves. Says whether there are files without any live unit.
+    /// Follows the log's new start: the minimum moves. Returns whether there are files without any live unit.
     pub(crate) fn follow(&self, fs: &dyn Fs, log_start: i64) -> Result<bool, StoreError> {
         let (min, end) = (self.min(), self.end());
         if log_start == 0 {
@@ -371,7 +352,7 @@ impl ConsumeQueue {
         Ok(files.has_old(live))
     }
 
-    /// Deletes files without any live unit. Says how many went.
+    /// Deletes files without any live unit. Returns how many went.
     pub(crate) fn trim(&self, fs: &dyn Fs) -> Result<u64, StoreError> {
         let mut files = lock(&self.files);
         let removed = files.trim(fs, self.min())?;
@@ -390,7 +371,7 @@ impl ConsumeQueue {
     }
 }
 
-/// The first index in `from..to` for which `found` holds, `to` if none: it must hold for all behind the first.
+/// The first index in `from..to` for which `found` holds, `to` if none: it must hold for all after the first.
 fn search(
     from: i64,
     to: i64,

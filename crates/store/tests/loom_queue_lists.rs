@@ -1,0 +1,177 @@
+//! The lists of queues to be written and to be fsynced under every interleaving of a few threads (`make loom`): a unit
+//! that is in a queue's memory when a round begins is written, or durable, when the round ends, and no queue with
+//! unwritten units is forgotten.
+//!
+//! The file is the store's own, over loom's locks and atomics: this crate's `sync` replaces the store's.
+#![cfg(pyrmq_loom)]
+#![allow(clippy::unwrap_used, dead_code, reason = "a test that cannot go on says so")]
+
+#[path = "../src/queue/wait_list.rs"]
+mod wait_list;
+
+mod sync {
+    pub(crate) use loom::sync::atomic::{AtomicBool, Ordering};
+    pub(crate) use loom::sync::{Mutex, MutexGuard};
+
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap()
+    }
+}
+
+use loom::thread;
+use std::sync::Arc;
+use sync::{Mutex, lock};
+use wait_list::{InList, WaitList};
+
+/// A consume queue with the locks of the store's: units in memory, and a file.
+struct Queue {
+    in_unwritten: InList,
+    in_unsynced: InList,
+    pushed: Mutex<usize>,
+    file: Mutex<QueueFile>,
+}
+
+#[derive(Default)]
+struct QueueFile {
+    written: usize,
+    is_dirty: bool,
+    durable: usize,
+}
+
+struct Queues {
+    queue: Arc<Queue>,
+    unwritten: WaitList<Queue>,
+    unsynced: WaitList<Queue>,
+    /// Held by the thread that does a round.
+    rounds: Mutex<()>,
+}
+
+impl Queue {
+    fn write_out(&self) {
+        let mut file = lock(&self.file);
+        let pushed = *lock(&self.pushed);
+        if pushed > file.written {
+            file.written = pushed;
+            file.is_dirty = true;
+        }
+    }
+
+    fn sync(&self) {
+        let mut file = lock(&self.file);
+        if std::mem::take(&mut file.is_dirty) {
+            file.durable = file.written;
+        }
+    }
+}
+
+impl Queues {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            queue: Arc::new(Queue {
+                in_unwritten: InList::default(),
+                in_unsynced: InList::default(),
+                pushed: Mutex::new(0),
+                file: Mutex::new(QueueFile::default()),
+            }),
+            unwritten: WaitList::default(),
+            unsynced: WaitList::default(),
+            rounds: Mutex::new(()),
+        })
+    }
+
+    fn put(&self) {
+        *lock(&self.queue.pushed) += 1;
+        self.unwritten.add(&self.queue, &self.queue.in_unwritten);
+    }
+
+    /// A put whose thread writes the queue itself, because much waits.
+    fn put_and_write(&self) {
+        self.put();
+        self.unsynced.add(&self.queue, &self.queue.in_unsynced);
+        self.queue.write_out();
+    }
+
+    fn write_listed(&self) {
+        for queue in self.unwritten.take() {
+            self.unsynced.add(&queue, &queue.in_unsynced);
+            queue.in_unwritten.leave();
+            queue.write_out();
+        }
+    }
+
+    fn write_round(&self) {
+        let _one = lock(&self.rounds);
+        self.write_listed();
+    }
+
+    /// Writes and fsyncs, and checks that this covers the units of as many puts as were over before.
+    fn sync_round(&self, before: usize) {
+        let _one = lock(&self.rounds);
+        self.write_listed();
+        for queue in self.unsynced.take() {
+            queue.in_unsynced.leave();
+            queue.sync();
+        }
+        assert!(lock(&self.queue.file).durable >= before, "a unit is not durable");
+    }
+
+    /// After all threads: one more round leaves nothing behind.
+    fn check_end(&self, puts: usize) {
+        self.sync_round(puts);
+        let file = lock(&self.queue.file);
+        assert_eq!((file.written, file.durable), (puts, puts));
+        assert!(self.unwritten.waiting().is_empty());
+        assert!(self.unsynced.waiting().is_empty());
+    }
+}
+
+#[test]
+fn no_unit_of_two_putters_is_forgotten_by_a_round_of_writing() {
+    loom::model(|| {
+        let queues = Queues::new();
+        let putters: Vec<_> = (0..2)
+            .map(|_| {
+                let queues = Arc::clone(&queues);
+                thread::spawn(move || queues.put())
+            })
+            .collect();
+        queues.write_round();
+        for putter in putters {
+            putter.join().unwrap();
+        }
+        queues.check_end(2);
+    });
+}
+
+#[test]
+fn a_round_of_fsyncs_covers_what_a_putting_thread_writes_itself() {
+    loom::model(|| {
+        let queues = Queues::new();
+        queues.put();
+        let putter = {
+            let queues = Arc::clone(&queues);
+            thread::spawn(move || queues.put_and_write())
+        };
+        queues.sync_round(1);
+        putter.join().unwrap();
+        queues.check_end(2);
+    });
+}
+
+#[test]
+fn a_round_of_fsyncs_beside_one_of_writing_covers_all_that_was_put() {
+    loom::model(|| {
+        let queues = Queues::new();
+        queues.put();
+        let writer = {
+            let queues = Arc::clone(&queues);
+            thread::spawn(move || {
+                queues.write_round();
+                queues.put();
+            })
+        };
+        queues.sync_round(1);
+        writer.join().unwrap();
+        queues.check_end(2);
+    });
+}
